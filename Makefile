@@ -1,0 +1,35 @@
+# Every target works on a fresh machine: it makes .venv first and installs what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check bench venv format
+
+demo: venv
+	$(BIN)/gradwire demo
+
+test: venv
+	$(BIN)/python -m pytest
+
+check: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m build --wheel --no-isolation --outdir .cache/wheel .
+	$(BIN)/check-wheel-contents .cache/wheel
+	$(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' protocol client server README.md docs
+
+bench: venv
+	$(BIN)/python tests/benchmarks all
+
+format: venv
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+venv: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip -c constraints.txt
+	$(BIN)/pip install --quiet -e '.[dev]' -c constraints.txt
+	touch $@

@@ -1,0 +1,17 @@
+"""Profiles of hypothesis; what every test shares."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# A red run in CI is then always a real change: it draws the same examples every time.
+settings.register_profile(
+    "ci",
+    max_examples=200,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile("nightly", max_examples=20_000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
