@@ -1,0 +1,56 @@
+"""gradwire's codec: from parameters to encoded updates and back, with no network at all.
+
+>>> import numpy as np
+>>> from gradwire_codecs import Replica, decode, encode
+>>> parameters = np.array([0.5, -0.03, 0.0, 1.0], np.float32)
+>>> replica = Replica.zeros(4)
+>>> [encoded] = encode(parameters, replica, threshold=0.25)
+>>> update = decode(encoded, elements=4)
+>>> update.index, update.count
+(array([0, 3], dtype=uint32), array([2, 4], dtype=int32))
+
+The way through the modules: `threshold` finds what to send, `sparse` or `dense` codes it,
+`update` puts a header before it; `replica` is what updates add up to, `feedback` keeps what is not
+sent, `policy` chooses the threshold.
+"""
+
+from gradwire_codecs.errors import (
+    CodecError,
+    MalformedUpdateError,
+    NonFiniteError,
+    OutOfRangeError,
+)
+from gradwire_codecs.feedback import (
+    Feedback,
+    LocalFeedback,
+    SharedFeedback,
+    encode,
+    multiple_of,
+)
+from gradwire_codecs.policy import AdaptiveThreshold, FixedThreshold, ThresholdPolicy
+from gradwire_codecs.replica import Replica, check_finite, quantum_exponent_for
+from gradwire_codecs.update import Update, decode, encoded_bytes_max, encoded_hits
+from gradwire_codecs.warm_up import warm_up
+
+__all__ = [
+    "AdaptiveThreshold",
+    "CodecError",
+    "Feedback",
+    "FixedThreshold",
+    "LocalFeedback",
+    "MalformedUpdateError",
+    "NonFiniteError",
+    "OutOfRangeError",
+    "Replica",
+    "SharedFeedback",
+    "ThresholdPolicy",
+    "Update",
+    "check_finite",
+    "decode",
+    "encode",
+    "encoded_bytes_max",
+    "encoded_hits",
+    "multiple_of",
+    "quantum_exponent_for",
+    "warm_up",
+]

@@ -1,0 +1,52 @@
+"""What this package raises on purpose; `CodecError` catches all of it.
+
+The package knows no network and no session, so these errors name array positions. The client
+turns them into errors that name parameters.
+"""
+
+
+class CodecError(ValueError):
+    """Base of all errors of this package. The arrays are as they were before the call."""
+
+
+class NonFiniteError(CodecError):
+    """A NaN or an infinity stands where a number is needed.
+
+    Attributes
+    ----------
+    index : int
+        Its position in the flat vector.
+    value : float
+        What stands there.
+    """
+
+    def __init__(self, index: int, value: float) -> None:
+        super().__init__(f"element {index} is {value}; only finite numbers can be shared")
+        self.index = index
+        self.value = value
+
+
+class OutOfRangeError(CodecError):
+    """An element has left the range that the quantum of the run can express.
+
+    Attributes
+    ----------
+    index : int
+        Its position in the flat vector.
+    value : float
+        What stands there.
+    limit : float
+        The largest magnitude that the quantum can express.
+    """
+
+    def __init__(self, index: int, value: float, limit: float) -> None:
+        super().__init__(
+            f"element {index} is {value:g}; this quantum expresses magnitudes below {limit:g}"
+        )
+        self.index = index
+        self.value = value
+        self.limit = limit
+
+
+class MalformedUpdateError(CodecError):
+    """Bytes that are not an encoded update of this vector. Nothing was applied."""

@@ -1,0 +1,174 @@
+"""The replica: the shared parameters as a vector of integers, the same bits everywhere.
+
+The value of element ``i`` is ``values[i] * quantum``. Updates add integers, which commutes and is
+exact, so replicas that have applied the same updates are identical in whatever order they came.
+Sums that leave the range of 32 bits wrap around, which keeps that property too; what notices such
+an overflow is the threshold pass of the worker that owns the offending parameter.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array, describe
+from gradwire_codecs.compiled import compiled
+from gradwire_codecs.errors import CodecError, NonFiniteError, OutOfRangeError
+from gradwire_codecs.update import ELEMENTS_MAX, Update, decode
+
+QUANTUM_EXPONENT: Final = -24
+"""The quantum is 2^-24 unless the parameters are too large for it: a range of plus or minus 128
+in steps of 6e-8, which is what a float32 near 1 can resolve."""
+
+QUANTUM_EXPONENT_MIN: Final = -40
+QUANTUM_EXPONENT_MAX: Final = 0
+
+HEADROOM: Final = 16
+"""A run starts only where its largest parameter could still grow by this factor."""
+
+
+@compiled
+def _apply(values: Int32Array, index: UInt32Array, count: Int32Array, multiple: int) -> None:
+    for j in range(index.size):
+        i = index[j]
+        values[i] = np.int32(np.int64(values[i]) + np.int64(count[j]) * multiple)
+
+
+@compiled
+def _digest(values: Int32Array) -> np.uint64:
+    total = np.uint64(values.size)
+    for i in range(values.size):
+        x = np.uint64(i + 1) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x = (x ^ (x >> np.uint64(31))) | np.uint64(1)
+        total += x * np.uint64(np.int64(values[i]))
+    return total
+
+
+class Replica:
+    """The shared parameters S of a run.
+
+    Parameters
+    ----------
+    values : ndarray of shape (N,), dtype int32
+        Taken over, not copied, and changed in place from then on.
+    quantum_exponent : int
+        The quantum is two to this power.
+    """
+
+    def __init__(self, values: Int32Array, quantum_exponent: int = QUANTUM_EXPONENT) -> None:
+        if (
+            values.dtype != np.int32
+            or values.ndim != 1
+            or not values.flags.c_contiguous
+            or not 1 <= values.size <= ELEMENTS_MAX
+        ):
+            raise CodecError(
+                f"a replica is a flat int32 array of 1 to {ELEMENTS_MAX} elements, "
+                f"not {describe(values)}"
+            )
+        if not QUANTUM_EXPONENT_MIN <= quantum_exponent <= QUANTUM_EXPONENT_MAX:
+            raise CodecError(
+                f"quantum 2^{quantum_exponent}; the exponent is "
+                f"{QUANTUM_EXPONENT_MIN} to {QUANTUM_EXPONENT_MAX}"
+            )
+        self.values = values
+        self.quantum_exponent = quantum_exponent
+
+    def __len__(self) -> int:
+        """Return N."""
+        return self.values.size
+
+    @property
+    def quantum(self) -> np.float32:
+        """Value of one unit, a power of two, which is exact in float32."""
+        return np.float32(2.0**self.quantum_exponent)
+
+    @classmethod
+    def zeros(cls, elements: int, quantum_exponent: int = QUANTUM_EXPONENT) -> "Replica":
+        """Return a replica of `elements` zeros."""
+        return cls(np.zeros(elements, np.int32), quantum_exponent)
+
+    @classmethod
+    def from_parameters(
+        cls, parameters: Float32Array, quantum_exponent: int = QUANTUM_EXPONENT
+    ) -> "Replica":
+        """Return the replica nearest to `parameters`.
+
+        Raises
+        ------
+        NonFiniteError
+            If a parameter is NaN or infinite.
+        OutOfRangeError
+            If a parameter leaves less than `HEADROOM` times its size to grow. The message of
+            `quantum_exponent_for` names an exponent that does.
+        """
+        check_finite(parameters)
+        limit = 2.0 ** (31 + quantum_exponent) / HEADROOM
+        largest = int(np.argmax(np.abs(parameters)))
+        if abs(parameters[largest]) >= limit:
+            raise OutOfRangeError(largest, float(parameters[largest]), limit)
+        scaled = np.rint(np.ldexp(parameters.astype(np.float64), -quantum_exponent))
+        return cls(scaled.astype(np.int32), quantum_exponent)
+
+    def apply(self, update: Update | Buffer) -> Update:
+        """Add an update; return it decoded.
+
+        Raises
+        ------
+        MalformedUpdateError
+            If it is given as bytes that are not a valid update of this vector; the replica is
+            then unchanged.
+        """
+        if not isinstance(update, Update):
+            update = decode(update, len(self))
+        _apply(self.values, update.index, update.count, update.multiple)
+        return update
+
+    def write_parameters(self, parameters: Float32Array) -> None:
+        """Set every parameter to the value its element of the replica stands for.
+
+        The rounding to float32 is the same on every machine, so equal replicas give equal
+        parameters, bit by bit.
+        """
+        np.multiply(self.values.astype(np.float32), self.quantum, out=parameters)
+
+    def digest(self) -> int:
+        """Return 64 bits that prove that two replicas are equal.
+
+        It is N plus the sum of ``values[i] * h(i)`` modulo 2^64, where h is the finalizer of
+        splitmix64 [1]_ made odd. Being a sum, it shows a single changed element for certain and
+        anything else but for one chance in 2^64. It finds accidents; it does not resist someone
+        who searches for a collision.
+
+        References
+        ----------
+        .. [1] G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number
+           generators", OOPSLA 2014.
+        """
+        return int(_digest(self.values))
+
+
+def check_finite(parameters: Float32Array) -> None:
+    """Raise `NonFiniteError` for the first element that is NaN or infinite."""
+    finite = np.isfinite(parameters)
+    if not finite.all():
+        first = int(np.argmin(finite))
+        raise NonFiniteError(first, float(parameters[first]))
+
+
+def quantum_exponent_for(magnitudes: Sequence[float]) -> int:
+    """Return the exponent of the smallest quantum, 2^-24 or more, that suits these parameters.
+
+    Parameters
+    ----------
+    magnitudes : sequence of float
+        Absolute values of parameters, all finite; the largest one decides.
+    """
+    largest = max(magnitudes, default=0.0)
+    exponent = QUANTUM_EXPONENT
+    while exponent < QUANTUM_EXPONENT_MAX and largest * HEADROOM >= math.ldexp(1.0, 31 + exponent):
+        exponent += 1
+    return exponent

@@ -1,0 +1,231 @@
+"""Encoded update: one worker's sparse integer vector for one step, as bytes.
+
+::
+
+    offset  bytes  field            meaning
+    0       1      format           1 sparse, 2 dense; anything else is refused
+    1       1      gap parameter    sparse: Rice parameter of the gaps, at most 31; dense: 0
+    2       1      magnitude        sparse: Rice parameter of the magnitudes, at most 31, or 255
+                   parameter        where every magnitude is 1; dense: 0
+    3       1      reserved         0
+    4       4      multiple         the threshold in quanta, 1 to 2^24
+    8       4      start            first element covered
+    12      4      length           elements covered, at least 1
+    16      4      hits             elements that are not zero, 1 to `length`
+    20      4      magnitude_max    largest magnitude among the counts, at least 1
+    24      ...    hits             as `sparse` or `dense` say
+
+Integers are unsigned and little-endian. An update is valid if and only if the fields keep their
+ranges, ``start + length`` does not exceed the number of parameters, ``magnitude_max * multiple``
+stays below 2^31, and the hits decode to exactly what the header states.
+
+Which coder is used is decided by exact sizes: the smaller one, and the sparse one where they are
+equal.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from gradwire_codecs.arrays import Buffer, Int32Array, UInt32Array
+from gradwire_codecs.dense import dense_bytes, read_dense, write_dense
+from gradwire_codecs.errors import CodecError, MalformedUpdateError
+from gradwire_codecs.sparse import read_sparse, sparse_parameters, write_sparse
+
+HEADER: Final = struct.Struct("<BBBBIIIII")
+HEADER_BYTES: Final = HEADER.size
+
+SPARSE: Final = 1
+DENSE: Final = 2
+
+MULTIPLE_MAX: Final = 2**24
+"""Largest threshold in quanta: up to here its product with the quantum is exact in float32."""
+
+ELEMENTS_MAX: Final = 2**31 - 1
+"""Most parameters of a run. Positions fit 32 bits with one to spare for sums."""
+
+INT32_MAX: Final = 2**31 - 1
+
+BYTES_MIN: Final = HEADER_BYTES + 8
+"""Size of the largest update that covers a single element."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Update:
+    """A decoded update: element ``index[j]`` changes by ``count[j] * multiple`` quanta.
+
+    Attributes
+    ----------
+    start, length : int
+        The range of elements that the update covers.
+    multiple : int
+        The threshold in quanta.
+    index : ndarray of shape (hits,), dtype uint32
+        Ascending positions in the whole vector.
+    count : ndarray of shape (hits,), dtype int32
+        Signed numbers of thresholds, never 0.
+    """
+
+    start: int
+    length: int
+    multiple: int
+    index: UInt32Array
+    count: Int32Array
+
+
+def encoded_bytes_max(length: int, magnitude_max: int) -> int:
+    """Return the size that no update of this range exceeds, whatever its density.
+
+    Parameters
+    ----------
+    length : int
+        Elements covered.
+    magnitude_max : int
+        Most thresholds that one element sends.
+    """
+    return HEADER_BYTES + dense_bytes(length, magnitude_max)
+
+
+def encoded_hits(body: Buffer) -> int:
+    """Return how many elements an encoded update of our own making changes."""
+    hits: int = HEADER.unpack_from(body)[7]
+    return hits
+
+
+def pack_update(update: Update) -> bytes:
+    """Encode hits as the smaller of the two codes.
+
+    Parameters
+    ----------
+    update : Update
+        With at least one hit.
+    """
+    magnitude_max = int(np.abs(update.count).max())
+    gap_k, magnitude_k, sparse_size = sparse_parameters(update.index, update.count, update.start)
+    coder: Literal[1, 2] = SPARSE
+    if dense_bytes(update.length, magnitude_max) < sparse_size:
+        coder, gap_k, magnitude_k = DENSE, 0, 0
+    header = HEADER.pack(
+        coder,
+        gap_k,
+        magnitude_k,
+        0,
+        update.multiple,
+        update.start,
+        update.length,
+        len(update.index),
+        magnitude_max,
+    )
+    if coder == SPARSE:
+        return header + write_sparse(
+            update.index, update.count, update.start, gap_k, magnitude_k, sparse_size
+        )
+    return header + write_dense(
+        update.index, update.count, update.start, update.length, magnitude_max
+    )
+
+
+def split_update(update: Update, bytes_max: int) -> list[bytes]:
+    """Encode hits as one update, or as several of adjoining ranges where one is too large.
+
+    Parameters
+    ----------
+    update : Update
+        May have no hits, and then encodes to nothing.
+    bytes_max : int
+        Largest encoded size, at least `BYTES_MIN`.
+    """
+    if bytes_max < BYTES_MIN:
+        raise CodecError(f"bytes_max={bytes_max}; a single element may take {BYTES_MIN}")
+    if not len(update.index):
+        return []
+    encoded = pack_update(update)
+    if len(encoded) <= bytes_max:
+        return [encoded]
+    middle = update.start + update.length // 2
+    cut = int(np.searchsorted(update.index, middle))
+    low = Update(
+        update.start,
+        middle - update.start,
+        update.multiple,
+        update.index[:cut],
+        update.count[:cut],
+    )
+    high = Update(
+        middle,
+        update.start + update.length - middle,
+        update.multiple,
+        update.index[cut:],
+        update.count[cut:],
+    )
+    return split_update(low, bytes_max) + split_update(high, bytes_max)
+
+
+def decode(body: Buffer, elements: int) -> Update:
+    """Decode an encoded update of a vector.
+
+    Parameters
+    ----------
+    body : bytes-like
+        What `encode` returned, perhaps on another machine.
+    elements : int
+        Length of the vector the update belongs to.
+
+    Returns
+    -------
+    Update
+        Valid in every respect: it can be applied to a vector of `elements` without a check.
+
+    Raises
+    ------
+    MalformedUpdateError
+        If `body` is not a valid update of such a vector. Time and memory spent on it are bounded
+        by its length.
+    """
+    if len(body) < HEADER_BYTES:
+        raise MalformedUpdateError(
+            f"{len(body)} bytes are no update; the header takes {HEADER_BYTES}"
+        )
+    view = memoryview(body)
+    coder, gap_k, magnitude_k, reserved, multiple, start, length, hits, magnitude_max = (
+        HEADER.unpack_from(view)
+    )
+    _check_header(coder, reserved, multiple, start, length, hits, magnitude_max, elements)
+    coded = view[HEADER_BYTES:]
+    if coder == SPARSE:
+        index, count = read_sparse(coded, start, start + length, hits, gap_k, magnitude_k)
+    elif gap_k or magnitude_k:
+        raise MalformedUpdateError("a dense update with Rice parameters")
+    else:
+        index, count = read_dense(coded, start, length, hits, magnitude_max)
+    if int(np.abs(count).max()) != magnitude_max:
+        raise MalformedUpdateError(f"magnitude_max={magnitude_max} is not what the counts hold")
+    return Update(start, length, multiple, index, count)
+
+
+def _check_header(
+    coder: int,
+    reserved: int,
+    multiple: int,
+    start: int,
+    length: int,
+    hits: int,
+    magnitude_max: int,
+    elements: int,
+) -> None:
+    if coder not in (SPARSE, DENSE) or reserved:
+        raise MalformedUpdateError(f"unknown format {coder} (reserved byte {reserved})")
+    if not 1 <= multiple <= MULTIPLE_MAX:
+        raise MalformedUpdateError(f"multiple={multiple}; it is 1 to {MULTIPLE_MAX}")
+    if length < 1 or start + length > elements:
+        raise MalformedUpdateError(
+            f"elements {start} to {start + length} of a vector of {elements}"
+        )
+    if not 1 <= hits <= length:
+        raise MalformedUpdateError(f"{hits} hits among {length} elements")
+    if magnitude_max < 1 or magnitude_max * multiple > INT32_MAX:
+        raise MalformedUpdateError(
+            f"magnitude_max={magnitude_max} times multiple={multiple} exceeds {INT32_MAX}"
+        )

@@ -1,0 +1,291 @@
+"""Residual feedback: nothing is lost, nothing is invented, and errors change nothing."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_codecs import (
+    CodecError,
+    Feedback,
+    LocalFeedback,
+    NonFiniteError,
+    OutOfRangeError,
+    Replica,
+    SharedFeedback,
+    decode,
+    multiple_of,
+)
+from gradwire_codecs.arrays import Float32Array
+from gradwire_codecs.feedback import HITS_CAPACITY_MIN
+
+KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
+
+
+def start(kind: type[Feedback], initial: Float32Array) -> Feedback:
+    replica = Replica.from_parameters(initial)
+    feedback = kind(initial.copy(), replica)
+    feedback.settle()
+    return feedback
+
+
+@KINDS
+@given(
+    seed=st.integers(0, 2**32),
+    elements=st.integers(1, 5000),
+    steps=st.integers(1, 6),
+    threshold=st.sampled_from([1e-7, 1e-4, 1e-3, 1e-2]),
+    magnitude_max=st.sampled_from([1, 3, 127]),
+)
+def test_sent_plus_kept_is_what_came_in(
+    kind: type[Feedback],
+    seed: int,
+    elements: int,
+    steps: int,
+    threshold: float,
+    magnitude_max: int,
+) -> None:
+    """Conservation, over own steps and peers' updates, to the rounding of float32."""
+    random = np.random.default_rng(seed)
+    initial = random.normal(0, 0.1, elements).astype(np.float32)
+    feedback = start(kind, initial)
+    peer = start(LocalFeedback, initial)
+    began = feedback.parameters.astype(np.float64)
+    came_in = np.zeros(elements)
+    came_from_peer = np.zeros(elements)
+    multiple = multiple_of(threshold, float(feedback.replica.quantum))
+
+    for _ in range(steps):
+        before = feedback.parameters.copy()
+        feedback.parameters += random.normal(0, 1e-3, elements).astype(np.float32)
+        came_in += feedback.parameters.astype(np.float64) - before
+        for part in feedback.encode(multiple, magnitude_max=magnitude_max):
+            peer.apply(part)
+        shared = peer.replica.values.copy()
+        peer.parameters += random.normal(0, 1e-3, elements).astype(np.float32)
+        for part in peer.encode(multiple):
+            feedback.apply(part)
+        came_from_peer += (peer.replica.values - shared) * float(peer.replica.quantum)
+
+    expected = began + came_in + came_from_peer
+    got = feedback.replica.values * float(feedback.replica.quantum) + feedback.residual()
+    # Every step rounds a few float32 of magnitude below 1: 2^-24 each.
+    assert np.abs(got - expected).max() <= 8 * steps * 2.0**-24
+    assert feedback.replica.digest() == peer.replica.digest()
+
+
+@KINDS
+def test_after_a_flush_less_than_one_quantum_is_kept(kind: type[Feedback]) -> None:
+    random = np.random.default_rng(3)
+    feedback = start(kind, np.zeros(10_000, np.float32))
+    feedback.parameters += random.normal(0, 0.1, 10_000).astype(np.float32)
+
+    feedback.encode(multiple_of(0.05, float(feedback.replica.quantum)))
+    feedback.encode(1, magnitude_max=2**31 - 1)
+
+    assert np.abs(feedback.residual()).max() < feedback.replica.quantum
+
+
+def test_with_shared_feedback_parameters_equal_the_replica_after_encoding() -> None:
+    random = np.random.default_rng(4)
+    feedback = start(SharedFeedback, random.normal(0, 0.1, 3000).astype(np.float32))
+    for _ in range(3):
+        feedback.parameters += random.normal(0, 1e-3, 3000).astype(np.float32)
+        feedback.encode(16_777)
+        shared = np.empty_like(feedback.parameters)
+        feedback.replica.write_parameters(shared)
+
+        assert feedback.parameters.tobytes() == shared.tobytes()
+
+
+@KINDS
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("at", [0, 2047, 2048, 6999])
+def test_an_element_that_is_not_finite_changes_nothing(
+    kind: type[Feedback], value: float, at: int
+) -> None:
+    random = np.random.default_rng(5)
+    feedback = start(kind, np.zeros(7000, np.float32))
+    feedback.parameters += random.normal(0, 1e-3, 7000).astype(np.float32)
+    feedback.encode(16_777)
+    feedback.parameters += random.normal(0, 1e-2, 7000).astype(np.float32)
+    feedback.parameters[at] = value
+    before = (feedback.replica.digest(), feedback.parameters.tobytes())
+    kept = feedback.residual().tobytes()
+
+    with pytest.raises(NonFiniteError, match=f"element {at} is") as refused:
+        feedback.encode(16_777)
+
+    assert refused.value.index == at
+    assert (feedback.replica.digest(), feedback.parameters.tobytes()) == before
+    assert feedback.residual().tobytes() == kept
+
+
+@KINDS
+@pytest.mark.parametrize("value", [127.9999999, 300.0, 1e30, -128.5])
+def test_an_element_out_of_range_changes_nothing(kind: type[Feedback], value: float) -> None:
+    feedback = start(kind, np.zeros(3000, np.float32))
+    feedback.parameters[:100] = 0.5
+    feedback.parameters[2500] = value
+    before = (feedback.replica.digest(), feedback.parameters.tobytes())
+
+    with pytest.raises(OutOfRangeError, match="element 2500 is"):
+        feedback.encode(2**24, magnitude_max=2**31 - 1)
+
+    assert (feedback.replica.digest(), feedback.parameters.tobytes()) == before
+
+
+@pytest.mark.parametrize("exponent", [-24, -10])
+def test_values_exactly_at_the_threshold_are_sent(exponent: int) -> None:
+    replica = Replica.zeros(6, exponent)
+    tau = 5 * float(replica.quantum)
+    below = np.nextafter(np.float32(tau), np.float32(0))
+    parameters = np.array([tau, -tau, below, -below, 0.0, -0.0], np.float32)
+
+    [encoded] = LocalFeedback(parameters, replica).encode(5)
+
+    assert decode(encoded, 6).index.tolist() == [0, 1]
+    assert replica.values.tolist() == [5, -5, 0, 0, 0, 0]
+
+
+def test_nothing_due_encodes_to_nothing() -> None:
+    feedback = start(LocalFeedback, np.zeros(100, np.float32))
+
+    assert feedback.encode(1) == []
+
+
+@KINDS
+def test_a_dense_update_is_encoded_in_ranges(kind: type[Feedback]) -> None:
+    """More hits than there is room for: several updates, together complete."""
+    elements = 3 * HITS_CAPACITY_MIN + 17
+    random = np.random.default_rng(6)
+    feedback = start(kind, np.zeros(elements, np.float32))
+    feedback.parameters += random.normal(0, 0.01, elements).astype(np.float32)
+    peer = start(kind, np.zeros(elements, np.float32))
+
+    parts = feedback.encode(1, magnitude_max=2**31 - 1)
+    for part in parts:
+        peer.apply(part)
+
+    assert len(parts) == 4
+    assert peer.replica.digest() == feedback.replica.digest()
+    assert np.abs(feedback.residual()).max() < feedback.replica.quantum
+
+
+@KINDS
+def test_a_sum_of_updates_does_what_the_updates_do(kind: type[Feedback]) -> None:
+    random = np.random.default_rng(7)
+    one_by_one, at_once = (start(kind, np.zeros(9000, np.float32)) for _ in range(2))
+    total = Replica.zeros(9000)
+    peer = start(LocalFeedback, np.zeros(9000, np.float32))
+    for _ in range(5):
+        peer.parameters += random.normal(0, 1e-2, 9000).astype(np.float32)
+        for part in peer.encode(100_000):
+            one_by_one.apply(part)
+            total.apply(part)
+
+    at_once.apply_sum(total.values)
+
+    assert at_once.replica.digest() == one_by_one.replica.digest()
+    np.testing.assert_allclose(at_once.parameters, one_by_one.parameters, atol=2.0**-22)
+
+
+@KINDS
+def test_the_first_threshold_leads_to_the_density_asked_for(kind: type[Feedback]) -> None:
+    random = np.random.default_rng(8)
+    feedback = start(kind, np.zeros(200_000, np.float32))
+    feedback.parameters += random.normal(0, 1e-3, 200_000).astype(np.float32)
+
+    threshold = feedback.first_threshold(0.01)
+    [encoded] = feedback.encode(multiple_of(threshold, float(feedback.replica.quantum)))
+
+    assert 0.009 < len(decode(encoded, 200_000).index) / 200_000 < 0.011
+
+
+def test_the_first_threshold_of_no_change_is_one_quantum() -> None:
+    feedback = start(LocalFeedback, np.ones(100, np.float32))
+
+    assert feedback.first_threshold(0.01) == 2.0**-24
+
+
+def test_the_first_threshold_refuses_a_nan() -> None:
+    feedback = start(LocalFeedback, np.zeros(200_000, np.float32))
+    feedback.parameters[4] = np.nan
+
+    with pytest.raises(NonFiniteError, match="element 4 is nan"):
+        feedback.first_threshold(0.01)
+
+
+@KINDS
+def test_a_residual_is_restored(kind: type[Feedback]) -> None:
+    random = np.random.default_rng(9)
+    feedback = start(kind, np.zeros(500, np.float32))
+    feedback.parameters += random.normal(0, 1e-3, 500).astype(np.float32)
+    feedback.encode(16_777)
+    residual = feedback.residual()
+    digest = feedback.replica.digest()
+
+    other = start(kind, np.zeros(500, np.float32))
+    other.replica.values[:] = feedback.replica.values
+    other.restore_residual(residual)
+
+    np.testing.assert_allclose(other.residual(), residual, atol=2.0**-24)
+    assert other.replica.digest() == digest
+
+
+@pytest.mark.parametrize(
+    ("residual", "says"),
+    [
+        (np.zeros(3, np.float32), "not an array of dtype float32 and shape"),
+        (np.zeros(4, np.float64), "not an array of dtype float64"),
+        (np.array([0, 0, np.nan, 0], np.float32), "element 2 is nan"),
+    ],
+)
+def test_a_residual_that_does_not_fit_is_refused(residual: Float32Array, says: str) -> None:
+    feedback = start(LocalFeedback, np.ones(4, np.float32))
+
+    with pytest.raises(CodecError, match=says):
+        feedback.restore_residual(residual)
+
+    assert feedback.parameters.tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        np.zeros(5, np.float32),
+        np.zeros(4, np.float64),
+        np.zeros((2, 2), np.float32),
+        np.zeros(8, np.float32)[::2],
+        np.broadcast_to(np.float32(0), 4),
+    ],
+)
+def test_parameters_are_a_flat_writeable_float32_array(parameters: Float32Array) -> None:
+    with pytest.raises(CodecError, match="writeable flat float32 array of 4 elements"):
+        LocalFeedback(parameters, Replica.zeros(4))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"multiple": 0}, "multiple=0"),
+        ({"multiple": 2**24 + 1}, "multiple=16777217"),
+        ({"multiple": 1, "magnitude_max": 0}, "magnitude_max=0"),
+        ({"multiple": 1, "bytes_max": 31}, "bytes_max=31; a single element may take 32"),
+    ],
+)
+def test_options_out_of_range_are_named(options: dict[str, int], says: str) -> None:
+    feedback = start(LocalFeedback, np.zeros(4, np.float32))
+    feedback.parameters += 1
+
+    with pytest.raises(CodecError, match=says):
+        feedback.encode(**options)
+
+    assert not feedback.replica.values.any()
+
+
+@pytest.mark.parametrize(
+    ("threshold", "multiple"), [(0, 1), (1e-12, 1), (2.0**-24, 1), (0.5, 2**23), (9.0, 2**24)]
+)
+def test_a_threshold_becomes_whole_quanta(threshold: float, multiple: int) -> None:
+    assert multiple_of(threshold, 2.0**-24) == multiple

@@ -1,0 +1,128 @@
+"""The replica: commuting sums, a digest, and the range of the quantum."""
+
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_codecs import (
+    CodecError,
+    MalformedUpdateError,
+    NonFiniteError,
+    OutOfRangeError,
+    Replica,
+    encode,
+    quantum_exponent_for,
+)
+from gradwire_codecs.arrays import Int32Array
+
+
+def encoded_updates(seed: int, elements: int, how_many: int) -> list[bytes]:
+    random = np.random.default_rng(seed)
+    encoded = []
+    for _ in range(how_many):
+        change = random.normal(0, 0.01, elements).astype(np.float32)
+        encoded += encode(change, Replica.zeros(elements), threshold=0.01)
+    return encoded
+
+
+@given(seed=st.integers(0, 2**32), order=st.randoms(use_true_random=False))
+def test_replicas_are_identical_in_whatever_order_updates_come(seed: int, order: Random) -> None:
+    encoded = encoded_updates(seed, 500, 6)
+    shuffled = encoded.copy()
+    order.shuffle(shuffled)
+    one, other = Replica.zeros(500), Replica.zeros(500)
+
+    for update in encoded:
+        one.apply(update)
+    for update in shuffled:
+        other.apply(update)
+
+    assert one.values.tobytes() == other.values.tobytes()
+    assert one.digest() == other.digest()
+
+
+@given(
+    values=st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=50),
+    change=st.integers(1, 2**31 - 1),
+    data=st.data(),
+)
+def test_a_single_changed_element_changes_the_digest(
+    values: list[int], change: int, data: st.DataObject
+) -> None:
+    i = data.draw(st.integers(0, len(values) - 1))
+    one = Replica(np.array(values, np.int32))
+    other = Replica(one.values.copy())
+    other.values[i] = np.int64(values[i] + change).astype(np.int32)
+
+    assert one.digest() != other.digest()
+
+
+def test_the_digest_is_the_documented_sum() -> None:
+    values = np.array([0, 1, -1, 2**31 - 1, -(2**31)], np.int32)
+    total = len(values)
+    for i, value in enumerate(values):
+        x = (i + 1) * 0x9E3779B97F4A7C15 % 2**64
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+        total += ((x ^ x >> 31) | 1) * int(value)
+
+    assert Replica(values).digest() == total % 2**64
+
+
+def test_a_malformed_update_leaves_the_replica_unchanged() -> None:
+    replica = Replica.zeros(10)
+
+    with pytest.raises(MalformedUpdateError):
+        replica.apply(b"no update")
+
+    assert not replica.values.any()
+
+
+@given(
+    parameters=st.lists(st.floats(-7.875, 7.875, width=32), min_size=1, max_size=50),
+    exponent=st.integers(-24, -18),
+)
+def test_parameters_come_back_within_half_a_quantum(parameters: list[float], exponent: int) -> None:
+    given_parameters = np.array(parameters, np.float32)
+    replica = Replica.from_parameters(given_parameters, exponent)
+    back = np.empty_like(given_parameters)
+
+    replica.write_parameters(back)
+
+    # Half a quantum from rounding to the lattice, half a unit of float32 from reading it.
+    tolerance = 2.0 ** (exponent - 1) + np.spacing(np.abs(given_parameters)) / 2
+    assert (np.abs(back.astype(np.float64) - given_parameters) <= tolerance).all()
+
+
+def test_parameters_without_headroom_are_refused_and_the_next_quantum_is_offered() -> None:
+    parameters = np.array([0.0, -8.0, 1.0], np.float32)
+
+    with pytest.raises(OutOfRangeError, match=r"element 1 is -8; .* below 8") as refused:
+        Replica.from_parameters(parameters)
+
+    assert (refused.value.index, refused.value.limit) == (1, 8.0)
+    assert quantum_exponent_for([8.0]) == -23
+    assert Replica.from_parameters(parameters, -23).values[1] == -8 * 2**23
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_parameters_that_are_not_finite_are_refused(value: float) -> None:
+    with pytest.raises(NonFiniteError, match="element 2 is"):
+        Replica.from_parameters(np.array([0, 0, value], np.float32))
+
+
+@pytest.mark.parametrize(
+    "values", [np.zeros((2, 2), np.int32), np.zeros(4, np.int64), np.zeros(0, np.int32)]
+)
+def test_a_replica_is_a_flat_int32_array(values: Int32Array) -> None:
+    with pytest.raises(CodecError, match="a flat int32 array"):
+        Replica(values)
+
+
+@pytest.mark.parametrize("exponent", [-41, 1])
+def test_the_quantum_has_a_range(exponent: int) -> None:
+    with pytest.raises(CodecError, match="exponent is -40 to 0"):
+        Replica.zeros(4, exponent)
