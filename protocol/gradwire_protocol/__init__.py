@@ -1,0 +1,70 @@
+"""gradwire's protocol, without any I/O: datagrams and the time in, datagrams and events out.
+
+The way of a message through the modules: `outgoing` cuts it into fragments, `sender` puts them
+into packets, `recovery` and `congestion` decide when they leave and whether they arrived;
+`received` notes what came, `incoming` puts it together. `connection` ties these into one peer,
+`endpoint` many peers into one socket. `packets` and `frames` hold the wire format, `messages` what
+master and workers say to each other with it.
+"""
+
+from gradwire_protocol.config import ConnectionConfig
+from gradwire_protocol.connection import Connection, State
+from gradwire_protocol.counters import Counters, Drop
+from gradwire_protocol.endpoint import Endpoint
+from gradwire_protocol.errors import (
+    ConnectionLostError,
+    DeadlineError,
+    GradwireError,
+    InvalidDatagramError,
+    InvalidMessageError,
+    ProtocolError,
+    RefusedError,
+    TransportError,
+    UnreachableError,
+    UsageError,
+    VersionMismatchError,
+    ViolationError,
+)
+from gradwire_protocol.events import (
+    Address,
+    AddressChanged,
+    Connected,
+    Disconnected,
+    Event,
+    MessageDelivered,
+    MessageReceived,
+)
+from gradwire_protocol.frames import CloseCode
+from gradwire_protocol.ordering import InOrder
+from gradwire_protocol.outgoing import Priority
+
+__all__ = [
+    "Address",
+    "AddressChanged",
+    "CloseCode",
+    "Connected",
+    "Connection",
+    "ConnectionConfig",
+    "ConnectionLostError",
+    "Counters",
+    "DeadlineError",
+    "Disconnected",
+    "Drop",
+    "Endpoint",
+    "Event",
+    "GradwireError",
+    "InOrder",
+    "InvalidDatagramError",
+    "InvalidMessageError",
+    "MessageDelivered",
+    "MessageReceived",
+    "Priority",
+    "ProtocolError",
+    "RefusedError",
+    "State",
+    "TransportError",
+    "UnreachableError",
+    "UsageError",
+    "VersionMismatchError",
+    "ViolationError",
+]

@@ -1,0 +1,328 @@
+"""An endpoint: one socket's worth of connections, told apart by session id.
+
+It answers handshakes, hands packets to the connection they belong to, and collects what all of
+them have to send, to report and to wait for. Like a connection it does no I/O: `receive_datagram`
+and `handle_timer` put something in, `next_event`, `datagrams_to_send` and `next_timer` are asked
+after every input, in this order.
+
+Until an initiator has shown, by a packet that only it can have made, that it received our answer,
+it costs a `_HalfOpen` of about 1 KiB and no timer; at most `limits.HALF_OPEN_MAX` of them, the
+oldest giving way. Every answer is smaller than what it answers.
+"""
+
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+from gradwire_protocol.config import ConnectionConfig
+from gradwire_protocol.connection import Connection, State
+from gradwire_protocol.counters import Counters, Drop
+from gradwire_protocol.errors import InvalidDatagramError
+from gradwire_protocol.events import Address, Event
+from gradwire_protocol.handshake import Initiator
+from gradwire_protocol.limits import (
+    BURST_PACKETS_MAX,
+    HALF_OPEN_MAX,
+    HALF_OPEN_SECONDS_MAX,
+    PACKET_HEADER_BYTES,
+)
+from gradwire_protocol.packets import (
+    ACCEPT,
+    INIT,
+    INIT_BYTES,
+    NONCE_BYTES,
+    TRANSPORT,
+    VERSION,
+    VERSIONS,
+    Accept,
+    Init,
+    TransportLimits,
+    pack_versions,
+    session_id_of,
+)
+from gradwire_protocol.protection import Checksum, checksums
+
+TIMERS_SPARE: Final = 64
+"""Overtaken timers kept before they are thrown out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _HalfOpen:
+    """An INIT that was answered."""
+
+    session_id: int
+    init: Init
+    address: Address
+    accept: bytes
+    sealing: Checksum
+    opening: Checksum
+    expires: float
+
+
+class Endpoint:
+    """Many connections over one socket.
+
+    Parameters
+    ----------
+    config : ConnectionConfig
+        For every connection.
+    random_bytes : callable
+        Returns so many unpredictable bytes: `os.urandom`, or a seeded generator in simulation.
+    connections_max : int
+        Connections accepted at once; 0 for an endpoint that only dials out.
+    """
+
+    def __init__(
+        self,
+        config: ConnectionConfig,
+        *,
+        random_bytes: Callable[[int], bytes],
+        connections_max: int = 0,
+    ) -> None:
+        self.config = config
+        self.counters = Counters()
+        self.connections_max = connections_max
+        self._random_bytes = random_bytes
+        self._connections: dict[int, Connection] = {}
+        self._half_open: OrderedDict[int, _HalfOpen] = OrderedDict()
+        self._answered: dict[tuple[Address, int], int] = {}
+        self._replies: deque[tuple[bytes, Address]] = deque(maxlen=HALF_OPEN_MAX)
+        # Connections that may have something to report or to send, in the order they got it.
+        self._reporting: dict[Connection, None] = {}
+        self._sending: dict[Connection, None] = {}
+        self._timers: list[tuple[float, int, Connection]] = []
+        self._armed: dict[Connection, float] = {}
+        self._tiebreak = count()
+
+    def __len__(self) -> int:
+        """Return the number of connections, those on their way in or out included."""
+        return len(self._connections)
+
+    # Input.
+
+    def connect(self, address: Address, now: float) -> Connection:
+        """Dial out; `Connected` or `Disconnected` tells how it ends."""
+        connection = self._new_connection(self._new_session_id(), address)
+        init = Init(
+            connection.session_id, self._random_bytes(NONCE_BYTES), self._transport_limits()
+        )
+        connection.connect(Initiator(init, self.config.connect_timeout_seconds, now))
+        return connection
+
+    def receive_datagram(
+        self, datagram: bytes | bytearray | memoryview, address: Address, now: float
+    ) -> None:
+        """Take what the socket received. It is used up before this returns."""
+        view = memoryview(datagram)
+        if len(view) < 8:
+            self.counters.drop(Drop.SHORT)
+            return
+        kind = view[0]
+        try:
+            if kind == TRANSPORT:
+                self._receive_transport(view, address, now)
+            elif kind == INIT:
+                self._receive_init(view, address, now)
+            elif kind in (ACCEPT, VERSIONS):
+                self._receive_answer(kind, view, now)
+            else:
+                self.counters.drop(Drop.UNKNOWN_TYPE)
+        except InvalidDatagramError:
+            self.counters.drop(Drop.INVALID_HANDSHAKE)
+
+    def handle_timer(self, now: float) -> None:
+        """Act on every deadline at or before `now`."""
+        while self._timers and self._timers[0][0] <= now:
+            deadline, _, connection = heapq.heappop(self._timers)
+            if self._armed.get(connection) == deadline:  # else it was overtaken by an earlier one
+                del self._armed[connection]
+                connection.handle_timer(now)
+
+    # Output.
+
+    def next_event(self) -> tuple[Connection, Event] | None:
+        """Return an event that was not reported yet, and the connection it belongs to."""
+        while self._reporting:
+            connection = next(iter(self._reporting))
+            event = connection.next_event()
+            if event is not None:
+                return connection, event
+            del self._reporting[connection]
+        return None
+
+    def datagrams_to_send(self, now: float) -> list[tuple[bytes, Address]]:
+        """Return what has to leave now, a turn for every connection.
+
+        Ask again until it returns nothing; what came in meanwhile can be handled in between.
+        """
+        datagrams = list(self._replies)
+        self._replies.clear()
+        for connection in list(self._sending):
+            burst = connection.datagrams_to_send(now)
+            datagrams += burst
+            if len(burst) < BURST_PACKETS_MAX:
+                del self._sending[connection]
+                self._arm(connection)
+        return datagrams
+
+    def next_timer(self) -> float | None:
+        """Return when `handle_timer` has to be called at the latest."""
+        while self._timers and self._armed.get(self._timers[0][2]) != self._timers[0][0]:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def connections(self) -> Iterable[Connection]:
+        """Iterate over all connections."""
+        return self._connections.values()
+
+    # Private.
+
+    def _receive_transport(self, view: memoryview, address: Address, now: float) -> None:
+        if len(view) < PACKET_HEADER_BYTES:
+            self.counters.drop(Drop.SHORT)
+            return
+        session_id = session_id_of(view)
+        connection = self._connections.get(session_id)
+        if connection is None:
+            connection = self._open(session_id, view, now)
+        if connection is not None:
+            connection.receive_datagram(view, address, now)
+
+    def _open(self, session_id: int, view: memoryview, now: float) -> Connection | None:
+        """Turn a half-open connection into one, if this packet proves who sent it."""
+        self._expire(now)
+        half_open = self._half_open.get(session_id)
+        if half_open is None:
+            self.counters.drop(Drop.UNKNOWN_SESSION)
+            return None
+        if half_open.opening.open(view) is None:
+            self.counters.drop(Drop.NOT_AUTHENTIC)
+            return None
+        if len(self._connections) >= self.connections_max:
+            self.counters.drop(Drop.FULL)
+            return None
+        self._forget(half_open)
+        connection = self._new_connection(session_id, half_open.address)
+        connection.establish(
+            peer_session_id=half_open.init.session_id,
+            limits=half_open.init.limits,
+            sealing=half_open.sealing,
+            opening=half_open.opening,
+            now=now,
+        )
+        return connection
+
+    def _receive_init(self, view: memoryview, address: Address, now: float) -> None:
+        if not self.connections_max:
+            self.counters.drop(Drop.NOT_ACCEPTING)
+            return
+        if view[1] != VERSION:
+            self.counters.drop(Drop.VERSION)
+            if len(view) == INIT_BYTES:  # else the answer might be the larger one
+                self._replies.append((pack_versions(session_id_of(view)), address))
+            return
+        init = Init.parse(view)
+        if len(self._connections) >= self.connections_max:
+            self.counters.drop(Drop.FULL)
+            return
+        self._expire(now)
+        known = self._answered.get((address, init.session_id))
+        half_open = None if known is None else self._half_open[known]
+        if half_open is None or half_open.init != init:
+            half_open = self._answer(init, bytes(view), address, now)
+        self.counters.handshakes_answered += 1
+        self._replies.append((half_open.accept, address))
+
+    def _answer(self, init: Init, datagram: bytes, address: Address, now: float) -> _HalfOpen:
+        session_id = self._new_session_id()
+        nonce = self._random_bytes(NONCE_BYTES)
+        accept = Accept(init.session_id, session_id, nonce, self._transport_limits())
+        opening, sealing = checksums(init.nonce, nonce)
+        half_open = _HalfOpen(
+            session_id,
+            init,
+            address,
+            accept.pack(datagram),
+            sealing,
+            opening,
+            now + HALF_OPEN_SECONDS_MAX,
+        )
+        if len(self._half_open) >= HALF_OPEN_MAX:
+            self._forget(next(iter(self._half_open.values())))
+        self._half_open[session_id] = half_open
+        self._answered[address, init.session_id] = session_id
+        return half_open
+
+    def _forget(self, half_open: _HalfOpen) -> None:
+        del self._half_open[half_open.session_id]
+        key = (half_open.address, half_open.init.session_id)
+        if self._answered.get(key) == half_open.session_id:
+            del self._answered[key]
+
+    def _expire(self, now: float) -> None:
+        while self._half_open:
+            oldest = next(iter(self._half_open.values()))
+            if oldest.expires > now:
+                break
+            self._forget(oldest)
+
+    def _receive_answer(self, kind: int, view: memoryview, now: float) -> None:
+        # The source address proves nothing: a master with several may answer from another one.
+        connection = self._connections.get(session_id_of(view))
+        if connection is None:
+            self.counters.drop(Drop.UNKNOWN_SESSION)
+        elif kind == ACCEPT:
+            connection.receive_accept(view, now)
+            self._note(connection)
+        else:
+            connection.receive_versions(view)
+            self._note(connection)
+
+    def _transport_limits(self) -> TransportLimits:
+        config = self.config
+        return TransportLimits(
+            config.window_bytes, config.datagram_bytes, config.idle_timeout_seconds
+        )
+
+    def _new_connection(self, session_id: int, address: Address) -> Connection:
+        connection = Connection(
+            config=self.config,
+            session_id=session_id,
+            address=address,
+            counters=self.counters,
+            random_bytes=self._random_bytes,
+            on_activity=self._note,
+        )
+        self._connections[session_id] = connection
+        return connection
+
+    def _new_session_id(self) -> int:
+        while True:
+            session_id = int.from_bytes(self._random_bytes(4), "little")
+            taken = session_id in self._connections or session_id in self._half_open
+            if session_id and not taken:
+                return session_id
+
+    def _note(self, connection: Connection) -> None:
+        self._reporting[connection] = None
+        self._sending[connection] = None
+
+    def _arm(self, connection: Connection) -> None:
+        """Put the timer of a connection where it belongs now; forget one that is closed."""
+        if connection.state is State.CLOSED:
+            self._connections.pop(connection.session_id, None)
+            self._armed.pop(connection, None)
+            return
+        deadline = connection.next_timer()
+        # One that has moved to later fires in vain and is armed anew then: most deadlines move
+        # with every packet, and each would leave an entry in the heap.
+        if deadline is None or deadline >= self._armed.get(connection, float("inf")):
+            return
+        self._armed[connection] = deadline
+        heapq.heappush(self._timers, (deadline, next(self._tiebreak), connection))
+        if len(self._timers) > 2 * len(self._armed) + TIMERS_SPARE:
+            self._timers = [(when, next(self._tiebreak), c) for c, when in self._armed.items()]
+            heapq.heapify(self._timers)

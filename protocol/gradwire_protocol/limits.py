@@ -1,0 +1,132 @@
+"""Every bound of the protocol in one place, each with its reason or its arithmetic.
+
+A loop over something that a peer controls, and a buffer that a peer can fill, ends at one of
+these numbers.
+"""
+
+from typing import Final
+
+KIB: Final = 2**10
+MIB: Final = 2**20
+GIB: Final = 2**30
+
+# Datagrams.
+
+DATAGRAM_BYTES_MIN: Final = 1_200
+"""Largest UDP payload that every path is expected to carry (RFC 9000, section 14). An INIT is
+padded to it, so that a path that cannot is found out at once."""
+
+DATAGRAM_BYTES: Final = 1_400
+"""UDP payload unless configured otherwise: 1,428 bytes of IPv4, which fits an Ethernet of 1,500
+less the header of most tunnels."""
+
+DATAGRAM_BYTES_MAX: Final = 8_900
+"""Fits the jumbo frames of 9,000 bytes that data centres use."""
+
+PACKET_HEADER_BYTES: Final = 16
+TAG_BYTES_MAX: Final = 16
+DATA_HEADER_BYTES: Final = 20
+
+FRAGMENT_BYTES_MIN: Final = (
+    DATAGRAM_BYTES_MIN - PACKET_HEADER_BYTES - DATA_HEADER_BYTES - TAG_BYTES_MAX
+)
+"""Smallest fragment but for the last of a message, 1,148 bytes. A peer that sent smaller ones
+could make the bookkeeping of a message larger than the message."""
+
+# Messages.
+
+MESSAGE_BYTES_MAX: Final = 4 * MIB
+"""Largest message. Larger things travel as several: a snapshot in blocks, a dense update in
+ranges."""
+
+MESSAGE_OVERHEAD_BYTES: Final = 512
+"""Charged to flow control for every message besides its length, because its bookkeeping takes
+memory too: without it, a window of one-byte messages would hold sixteen million objects."""
+
+OPEN_MESSAGES_MAX: Final = 128
+"""Messages that a sender has in flight at once: begun and not yet acknowledged as a whole."""
+
+STREAMS_MAX: Final = 4_096
+"""Streams of one connection: one for each worker of a run, and a few for control."""
+
+FINISHED_RANGES_MAX: Final = 2 * OPEN_MESSAGES_MAX
+"""Gaps in the numbers of one stream's complete messages. A sender has at most
+`OPEN_MESSAGES_MAX` messages under way, so it leaves fewer gaps than that."""
+
+WINDOW_BYTES: Final = 16 * MIB
+"""What one peer may have under way towards us, declared and not yet released: 1 Gbit/s over
+100 ms are 12.5 MB."""
+
+WINDOW_BYTES_MIN: Final = MESSAGE_BYTES_MAX + MESSAGE_OVERHEAD_BYTES
+"""A smaller window would stop the largest message for ever."""
+
+REASSEMBLY_BYTES_MAX: Final = GIB
+"""What all peers together may have under way towards us, unless configured otherwise. It is kept
+by construction: connections times window never exceed it."""
+
+assert WINDOW_BYTES >= WINDOW_BYTES_MIN
+assert FRAGMENT_BYTES_MIN > MESSAGE_OVERHEAD_BYTES, "bookkeeping per fragment stays below its size"
+
+# Acknowledgements.
+
+ACK_RANGES_MAX: Final = 64
+"""Ranges in one ACK frame, 4 bytes each; the newest ones are sent."""
+
+RECEIVED_RANGES_MAX: Final = 1_024
+"""Ranges of received packet numbers that are remembered. With one packet in a hundred lost they
+reach back a hundred thousand packets; what is older than that is taken for a duplicate."""
+
+ACK_EVERY: Final = 8
+"""Acknowledge at least every so many packets that ask for it."""
+
+ACK_DELAY_SECONDS_MAX: Final = 0.005
+"""Acknowledge no later than this: below what a probe timeout tolerates, above a timer tick."""
+
+# Loss recovery (RFC 9002; the section is named where the constant is used).
+
+PACKET_THRESHOLD: Final = 3
+TIME_THRESHOLD: Final = 9 / 8
+GRANULARITY_SECONDS: Final = 0.001
+INITIAL_RTT_SECONDS: Final = 0.1
+"""Shorter than RFC 9002's 333 ms: the handshake has its own timer, and then there is a sample."""
+
+ACK_RECORDS_MAX: Final = 256
+"""Packets without anything to acknowledge of which a record is kept. Their acknowledgement tells
+which of our ACKs arrived; a peer that never gives one must not make the records grow."""
+
+PTO_BACKOFF_MAX: Final = 6
+"""Probe timeouts double at most so often: 64 times the first one."""
+
+PROBE_PACKETS: Final = 2
+BURST_PACKETS_MAX: Final = 16
+"""Packets that one connection sends before another one has its turn."""
+
+# Handshake and life of a connection.
+
+HANDSHAKE_TIMER_SECONDS: Final = 0.25
+HANDSHAKE_TIMER_SECONDS_MAX: Final = 2.0
+"""An INIT is repeated after this time, doubled every time up to the latter."""
+
+HALF_OPEN_MAX: Final = 256
+HALF_OPEN_SECONDS_MAX: Final = 10.0
+"""INITs that were answered and not yet followed by a packet; about 1 KiB each."""
+
+IDLE_TIMEOUT_SECONDS_MAX: Final = 3_600.0
+"""Nobody gone for an hour is waited for."""
+
+CHALLENGE_TRIES_MAX: Final = 3
+"""Challenges sent to a new address before it is given up; fewer, where they would be more than
+three times as long as the packet that came from there (RFC 9000, section 8.1)."""
+
+CHALLENGE_DATAGRAM_BYTES: Final = PACKET_HEADER_BYTES + 16 + TAG_BYTES_MAX
+"""A packet with a CHALLENGE and nothing else."""
+
+CLOSE_COPIES: Final = 3
+"""A CLOSE is not acknowledged; it is sent so often, a probe timeout apart."""
+
+REASON_BYTES_MAX: Final = 255
+"""Length of the reason in a CLOSE frame: its length field is one byte."""
+
+EVENTS_MAX: Final = 2**16
+"""Events waiting for the application; it has to take them after every call, so this is a fault
+of ours, not of a peer."""

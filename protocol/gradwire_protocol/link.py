@@ -1,0 +1,131 @@
+"""`Link`: messages over a connection, each in the stream where it belongs.
+
+Master and worker both talk through one. It numbers what is sent, restores the order of control
+messages, and turns bytes into checked records.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from gradwire_protocol.connection import Connection
+from gradwire_protocol.errors import InvalidMessageError
+from gradwire_protocol.events import MessageReceived
+from gradwire_protocol.messages import (
+    CONTROL_STREAM,
+    RANKS_MAX,
+    SNAPSHOT_STREAM,
+    EncodedUpdate,
+    Finish,
+    Finished,
+    Join,
+    Kind,
+    Leave,
+    Refuse,
+    Roster,
+    Snapshot,
+    Stable,
+    Welcome,
+)
+from gradwire_protocol.ordering import InOrder
+from gradwire_protocol.outgoing import Payload, Priority
+from gradwire_protocol.schema import Record
+
+Control: TypeAlias = Join | Welcome | Refuse | Roster | Stable | Finish | Finished | Leave
+
+CONTROL_RECORDS: dict[Kind, type[Control]] = {
+    Kind.JOIN: Join,
+    Kind.WELCOME: Welcome,
+    Kind.REFUSE: Refuse,
+    Kind.ROSTER: Roster,
+    Kind.STABLE: Stable,
+    Kind.FINISH: Finish,
+    Kind.FINISHED: Finished,
+    Kind.LEAVE: Leave,
+}
+_KINDS: dict[type[Record], Kind] = {record: kind for kind, record in CONTROL_RECORDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateReceived:
+    """An update of the worker with this rank, as it came and as it reads."""
+
+    rank: int
+    update: EncodedUpdate
+    payload: bytearray
+    charge: int
+    """To be released when it is used or dropped: until then it holds its sender's credit."""
+
+
+Message: TypeAlias = Control | Snapshot | UpdateReceived
+
+
+class Link:
+    """One peer, as master or worker see it.
+
+    Parameters
+    ----------
+    connection : Connection
+    """
+
+    __slots__ = ("_blocks_sent", "_control_in", "_control_sent", "connection")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._control_sent = 0
+        self._blocks_sent = 0
+        self._control_in: InOrder[tuple[Control, int]] = InOrder(0)
+
+    def send(self, record: Control) -> int:
+        """Send a control message; return its number in `CONTROL_STREAM`."""
+        number = self._control_sent
+        self._control_sent += 1
+        self.connection.send(
+            CONTROL_STREAM, number, _KINDS[type(record)], record.pack(), Priority.CONTROL
+        )
+        return number
+
+    def send_update(self, rank: int, sequence: int, payload: Payload) -> None:
+        """Send an update of the worker with this rank: a packed `EncodedUpdate`."""
+        self.connection.send(rank, sequence, Kind.UPDATE, payload, Priority.UPDATE)
+
+    def send_block(self, block: Snapshot) -> None:
+        """Send a block of a snapshot."""
+        number = self._blocks_sent
+        self._blocks_sent += 1
+        self.connection.send(
+            SNAPSHOT_STREAM, number, Kind.SNAPSHOT, block.pack(), Priority.SNAPSHOT
+        )
+
+    def receive(self, event: MessageReceived) -> list[Message]:
+        """Check a message; return those whose turn it is: none, it, or it and its successors.
+
+        A control message that waits for its predecessors holds its sender's credit until its turn
+        comes, and so does an update until the caller releases its `charge`; so credit bounds what
+        a peer that leaves a number out can make us keep. Everything else is released.
+
+        Raises
+        ------
+        InvalidMessageError
+            If it breaks its schema or stands in the wrong stream.
+        """
+        try:
+            kind = Kind(event.kind)
+        except ValueError:
+            raise InvalidMessageError(f"unknown kind {event.kind} of message") from None
+        if kind is Kind.UPDATE and event.stream < RANKS_MAX:
+            update = EncodedUpdate.parse(event.payload)
+            if update.sequence != event.number:
+                raise InvalidMessageError(
+                    f"update {update.sequence} in the place of update {event.number}"
+                )
+            return [UpdateReceived(event.stream, update, event.payload, event.charge)]
+        if kind is Kind.SNAPSHOT and event.stream == SNAPSHOT_STREAM:
+            self.connection.release(event.charge)
+            return [Snapshot.parse(event.payload)]
+        record = CONTROL_RECORDS.get(kind)
+        if record is None or event.stream != CONTROL_STREAM:
+            raise InvalidMessageError(f"{kind.name} in stream {event.stream}")
+        ready = self._control_in.push(event.number, (record.parse(event.payload), event.charge))
+        for _, charge in ready:
+            self.connection.release(charge)
+        return [message for message, _ in ready]

@@ -1,0 +1,391 @@
+"""Messages: what workers and the master of a run say to each other.
+
+::
+
+    kind  name       from    says
+    1     JOIN       worker  who I am, what my model looks like
+    2     WELCOME    master  your rank, who takes part, where your updates and the run's stand
+    3     REFUSE     master  no, and why
+    4     ROSTER     master  who takes part now
+    5     SNAPSHOT   both    a block of the replica: the first worker to the master, then the
+                             master to every later worker
+    6     UPDATE     both    an encoded update; the master passes it on as it is
+    7     STABLE     master  every live worker has these updates
+    8     FINISH     worker  that was my last update
+    9     FINISHED   master  nobody sends any more; these are all updates there are
+    10    LEAVE      worker  that was my last update, do not wait for me
+
+Streams give messages their place: updates travel in the stream of their origin's rank with their
+sequence as number, so a relayed message is the same for everyone. `CONTROL_STREAM` carries the
+rest in order, numbered from 0 on each connection; `SNAPSHOT_STREAM` numbers blocks from 0.
+
+Every message is a msgpack map, checked field by field (see `schema`). An encoded update and the
+values of a block are opaque here.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from math import prod
+from typing import ClassVar, Final
+
+from gradwire_protocol.limits import MESSAGE_BYTES_MAX, STREAMS_MAX
+from gradwire_protocol.schema import (
+    Check,
+    Record,
+    blob,
+    boolean,
+    integer,
+    listing,
+    mapping,
+    optional,
+    record,
+    text,
+)
+
+RANKS_MAX: Final = STREAMS_MAX - 2
+"""Most workers of one run: a stream each, and two more."""
+
+CONTROL_STREAM: Final = 2**16 - 1
+SNAPSHOT_STREAM: Final = 2**16 - 2
+
+SEQUENCE_MAX: Final = 2**32 - 1
+"""Updates of one origin. At a hundred a second they last for sixteen months."""
+
+ELEMENTS_MAX: Final = 2**31 - 1
+TENSORS_MAX: Final = 16_384
+DIMENSIONS_MAX: Final = 16
+NAME_CHARACTERS_MAX: Final = 256
+WORKER_NAME_CHARACTERS_MAX: Final = 64
+REASON_CHARACTERS_MAX: Final = 1_000
+WORKER_ID_BYTES: Final = 16
+
+LAYOUT_BYTES_MAX: Final = MESSAGE_BYTES_MAX // 2
+"""A layout as it travels; some 40,000 tensors with names of 40 characters."""
+
+assert LAYOUT_BYTES_MAX + RANKS_MAX * (4 * WORKER_NAME_CHARACTERS_MAX + 40) < MESSAGE_BYTES_MAX, (
+    "a WELCOME with the largest layout and the largest roster fits a message"
+)
+
+QUANTUM_EXPONENT_MIN: Final = -40
+QUANTUM_EXPONENT_MAX: Final = 0
+"""What a replica can have; `gradwire_codecs.replica` has the same bounds, and its reason."""
+
+CODEC_VERSION: Final = 1
+"""Of the format of encoded updates; two versions cannot take part in one run."""
+
+UPDATE_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 256
+"""Largest encoded update: what a message holds less the map around it."""
+
+BLOCK_ELEMENTS: Final = 2**18
+"""Elements in a block of a snapshot: 1 MiB."""
+
+
+class Kind(IntEnum):
+    """Which message it is."""
+
+    JOIN = 1
+    WELCOME = 2
+    REFUSE = 3
+    ROSTER = 4
+    SNAPSHOT = 5
+    UPDATE = 6
+    STABLE = 7
+    FINISH = 8
+    FINISHED = 9
+    LEAVE = 10
+
+
+class RefusalCode(StrEnum):
+    """Why a worker may not join."""
+
+    OTHER_RUN = "other_run"
+    OTHER_LAYOUT = "other_layout"
+    OTHER_CODEC = "other_codec"
+    TOO_LARGE = "too_large"
+    RUN_FULL = "run_full"
+    RUN_FINISHED = "run_finished"
+    ALREADY_JOINED = "already_joined"
+
+
+class EndCode(IntEnum):
+    """Why a master or a worker closed a connection; above the transport's own codes."""
+
+    LEFT = 64
+    """The worker left; its LEAVE was received."""
+    REFUSED = 65
+    """The REFUSE was delivered, or nobody took it in time."""
+    STOPPED = 66
+    """The master was told to stop."""
+    TOO_SLOW = 67
+    """More waits for this worker than the master keeps for it."""
+    MALFORMED_UPDATE = 68
+    """The worker sent an update that does not fit the run."""
+    NO_JOIN = 69
+    """Nothing was asked for in time."""
+    ABORTED = 70
+    """The worker gave up: its training failed, or its process is about to end."""
+
+
+_RANK: Final = integer(0, RANKS_MAX - 1)
+_SEQUENCE: Final = integer(0, SEQUENCE_MAX)
+_VERSIONS: Final = mapping(_RANK, _SEQUENCE, RANKS_MAX)
+_NAME: Final = text(NAME_CHARACTERS_MAX)
+_WORKER_NAME: Final = text(WORKER_NAME_CHARACTERS_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor(Record):
+    """One named part of the parameters."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "name": _NAME,
+        "shape": listing(integer(0, ELEMENTS_MAX), DIMENSIONS_MAX),
+    }
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it holds."""
+        return prod(self.shape)
+
+
+def _check_tensors(value: object) -> tuple[Tensor, ...]:
+    tensors: tuple[Tensor, ...] = listing(record(Tensor), TENSORS_MAX)(value)
+    integer(1, ELEMENTS_MAX)(sum(tensor.elements for tensor in tensors))
+    size = len(Layout(tensors).pack())
+    if size > LAYOUT_BYTES_MAX:
+        raise ValueError(f"they take {size} bytes; the limit is {LAYOUT_BYTES_MAX}")
+    return tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Layout(Record):
+    """How the flat vector of parameters is made of tensors, in order."""
+
+    tensors: tuple[Tensor, ...]
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"tensors": _check_tensors}
+
+    @property
+    def elements(self) -> int:
+        """N, the length of the flat vector."""
+        return sum(tensor.elements for tensor in self.tensors)
+
+    @property
+    def digest(self) -> str:
+        """A short name for this layout, for logs."""
+        return hashlib.blake2b(self.pack(), digest_size=4).hexdigest()
+
+    def difference(self, other: "Layout") -> str | None:
+        """Say how `other` differs, by its first difference; None where it does not."""
+        for mine, theirs in zip(self.tensors, other.tensors, strict=False):
+            if mine != theirs:
+                return (
+                    f"{theirs.name!r} of shape {theirs.shape} "
+                    f"where the run has {mine.name!r} of shape {mine.shape}"
+                )
+        if len(self.tensors) != len(other.tensors):
+            return (
+                f"{len(other.tensors)} tensors with {other.elements} parameters "
+                f"where the run has {len(self.tensors)} with {self.elements}"
+            )
+        return None
+
+    def locate(self, element: int) -> str:
+        """Name an element of the flat vector: its tensor and its place there."""
+        wanted = element
+        for tensor in self.tensors:
+            if element < tensor.elements:
+                place = []
+                for size in reversed(tensor.shape):
+                    element, at = divmod(element, size)
+                    place.append(at)
+                return f"{tensor.name}{list(reversed(place))}" if place else tensor.name
+            element -= tensor.elements
+        raise IndexError(f"element {wanted} behind the last tensor")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer(Record):
+    """A worker as others know it."""
+
+    rank: int
+    name: str
+    finished: bool
+    """Whether it has sent its last update."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "rank": _RANK,
+        "name": _WORKER_NAME,
+        "finished": boolean,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Join(Record):
+    """A worker asks to take part."""
+
+    run: str | None
+    """The run it means; None for whichever the master has."""
+    worker_id: bytes
+    """Random, the same as long as the session lives."""
+    name: str
+    """For people: host and process."""
+    rank: int | None
+    """The rank it would like, if that is free."""
+    codec: int
+    """Version of the format of encoded updates."""
+    quantum_exponent: int
+    """The quantum that suits its parameters, used if it is the first one."""
+    layout: Layout
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "run": optional(_NAME),
+        "worker_id": blob(WORKER_ID_BYTES, WORKER_ID_BYTES),
+        "name": _WORKER_NAME,
+        "rank": optional(_RANK),
+        "codec": integer(0, 2**16 - 1),
+        "quantum_exponent": integer(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX),
+        "layout": record(Layout),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome(Record):
+    """A worker takes part.
+
+    Sent again, with `founder` set, to a worker that waits for the first snapshot when the worker
+    that should have sent it is gone.
+    """
+
+    run: str
+    rank: int
+    sequence: int
+    """The sequence of the last update of this rank; the worker goes on with the next."""
+    quantum_exponent: int
+    layout: Layout
+    roster: tuple[Peer, ...]
+    founder: bool
+    """Whether this worker's parameters start the run; otherwise a snapshot follows."""
+    versions: Mapping[int, int]
+    """What the snapshot contains."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "run": _NAME,
+        "rank": _RANK,
+        "sequence": _SEQUENCE,
+        "quantum_exponent": integer(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX),
+        "layout": record(Layout),
+        "roster": listing(record(Peer), RANKS_MAX),
+        "founder": boolean,
+        "versions": _VERSIONS,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse(Record):
+    """A worker may not take part."""
+
+    code: str
+    reason: str
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "code": text(NAME_CHARACTERS_MAX),
+        "reason": text(REASON_CHARACTERS_MAX),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Roster(Record):
+    """Who takes part."""
+
+    peers: tuple[Peer, ...]
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"peers": listing(record(Peer), RANKS_MAX)}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(Record):
+    """A block of the replica."""
+
+    start: int
+    values: bytes
+    """Little-endian int32."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "start": integer(0, ELEMENTS_MAX),
+        "values": blob(4, 4 * BLOCK_ELEMENTS),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedUpdate(Record):
+    """An update on its way; its origin is the stream it travels in."""
+
+    sequence: int
+    based_on: int
+    """How many updates of others the parameters contained that it was computed with."""
+    body: bytes
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "sequence": integer(1, SEQUENCE_MAX),
+        "based_on": integer(0, 2**63),
+        "body": blob(1, UPDATE_BYTES_MAX),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Stable(Record):
+    """Every live worker has the updates up to these."""
+
+    versions: Mapping[int, int]
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"versions": _VERSIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class Finish(Record):
+    """A worker will send no more updates and waits for the others."""
+
+    sequence: int
+    """Of its last update."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"sequence": _SEQUENCE}
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Record):
+    """All live workers have finished."""
+
+    versions: Mapping[int, int]
+    """All updates of the run."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"versions": _VERSIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class Leave(Record):
+    """A worker goes, and its connection ends when this is delivered."""
+
+    sequence: int
+    """Of its last update."""
+    reason: str
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "sequence": _SEQUENCE,
+        "reason": text(REASON_CHARACTERS_MAX),
+    }
+
+
+def total(versions: Mapping[int, int], *, without: int) -> int:
+    """Return how many updates a version vector contains, those of one rank left out."""
+    return sum(sequence for rank, sequence in versions.items() if rank != without)
+
+
+def covers(versions: Mapping[int, int], others: Mapping[int, int]) -> bool:
+    """Return whether a version vector contains everything that another one does."""
+    return all(versions.get(rank, 0) >= sequence for rank, sequence in others.items())

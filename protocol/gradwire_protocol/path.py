@@ -1,0 +1,72 @@
+"""Address validation of a peer that moved (RFC 9000, section 9, in its simplest form).
+
+A packet that is authentic and newer than all others, from an address that is not the peer's,
+means that the peer, or a NAT before it, changed its address. The new address is challenged a few
+times, with less than three times the data that came from there; until it answers, everything else
+goes on to the old one. So nobody can turn a connection towards a third party by replaying packets.
+"""
+
+from collections.abc import Callable
+
+from gradwire_protocol.events import Address
+from gradwire_protocol.limits import CHALLENGE_DATAGRAM_BYTES, CHALLENGE_TRIES_MAX
+
+
+class PathValidation:
+    """The address of one peer.
+
+    Parameters
+    ----------
+    address : Address
+        Where it is, as the handshake has shown.
+    random_bytes : callable
+        Source of unpredictable bytes.
+    """
+
+    def __init__(self, address: Address, random_bytes: Callable[[int], bytes]) -> None:
+        self.address = address
+        self._random_bytes = random_bytes
+        self._candidate: Address | None = None
+        self._data = b""
+        self._tries_left = 0
+        self._next: float | None = None
+
+    @property
+    def next_timer(self) -> float | None:
+        """When `challenge_to_send` has something to say; None while no address is in doubt."""
+        return self._next
+
+    def on_packet(self, address: Address, size: int, now: float) -> None:
+        """Note that the newest packet so far came from `address`, in `size` bytes."""
+        if address == self.address:
+            self._drop_candidate()
+        elif address != self._candidate:
+            self._candidate = address
+            self._data = self._random_bytes(8)
+            tries = 3 * size // CHALLENGE_DATAGRAM_BYTES
+            self._tries_left = max(min(tries, CHALLENGE_TRIES_MAX), 1)
+            self._next = now
+
+    def challenge_to_send(self, interval: float, now: float) -> tuple[bytes, Address] | None:
+        """Return a challenge and where it goes, if one is due; the next after `interval`."""
+        if self._next is None or now < self._next or self._candidate is None:
+            return None
+        if not self._tries_left:
+            self._drop_candidate()
+            return None
+        self._tries_left -= 1
+        self._next = now + interval
+        return self._data, self._candidate
+
+    def on_response(self, data: bytes, address: Address) -> bool:
+        """Return whether this response moves the peer to `address`."""
+        if not self._data or data != self._data or address != self._candidate:
+            return False
+        self.address = address
+        self._drop_candidate()
+        return True
+
+    def _drop_candidate(self) -> None:
+        self._candidate = None
+        self._data = b""
+        self._next = None

@@ -1,0 +1,174 @@
+"""`Record`: a msgpack map whose fields are checked one by one.
+
+What arrives from the network is a map from field names to plain values. A record says for each
+field what is allowed, and anything else (an unknown or missing field, a wrong type, a number out
+of range, a text or list that is too long) is refused with the name of the field, the value and
+the limit.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, ClassVar, Self, TypeAlias
+
+import msgpack
+
+from gradwire_protocol.errors import InvalidMessageError
+
+Check: TypeAlias = Callable[[object], Any]
+"""Returns the value of a field as the record holds it, or raises `ValueError`."""
+
+SHOWN_MAX = 60
+"""Characters of an offending value that an error message repeats."""
+
+
+class Record:
+    """Base of dataclasses that travel as msgpack maps.
+
+    A subclass is a frozen dataclass and names a `Check` for each of its fields in `CHECKS`.
+    """
+
+    CHECKS: ClassVar[Mapping[str, Check]]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the fields as msgpack can write them."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+
+    def pack(self) -> bytes:
+        """Return the bytes of the wire."""
+        packed: bytes = msgpack.packb(self.to_plain())
+        return packed
+
+    @classmethod
+    def from_plain(cls, plain: object) -> Self:
+        """Check a map and make a record of it.
+
+        Raises
+        ------
+        ValueError
+            If a field is not what it should be.
+        """
+        if not isinstance(plain, dict):
+            raise ValueError(f"a {type(plain).__name__} where a map should be")  # noqa: TRY004
+        if plain.keys() != cls.CHECKS.keys():
+            wrong = sorted(map(str, plain.keys() ^ cls.CHECKS.keys()))
+            raise ValueError(f"missing or unknown fields: {', '.join(wrong)[:SHOWN_MAX]}")
+        checked = {}
+        for name, check in cls.CHECKS.items():
+            try:
+                checked[name] = check(plain[name])
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        return cls(**checked)
+
+    @classmethod
+    def parse(cls, payload: bytes | bytearray | memoryview) -> Self:
+        """Read the bytes of the wire.
+
+        Raises
+        ------
+        InvalidMessageError
+            If they are not a valid record of this kind.
+        """
+        try:
+            # Lengths inside are bounded by the length of the input, which the transport bounds.
+            plain = msgpack.unpackb(payload, use_list=True, strict_map_key=True)
+            return cls.from_plain(plain)
+        except (ValueError, RecursionError, msgpack.UnpackException) as error:
+            raise InvalidMessageError(f"{cls.__name__}: {error}") from None
+
+
+def integer(low: int, high: int) -> Check:
+    """Allow integers from `low` to `high`, both inclusive."""
+
+    def check(value: object) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError(f"{_shown(value)} is not an integer from {low} to {high}")
+        return value
+
+    return check
+
+
+def text(length_max: int) -> Check:
+    """Allow printable texts of at most so many characters."""
+
+    def check(value: object) -> str:
+        if not isinstance(value, str) or len(value) > length_max or not value.isprintable():
+            raise ValueError(f"{_shown(value)} is not a text of at most {length_max} characters")
+        return value
+
+    return check
+
+
+def blob(low: int, high: int) -> Check:
+    """Allow byte strings of `low` to `high` bytes."""
+
+    def check(value: object) -> bytes:
+        if not isinstance(value, bytes) or not low <= len(value) <= high:
+            raise ValueError(f"{_shown(value)} is not a byte string of {low} to {high} bytes")
+        return value
+
+    return check
+
+
+def boolean(value: object) -> bool:
+    """Allow true and false."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{_shown(value)} is not true or false")  # noqa: TRY004
+    return value
+
+
+def optional(check: Check) -> Check:
+    """Allow nil besides."""
+    return lambda value: None if value is None else check(value)
+
+
+def listing(check: Check, length_max: int) -> Check:
+    """Allow lists of at most so many items; the record holds a tuple."""
+
+    def check_all(value: object) -> tuple[Any, ...]:
+        if not isinstance(value, list) or len(value) > length_max:
+            raise ValueError(f"{_shown(value)} is not a list of at most {length_max}")
+        return tuple(map(check, value))
+
+    return check_all
+
+
+def mapping(key: Check, item: Check, length_max: int) -> Check:
+    """Allow lists of pairs with distinct keys; the record holds a dict.
+
+    A msgpack map with integer keys would do, but then every reader has to be told to accept it.
+    """
+
+    def check_all(value: object) -> dict[Any, Any]:
+        if not isinstance(value, list) or len(value) > length_max:
+            raise ValueError(f"{_shown(value)} is not a list of at most {length_max}")
+        checked = {}
+        for pair in value:
+            if not isinstance(pair, list) or len(pair) != 2:
+                raise ValueError(f"{_shown(pair)} is not a pair")
+            checked[key(pair[0])] = item(pair[1])
+        if len(checked) != len(value):
+            raise ValueError("a key occurs twice")
+        return checked
+
+    return check_all
+
+
+def record(kind: type[Record]) -> Check:
+    """Allow a nested record."""
+    return kind.from_plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.to_plain()
+    if isinstance(value, Mapping):
+        return [[key, _plain(item)] for key, item in value.items()]
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN_MAX else shown[:SHOWN_MAX] + "…"

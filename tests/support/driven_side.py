@@ -1,0 +1,126 @@
+"""One end of a connection over a real socket: a driver, an endpoint, an application."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
+from random import Random
+
+import pytest
+
+from gradwire_protocol import (
+    Address,
+    Connected,
+    Connection,
+    ConnectionConfig,
+    Disconnected,
+    Endpoint,
+    Event,
+    MessageDelivered,
+    MessageReceived,
+    Priority,
+)
+from gradwire_udp import SocketCounters, UdpDriver, new_event_loop, open_socket
+from support.waiting import until
+
+LOOPS = pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+CODE = 64
+
+
+_sides: list["Side"] = []
+"""What `run_on` has to close, whether its test passes or fails."""
+
+
+def run_on(kind: str, test: Callable[[], Awaitable[None]]) -> None:
+    """Run a coroutine on a loop of a kind, and close every side that it made."""
+
+    async def run() -> None:
+        try:
+            await test()
+        finally:
+            while _sides:
+                _sides.pop().driver.close()
+
+    with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
+        runner.run(run())
+
+
+class Side:
+    """A socket, its driver, its endpoint, and an application that keeps what it hears."""
+
+    def __init__(
+        self,
+        *,
+        accepts: bool = False,
+        sock: socket.socket | None = None,
+        config: ConnectionConfig | None = None,
+    ) -> None:
+        self.connection: Connection | None = None
+        self.received: list[tuple[int, int, bytes]] = []
+        self.delivered: list[tuple[int, int]] = []
+        self.ended: Disconnected | None = None
+        self.deadline: float | None = None
+        self.fired_at: list[float] = []
+        self.endpoint = Endpoint(
+            config or ConnectionConfig(),
+            random_bytes=os.urandom,
+            connections_max=1 if accepts else 0,
+        )
+        self.socket = sock or open_socket(("127.0.0.1", 0))
+        self.counters = SocketCounters()
+        loop = asyncio.get_running_loop()
+        self.driver = UdpDriver(self.socket, self.endpoint, self, loop, self.counters)
+        _sides.append(self)
+
+    # What the driver asks of an application.
+
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
+        match event:
+            case Connected():
+                self.connection = connection
+            case MessageReceived():
+                self.received.append((event.stream, event.number, bytes(event.payload)))
+                connection.release(event.charge)
+            case MessageDelivered():
+                self.delivered.append((event.stream, event.number))
+            case Disconnected():
+                self.ended = event
+            case _:
+                pass
+
+    def handle_timer(self, now: float) -> None:
+        if self.deadline is not None and now >= self.deadline:
+            self.deadline = None
+            self.fired_at.append(now)
+
+    def next_timer(self) -> float | None:
+        return self.deadline
+
+    # What a test wants.
+
+    def dial(self, address: Address) -> None:
+        self.endpoint.connect(address, self.driver.now())
+        self.driver.turn()
+
+    def send(self, messages: list[tuple[int, int, bytes]]) -> None:
+        assert self.connection is not None
+        for stream, number, payload in messages:
+            self.connection.send(stream, number, 1, payload, Priority.UPDATE)
+        self.driver.turn()
+
+    def hang_up(self, reason: str = "bye") -> None:
+        assert self.connection is not None
+        self.connection.close(CODE, reason, self.driver.now())
+        self.driver.turn()
+
+
+async def connected(one: Side, other: Side) -> None:
+    """Let one side dial the other, and wait until both know it."""
+    one.dial(other.driver.address)
+    await until(lambda: one.connection and other.connection, "the connection")
+
+
+def messages(seed: int, n: int, sizes: list[int]) -> list[tuple[int, int, bytes]]:
+    random = Random(seed)
+    return [(number % 3, number, random.randbytes(random.choice(sizes))) for number in range(n)]

@@ -1,0 +1,47 @@
+"""Settings that cannot work are refused at once, with value and limit."""
+
+import pytest
+
+from gradwire_protocol import ConnectionConfig, UsageError
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [
+        ("datagram_bytes", 1199, "datagram_bytes=1199; it is 1200 to 8900"),
+        ("datagram_bytes", 8901, "datagram_bytes=8901; it is 1200 to 8900"),
+        ("window_bytes", 4194815, "window_bytes=4194815; it is 4194816 to 1073741824"),
+        ("window_bytes", 2**30 + 1, "window_bytes=1073741825; it is 4194816 to 1073741824"),
+        ("idle_timeout_seconds", 0.0, "idle_timeout_seconds=0.0; it is 0.001 to 3600"),
+        ("idle_timeout_seconds", 3601, "idle_timeout_seconds=3601; it is 0.001 to 3600"),
+        ("idle_timeout_seconds", float("nan"), "idle_timeout_seconds=nan"),
+        ("keepalive_seconds", 0, "keepalive_seconds=0; it has to be above 0"),
+        ("keepalive_seconds", float("inf"), "keepalive_seconds=inf"),
+        ("keepalive_seconds", float("nan"), "keepalive_seconds=nan"),
+        ("connect_timeout_seconds", -1, "connect_timeout_seconds=-1; it has to be above 0"),
+        ("connect_timeout_seconds", float("inf"), "connect_timeout_seconds=inf"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused(setting: str, value: float, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        ConnectionConfig(**{setting: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"datagram_bytes": 1200},
+        {"datagram_bytes": 8900},
+        {"window_bytes": 4194816},
+        {"window_bytes": 2**30},
+        {"idle_timeout_seconds": 0.001},
+        {"idle_timeout_seconds": 3600},
+        {"keepalive_seconds": 1e-6},
+        {"connect_timeout_seconds": 1e6},
+    ],
+)
+def test_a_setting_at_its_limit_is_taken(settings: dict[str, int]) -> None:
+    config = ConnectionConfig(**settings)  # type: ignore[arg-type]
+
+    assert {name: getattr(config, name) for name in settings} == settings

@@ -1,0 +1,343 @@
+"""How a connection begins, what keeps it alive, and how it ends."""
+
+import pytest
+
+from gradwire_protocol import (
+    CloseCode,
+    Connected,
+    ConnectionConfig,
+    Disconnected,
+    Drop,
+    MessageReceived,
+    Priority,
+    State,
+    UsageError,
+)
+from gradwire_protocol.frames import Close, Ping, pack_close, pack_ping
+from gradwire_protocol.limits import ACK_DELAY_SECONDS_MAX, MESSAGE_OVERHEAD_BYTES
+from gradwire_protocol.packets import INIT
+from support.network import Link
+from support.pair import INITIATOR, RESPONDER, Pair, Passing, Puppet, data_frame
+
+# How it begins.
+
+
+def test_both_sides_hear_once_that_they_are_connected() -> None:
+    pair = Pair().connect()
+
+    assert pair.initiator.events == pair.responder.events == [Connected()]
+    assert pair.initiator.connection.state is pair.responder.connection.state is State.OPEN
+    assert pair.initiator.endpoint.counters.connections_opened == 1
+    assert pair.responder.endpoint.counters.connections_opened == 1
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2], ids=["INIT", "ACCEPT", "first packet"])
+def test_a_datagram_lost_in_the_handshake_is_made_up_for(lost: int) -> None:
+    pair = Pair()
+    pair.lets_pass = lambda passing: pair.wire.index(passing) != lost
+
+    pair.connect()
+
+    assert pair.initiator.events == pair.responder.events == [Connected()]
+    assert pair.responder.endpoint.counters.connections_opened == 1
+
+
+def test_a_repeated_accept_changes_nothing() -> None:
+    pair = Pair()
+    begun = pair.network.now
+    pair.lets_pass = lambda passing: passing.packet_type == INIT or passing.at > begun + 0.6
+    pair.dial()
+    pair.network.run_for(0.6)
+    accepts = [p.datagram for p in pair.sent_by(RESPONDER)]
+    assert len(accepts) == 2
+    assert accepts[0] == accepts[1]
+
+    for accept in accepts:
+        pair.initiator.endpoint.receive_datagram(accept, RESPONDER, pair.network.now)
+        pair.network.turn(pair.initiator.host)
+    pair.network.run_for(1.0)
+
+    assert pair.initiator.events == pair.responder.events == [Connected()]
+    assert pair.initiator.endpoint.counters.drops[Drop.DUPLICATE] == 1
+
+
+def test_nobody_there_is_reported_exactly_when_the_time_is_up() -> None:
+    pair = Pair(config=ConnectionConfig(connect_timeout_seconds=5.0))
+    pair.lets_pass = lambda _: False
+    pair.dial()
+
+    pair.network.run_for(4.999)
+    assert pair.initiator.events == []
+    pair.network.run_for(0.001)
+
+    assert pair.initiator.events == [
+        Disconnected(CloseCode.UNREACHABLE, "no answer to 5 datagrams", by_peer=False)
+    ]
+    assert pair.initiator.connection.state is State.CLOSED
+    assert len(pair.initiator.endpoint) == 0
+
+
+def test_a_connection_that_never_opened_has_nothing_to_measure() -> None:
+    pair = Pair(config=ConnectionConfig(connect_timeout_seconds=5.0))
+    pair.lets_pass = lambda _: False
+    connection = pair.dial().initiator.connection
+
+    for state in (State.CONNECTING, State.CLOSED):
+        pair.initiator.send(b"without effect")
+        assert connection.state is state
+        assert connection.rtt is None
+        assert connection.bytes_queued == 0
+        assert connection.bytes_in_flight == 0
+        assert connection.bytes_held == 0
+        pair.network.run_for(5.0)
+
+
+def test_a_message_before_the_connection_is_open_has_no_effect() -> None:
+    pair = Pair().dial()
+
+    pair.initiator.send(b"too early")
+    pair.network.run_for(1.0)
+
+    assert pair.initiator.events == pair.responder.events == [Connected()]
+
+
+def test_closing_while_connecting_ends_it_without_a_word() -> None:
+    pair = Pair().dial()
+    sent = len(pair.wire)
+
+    pair.initiator.close(64, "changed my mind")
+    pair.network.run_for(60.0)
+
+    assert pair.initiator.connection.state is State.CLOSED
+    assert pair.initiator.events == pair.responder.events == []
+    assert len(pair.initiator.endpoint) == 0
+    assert [p.source for p in pair.wire[sent:]] == [RESPONDER], "one ACCEPT, and nothing after it"
+
+
+def test_datagrams_are_as_large_as_the_smaller_side_says() -> None:
+    pair = Pair(
+        config=ConnectionConfig(datagram_bytes=1200),
+        responder_config=ConnectionConfig(datagram_bytes=8900),
+    ).connect()
+
+    pair.initiator.send(bytes(50_000))
+    pair.responder.send(bytes(50_000))
+    pair.network.run_for(1.0)
+
+    assert len(pair.initiator.messages) == len(pair.responder.messages) == 1
+    assert max(len(p.datagram) for p in pair.sent_by(INITIATOR)) == 1200
+    assert max(len(p.datagram) for p in pair.sent_by(RESPONDER)) == 1200
+
+
+def test_the_round_trip_time_is_known_after_the_first_packet() -> None:
+    pair = Pair(Link(delay=0.02)).connect()
+
+    assert pair.initiator.connection.rtt == pytest.approx(0.04 + ACK_DELAY_SECONDS_MAX)
+    assert pair.responder.connection.rtt is None, "it has asked for nothing yet"
+
+
+# Signs of life.
+
+
+def test_a_quiet_peer_is_asked_for_a_sign_of_life_exactly_when_it_is_time() -> None:
+    puppet = Puppet(ConnectionConfig(keepalive_seconds=5.0))
+    quiet_since = puppet.now - 0.01
+
+    before = puppet.wait(quiet_since + 4.999)
+    then = puppet.wait(quiet_since + 5.0)
+
+    assert before == []
+    assert then == [[Ping()]]
+
+
+def test_keepalives_leave_room_for_three_within_the_idle_timeout() -> None:
+    puppet = Puppet(ConnectionConfig(keepalive_seconds=100.0, idle_timeout_seconds=60.0))
+    quiet_since = puppet.now - 0.01
+
+    assert puppet.wait(quiet_since + 9.999) == []
+    assert puppet.wait(quiet_since + 10.0) == [[Ping()]], "the puppet's timeout is 30 seconds"
+
+
+def test_two_quiet_peers_stay_connected() -> None:
+    pair = Pair(Link(loss=0.1)).connect()
+
+    pair.network.run_for(1000.0)
+
+    assert pair.initiator.events == pair.responder.events == [Connected()]
+
+
+@pytest.mark.parametrize(("own", "peers"), [(20.0, 30.0), (30.0, 20.0)])
+def test_a_silent_peer_is_given_up_exactly_at_the_smaller_idle_timeout(
+    own: float, peers: float
+) -> None:
+    puppet = Puppet(ConnectionConfig(idle_timeout_seconds=own), idle_timeout_seconds=peers)
+    connection, silent_since = puppet.connection, puppet.now - 0.01
+    puppet.events()
+
+    puppet.wait(silent_since + 19.999)
+    assert puppet.events() == []
+    sent = puppet.wait(silent_since + 20.0)
+
+    assert sent == [], "who is gone is told nothing"
+    assert puppet.events() == [
+        Disconnected(CloseCode.IDLE, "nothing heard for 20.0 seconds", by_peer=False)
+    ]
+    assert connection.state is State.CLOSED
+    assert connection.next_timer() is None
+    assert puppet.endpoint.counters.idle_timeouts == 1
+    assert len(puppet.endpoint) == 0
+
+
+@pytest.mark.parametrize(
+    ("idle_timeout", "given_up_after"),
+    [
+        pytest.param(0.5, 0.915, id="three probe timeouts"),
+        pytest.param(0.1, 0.2, id="and at most twice the idle timeout"),
+    ],
+)
+def test_a_short_idle_timeout_waits_for_three_probes(
+    idle_timeout: float, given_up_after: float
+) -> None:
+    puppet = Puppet(ConnectionConfig(idle_timeout_seconds=idle_timeout))
+    silent_since = puppet.now - 0.01
+    puppet.events()
+
+    puppet.wait(silent_since + given_up_after - 0.001)
+    assert puppet.events() == []
+    puppet.wait(silent_since + given_up_after + 0.001)
+
+    assert [type(event) for event in puppet.events()] == [Disconnected]
+
+
+def test_a_duplicate_is_no_sign_of_life() -> None:
+    puppet = Puppet()
+    silent_since = puppet.now - 0.01
+    old = puppet.pack(pack_ping(), number=0)
+    puppet.events()
+    puppet.wait(silent_since + 15.0)
+
+    puppet.deliver(old)
+    puppet.wait(silent_since + 30.0)
+
+    assert [type(event) for event in puppet.events()] == [Disconnected]
+
+
+# How it ends.
+
+
+def test_a_close_is_said_three_times_a_probe_timeout_apart_and_then_it_is_over() -> None:
+    puppet = Puppet()
+    connection = puppet.connection
+    puppet.events()
+    closed_at, probe_timeout = puppet.now, 0.305  # before the first sample of the round trip
+    connection.send(0, 0, 1, b"never sent", Priority.CONTROL)
+
+    connection.close(64, "enough", puppet.now)
+    said = [(puppet.now - closed_at, packet) for packet in puppet.receive()]
+    while (timer := puppet.endpoint.next_timer()) is not None:
+        packets = puppet.wait(timer)
+        said += [(puppet.now - closed_at, packet) for packet in packets]
+
+    assert [packet for _, packet in said] == [[Close(64, "enough")]] * 3
+    assert [when for when, _ in said] == pytest.approx([0, probe_timeout, 2 * probe_timeout])
+    assert puppet.now - closed_at == pytest.approx(3 * probe_timeout)
+    assert connection.state is State.CLOSED
+    assert puppet.events() == [], "closing a connection oneself brings no event"
+    assert len(puppet.endpoint) == 0
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_the_peer_hears_why_it_was_closed_even_if_copies_are_lost(lost: int) -> None:
+    pair = Pair().connect()
+    closes: list[Passing] = []
+
+    def lose_the_first(passing: Passing) -> bool:
+        if passing.has(Close):
+            closes.append(passing)
+        return not passing.has(Close) or len(closes) > lost
+
+    pair.lets_pass = lose_the_first
+    pair.initiator.close(64, "enough")
+    pair.network.run_for(5.0)
+
+    assert pair.responder.events[1:] == [Disconnected(64, "enough", by_peer=True)]
+    assert pair.initiator.events[1:] == []
+    assert len(closes) == 3
+    assert len(pair.initiator.endpoint) == len(pair.responder.endpoint) == 0
+
+
+def test_who_was_told_that_it_is_over_is_silent_and_forgets_it_a_little_later() -> None:
+    puppet = Puppet()
+    connection = puppet.connection
+    puppet.events()
+    told_at = puppet.now
+
+    puppet.send(pack_close(64, "enough"))
+    connection.send(0, 0, 1, b"too late", Priority.CONTROL)
+    puppet.send(data_frame(b"too late"))
+    sent, states = [], []
+    for seconds in (0.914, 0.916):  # three probe timeouts are 0.915 seconds
+        sent += puppet.wait(told_at + seconds)
+        states.append((connection.state, len(puppet.endpoint)))
+
+    assert sent == []
+    assert states == [(State.DRAINING, 1), (State.CLOSED, 0)]
+    assert puppet.events() == [Disconnected(64, "enough", by_peer=True)]
+
+
+def test_two_closes_that_cross_end_it_without_an_event() -> None:
+    pair = Pair().connect()
+
+    pair.initiator.close(64, "enough")
+    pair.responder.close(65, "enough here too")
+    pair.network.run_for(5.0)
+
+    assert pair.initiator.events == pair.responder.events == [Connected()]
+    assert len(pair.initiator.endpoint) == len(pair.responder.endpoint) == 0
+
+
+def test_closing_twice_is_closing_once() -> None:
+    puppet = Puppet()
+    puppet.connection.close(64, "enough", puppet.now)
+
+    puppet.connection.close(65, "more than enough", puppet.now)
+
+    assert puppet.wait(puppet.now + 10.0) == [[Close(64, "enough")]] * 3
+
+
+@pytest.mark.parametrize("code", [-1, 2**16])
+def test_a_code_that_does_not_fit_its_field_is_refused_and_nothing_ends(code: int) -> None:
+    puppet = Puppet()
+
+    with pytest.raises(UsageError, match=f"code={code}; it is below 2\\^16"):
+        puppet.connection.close(code, "enough", puppet.now)
+
+    assert puppet.connection.state is State.OPEN
+    assert puppet.receive() == []
+
+
+def test_late_packets_of_a_closed_connection_are_no_strangers_for_a_while() -> None:
+    puppet = Puppet()
+    drops = puppet.endpoint.counters.drops
+    puppet.connection.close(64, "enough", puppet.now)
+
+    puppet.send(data_frame(b"late"))
+    assert drops[Drop.UNKNOWN_SESSION] == 0
+    puppet.wait(puppet.now + 10.0)
+    puppet.send(data_frame(b"later"))
+
+    assert drops[Drop.UNKNOWN_SESSION] == 1
+    assert [type(event) for event in puppet.events()] == [Connected]
+
+
+def test_what_stands_behind_a_close_is_not_looked_at() -> None:
+    puppet = Puppet()
+    puppet.events()
+
+    puppet.send(data_frame(b"in time"), pack_close(0, ""), data_frame(b"too late", number=1))
+
+    charge = len(b"in time") + MESSAGE_OVERHEAD_BYTES
+    assert puppet.events() == [
+        MessageReceived(0, 0, 1, bytearray(b"in time"), charge),
+        Disconnected(CloseCode.NONE, "", by_peer=True),
+    ]

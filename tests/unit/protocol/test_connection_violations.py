@@ -1,0 +1,175 @@
+"""What a peer must not do to a connection, and what a stranger cannot."""
+
+import struct
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol import CloseCode, Disconnected, Drop, Priority, State
+from gradwire_protocol.frames import Ack, Close, pack_ack, pack_ping
+from gradwire_protocol.limits import ACK_RANGES_MAX, MESSAGE_BYTES_MAX
+from gradwire_protocol.packets import TRANSPORT
+from support.pair import RESPONDER, Pair, Puppet, data_frame
+
+U16 = st.integers(0, 5) | st.integers(0, 2**16 - 1)
+
+
+def raw_ack(largest: int, first_run: int, ranges: Sequence[tuple[int, int]] = ()) -> bytes:
+    """Return an ACK frame with whatever numbers in its fields."""
+    packed = struct.pack("<BBHIQQI", 0x02, len(ranges), 0, first_run, largest, 0, 0)
+    return packed + b"".join(struct.pack("<HH", gap, run) for gap, run in ranges)
+
+
+# Violations.
+
+
+@pytest.mark.parametrize(
+    ("frames", "says"),
+    [
+        ([b"\x07"], "unknown frame type 0x07"),
+        (
+            [data_frame(b"x", total=MESSAGE_BYTES_MAX + 1)],
+            f"message of {MESSAGE_BYTES_MAX + 1} bytes; the limit is {MESSAGE_BYTES_MAX}",
+        ),
+        (
+            [data_frame(bytes(1200), total=3000), data_frame(bytes(1200), total=3001)],
+            "message 0 of stream 0 has changed from 3000 bytes of kind 1 to 3001 of 1",
+        ),
+        (
+            [data_frame(b"x", total=3000)],
+            "fragment of 1 bytes in the middle of a message; the least is 1148",
+        ),
+        (
+            [pack_ack(Ack([(99, 99)], 0.0, 0, 0))],
+            "acknowledgement of packet 99; 1 were sent",
+        ),
+    ],
+)
+def test_breaking_a_rule_ends_the_connection_and_both_sides_hear_which(
+    frames: list[bytes], says: str
+) -> None:
+    puppet = Puppet()
+    puppet.events()
+
+    puppet.send(*frames)
+
+    assert puppet.events() == [Disconnected(CloseCode.VIOLATION, says, by_peer=False)]
+    assert puppet.receive() == [[Close(CloseCode.VIOLATION, says)]]
+    assert puppet.connection.state is State.CLOSING
+    assert puppet.endpoint.counters.violations == 1
+
+
+@pytest.mark.parametrize(
+    ("largest", "first_run", "says"),
+    [
+        (0, 1, "acknowledgement below packet 0"),
+        (0, 2**32 - 1, "acknowledgement below packet 0"),
+        (2**32, 2**32 - 1, "acknowledgement of packet 4294967296; 2 were sent"),
+        (2**64 - 1, 2**32 - 1, "acknowledgement of packet 18446744073709551615; 2 were sent"),
+    ],
+)
+def test_acknowledging_a_run_longer_than_what_was_sent_ends_the_connection(
+    largest: int, first_run: int, says: str
+) -> None:
+    puppet = Puppet()
+    puppet.connection.send(0, 0, 1, b"x", Priority.UPDATE)
+    puppet.receive()
+    puppet.events()
+
+    puppet.send(raw_ack(largest, first_run))
+
+    assert puppet.events() == [Disconnected(CloseCode.VIOLATION, says, by_peer=False)]
+
+
+@given(
+    largest=st.integers(0, 30) | st.integers(0, 2**64 - 1),
+    first_run=st.integers(0, 30) | st.integers(0, 2**32 - 1),
+    ranges=st.lists(st.tuples(U16, U16), max_size=ACK_RANGES_MAX),
+)
+def test_whatever_an_acknowledgement_names_is_taken_or_a_violation(
+    largest: int, first_run: int, ranges: list[tuple[int, int]]
+) -> None:
+    puppet = Puppet()
+    puppet.connection.send(0, 0, 1, bytes(10_000), Priority.UPDATE)
+    puppet.receive()
+    puppet.events()
+
+    puppet.send(raw_ack(largest, first_run, ranges))
+
+    reaches_to = largest - first_run - sum(gap + run + 2 for gap, run in ranges)
+    if largest <= puppet.largest and reaches_to >= 0:
+        assert puppet.connection.state is State.OPEN
+    else:
+        [event] = puppet.events()
+        assert isinstance(event, Disconnected)
+        assert event.code == CloseCode.VIOLATION
+
+
+@pytest.mark.parametrize("flags", [0x01, 0x80, 0x100, 0x8000])
+def test_flags_of_a_later_version_are_a_violation(flags: int) -> None:
+    puppet = Puppet()
+    puppet.events()
+
+    puppet.send(pack_ping(), flags=flags)
+
+    [event] = puppet.events()
+    assert isinstance(event, Disconnected)
+    assert (event.code, event.by_peer) == (CloseCode.VIOLATION, False)
+    assert event.reason.startswith("packet with flags")
+
+
+def test_nothing_of_a_malformed_packet_is_used() -> None:
+    puppet = Puppet()
+    puppet.events()
+
+    puppet.send(data_frame(b"good"), b"\x07")
+
+    assert [type(event) for event in puppet.events()] == [Disconnected]
+
+
+def test_a_violation_after_the_end_is_counted_and_changes_nothing() -> None:
+    puppet = Puppet()
+    puppet.events()
+    puppet.connection.close(64, "enough", puppet.now)
+
+    puppet.send(b"\x07")
+
+    assert puppet.endpoint.counters.violations == 1
+    assert puppet.events() == []
+    assert puppet.wait(puppet.now + 10.0) == [[Close(64, "enough")]] * 3
+
+
+# Strangers.
+
+
+def test_packets_are_dropped_under_the_right_reason() -> None:
+    puppet = Puppet()
+    counters = puppet.endpoint.counters
+    good = puppet.pack(pack_ping())
+    accepted = counters.packets_accepted
+
+    puppet.deliver(good)
+    puppet.deliver(good)
+    puppet.deliver(good[:-1])
+    puppet.deliver(good[:-1] + bytes([good[-1] ^ 1]))
+    puppet.deliver(good[:4] + b"\xff\xff\xff\xff" + good[8:])
+
+    assert counters.packets_accepted == accepted + 1
+    assert {reason: n for reason, n in counters.drops.items() if n} == {
+        Drop.DUPLICATE: 1,
+        Drop.NOT_AUTHENTIC: 2,
+        Drop.UNKNOWN_SESSION: 1,
+    }
+
+
+def test_a_packet_before_the_answer_to_the_init_is_a_strangers() -> None:
+    pair = Pair().dial()
+    connection = pair.initiator.connection
+    packet = bytes([TRANSPORT, 0, 0, 0]) + connection.session_id.to_bytes(4, "little") + bytes(20)
+
+    pair.initiator.endpoint.receive_datagram(packet, RESPONDER, pair.network.now)
+
+    assert pair.initiator.endpoint.counters.drops[Drop.UNKNOWN_SESSION] == 1
+    assert connection.state is State.CONNECTING

@@ -1,0 +1,174 @@
+"""Whatever a peer sends and whatever the network does, a connection keeps its promises."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from gradwire_protocol import (
+    Connected,
+    ConnectionConfig,
+    Disconnected,
+    MessageDelivered,
+    Priority,
+    State,
+)
+from gradwire_protocol.frames import (
+    Ack,
+    pack_ack,
+    pack_challenge,
+    pack_close,
+    pack_credit,
+    pack_ping,
+    pack_response,
+)
+from gradwire_protocol.limits import MESSAGE_BYTES_MAX, WINDOW_BYTES_MIN
+from gradwire_protocol.packets import TRANSPORT
+from support.network import Link
+from support.pair import INITIATOR, RESPONDER, Pair, Puppet, data_frame
+
+FRAMES = st.one_of(
+    st.builds(
+        data_frame,
+        st.binary(min_size=1, max_size=20) | st.just(bytes(1200)),
+        stream=st.integers(0, 2),
+        number=st.integers(0, 3),
+        kind=st.integers(1, 2),
+        offset=st.sampled_from([0, 1200]),
+        total=st.sampled_from([None, 1201, 2400, MESSAGE_BYTES_MAX]),
+    ),
+    st.builds(
+        lambda first, run: pack_ack(Ack([(first, first + run)], 0.0, 0, 0)),
+        st.integers(0, 5),
+        st.integers(0, 2),
+    ),
+    st.builds(pack_credit, st.integers(0, 2**64 - 1)),
+    st.builds(pack_challenge, st.binary(min_size=8, max_size=8)),
+    st.builds(pack_response, st.binary(min_size=8, max_size=8)),
+    st.just(pack_ping()),
+    st.builds(pack_close, st.integers(0, 100), st.text(max_size=5)),
+    st.binary(max_size=3),
+)
+
+
+@given(
+    packets=st.lists(
+        st.tuples(
+            st.lists(FRAMES, max_size=4),
+            st.integers(0, 40),
+            st.sampled_from([Puppet.ADDRESS, "moved"]),
+            st.sampled_from([0.0, 0.001, 0.1, 5.0]),
+        ),
+        max_size=20,
+    )
+)
+def test_whatever_an_authentic_peer_sends_the_connection_keeps_its_bounds_and_ends(
+    packets: list[tuple[list[bytes], int, str, float]],
+) -> None:
+    puppet = Puppet(ConnectionConfig(window_bytes=WINDOW_BYTES_MIN))
+    connection = puppet.connection
+    connection.send(0, 0, 1, bytes(5000), Priority.UPDATE)
+
+    for frames, number, address, seconds in packets:
+        puppet.send(*frames, number=number, address=address)
+        assert 0 <= connection.bytes_held <= WINDOW_BYTES_MIN
+        assert connection.bytes_in_flight >= 0
+        puppet.wait(puppet.now + seconds)
+    puppet.wait(puppet.now + 1000.0)  # the round trip may have come out as a hundred seconds
+
+    events = puppet.events()
+    ends = [event for event in events if isinstance(event, Disconnected)]
+    assert len(ends) == 1
+    assert events[0] == Connected()
+    assert events[-1] == ends[0]
+    assert connection.state is State.CLOSED
+    assert len(puppet.endpoint) == 0
+
+
+class Conversation(RuleBasedStateMachine):
+    """Two connected sides, and a network that loses, repeats, damages and reorders."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        config = ConnectionConfig(window_bytes=WINDOW_BYTES_MIN, idle_timeout_seconds=600.0)
+        self.pair = Pair(config=config).connect()
+        self.sides = (self.pair.initiator, self.pair.responder)
+        self.said: tuple[list[bytes], list[bytes]] = ([], [])
+
+    @initialize(seed=st.integers(0, 2**32))
+    def choose_a_history(self, seed: int) -> None:
+        self.pair.network.random.seed(seed)
+
+    @rule(
+        loss=st.sampled_from([0.0, 0.05, 0.3, 1.0]),
+        duplication=st.sampled_from([0.0, 0.2]),
+        corruption=st.sampled_from([0.0, 0.1]),
+        jitter=st.sampled_from([0.0, 0.002, 0.1]),
+    )
+    def change_the_network(
+        self, loss: float, duplication: float, corruption: float, jitter: float
+    ) -> None:
+        self.pair.network.link = Link(
+            loss=loss, duplication=duplication, corruption=corruption, jitter=jitter
+        )
+
+    @rule(
+        side=st.integers(0, 1),
+        size=st.sampled_from([1, 100, 1360, 1361, 20_000, 400_000]),
+        stream=st.integers(0, 3),
+        priority=st.sampled_from(Priority),
+    )
+    def say(self, side: int, size: int, stream: int, priority: Priority) -> None:
+        number = len(self.said[side])
+        payload = number.to_bytes(4, "little")[:size].ljust(size, b"\x5a")
+        self.said[side].append(payload)
+        self.sides[side].send(payload, stream=stream, number=number, priority=priority)
+
+    @rule(side=st.integers(0, 1), releases=st.booleans())
+    def release(self, side: int, releases: bool) -> None:
+        self.sides[side].releases = releases
+        if releases:
+            self.sides[side].release()
+
+    @rule(seconds=st.sampled_from([0.001, 0.05, 0.5, 5.0]))
+    def wait(self, seconds: float) -> None:
+        self.pair.network.run_for(seconds)
+
+    @invariant()
+    def memory_is_bounded_and_a_timer_is_set(self) -> None:
+        for side in self.sides:
+            assert side.connection.state is State.OPEN
+            assert side.connection.bytes_held <= WINDOW_BYTES_MIN
+            assert side.connection.bytes_in_flight >= 0
+            assert side.connection.next_timer() is not None
+
+    @invariant()
+    def nothing_arrives_twice_and_nothing_is_delivered_before_it_arrives(self) -> None:
+        for i, side in enumerate(self.sides):
+            numbers = [message.number for message in side.messages]
+            assert len(numbers) == len(set(numbers))
+            for message in side.messages:
+                assert message.payload == self.said[1 - i][message.number]
+            delivered = [e.number for e in side.events if isinstance(e, MessageDelivered)]
+            assert len(delivered) == len(set(delivered))
+            assert set(delivered) <= {m.number for m in self.sides[1 - i].messages}
+
+    def teardown(self) -> None:
+        """Over a network that does nothing bad any more, everything arrives."""
+        self.pair.network.link = Link()
+        for side in self.sides:
+            side.releases = True
+            side.release()
+        self.pair.network.run(self._is_all_delivered, seconds=120)
+        for source in (INITIATOR, RESPONDER):
+            numbers = [p.number for p in self.pair.sent_by(source) if p.packet_type == TRANSPORT]
+            assert numbers == [*range(len(numbers))], "packet numbers are never reused"
+
+    def _is_all_delivered(self) -> bool:
+        return all(
+            sum(isinstance(event, MessageDelivered) for event in side.events) == len(said)
+            for side, said in zip(self.sides, self.said, strict=True)
+        )
+
+
+TestConversation = Conversation.TestCase
+TestConversation.settings = settings(max_examples=25, stateful_step_count=20)

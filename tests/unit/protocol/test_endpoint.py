@@ -1,0 +1,334 @@
+"""An endpoint: who is let in, and what is dropped."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol import (
+    CloseCode,
+    Connected,
+    ConnectionConfig,
+    Disconnected,
+    Drop,
+    Endpoint,
+    MessageReceived,
+    Priority,
+    State,
+)
+from gradwire_protocol.limits import HALF_OPEN_MAX, HALF_OPEN_SECONDS_MAX
+from gradwire_protocol.packets import (
+    ACCEPT_BYTES,
+    INIT_BYTES,
+    Accept,
+    pack_versions,
+    parse_versions,
+)
+from support.endpoints import (
+    NOW,
+    ask,
+    dialling,
+    drops,
+    events_of,
+    first_packet,
+    init_of,
+    listening,
+    other_version,
+)
+from support.pair import RESPONDER, Pair
+
+# Who is let in.
+
+
+def test_an_init_is_answered_and_the_first_packet_opens_the_connection() -> None:
+    endpoint = listening()
+
+    [accept] = ask(endpoint, init_of(5))
+    before = len(endpoint)
+    ask(endpoint, first_packet(init_of(5), accept))
+
+    [connection] = endpoint.connections()
+    assert before == 0
+    assert len(endpoint) == 1
+    assert events_of(endpoint) == [(connection, Connected())]
+    assert (connection.state, connection.address) == (State.OPEN, "peer")
+    assert endpoint.counters.handshakes_answered == 1
+    assert endpoint.counters.connections_opened == 1
+
+
+def test_a_repeated_init_gets_the_same_answer() -> None:
+    endpoint = listening()
+
+    answers = [ask(endpoint, init_of(5), now=NOW + i) for i in range(3)]
+
+    assert answers[0] == answers[1] == answers[2]
+    assert endpoint.counters.handshakes_answered == 3
+
+
+def test_another_init_of_the_same_peer_gets_another_answer_and_both_hold() -> None:
+    endpoint = listening()
+    inits = [init_of(5), init_of(5, b"n" * 32)]
+
+    accepts = [ask(endpoint, init)[0] for init in inits]
+    for init, accept in zip(inits, accepts, strict=True):
+        ask(endpoint, first_packet(init, accept))
+
+    assert accepts[0] != accepts[1]
+    assert len(endpoint) == 2
+
+
+def test_the_same_init_from_two_addresses_is_two_peers() -> None:
+    endpoint = listening()
+
+    here, there = (ask(endpoint, init_of(5), address) for address in ("here", "there"))
+
+    assert here != there
+
+
+def test_an_endpoint_that_only_dials_answers_nobody() -> None:
+    endpoint = dialling()
+
+    assert ask(endpoint, init_of(5)) == []
+    assert drops(endpoint) == {Drop.NOT_ACCEPTING: 1}
+
+
+def test_beyond_the_number_of_connections_nobody_is_let_in() -> None:
+    endpoint = listening(connections_max=1)
+    accepts = [ask(endpoint, init_of(n))[0] for n in (5, 6)]
+
+    for n, accept in zip((5, 6), accepts, strict=True):
+        ask(endpoint, first_packet(init_of(n), accept))
+    answer = ask(endpoint, init_of(7))
+
+    assert len(endpoint) == 1
+    assert answer == []
+    assert drops(endpoint) == {Drop.FULL: 2}
+
+
+def test_a_first_packet_that_proves_nothing_opens_nothing() -> None:
+    endpoint = listening()
+    [accept] = ask(endpoint, init_of(5))
+    packet = first_packet(init_of(5), accept)
+
+    ask(endpoint, packet[:-1] + bytes([packet[-1] ^ 1]))
+    assert drops(endpoint) == {Drop.NOT_AUTHENTIC: 1}
+    ask(endpoint, packet)
+
+    assert len(endpoint) == 1
+
+
+def test_half_open_connections_are_bounded_and_the_oldest_gives_way() -> None:
+    endpoint = listening()
+    accepts = [ask(endpoint, init_of(n))[0] for n in range(1, HALF_OPEN_MAX + 2)]
+
+    ask(endpoint, first_packet(init_of(1), accepts[0]))
+    assert drops(endpoint) == {Drop.UNKNOWN_SESSION: 1}
+    ask(endpoint, first_packet(init_of(2), accepts[1]))
+
+    assert len(endpoint) == 1
+
+
+def test_half_open_connections_are_forgotten_when_their_time_is_up() -> None:
+    endpoint = listening()
+    [first] = ask(endpoint, init_of(1), now=NOW)
+    [second] = ask(endpoint, init_of(2), now=NOW + 1)
+    ask(endpoint, init_of(3), now=NOW + HALF_OPEN_SECONDS_MAX)
+
+    ask(endpoint, first_packet(init_of(1), first))
+    assert drops(endpoint) == {Drop.UNKNOWN_SESSION: 1}
+    ask(endpoint, first_packet(init_of(2), second))
+
+    assert len(endpoint) == 1
+
+
+def test_half_open_connections_are_forgotten_even_if_nobody_else_comes() -> None:
+    endpoint = listening()
+    [in_time] = ask(endpoint, init_of(1), now=NOW)
+    [too_late] = ask(endpoint, init_of(2), now=NOW)
+
+    ask(endpoint, first_packet(init_of(1), in_time), now=NOW + HALF_OPEN_SECONDS_MAX - 0.001)
+    ask(endpoint, first_packet(init_of(2), too_late), now=NOW + HALF_OPEN_SECONDS_MAX)
+
+    assert len(endpoint) == 1
+    assert drops(endpoint) == {Drop.UNKNOWN_SESSION: 1}
+
+
+def test_after_its_time_an_init_gets_another_answer() -> None:
+    endpoint = listening()
+
+    first = ask(endpoint, init_of(1), now=NOW)
+    again = ask(endpoint, init_of(1), now=NOW + HALF_OPEN_SECONDS_MAX)
+
+    assert first != again
+
+
+def test_a_half_open_connection_has_no_timer() -> None:
+    endpoint = listening()
+
+    ask(endpoint, init_of(1))
+
+    assert endpoint.next_timer() is None
+
+
+def test_answers_are_never_larger_than_what_they_answer() -> None:
+    endpoint = listening()
+
+    for datagram in (init_of(5), other_version(init_of(5)), other_version(init_of(5)[:100])):
+        assert sum(map(len, ask(endpoint, datagram))) < len(datagram)
+
+
+def test_session_ids_are_neither_zero_nor_used_twice() -> None:
+    drawn = [0, 7, 7, 0, 8]
+    endpoint = Endpoint(
+        ConnectionConfig(),
+        random_bytes=lambda n: drawn.pop(0).to_bytes(4, "little") if n == 4 else bytes(n),
+        connections_max=2,
+    )
+
+    connection = endpoint.connect("peer", NOW)
+    [_, accept] = endpoint.datagrams_to_send(NOW) + [
+        (reply, "peer") for reply in ask(endpoint, init_of(5))
+    ]
+
+    assert connection.session_id == 7
+    assert Accept.parse(accept[0], init_of(5)).session_id == 8
+    assert drawn == []
+
+
+# Other versions.
+
+
+def test_an_init_of_another_version_is_told_which_versions_there_are() -> None:
+    endpoint = listening()
+
+    assert ask(endpoint, other_version(init_of(5))) == [pack_versions(5)]
+    assert drops(endpoint) == {Drop.VERSION: 1}
+
+
+def test_an_init_of_another_version_and_another_size_is_not_answered() -> None:
+    endpoint = listening()
+
+    assert ask(endpoint, other_version(init_of(5))[:-1]) == []
+    assert drops(endpoint) == {Drop.VERSION: 1}
+
+
+def test_a_peer_without_our_version_is_reported() -> None:
+    endpoint = dialling()
+    connection = endpoint.connect("peer", NOW)
+    session_id = connection.session_id.to_bytes(4, "little")
+    versions = bytes([0x13, 2, 0, 0]) + session_id + bytes([2, 3])
+    assert parse_versions(versions) == (2, 3)
+
+    endpoint.receive_datagram(versions, "peer", NOW)
+
+    assert events_of(endpoint) == [
+        (connection, Disconnected(CloseCode.VERSION, "2, 3", by_peer=True))
+    ]
+    assert connection.state is State.CLOSED
+    assert endpoint.datagrams_to_send(NOW) == []
+    assert len(endpoint) == 0
+
+
+def test_versions_after_the_connection_is_open_change_nothing() -> None:
+    pair = Pair().connect()
+    session_id = pair.initiator.connection.session_id.to_bytes(4, "little")
+
+    pair.initiator.endpoint.receive_datagram(
+        bytes([0x13, 1, 0, 0]) + session_id + b"\x02", RESPONDER, pair.network.now
+    )
+
+    assert pair.initiator.connection.state is State.OPEN
+    assert events_of(pair.initiator.endpoint) == []
+    assert drops(pair.initiator.endpoint) == {Drop.DUPLICATE: 1}
+
+
+# What is dropped.
+
+
+@pytest.mark.parametrize(
+    ("datagram", "reason"),
+    [
+        (b"", Drop.SHORT),
+        (bytes([0x01]) + bytes(6), Drop.SHORT),
+        (bytes([0x01]) + bytes(14), Drop.SHORT),
+        (bytes([0x01]) + bytes(15), Drop.UNKNOWN_SESSION),
+        (bytes([0x00]) + bytes(100), Drop.UNKNOWN_TYPE),
+        (bytes([0x12]) + bytes(100), Drop.UNKNOWN_TYPE),
+        (bytes([0x14]) + bytes(100), Drop.UNKNOWN_TYPE),
+        (bytes([0x10, 1]) + bytes(INIT_BYTES - 2), Drop.INVALID_HANDSHAKE),
+        (bytes([0x10, 1]) + bytes(100), Drop.INVALID_HANDSHAKE),
+        (bytes([0x10, 2]) + bytes(100), Drop.VERSION),
+        (bytes([0x11]) + bytes(ACCEPT_BYTES - 1), Drop.UNKNOWN_SESSION),
+        (bytes([0x13, 1]) + bytes(7), Drop.UNKNOWN_SESSION),
+    ],
+)
+def test_datagrams_are_dropped_under_the_right_reason(datagram: bytes, reason: Drop) -> None:
+    endpoint = listening()
+
+    endpoint.receive_datagram(datagram, "stranger", NOW)
+
+    assert drops(endpoint) == {reason: 1}
+    assert events_of(endpoint) == []
+    assert len(endpoint) == 0
+
+
+@pytest.mark.parametrize("kind", [0x11, 0x13])
+def test_an_answer_that_cannot_be_one_is_dropped_and_connecting_goes_on(kind: int) -> None:
+    endpoint = dialling()
+    connection = endpoint.connect("peer", NOW)
+    session_id = connection.session_id.to_bytes(4, "little")
+
+    endpoint.receive_datagram(bytes([kind, 1, 0, 0]) + session_id + bytes(72), "peer", NOW)
+
+    assert drops(endpoint) == {Drop.INVALID_HANDSHAKE: 1}
+    assert connection.state is State.CONNECTING
+    assert events_of(endpoint) == []
+
+
+def test_an_answer_counts_wherever_it_comes_from() -> None:
+    endpoint, master = dialling(), listening()
+    connection = endpoint.connect("peer", NOW)
+    [(init, _)] = endpoint.datagrams_to_send(NOW)
+    [accept] = ask(master, init)
+
+    endpoint.receive_datagram(accept, "another address of the master", NOW)
+
+    assert connection.state is State.OPEN
+    assert connection.address == "peer"
+
+
+@given(datagram=st.binary(max_size=100), leading=st.sampled_from([0x01, 0x10, 0x11, 0x13, None]))
+def test_random_bytes_are_counted_as_dropped_once_and_answered_by_nothing_larger(
+    datagram: bytes, leading: int | None
+) -> None:
+    endpoint = listening()
+    if leading is not None:
+        datagram = bytes([leading]) + datagram
+
+    answers = ask(endpoint, datagram)
+
+    assert sum(drops(endpoint).values()) == 1
+    assert answers == []
+    assert len(endpoint) == 0
+
+
+def test_datagrams_may_come_in_a_buffer_that_is_used_again() -> None:
+    endpoints = {"initiator": dialling(), "responder": listening()}
+    connection = endpoints["initiator"].connect("responder", NOW)
+    buffer = bytearray(2000)
+
+    def exchange() -> None:
+        for source, target in 3 * [("initiator", "responder"), ("responder", "initiator")]:
+            for datagram, _ in endpoints[source].datagrams_to_send(NOW):
+                buffer[: len(datagram)] = datagram
+                view = memoryview(buffer)[: len(datagram)]
+                endpoints[target].receive_datagram(view, source, NOW)
+                buffer[:] = bytes(len(buffer))
+
+    exchange()
+    connection.send(0, 0, 1, b"payload", Priority.UPDATE)
+    exchange()
+
+    [(_, opened), (_, received)] = events_of(endpoints["responder"])
+    assert opened == Connected()
+    assert isinstance(received, MessageReceived)
+    assert received.payload == b"payload"

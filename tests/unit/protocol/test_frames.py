@@ -1,0 +1,291 @@
+"""Frames: what is packed is parsed again, and whatever else comes is a violation."""
+
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol import CloseCode, ViolationError
+from gradwire_protocol.frames import (
+    ACK_BYTES,
+    DELAY_UNIT_SECONDS,
+    RANGE_BYTES,
+    Ack,
+    Challenge,
+    Close,
+    Credit,
+    Data,
+    Frame,
+    Ping,
+    Response,
+    pack_ack,
+    pack_challenge,
+    pack_close,
+    pack_credit,
+    pack_data_header,
+    pack_ping,
+    pack_response,
+    parse_frames,
+)
+from gradwire_protocol.limits import ACK_RANGES_MAX, MESSAGE_BYTES_MAX
+from support.pair import data_frame
+
+U16 = st.integers(0, 2**16 - 1)
+U32 = st.integers(0, 2**32 - 1)
+U64 = st.integers(0, 2**64 - 1)
+TOKENS = st.binary(min_size=8, max_size=8)
+PRINTABLE = st.characters(exclude_categories=["C", "Z"]).filter(str.isprintable) | st.just(" ")
+
+
+@st.composite
+def datas(draw: st.DrawFn) -> Data:
+    """Draw fragments that stand somewhere in a message."""
+    payload = draw(st.binary(min_size=1, max_size=50))
+    offset = draw(st.integers(0, 1000) | st.integers(0, MESSAGE_BYTES_MAX - len(payload)))
+    end = offset + len(payload)
+    total = draw(st.sampled_from([end, MESSAGE_BYTES_MAX]) | st.integers(end, end + 1000))
+    total = min(total, MESSAGE_BYTES_MAX)
+    return Data(draw(U16), draw(U32), draw(U16), offset, total, memoryview(payload))
+
+
+@st.composite
+def acks(draw: st.DrawFn) -> Ack:
+    """Draw acknowledgements that their fields can express."""
+    first_run = draw(st.integers(1, 100) | st.integers(1, 2**32))
+    lengths = st.integers(1, 5) | st.integers(1, 2**16)
+    rest = draw(st.lists(st.tuples(lengths, lengths), max_size=ACK_RANGES_MAX))
+    needed = first_run + sum(gap + run for gap, run in rest)
+    largest = draw(st.integers(needed - 1, needed + 10) | st.integers(needed - 1, 2**64 - 1))
+    ranges = [(largest - first_run + 1, largest)]
+    for gap, run in rest:
+        last = ranges[-1][0] - gap - 1
+        ranges.append((last - run + 1, last))
+    return Ack(ranges, draw(U16) * DELAY_UNIT_SECONDS, draw(U64), draw(U32))
+
+
+FRAMES: st.SearchStrategy[Frame] = st.one_of(
+    datas(),
+    acks(),
+    st.just(Ping()),
+    st.builds(Credit, U64),
+    st.builds(Challenge, TOKENS),
+    st.builds(Response, TOKENS),
+    st.builds(Close, U16, st.text(PRINTABLE, max_size=60)),
+)
+
+
+def pack(frame: Frame) -> bytes:
+    """Return the bytes of a frame."""
+    match frame:
+        case Data():
+            return data_frame(
+                bytes(frame.payload),
+                stream=frame.stream,
+                number=frame.number,
+                kind=frame.kind,
+                offset=frame.offset,
+                total=frame.total,
+            )
+        case Ack():
+            return pack_ack(frame)
+        case Ping():
+            return pack_ping()
+        case Credit():
+            return pack_credit(frame.credit)
+        case Challenge():
+            return pack_challenge(frame.data)
+        case Response():
+            return pack_response(frame.data)
+        case Close():
+            return pack_close(frame.code, frame.reason)
+
+
+def parse(packed: bytes) -> Sequence[Frame]:
+    """Read frames."""
+    return parse_frames(memoryview(packed))
+
+
+@given(frames=st.lists(FRAMES, max_size=5), padding=st.integers(0, 5))
+def test_frames_are_read_as_they_were_written(frames: list[Frame], padding: int) -> None:
+    packed = b"".join(map(pack, frames)) + bytes(padding)
+
+    assert parse(packed) == frames
+
+
+@given(packed=st.binary(max_size=100))
+def test_random_bytes_raise_nothing_but_a_violation(packed: bytes) -> None:
+    with suppress(ViolationError):
+        parse(packed)
+
+
+@given(frames=st.lists(FRAMES, min_size=1, max_size=3), data=st.data())
+def test_damaged_frames_raise_nothing_but_a_violation(
+    frames: list[Frame], data: st.DataObject
+) -> None:
+    damaged = bytearray(b"".join(map(pack, frames)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        bit = data.draw(st.integers(0, 8 * len(damaged) - 1))
+        damaged[bit // 8] ^= 1 << bit % 8
+    del damaged[data.draw(st.integers(0, len(damaged))) :]
+
+    with suppress(ViolationError):
+        parse(bytes(damaged))
+
+
+@given(frame=FRAMES.filter(lambda frame: not isinstance(frame, Ping)), data=st.data())
+def test_a_frame_that_is_cut_short_is_a_violation(frame: Frame, data: st.DataObject) -> None:
+    packed = pack(frame)
+    size = data.draw(st.integers(1, len(packed) - 1))
+
+    with pytest.raises(ViolationError, match=r"cut short|fragment of"):
+        parse(packed[:size])
+
+
+def test_frames_lie_on_the_wire_as_documented() -> None:
+    ack = Ack([(90, 99), (80, 87)], 800e-6, credit=5000, marked=3)
+
+    assert pack_data_header(1, 2, 3, 4000, 9000, 500) == struct.pack(
+        "<BBHIIIHH", 0x01, 0, 500, 2, 4000, 9000, 1, 3
+    )
+    assert pack_ack(ack) == struct.pack("<BBHIQQIHH", 0x02, 1, 100, 9, 99, 5000, 3, 1, 7)
+    assert pack_ping() == b"\x03"
+    assert pack_credit(5000) == struct.pack("<B7xQ", 0x04, 5000)
+    assert pack_challenge(b"abcdefgh") == b"\x05" + bytes(7) + b"abcdefgh"
+    assert pack_response(b"abcdefgh") == b"\x06" + bytes(7) + b"abcdefgh"
+    assert pack_close(64, "bye") == struct.pack("<BBHI", 0x09, 3, 64, 0) + b"bye"
+
+
+def test_a_fragment_is_a_view_of_its_datagram() -> None:
+    datagram = data_frame(b"payload")
+
+    [frame] = parse(datagram)
+
+    assert isinstance(frame, Data)
+    assert frame.payload.obj is datagram
+
+
+def test_an_acknowledgement_leaves_out_its_oldest_ranges() -> None:
+    ranges = [(n, n) for n in range(1000, 0, -10)]
+
+    packed = pack_ack(Ack(ranges, 0.0, 0, 0))
+
+    assert len(packed) == ACK_BYTES + ACK_RANGES_MAX * RANGE_BYTES
+    assert parse(packed) == [Ack(ranges[: ACK_RANGES_MAX + 1], 0.0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        pytest.param([(100_000, 100_000), (34_462, 34_462), (5, 5)], id="gap"),
+        pytest.param([(100_000, 100_000), (30_000, 95_536), (5, 5)], id="run"),
+    ],
+)
+def test_an_acknowledgement_ends_before_a_range_it_cannot_express(
+    ranges: list[tuple[int, int]],
+) -> None:
+    assert parse(pack_ack(Ack(ranges, 0.0, 0, 0))) == [Ack(ranges[:1], 0.0, 0, 0)]
+
+
+def test_a_run_too_long_for_its_field_is_shortened_and_the_last_one_named() -> None:
+    largest, longest = 2**40, 2**32
+    first = largest - longest + 1
+    fits = Ack([(first, largest), (first - 9, first - 7)], 0.0, 0, 0)
+    too_long = Ack([(first - 1, largest), (first - 9, first - 7)], 0.0, 0, 0)
+
+    assert parse(pack_ack(fits)) == [fits]
+    assert parse(pack_ack(too_long)) == [Ack([(first, largest)], 0.0, 0, 0)]
+
+
+def test_a_delay_too_long_for_its_field_is_the_longest_it_holds() -> None:
+    [ack] = parse(pack_ack(Ack([(0, 0)], 60.0, 0, 0)))
+
+    assert isinstance(ack, Ack)
+    assert ack.delay_seconds == pytest.approx(0.52428)
+
+
+@given(start=st.text(PRINTABLE, max_size=5), rest=PRINTABLE)
+def test_a_reason_too_long_for_its_field_is_cut_between_characters(start: str, rest: str) -> None:
+    reason = start + 300 * rest
+
+    [close] = parse(pack_close(64, reason))
+
+    assert isinstance(close, Close)
+    assert reason.startswith(close.reason)
+    assert 252 <= len(close.reason.encode()) <= 255
+
+
+@given(reason=st.text(st.characters(codec="utf-8"), max_size=60))
+def test_what_would_not_print_in_a_reason_is_replaced(reason: str) -> None:
+    printed = "".join(c if c.isprintable() else "?" for c in reason)
+
+    assert parse(pack_close(64, reason)) == [Close(64, printed)]
+
+
+def test_a_reason_that_is_no_text_is_still_read() -> None:
+    packed = struct.pack("<BBHI", 0x09, 3, 64, 0) + b"\xffno"
+
+    assert parse(packed) == [Close(64, "\N{REPLACEMENT CHARACTER}no")]
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        pack_credit(5000),
+        pack_challenge(b"abcdefgh"),
+        pack_response(b"abcdefgh"),
+    ],
+    ids=["CREDIT", "CHALLENGE", "RESPONSE"],
+)
+@given(offset=st.integers(1, 7), value=st.integers(1, 255))
+def test_a_reserved_field_that_is_not_0_is_a_violation(
+    packed: bytes, offset: int, value: int
+) -> None:
+    damaged = packed[:offset] + bytes([value]) + packed[offset + 1 :]
+
+    with pytest.raises(ViolationError, match="a reserved field is not 0") as violation:
+        parse(damaged)
+
+    assert violation.value.code == CloseCode.VIOLATION
+
+
+@pytest.mark.parametrize(
+    ("packed", "says"),
+    [
+        (b"\x07", "unknown frame type 0x07"),
+        (b"\x08" + bytes(7), "unknown frame type 0x08"),
+        (b"\xff", "unknown frame type 0xff"),
+        (b"\x03\x00\x00\x01", "padding is not zero"),
+        (b"\x01\x01" + data_frame(b"x")[2:], r"fragment of 1 bytes at 0 of 1 \(flags 1\)"),
+        (data_frame(b"", total=1), "fragment of 0 bytes at 0 of 1"),
+        (data_frame(b"abc", offset=8, total=10), "fragment of 3 bytes at 8 of 10"),
+        (data_frame(b"abc")[:-1], "fragment of 3 bytes at 0 of 3"),
+        (
+            data_frame(b"abc", total=MESSAGE_BYTES_MAX + 1),
+            f"message of {MESSAGE_BYTES_MAX + 1} bytes; the limit is {MESSAGE_BYTES_MAX}",
+        ),
+        (
+            struct.pack("<BBHIQQI", 0x02, 65, 0, 0, 1000, 0, 0) + bytes(65 * 4),
+            "acknowledgement of 65 ranges",
+        ),
+        (
+            struct.pack("<BBHIQQI", 0x02, 1, 0, 0, 1000, 0, 0),
+            "acknowledgement of 1 ranges is cut short",
+        ),
+        (struct.pack("<BBHIQQI", 0x02, 0, 0, 6, 5, 0, 0), "acknowledgement below packet 0"),
+        (
+            struct.pack("<BBHIQQIHH", 0x02, 1, 0, 0, 2, 0, 0, 1, 0),
+            "acknowledgement below packet 0",
+        ),
+        (struct.pack("<BBHI", 0x09, 4, 0, 0) + b"bye", "close frame is cut short"),
+        (struct.pack("<BBHI", 0x09, 3, 0, 1) + b"bye", "a reserved field is not 0"),
+        (pack_credit(1)[:-1], "frame of type 0x04 is cut short"),
+    ],
+)
+def test_a_violation_names_value_and_limit(packed: bytes, says: str) -> None:
+    with pytest.raises(ViolationError, match=says) as violation:
+        parse(packed)
+
+    assert violation.value.code == CloseCode.VIOLATION

@@ -1,0 +1,234 @@
+"""Messages over a connection: each in its stream, control messages in order."""
+
+import pytest
+
+from gradwire_protocol import InvalidMessageError, MessageReceived
+from gradwire_protocol.limits import MESSAGE_OVERHEAD_BYTES
+from gradwire_protocol.link import CONTROL_RECORDS, Control, Message, UpdateReceived
+from gradwire_protocol.link import Link as MessageLink
+from gradwire_protocol.messages import (
+    CONTROL_STREAM,
+    RANKS_MAX,
+    SNAPSHOT_STREAM,
+    WORKER_ID_BYTES,
+    EncodedUpdate,
+    Finish,
+    Finished,
+    Join,
+    Kind,
+    Layout,
+    Leave,
+    Peer,
+    Refuse,
+    Roster,
+    Snapshot,
+    Stable,
+    Tensor,
+    Welcome,
+)
+from gradwire_protocol.schema import Record
+from support.network import Link
+from support.pair import Pair, Puppet, data_frame
+
+LAYOUT = Layout((Tensor("weight", (3, 4)),))
+PEER = Peer(1, "host:123", finished=False)
+BLOCK = Snapshot(0, bytes(4))
+CONTROLS: tuple[Control, ...] = (
+    Join("run", bytes(WORKER_ID_BYTES), "host:123", None, 1, -24, LAYOUT),
+    Welcome("run", 1, 5, -24, LAYOUT, (PEER,), founder=True, versions={1: 5}),
+    Refuse("run_full", "16 workers take part, which is the limit"),
+    Roster((PEER,)),
+    Stable({1: 5}),
+    Finish(5),
+    Finished({1: 5}),
+    Leave(5, "finished"),
+)
+
+
+class Talk:
+    """A link whose other end is a puppet."""
+
+    def __init__(self) -> None:
+        self.puppet = Puppet()
+        self.puppet.events()
+        self.link = MessageLink(self.puppet.connection)
+
+    def receive(self, payload: bytes, *, stream: int, number: int, kind: int) -> list[Message]:
+        """Receive a message; return those whose turn it is."""
+        self.puppet.send(data_frame(payload, stream=stream, number=number, kind=kind))
+        [event] = self.puppet.events()
+        assert isinstance(event, MessageReceived)
+        return self.link.receive(event)
+
+
+class Conversation:
+    """A link at each end of a network."""
+
+    def __init__(self, wire: Link) -> None:
+        self.pair = Pair(wire, seed=1).connect()
+        self.pair.responder.releases = False  # the link does it
+        self.sending = MessageLink(self.pair.initiator.connection)
+        self._receiving = MessageLink(self.pair.responder.connection)
+
+    def turn(self) -> None:
+        """Let what was sent leave."""
+        self.pair.network.turn(self.pair.initiator.host)
+
+    def received(self, n: int) -> tuple[list[MessageReceived], list[Message]]:
+        """Wait for `n` messages; return them as they came and as they were read."""
+        self.pair.network.run(lambda: len(self.pair.responder.messages) == n, seconds=60)
+        events = self.pair.responder.messages
+        return events, [m for event in events for m in self._receiving.receive(event)]
+
+
+def test_control_messages_arrive_in_order_over_a_bad_network() -> None:
+    conversation = Conversation(Link(loss=0.2, jitter=0.05, duplication=0.1))
+
+    for record in CONTROLS * 5:
+        conversation.sending.send(record)
+        conversation.turn()
+    events, messages = conversation.received(5 * len(CONTROLS))
+
+    numbers = [event.number for event in events]
+    assert sorted(numbers) == [*range(5 * len(CONTROLS))]
+    assert numbers != sorted(numbers), "or this would test nothing"
+    assert messages == list(CONTROLS) * 5
+    assert conversation.pair.responder.connection.bytes_held == 0
+
+
+def test_sending_a_control_message_returns_its_number() -> None:
+    conversation = Conversation(Link())
+
+    numbers = [conversation.sending.send(Finish(5)) for _ in range(3)]
+    conversation.turn()
+    events, _ = conversation.received(3)
+
+    assert numbers == [0, 1, 2]
+    assert [(event.stream, event.number) for event in events] == [
+        (CONTROL_STREAM, number) for number in numbers
+    ]
+
+
+def test_there_is_an_example_of_every_control_message() -> None:
+    assert {type(record) for record in CONTROLS} == set(CONTROL_RECORDS.values())
+    assert set(CONTROL_RECORDS) == set(Kind) - {Kind.UPDATE, Kind.SNAPSHOT}
+
+
+def test_an_update_arrives_in_the_stream_of_its_origin() -> None:
+    conversation = Conversation(Link())
+    update = EncodedUpdate(7, 3, b"body")
+
+    conversation.sending.send_update(2, 7, update.pack())
+    conversation.turn()
+    [event], messages = conversation.received(1)
+
+    assert (event.stream, event.number, event.kind) == (2, 7, Kind.UPDATE)
+    assert messages == [UpdateReceived(2, update, bytearray(update.pack()), event.charge)]
+
+
+def test_blocks_arrive_in_the_stream_of_snapshots() -> None:
+    conversation = Conversation(Link())
+    blocks = [Snapshot(start, bytes(4)) for start in (0, 1)]
+
+    for block in blocks:
+        conversation.sending.send_block(block)
+    conversation.turn()
+    events, messages = conversation.received(2)
+
+    assert [(event.stream, event.number) for event in events] == [
+        (SNAPSHOT_STREAM, 0),
+        (SNAPSHOT_STREAM, 1),
+    ]
+    assert messages == blocks
+
+
+def test_a_control_message_waits_for_its_predecessors() -> None:
+    talk = Talk()
+
+    third, second, first = (
+        talk.receive(Finish(n).pack(), stream=CONTROL_STREAM, number=n, kind=Kind.FINISH)
+        for n in (2, 1, 0)
+    )
+
+    assert (third, second) == ([], [])
+    assert first == [Finish(0), Finish(1), Finish(2)]
+
+
+def test_updates_do_not_wait() -> None:
+    talk = Talk()
+    update = EncodedUpdate(9, 0, b"body")
+
+    received = talk.receive(update.pack(), stream=0, number=9, kind=Kind.UPDATE)
+
+    charge = len(update.pack()) + MESSAGE_OVERHEAD_BYTES
+    assert received == [UpdateReceived(0, update, bytearray(update.pack()), charge)]
+
+
+@pytest.mark.parametrize(
+    ("message", "stream", "kind"),
+    [(Finish(5), CONTROL_STREAM, Kind.FINISH), (BLOCK, SNAPSHOT_STREAM, Kind.SNAPSHOT)],
+)
+def test_what_was_read_is_released(message: Record, stream: int, kind: Kind) -> None:
+    talk = Talk()
+
+    talk.receive(message.pack(), stream=stream, number=0, kind=kind)
+
+    assert talk.puppet.connection.bytes_held == 0
+
+
+def test_an_update_holds_its_senders_credit_until_it_is_released() -> None:
+    talk = Talk()
+
+    [update] = talk.receive(
+        EncodedUpdate(9, 0, b"body").pack(), stream=0, number=9, kind=Kind.UPDATE
+    )
+    assert isinstance(update, UpdateReceived)
+    held = talk.puppet.connection.bytes_held
+    talk.puppet.connection.release(update.charge)
+
+    assert held == update.charge
+    assert talk.puppet.connection.bytes_held == 0
+
+
+def test_control_messages_that_wait_for_their_turn_hold_their_senders_credit() -> None:
+    talk = Talk()
+    payload = Finish(5).pack()
+
+    held = []
+    for number in (2, 3, 1, 0):
+        talk.receive(payload, stream=CONTROL_STREAM, number=number, kind=Kind.FINISH)
+        held.append(talk.puppet.connection.bytes_held)
+
+    charge = len(payload) + MESSAGE_OVERHEAD_BYTES
+    assert held == [charge, 2 * charge, 3 * charge, 0]
+
+
+@pytest.mark.parametrize(
+    ("payload", "stream", "kind", "says"),
+    [
+        (b"x", CONTROL_STREAM, 0, "unknown kind 0 of message"),
+        (b"x", CONTROL_STREAM, 11, "unknown kind 11 of message"),
+        (b"x", RANKS_MAX, Kind.UPDATE, f"UPDATE in stream {RANKS_MAX}"),
+        (b"x", CONTROL_STREAM, Kind.UPDATE, f"UPDATE in stream {CONTROL_STREAM}"),
+        (b"x", 0, Kind.SNAPSHOT, "SNAPSHOT in stream 0"),
+        (b"x", 0, Kind.FINISH, "FINISH in stream 0"),
+        (b"x", SNAPSHOT_STREAM, Kind.JOIN, f"JOIN in stream {SNAPSHOT_STREAM}"),
+        (b"x", 0, Kind.UPDATE, "^EncodedUpdate: "),
+        (b"x", SNAPSHOT_STREAM, Kind.SNAPSHOT, "^Snapshot: "),
+        (b"x", CONTROL_STREAM, Kind.WELCOME, "^Welcome: "),
+        (Finish(5).pack(), CONTROL_STREAM, Kind.LEAVE, "^Leave: "),
+        (
+            EncodedUpdate(6, 0, b"body").pack(),
+            0,
+            Kind.UPDATE,
+            "update 6 in the place of update 5",
+        ),
+    ],
+)
+def test_a_message_that_is_not_what_it_should_be_is_refused(
+    payload: bytes, stream: int, kind: int, says: str
+) -> None:
+    talk = Talk()
+
+    with pytest.raises(InvalidMessageError, match=says):
+        talk.receive(payload, stream=stream, number=5, kind=kind)

@@ -1,0 +1,311 @@
+"""The messages of a run: each is read as it was written, and each field refuses what it must."""
+
+from dataclasses import fields, replace
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol import CloseCode, InvalidMessageError
+from gradwire_protocol.limits import MESSAGE_BYTES_MAX
+from gradwire_protocol.messages import (
+    BLOCK_ELEMENTS,
+    DIMENSIONS_MAX,
+    ELEMENTS_MAX,
+    LAYOUT_BYTES_MAX,
+    NAME_CHARACTERS_MAX,
+    QUANTUM_EXPONENT_MAX,
+    QUANTUM_EXPONENT_MIN,
+    RANKS_MAX,
+    REASON_CHARACTERS_MAX,
+    SEQUENCE_MAX,
+    TENSORS_MAX,
+    UPDATE_BYTES_MAX,
+    WORKER_ID_BYTES,
+    WORKER_NAME_CHARACTERS_MAX,
+    EncodedUpdate,
+    EndCode,
+    Finish,
+    Finished,
+    Join,
+    Layout,
+    Leave,
+    Peer,
+    Refuse,
+    Roster,
+    Snapshot,
+    Stable,
+    Tensor,
+    Welcome,
+    covers,
+    total,
+)
+from gradwire_protocol.schema import Record
+
+NAMES = st.text(max_size=20).filter(str.isprintable)
+RANKS = st.integers(0, RANKS_MAX - 1)
+SEQUENCES = st.integers(0, SEQUENCE_MAX)
+EXPONENTS = st.integers(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX)
+VERSIONS = st.dictionaries(RANKS, SEQUENCES, max_size=5)
+TENSORS = st.builds(Tensor, NAMES, st.lists(st.integers(1, 9), max_size=4).map(tuple))
+LAYOUTS = st.builds(Layout, st.lists(TENSORS, min_size=1, max_size=5).map(tuple))
+PEERS = st.lists(st.builds(Peer, RANKS, NAMES, st.booleans()), max_size=5).map(tuple)
+
+RECORDS: st.SearchStrategy[Record] = st.one_of(
+    st.builds(
+        Join,
+        st.none() | NAMES,
+        st.binary(min_size=WORKER_ID_BYTES, max_size=WORKER_ID_BYTES),
+        NAMES,
+        st.none() | RANKS,
+        st.integers(0, 2**16 - 1),
+        EXPONENTS,
+        LAYOUTS,
+    ),
+    st.builds(Welcome, NAMES, RANKS, SEQUENCES, EXPONENTS, LAYOUTS, PEERS, st.booleans(), VERSIONS),
+    st.builds(Refuse, NAMES, NAMES),
+    st.builds(Roster, PEERS),
+    st.builds(Snapshot, st.integers(0, ELEMENTS_MAX), st.binary(min_size=4, max_size=50)),
+    st.builds(
+        EncodedUpdate,
+        st.integers(1, SEQUENCE_MAX),
+        st.integers(0, 2**63),
+        st.binary(min_size=1, max_size=50),
+    ),
+    st.builds(Stable, VERSIONS),
+    st.builds(Finish, SEQUENCES),
+    st.builds(Finished, VERSIONS),
+    st.builds(Leave, SEQUENCES, NAMES),
+)
+
+LAYOUT = Layout((Tensor("weight", (3, 4)), Tensor("scale", ()), Tensor("bias", (4,))))
+PEER = Peer(1, "host:123", finished=False)
+EXAMPLES: tuple[Record, ...] = (
+    Tensor("weight", (3, 4)),
+    LAYOUT,
+    PEER,
+    Join("run", bytes(WORKER_ID_BYTES), "host:123", 1, 1, -24, LAYOUT),
+    Welcome("run", 1, 5, -24, LAYOUT, (PEER,), founder=True, versions={1: 5}),
+    Refuse("run_full", "16 workers take part, which is the limit"),
+    Roster((PEER,)),
+    Snapshot(0, bytes(4)),
+    EncodedUpdate(1, 0, b"body"),
+    Stable({1: 5}),
+    Finish(5),
+    Finished({1: 5}),
+    Leave(5, "finished"),
+)
+LONG_NAME = "x" * (NAME_CHARACTERS_MAX + 1)
+LONG_REASON = "x" * (REASON_CHARACTERS_MAX + 1)
+
+REFUSED: tuple[tuple[type[Record], str, object], ...] = (
+    (Tensor, "name", LONG_NAME),
+    (Tensor, "shape", (1,) * (DIMENSIONS_MAX + 1)),
+    (Tensor, "shape", (-1,)),
+    (Tensor, "shape", (ELEMENTS_MAX + 1,)),
+    (Layout, "tensors", ()),
+    (Layout, "tensors", (Tensor("empty", (0,)),)),
+    (Layout, "tensors", (Tensor("large", (2**16, 2**15)),)),
+    (Layout, "tensors", (Tensor("a", (ELEMENTS_MAX,)), Tensor("b", (1,)))),
+    (Layout, "tensors", (Tensor("a", (1,)),) * (TENSORS_MAX + 1)),
+    (Peer, "rank", RANKS_MAX),
+    (Peer, "name", "line\nbreak"),
+    (Peer, "finished", 1),
+    (Join, "run", LONG_NAME),
+    (Join, "worker_id", bytes(WORKER_ID_BYTES - 1)),
+    (Join, "worker_id", bytes(WORKER_ID_BYTES + 1)),
+    (Join, "name", None),
+    (Join, "rank", -1),
+    (Join, "codec", 2**16),
+    (Join, "quantum_exponent", QUANTUM_EXPONENT_MAX + 1),
+    (Join, "layout", Layout(())),
+    (Welcome, "run", None),
+    (Welcome, "rank", RANKS_MAX),
+    (Welcome, "sequence", SEQUENCE_MAX + 1),
+    (Welcome, "quantum_exponent", QUANTUM_EXPONENT_MIN - 1),
+    (Welcome, "layout", Layout(())),
+    (Welcome, "roster", (PEER,) * (RANKS_MAX + 1)),
+    (Welcome, "founder", 0),
+    (Welcome, "versions", {RANKS_MAX: 1}),
+    (Refuse, "code", LONG_NAME),
+    (Refuse, "reason", LONG_REASON),
+    (Roster, "peers", (replace(PEER, rank=-1),)),
+    (Snapshot, "start", -1),
+    (Snapshot, "start", ELEMENTS_MAX + 1),
+    (Snapshot, "values", b"abc"),
+    (Snapshot, "values", bytes(4 * BLOCK_ELEMENTS + 1)),
+    (EncodedUpdate, "sequence", 0),
+    (EncodedUpdate, "sequence", SEQUENCE_MAX + 1),
+    (EncodedUpdate, "based_on", -1),
+    (EncodedUpdate, "body", b""),
+    (EncodedUpdate, "body", bytes(UPDATE_BYTES_MAX + 1)),
+    (Stable, "versions", {0: -1}),
+    (Finish, "sequence", -1),
+    (Finished, "versions", {-1: 1}),
+    (Leave, "sequence", -1),
+    (Leave, "reason", LONG_REASON),
+)
+
+
+@given(message=RECORDS)
+def test_a_message_is_read_as_it_was_written(message: Record) -> None:
+    assert type(message).parse(message.pack()) == message
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: type(example).__name__)
+def test_every_field_has_a_check_and_an_example_that_it_refuses(example: Record) -> None:
+    names = {field.name for field in fields(example)}  # type: ignore[arg-type]
+
+    assert type(example).parse(example.pack()) == example
+    assert example.CHECKS.keys() == names
+    assert {name for kind, name, _ in REFUSED if kind is type(example)} == names
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    REFUSED,
+    ids=[f"{i}-{kind.__name__}.{field}" for i, (kind, field, _) in enumerate(REFUSED)],
+)
+def test_a_field_out_of_range_is_refused_by_its_name(
+    kind: type[Record], field: str, value: object
+) -> None:
+    [example] = [example for example in EXAMPLES if type(example) is kind]
+    message: Record = replace(example, **{field: value})  # type: ignore[type-var]
+
+    with pytest.raises(InvalidMessageError, match=f"^{kind.__name__}: {field}: "):
+        kind.parse(message.pack())
+
+
+def test_the_largest_update_and_the_largest_block_fit_a_message() -> None:
+    update = EncodedUpdate(SEQUENCE_MAX, 2**63, bytes(UPDATE_BYTES_MAX))
+    block = Snapshot(ELEMENTS_MAX, bytes(4 * BLOCK_ELEMENTS))
+
+    assert EncodedUpdate.parse(update.pack()) == update
+    assert len(update.pack()) <= MESSAGE_BYTES_MAX
+    assert len(block.pack()) <= MESSAGE_BYTES_MAX
+
+
+def layout_of(size: int) -> Layout:
+    """Return a layout that takes so many bytes as it travels."""
+    wide, narrow = Tensor("x" * NAME_CHARACTERS_MAX, (1,)), Tensor("x" * NAME_CHARACTERS_MAX, ())
+    tensors = [wide] * (size // len(wide.pack()) + 1)
+    excess = len(Layout(tuple(tensors)).pack()) - size
+    tensors[:excess] = [narrow] * excess  # one byte less each
+    return Layout(tuple(tensors))
+
+
+def test_a_layout_has_a_largest_size() -> None:
+    largest, too_large = layout_of(LAYOUT_BYTES_MAX), layout_of(LAYOUT_BYTES_MAX + 1)
+
+    assert Layout.parse(largest.pack()) == largest
+    with pytest.raises(
+        InvalidMessageError,
+        match=f"^Layout: tensors: they take {LAYOUT_BYTES_MAX + 1} bytes; "
+        f"the limit is {LAYOUT_BYTES_MAX}$",
+    ):
+        Layout.parse(too_large.pack())
+
+
+def test_a_welcome_with_the_largest_layout_and_the_largest_roster_fits_a_message() -> None:
+    widest = "\N{GRINNING FACE}"
+    welcome = Welcome(
+        widest * NAME_CHARACTERS_MAX,
+        RANKS_MAX - 1,
+        SEQUENCE_MAX,
+        QUANTUM_EXPONENT_MIN,
+        layout_of(LAYOUT_BYTES_MAX),
+        (Peer(RANKS_MAX - 1, widest * WORKER_NAME_CHARACTERS_MAX, finished=True),) * RANKS_MAX,
+        founder=False,
+        versions=dict.fromkeys(range(RANKS_MAX), SEQUENCE_MAX),
+    )
+
+    assert Welcome.parse(welcome.pack()) == welcome
+    assert len(welcome.pack()) <= MESSAGE_BYTES_MAX
+
+
+def test_the_codes_of_the_application_are_none_of_the_transport() -> None:
+    assert min(EndCode) > max(CloseCode)
+    assert min(EndCode) == 64
+
+
+# Layouts.
+
+
+def test_a_layout_holds_the_elements_of_its_tensors() -> None:
+    assert [tensor.elements for tensor in LAYOUT.tensors] == [12, 1, 4]
+    assert LAYOUT.elements == 17
+
+
+@given(one=LAYOUTS, other=LAYOUTS)
+def test_two_layouts_differ_where_one_says_how(one: Layout, other: Layout) -> None:
+    assert (one.difference(other) is None) == (one == other)
+    assert (one.digest == other.digest) == (one == other)
+
+
+def test_the_first_difference_is_named() -> None:
+    other = replace(LAYOUT, tensors=(LAYOUT.tensors[0], Tensor("scale", (1,)), Tensor("b", (5,))))
+
+    assert LAYOUT.difference(other) == "'scale' of shape (1,) where the run has 'scale' of shape ()"
+
+
+def test_a_difference_in_length_is_named() -> None:
+    other = replace(LAYOUT, tensors=LAYOUT.tensors[:2])
+
+    assert LAYOUT.difference(other) == "2 tensors with 13 parameters where the run has 3 with 17"
+
+
+@pytest.mark.parametrize(
+    ("element", "place"),
+    [
+        (0, "weight[0, 0]"),
+        (5, "weight[1, 1]"),
+        (11, "weight[2, 3]"),
+        (12, "scale"),
+        (13, "bias[0]"),
+        (16, "bias[3]"),
+    ],
+)
+def test_an_element_is_located_in_its_tensor(element: int, place: str) -> None:
+    assert LAYOUT.locate(element) == place
+
+
+@given(
+    shapes=st.lists(st.lists(st.integers(0, 4), max_size=3), min_size=1, max_size=5),
+)
+def test_the_places_of_a_layout_are_those_of_its_tensors_in_order(shapes: list[list[int]]) -> None:
+    layout = Layout(tuple(Tensor(f"{i}", tuple(shape)) for i, shape in enumerate(shapes)))
+
+    places = [layout.locate(element) for element in range(layout.elements)]
+
+    assert places == [
+        f"{i}{list(place)}" if shape else f"{i}"
+        for i, shape in enumerate(shapes)
+        for place in product(*map(range, shape))
+    ]
+
+
+@pytest.mark.parametrize("element", [17, 1_000_000])
+def test_an_element_behind_the_last_tensor_is_nowhere_and_named(element: int) -> None:
+    with pytest.raises(IndexError, match=f"element {element} behind the last tensor"):
+        LAYOUT.locate(element)
+
+
+# Version vectors.
+
+
+@given(versions=VERSIONS, rank=RANKS)
+def test_a_total_leaves_one_rank_out(versions: dict[int, int], rank: int) -> None:
+    assert total(versions, without=rank) == sum(versions.values()) - versions.get(rank, 0)
+
+
+@given(versions=VERSIONS, others=VERSIONS)
+def test_a_version_vector_covers_what_it_contains(
+    versions: dict[int, int], others: dict[int, int]
+) -> None:
+    both = {rank: max(versions.get(rank, 0), others.get(rank, 0)) for rank in versions | others}
+
+    assert covers(both, versions)
+    assert covers(both, others)
+    assert covers(versions, {})
+    assert covers(versions, others) == (both == versions | dict.fromkeys(both.keys() - versions, 0))

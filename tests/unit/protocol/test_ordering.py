@@ -1,0 +1,53 @@
+"""`InOrder` is sorting, done while the items come."""
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol import InOrder
+
+
+@given(
+    first=st.integers(0, 10),
+    n=st.integers(0, 30),
+    repeats=st.lists(st.integers(0, 40), max_size=30),
+    order=st.randoms(use_true_random=False),
+)
+def test_items_come_out_once_and_in_order(
+    first: int, n: int, repeats: list[int], order: Random
+) -> None:
+    """Every number from `first` on once, some more than once, some from before."""
+    numbers = [*range(first, first + n), *(r for r in repeats if r < first + n)]
+    order.shuffle(numbers)
+    items = InOrder[str](first)
+
+    came_out: list[str] = []
+    pushed = set[int]()
+    for number in numbers:
+        assert items.is_duplicate(number) == (number < first or number in pushed)
+        pushed.add(number)
+        came_out += items.push(number, f"item {number}")
+
+    assert came_out == [f"item {number}" for number in range(first, first + n)]
+    assert items.expected == first + n
+    assert len(items) == 0
+
+
+def test_an_item_waits_for_its_predecessors() -> None:
+    items = InOrder[str](1)
+
+    assert items.push(3, "c") == []
+    assert items.push(2, "b") == []
+    assert len(items) == 2
+    assert items.push(1, "a") == ["a", "b", "c"]
+    assert len(items) == 0
+
+
+def test_the_first_of_two_items_with_one_number_counts() -> None:
+    items = InOrder[str](1)
+
+    items.push(2, "first")
+    items.push(2, "second")
+
+    assert items.push(1, "a") == ["a", "first"]

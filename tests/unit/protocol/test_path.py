@@ -1,0 +1,140 @@
+"""Address validation: nothing is believed until the new address answers the challenge."""
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol.limits import CHALLENGE_DATAGRAM_BYTES, CHALLENGE_TRIES_MAX
+from gradwire_protocol.path import PathValidation
+
+FULL = CHALLENGE_DATAGRAM_BYTES
+"""Size of a packet that is worth as many challenges as are ever sent."""
+
+
+def new_path() -> PathValidation:
+    """Return the path to a peer at home."""
+    return PathValidation("home", Random(1).randbytes)
+
+
+def challenge(path: PathValidation, now: float) -> bytes:
+    """Return the data of the challenge that is due."""
+    due = path.challenge_to_send(0.1, now)
+    assert due is not None
+    return due[0]
+
+
+def test_packets_from_where_the_peer_is_put_nothing_in_doubt() -> None:
+    path = new_path()
+
+    path.on_packet("home", FULL, now=1.0)
+
+    assert path.next_timer is None
+    assert path.challenge_to_send(0.1, now=1.0) is None
+
+
+def test_another_address_is_challenged_at_once_and_a_few_times() -> None:
+    path = new_path()
+    path.on_packet("away", FULL, now=1.0)
+
+    sent = []
+    for _ in range(CHALLENGE_TRIES_MAX):
+        now = path.next_timer
+        assert now is not None
+        sent.append((now, path.challenge_to_send(0.1, now)))
+        assert path.challenge_to_send(0.1, now + 0.05) is None, "not yet"
+    given_up_at = path.next_timer
+    assert given_up_at is not None
+
+    [(_, first), *_] = sent
+    assert first is not None
+    assert first[1] == "away"
+    assert sent == [(1.0, first), (1.1, first), (1.2000000000000002, first)]
+    assert path.challenge_to_send(0.1, given_up_at) is None
+    assert path.next_timer is None
+    assert path.address == "home"
+
+
+@given(size=st.integers(20, 1400))
+def test_challenges_are_less_than_three_times_as_long_as_the_packet_that_came(size: int) -> None:
+    """The shortest packet that can be authentic, of 20 bytes, is worth a challenge in suite 0."""
+    path = new_path()
+    path.on_packet("away", size, now=0.0)
+
+    sent = 0
+    while path.next_timer is not None:
+        sent += path.challenge_to_send(0.1, path.next_timer) is not None
+
+    assert sent == max(1, min(3 * size // CHALLENGE_DATAGRAM_BYTES, CHALLENGE_TRIES_MAX))
+
+
+def test_the_right_response_from_the_right_address_moves_the_peer() -> None:
+    path = new_path()
+    path.on_packet("away", FULL, now=1.0)
+    data = challenge(path, now=1.0)
+
+    assert path.on_response(data, "away")
+
+    assert path.address == "away"
+    assert path.next_timer is None
+    assert not path.on_response(data, "away"), "it counts once"
+
+
+def test_a_response_from_elsewhere_does_not_count() -> None:
+    path = new_path()
+    path.on_packet("away", FULL, now=1.0)
+    data = challenge(path, now=1.0)
+
+    assert not path.on_response(data, "home")
+    assert not path.on_response(data, "elsewhere")
+    assert path.address == "home"
+
+
+def test_a_response_to_something_else_does_not_count() -> None:
+    path = new_path()
+    path.on_packet("away", FULL, now=1.0)
+    challenge(path, now=1.0)
+
+    assert not path.on_response(bytes(8), "away")
+    assert path.address == "home"
+
+
+def test_a_response_that_nobody_asked_for_does_not_count() -> None:
+    assert not new_path().on_response(b"", "home")
+
+
+def test_more_packets_from_the_new_address_change_nothing() -> None:
+    path = new_path()
+    path.on_packet("away", FULL, now=1.0)
+    data = challenge(path, now=1.0)
+
+    path.on_packet("away", FULL, now=1.05)
+
+    assert path.next_timer == 1.1
+    assert challenge(path, now=1.1) == data
+
+
+def test_a_third_address_is_challenged_with_other_data() -> None:
+    path = new_path()
+    path.on_packet("away", FULL, now=1.0)
+    data = challenge(path, now=1.0)
+
+    path.on_packet("elsewhere", FULL, now=1.05)
+    due = path.challenge_to_send(0.1, now=1.05)
+
+    assert due is not None
+    assert due[1] == "elsewhere"
+    assert due[0] != data
+    assert not path.on_response(data, "away")
+
+
+def test_a_newer_packet_from_the_old_address_ends_the_doubt() -> None:
+    path = new_path()
+    path.on_packet("away", FULL, now=1.0)
+    data = challenge(path, now=1.0)
+
+    path.on_packet("home", FULL, now=1.05)
+
+    assert path.next_timer is None
+    assert not path.on_response(data, "away")
+    assert path.address == "home"

@@ -1,0 +1,226 @@
+"""Records: a map whose every field is checked, and refused by name."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import ClassVar
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol import InvalidMessageError
+from gradwire_protocol.schema import (
+    SHOWN_MAX,
+    Check,
+    Record,
+    blob,
+    boolean,
+    integer,
+    listing,
+    mapping,
+    optional,
+    record,
+    text,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inner(Record):
+    number: int
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"number": integer(0, 9)}
+
+
+@dataclass(frozen=True, slots=True)
+class Outer(Record):
+    name: str
+    inner: Inner
+    inners: tuple[Inner, ...]
+    versions: Mapping[int, int]
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "name": text(10),
+        "inner": record(Inner),
+        "inners": listing(record(Inner), 3),
+        "versions": mapping(integer(0, 9), integer(0, 9), 3),
+    }
+
+
+OUTER = Outer("name", Inner(1), (Inner(2), Inner(3)), {4: 5, 6: 7})
+PLAIN = {
+    "name": "name",
+    "inner": {"number": 1},
+    "inners": [{"number": 2}, {"number": 3}],
+    "versions": [[4, 5], [6, 7]],
+}
+
+VALUES: st.SearchStrategy[object] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=5)
+    | st.sampled_from(["name", "inner", "inners", "versions", "number"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from([*PLAIN, "number"])
+            | st.text(max_size=3)
+            | st.integers(0, 3)
+            | st.none(),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=10,
+)
+
+
+# Fields.
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "checked"),
+    [
+        (integer(-1, 5), -1, -1),
+        (integer(-1, 5), 5, 5),
+        (text(3), "", ""),
+        (text(3), "\N{SNOWMAN} é", "\N{SNOWMAN} é"),
+        (blob(1, 3), b"a", b"a"),
+        (blob(1, 3), b"abc", b"abc"),
+        (boolean, True, True),
+        (boolean, False, False),
+        (optional(integer(0, 5)), None, None),
+        (optional(integer(0, 5)), 5, 5),
+        (listing(integer(0, 5), 2), [], ()),
+        (listing(integer(0, 5), 2), [1, 2], (1, 2)),
+        (mapping(integer(0, 5), text(3), 2), [], {}),
+        (mapping(integer(0, 5), text(3), 2), [[1, "a"], [2, "b"]], {1: "a", 2: "b"}),
+    ],
+)
+def test_what_a_check_allows(check: Check, value: object, checked: object) -> None:
+    assert check(value) == checked
+    assert type(check(value)) is type(checked)
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "says"),
+    [
+        (integer(-1, 5), -2, "-2 is not an integer from -1 to 5"),
+        (integer(-1, 5), 6, "6 is not an integer from -1 to 5"),
+        (integer(-1, 5), True, "True is not an integer"),
+        (integer(-1, 5), 1.0, "1.0 is not an integer"),
+        (integer(-1, 5), None, "None is not an integer"),
+        (text(3), "abcd", "'abcd' is not a text of at most 3 characters"),
+        (text(3), "a\n", r"'a\\n' is not a text"),
+        (text(3), "\x1b[", r"'\\x1b\[' is not a text"),
+        (text(3), b"abc", "b'abc' is not a text"),
+        (blob(1, 3), b"", "b'' is not a byte string of 1 to 3 bytes"),
+        (blob(1, 3), b"abcd", "b'abcd' is not a byte string of 1 to 3 bytes"),
+        (blob(1, 3), "abc", "'abc' is not a byte string"),
+        (boolean, 1, "1 is not true or false"),
+        (boolean, None, "None is not true or false"),
+        (optional(integer(0, 5)), 6, "6 is not an integer from 0 to 5"),
+        (listing(integer(0, 5), 2), [1, 2, 3], r"\[1, 2, 3\] is not a list of at most 2"),
+        (listing(integer(0, 5), 2), {}, "{} is not a list"),
+        (listing(integer(0, 5), 2), [1, 6], "6 is not an integer"),
+        (mapping(integer(0, 5), text(3), 2), {}, "{} is not a list"),
+        (mapping(integer(0, 5), text(3), 1), [[1, ""], [2, ""]], "is not a list of at most 1"),
+        (mapping(integer(0, 5), text(3), 2), [1], "1 is not a pair"),
+        (mapping(integer(0, 5), text(3), 2), [[1, "a", 2]], "is not a pair"),
+        (mapping(integer(0, 5), text(3), 2), [[6, "a"]], "6 is not an integer"),
+        (mapping(integer(0, 5), text(3), 2), [[1, 2]], "2 is not a text"),
+        (mapping(integer(0, 5), text(3), 2), [[1, "a"], [1, "b"]], "a key occurs twice"),
+        (record(Inner), [], "a list where a map should be"),
+        (record(Inner), {"number": 10}, "number: 10 is not an integer from 0 to 9"),
+    ],
+)
+def test_what_a_check_refuses(check: Check, value: object, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        check(value)
+
+
+def test_of_a_long_value_only_the_beginning_is_repeated() -> None:
+    with pytest.raises(ValueError, match="is not a text") as refused:
+        text(3)("x" * 1_000_000)
+
+    assert str(refused.value).startswith("'" + "x" * (SHOWN_MAX - 1) + "…")
+
+
+# Records.
+
+
+def test_a_record_is_a_map_of_plain_values() -> None:
+    assert OUTER.to_plain() == PLAIN
+    assert msgpack.unpackb(OUTER.pack()) == PLAIN
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_record_is_read_as_it_was_written(kind: type[bytes]) -> None:
+    assert Outer.parse(kind(OUTER.pack())) == OUTER
+
+
+@pytest.mark.parametrize(
+    ("plain", "says"),
+    [
+        ([], "Outer: a list where a map should be"),
+        ({}, "Outer: missing or unknown fields: inner, inners, name, versions$"),
+        (PLAIN | {"more": 1}, "Outer: missing or unknown fields: more$"),
+        (PLAIN | {b"name": 1}, "Outer: missing or unknown fields"),
+        (PLAIN | {"name": 1}, "Outer: name: 1 is not a text"),
+        (PLAIN | {"inner": {"number": 10}}, "Outer: inner: number: 10 is not an integer"),
+        (PLAIN | {"inners": [{"number": 1}, {}]}, "Outer: inners: missing or unknown fields"),
+    ],
+)
+def test_a_field_is_refused_by_its_name(plain: object, says: str) -> None:
+    assert Outer.parse(msgpack.packb(PLAIN)) == OUTER
+
+    with pytest.raises(InvalidMessageError, match=says):
+        Outer.parse(msgpack.packb(plain))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\x81\x01\x02", id="a key that is no text"),
+        pytest.param(b"\xc1", id="no msgpack"),
+        pytest.param(OUTER.pack()[:-1], id="cut short"),
+        pytest.param(OUTER.pack() + b"\x00", id="something behind"),
+        pytest.param(b"\xa1\xff", id="no UTF-8"),
+        pytest.param(b"\x91" * 100_000, id="too deep"),
+        pytest.param(b"\xdd\xff\xff\xff\xff", id="a list without its items"),
+        pytest.param(b"\xdf\xff\xff\xff\xff", id="a map without its items"),
+        pytest.param(b"\xd6\xff\xff\xff\xff\xff", id="a time"),
+        pytest.param(b"\xd4\x05\x00", id="an extension"),
+    ],
+)
+def test_bytes_that_are_no_record_are_refused(payload: bytes) -> None:
+    with pytest.raises(InvalidMessageError, match=r"^Outer: "):
+        Outer.parse(payload)
+
+
+@given(payload=st.binary(max_size=100))
+def test_random_bytes_raise_nothing_but_invalid_message(payload: bytes) -> None:
+    with pytest.raises(InvalidMessageError):
+        Outer.parse(payload)
+
+
+@given(value=VALUES)
+def test_random_values_raise_nothing_but_invalid_message(value: object) -> None:
+    with pytest.raises(InvalidMessageError):
+        Outer.parse(msgpack.packb(value))
+
+
+@given(field=st.sampled_from(sorted(PLAIN)), value=VALUES)
+def test_a_record_that_is_read_says_what_was_sent(field: str, value: object) -> None:
+    plain = PLAIN | {field: value}
+    parsed: Outer | None = None
+
+    with suppress(InvalidMessageError):
+        parsed = Outer.parse(msgpack.packb(plain))
+
+    assert parsed is None or parsed.to_plain() == plain

@@ -1,0 +1,122 @@
+"""Snapshots: whole, whatever the order of the blocks, and a few blocks at a time."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol import InvalidMessageError, MessageDelivered
+from gradwire_protocol.link import Link
+from gradwire_protocol.messages import BLOCK_ELEMENTS, SNAPSHOT_STREAM, Snapshot
+from gradwire_protocol.snapshots import (
+    BLOCKS_UNDER_WAY_MAX,
+    ELEMENT_BYTES,
+    SnapshotAssembly,
+    SnapshotFeed,
+)
+from support.pair import Pair, Puppet
+
+BLOCK_BYTES = ELEMENT_BYTES * BLOCK_ELEMENTS
+
+
+def blocks_of(values: bytes, elements: int) -> list[Snapshot]:
+    """Cut a replica into blocks of so many elements."""
+    size = ELEMENT_BYTES * elements
+    return [
+        Snapshot(at // ELEMENT_BYTES, values[at : at + size]) for at in range(0, len(values), size)
+    ]
+
+
+# Sending.
+
+
+def test_a_snapshot_arrives_whole() -> None:
+    pair = Pair().connect()
+    values = Random(1).randbytes(2 * BLOCK_BYTES + 400)
+    assembly = SnapshotAssembly(len(values) // ELEMENT_BYTES)
+    receiving = Link(pair.responder.connection)
+    pair.responder.releases = False  # the link does it
+    told = pair.initiator.events
+
+    SnapshotFeed(values, Link(pair.initiator.connection))
+    pair.network.turn(pair.initiator.host)
+    pair.network.run(lambda: MessageDelivered(SNAPSHOT_STREAM, 2) in told, seconds=60)
+    blocks = [block for event in pair.responder.messages for block in receiving.receive(event)]
+    complete = [assembly.add(block) for block in blocks if isinstance(block, Snapshot)]
+
+    assert complete == [False, False, True]
+    assert bytes(assembly.values) == values
+    assert told[1:] == [MessageDelivered(SNAPSHOT_STREAM, number) for number in range(3)]
+
+
+def test_no_more_blocks_are_under_way_than_a_few() -> None:
+    connection = Puppet().connection
+    values = memoryview(bytes(7 * BLOCK_BYTES - 40))
+
+    feed = SnapshotFeed(values, Link(connection))
+    queued = [round(connection.bytes_queued / BLOCK_BYTES, 3)]
+    complete = []
+    for _ in range(7):
+        complete.append(feed.on_delivered())
+        queued.append(round(connection.bytes_queued / BLOCK_BYTES, 3))
+
+    # Nothing leaves the queue here: this is what was handed over in all.
+    assert queued == [BLOCKS_UNDER_WAY_MAX, 5, 6, 7, 7, 7, 7, 7]
+    assert complete == [False] * 6 + [True]
+
+
+@pytest.mark.parametrize("blocks", [1, BLOCKS_UNDER_WAY_MAX])
+def test_a_small_snapshot_is_handed_over_at_once(blocks: int) -> None:
+    connection = Puppet().connection
+
+    feed = SnapshotFeed(bytes(blocks * BLOCK_BYTES), Link(connection))
+    complete = [feed.on_delivered() for _ in range(blocks)]
+
+    assert complete == [False] * (blocks - 1) + [True]
+
+
+# Receiving.
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    elements=st.integers(1, 50),
+    size=st.integers(1, 50),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_blocks_make_up_the_replica_in_whatever_order_they_come(
+    seed: int, elements: int, size: int, shuffle: Random
+) -> None:
+    """Add every block twice, in any order; it is complete from the last new one on."""
+    values = Random(seed).randbytes(ELEMENT_BYTES * elements)
+    blocks = blocks_of(values, size) * 2
+    shuffle.shuffle(blocks)
+    assembly = SnapshotAssembly(elements)
+
+    came = set[int]()
+    for block in blocks:
+        complete = assembly.add(block)
+
+        came |= {*range(block.start, block.start + len(block.values) // ELEMENT_BYTES)}
+        assert assembly.elements_received == len(came)
+        assert complete == (len(came) == elements)
+
+    assert bytes(assembly.values) == values
+
+
+@pytest.mark.parametrize(
+    ("block", "says"),
+    [
+        (Snapshot(8, bytes(12)), "12 bytes from element 8 on; the replica has 10 elements"),
+        (Snapshot(10, bytes(4)), "4 bytes from element 10 on"),
+        (Snapshot(0, bytes(5)), "5 bytes from element 0 on"),
+    ],
+)
+def test_a_block_that_does_not_fit_is_refused(block: Snapshot, says: str) -> None:
+    assembly = SnapshotAssembly(10)
+
+    with pytest.raises(InvalidMessageError, match=says):
+        assembly.add(block)
+
+    assert assembly.elements_received == 0
