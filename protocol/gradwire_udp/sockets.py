@@ -1,0 +1,125 @@
+"""Addresses and sockets: from what a person wrote to what the kernel takes.
+
+An address is written ``host:port``, ``host``, or ``[host]:port`` where the host is an IPv6
+address.
+"""
+
+import ipaddress
+import socket
+from typing import Final, TypeAlias
+
+from gradwire_protocol import UnreachableError, UsageError
+
+PORT: Final = 40123
+"""The master's UDP port unless one is given."""
+
+BUFFER_BYTES: Final = 4 * 2**20
+"""Asked of the kernel for each direction. It may grant less; then more is lost and repeated."""
+
+SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
+
+
+def split_address(text: str, default_port: int = PORT) -> tuple[str, int]:
+    """Split ``host:port``; the port may be missing.
+
+    Raises
+    ------
+    UsageError
+        If it is no such text.
+    """
+    host, port_text = text, ""
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise UsageError(f"address {text!r}; an IPv6 address is written [host]:port")
+        port_text = rest[1:]
+    elif text.count(":") == 1:
+        host, _, port_text = text.partition(":")
+    port = default_port
+    if port_text:
+        if not port_text.isdecimal() or not 0 <= int(port_text) <= 65535:
+            raise UsageError(f"address {text!r}: the port {port_text!r} is not 0 to 65535")
+        port = int(port_text)
+    if not host:
+        raise UsageError(f"address {text!r} has no host")
+    return host, port
+
+
+def show_address(address: object) -> str:
+    """Write a socket address as a person would."""
+    if not isinstance(address, tuple):
+        return str(address)
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def resolve(text: str, default_port: int = PORT) -> tuple[socket.AddressFamily, SocketAddress]:
+    """Look an address up.
+
+    Raises
+    ------
+    UsageError
+        If it is not written as an address.
+    UnreachableError
+        If the host is not known.
+    """
+    host, port = split_address(text, default_port)
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise UnreachableError(
+            f"unknown host {host!r} ({error}): check the spelling, or write its IP address"
+        ) from None
+    return family, address  # type: ignore[return-value]  # of these families, it is one
+
+
+def open_socket(
+    address: SocketAddress, family: socket.AddressFamily = socket.AF_INET
+) -> socket.socket:
+    """Return a non-blocking UDP socket bound to an address.
+
+    Raises
+    ------
+    OSError
+        If it cannot be bound, with the reason in `errno`.
+    """
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+        if family == socket.AF_INET6 and address[0] == "::":
+            # Both versions of IP through one socket, where the system's default says otherwise.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def local_address_in(network: str) -> str:
+    """Return this machine's own address inside a network written as CIDR.
+
+    The kernel is asked which address it would use to reach the network; nothing is sent.
+
+    Raises
+    ------
+    UsageError
+        If it is no network, or this machine has no address inside it.
+    """
+    try:
+        parsed = ipaddress.ip_network(network, strict=False)
+    except ValueError as error:
+        raise UsageError(f"network {network!r}: {error}") from None
+    family = socket.AF_INET if parsed.version == 4 else socket.AF_INET6
+    for candidate in (parsed[0], parsed[-1], parsed[parsed.num_addresses // 2]):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((str(candidate), 9))
+                address = str(probe.getsockname()[0])
+        except OSError:
+            continue  # no route there, or no such protocol on this machine
+        if ipaddress.ip_address(address) in parsed:
+            return address
+    raise UsageError(f"this machine has no address in network {network}")

@@ -1,0 +1,234 @@
+"""The driver: two endpoints on real sockets, their timers, and their end."""
+
+import socket
+from dataclasses import asdict
+
+from gradwire_protocol import (
+    CloseCode,
+    Connection,
+    ConnectionConfig,
+    Disconnected,
+    Event,
+    MessageReceived,
+)
+from gradwire_udp import SocketCounters, open_socket
+from support.driven_side import CODE, LOOPS, Side, connected, messages, run_on
+from support.waiting import until
+
+# Two sides.
+
+
+@LOOPS
+def test_a_hundred_messages_each_way_arrive_exactly_once(kind: str) -> None:
+    sizes = [1, 2, 100, 1_375, 1_376, 5_000, 30_000]
+    there, back = messages(1, 100, sizes), messages(2, 100, sizes)
+
+    async def test() -> None:
+        one, other = Side(), Side(accepts=True)
+        await connected(one, other)
+
+        one.send(there)
+        other.send(back)
+        await until(lambda: len(one.delivered) == len(other.delivered) == 100, "all deliveries")
+
+        assert sorted(other.received) == sorted(there)
+        assert sorted(one.received) == sorted(back)
+        assert sorted(one.delivered) == sorted((s, n) for s, n, _ in there)
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_what_one_side_counts_as_sent_the_other_counts_as_received(kind: str) -> None:
+    async def test() -> None:
+        one, other = Side(), Side(accepts=True)
+        await connected(one, other)
+        one.send(messages(3, 20, [500, 2_000]))
+        await until(lambda: len(one.delivered) == 20, "all deliveries")
+        assert one.counters.bytes_sent > sum(len(payload) for *_, payload in other.received)
+        one.hang_up()
+        await one.driver.wait_quiet(10.0)
+
+        await until(lambda: sent(one) == received(other), "everything that was sent")
+        await until(lambda: sent(other) == received(one), "everything that was sent back")
+
+        for side in (one, other):
+            assert side.counters.send_errors == 0
+
+    def sent(side: Side) -> tuple[int, int]:
+        return side.counters.datagrams_sent, side.counters.bytes_sent
+
+    def received(side: Side) -> tuple[int, int]:
+        return side.counters.datagrams_received, side.counters.bytes_received
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_datagrams_that_mean_nothing_are_all_counted(kind: str) -> None:
+    """More of them than are read at a time."""
+
+    async def test() -> None:
+        side = Side(accepts=True)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            for i in range(150):
+                stranger.sendto(bytes([255, i]), side.driver.address)
+
+            await until(lambda: side.counters.datagrams_received == 150, "all datagrams")
+
+        assert asdict(side.counters) == asdict(
+            SocketCounters(datagrams_received=150, bytes_received=300)
+        )
+        assert sum(side.endpoint.counters.drops.values()) == 150
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_a_peer_that_is_not_there_is_unreachable(kind: str) -> None:
+    async def test() -> None:
+        with open_socket(("127.0.0.1", 0)) as unused:
+            address = unused.getsockname()
+        side = Side(config=ConnectionConfig(connect_timeout_seconds=0.3))
+
+        side.dial(address)
+        await until(lambda: side.ended, "the end")
+
+        assert side.ended == Disconnected(
+            CloseCode.UNREACHABLE, "no answer to 2 datagrams", by_peer=False
+        )
+
+    run_on(kind, test)
+
+
+# Timers.
+
+
+@LOOPS
+def test_the_application_s_timer_fires_once_and_not_before_its_time(kind: str) -> None:
+    async def test() -> None:
+        side = Side()
+        deadline = side.driver.now() + 0.02
+        side.deadline = deadline
+
+        side.driver.turn()
+        await until(lambda: side.fired_at, "the timer")
+
+        [fired_at] = side.fired_at
+        assert fired_at >= deadline
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_a_timer_that_has_moved_fires_at_its_new_time(kind: str) -> None:
+    async def test() -> None:
+        side = Side()
+        side.deadline = side.driver.now() + 3_600.0
+        side.driver.turn()
+
+        side.deadline = side.driver.now()
+        side.driver.turn()
+        await until(lambda: side.fired_at, "the timer")
+
+        assert len(side.fired_at) == 1
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_a_timer_that_is_not_wanted_any_more_does_not_fire(kind: str) -> None:
+    async def test() -> None:
+        side, other = Side(), Side()
+        side.deadline = other.deadline = side.driver.now() + 0.01
+        side.driver.turn()
+        other.driver.turn()
+
+        side.deadline = None
+        side.driver.turn()
+        await until(lambda: other.fired_at, "the other one's timer")
+
+        assert side.fired_at == []
+
+    run_on(kind, test)
+
+
+# The end.
+
+
+@LOOPS
+def test_waiting_for_quiet_ends_when_every_goodbye_is_said(kind: str) -> None:
+    async def test() -> None:
+        one, other = Side(), Side(accepts=True)
+        await connected(one, other)
+        # How long a goodbye takes is measured in round trips, so both sides get to know theirs.
+        one.send([(0, 0, b"hello")])
+        other.send([(0, 0, b"hello")])
+        await until(lambda: one.delivered and other.delivered, "both deliveries")
+
+        one.hang_up("enough")
+        await one.driver.wait_quiet(10.0)
+        await other.driver.wait_quiet(10.0)
+
+        assert len(one.endpoint) == len(other.endpoint) == 0
+        assert other.ended == Disconnected(CODE, "enough", by_peer=True)
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_waiting_for_quiet_has_a_deadline(kind: str) -> None:
+    async def test() -> None:
+        one, other = Side(), Side(accepts=True)
+        await connected(one, other)
+
+        await one.driver.wait_quiet(0.01)
+
+        assert len(one.endpoint) == 1
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_where_it_is_quiet_nobody_waits(kind: str) -> None:
+    async def test() -> None:
+        await Side().driver.wait_quiet(3_600.0)
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_closing_twice_is_closing_once(kind: str) -> None:
+    async def test() -> None:
+        side = Side()
+        side.deadline = side.driver.now() + 0.001
+        side.driver.turn()
+
+        side.driver.close()
+        side.driver.close()
+        side.driver.turn()
+
+        assert side.socket.fileno() == -1
+        assert side.fired_at == []
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_an_application_may_close_the_driver_while_it_hears_of_something(kind: str) -> None:
+    class Leaver(Side):
+        def handle_event(self, connection: Connection, event: Event, now: float) -> None:
+            super().handle_event(connection, event, now)
+            if isinstance(event, MessageReceived):
+                self.driver.close()
+
+    async def test() -> None:
+        one, other = Side(), Leaver(accepts=True)
+        await connected(one, other)
+
+        one.send([(0, 0, b"go"), (0, 1, b"stay")])
+        await until(lambda: other.socket.fileno() == -1, "the driver to be closed")
+
+        assert other.received[0] == (0, 0, b"go")
+
+    run_on(kind, test)

@@ -1,0 +1,99 @@
+"""The driver on sockets that do not do as they are told."""
+
+import errno
+import socket
+from typing import Any
+
+from support.driven_side import LOOPS, Side, connected, messages, run_on
+from support.waiting import until
+
+
+class FickleSocket(socket.socket):
+    """A socket whose first calls fail."""
+
+    failures_to_send: list[OSError]
+    failures_to_receive: list[OSError]
+
+    @classmethod
+    def on_loopback(
+        cls, *, to_send: list[OSError] | None = None, to_receive: list[OSError] | None = None
+    ) -> "FickleSocket":
+        sock = cls(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.setblocking(False)
+        sock.bind(("127.0.0.1", 0))
+        sock.failures_to_send = to_send or []
+        sock.failures_to_receive = to_receive or []
+        return sock
+
+    def sendmsg(self, *arguments: Any) -> int:
+        if self.failures_to_send:
+            raise self.failures_to_send.pop(0)
+        return super().sendmsg(*arguments)
+
+    def recvmsg_into(self, *arguments: Any) -> tuple[int, list[tuple[int, int, bytes]], int, Any]:
+        if self.failures_to_receive:
+            raise self.failures_to_receive.pop(0)
+        return super().recvmsg_into(*arguments)
+
+
+@LOOPS
+def test_a_socket_that_takes_nothing_for_a_while_is_waited_for(kind: str) -> None:
+    there = messages(4, 30, [10, 3_000])
+
+    async def test() -> None:
+        blocked: list[OSError] = [BlockingIOError() for _ in range(5)]
+        one = Side(sock=FickleSocket.on_loopback(to_send=blocked))
+        other = Side(accepts=True)
+        await connected(one, other)
+        assert isinstance(one.socket, FickleSocket)
+        assert one.socket.failures_to_send == []
+
+        one.socket.failures_to_send = [BlockingIOError(), InterruptedError()]
+        one.send(there)
+        await until(lambda: len(one.delivered) == 30, "all deliveries")
+
+        assert sorted(other.received) == sorted(there)
+        assert one.counters.send_errors == 0
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_datagrams_that_cannot_be_sent_are_counted_and_recovered(kind: str) -> None:
+    there = messages(5, 30, [10, 3_000])
+
+    async def test() -> None:
+        one = Side(sock=FickleSocket.on_loopback())
+        other = Side(accepts=True)
+        await connected(one, other)
+        assert isinstance(one.socket, FickleSocket)
+        before = one.counters.datagrams_sent
+
+        one.socket.failures_to_send = [OSError(errno.ENETUNREACH, "no route") for _ in range(7)]
+        one.send(there)
+        await until(lambda: len(one.delivered) == 30, "all deliveries")
+
+        assert sorted(other.received) == sorted(there)
+        assert one.counters.send_errors == 7
+        assert one.endpoint.counters.packets_lost >= 1
+        assert one.counters.datagrams_sent > before
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_an_error_while_receiving_ends_nothing(kind: str) -> None:
+    async def test() -> None:
+        refused = [ConnectionRefusedError(), InterruptedError(), OSError(errno.EHOSTUNREACH, "")]
+        one = Side(sock=FickleSocket.on_loopback(to_receive=refused))
+        other = Side(accepts=True)
+
+        await connected(one, other)
+        other.send([(0, 0, b"all the same")])
+        await until(lambda: one.received, "the message")
+
+        assert isinstance(one.socket, FickleSocket)
+        assert one.socket.failures_to_receive == []
+        assert one.received == [(0, 0, b"all the same")]
+
+    run_on(kind, test)

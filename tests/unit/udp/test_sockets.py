@@ -1,0 +1,163 @@
+"""Addresses as people write them, and sockets as the kernel gives them."""
+
+import errno
+import ipaddress
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol import UnreachableError, UsageError
+from gradwire_udp import local_address_in, open_socket, resolve, show_address, split_address
+from gradwire_udp.sockets import PORT
+
+# Splitting and showing.
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("10.0.2.4:7", ("10.0.2.4", 7)),
+        ("10.0.2.4", ("10.0.2.4", PORT)),
+        ("gpu7.example:65535", ("gpu7.example", 65535)),
+        ("localhost:0", ("localhost", 0)),
+        ("[::1]:7", ("::1", 7)),
+        ("[fe80::1%eth0]:7", ("fe80::1%eth0", 7)),
+        ("[::1]", ("::1", PORT)),
+        ("::1", ("::1", PORT)),
+        ("fd00::2", ("fd00::2", PORT)),
+    ],
+)
+def test_an_address_is_split_into_host_and_port(text: str, address: tuple[str, int]) -> None:
+    assert split_address(text) == address
+
+
+def test_where_no_port_is_written_the_default_counts() -> None:
+    assert split_address("localhost", 80) == ("localhost", 80)
+    assert split_address("localhost:81", 80) == ("localhost", 81)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("host:65536", "address 'host:65536': the port '65536' is not 0 to 65535"),
+        ("host:-1", "address 'host:-1': the port '-1' is not 0 to 65535"),
+        ("host:http", "address 'host:http': the port 'http' is not 0 to 65535"),
+        ("[::1]:x", "address '[::1]:x': the port 'x' is not 0 to 65535"),
+        ("[::1", "address '[::1'; an IPv6 address is written [host]:port"),
+        ("[::1]7", "address '[::1]7'; an IPv6 address is written [host]:port"),
+        ("", "address '' has no host"),
+        (":7", "address ':7' has no host"),
+        ("[]:7", "address '[]:7' has no host"),
+    ],
+)
+def test_what_is_no_address_is_refused(text: str, says: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        split_address(text)
+
+    assert str(refused.value) == says
+
+
+@given(
+    host=st.ip_addresses().map(str) | st.sampled_from(["localhost", "gpu7.example"]),
+    port=st.integers(0, 65535),
+)
+def test_what_is_shown_can_be_split_again(host: str, port: int) -> None:
+    assert split_address(show_address((host, port))) == (host, port)
+
+
+def test_a_socket_s_ipv6_address_is_shown_without_flow_and_scope() -> None:
+    assert show_address(("::1", 7, 0, 0)) == "[::1]:7"
+
+
+def test_what_is_no_socket_address_is_shown_as_it_is() -> None:
+    assert show_address("master") == "master"
+
+
+# Looking up.
+
+
+def test_an_ipv4_address_needs_no_looking_up() -> None:
+    assert resolve("127.0.0.1:7") == (socket.AF_INET, ("127.0.0.1", 7))
+
+
+def test_an_ipv6_address_is_written_in_brackets() -> None:
+    assert resolve("[::1]:7") == (socket.AF_INET6, ("::1", 7, 0, 0))
+
+
+def test_the_port_may_be_left_out() -> None:
+    assert resolve("127.0.0.1") == (socket.AF_INET, ("127.0.0.1", PORT))
+    assert resolve("127.0.0.1", 80) == (socket.AF_INET, ("127.0.0.1", 80))
+
+
+def test_a_name_is_looked_up() -> None:
+    _, address = resolve("localhost:7")
+
+    assert ipaddress.ip_address(address[0]).is_loopback
+    assert address[1] == 7
+
+
+@pytest.mark.parametrize("host", ["fe80::1%nowhere", "x" * 64])
+def test_a_host_that_is_not_known_is_unreachable(host: str) -> None:
+    with pytest.raises(UnreachableError) as refused:
+        resolve(f"[{host}]:7")
+
+    assert str(refused.value).startswith(f"unknown host {host!r} (")
+    assert str(refused.value).endswith("): check the spelling, or write its IP address")
+
+
+def test_what_is_no_address_is_not_looked_up() -> None:
+    with pytest.raises(UsageError, match="the port 'x'"):
+        resolve("localhost:x")
+
+
+# Sockets.
+
+
+def test_a_socket_is_bound_and_never_blocks() -> None:
+    with open_socket(("127.0.0.1", 0)) as sock:
+        assert sock.type == socket.SOCK_DGRAM
+        assert sock.getsockname()[0] == "127.0.0.1"
+        assert sock.getsockname()[1] > 0
+        assert not sock.getblocking()
+        with pytest.raises(BlockingIOError):
+            sock.recv(1)
+
+
+def test_an_address_in_use_is_told_by_the_system_s_number() -> None:
+    with open_socket(("127.0.0.1", 0)) as first:
+        with pytest.raises(OSError, match="in use") as refused:
+            open_socket(first.getsockname())
+
+        assert refused.value.errno == errno.EADDRINUSE
+
+
+def test_an_address_of_another_machine_cannot_be_bound() -> None:
+    with pytest.raises(OSError, match="assign") as refused:
+        open_socket(("203.0.113.77", 0))
+
+    assert refused.value.errno == errno.EADDRNOTAVAIL
+
+
+# Our address inside a network.
+
+
+@pytest.mark.parametrize("network", ["127.0.0.0/8", "127.0.0.1/32", "127.0.0.1/8"])
+def test_this_machine_has_an_address_in_the_loopback_network(network: str) -> None:
+    assert local_address_in(network) == "127.0.0.1"
+
+
+@pytest.mark.parametrize("network", ["203.0.113.0/24", "198.51.100.7/32", "2001:db8::/64"])
+def test_a_network_without_an_address_of_ours_is_refused(network: str) -> None:
+    """These networks are reserved for examples: no machine is in them."""
+    with pytest.raises(UsageError) as refused:
+        local_address_in(network)
+
+    assert str(refused.value) == f"this machine has no address in network {network}"
+
+
+@pytest.mark.parametrize("network", ["10.0.0.0/33", "10.0.0/8", "somewhere", "::/129", ""])
+def test_what_is_no_network_is_refused(network: str) -> None:
+    with pytest.raises(UsageError, match=f"^network {network!r}: "):
+        local_address_in(network)
