@@ -1,0 +1,70 @@
+"""Admission: who may join, and what to tell those who may not."""
+
+from gradwire_protocol.messages import CODEC_VERSION, Join, RefusalCode, Refuse
+from gradwire_server.config import MasterConfig
+from gradwire_server.roster import Roster
+from gradwire_server.run import Run
+
+
+def refusal(join: Join, config: MasterConfig, run: Run | None, roster: Roster) -> Refuse | None:
+    """Return why a worker may not join, or None where it may.
+
+    Parameters
+    ----------
+    join : Join
+        Its request.
+    config : MasterConfig
+    run : Run or None
+        The run in progress.
+    roster : Roster
+        Who takes part in it.
+    """
+    if join.codec != CODEC_VERSION:
+        return Refuse(
+            RefusalCode.OTHER_CODEC,
+            f"the worker encodes updates in format {join.codec}, the master reads "
+            f"{CODEC_VERSION}: install the same version of gradwire on both",
+        )
+    if config.run is not None and join.run not in (None, config.run):
+        return Refuse(
+            RefusalCode.OTHER_RUN,
+            f"this master serves run {config.run!r} only, not {join.run!r}",
+        )
+    if len(roster) >= config.workers_max:
+        return Refuse(
+            RefusalCode.RUN_FULL,
+            f"{len(roster)} workers take part, which is the limit: start the master with a larger "
+            "--workers-max",
+        )
+    if join.layout.elements > config.parameters_max:
+        return Refuse(
+            RefusalCode.TOO_LARGE,
+            f"the model has {join.layout.elements} parameters, the master takes "
+            f"{config.parameters_max}: start it with a larger --parameters-max",
+        )
+    return None if run is None else _refusal_by_run(join, run, roster)
+
+
+def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
+    if join.run is not None and join.run != run.name:
+        return Refuse(
+            RefusalCode.OTHER_RUN,
+            f"run {run.name!r} is in progress, not {join.run!r}: wait for its end, or start "
+            "another master on another port",
+        )
+    if run.finished:
+        return Refuse(
+            RefusalCode.RUN_FINISHED,
+            f"run {run.name!r} has just finished and its workers are leaving: try again",
+        )
+    twin = roster.with_id(join.worker_id)
+    if twin is not None:
+        return Refuse(RefusalCode.ALREADY_JOINED, f"this worker takes part already, as {twin.name}")
+    difference = run.layout.difference(join.layout)
+    if difference is not None:
+        return Refuse(
+            RefusalCode.OTHER_LAYOUT,
+            f"the model differs from that of run {run.name!r}: {difference}. Train the same model, "
+            "start another master, or name another run once this one is over",
+        )
+    return None

@@ -1,0 +1,183 @@
+"""``gradwire master``: the command line of the daemon.
+
+Every option can also come from a variable ``GRADWIRE_<OPTION>`` or from the table ``[master]`` of
+the file that ``--config`` names, in that order. Logs go to stderr; stdout has one line of JSON that
+says where the master listens.
+"""
+
+import asyncio
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from gradwire_protocol import GradwireError
+from gradwire_protocol.limits import MIB
+from gradwire_server.config import MasterConfig
+from gradwire_server.daemon import HTTP_PORT, Addresses, AddressInUseError, Daemon
+from gradwire_udp import local_address_in, new_event_loop, show_address, split_address
+from gradwire_udp.sockets import PORT
+
+EXIT_USAGE: Final = 2
+EXIT_ADDRESS_IN_USE: Final = 3
+
+DEFAULTS: Final = MasterConfig()
+
+
+def load_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Make the table ``[master]`` of a TOML file the defaults of the other options."""
+    if path is None:
+        return None
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")).get("master", {})
+    except (OSError, ValueError) as error:  # no TOML, or not even text
+        raise typer.BadParameter(f"{path}: {error}") from None
+    if not isinstance(table, dict):
+        raise typer.BadParameter(f"{path}: 'master' is not a table")
+    known = {parameter.name for parameter in context.command.params} - {"config", "help"}
+    unknown = table.keys() - known
+    if unknown:
+        raise typer.BadParameter(f"{path}: unknown settings {', '.join(sorted(unknown))}")
+    context.default_map = {**(context.default_map or {}), **table}
+    return path
+
+
+def master(
+    *,
+    listen: Annotated[
+        str,
+        typer.Option(
+            envvar="GRADWIRE_LISTEN",
+            metavar="HOST:PORT",
+            help="Where workers reach it. 0.0.0.0 is every IPv4 address of this machine, [::] "
+            "every address.",
+        ),
+    ] = f"127.0.0.1:{PORT}",
+    network: Annotated[
+        str | None,
+        typer.Option(
+            envvar="GRADWIRE_NETWORK",
+            metavar="CIDR",
+            help="Listen at this machine's address inside a network such as 10.0.0.0/16, "
+            "instead of --listen's host. GRADWIRE_IP overrides it.",
+        ),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            envvar="GRADWIRE_ADVERTISE",
+            metavar="HOST[:PORT]",
+            help="The address workers should use, where it is not --listen's: behind a NAT, or "
+            "in a container.",
+        ),
+    ] = None,
+    http: Annotated[
+        str,
+        typer.Option(
+            envvar="GRADWIRE_HTTP",
+            metavar="HOST:PORT",
+            help="Where /metrics and /healthz are served; 'off' for nowhere.",
+        ),
+    ] = f"127.0.0.1:{HTTP_PORT}",
+    run: Annotated[
+        str | None,
+        typer.Option(
+            envvar="GRADWIRE_RUN",
+            help="The only run to serve. Without it, whichever comes first, one after the other.",
+        ),
+    ] = DEFAULTS.run,
+    workers_max: Annotated[
+        int, typer.Option(envvar="GRADWIRE_WORKERS_MAX", help="Workers at once.")
+    ] = DEFAULTS.workers_max,
+    parameters_max: Annotated[
+        int,
+        typer.Option(
+            envvar="GRADWIRE_PARAMETERS_MAX",
+            help="Parameters of a model; each takes 4 bytes of memory.",
+        ),
+    ] = DEFAULTS.parameters_max,
+    reassembly_mib_max: Annotated[
+        int,
+        typer.Option(
+            envvar="GRADWIRE_REASSEMBLY_MIB_MAX",
+            help="MiB of memory for messages on their way in.",
+        ),
+    ] = DEFAULTS.reassembly_bytes_max // MIB,
+    relay_queue_mib_max: Annotated[
+        int,
+        typer.Option(
+            envvar="GRADWIRE_RELAY_QUEUE_MIB_MAX",
+            help="MiB that may wait for one worker before it is dropped as too slow.",
+        ),
+    ] = DEFAULTS.relay_queue_bytes_max // MIB,
+    datagram_bytes: Annotated[
+        int, typer.Option(envvar="GRADWIRE_DATAGRAM_BYTES", help="Largest datagram.")
+    ] = DEFAULTS.datagram_bytes,
+    idle_timeout_seconds: Annotated[
+        float,
+        typer.Option(
+            envvar="GRADWIRE_IDLE_TIMEOUT_SECONDS",
+            help="A worker that was silent for this long is taken for dead.",
+        ),
+    ] = DEFAULTS.idle_timeout_seconds,
+    loop: Annotated[
+        str,
+        typer.Option(
+            envvar="GRADWIRE_LOOP",
+            help="Event loop: 'auto' takes uvloop where it is installed, else asyncio's own.",
+        ),
+    ] = "auto",
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="GRADWIRE_CONFIG",
+            help="TOML file with a table [master] of these options.",
+            callback=load_config,
+            is_eager=True,
+        ),
+    ] = None,
+) -> None:
+    """Run the master daemon: it lets workers join, keeps the parameters, and relays updates.
+
+    SIGTERM or Ctrl-C stop it; workers are told. Exit status: 0 stopped on request, 2 wrong usage,
+    3 address in use.
+    """
+    del config  # has done its work as a callback
+    try:
+        settings = MasterConfig(
+            run=run,
+            workers_max=workers_max,
+            parameters_max=parameters_max,
+            reassembly_bytes_max=reassembly_mib_max * MIB,
+            relay_queue_bytes_max=relay_queue_mib_max * MIB,
+            datagram_bytes=datagram_bytes,
+            idle_timeout_seconds=idle_timeout_seconds,
+        )
+        _ = settings.connection  # refuses what a connection cannot do
+        addresses = Addresses(
+            listen=_listen_address(listen, network),
+            http=None if http == "off" else http,
+            advertise=advertise,
+        )
+        with asyncio.Runner(loop_factory=lambda: new_event_loop(loop)) as runner:
+            runner.run(_serve(settings, addresses))
+    except AddressInUseError as error:
+        typer.echo(f"gradwire master: {error}", err=True)
+        raise typer.Exit(EXIT_ADDRESS_IN_USE) from None
+    except GradwireError as error:
+        typer.echo(f"gradwire master: {error}", err=True)
+        raise typer.Exit(EXIT_USAGE) from None
+
+
+async def _serve(settings: MasterConfig, addresses: Addresses) -> None:
+    await Daemon(settings, addresses).run()
+
+
+def _listen_address(listen: str, network: str | None) -> str:
+    """Return where to listen: the host may come from elsewhere, the port is `listen`'s."""
+    host = os.environ.get("GRADWIRE_IP") or (local_address_in(network) if network else None)
+    if host is None:
+        return listen
+    return show_address((host, split_address(listen)[1]))

@@ -1,0 +1,96 @@
+"""How a master behaves: every setting with its default, its unit and its reason."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from gradwire_protocol import ConnectionConfig, UsageError
+from gradwire_protocol.limits import (
+    DATAGRAM_BYTES,
+    MIB,
+    REASSEMBLY_BYTES_MAX,
+    WINDOW_BYTES,
+    WINDOW_BYTES_MIN,
+)
+from gradwire_protocol.messages import ELEMENTS_MAX, NAME_CHARACTERS_MAX, RANKS_MAX
+
+CONNECTIONS_SPARE: Final = 8
+"""Connections beyond the workers of a run, so that one worker too many is told so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterConfig:
+    """Settings of a master. Durations are in seconds, sizes in bytes, as the names say."""
+
+    run: str | None = None
+    """The only run that is served; None for whichever comes first, one after the other."""
+
+    workers_max: int = 56
+    """Workers at once. With the default memory, each can have 16 MiB under way."""
+
+    reassembly_bytes_max: int = REASSEMBLY_BYTES_MAX
+    """Memory for messages on their way in, over all workers."""
+
+    parameters_max: int = 1_000_000_000
+    """Parameters of a run; each takes 4 bytes of memory, and 4 more while a worker joins."""
+
+    relay_queue_bytes_max: int = 64 * MIB
+    """What may wait for one worker before it is dropped as too slow."""
+
+    datagram_bytes: int = DATAGRAM_BYTES
+    """Largest datagram."""
+
+    idle_timeout_seconds: float = 30.0
+    """A worker that was silent for this long is taken for dead."""
+
+    join_timeout_seconds: float = 10.0
+    """A connection that has not asked for anything by then is closed."""
+
+    stable_interval_seconds: float = 0.5
+    """How often workers are told which updates are stable, if that has changed."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work, naming value and limit."""
+        if not 1 <= self.workers_max <= RANKS_MAX:
+            raise UsageError(f"workers_max={self.workers_max}; it is 1 to {RANKS_MAX}")
+        if self.window_bytes < WINDOW_BYTES_MIN:
+            needed = self.connections_max * WINDOW_BYTES_MIN
+            raise UsageError(
+                f"reassembly_bytes_max={self.reassembly_bytes_max} is too little for "
+                f"workers_max={self.workers_max}; it takes {needed} (--reassembly-mib-max "
+                f"{-(-needed // MIB)})"
+            )
+        if not 1 <= self.parameters_max <= ELEMENTS_MAX:
+            raise UsageError(f"parameters_max={self.parameters_max}; it is 1 to {ELEMENTS_MAX}")
+        if self.run is not None and not (
+            self.run.isprintable() and 1 <= len(self.run) <= NAME_CHARACTERS_MAX
+        ):
+            raise UsageError(
+                f"run={self.run!r}; it is a printable text of at most {NAME_CHARACTERS_MAX} "
+                "characters"
+            )
+        for name in (
+            "relay_queue_bytes_max",
+            "join_timeout_seconds",
+            "stable_interval_seconds",
+        ):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise UsageError(f"{name}={getattr(self, name)}; it has to be above 0")
+
+    @property
+    def connections_max(self) -> int:
+        """Connections at once."""
+        return self.workers_max + CONNECTIONS_SPARE
+
+    @property
+    def window_bytes(self) -> int:
+        """What one worker may have under way, so that all together keep the bound."""
+        return min(self.reassembly_bytes_max // self.connections_max, WINDOW_BYTES)
+
+    @property
+    def connection(self) -> ConnectionConfig:
+        """The settings of every connection."""
+        return ConnectionConfig(
+            datagram_bytes=self.datagram_bytes,
+            window_bytes=self.window_bytes,
+            idle_timeout_seconds=self.idle_timeout_seconds,
+        )

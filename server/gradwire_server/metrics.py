@@ -1,0 +1,250 @@
+"""Prometheus metrics of the master.
+
+Names follow ``gradwire_<what>_<unit>[_total]`` in base units, as
+https://prometheus.io/docs/practices/naming/ says. Labels come from closed sets: reasons from
+enumerations, ranks from 0 to the most workers of a run. What a worker calls itself goes to the
+log, never into a label. Every metric is described in server/README.md; a test compares.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from gradwire_protocol import Counters
+from gradwire_protocol.messages import RefusalCode
+
+if TYPE_CHECKING:
+    from gradwire_server.master import Master
+
+BYTES_BUCKETS = (256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304)
+"""From a tiny model's update to the largest message, in steps of four."""
+
+DENSITY_BUCKETS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
+"""Around the target of 1 %, three orders of magnitude either way."""
+
+STALENESS_BUCKETS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
+"""Convergence suffers from some tens on, so the buckets are fine below that."""
+
+DELAY_BUCKETS = (1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 5.0)
+"""A relay hop and its acknowledgement take a millisecond on loopback, a few round trips elsewhere,
+and should stay below a training step."""
+
+
+class Departure(StrEnum):
+    """Why a worker no longer takes part; a label of `gradwire_leaves_total`."""
+
+    LEFT = "left"
+    DISCONNECTED = "disconnected"
+    IDLE = "idle"
+    TOO_SLOW = "too_slow"
+    FAULT = "fault"
+    STOPPED = "stopped"
+
+
+class SocketCounters(Protocol):
+    """What the socket's driver counts."""
+
+    datagrams_received: int
+    bytes_received: int
+    datagrams_sent: int
+    bytes_sent: int
+    send_errors: int
+
+
+class ServerMetrics:
+    """All metrics of one master, on a registry of its own so that tests never share counts."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+        Info("gradwire_build", "Version of gradwire.", registry=registry).info(
+            {"version": version("gradwire")}
+        )
+        self.joins = Counter(
+            "gradwire_joins_total", "Workers that joined the run.", registry=registry
+        )
+        self.leaves = Counter(
+            "gradwire_leaves_total",
+            "Workers that no longer take part, by what ended it.",
+            ["reason"],
+            registry=registry,
+        )
+        self.refusals = Counter(
+            "gradwire_refusals_total",
+            "Workers that were not let in, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        # A series that appears with its first value shows no increase: begin them all at zero.
+        for departure in Departure:
+            self.leaves.labels(departure)
+        for code in RefusalCode:
+            self.refusals.labels(code)
+        self.updates_accepted = Counter(
+            "gradwire_updates_accepted_total",
+            "Updates accepted from their origin, each counted once.",
+            registry=registry,
+        )
+        self.updates_relayed = Counter(
+            "gradwire_updates_relayed_total",
+            "Updates passed on and acknowledged, counted once for every receiving worker.",
+            registry=registry,
+        )
+        self.updates_duplicate = Counter(
+            "gradwire_updates_duplicate_total",
+            "Updates that had been accepted before and were dropped.",
+            registry=registry,
+        )
+        self.updates_malformed = Counter(
+            "gradwire_updates_malformed_total",
+            "Updates that did not fit the run; the worker's connection was closed.",
+            registry=registry,
+        )
+        self.messages_invalid = Counter(
+            "gradwire_messages_invalid_total",
+            "Messages that broke their schema; the worker's connection was closed.",
+            registry=registry,
+        )
+        self.snapshots_sent = Counter(
+            "gradwire_snapshots_sent_total",
+            "Snapshots that a joiner has received whole.",
+            registry=registry,
+        )
+        self.runs_finished = Counter(
+            "gradwire_runs_finished_total",
+            "Runs that all live workers have finished.",
+            registry=registry,
+        )
+        self.update_bytes = Histogram(
+            "gradwire_update_bytes",
+            "Encoded size of accepted updates.",
+            buckets=BYTES_BUCKETS,
+            registry=registry,
+        )
+        self.update_density = Histogram(
+            "gradwire_update_density_ratio",
+            "Elements that an accepted update changes, as a part of all it covers.",
+            buckets=DENSITY_BUCKETS,
+            registry=registry,
+        )
+        self.update_staleness = Histogram(
+            "gradwire_update_staleness_updates",
+            "Updates of others accepted between what an update was computed on and itself.",
+            buckets=STALENESS_BUCKETS,
+            registry=registry,
+        )
+        self.relay_delay = Histogram(
+            "gradwire_relay_delay_seconds",
+            "From accepting an update to the acknowledgement of a worker it was relayed to.",
+            buckets=DELAY_BUCKETS,
+            registry=registry,
+        )
+        # Gauges that hold from one event to the next.
+        self.workers = Gauge(
+            "gradwire_workers", "Workers that take part in the run.", registry=registry
+        )
+        self.parameters = Gauge(
+            "gradwire_parameters", "Parameters of the run's model.", registry=registry
+        )
+
+
+class MasterCollector(Collector):
+    """Reads what is counted elsewhere when somebody asks.
+
+    Counting datagrams with prometheus_client would cost more than handling them.
+
+    Parameters
+    ----------
+    master : Master
+    counters : Counters
+        Of the endpoint.
+    sockets : SocketCounters
+        Of the driver.
+    """
+
+    def __init__(self, master: "Master", counters: Counters, sockets: SocketCounters) -> None:
+        self._master = master
+        self._counters = counters
+        self._sockets = sockets
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """Yield the families of this moment."""
+        yield from self._socket_families()
+        yield from self._transport_families()
+        yield from self._worker_families()
+
+    def _socket_families(self) -> Iterator[CounterMetricFamily]:
+        sockets = self._sockets
+        for name, documentation, value in (
+            ("datagrams_received", "UDP datagrams received.", sockets.datagrams_received),
+            ("received_bytes", "UDP payload received.", sockets.bytes_received),
+            ("datagrams_sent", "UDP datagrams handed to the kernel.", sockets.datagrams_sent),
+            ("sent_bytes", "UDP payload handed to the kernel.", sockets.bytes_sent),
+            (
+                "send_errors",
+                "Datagrams that the kernel refused to send; recovered from as lost.",
+                sockets.send_errors,
+            ),
+        ):
+            yield CounterMetricFamily(f"gradwire_{name}", documentation, value=value)
+
+    def _transport_families(self) -> Iterator[CounterMetricFamily]:
+        described = {
+            "packets_accepted": "Packets of established connections, authentic and new.",
+            "handshakes_answered": "Handshakes answered, repeated ones included.",
+            "connections_opened": "Connections established.",
+            "fragments_sent": "Fragments of messages sent, retransmitted ones included.",
+            "fragments_retransmitted": "Fragments of messages sent again.",
+            "packets_lost": "Packets taken for lost.",
+            "packets_spuriously_lost": "Packets taken for lost and acknowledged after all.",
+            "probe_timeouts": "Times that nothing was acknowledged for a probe timeout.",
+            "addresses_changed": "Workers that moved to another address while connected.",
+            "violations": "Connections closed because the peer broke the protocol.",
+            "idle_timeouts": "Connections closed because nothing was heard any more.",
+        }
+        for name, value in self._counters.flat().items():
+            yield CounterMetricFamily(f"gradwire_{name}", described[name], value=value)
+        dropped = CounterMetricFamily(
+            "gradwire_datagrams_dropped", "Datagrams dropped, by reason.", labels=["reason"]
+        )
+        for reason, value in self._counters.drops.items():
+            dropped.add_metric([reason], value)
+        yield dropped
+
+    def _worker_families(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        yield GaugeMetricFamily(
+            "gradwire_updates_unstable",
+            "Accepted updates that some live worker does not have yet.",
+            value=self._master.unstable,
+        )
+        held = GaugeMetricFamily(
+            "gradwire_reassembly_bytes",
+            "Message bytes that connections hold while they come in.",
+            value=sum(m.link.connection.bytes_held for m in self._master.roster),
+        )
+        yield held
+        queued = GaugeMetricFamily(
+            "gradwire_relay_queue_bytes",
+            "Message bytes that a worker has not acknowledged yet.",
+            labels=["rank"],
+        )
+        rtt = GaugeMetricFamily(
+            "gradwire_rtt_seconds", "Smoothed round-trip time to a worker.", labels=["rank"]
+        )
+        for member in self._master.roster:
+            connection = member.link.connection
+            queued.add_metric([str(member.rank)], connection.bytes_queued)
+            if connection.rtt is not None:
+                rtt.add_metric([str(member.rank)], connection.rtt)
+        yield queued
+        yield rtt

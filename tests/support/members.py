@@ -1,0 +1,26 @@
+"""Members of a roster for tests of one part: their connections lead nowhere."""
+
+from collections.abc import Iterable
+from random import Random
+
+from gradwire_protocol import ConnectionConfig, Endpoint, InOrder
+from gradwire_protocol.link import Link
+from gradwire_protocol.messages import WORKER_ID_BYTES
+from gradwire_server.roster import Member, Phase, Roster
+from support.peer import join_request
+
+
+def member(rank: int, phase: Phase = Phase.LIVE) -> Member:
+    """Return a worker that takes part; what is sent to it is lost."""
+    endpoint = Endpoint(ConnectionConfig(), random_bytes=Random(rank).randbytes)
+    link = Link(endpoint.connect("nowhere", 0.0))
+    join = join_request(worker_id=bytes([rank]) * WORKER_ID_BYTES, name=f"worker{rank}")
+    return Member(rank, join, link, InOrder(1), phase)
+
+
+def roster_of(members: Iterable[Member]) -> Roster:
+    """Return a roster of these."""
+    roster = Roster()
+    for each in members:
+        roster.add(each)
+    return roster

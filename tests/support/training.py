@@ -1,0 +1,379 @@
+"""Simulated training: a master and workers on a `SimulatedNetwork`, and what must be true of them.
+
+Everything but the threads and the model is the production code: `Master`, `Worker`, `Endpoint`,
+`Inbox`, the codec. A worker's training step changes its parameters at random, encodes what has
+reached the threshold, and applies what came in.
+
+`Ledger` keeps its own account of every update, from its encoding on, with plain dictionaries; the
+invariants are checked against that.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from random import Random
+
+import numpy as np
+
+from gradwire.errors import GradwireError
+from gradwire.inbox import Inbox
+from gradwire.worker import Worker
+from gradwire_codecs import LocalFeedback, Replica, SharedFeedback, decode, multiple_of
+from gradwire_codecs.arrays import Int32Array
+from gradwire_protocol import ConnectionConfig, Endpoint
+from gradwire_protocol.messages import (
+    CODEC_VERSION,
+    WORKER_ID_BYTES,
+    EncodedUpdate,
+    Join,
+    Layout,
+    Peer,
+    Tensor,
+    Welcome,
+    covers,
+    total,
+)
+from gradwire_server.config import MasterConfig
+from gradwire_server.master import Master
+from gradwire_server.metrics import ServerMetrics
+from support.network import Host, Link, SimulatedNetwork
+
+MASTER = "master"
+CHANGE = 1e-3
+"""Standard deviation of what a step changes."""
+
+
+class Ledger:
+    """Every update ever encoded, by (rank, sequence), and who has applied it."""
+
+    def __init__(self) -> None:
+        self.updates: dict[tuple[int, int], bytes] = {}
+        self.encoders: dict[tuple[int, int], str] = {}
+        """Who encoded an update: ranks are used again."""
+        self.applied: Counter[tuple[str, int, int]] = Counter()
+
+    def encoded(self, worker: str, rank: int, sequence: int, body: bytes) -> None:
+        """Note a new update; its origin has it.
+
+        A rank goes on to another worker where the last update accepted from it ended. So a name
+        can come twice, if nobody has ever seen what had it first.
+        """
+        last = self.encoders.get((rank, sequence))
+        if last is not None:
+            assert self.who_applied(rank, sequence) == [last], f"{rank}/{sequence} was used twice"
+            del self.applied[last, rank, sequence]
+        self.updates[rank, sequence] = body
+        self.encoders[rank, sequence] = worker
+        self.note(worker, rank, sequence)
+
+    def note(self, worker: str, rank: int, sequence: int) -> None:
+        """Note that a worker has applied an update."""
+        self.applied[worker, rank, sequence] += 1
+        assert self.applied[worker, rank, sequence] == 1, (
+            f"{worker} applied update {rank}/{sequence} twice"
+        )
+
+    def who_applied(self, rank: int, sequence: int) -> list[str]:
+        """Return the workers that have applied an update."""
+        return [name for name, *update in self.applied if update == [rank, sequence]]
+
+    def sum_of(self, versions: Mapping[int, int], elements: int) -> Int32Array:
+        """Add up the updates that a version vector contains, in the plainest way."""
+        values = np.zeros(elements, np.int64)
+        for (rank, sequence), body in self.updates.items():
+            if sequence <= versions.get(rank, 0):
+                update = decode(body, elements)
+                for i, count in zip(update.index.tolist(), update.count.tolist(), strict=True):
+                    values[i] += count * update.multiple
+        return values.astype(np.int32)
+
+
+class SimulatedWorker:
+    """A worker without threads: the session's part, in a few lines."""
+
+    def __init__(self, run: "SimulatedRun", name: str, feedback: str) -> None:
+        self.name = name
+        self.feedback_kind = feedback
+        self.run = run
+        self.inbox = Inbox(run.elements, bytes_max=2_000)
+        self.welcome: Welcome | None = None
+        self.versions: dict[int, int] = {}
+        self.peers: Sequence[Peer] = ()
+        self.live = False
+        self.finished: Mapping[int, int] | None = None
+        self.done = False
+        self.leaving = False
+        self.closed = False
+        self.error: GradwireError | None = None
+        self.stable: Mapping[int, int] = {}
+        self.delivered = 0
+        self.sent = 0
+        self.applied = 0
+        self.came_in = np.zeros(run.elements)
+        """What the training steps have changed."""
+        self.began = np.zeros(run.elements)
+        """The parameters it began with."""
+        self.random = np.random.default_rng(run.network.random.randrange(2**32))
+        request = Join(
+            run=None,
+            worker_id=run.network.random.randbytes(WORKER_ID_BYTES),
+            name=name,
+            rank=None,
+            codec=CODEC_VERSION,
+            quantum_exponent=-24,
+            layout=run.layout,
+        )
+        self.initial = self.random.normal(0, 0.1, run.elements).astype(np.float32)
+        self.worker = Worker(request, self, MASTER)
+        self.endpoint = Endpoint(run.config, random_bytes=run.network.random.randbytes)
+        self.worker.connect(self.endpoint, MASTER, run.network.now)
+        self.host: Host = run.network.add(name, self.endpoint, self.worker)
+
+    # What the network thread would call.
+
+    def on_welcome(self, welcome: Welcome) -> None:
+        self.welcome = welcome
+        self.peers = welcome.roster
+        if welcome.founder:
+            replica = Replica.from_parameters(self.initial, welcome.quantum_exponent)
+            self.run.initial = replica.values.copy()
+            self.run.network.after(0, lambda: self.found(replica))
+
+    def found(self, replica: Replica) -> None:
+        self.replica = replica
+        self.worker.found(replica.values.astype("<i4").tobytes(), self.run.network.now)
+        self.run.network.turn(self.host)
+
+    def on_snapshot_progress(self, elements: int) -> None:
+        assert 0 < elements <= self.run.elements
+
+    def on_live(self, snapshot: bytearray | None) -> None:
+        assert self.welcome is not None
+        if snapshot is not None:
+            values = np.frombuffer(snapshot, "<i4").astype(np.int32)
+            self.replica = Replica(values, self.welcome.quantum_exponent)
+        kind = LocalFeedback if self.feedback_kind == "local" else SharedFeedback
+        self.feedback = kind(np.zeros(self.run.elements, np.float32), self.replica)
+        self.feedback.settle()
+        self.began = self.feedback.parameters.astype(np.float64)
+        self.snapshot_values = self.replica.values.copy()
+        self.versions = dict(self.welcome.versions)
+        self.versions[self.welcome.rank] = self.welcome.sequence
+        for rank, sequence in self.versions.items():
+            for earlier in range(1, sequence + 1):
+                self.run.ledger.note(self.name, rank, earlier)
+        self.live = True
+
+    def on_update(self, rank: int, update: EncodedUpdate) -> None:
+        self.inbox.put(rank, update)
+
+    def on_delivered(self, size: int) -> None:
+        self.delivered += 1
+
+    def on_roster(self, peers: Sequence[Peer]) -> None:
+        self.peers = peers
+
+    def on_stable(self, versions: Mapping[int, int]) -> None:
+        assert covers(versions, self.stable), "what was stable is so for ever"
+        self.stable = versions
+
+    def on_finished(self, versions: Mapping[int, int]) -> None:
+        self.finished = versions
+
+    def on_closed(self, error: GradwireError | None) -> None:
+        self.closed = True
+        self.error = error
+
+    # What the training thread would do.
+
+    @property
+    def rank(self) -> int:
+        assert self.welcome is not None
+        return self.welcome.rank
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is dead, or leaving, or has left."""
+        return self.closed or self.leaving or not self.host.alive
+
+    def step(self) -> None:
+        """Train, encode, push, pull."""
+        parameters = self.feedback.parameters
+        before = parameters.astype(np.float64)
+        parameters += self.random.normal(0, CHANGE, parameters.size).astype(np.float32)
+        self.came_in += parameters - before
+        self.push(self.feedback.encode(multiple_of(2 * CHANGE, float(self.replica.quantum))))
+        self.pull()
+
+    def push(self, bodies: list[bytes]) -> None:
+        based_on = total(self.versions, without=self.rank)
+        for body in bodies:
+            self.versions[self.rank] += 1
+            self.run.ledger.encoded(self.name, self.rank, self.versions[self.rank], body)
+        self.sent += len(bodies)
+        self.worker.push(bodies, based_on, self.run.network.now)
+        self.run.network.turn(self.host)
+
+    def pull(self) -> None:
+        arrivals = self.inbox.take()
+        if arrivals.conflated is not None:
+            self.feedback.apply_sum(arrivals.conflated)
+            for rank, sequence in arrivals.conflated_versions.items():
+                for each in range(self.versions.get(rank, 0) + 1, sequence + 1):
+                    self.run.ledger.note(self.name, rank, each)
+                    self.applied += 1
+                self.versions[rank] = sequence
+        for rank, update in arrivals.updates:
+            assert update.sequence == self.versions.get(rank, 0) + 1
+            self.feedback.apply(update.body)
+            self.run.ledger.note(self.name, rank, update.sequence)
+            self.versions[rank] = update.sequence
+            self.applied += 1
+
+    def finish(self) -> None:
+        """Send the rest and say so."""
+        self.push(self.feedback.encode(1, magnitude_max=2**31 - 1))
+        self.worker.finish(self.run.network.now)
+        self.run.network.turn(self.host)
+
+    def try_to_complete(self) -> bool:
+        """Apply what there is; leave when that is all there is."""
+        self.pull()
+        if not self.done and self.finished is not None and covers(self.versions, self.finished):
+            self.residual_at_the_end = self.feedback.residual().astype(np.float64)
+            self.feedback.settle()
+            self.done = True
+            self.leave()
+        return self.done
+
+    def leave(self) -> None:
+        self.leaving = True
+        self.worker.leave("finished", self.run.network.now)
+        self.run.network.turn(self.host)
+
+
+class SimulatedRun:
+    """A master and its workers.
+
+    Parameters
+    ----------
+    seed : int
+    link : Link
+    elements : int
+        Size of the model.
+    idle_timeout_seconds : float
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        link: Link,
+        *,
+        elements: int = 400,
+        idle_timeout_seconds: float = 30.0,
+        master: MasterConfig | None = None,
+    ) -> None:
+        self.network = SimulatedNetwork(seed, link)
+        self.elements = elements
+        self.layout = Layout((Tensor("weights", (elements,)),))
+        self.ledger = Ledger()
+        self.initial: Int32Array = np.zeros(elements, np.int32)
+        self.config = ConnectionConfig(
+            idle_timeout_seconds=idle_timeout_seconds, connect_timeout_seconds=60.0
+        )
+        self.workers: list[SimulatedWorker] = []
+        settings = master or MasterConfig(idle_timeout_seconds=idle_timeout_seconds)
+        self.metrics = ServerMetrics()
+        self.master = Master(settings, self.metrics)
+        self.master_endpoint = Endpoint(
+            settings.connection,
+            random_bytes=self.network.random.randbytes,
+            connections_max=settings.connections_max,
+        )
+        self.master_host = self.network.add(MASTER, self.master_endpoint, self.master)
+        self.network.after_turn = self.check
+
+    @property
+    def random(self) -> Random:
+        """The network's source of randomness."""
+        return self.network.random
+
+    def join(self, feedback: str = "local") -> SimulatedWorker:
+        """Let another worker join."""
+        worker = SimulatedWorker(self, f"worker{len(self.workers)}", feedback)
+        self.workers.append(worker)
+        return worker
+
+    def join_and_wait(self, n: int) -> None:
+        """Let workers join, and wait until all are live."""
+        joining = [self.join(self.random.choice(["local", "shared"])) for _ in range(n)]
+        self.network.run(lambda: all(w.live for w in joining), seconds=120)
+
+    def train(self, steps: int, *, interval: float = 0.05) -> None:
+        """Let every live worker make so many steps, each at its own pace."""
+        left = {w.name: steps for w in self.workers if w.live and not w.is_gone}
+
+        def step(worker: SimulatedWorker) -> None:
+            if worker.is_gone:
+                del left[worker.name]
+                return
+            worker.step()
+            left[worker.name] -= 1
+            if left[worker.name]:
+                self.network.after(interval * self.random.uniform(0.2, 2.0), lambda: step(worker))
+            else:
+                del left[worker.name]
+
+        for worker in [w for w in self.workers if w.name in left]:
+            self.network.after(interval * self.random.random(), lambda w=worker: step(w))  # type: ignore[misc]
+        self.network.run(lambda: not left, seconds=600)
+
+    def finish(self) -> None:
+        """Let every live worker finish, and check what then has to be true."""
+        finishing = [w for w in self.workers if w.live and not w.is_gone]
+        for worker in finishing:
+            self.network.after(0.2 * self.random.random(), worker.finish)
+        self.network.run(
+            lambda: sum(w.try_to_complete() for w in finishing) == len(finishing), seconds=300
+        )
+        self.check_the_end(finishing)
+        self.network.run(lambda: all(w.closed for w in finishing), seconds=60)
+        assert [w.error for w in finishing] == [None] * len(finishing)
+        self.network.run(lambda: not len(self.master_endpoint), seconds=60)
+        assert self.master.run is None
+
+    # What has to be true.
+
+    def check(self, host: Host) -> None:
+        """Look at a host that has had its turn."""
+        for connection in host.endpoint.connections():
+            assert connection.bytes_held <= self.config.window_bytes
+            assert connection.bytes_in_flight >= 0
+            assert connection.next_timer() is not None, "nothing would ever wake it"
+
+    def check_the_end(self, workers: Sequence[SimulatedWorker]) -> None:
+        """All have everything, exactly once, and the same bits."""
+        run = self.master.run
+        assert run is not None
+        versions = run.relay.versions
+        everything = (self.initial + self.ledger.sum_of(versions, self.elements)).tobytes()
+        assert run.replica.values.tobytes() == everything
+        for worker in workers:
+            # `Ledger.note` has seen to it that nothing was applied twice.
+            for rank, sequence in versions.items():
+                for each in range(1, sequence + 1):
+                    assert self.ledger.applied[worker.name, rank, each] == 1
+            assert worker.replica.values.tobytes() == everything
+            assert worker.replica.digest() == run.replica.digest()
+            assert worker.feedback.parameters.tobytes() == workers[0].feedback.parameters.tobytes()
+            self.check_conservation(worker)
+
+    def check_conservation(self, worker: SimulatedWorker) -> None:
+        """Check that a worker has sent or still has all that its steps changed."""
+        quantum = float(worker.replica.quantum)
+        own = np.zeros(self.elements)
+        for name, body in self.ledger.updates.items():
+            if self.ledger.encoders[name] == worker.name:
+                update = decode(body, self.elements)
+                own[update.index] += update.count.astype(np.float64) * update.multiple * quantum
+        rounding = 2.0**-24 * (worker.sent + worker.applied + 8) * 2
+        assert np.abs(own + worker.residual_at_the_end - worker.came_in).max() <= rounding

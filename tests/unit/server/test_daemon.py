@@ -1,0 +1,332 @@
+"""The daemon on loopback: what it announces, serves and refuses, and how it ends."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
+from importlib.metadata import version
+from typing import Any, TypeAlias
+
+import aiohttp
+import numpy as np
+import pytest
+
+import gradwire
+from gradwire_protocol import UnreachableError, UsageError
+from gradwire_server.config import MasterConfig
+from gradwire_server.daemon import Addresses, AddressInUseError, Daemon
+from gradwire_udp import new_event_loop
+from support.local_master import MasterProcess
+from support.waiting import until
+
+Announcement: TypeAlias = dict[str, Any]
+LOOPS = pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+ANYWHERE = Addresses(listen="127.0.0.1:0", http="127.0.0.1:0")
+
+
+class Running:
+    """Runs a daemon on an event loop of its own, for as long as a test looks at it.
+
+    Parameters
+    ----------
+    capture : CaptureFixture
+        Where its announcement is read from.
+    """
+
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture = capture
+        self._out = ""
+
+    def __call__(
+        self,
+        addresses: Addresses,
+        look: Callable[[Announcement], Awaitable[None]],
+        *,
+        kind: str = "asyncio",
+        end: int | None = signal.SIGTERM,
+    ) -> None:
+        """Run a daemon, `look` at it, and end it with a signal unless it ends by itself."""
+        with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
+            runner.run(self._run(addresses, look, end))
+
+    async def _run(
+        self,
+        addresses: Addresses,
+        look: Callable[[Announcement], Awaitable[None]],
+        end: int | None,
+    ) -> None:
+        task = asyncio.create_task(Daemon(MasterConfig(), addresses).run())
+        await until(lambda: self._announced() or task.done(), "the announcement")
+        if task.done():
+            await task
+        try:
+            await look(json.loads(self._out))
+        finally:
+            if end is not None:
+                os.kill(os.getpid(), end)
+        await task
+
+    def _announced(self) -> bool:
+        self._out += self._capture.readouterr().out
+        return self._out.endswith("\n")
+
+
+@pytest.fixture
+def running(capsys: pytest.CaptureFixture[str]) -> Running:
+    return Running(capsys)
+
+
+async def do_nothing(announcement: Announcement) -> None:
+    pass
+
+
+async def get_json(announcement: Announcement, path: str) -> Any:
+    url = f"http://{announcement['http']}{path}"
+    async with aiohttp.ClientSession() as client, client.get(url) as response:
+        return await response.json()
+
+
+# What it says and serves.
+
+
+@LOOPS
+def test_it_announces_in_one_line_of_json_where_it_can_be_reached(
+    running: Running, kind: str
+) -> None:
+    seen: list[Announcement] = []
+
+    async def look(announcement: Announcement) -> None:
+        seen.append(announcement)
+        host, port = announcement["master"].split(":")
+        with (
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
+            pytest.raises(OSError, match="in use"),
+        ):
+            other.bind((host, int(port)))
+        assert (await get_json(announcement, "/healthz"))["status"] == "ok"
+
+    running(ANYWHERE, look, kind=kind)
+
+    [announcement] = seen
+    assert announcement.keys() == {"master", "http", "pid", "version"}
+    assert announcement["pid"] == os.getpid()
+    assert announcement["version"] == version("gradwire")
+
+
+@LOOPS
+def test_health_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, kind: str) -> None:
+    sessions: list[gradwire.Session] = []
+    seen: list[Any] = []
+
+    async def look(announcement: Announcement) -> None:
+        seen.append(await get_json(announcement, "/healthz"))
+        target = np.zeros((3, 4), np.float32)
+        join = partial(gradwire.join, target, master=announcement["master"], threshold=0.5)
+        session = await asyncio.to_thread(join)
+        sessions.append(session)
+        session.push(np.ones((3, 4), np.float32))
+        await until(lambda: session.stats.updates_delivered == 1, "the master to have the update")
+        seen.append(await get_json(announcement, "/healthz"))
+
+    running(ANYWHERE, look, kind=kind)
+
+    nothing: Announcement = {"run": None, "parameters": None, "workers": [], "versions": {}}
+    assert seen[0] == {"status": "ok", "version": version("gradwire"), **nothing}
+    name = f"{socket.gethostname()}/{os.getpid()}"
+    assert seen[1] == {
+        "status": "ok",
+        "version": version("gradwire"),
+        "run": "default",
+        "parameters": 12,
+        "workers": [{"rank": 0, "name": name, "phase": "live"}],
+        "versions": {"0": 1},
+    }
+    with pytest.raises(gradwire.ConnectionLostError, match="the master was stopped by SIGTERM"):
+        sessions[0].step()
+
+
+def test_metrics_are_those_of_the_master_and_of_its_socket(running: Running) -> None:
+    bodies: list[str] = []
+
+    async def look(announcement: Announcement) -> None:
+        url = f"http://{announcement['http']}/metrics"
+        async with aiohttp.ClientSession() as client, client.get(url) as response:
+            bodies.append(await response.text())
+
+    running(ANYWHERE, look)
+
+    samples = dict(line.rsplit(" ", 1) for line in bodies[0].splitlines() if line[0] != "#")
+    assert samples["gradwire_joins_total"] == "0.0"
+    assert samples["gradwire_datagrams_received_total"] == "0.0"
+    assert samples['gradwire_datagrams_dropped_total{reason="short"}'] == "0.0"
+    assert samples[f'gradwire_build_info{{version="{version("gradwire")}"}}'] == "1.0"
+    assert "process_resident_memory_bytes" in samples
+
+
+def test_http_can_be_left_out(running: Running) -> None:
+    async def look(announcement: Announcement) -> None:
+        assert announcement["http"] is None
+
+    running(Addresses(listen="127.0.0.1:0", http=None), look)
+
+
+@pytest.mark.parametrize(
+    ("advertise", "shown"),
+    [("gpu7.example", "gpu7.example:{port}"), ("203.0.113.5:999", "203.0.113.5:999")],
+)
+def test_the_address_that_workers_should_use_is_the_one_announced(
+    running: Running, caplog: pytest.LogCaptureFixture, advertise: str, shown: str
+) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    seen: list[Announcement] = []
+
+    async def look(announcement: Announcement) -> None:
+        seen.append(announcement)
+
+    with caplog.at_level(logging.INFO, "gradwire.daemon"):
+        running(Addresses(listen=f"127.0.0.1:{port}", http=None, advertise=advertise), look)
+
+    assert seen[0]["master"] == shown.format(port=port)
+    assert f"workers join with GRADWIRE_MASTER={shown.format(port=port)}" in caplog.messages
+
+
+def test_who_listens_on_every_address_is_warned(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[Announcement] = []
+
+    async def look(announcement: Announcement) -> None:
+        seen.append(announcement)
+
+    with caplog.at_level(logging.INFO, "gradwire.daemon"):
+        running(Addresses(listen="0.0.0.0:0", http=None), look)
+
+    port = seen[0]["master"].split(":")[1]
+    assert f"workers join with GRADWIRE_MASTER=THIS-HOST:{port}" in caplog.messages
+    warnings = [r.message for r in caplog.records if r.levelname == "WARNING"]
+    assert warnings == [
+        f"anyone who can send UDP to port {port} can join, and change the model: keep it inside a "
+        "network you trust"
+    ]
+
+
+def test_who_listens_on_loopback_is_not_warned(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    running(Addresses(listen="127.0.0.1:0", http=None), do_nothing)
+
+    assert [r.message for r in caplog.records if r.levelno >= logging.WARNING] == []
+
+
+# What it refuses.
+
+
+@LOOPS
+def test_a_udp_address_in_use_names_the_option_to_change(running: Running, kind: str) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+
+        with pytest.raises(AddressInUseError) as refused:
+            running(Addresses(listen=address, http=None), do_nothing, kind=kind)
+
+    assert str(refused.value) == (
+        f"UDP address {address} is in use: another master may be running; stop it, or choose "
+        "another port with --listen"
+    )
+
+
+@LOOPS
+def test_an_http_address_in_use_names_the_option_to_change(running: Running, kind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+
+        with pytest.raises(AddressInUseError) as refused:
+            running(Addresses(listen="127.0.0.1:0", http=address), do_nothing, kind=kind)
+
+    assert str(refused.value) == (
+        f"HTTP address {address} is in use: another master may be running; stop it, or choose "
+        "another port with --http"
+    )
+
+
+@pytest.mark.parametrize(
+    ("listen", "http", "says"),
+    [
+        ("203.0.113.77:0", None, "cannot listen at UDP address 203.0.113.77:0: "),
+        ("127.0.0.1:0", "203.0.113.77:0", "cannot listen at HTTP address 203.0.113.77:0: "),
+        ("127.0.0.1:x", None, "address '127.0.0.1:x': the port 'x' is not 0 to 65535"),
+        ("127.0.0.1:0", "127.0.0.1:x", "address '127.0.0.1:x': the port 'x' is not 0 to 65535"),
+    ],
+)
+def test_an_address_that_cannot_be_had_is_named(
+    running: Running, listen: str, http: str | None, says: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        running(Addresses(listen=listen, http=http), do_nothing)
+
+    assert not isinstance(refused.value, AddressInUseError)
+    assert str(refused.value).startswith(says)
+
+
+def test_a_host_that_is_not_known_is_named(running: Running) -> None:
+    with pytest.raises(UnreachableError, match="unknown host 'fe80::1%nowhere'"):
+        running(Addresses(listen="[fe80::1%nowhere]:0", http=None), do_nothing)
+
+
+# How it ends.
+
+
+def test_sigint_ends_it_like_sigterm(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "gradwire.daemon"):
+        running(ANYWHERE, do_nothing, end=signal.SIGINT)
+
+    assert "stopping: the master was stopped by SIGINT" in caplog.messages
+
+
+@LOOPS
+def test_a_callback_that_fails_ends_it_with_that_error(
+    running: Running, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    def fail() -> None:
+        raise LookupError("nobody has thought of this")
+
+    async def look(announcement: Announcement) -> None:
+        asyncio.get_running_loop().call_soon(fail)
+
+    with (
+        caplog.at_level(logging.INFO, "gradwire.daemon"),
+        pytest.raises(LookupError, match="nobody has thought of this"),
+    ):
+        running(ANYWHERE, look, kind=kind, end=None)
+
+    assert caplog.messages[-2:] == [
+        "internal error",
+        "stopping: the master was stopped by an internal error",
+    ]
+
+
+def test_as_a_process_it_ends_with_status_0_on_sigterm_and_tells_its_workers() -> None:
+    with MasterProcess() as master:
+        session = gradwire.join(np.zeros(5, np.float32), master=master.address)
+
+        status, out, err = master.stop(signal.SIGTERM)
+
+    assert (status, out) == (0, "")
+    assert "stopping: the master was stopped by SIGTERM" in err
+    with pytest.raises(gradwire.ConnectionLostError, match="the master was stopped by SIGTERM"):
+        session.step()
+
+
+def test_who_listens_on_every_address_is_warned_whatever_is_advertised(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    running(Addresses(listen="0.0.0.0:0", http=None, advertise="127.0.0.1"), do_nothing)
+
+    assert [r.levelname for r in caplog.records if "anyone who can" in r.message] == ["WARNING"]

@@ -1,0 +1,739 @@
+"""The master against a worker that does what it must not: only that one is sent away.
+
+Training and its invariants are in `tests/simulation`; here a scripted peer joins a simulated run.
+"""
+
+import logging
+import re
+
+import numpy as np
+import pytest
+
+from gradwire_codecs import Replica, encode
+from gradwire_codecs.arrays import Int32Array
+from gradwire_protocol import CloseCode
+from gradwire_protocol.limits import MESSAGE_OVERHEAD_BYTES, WINDOW_BYTES_MIN
+from gradwire_protocol.link import Control, UpdateReceived
+from gradwire_protocol.messages import (
+    CODEC_VERSION,
+    CONTROL_STREAM,
+    SNAPSHOT_STREAM,
+    WORKER_ID_BYTES,
+    EncodedUpdate,
+    EndCode,
+    Finish,
+    Finished,
+    Join,
+    Kind,
+    Layout,
+    Leave,
+    Peer,
+    RefusalCode,
+    Refuse,
+    Roster,
+    Snapshot,
+    Stable,
+    Tensor,
+    Welcome,
+)
+from gradwire_server.config import MasterConfig
+from gradwire_server.roster import Phase
+from support.network import Link
+from support.peer import ScriptedPeer, join_request, said_by_peer
+from support.training import MASTER, SimulatedRun
+
+ELEMENTS = 40
+
+
+def update_of(run: SimulatedRun, value: float = 0.25) -> bytes:
+    """Return an encoded update of the run's model that changes its first element."""
+    change = np.zeros(run.elements, np.float32)
+    change[0] = value
+    [body] = encode(change, Replica.zeros(run.elements), threshold=value)
+    return body
+
+
+def run_with(workers: int, config: MasterConfig | None = None) -> SimulatedRun:
+    run = SimulatedRun(1, Link(), elements=ELEMENTS, master=config)
+    run.join_and_wait(workers)
+    return run
+
+
+def rogue_in(run: SimulatedRun, name: str = "rogue") -> ScriptedPeer:
+    """Return a peer that has joined the run like any worker, and has its snapshot."""
+    rogue = ScriptedPeer(run.network, name, dial=MASTER)
+    identity = name.encode().ljust(WORKER_ID_BYTES, b".")
+    rogue.say(join_request(layout=run.layout, name=name, worker_id=identity))
+    rogue.wait_for(Welcome)
+    rogue.wait_for(Snapshot)
+    run.network.run(lambda: phase_of(run, rogue) is Phase.LIVE, seconds=10)
+    return rogue
+
+
+def phase_of(run: SimulatedRun, rogue: ScriptedPeer) -> Phase:
+    rank = rogue.all(Welcome)[0].rank
+    return next(member.phase for member in run.master.roster if member.rank == rank)
+
+
+def sample(run: SimulatedRun, name: str, **labels: str) -> float:
+    return run.metrics.registry.get_sample_value(f"gradwire_{name}", labels) or 0.0
+
+
+def train_and_finish(run: SimulatedRun) -> None:
+    """Let the others go on to the end; `SimulatedRun` checks that they lack nothing."""
+    run.train(2)
+    run.finish()
+
+
+# What a worker must not do.
+
+
+def test_an_update_of_another_rank_ends_the_connection() -> None:
+    run = run_with(2)
+    rogue = rogue_in(run)
+
+    rogue.say_update(0, 1, update_of(run))
+
+    assert rogue.wait_for_end() == said_by_peer(
+        CloseCode.INVALID_MESSAGE, "rank 2 (rogue) sent an update of rank 0"
+    )
+    assert sample(run, "messages_invalid_total") == 1
+    assert sample(run, "leaves_total", reason="fault") == 1
+    assert sample(run, "updates_accepted_total") == 0
+    train_and_finish(run)
+
+
+def test_a_snapshot_that_nobody_asked_for_ends_the_connection() -> None:
+    run = run_with(2)
+    rogue = rogue_in(run)
+    assert run.master.run is not None
+    digest = run.master.run.replica.digest()
+
+    rogue.say_block(0, np.ones(ELEMENTS, np.int32))
+
+    assert rogue.wait_for_end() == said_by_peer(
+        CloseCode.INVALID_MESSAGE, "Snapshot from rank 2 (rogue), who was not asked for it"
+    )
+    assert run.master.run.replica.digest() == digest
+    assert sample(run, "messages_invalid_total") == 1
+    train_and_finish(run)
+
+
+def test_an_update_based_on_updates_that_do_not_exist_ends_the_connection() -> None:
+    run = run_with(2)
+    rogue = rogue_in(run)
+
+    rogue.say_update(2, 1, update_of(run), based_on=3)
+
+    assert rogue.wait_for_end() == said_by_peer(
+        CloseCode.INVALID_MESSAGE,
+        "update 1 of rank 2 (rogue) is based on 3 updates of others; 0 were accepted",
+    )
+    assert sample(run, "messages_invalid_total") == 1
+    assert sample(run, "updates_accepted_total") == 0
+    train_and_finish(run)
+
+
+def test_an_update_that_does_not_fit_the_model_ends_the_connection() -> None:
+    run = run_with(2)
+    rogue = rogue_in(run)
+    larger = np.zeros(ELEMENTS + 1, np.float32)
+    larger[-1] = 1.0
+    [body] = encode(larger, Replica.zeros(ELEMENTS + 1), threshold=1.0)
+
+    rogue.say_update(2, 1, body)
+
+    assert rogue.wait_for_end() == said_by_peer(
+        EndCode.MALFORMED_UPDATE, "elements 0 to 41 of a vector of 40"
+    )
+    assert sample(run, "updates_malformed_total") == 1
+    assert sample(run, "messages_invalid_total") == 0
+    assert sample(run, "leaves_total", reason="fault") == 1
+    assert sample(run, "updates_accepted_total") == 0
+    train_and_finish(run)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [Roster(()), Stable({}), Finished({}), Refuse("no", "no"), join_request()],
+    ids=lambda message: type(message).__name__,
+)
+def test_what_a_worker_does_not_say_ends_the_connection(message: Control) -> None:
+    run = run_with(2)
+    rogue = rogue_in(run)
+
+    rogue.say(message)
+
+    assert rogue.wait_for_end() == said_by_peer(
+        CloseCode.INVALID_MESSAGE, f"{type(message).__name__} from rank 2 (rogue)"
+    )
+    assert sample(run, "messages_invalid_total") == 1
+    train_and_finish(run)
+
+
+@pytest.mark.parametrize(
+    ("stream", "kind", "payload", "says"),
+    [
+        (CONTROL_STREAM, 11, b"\x80", "unknown kind 11 of message"),
+        (CONTROL_STREAM, Kind.UPDATE, b"\x80", "UPDATE in stream 65535"),
+        (7, Kind.LEAVE, b"\x80", "LEAVE in stream 7"),
+        (CONTROL_STREAM, Kind.LEAVE, b"\x80", "Leave: missing or unknown fields: "),
+        (CONTROL_STREAM, Kind.LEAVE, b"\xc1", "Leave: "),
+        (SNAPSHOT_STREAM, Kind.SNAPSHOT, b"\x80", "Snapshot: missing or unknown fields"),
+        (2, Kind.UPDATE, EncodedUpdate(9, 0, b"?").pack(), "update 9 in the place of update 100"),
+    ],
+)
+def test_what_is_no_message_ends_the_connection(
+    stream: int, kind: int, payload: bytes, says: str
+) -> None:
+    run = run_with(2)
+    rogue = rogue_in(run)
+
+    rogue.say_anything(stream, 100, kind, payload)
+
+    end = rogue.wait_for_end()
+    assert (end.code, end.by_peer) == (CloseCode.INVALID_MESSAGE, True)
+    assert end.reason.startswith(says)
+    assert sample(run, "messages_invalid_total") == 1
+    assert sample(run, "leaves_total", reason="fault") == 1
+    train_and_finish(run)
+
+
+@pytest.mark.parametrize(
+    "message", [Leave(0, "bye"), Finish(0), Stable({})], ids=lambda m: type(m).__name__
+)
+def test_a_message_before_join_ends_the_connection(message: Control) -> None:
+    run = run_with(2)
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+
+    rogue.say(message)
+
+    assert rogue.wait_for_end() == said_by_peer(
+        CloseCode.INVALID_MESSAGE, f"{type(message).__name__} before JOIN"
+    )
+    assert sample(run, "messages_invalid_total") == 1
+    assert sample(run, "leaves_total", reason="fault") == 0
+    train_and_finish(run)
+
+
+def test_an_update_before_join_ends_the_connection() -> None:
+    run = run_with(2)
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+
+    rogue.say_update(0, 1, update_of(run))
+
+    assert rogue.wait_for_end().code == CloseCode.INVALID_MESSAGE
+    assert sample(run, "messages_invalid_total") == 1
+    train_and_finish(run)
+
+
+def test_an_update_of_a_worker_that_has_no_parameters_yet_ends_the_connection() -> None:
+    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    founder, waiting = (ScriptedPeer(run.network, n, dial=MASTER) for n in ("founder", "rogue"))
+    founder.say(join_request(layout=run.layout, worker_id=b"f" * WORKER_ID_BYTES))
+    founder.wait_for(Welcome)
+    waiting.say(join_request(layout=run.layout))
+    waiting.wait_for(Welcome)
+
+    waiting.say_update(1, 1, update_of(run))
+
+    assert waiting.wait_for_end() == said_by_peer(
+        CloseCode.INVALID_MESSAGE, "rank 1 (rogue) sent an update before it had the parameters"
+    )
+    assert founder.ended is None
+
+
+def test_a_snapshot_block_behind_the_end_of_the_model_ends_the_connection() -> None:
+    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    founder = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    founder.say(join_request(layout=run.layout))
+    founder.wait_for(Welcome)
+
+    founder.say_block(ELEMENTS - 1, np.ones(2, np.int32))
+
+    assert founder.wait_for_end() == said_by_peer(
+        CloseCode.INVALID_MESSAGE,
+        "Snapshot: 8 bytes from element 39 on; the replica has 40 elements",
+    )
+    assert run.master.run is None
+
+
+# Who does not get in.
+
+
+def test_a_connection_that_never_joins_is_closed_after_the_join_timeout() -> None:
+    run = run_with(2, MasterConfig(join_timeout_seconds=3.0))
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    connected_at = run.network.now
+
+    end = rogue.wait_for_end()
+
+    assert end == said_by_peer(EndCode.NO_JOIN, "no request to join came in time")
+    assert run.network.now - connected_at == pytest.approx(3.0, abs=0.1)
+    train_and_finish(run)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "says"),
+    [
+        (join_request(codec=CODEC_VERSION + 1), RefusalCode.OTHER_CODEC, "in format 2"),
+        (join_request(run="other"), RefusalCode.OTHER_RUN, "run 'default' is in progress, not 'o"),
+        (
+            join_request(layout=Layout((Tensor("weights", (3,)),))),
+            RefusalCode.OTHER_LAYOUT,
+            "'weights' of shape (3,) where the run has 'weights' of shape (40,)",
+        ),
+    ],
+    ids=["codec", "run", "layout"],
+)
+def test_a_worker_that_does_not_fit_is_refused_and_the_others_go_on(
+    request_: Join, code: RefusalCode, says: str
+) -> None:
+    run = run_with(2)
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+
+    rogue.say(request_)
+
+    refused = rogue.wait_for(Refuse)
+    assert refused.code == code
+    assert says in refused.reason
+    assert rogue.wait_for_end() == said_by_peer(EndCode.REFUSED, "refused")
+    assert sample(run, "refusals_total", reason=code.value) == 1
+    assert sample(run, "joins_total") == 2
+    train_and_finish(run)
+
+
+def test_the_same_worker_is_let_in_once() -> None:
+    run = run_with(1)
+    rogue_in(run, "twin")
+    second = ScriptedPeer(run.network, "rogue", dial=MASTER)
+
+    second.say(join_request(layout=run.layout, worker_id=b"twin".ljust(WORKER_ID_BYTES, b".")))
+
+    refused = second.wait_for(Refuse)
+    assert refused == Refuse(
+        RefusalCode.ALREADY_JOINED, "this worker takes part already, as rank 1 (twin)"
+    )
+    assert sample(run, "refusals_total", reason="already_joined") == 1
+    assert [member.rank for member in run.master.roster] == [0, 1]
+
+
+def test_a_worker_that_was_refused_and_stays_silent_is_closed_all_the_same() -> None:
+    run = run_with(1, MasterConfig(workers_max=1, join_timeout_seconds=3.0))
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    rogue.say(join_request(layout=run.layout))
+    # It hears nothing from now on, so the REFUSE is never acknowledged.
+    run.network.on_datagram = lambda source, target, _: target != "rogue"
+
+    run.network.run(lambda: sample(run, "refusals_total", reason="run_full") == 1, seconds=10)
+    refused_at = run.network.now
+    run.network.run(lambda: len(run.master_endpoint) == len(run.master.roster), seconds=10)
+
+    assert run.network.now - refused_at < 4.0
+    train_and_finish(run)
+
+
+def test_who_joins_while_the_others_leave_is_told_to_try_again() -> None:
+    run = run_with(2)
+    for worker in run.workers:
+        worker.finish()
+    run.network.run(lambda: run.master.run is not None and run.master.run.finished, seconds=10)
+    late = ScriptedPeer(run.network, "late", dial=MASTER)
+
+    late.say(join_request(layout=run.layout))
+
+    assert late.wait_for(Refuse).code == RefusalCode.RUN_FINISHED
+
+
+def test_who_means_another_run_begins_it_when_nobody_is_left_in_this_one() -> None:
+    run = run_with(1)
+    run.workers[0].leave()
+    run.network.run(lambda: not len(run.master.roster), seconds=10)
+    other = ScriptedPeer(run.network, "other", dial=MASTER)
+
+    other.say(join_request(run="beta", layout=Layout((Tensor("bias", (3,)),))))
+
+    welcome = other.wait_for(Welcome)
+    assert (welcome.run, welcome.founder) == ("beta", True)
+    assert sample(run, "parameters") == 3
+
+
+# What a worker is told.
+
+
+def test_a_worker_is_welcomed_with_all_that_it_needs() -> None:
+    run = run_with(2)
+    run.train(3)
+    run.network.run(lambda: not run.master.unstable, seconds=10)
+    assert run.master.run is not None
+
+    rogue = rogue_in(run)
+
+    assert rogue.all(Welcome) == [
+        Welcome(
+            run="default",
+            rank=2,
+            sequence=0,
+            quantum_exponent=-24,
+            layout=run.layout,
+            roster=(
+                Peer(0, "worker0", False),
+                Peer(1, "worker1", False),
+                Peer(2, "rogue", False),
+            ),
+            founder=False,
+            versions=run.master.run.relay.versions,
+        )
+    ]
+    values = run.master.run.replica.values.astype("<i4").tobytes()
+    assert rogue.all(Snapshot) == [Snapshot(0, values)]
+
+
+def test_a_worker_may_ask_for_a_rank_and_for_a_name_of_the_run() -> None:
+    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+
+    rogue.say(join_request(layout=run.layout, rank=7, run="alpha", quantum_exponent=-20))
+
+    welcome = rogue.wait_for(Welcome)
+    assert (welcome.rank, welcome.run, welcome.founder) == (7, "alpha", True)
+    assert welcome.quantum_exponent == -20
+
+
+def test_the_master_s_own_run_name_counts_where_nobody_named_it() -> None:
+    run = SimulatedRun(1, Link(), elements=ELEMENTS, master=MasterConfig(run="alpha"))
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+
+    rogue.say(join_request(layout=run.layout))
+
+    assert rogue.wait_for(Welcome).run == "alpha"
+
+
+def test_everyone_is_told_who_takes_part() -> None:
+    run = run_with(1)
+    one, other = rogue_in(run, "one"), rogue_in(run, "other")
+
+    one.say(Leave(0, "enough"))
+    other.wait_for(Roster, 2)
+
+    assert [[peer.rank for peer in roster.peers] for roster in other.all(Roster)] == [
+        [0, 1, 2],
+        [0, 2],
+    ]
+    assert [peer.rank for peer in run.workers[0].peers] == [0, 2]
+
+
+def test_everyone_is_told_which_updates_are_stable() -> None:
+    run = run_with(1)
+    one, other = rogue_in(run, "one"), rogue_in(run, "other")
+
+    one.say_update(1, 1, update_of(run))
+    told_at_first = [one.wait_for(Stable), other.wait_for(Stable)]
+
+    assert told_at_first == [Stable({1: 1})] * 2
+    assert run.master.unstable == 0
+
+
+def test_what_has_not_changed_is_not_told_again() -> None:
+    run = run_with(1)
+    one = rogue_in(run, "one")
+    one.say_update(1, 1, update_of(run))
+    one.wait_for(Stable)
+
+    run.network.run_for(20.0)
+
+    assert one.all(Stable) == [Stable({1: 1})]
+
+
+def test_the_reason_why_the_master_stops_is_told_to_those_who_have_not_joined_too() -> None:
+    run = run_with(1)
+    stranger = ScriptedPeer(run.network, "stranger", dial=MASTER)
+    run.network.run(lambda: len(run.master_endpoint) == 2, seconds=10)
+
+    run.master.stop("maintenance", run.network.now)
+    run.network.turn(run.master_host)
+
+    assert stranger.wait_for_end() == said_by_peer(EndCode.STOPPED, "maintenance")
+    assert len(run.master.roster) == 0
+
+
+# Updates.
+
+
+def test_updates_of_one_worker_are_put_in_order() -> None:
+    run = run_with(1)
+    one, other = rogue_in(run, "one"), rogue_in(run, "other")
+    assert run.master.run is not None
+    before = run.master.run.replica.values.copy()
+
+    one.say_update(1, 2, update_of(run, 0.25))
+    run.network.run_for(1.0)
+    assert run.master.run.relay.versions.get(1, 0) == 0
+    one.say_update(1, 1, update_of(run, 0.5))
+    other.wait_for(UpdateReceived, 2)
+
+    assert other.updates == [(1, 1), (1, 2)]
+    assert run.master.run.relay.versions == {1: 2}
+    expected: Int32Array = before.copy()
+    expected[0] += round(0.75 * 2**24)
+    assert run.master.run.replica.values.tolist() == expected.tolist()
+
+
+def test_an_update_that_was_accepted_before_is_dropped_and_counted() -> None:
+    """A rank goes on where it ended; an older update in its name is not applied again."""
+    run = run_with(1)
+    first = rogue_in(run, "first")
+    first.say_update(1, 1, update_of(run))
+    first.say(Leave(1, ""))
+    assert first.wait_for_end() == said_by_peer(EndCode.LEFT, "left")
+    heir = rogue_in(run, "heir")
+    assert heir.all(Welcome)[0].sequence == 1
+    assert run.master.run is not None
+    digest = run.master.run.replica.digest()
+
+    heir.say_update(1, 1, update_of(run))
+    run.network.run(lambda: sample(run, "updates_duplicate_total") == 1, seconds=10)
+
+    assert heir.ended is None
+    assert run.master.run.replica.digest() == digest
+    assert sample(run, "updates_accepted_total") == 1
+
+
+def test_an_update_is_relayed_as_it_came() -> None:
+    run = run_with(1)
+    one, other = rogue_in(run, "one"), rogue_in(run, "other")
+    body = update_of(run)
+
+    one.say_update(1, 1, body)
+
+    received = other.wait_for(UpdateReceived)
+    assert (received.rank, received.update) == (1, EncodedUpdate(1, 0, body))
+    assert one.all(UpdateReceived) == []
+
+
+def test_what_a_worker_says_after_it_has_left_is_not_heard() -> None:
+    run = run_with(1)
+    rogue = rogue_in(run)
+
+    rogue.link.send_update(1, 1, EncodedUpdate(1, 0, update_of(run)).pack())
+    rogue.say(Leave(0, "enough"))  # overtakes the update, in the same datagram
+
+    assert rogue.wait_for_end() == said_by_peer(EndCode.LEFT, "left")
+    assert sample(run, "updates_accepted_total") == 0
+    assert sample(run, "messages_invalid_total") == 0
+    train_and_finish(run)
+
+
+def test_a_worker_that_takes_nothing_is_sent_away_before_its_queue_is_too_long() -> None:
+    run = run_with(1, MasterConfig(relay_queue_bytes_max=1_000))
+    one, slow = rogue_in(run, "one"), rogue_in(run, "slow")
+    run.network.on_datagram = lambda source, target, _: source != "slow"
+
+    for sequence in range(1, 30):
+        one.say_update(1, sequence, update_of(run))
+        run.network.run_for(0.1)
+    end = slow.wait_for_end()
+
+    assert end.code == EndCode.TOO_SLOW
+    assert re.fullmatch(r"10\d\d bytes wait for this worker; the limit is 1000", end.reason)
+    assert sample(run, "leaves_total", reason="too_slow") == 1
+    assert [member.rank for member in run.master.roster] == [0, 1]
+
+
+# Leaving.
+
+
+def test_a_worker_has_left_when_its_last_update_is_in() -> None:
+    run = run_with(1)
+    leaving = rogue_in(run)
+
+    leaving.say(Leave(1, "enough"))
+    run.network.run_for(5.0)
+    assert leaving.ended is None
+    leaving.say_update(1, 1, update_of(run))
+
+    assert leaving.wait_for_end() == said_by_peer(EndCode.LEFT, "left")
+    assert sample(run, "leaves_total", reason="left") == 1
+    assert sample(run, "updates_accepted_total") == 1
+
+
+def test_a_worker_that_moves_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    run = run_with(1)
+    rogue = rogue_in(run)
+
+    with caplog.at_level(logging.INFO, "gradwire.master"):
+        run.network.move(rogue.host, "elsewhere")
+        rogue.say_update(1, 1, update_of(run))
+        run.network.run_for(1.0)
+
+    assert "rank 1 (rogue) moved to elsewhere" in caplog.messages
+    assert rogue.ended is None
+
+
+def test_why_a_worker_leaves_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    run = run_with(1)
+    leaving = rogue_in(run)
+
+    with caplog.at_level(logging.INFO, "gradwire.master"):
+        leaving.say(Leave(0, "ValueError: the loss is negative"))
+        leaving.wait_for_end()
+
+    assert "rank 1 (rogue) left: ValueError: the loss is negative" in caplog.messages
+
+
+def test_a_run_is_finished_when_every_last_update_is_in() -> None:
+    run = run_with(1)
+    one, other = rogue_in(run, "one"), rogue_in(run, "other")
+    run.workers[0].leave()
+    one.say(Finish(0))
+    other.say(Finish(1))
+    run.network.run_for(5.0)
+    assert one.all(Finished) == []
+
+    other.say_update(2, 1, update_of(run))
+
+    assert one.wait_for(Finished) == other.wait_for(Finished) == Finished({2: 1})
+    assert sample(run, "runs_finished_total") == 1
+
+
+def test_who_has_finished_is_told_to_everyone() -> None:
+    run = run_with(1)
+    rogue = rogue_in(run)
+
+    rogue.say(Finish(0))
+    run.network.run(lambda: run.workers[0].peers[1].finished, seconds=10)
+
+    assert list(run.workers[0].peers) == [Peer(0, "worker0", False), Peer(1, "rogue", True)]
+
+
+def test_a_run_is_finished_when_the_last_one_that_had_not_finished_is_gone() -> None:
+    run = run_with(1)
+    one, other = rogue_in(run, "one"), rogue_in(run, "other")
+    run.workers[0].leave()
+    one.say(Finish(0))
+
+    other.end(EndCode.ABORTED, "out of memory")
+
+    assert one.wait_for(Finished) == Finished({})
+    assert sample(run, "leaves_total", reason="disconnected") == 1
+
+
+def test_the_next_worker_founds_the_run_when_the_first_one_is_sent_away() -> None:
+    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    founder = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    founder.say(join_request(layout=run.layout))
+    assert founder.wait_for(Welcome).founder
+    others = [run.join(), run.join()]
+    run.network.run(lambda: all(w.welcome is not None for w in others), seconds=10)
+
+    founder.say_update(0, 1, update_of(run))
+
+    assert founder.wait_for_end().code == CloseCode.INVALID_MESSAGE
+    run.network.run(lambda: all(w.live for w in others), seconds=10)
+    assert [w.welcome is not None and w.welcome.founder for w in others] == [True, False]
+    train_and_finish(run)
+
+
+def test_a_quantum_that_no_replica_has_ends_the_connection_and_not_the_master() -> None:
+    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+
+    rogue.say(join_request(layout=run.layout, quantum_exponent=-50))
+
+    assert rogue.wait_for_end() == said_by_peer(
+        CloseCode.INVALID_MESSAGE, "Join: quantum_exponent: -50 is not an integer from -40 to 0"
+    )
+    run.join_and_wait(2)
+    train_and_finish(run)
+
+
+def test_who_leaves_and_joins_in_one_breath_has_left() -> None:
+    run = run_with(2)
+    rogue = rogue_in(run)
+
+    rogue.say_out_of_order([Leave(0, "bye"), join_request(layout=run.layout)], [1, 0])
+
+    assert rogue.wait_for_end() == said_by_peer(EndCode.LEFT, "left")
+    train_and_finish(run)
+
+
+@pytest.mark.parametrize(
+    ("served", "request_"),
+    [
+        ("alpha", join_request(run="beta")),
+        (None, join_request(run="beta", codec=CODEC_VERSION + 1)),
+    ],
+    ids=["run", "codec"],
+)
+def test_a_run_that_nobody_takes_part_in_outlives_a_refusal(
+    served: str | None, request_: Join
+) -> None:
+    run = run_with(1, MasterConfig(run=served))
+    run.workers[0].leave()
+    run.network.run(lambda: not len(run.master.roster), seconds=10)
+    before = run.master.run
+    assert before is not None
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+
+    rogue.say(request_)
+    rogue.wait_for(Refuse)
+
+    assert run.master.run is before
+
+
+def test_updates_that_wait_for_an_earlier_one_hold_their_credit() -> None:
+    """Else a worker that leaves one out could fill the master's memory with the rest."""
+    run = run_with(1, MasterConfig(reassembly_bytes_max=64 * WINDOW_BYTES_MIN))
+    rogue = rogue_in(run)
+    window = run.master.config.window_bytes
+
+    for sequence in range(2, 12):
+        rogue.say_update(1, sequence, bytes(2**20))
+    run.network.run_for(60.0)
+
+    assert rogue.link.connection.bytes_queued >= 10 * 2**20 - window
+
+
+def test_control_messages_that_wait_for_an_earlier_one_hold_their_credit() -> None:
+    run = run_with(1, MasterConfig(reassembly_bytes_max=64 * WINDOW_BYTES_MIN))
+    rogue = rogue_in(run)
+    most = run.master.config.window_bytes // MESSAGE_OVERHEAD_BYTES
+
+    rogue.say_out_of_order([Finish(0)] * (most + 100), range(1, most + 100))
+    run.network.run_for(60.0)
+
+    assert rogue.link.connection.bytes_queued > 0
+
+
+def test_an_update_after_the_last_one_ends_the_connection() -> None:
+    run = run_with(2)
+    rogue = rogue_in(run)
+    rogue.say(Finish(0))
+
+    rogue.say_update(2, 1, update_of(run))
+
+    assert rogue.wait_for_end() == said_by_peer(
+        CloseCode.INVALID_MESSAGE, "rank 2 (rogue) sent update 1 after its last one, 0"
+    )
+    assert sample(run, "updates_accepted_total") == 0
+    train_and_finish(run)
+
+
+def test_a_refusal_that_nobody_takes_ends_with_that_reason() -> None:
+    run = run_with(1, MasterConfig(workers_max=1, join_timeout_seconds=3.0))
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    # What it hears it does not acknowledge: its side is cut once the request has left.
+    rogue.say(join_request(layout=run.layout))
+    run.network.on_datagram = lambda source, target, _: source != "rogue"
+    run.network.run_for(0.001)
+
+    assert rogue.wait_for_end() == said_by_peer(EndCode.REFUSED, "refused")
+
+
+def test_an_update_before_join_is_called_an_update() -> None:
+    run = run_with(1)
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+
+    rogue.say_update(0, 1, update_of(run))
+
+    assert rogue.wait_for_end().reason == "update before JOIN"

@@ -1,0 +1,309 @@
+"""Metrics: their names keep the conventions, and they count what they say."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import partial
+
+import numpy as np
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from gradwire_codecs import Replica, decode, encode
+from gradwire_protocol import CloseCode, Drop, Endpoint
+from gradwire_protocol.limits import FINISHED_RANGES_MAX
+from gradwire_protocol.link import UpdateReceived
+from gradwire_protocol.messages import RefusalCode, Welcome
+from gradwire_server.config import MasterConfig
+from gradwire_server.master import Master
+from gradwire_server.metrics import Departure, MasterCollector, ServerMetrics
+from gradwire_udp import SocketCounters
+from support.network import Link
+from support.peer import ScriptedPeer, join_request
+from support.training import MASTER, SimulatedRun
+
+UNITS = ("_bytes", "_seconds", "_ratio", "_info")
+THINGS = (
+    # Counted things are a unit of their own: the plural of what is counted.
+    "_workers",
+    "_parameters",
+    "_updates",
+    "_unstable",
+)
+
+
+def own_families() -> list[Metric]:
+    """Return every family that a running master shows, but for those of prometheus_client."""
+    run = SimulatedRun(1, Link())
+    run.join_and_wait(2)
+    run.train(1)
+    collector = MasterCollector(run.master, run.master_endpoint.counters, SocketCounters())
+    run.metrics.registry.register(collector)
+    for reason in Departure:
+        run.metrics.leaves.labels(reason)
+    families = text_string_to_metric_families(generate_latest(run.metrics.registry).decode())
+    foreign = ("python_", "process_")
+    return [f for f in families if not f.name.startswith(foreign) and "_created" not in f.name]
+
+
+def sample(run: SimulatedRun, name: str, labels: Mapping[str, str] | None = None) -> float | None:
+    return run.metrics.registry.get_sample_value(f"gradwire_{name}", dict(labels or {}))
+
+
+# Names.
+
+
+def test_every_metric_has_the_prefix_and_is_written_in_small_letters() -> None:
+    names = [family.name for family in own_families()]
+
+    assert len(names) > 30
+    assert [n for n in names if not re.fullmatch(r"gradwire(_[a-z]+)+", n)] == []
+
+
+def test_counters_and_only_counters_end_in_total() -> None:
+    for family in own_families():
+        ends = {s.name.endswith("_total") for s in family.samples if "_created" not in s.name}
+        assert ends <= {family.type == "counter"}, family.name
+
+
+def test_every_metric_that_is_no_counter_names_its_unit() -> None:
+    for family in own_families():
+        if family.type != "counter":
+            assert family.name.endswith(UNITS + THINGS), family.name
+
+
+def test_every_metric_has_a_sentence_of_help() -> None:
+    for family in own_families():
+        assert re.fullmatch(r"[A-Z].*[^.]\.", family.documentation), family.name
+
+
+def test_labels_come_from_closed_sets() -> None:
+    used = {name for family in own_families() for s in family.samples for name in s.labels}
+
+    assert used == {"reason", "rank", "le", "version"}
+
+
+def test_two_masters_share_no_counts() -> None:
+    one, other = ServerMetrics(), ServerMetrics()
+
+    one.joins.inc()
+
+    assert one.registry.get_sample_value("gradwire_joins_total") == 1
+    assert other.registry.get_sample_value("gradwire_joins_total") == 0
+
+
+# Counts.
+
+
+@pytest.fixture(scope="module")
+def trained() -> SimulatedRun:
+    """Three workers that have trained, with everything delivered."""
+    run = SimulatedRun(2, Link(loss=0.02))
+    run.join_and_wait(3)
+    run.train(5)
+    run.network.run(lambda: all(w.delivered == w.sent for w in run.workers), seconds=60)
+    run.network.run(lambda: run.master.unstable == 0, seconds=60)
+    return run
+
+
+def test_workers_are_counted_as_they_join(trained: SimulatedRun) -> None:
+    assert sample(trained, "joins_total") == 3
+    assert sample(trained, "workers") == 3
+    assert sample(trained, "snapshots_sent_total") == 2
+    assert sample(trained, "parameters") == trained.elements
+
+
+def test_an_update_is_accepted_once_and_relayed_to_every_other_worker(
+    trained: SimulatedRun,
+) -> None:
+    sent = len(trained.ledger.updates)
+    assert sent == sum(w.sent for w in trained.workers) > 0
+
+    assert sample(trained, "updates_accepted_total") == sent
+    assert sample(trained, "updates_relayed_total") == 2 * sent
+    assert sample(trained, "relay_delay_seconds_count") == 2 * sent
+    assert sample(trained, "updates_duplicate_total") == 0
+    assert sample(trained, "updates_malformed_total") == 0
+    assert sample(trained, "messages_invalid_total") == 0
+
+
+def test_sizes_and_densities_are_those_of_the_updates(trained: SimulatedRun) -> None:
+    bodies = list(trained.ledger.updates.values())
+    densities = [len(decode(b, trained.elements).index) / trained.elements for b in bodies]
+
+    assert sample(trained, "update_bytes_count") == len(bodies)
+    assert sample(trained, "update_bytes_sum") == sum(map(len, bodies))
+    assert sample(trained, "update_density_ratio_count") == len(bodies)
+    assert sample(trained, "update_density_ratio_sum") == pytest.approx(sum(densities))
+
+
+def test_a_relay_takes_a_round_trip(trained: SimulatedRun) -> None:
+    total = sample(trained, "relay_delay_seconds_sum")
+    count = sample(trained, "relay_delay_seconds_count")
+
+    assert total is not None
+    assert count
+    assert 2 * trained.network.link.delay <= total / count < 0.1
+
+
+def test_staleness_counts_the_updates_of_others_that_an_update_did_not_know() -> None:
+    """One worker sends three updates; another, which has seen one of them, sends one then."""
+    run = SimulatedRun(3, Link(), elements=10)
+    run.join_and_wait(1)
+    one, other = (ScriptedPeer(run.network, name, dial=MASTER) for name in ("one", "other"))
+    for peer in (one, other):
+        peer.say(
+            join_request(layout=run.layout, worker_id=str(peer.host.address).rjust(16).encode())
+        )
+        peer.wait_for(Welcome)
+    [body] = encode(np.ones(10, np.float32), Replica.zeros(10), threshold=1.0)
+
+    for sequence in (1, 2, 3):
+        one.say_update(1, sequence, body)
+    other.wait_for(UpdateReceived, 3)
+    other.say_update(2, 1, body, based_on=1)
+    one.wait_for(UpdateReceived, 1)
+
+    histogram = partial(sample, run, "update_staleness_updates_bucket")
+    assert sample(run, "update_staleness_updates_sum") == 2
+    assert [histogram({"le": le}) for le in ("0.0", "1.0", "2.0", "+Inf")] == [3, 3, 4, 4]
+
+
+def test_workers_are_counted_as_they_leave() -> None:
+    run = SimulatedRun(4, Link(), idle_timeout_seconds=3.0)
+    run.join_and_wait(5)
+    leaving, aborting, dying, *staying = run.workers
+
+    leaving.leave()
+    aborting.worker.abort("no more memory", run.network.now)
+    run.network.turn(aborting.host)
+    run.network.kill(dying.host)
+    run.network.run(lambda: len(run.master.roster) == 2, seconds=30)
+    assert sample(run, "workers") == 2
+    run.master.stop("the end", run.network.now)
+
+    counts = {r.value: sample(run, "leaves_total", {"reason": r.value}) for r in Departure}
+    assert {reason: n for reason, n in counts.items() if n} == {
+        "left": 1,
+        "disconnected": 1,
+        "idle": 1,
+        "stopped": len(staying),
+    }
+    assert sample(run, "workers") == 0
+
+
+def test_a_broken_transport_counts_as_a_fault() -> None:
+    run = SimulatedRun(5, Link())
+    run.join_and_wait(1)
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    rogue.say(join_request(layout=run.layout))
+    rogue.wait_for(Welcome)
+
+    [body] = encode(np.ones(run.elements, np.float32), Replica.zeros(run.elements), threshold=1.0)
+    for sequence in range(2, 2 * FINISHED_RANGES_MAX + 5, 2):
+        rogue.say_update(1, sequence, body)
+    end = rogue.wait_for_end()
+    run.network.run(lambda: len(run.master.roster) == 1, seconds=10)
+
+    assert end.code == CloseCode.VIOLATION
+    assert run.master_endpoint.counters.violations == 1
+    assert sample(run, "messages_invalid_total") == 0
+    assert sample(run, "leaves_total", {"reason": "fault"}) == 1
+
+
+def test_a_run_that_ends_is_counted() -> None:
+    run = SimulatedRun(6, Link())
+    run.join_and_wait(2)
+    run.train(2)
+    run.finish()
+
+    assert sample(run, "runs_finished_total") == 1
+    assert sample(run, "leaves_total", {"reason": "left"}) == 2
+    assert run.master.unstable == 0
+
+
+# What is counted elsewhere.
+
+
+def test_the_collector_shows_the_counters_of_socket_and_endpoint() -> None:
+    run = SimulatedRun(7, Link(loss=0.1))
+    run.join_and_wait(2)
+    run.train(3)
+    sockets = SocketCounters(*range(1, 1 + len(fields(SocketCounters))))
+    named = {"bytes_received": "received_bytes", "bytes_sent": "sent_bytes"}
+    counters = run.master_endpoint.counters
+    counters.drop(Drop.SHORT)
+
+    run.metrics.registry.register(MasterCollector(run.master, counters, sockets))
+
+    for field in fields(SocketCounters):
+        name = named.get(field.name, field.name)
+        assert sample(run, f"{name}_total") == getattr(sockets, field.name)
+    for name, value in counters.flat().items():
+        assert sample(run, f"{name}_total") == value
+    for reason, value in counters.drops.items():
+        assert sample(run, "datagrams_dropped_total", {"reason": reason.value}) == value
+    assert counters.drops[Drop.SHORT] == 1
+    assert counters.packets_lost > 0
+
+
+def test_the_collector_shows_what_waits_for_every_worker() -> None:
+    run = SimulatedRun(8, Link(), elements=10)
+    run.join_and_wait(2)
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    rogue.say(join_request(layout=run.layout))
+    rogue.wait_for(Welcome)
+    run.network.run_for(1.0)
+    run.metrics.registry.register(
+        MasterCollector(run.master, run.master_endpoint.counters, SocketCounters())
+    )
+    assert sample(run, "updates_unstable") == 0
+
+    # The first worker hears nothing any more.
+    run.network.on_datagram = lambda source, target, _: target != "worker0"
+    [body] = encode(np.ones(10, np.float32), Replica.zeros(10), threshold=1.0)
+    rogue.say_update(2, 1, body)
+    run.network.run_for(1.0)
+
+    queued = [sample(run, "relay_queue_bytes", {"rank": str(rank)}) for rank in range(3)]
+    assert queued[1:] == [0, 0]
+    assert queued[0] is not None
+    assert queued[0] > len(body)
+    assert sample(run, "updates_unstable") == 1
+    assert sample(run, "reassembly_bytes") == 0
+    for rank in range(3):
+        rtt = sample(run, "rtt_seconds", {"rank": str(rank)})
+        assert rtt == pytest.approx(2 * run.network.link.delay, abs=0.01)
+
+
+def test_a_worker_without_a_round_trip_yet_shows_none() -> None:
+    master = Master(MasterConfig(), ServerMetrics())
+    endpoint = Endpoint(master.config.connection, random_bytes=bytes)
+
+    families = {
+        f.name: f for f in MasterCollector(master, endpoint.counters, SocketCounters()).collect()
+    }
+
+    assert families["gradwire_rtt_seconds"].samples == []
+    assert families["gradwire_relay_queue_bytes"].samples == []
+    assert [s.value for s in families["gradwire_updates_unstable"].samples] == [0]
+
+
+def test_a_run_that_has_ended_has_no_parameters() -> None:
+    run = SimulatedRun(6, Link())
+    run.join_and_wait(2)
+    run.finish()
+
+    assert sample(run, "parameters") == 0
+
+
+def test_every_reason_is_there_before_it_was_ever_counted() -> None:
+    """Prometheus sees no increase in a series that appears with its first value."""
+    registry = ServerMetrics().registry
+
+    for reason in Departure:
+        assert registry.get_sample_value("gradwire_leaves_total", {"reason": reason}) == 0
+    for code in RefusalCode:
+        assert registry.get_sample_value("gradwire_refusals_total", {"reason": code}) == 0

@@ -1,0 +1,94 @@
+"""The roster: ranks, identities and phases."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol import ConnectionConfig, Endpoint
+from gradwire_protocol.messages import WORKER_ID_BYTES, Peer
+from gradwire_server.roster import TRANSITIONS, Phase, Roster
+from support.members import member, roster_of
+
+
+def test_an_empty_roster_gives_the_rank_that_is_wanted_or_the_first() -> None:
+    roster = Roster()
+
+    assert roster.free_rank(None) == 0
+    assert roster.free_rank(7) == 7
+
+
+def test_a_rank_that_is_taken_is_replaced_by_the_lowest_free_one() -> None:
+    roster = roster_of([member(0), member(1), member(3)])
+
+    assert roster.free_rank(3) == 2
+    assert roster.free_rank(None) == 2
+    assert roster.free_rank(5) == 5
+
+
+def test_the_rank_of_a_worker_that_left_is_used_again() -> None:
+    leaving = member(1)
+    roster = roster_of([member(0), leaving, member(2)])
+
+    roster.remove(leaving)
+
+    assert roster.free_rank(None) == 1
+    assert [m.rank for m in roster] == [0, 2]
+    assert roster.of(leaving.link.connection) is None
+    assert roster.with_id(leaving.join.worker_id) is None
+
+
+@given(wanted=st.lists(st.none() | st.integers(0, 12), max_size=12))
+def test_whatever_ranks_are_wanted_every_worker_gets_one_of_its_own(
+    wanted: list[int | None],
+) -> None:
+    roster = Roster()
+
+    given_ranks = []
+    for each in wanted:
+        rank = roster.free_rank(each)
+        roster.add(member(rank))
+        given_ranks.append(rank)
+
+    assert len(set(given_ranks)) == len(wanted) == len(roster)
+    assert [m.rank for m in roster] == sorted(given_ranks)
+
+
+def test_members_are_found_by_connection_and_by_identity() -> None:
+    first, second = member(0), member(1)
+    roster = roster_of([first, second])
+    stranger = Endpoint(ConnectionConfig(), random_bytes=Random(9).randbytes).connect("x", 0.0)
+
+    assert roster.of(second.link.connection) is second
+    assert roster.of(stranger) is None
+    assert roster.with_id(bytes([0]) * WORKER_ID_BYTES) is first
+    assert roster.with_id(b"?" * WORKER_ID_BYTES) is None
+
+
+def test_peers_are_told_by_rank_with_name_and_whether_they_have_finished() -> None:
+    finished = member(2)
+    finished.last_sequence = 0
+    roster = roster_of([finished, member(0)])
+
+    assert roster.peers() == (Peer(0, "worker0", False), Peer(2, "worker2", True))
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_member_moves_only_forward(phase: Phase) -> None:
+    allowed = set()
+    for target in Phase:
+        moving = member(0, phase)
+        try:
+            moving.move_to(target)
+        except AssertionError:
+            assert moving.phase is phase
+        else:
+            allowed.add(target)
+
+    assert allowed == TRANSITIONS[phase]
+    assert all(target.value > phase.value for target in allowed)
+
+
+def test_a_member_is_called_by_its_rank_and_its_own_name() -> None:
+    assert member(4).name == "rank 4 (worker4)"
