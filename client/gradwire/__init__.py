@@ -1,0 +1,59 @@
+"""gradwire: train one model on several machines over the network you have.
+
+Two lines in a training loop:
+
+::
+
+    with gradwire.join(model, master="10.0.2.4:40123") as session:
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss_function(model(inputs), targets).backward()
+            optimizer.step()
+            session.step()
+
+`join` makes a `Session`; the errors are in `gradwire.errors`. The codec alone, on arrays and with
+no network, is `gradwire_codecs`.
+"""
+
+import logging
+
+from gradwire.errors import (
+    ConnectionLostError,
+    DeadlineError,
+    GradwireError,
+    NonFiniteError,
+    OutOfRangeError,
+    ProtocolError,
+    RefusedError,
+    TransportError,
+    UnreachableError,
+    UsageError,
+    VersionMismatchError,
+)
+from gradwire.joining import join
+from gradwire.session import Session
+from gradwire.settings import Settings
+from gradwire.sharing import PeerUpdate
+from gradwire.stats import SessionStats
+
+__all__ = [
+    "ConnectionLostError",
+    "DeadlineError",
+    "GradwireError",
+    "NonFiniteError",
+    "OutOfRangeError",
+    "PeerUpdate",
+    "ProtocolError",
+    "RefusedError",
+    "Session",
+    "SessionStats",
+    "Settings",
+    "TransportError",
+    "UnreachableError",
+    "UsageError",
+    "VersionMismatchError",
+    "join",
+]
+
+# A library says nothing unless its user has set logging up.
+logging.getLogger("gradwire").addHandler(logging.NullHandler())

@@ -1,0 +1,111 @@
+"""The command line: ``gradwire <command>``.
+
+Data goes to stdout, logs and messages to stderr. Exit status: 0 done, 2 wrong usage, 3 address in
+use, 4 refused by the other side, 5 unreachable. Commands of other parts, such as ``master``, are
+found through the entry points of the group ``gradwire.commands``: the client does not import the
+server.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import entry_points, version
+from typing import Annotated, Final, Literal
+
+import typer
+
+from gradwire.demo.command import demo
+from gradwire.errors import GradwireError, RefusedError, TransportError
+from gradwire.run_command import run
+
+EXIT_USAGE: Final = 2
+EXIT_REFUSED: Final = 4
+EXIT_UNREACHABLE: Final = 5
+
+app = typer.Typer(
+    name="gradwire",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def _show_version(show: bool) -> None:
+    if show:
+        typer.echo(version("gradwire"))
+        raise typer.Exit
+
+
+@app.callback()
+def configure(
+    *,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        typer.Option(envvar="GRADWIRE_LOG_LEVEL", help="Least severe message to log."),
+    ] = "info",
+    log_format: Annotated[
+        Literal["text", "json"],
+        typer.Option(envvar="GRADWIRE_LOG_FORMAT", help="For people, or one object per line."),
+    ] = "text",
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Train one model on several machines over the network you have."""
+    del show_version
+    handler = logging.StreamHandler(sys.stderr)
+    if log_format == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(
+            logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
+        )
+    root = logging.getLogger("gradwire")
+    root.setLevel(log_level.upper())
+    root.addHandler(handler)
+
+
+app.command("run")(run)
+app.command("demo")(demo)
+
+for entry_point in sorted(entry_points(group="gradwire.commands"), key=lambda e: e.name):
+    app.command(entry_point.name)(entry_point.load())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit status."""
+    try:
+        app(args=arguments, standalone_mode=True)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    except RefusedError as error:
+        typer.echo(f"gradwire: {error}", err=True)
+        return EXIT_REFUSED
+    except TransportError as error:
+        typer.echo(f"gradwire: {error}", err=True)
+        return EXIT_UNREACHABLE
+    except GradwireError as error:
+        typer.echo(f"gradwire: {error}", err=True)
+        return EXIT_USAGE
+    return 0

@@ -1,0 +1,46 @@
+"""Every exception that gradwire raises on purpose; `GradwireError` catches all of them.
+
+- `TransportError`: the network or the master did not answer. `UnreachableError` while joining,
+  `ConnectionLostError` afterwards, `DeadlineError` when something took longer than it may.
+- `RefusedError`: the master said no, and why.
+- `ProtocolError`: the other side broke the protocol; `VersionMismatchError` when it speaks another
+  version of it.
+- `UsageError`: the call cannot work; `NonFiniteError` for a NaN or an infinity in the parameters,
+  `OutOfRangeError` for parameters that have outgrown the run's quantum. Nothing was changed or
+  sent.
+"""
+
+from gradwire_protocol import (
+    ConnectionLostError,
+    DeadlineError,
+    GradwireError,
+    ProtocolError,
+    RefusedError,
+    TransportError,
+    UnreachableError,
+    UsageError,
+    VersionMismatchError,
+)
+
+
+class NonFiniteError(UsageError):
+    """A NaN or an infinity stands in the parameters. Nothing was changed or sent."""
+
+
+class OutOfRangeError(UsageError):
+    """A parameter is larger than the run's quantum can express. Nothing was changed or sent."""
+
+
+__all__ = [
+    "ConnectionLostError",
+    "DeadlineError",
+    "GradwireError",
+    "NonFiniteError",
+    "OutOfRangeError",
+    "ProtocolError",
+    "RefusedError",
+    "TransportError",
+    "UnreachableError",
+    "UsageError",
+    "VersionMismatchError",
+]

@@ -1,0 +1,305 @@
+"""`join`: from a model to a session that takes part in a run."""
+
+import logging
+import os
+import platform
+from collections.abc import Callable
+from os import PathLike
+from time import monotonic
+
+import numpy as np
+
+from gradwire.errors import (
+    DeadlineError,
+    NonFiniteError,
+    OutOfRangeError,
+    UnreachableError,
+    UsageError,
+)
+from gradwire.membership import Membership
+from gradwire.network import NetworkThread
+from gradwire.parameters import Parameters, parameters_of
+from gradwire.session import Session
+from gradwire.settings import Feedback as FeedbackName
+from gradwire.settings import Loop, Settings, resolve_settings
+from gradwire.sharing import Sharing
+from gradwire.worker import Worker
+from gradwire_codecs import (
+    Feedback,
+    LocalFeedback,
+    Replica,
+    SharedFeedback,
+    ThresholdPolicy,
+    check_finite,
+    quantum_exponent_for,
+    warm_up,
+)
+from gradwire_codecs import NonFiniteError as NotFinite
+from gradwire_codecs import OutOfRangeError as OutOfRange
+from gradwire_codecs.replica import HEADROOM
+from gradwire_codecs.update import MULTIPLE_MAX
+from gradwire_protocol.messages import (
+    CODEC_VERSION,
+    LAYOUT_BYTES_MAX,
+    WORKER_ID_BYTES,
+    WORKER_NAME_CHARACTERS_MAX,
+    Join,
+)
+from gradwire_udp import resolve, show_address
+
+logger = logging.getLogger("gradwire.join")
+
+WARM_UP_SHOWN_SECONDS = 1.0
+"""Compiling the kernels is mentioned when it has taken longer than this."""
+
+
+def join(
+    target: object,
+    *,
+    master: str | None = None,
+    run: str | None = None,
+    rank: int | None = None,
+    workers: int | None = None,
+    threshold: float | ThresholdPolicy | None = None,
+    target_density: float | None = None,
+    feedback: FeedbackName | None = None,
+    quantum: float | None = None,
+    connect_timeout_seconds: float | None = None,
+    join_timeout_seconds: float | None = None,
+    finish_timeout_seconds: float | None = None,
+    leave_timeout_seconds: float | None = None,
+    idle_timeout_seconds: float | None = None,
+    datagram_bytes: int | None = None,
+    loop: Loop | None = None,
+    config: str | PathLike[str] | None = None,
+) -> Session:
+    """Take part in a run.
+
+    The parameters of the first worker to join start the run; every later worker's parameters
+    become those that the run has by then. Returns when that is done.
+
+    Parameters
+    ----------
+    target : torch.nn.Module, list of torch.Tensor, or ndarray of dtype float32
+        What is trained, in place. CPU tensors of dtype float32 are moved into one block of
+        memory; they stay the same objects.
+    config : path, optional
+        TOML file; its table ``[session]`` may hold every setting below.
+    master, run, rank, workers, threshold, target_density, feedback, quantum, \
+connect_timeout_seconds, join_timeout_seconds, finish_timeout_seconds, leave_timeout_seconds, \
+idle_timeout_seconds, datagram_bytes, loop
+        See `Settings`, which also says where they can come from besides.
+
+    Returns
+    -------
+    Session
+
+    Raises
+    ------
+    UsageError
+        If target or settings cannot work. `NonFiniteError` and `OutOfRangeError` are cases of it.
+    UnreachableError
+        If the master's host is not known, or nobody answers there.
+    RefusedError
+        If the master does not let us in: another model, another run, too many workers.
+    VersionMismatchError
+        If the master speaks another version of the protocol.
+    DeadlineError
+        If joining takes longer than `join_timeout_seconds`.
+
+    Examples
+    --------
+    ::
+
+        with gradwire.join(model, master="10.0.2.4:40123") as session:
+            for inputs, targets in loader:
+                optimizer.zero_grad()
+                loss_function(model(inputs), targets).backward()
+                optimizer.step()
+                session.step()
+    """
+    settings = resolve_settings(
+        {
+            "master": master,
+            "run": run,
+            "rank": rank,
+            "workers": workers,
+            "threshold": threshold,
+            "target_density": target_density,
+            "feedback": feedback,
+            "quantum": quantum,
+            "connect_timeout_seconds": connect_timeout_seconds,
+            "join_timeout_seconds": join_timeout_seconds,
+            "finish_timeout_seconds": finish_timeout_seconds,
+            "leave_timeout_seconds": leave_timeout_seconds,
+            "idle_timeout_seconds": idle_timeout_seconds,
+            "datagram_bytes": datagram_bytes,
+            "loop": loop,
+        },
+        os.environ,
+        config,
+    )
+    parameters = parameters_of(target)
+    _compile_kernels()
+    return _Joining(settings, parameters).session()
+
+
+def _compile_kernels() -> None:
+    began = monotonic()
+    warm_up()
+    if monotonic() - began > WARM_UP_SHOWN_SECONDS:
+        logger.info("compiled the codec in %.1f s; it is cached", monotonic() - began)
+
+
+class _Joining:
+    """One attempt to join, up to the session."""
+
+    def __init__(self, settings: Settings, parameters: Parameters) -> None:
+        self._settings = settings
+        self._parameters = parameters
+        self._deadline = monotonic() + settings.join_timeout_seconds
+        self._family, self._address = resolve(settings.master)
+        self._master = show_address(self._address)
+        request = Join(
+            run=settings.run,
+            worker_id=os.urandom(WORKER_ID_BYTES),
+            name=f"{platform.node()}/{os.getpid()}"[-WORKER_NAME_CHARACTERS_MAX:],
+            rank=settings.rank,
+            codec=CODEC_VERSION,
+            quantum_exponent=self._quantum_exponent(),
+            layout=parameters.layout,
+        )
+        size = len(request.layout.pack())
+        if size > LAYOUT_BYTES_MAX:
+            raise UsageError(
+                f"the names and shapes of {len(request.layout.tensors)} parameters take {size} "
+                f"bytes; the limit is {LAYOUT_BYTES_MAX}"
+            )
+        self._membership = Membership(parameters.layout.elements)
+        self._worker = Worker(request, self._membership, self._master)
+        self._network = NetworkThread(settings, self._worker, self._membership)
+
+    def session(self) -> Session:
+        """Return the session, or raise why there is none."""
+        try:
+            self._network.start(self._family, self._address)
+        except OSError as error:
+            raise UnreachableError(f"no socket to reach {self._master} with: {error}") from None
+        try:
+            replica = self._replica()
+            self._warn(replica)
+            sharing = Sharing(
+                settings=self._settings,
+                parameters=self._parameters,
+                feedback=self._feedback(replica),
+                membership=self._membership,
+                network=self._network,
+            )
+            return Session(
+                settings=self._settings,
+                sharing=sharing,
+                membership=self._membership,
+                network=self._network,
+            )
+        except BaseException:
+            self._network.call(self._worker.abort, "joining failed")
+            self._network.stop()
+            raise
+
+    def _warn(self, replica: Replica) -> None:
+        """Say what was asked for and will not be."""
+        asked, quantum = self._settings.quantum, float(replica.quantum)
+        if asked is not None and asked != quantum:
+            logger.warning("quantum=%g was asked for; this run has %g", asked, quantum)
+        threshold = self._settings.make_policy().threshold
+        if threshold is not None and threshold > MULTIPLE_MAX * quantum:
+            logger.warning(
+                "threshold=%g was asked for; with the quantum of this run it is %g at most",
+                threshold,
+                MULTIPLE_MAX * quantum,
+            )
+
+    def _quantum_exponent(self) -> int:
+        """Return the quantum that suits our parameters; refuse one that does not."""
+        vector = self._parameters.vector
+        layout = self._parameters.layout
+        try:
+            check_finite(vector)
+            fitting = quantum_exponent_for([float(np.abs(vector).max())])
+            exponent = self._settings.quantum_exponent
+            if exponent is None:
+                exponent = fitting
+            Replica.from_parameters(vector, exponent)
+        except NotFinite as error:
+            raise NonFiniteError(
+                f"parameter {layout.locate(error.index)} is {error.value}"
+            ) from None
+        except OutOfRange as error:
+            where = f"parameter {layout.locate(error.index)} is {error.value:g}; "
+            most = 2.0**31 / HEADROOM
+            if abs(error.value) >= most:
+                raise OutOfRangeError(
+                    f"{where}with the largest quantum, 1, magnitudes have to stay below {most:g} "
+                    "to leave room to grow"
+                ) from None
+            raise OutOfRangeError(
+                f"{where}to leave it room to grow, quantum={self._settings.quantum} allows "
+                f"magnitudes below {error.limit:g}. quantum={2.0**fitting!r} would do"
+            ) from None
+        return exponent
+
+    def _replica(self) -> Replica:
+        """Talk with the master until there is a replica that both have."""
+        membership = self._membership
+        self._wait(lambda: membership.welcome is not None)
+        self._wait(lambda: membership.live or self._is_founder())
+        welcome = membership.welcome
+        assert welcome is not None
+        if not welcome.founder:
+            assert membership.snapshot is not None
+            received = np.frombuffer(membership.snapshot, "<i4").astype(np.int32, copy=False)
+            membership.snapshot = None
+            return Replica(received, welcome.quantum_exponent)
+        replica = Replica.from_parameters(self._parameters.vector, welcome.quantum_exponent)
+        self._network.call(self._worker.found, replica.values.astype("<i4").tobytes())
+        self._wait(lambda: membership.live)
+        return replica
+
+    def _is_founder(self) -> bool:
+        """Return whether our parameters start the run; we may become it while we wait."""
+        welcome = self._membership.welcome
+        return welcome is not None and welcome.founder
+
+    def _feedback(self, replica: Replica) -> Feedback:
+        kind = LocalFeedback if self._settings.feedback == "local" else SharedFeedback
+        feedback = kind(self._parameters.vector, replica)
+        feedback.settle()
+        self._parameters.scatter()
+        return feedback
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        membership = self._membership
+        if membership.wait(condition, self._deadline - monotonic()):
+            return
+        if membership.error is not None:
+            raise membership.error
+        raise DeadlineError(
+            f"joining took longer than {self._settings.join_timeout_seconds:g} s; it was waiting "
+            f"for {self._what_is_missing()}"
+        )
+
+    def _what_is_missing(self) -> str:
+        membership = self._membership
+        elements = self._parameters.layout.elements
+        if membership.welcome is None:
+            return f"the master at {self._master} to let us in"
+        if membership.welcome.founder:
+            return f"the master at {self._master} to take our {elements} parameters"
+        if membership.snapshot_elements:
+            return (
+                f"the run's parameters: {membership.snapshot_elements} of {elements} have come "
+                f"from {self._master}"
+            )
+        return "the run's first worker to send its parameters: " + ", ".join(
+            f"rank {peer.rank} ({peer.name})" for peer in membership.peers
+        )

@@ -1,0 +1,124 @@
+"""`Membership`: what the network thread learns and the training thread reads.
+
+It is the only thing both threads touch. The network thread calls the ``on_...`` methods, as the
+worker's `Listener`; the training thread reads the attributes and waits for conditions on them,
+always with a deadline.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from threading import Condition
+from time import monotonic
+
+from gradwire.errors import GradwireError, ProtocolError
+from gradwire.inbox import Inbox
+from gradwire_codecs import MalformedUpdateError
+from gradwire_protocol.messages import EncodedUpdate, Peer, Welcome
+
+
+class Membership:
+    """The state of one worker's membership of a run.
+
+    Parameters
+    ----------
+    elements : int
+        Length of the flat vector.
+    """
+
+    def __init__(self, elements: int) -> None:
+        self.inbox = Inbox(elements)
+        self.welcome: Welcome | None = None
+        self.snapshot_elements = 0
+        self.snapshot: bytearray | None = None
+        self.live = False
+        self.peers: Sequence[Peer] = ()
+        self.stable: Mapping[int, int] = {}
+        self.finished: Mapping[int, int] | None = None
+        self.closed = False
+        self.error: GradwireError | None = None
+        self.updates_received = 0
+        self.updates_delivered = 0
+        self.bytes_delivered = 0
+        """Of our own encoded updates."""
+        self._changed = Condition()
+
+    # The training thread.
+
+    def wait(self, condition: Callable[[], bool], timeout: float) -> bool:
+        """Wait until a condition on this object holds, at most `timeout` seconds.
+
+        Returns
+        -------
+        bool
+            Whether it holds. A membership that is closed is not waited for.
+        """
+        deadline = monotonic() + timeout
+        with self._changed:
+            while not condition():
+                left = deadline - monotonic()
+                if left <= 0 or self.closed:
+                    return condition()
+                self._changed.wait(left)
+        return True
+
+    # The network thread.
+
+    def on_welcome(self, welcome: Welcome) -> None:
+        """Note that we take part."""
+        with self._changed:
+            self.welcome = welcome
+            self.peers = welcome.roster
+            self._changed.notify_all()
+
+    def on_snapshot_progress(self, elements: int) -> None:
+        """Note how many elements of the replica have come."""
+        self.snapshot_elements = elements
+
+    def on_live(self, snapshot: bytearray | None) -> None:
+        """Begin: the replica is here, or, for the founder (None), there."""
+        with self._changed:
+            self.snapshot = snapshot
+            self.live = True
+            self._changed.notify_all()
+
+    def on_update(self, rank: int, update: EncodedUpdate) -> None:
+        """Take a peer's update."""
+        try:
+            self.inbox.put(rank, update)
+        except MalformedUpdateError as error:
+            # The master checks what it relays, so this cannot come from another worker.
+            self.on_closed(ProtocolError(f"the master relayed an update of no use: {error}"))
+            return
+        with self._changed:
+            self.updates_received += 1
+            self._changed.notify_all()
+
+    def on_delivered(self, size: int) -> None:
+        """Note that the master has an update of ours with a body of so many bytes."""
+        with self._changed:
+            self.updates_delivered += 1
+            self.bytes_delivered += size
+            self._changed.notify_all()
+
+    def on_roster(self, peers: Sequence[Peer]) -> None:
+        """Note who takes part now."""
+        with self._changed:
+            self.peers = peers
+            self._changed.notify_all()
+
+    def on_stable(self, versions: Mapping[int, int]) -> None:
+        """Note that every live worker has these updates."""
+        self.stable = versions
+
+    def on_finished(self, versions: Mapping[int, int]) -> None:
+        """Note that all workers have finished; these are all updates."""
+        with self._changed:
+            self.finished = versions
+            self._changed.notify_all()
+
+    def on_closed(self, error: GradwireError | None) -> None:
+        """Note that it is over. The first reason counts."""
+        with self._changed:
+            if not self.closed:
+                self.closed = True
+                self.error = error
+            self._changed.notify_all()

@@ -1,0 +1,358 @@
+"""`Session`: a worker's membership of a run, the object a training loop holds.
+
+It belongs to the training thread, as does what it shares: parameters change in `step`, `push`,
+`pull`, `finish` and `load_state_dict`, and at no other time. The network lives on a thread of its
+own and is never waited for, but in `wait`, `finish` and `close`; these waits have deadlines, and
+say on expiry what they were waiting for.
+"""
+
+import atexit
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+from gradwire.errors import ConnectionLostError, DeadlineError, UsageError
+from gradwire.membership import Membership
+from gradwire.network import NetworkThread
+from gradwire.settings import Settings
+from gradwire.sharing import PeerUpdate, Sharing
+from gradwire.stats import SessionStats
+from gradwire_protocol.messages import REASON_CHARACTERS_MAX, covers, total
+
+logger = logging.getLogger("gradwire.session")
+
+
+class Session:
+    """A worker's membership of a run. Made by `gradwire.join`.
+
+    As a context manager it finishes when the block ends normally, and leaves at once when the
+    block ends with an exception, so that the other workers go on without it.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        sharing: Sharing,
+        membership: Membership,
+        network: NetworkThread,
+    ) -> None:
+        assert membership.welcome is not None
+        self._settings = settings
+        self._membership = membership
+        self._network = network
+        self._welcome = membership.welcome
+        self._sharing = sharing
+        self._paused = False
+        self._finishing = False
+        self._over: str | None = None
+        self._process = os.getpid()
+        _open_sessions.add(self)
+
+    # Who takes part.
+
+    @property
+    def rank(self) -> int:
+        """The rank of this worker, 0 or more; free again when it leaves."""
+        return self._welcome.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many workers take part now."""
+        return len(self._membership.peers)
+
+    @property
+    def run(self) -> str:
+        """Name of the run."""
+        return self._welcome.run
+
+    @property
+    def quantum(self) -> float:
+        """Resolution of the shared parameters."""
+        return self._sharing.quantum
+
+    def wait(self, n_workers: int | None = None, *, timeout: float = 60.0) -> None:
+        """Wait until at least so many workers take part.
+
+        Parameters
+        ----------
+        n_workers : int, optional
+            Without it, what the setting `workers` or torchrun's ``WORLD_SIZE`` says.
+        timeout : float
+            Seconds.
+
+        Raises
+        ------
+        DeadlineError
+            If they do not come in time.
+        """
+        self._check_open()
+        wanted = n_workers if n_workers is not None else self._settings.workers
+        if wanted is None:
+            raise UsageError("wait() for how many workers? Pass n_workers, or set WORLD_SIZE")
+        if not self._membership.wait(lambda: self.world_size >= wanted, timeout):
+            self._check_open()
+            raise DeadlineError(
+                f"waited {timeout:g} s for {wanted} workers; {self.world_size} take part"
+            )
+
+    # Training.
+
+    def step(self) -> None:
+        """Push what this step changed, and apply what peers sent.
+
+        To be called after ``optimizer.step()``.
+
+        Raises
+        ------
+        NonFiniteError
+            If a parameter is NaN or infinite; nothing was changed or sent.
+        OutOfRangeError
+            If a parameter has outgrown the run's quantum; nothing was changed or sent.
+        ConnectionLostError
+            If the master stopped, or was not heard for the idle timeout.
+        """
+        self._check_may_push()
+        self._sharing.push()
+        if not self._paused:
+            self._sharing.pull_gathered()
+
+    def push(self, change: Any = None) -> int:
+        """Hand to the network what has reached the threshold.
+
+        Parameters
+        ----------
+        change : array-like of the target's size, optional
+            A dense change to add to the parameters first, float32: for loops that compute one
+            instead of changing the parameters themselves.
+
+        Returns
+        -------
+        int
+            How many elements are being sent.
+
+        Raises
+        ------
+        NonFiniteError, OutOfRangeError, ConnectionLostError
+            As `step`.
+        """
+        self._check_may_push()
+        return self._sharing.push(change)
+
+    def pull(self) -> list[PeerUpdate]:
+        """Apply what peers sent since the last time; return what that was.
+
+        Updates that were conflated because too much waited are applied too, and not listed.
+        """
+        self._check_open()
+        return [] if self._paused else self._sharing.pull()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Apply nothing to the parameters inside the block: for an evaluation.
+
+        Peers' updates wait meanwhile, in bounded memory.
+        """
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+    # The end.
+
+    def finish(self, *, timeout: float | None = None) -> None:
+        """Send what is left, wait for all other workers to finish, and hold the same bits as they.
+
+        Every worker sends its whole residual, applies everything that the others sent, and sets
+        its parameters to the shared ones.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; without it, the setting `finish_timeout_seconds`.
+
+        Raises
+        ------
+        DeadlineError
+            If others have not finished in time. It can be called again.
+        """
+        self._check_open()
+        deadline = monotonic() + (
+            self._settings.finish_timeout_seconds if timeout is None else timeout
+        )
+        membership = self._membership
+        if not self._finishing:
+            self._sharing.flush()
+            network = self._network
+            network.call(network.worker.finish)
+            self._finishing = True
+        while True:
+            # Counted before they are taken, so that one which comes in between is news.
+            known = membership.updates_received
+            self._check_open()
+            self._sharing.pull()
+            if self._is_complete():
+                break
+            left = deadline - monotonic()
+            if left <= 0:
+                raise DeadlineError(self._what_finish_waits_for())
+            membership.wait(partial(self._has_news, known), left)
+        self._sharing.settle()
+        self._leave("finished")
+
+    def close(self, reason: str = "closed") -> None:
+        """Leave the run. What was pushed arrives; what was not stays unsent. Can be repeated."""
+        if self._over is None and self._process == os.getpid():
+            self._leave(reason)
+
+    def __enter__(self) -> Self:
+        """Return the session."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Finish, or leave at once where the block failed."""
+        if error is not None:
+            self.close(f"{type(error).__name__}: {error}")
+        elif self._over is None:
+            try:
+                self.finish()
+            finally:
+                self.close()
+
+    # What there is to know and to keep.
+
+    @property
+    def stats(self) -> SessionStats:
+        """What the session has done so far."""
+        tally, counters = self._sharing.tally, self._network.counters
+        staleness = tally.staleness
+        return SessionStats(
+            steps=tally.steps,
+            steps_deferred=tally.steps_deferred,
+            updates_sent=tally.updates_sent,
+            updates_delivered=self._membership.updates_delivered,
+            updates_stable=max(
+                self._membership.stable.get(self.rank, 0) - self._welcome.sequence, 0
+            ),
+            updates_applied=tally.updates_applied,
+            updates_conflated=tally.updates_conflated,
+            elements_sent=tally.elements_sent,
+            bytes_encoded=tally.bytes_encoded,
+            bytes_sent=counters.bytes_sent,
+            bytes_received=counters.bytes_received,
+            datagrams_sent=counters.datagrams_sent,
+            datagrams_received=counters.datagrams_received,
+            density=tally.density,
+            threshold=tally.threshold,
+            staleness=sum(staleness) / len(staleness) if staleness else 0.0,
+            staleness_max=max(staleness, default=0),
+            rtt_seconds=self._network.worker.rtt,
+            encode_seconds=tally.encode_seconds,
+            apply_seconds=tally.apply_seconds,
+        )
+
+    def digest(self) -> str:
+        """Return 64 bits in hex that are the same for all workers with the same updates applied."""
+        return f"{self._sharing.digest():016x}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the session adds to a checkpoint: residual, threshold, versions.
+
+        Plain tensors (arrays for a numpy target), numbers and texts, so that
+        ``torch.load(weights_only=True)`` reads it.
+        """
+        return self._sharing.state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned: the parameters get that residual.
+
+        The shared parameters are the run's and stay as they are.
+
+        Raises
+        ------
+        UsageError
+            If it does not fit; nothing is then changed.
+        """
+        self._check_open()
+        self._sharing.restore(state)
+
+    # Private: the end.
+
+    def _has_news(self, updates_known: int) -> bool:
+        return self._membership.updates_received != updates_known or self._is_complete()
+
+    def _is_complete(self) -> bool:
+        finished = self._membership.finished
+        return finished is not None and covers(self._sharing.versions, finished)
+
+    def _what_finish_waits_for(self) -> str:
+        finished = self._membership.finished
+        if finished is None:
+            others = [
+                f"{peer.rank} ({peer.name})"
+                for peer in self._membership.peers
+                if not peer.finished and peer.rank != self.rank
+            ]
+            return (
+                f"finish() waited in vain for these ranks to finish: {', '.join(others)}. "
+                "Call it again to wait on, or close() to leave without them"
+            )
+        missing = total(finished, without=-1) - total(self._sharing.versions, without=-1)
+        return f"finish() waited in vain for {missing} updates of other workers to arrive"
+
+    def _leave(self, reason: str) -> None:
+        self._over = reason
+        _open_sessions.discard(self)
+        network, membership = self._network, self._membership
+        printable = "".join(c if c.isprintable() else " " for c in reason)
+        printable = printable[:REASON_CHARACTERS_MAX]
+        network.call(network.worker.leave, printable)
+        timeout = self._settings.leave_timeout_seconds
+        if not membership.wait(lambda: membership.closed, timeout):
+            logger.warning(
+                "left without knowing that everything arrived: the master did not confirm within "
+                "%g s",
+                timeout,
+            )
+            network.call(network.worker.abort, printable)
+        network.stop()
+
+    def _check_may_push(self) -> None:
+        self._check_open()
+        if self._finishing:
+            raise UsageError(
+                "finish() has told the others that no more comes: call it again, or close()"
+            )
+
+    def _check_open(self) -> None:
+        if self._process != os.getpid():
+            raise UsageError("this session belongs to the process that joined, not to its fork")
+        if self._over is not None:
+            raise UsageError(f"this session is over ({self._over}); join again")
+        if self._membership.closed:
+            _open_sessions.discard(self)
+            self._network.stop()
+            raise self._membership.error or ConnectionLostError("the connection is closed")
+
+
+# Held until they are over, also where the script keeps no reference: their threads go on, and the
+# master has to be told at the end.
+_open_sessions: set[Session] = set()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Let the master know when a script ends without having closed its session."""
+    for session in list(_open_sessions):
+        session.close("the process ended")

@@ -1,0 +1,222 @@
+"""Settings of a session: from keywords, the environment, or a TOML file, in that order.
+
+Every field is a keyword of `gradwire.join`, a variable ``GRADWIRE_<NAME>`` and a key of the table
+``[session]`` of the file that ``config=`` or ``GRADWIRE_CONFIG`` names. Where nothing says
+otherwise, torchrun's ``MASTER_ADDR``, ``RANK`` and ``WORLD_SIZE`` are honoured.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from gradwire.errors import UsageError
+from gradwire_codecs import AdaptiveThreshold, CodecError, FixedThreshold, ThresholdPolicy
+from gradwire_protocol import ConnectionConfig
+from gradwire_protocol.limits import DATAGRAM_BYTES
+from gradwire_protocol.messages import NAME_CHARACTERS_MAX, RANKS_MAX
+
+Feedback = Literal["local", "shared"]
+Loop = Literal["auto", "uvloop", "asyncio"]
+
+TORCHRUN: Final = {"master": "MASTER_ADDR", "rank": "RANK", "workers": "WORLD_SIZE"}
+"""Variables of torchrun, and what they mean to us. Its MASTER_PORT is another service's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a session behaves. Durations are in seconds, sizes in bytes, as the names say."""
+
+    master: str = ""
+    """Where the master listens: ``host`` or ``host:port``."""
+
+    run: str | None = None
+    """Which run to join; None for the one that the master has."""
+
+    rank: int | None = None
+    """The rank to ask for; a free one is given if it is taken."""
+
+    workers: int | None = None
+    """How many workers `Session.wait` waits for unless it is told."""
+
+    threshold: float | ThresholdPolicy | None = None
+    """Size of a sent element: a number keeps it fixed, None adapts it to `target_density`, and
+    an object of `gradwire_codecs` does what it does."""
+
+    target_density: float = 0.01
+    """Part of all parameters that one update should change."""
+
+    feedback: Feedback = "local"
+    """Where what is not sent waits: in the parameters, or apart from them as in Strom's paper."""
+
+    quantum: float | None = None
+    """Resolution of the shared parameters, a power of two; None for 2^-24, or more where the
+    first worker's parameters are too large for it."""
+
+    connect_timeout_seconds: float = 10.0
+    """How long the master may take to answer at all."""
+
+    join_timeout_seconds: float = 120.0
+    """How long joining may take as a whole, the transfer of the parameters included."""
+
+    finish_timeout_seconds: float = 600.0
+    """How long `Session.finish` waits for the other workers to finish."""
+
+    leave_timeout_seconds: float = 10.0
+    """How long `Session.close` waits for what was sent to arrive."""
+
+    idle_timeout_seconds: float = 30.0
+    """The master is taken for dead when nothing was heard for this long."""
+
+    datagram_bytes: int = DATAGRAM_BYTES
+    """Largest datagram."""
+
+    loop: Loop = "auto"
+    """Event loop of the network thread: uvloop where it is installed, unless told otherwise."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work, naming the value."""
+        for field in fields(self):
+            self._check_type(field.name)
+        self._check_names()
+        if not self.master:
+            raise UsageError(
+                "no master: pass master='host:port', or set GRADWIRE_MASTER, or MASTER_ADDR"
+            )
+        if self.feedback not in get_args(Feedback):
+            raise UsageError(f"feedback={self.feedback!r}; it is 'local' or 'shared'")
+        if self.loop not in get_args(Loop):
+            raise UsageError(f"loop={self.loop!r}; it is 'auto', 'uvloop' or 'asyncio'")
+        for field in fields(self):
+            if field.name.endswith("_seconds"):
+                value = getattr(self, field.name)
+                if not 0 < value < float("inf"):
+                    raise UsageError(f"{field.name}={value}; it has to be above 0 and finite")
+        self.quantum_exponent  # noqa: B018  # refuse a quantum that is no power of two
+        self.connection  # noqa: B018  # and what no connection takes
+        self.make_policy()
+
+    def _check_names(self) -> None:
+        """Refuse what the master would refuse with less to say."""
+        if self.rank is not None and not 0 <= self.rank < RANKS_MAX:
+            raise UsageError(f"rank={self.rank}; it is 0 to {RANKS_MAX - 1}")
+        if self.workers is not None and not 1 <= self.workers <= RANKS_MAX:
+            raise UsageError(f"workers={self.workers}; it is 1 to {RANKS_MAX}")
+        if self.run is not None and (
+            len(self.run) > NAME_CHARACTERS_MAX or not self.run.isprintable()
+        ):
+            raise UsageError(
+                f"run={self.run!r}; it is a printable text of at most {NAME_CHARACTERS_MAX} "
+                "characters"
+            )
+
+    def _check_type(self, name: str) -> None:
+        """Refuse a value of another type: a file may hold anything."""
+        value = getattr(self, name)
+        if name in _TEXTS:
+            kind, fits = "a text", isinstance(value, str)
+        elif name in _INTEGERS:
+            kind, fits = "a whole number", isinstance(value, int)
+        else:
+            kind, fits = "a number", isinstance(value, int | float)
+            fits |= name == "threshold" and hasattr(value, "observe")
+        optional = value is None and name in _OPTIONAL
+        if not optional and (not fits or isinstance(value, bool)):
+            raise UsageError(f"{name}={value!r}; it has to be {kind}")
+
+    @property
+    def quantum_exponent(self) -> int | None:
+        """The quantum as a power of two; None where it was not given."""
+        if self.quantum is None:
+            return None
+        for exponent in range(-40, 1):
+            if 2.0**exponent == self.quantum:
+                return exponent
+        raise UsageError(f"quantum={self.quantum}; it is a power of two from 2^-40 to 1")
+
+    @property
+    def connection(self) -> ConnectionConfig:
+        """The settings of the connection to the master."""
+        return ConnectionConfig(
+            datagram_bytes=self.datagram_bytes,
+            idle_timeout_seconds=self.idle_timeout_seconds,
+            connect_timeout_seconds=self.connect_timeout_seconds,
+        )
+
+    def make_policy(self) -> ThresholdPolicy:
+        """Return the threshold policy that these settings ask for."""
+        try:
+            if self.threshold is None:
+                return AdaptiveThreshold(self.target_density)
+            if isinstance(self.threshold, int | float):
+                return FixedThreshold(float(self.threshold))
+        except CodecError as error:
+            raise UsageError(str(error)) from None
+        return self.threshold
+
+
+def resolve_settings(
+    keywords: Mapping[str, Any],
+    environ: Mapping[str, str],
+    config: str | PathLike[str] | None = None,
+) -> Settings:
+    """Put settings together from all places they can come from.
+
+    Parameters
+    ----------
+    keywords : mapping
+        What the caller passed; None means that it was not passed.
+    environ : mapping
+        The environment.
+    config : path or None
+        TOML file; None for ``GRADWIRE_CONFIG``.
+
+    Raises
+    ------
+    UsageError
+        If a name is not known, or a value cannot be what it should be.
+    """
+    known = {field.name: field for field in fields(Settings)}
+    values: dict[str, Any] = {
+        name: _from_text(name, environ[variable], variable)
+        for name, variable in TORCHRUN.items()
+        if environ.get(variable)
+    }
+    path = config if config is not None else environ.get("GRADWIRE_CONFIG")
+    if path:
+        values |= _from_file(Path(path))
+    for name in known:
+        variable = f"GRADWIRE_{name.upper()}"
+        if environ.get(variable):
+            values[name] = _from_text(name, environ[variable], variable)
+    values |= {name: value for name, value in keywords.items() if value is not None}
+    unknown = values.keys() - known.keys()
+    if unknown:
+        raise UsageError(f"unknown settings: {', '.join(sorted(unknown))}")
+    return Settings(**values)
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")).get("session", {})
+    except (OSError, ValueError) as error:  # no TOML, or not even text
+        raise UsageError(f"configuration file {str(path)!r}: {error}") from None
+    if not isinstance(table, dict):
+        raise UsageError(f"configuration file {str(path)!r}: 'session' is not a table")
+    return table
+
+
+_OPTIONAL: Final = frozenset({"run", "rank", "workers", "threshold", "quantum"})
+_INTEGERS: Final = frozenset({"rank", "workers", "datagram_bytes"})
+_TEXTS: Final = frozenset({"master", "run", "feedback", "loop"})
+
+
+def _from_text(name: str, text: str, variable: str) -> Any:
+    if name in _TEXTS:
+        return text
+    try:
+        return int(text) if name in _INTEGERS else float(text)
+    except ValueError:
+        raise UsageError(f"{variable}={text!r} is not a number") from None

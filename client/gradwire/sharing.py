@@ -1,0 +1,304 @@
+"""`Sharing`: a worker's part in the shared parameters, what it sends of them and applies to them.
+
+It belongs to the training thread, and so do the parameters: they change in `push`, `pull`,
+`settle` and `restore`, and at no other time.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+
+from gradwire.errors import NonFiniteError, OutOfRangeError, ProtocolError, UsageError
+from gradwire.membership import Membership
+from gradwire.network import NetworkThread
+from gradwire.parameters import Parameters
+from gradwire.settings import Settings
+from gradwire.stats import Tally
+from gradwire_codecs import (
+    CodecError,
+    Feedback,
+    Update,
+    check_finite,
+    encoded_hits,
+    multiple_of,
+)
+from gradwire_codecs import NonFiniteError as NotFinite
+from gradwire_codecs import OutOfRangeError as OutOfRange
+from gradwire_codecs.arrays import describe
+from gradwire_protocol.limits import MIB
+from gradwire_protocol.messages import UPDATE_BYTES_MAX, EncodedUpdate, total
+
+OUTBOX_BYTES_MAX: Final = 8 * MIB
+OUTBOX_UPDATES_MAX: Final = 64
+"""Own updates that the master does not have yet. Beyond either bound a step sends nothing: its
+change waits in the residual, where it costs no memory, and goes out with a later step."""
+
+INT32_MAX: Final = 2**31 - 1
+
+STATE_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PeerUpdate:
+    """An update of a peer that `Session.pull` has applied."""
+
+    rank: int
+    sequence: int
+    elements: int
+    """How many parameters it changed."""
+    staleness: int
+    """Updates of others applied between reading the parameters it was computed on and now."""
+
+
+class Sharing:
+    """What one worker sends and applies.
+
+    Parameters
+    ----------
+    settings : Settings
+    parameters : Parameters
+    feedback : Feedback
+        Over the vector of `parameters`, with a replica that contains what the master's WELCOME
+        says.
+    membership : Membership
+        Whose inbox is emptied.
+    network : NetworkThread
+        Which encoded updates are given to.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        parameters: Parameters,
+        feedback: Feedback,
+        membership: Membership,
+        network: NetworkThread,
+    ) -> None:
+        assert membership.welcome is not None
+        self._settings = settings
+        self._parameters = parameters
+        self._feedback = feedback
+        self._membership = membership
+        self._network = network
+        self._policy = settings.make_policy()
+        self._welcome = membership.welcome
+        self._versions = {**self._welcome.versions, self._rank: self._welcome.sequence}
+        self.tally = Tally()
+
+    @property
+    def quantum(self) -> float:
+        """Resolution of the shared parameters."""
+        return float(self._feedback.replica.quantum)
+
+    @property
+    def versions(self) -> Mapping[int, int]:
+        """What the parameters contain, own updates included."""
+        return self._versions
+
+    def digest(self) -> int:
+        """Return 64 bits that are the same for all workers with the same updates applied."""
+        return self._feedback.replica.digest()
+
+    # Sending.
+
+    def push(self, change: Any = None) -> int:
+        """Add a change to the parameters, if one is given, and send what reaches the threshold.
+
+        Returns how many elements that changes. Where it raises, nothing was changed or sent.
+        """
+        self._parameters.gather()
+        if change is None:
+            elements = self._send()
+        else:
+            before = self._parameters.vector.copy()
+            self._add(change)
+            try:
+                elements = self._send()
+            except UsageError:
+                self._parameters.vector[:] = before
+                self._parameters.scatter()
+                raise
+        self._scatter_sent()
+        return elements
+
+    def flush(self) -> None:
+        """Send the whole residual."""
+        self._parameters.gather()
+        with self._named_errors():
+            bodies = self._feedback.encode(1, magnitude_max=INT32_MAX, bytes_max=UPDATE_BYTES_MAX)
+        self._hand_over(bodies)
+        self._scatter_sent()
+
+    # Applying.
+
+    def pull(self) -> list[PeerUpdate]:
+        """Apply everything in the inbox; return what was not conflated of it."""
+        self._parameters.gather()
+        return self.pull_gathered()
+
+    def pull_gathered(self) -> list[PeerUpdate]:
+        """Do the same right after a `push`, when the vector is what the target holds."""
+        arrivals = self._membership.inbox.take()
+        if not arrivals.updates and arrivals.conflated is None:
+            return []
+        began = perf_counter()
+        tally = self.tally
+        if arrivals.conflated is not None:
+            self._feedback.apply_sum(arrivals.conflated)
+            self._versions |= arrivals.conflated_versions
+            tally.updates_applied += arrivals.conflated_count
+            tally.updates_conflated += arrivals.conflated_count
+        applied = []
+        for rank, update in arrivals.updates:
+            decoded = self._decoded(update)
+            staleness = total(self._versions, without=rank) - update.based_on
+            self._versions[rank] = update.sequence
+            tally.staleness.append(staleness)
+            applied.append(PeerUpdate(rank, update.sequence, len(decoded.index), staleness))
+        tally.updates_applied += len(applied)
+        self._parameters.scatter()
+        tally.apply_seconds += perf_counter() - began
+        return applied
+
+    def settle(self) -> None:
+        """Set the parameters to the shared ones; what was not sent is dropped."""
+        self._feedback.settle()
+        self._parameters.scatter()
+
+    # What goes into a checkpoint.
+
+    def state(self) -> dict[str, Any]:
+        """Return residual, threshold policy and versions."""
+        self._parameters.gather()
+        return {
+            "version": STATE_VERSION,
+            "run": self._welcome.run,
+            "residual": self._parameters.like_target(self._feedback.residual()),
+            "policy": dict(self._policy.state()),
+            "versions": dict(self._versions),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over residual and threshold policy, or raise `UsageError` and change nothing."""
+        if state.get("version") != STATE_VERSION:
+            raise UsageError(
+                f"state of version {state.get('version')!r}; this gradwire reads {STATE_VERSION}"
+            )
+        try:
+            residual = np.asarray(state["residual"])
+            if not isinstance(state["policy"], Mapping):
+                raise CodecError(f"the policy is {describe(state['policy'])}")
+            self._feedback.check_residual(residual)
+            policy = self._settings.make_policy()
+            policy.restore(dict(state["policy"]))
+            self._parameters.gather()
+            self._feedback.restore_residual(residual)
+        except KeyError as error:
+            raise UsageError(f"the saved state has no {error}") from None
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise UsageError(f"the saved state does not fit: {error}") from None
+        self._policy = policy
+        self._parameters.scatter()
+
+    # Private.
+
+    @property
+    def _rank(self) -> int:
+        return self._welcome.rank
+
+    def _send(self) -> int:
+        """Encode what has reached the threshold; return how many elements that changes."""
+        began = perf_counter()
+        self.tally.steps += 1
+        if self._is_behind():
+            self.tally.steps_deferred += 1
+            with self._named_errors():
+                check_finite(self._parameters.vector)
+                self._feedback.absorb()
+            return 0
+        with self._named_errors():
+            if self._policy.threshold is None:
+                if not self._feedback.residual().any():
+                    return 0  # nothing has changed yet from which a threshold could be taken
+                self._policy.start(self._feedback.first_threshold(self._policy.target_density))
+            multiple = multiple_of(self._policy.threshold or 0.0, self.quantum)
+            bodies = self._feedback.encode(multiple, bytes_max=UPDATE_BYTES_MAX)
+        sent = self._hand_over(bodies)
+        self.tally.density = sent / len(self._feedback.replica)
+        self.tally.threshold = multiple * self.quantum
+        self._policy.observe(self.tally.density)
+        self.tally.encode_seconds += perf_counter() - began
+        return sent
+
+    def _scatter_sent(self) -> None:
+        """Bring what encoding has changed into the target, where it changes anything."""
+        if self._feedback.moves_parameters:
+            self._parameters.scatter()
+
+    def _hand_over(self, bodies: list[bytes]) -> int:
+        """Give encoded updates to the network thread; return how many elements they change."""
+        if not bodies:
+            return 0
+        based_on = total(self._versions, without=self._rank)
+        self._network.call(self._network.worker.push, bodies, based_on)
+        elements = sum(map(encoded_hits, bodies))
+        self._versions[self._rank] += len(bodies)
+        self.tally.updates_sent += len(bodies)
+        self.tally.elements_sent += elements
+        self.tally.bytes_encoded += sum(map(len, bodies))
+        return elements
+
+    def _is_behind(self) -> bool:
+        """Return whether the network has enough to do with what it was given."""
+        tally, membership = self.tally, self._membership
+        return (
+            tally.bytes_encoded - membership.bytes_delivered > OUTBOX_BYTES_MAX
+            or tally.updates_sent - membership.updates_delivered > OUTBOX_UPDATES_MAX
+        )
+
+    def _add(self, change: Any) -> None:
+        try:
+            array = np.asarray(change)
+        except (TypeError, ValueError, RuntimeError):
+            array = np.asarray(None)  # nothing that numpy reads
+        vector = self._parameters.vector
+        if array.dtype != np.float32 or array.size != vector.size:
+            raise UsageError(
+                f"a change has to be float32 with {vector.size} elements, not {describe(array)}"
+            )
+        flat = array.reshape(-1)
+        with self._named_errors():
+            check_finite(flat)
+        vector += flat
+        self._parameters.scatter()
+
+    def _decoded(self, update: EncodedUpdate) -> Update:
+        try:
+            return self._feedback.apply(update.body)
+        except CodecError as error:
+            useless = ProtocolError(f"the master relayed an update of no use: {error}")
+            self._membership.on_closed(useless)
+            self._network.call(self._network.worker.abort, "gave up")
+            raise useless from None
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Turn the codecs' errors, which know positions, into ours, which know parameters."""
+        layout = self._welcome.layout
+        try:
+            yield
+        except NotFinite as error:
+            raise NonFiniteError(
+                f"parameter {layout.locate(error.index)} is {error.value}; nothing was sent"
+            ) from None
+        except OutOfRange as error:
+            raise OutOfRangeError(
+                f"parameter {layout.locate(error.index)} is {error.value:g}; the quantum of this "
+                f"run, {self.quantum:g}, expresses magnitudes below {error.limit:g}. Start the run "
+                f"anew with quantum={4 * self.quantum!r}"
+            ) from None

@@ -1,0 +1,72 @@
+"""`SessionStats`: what a session has done so far, as plain numbers."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+RECENT: Final = 256
+"""Updates over which staleness is averaged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStats:
+    """One moment's numbers. Totals count from the beginning of the session."""
+
+    steps: int
+    """Calls of `Session.step` and `Session.push`."""
+    steps_deferred: int
+    """Of these, how many sent nothing because the network was behind; their change waits in the
+    residual."""
+    updates_sent: int
+    """Own updates handed to the network."""
+    updates_delivered: int
+    """Own updates that the master has."""
+    updates_stable: int
+    """Own updates that every live worker has."""
+    updates_applied: int
+    """Updates of peers that are in the parameters."""
+    updates_conflated: int
+    """Of these, how many had to be added up first because the training was behind."""
+    elements_sent: int
+    """Elements changed by own updates."""
+    bytes_encoded: int
+    """Length of own encoded updates."""
+    bytes_sent: int
+    """UDP payload sent: updates, acknowledgements, everything."""
+    bytes_received: int
+    """UDP payload received."""
+    datagrams_sent: int
+    datagrams_received: int
+    density: float
+    """Part of all elements that the last own update changed."""
+    threshold: float
+    """Threshold of the last own update, in units of the parameters."""
+    staleness: float
+    """Updates of others applied between reading parameters and applying the result, as a mean
+    over the last updates of peers."""
+    staleness_max: int
+    """The largest one among these."""
+    rtt_seconds: float | None
+    """Smoothed round-trip time to the master."""
+    encode_seconds: float
+    """Time the training thread has spent on encoding."""
+    apply_seconds: float
+    """Time the training thread has spent on applying updates of peers."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the training thread counts as it goes."""
+
+    steps: int = 0
+    steps_deferred: int = 0
+    updates_sent: int = 0
+    updates_applied: int = 0
+    updates_conflated: int = 0
+    elements_sent: int = 0
+    bytes_encoded: int = 0
+    density: float = 0.0
+    threshold: float = 0.0
+    encode_seconds: float = 0.0
+    apply_seconds: float = 0.0
+    staleness: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))

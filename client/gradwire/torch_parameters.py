@@ -1,0 +1,183 @@
+"""`TorchParameters`: torch tensors as one flat float32 vector.
+
+Tensors that can be are moved into one block of memory: their `data` becomes a view of it, as
+FSDP and DDP's ``gradient_as_bucket_view`` do with theirs. The tensors stay the same objects, so
+optimizers and modules notice nothing, and neither encoding nor applying copies anything.
+
+Tensors that cannot be (on another device, of another dtype, views of something larger) are copied
+to and fro. What is copied back is the change since the last time and not the value, so that
+rounding to their dtype never gets into the vector.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from gradwire.errors import UsageError
+from gradwire_codecs.arrays import Float32Array
+from gradwire_protocol.messages import NAME_CHARACTERS_MAX, TENSORS_MAX, Layout
+from gradwire_protocol.messages import Tensor as TensorLayout
+
+
+@dataclass(slots=True)
+class _Viewed:
+    """A tensor whose memory is a part of the flat vector."""
+
+    name: str
+    tensor: torch.Tensor
+    view: torch.Tensor
+
+
+@dataclass(slots=True)
+class _Copied:
+    """A tensor with memory of its own."""
+
+    name: str
+    tensor: torch.Tensor
+    view: torch.Tensor
+    known: torch.Tensor
+    """Its value when it was last looked at, as float32 on the CPU."""
+
+
+class TorchParameters:
+    """Named tensors, trained in place.
+
+    Parameters
+    ----------
+    tensors : sequence of (str, Tensor)
+        Floating point. A tensor that occurs twice counts once.
+    module : Module, optional
+        Whose parameters they are: where one is replaced by another object, that is taken over.
+    """
+
+    def __init__(
+        self,
+        tensors: Sequence[tuple[str, torch.Tensor]],
+        module: torch.nn.Module | None = None,
+    ) -> None:
+        unique: dict[int, tuple[str, torch.Tensor]] = {}
+        for name, tensor in tensors:
+            unique.setdefault(id(tensor), (name, tensor))
+        named = list(unique.values())
+        _check(named)
+        self.layout = Layout(tuple(TensorLayout(n, tuple(t.shape)) for n, t in named))
+        flat = torch.empty(self.layout.elements, dtype=torch.float32)
+        self.vector: Float32Array = flat.numpy()
+        self._owners = {} if module is None else _owners(module, [name for name, _ in named])
+        self._viewed: list[_Viewed] = []
+        self._copied: list[_Copied] = []
+        at = 0
+        with torch.no_grad():
+            for name, tensor in named:
+                view = flat[at : at + tensor.numel()].view(tensor.shape)
+                at += tensor.numel()
+                if tensor.numel():
+                    view.copy_(tensor)
+                    self._attach(name, tensor, view)
+
+    @torch.no_grad()
+    def gather(self) -> None:
+        """Bring what the tensors changed into the vector.
+
+        Raises
+        ------
+        UsageError
+            If a tensor changed its shape since the session began.
+        """
+        self._find_replaced()
+        for viewed in [v for v in self._viewed if v.tensor.data_ptr() != v.view.data_ptr()]:
+            self._attach_again(viewed)
+        for copied in self._copied:
+            _check_shape(copied)
+            value = copied.tensor.detach().to("cpu", torch.float32)
+            # Nothing differs from a NaN by a number: where one stood, the value itself counts.
+            changed = copied.view + (value - copied.known)
+            copied.view.copy_(torch.where(copied.known.isfinite(), changed, value))
+            copied.known = value.clone()
+
+    def _find_replaced(self) -> None:
+        """Notice parameters that were assigned anew, as ``load_state_dict(assign=True)`` does."""
+        everything: list[_Viewed | _Copied] = [*self._viewed, *self._copied]
+        for held in everything:
+            if held.name in self._owners:
+                parameters, key = self._owners[held.name]
+                present = parameters.get(key)
+                held.tensor = held.tensor if present is None else present
+
+    @torch.no_grad()
+    def scatter(self) -> None:
+        """Bring what the vector changed into the tensors."""
+        for copied in self._copied:
+            copied.tensor.copy_(copied.view)
+            copied.known = copied.tensor.detach().to("cpu", torch.float32).clone()
+
+    def like_target(self, vector: Float32Array) -> torch.Tensor:
+        """Return a tensor with the vector's values."""
+        return torch.from_numpy(vector)
+
+    def _attach(self, name: str, tensor: torch.Tensor, view: torch.Tensor) -> None:
+        if _can_be_viewed(tensor):
+            tensor.data = view
+            self._viewed.append(_Viewed(name, tensor, view))
+        else:
+            known = tensor.detach().to("cpu", torch.float32).clone()
+            self._copied.append(_Copied(name, tensor, view, known))
+
+    def _attach_again(self, viewed: _Viewed) -> None:
+        """Take over a tensor that was given other memory: moved, or loaded by assignment."""
+        _check_shape(viewed)
+        self._viewed.remove(viewed)
+        viewed.view.copy_(viewed.tensor)
+        self._attach(viewed.name, viewed.tensor, viewed.view)
+
+
+def _owners(
+    module: torch.nn.Module, names: Sequence[str]
+) -> dict[str, tuple[Mapping[str, torch.Tensor | None], str]]:
+    """Return for each parameter the dictionary that holds it, and its key there.
+
+    Looking there is hundreds of times faster than walking the modules, which matters in every step.
+    """
+    found: dict[str, tuple[Mapping[str, torch.Tensor | None], str]] = {}
+    for name in names:
+        path, _, key = name.rpartition(".")
+        found[name] = (module.get_submodule(path)._parameters, key)
+    return found
+
+
+def _check_shape(held: _Viewed | _Copied) -> None:
+    if held.tensor.shape != held.view.shape:
+        raise UsageError(
+            f"parameter {held.name!r} changed its shape from {tuple(held.view.shape)} to "
+            f"{tuple(held.tensor.shape)}; a session keeps the shapes it began with"
+        )
+
+
+def _can_be_viewed(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.device.type == "cpu"
+        and tensor.dtype == torch.float32
+        and tensor.is_contiguous()
+        and not tensor.is_shared()  # type: ignore[no-untyped-call]
+        and tensor._base is None  # else it would part from what it is a view of
+        and tensor.layout is torch.strided
+    )
+
+
+def _check(named: Sequence[tuple[str, torch.Tensor]]) -> None:
+    for name, tensor in named:
+        if not tensor.dtype.is_floating_point or tensor.layout is not torch.strided:
+            raise UsageError(
+                f"parameter {name!r} is a {tensor.layout} tensor of {tensor.dtype}; "
+                "dense floating point tensors can be trained"
+            )
+        if tensor.is_meta:
+            raise UsageError(f"parameter {name!r} is on the meta device and has no values")
+        if len(name) > NAME_CHARACTERS_MAX:
+            raise UsageError(
+                f"parameter {name!r} has a name of {len(name)} characters; the limit is "
+                f"{NAME_CHARACTERS_MAX}"
+            )
+    if not 1 <= len(named) <= TENSORS_MAX or not sum(t.numel() for _, t in named):
+        raise UsageError(f"{len(named)} parameters with values; a session takes 1 to {TENSORS_MAX}")

@@ -1,0 +1,367 @@
+"""The worker: what a session says to the master and hears from it.
+
+::
+
+    CONNECTING ──▶ JOINING ──▶ FOUNDING ──▶ LIVE ──▶ LEAVING ──▶ CLOSED
+                      └──────▶ SYNCING ──────▲
+
+It does no I/O and owns no parameters: the network thread hands it events and the time, and what it
+learns goes to a `Listener`, which hands it on to the training thread. In the simulator the same
+object runs without any thread.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from typing import Final, Protocol
+
+from gradwire.errors import (
+    ConnectionLostError,
+    GradwireError,
+    ProtocolError,
+    RefusedError,
+    UnreachableError,
+    VersionMismatchError,
+)
+from gradwire_protocol import (
+    CloseCode,
+    Connected,
+    Connection,
+    Disconnected,
+    Endpoint,
+    Event,
+    InOrder,
+    InvalidMessageError,
+    MessageDelivered,
+    MessageReceived,
+)
+from gradwire_protocol.link import Link, Message, UpdateReceived
+from gradwire_protocol.messages import (
+    SEQUENCE_MAX,
+    SNAPSHOT_STREAM,
+    EncodedUpdate,
+    EndCode,
+    Finish,
+    Finished,
+    Join,
+    Leave,
+    Peer,
+    Refuse,
+    Roster,
+    Snapshot,
+    Stable,
+    Welcome,
+)
+from gradwire_protocol.outgoing import Payload
+from gradwire_protocol.packets import VERSION
+from gradwire_protocol.snapshots import SnapshotAssembly, SnapshotFeed
+
+
+class Stage(Enum):
+    """How far a worker has got."""
+
+    CONNECTING = auto()
+    JOINING = auto()
+    FOUNDING = auto()
+    SYNCING = auto()
+    LIVE = auto()
+    LEAVING = auto()
+    CLOSED = auto()
+
+
+TRANSITIONS: Final[dict[Stage, frozenset[Stage]]] = {
+    Stage.CONNECTING: frozenset({Stage.JOINING, Stage.CLOSED}),
+    Stage.JOINING: frozenset({Stage.FOUNDING, Stage.SYNCING, Stage.CLOSED}),
+    Stage.FOUNDING: frozenset({Stage.LIVE, Stage.LEAVING, Stage.CLOSED}),
+    Stage.SYNCING: frozenset({Stage.FOUNDING, Stage.LIVE, Stage.LEAVING, Stage.CLOSED}),
+    Stage.LIVE: frozenset({Stage.LEAVING, Stage.CLOSED}),
+    Stage.LEAVING: frozenset({Stage.CLOSED}),
+    Stage.CLOSED: frozenset(),
+}
+
+
+EARLY_UPDATES_MAX: Final = 1_024
+"""Updates held until the WELCOME has come. It is repeated every few round trips where it is lost,
+and a thousand workers send no more in that time."""
+
+
+class Listener(Protocol):
+    """Who is told; every method returns at once."""
+
+    def on_welcome(self, welcome: Welcome) -> None:
+        """Note that we take part. With `founder` set, `Worker.found` is due."""
+
+    def on_snapshot_progress(self, elements: int) -> None:
+        """Note how many elements of the replica have come."""
+
+    def on_live(self, snapshot: bytearray | None) -> None:
+        """Begin: the replica is here, or, for the founder (None), there."""
+
+    def on_update(self, rank: int, update: EncodedUpdate) -> None:
+        """Take a peer's update: each comes once, in the order of its origin."""
+
+    def on_delivered(self, size: int) -> None:
+        """Note that the master has an update of ours with a body of so many bytes."""
+
+    def on_roster(self, peers: Sequence[Peer]) -> None:
+        """Note who takes part now."""
+
+    def on_stable(self, versions: Mapping[int, int]) -> None:
+        """Note that every live worker has these updates."""
+
+    def on_finished(self, versions: Mapping[int, int]) -> None:
+        """Note that all workers have finished; these are all updates."""
+
+    def on_closed(self, error: GradwireError | None) -> None:
+        """Note that it is over; without an error where we wanted it."""
+
+
+class Worker:
+    """One session's side of the conversation with the master.
+
+    Parameters
+    ----------
+    join : Join
+        What to ask for.
+    listener : Listener
+    master : str
+        How a person would write the master's address, for error messages.
+    """
+
+    def __init__(self, join: Join, listener: Listener, master: str) -> None:
+        self.stage = Stage.CONNECTING
+        self.rank = -1
+        self.sequence = 0
+        """Of our last update."""
+        self._join = join
+        self._listener = listener
+        self._master = master
+        self._link: Link | None = None
+        self._connect_timeout = 0.0
+        self._assembly: SnapshotAssembly | None = None
+        self._snapshot_complete = False
+        self._early: list[UpdateReceived] = []
+        self._feed: SnapshotFeed | None = None
+        self._versions: Mapping[int, int] = {}
+        self._origins: dict[int, InOrder[UpdateReceived]] = {}
+        self._sizes: dict[int, int] = {}
+
+    @property
+    def rtt(self) -> float | None:
+        """Smoothed round-trip time to the master in seconds; None before the first sample."""
+        return self._link.connection.rtt if self._link else None
+
+    # What the session wants.
+
+    def connect(self, endpoint: Endpoint, address: object, now: float) -> None:
+        """Dial the master."""
+        self._connect_timeout = endpoint.config.connect_timeout_seconds
+        self._link = Link(endpoint.connect(address, now))
+
+    def found(self, values: Payload, now: float) -> None:
+        """Start the run with a replica: little-endian int32, which must not change any more."""
+        if self.stage is Stage.FOUNDING and self._link is not None:
+            self._feed = SnapshotFeed(values, self._link)
+
+    def push(self, bodies: Sequence[bytes], based_on: int, now: float) -> None:
+        """Send encoded updates.
+
+        Parameters
+        ----------
+        bodies : sequence of bytes
+            In the order they were encoded.
+        based_on : int
+            How many updates of others the parameters contained that they were computed with.
+        now : float
+        """
+        if self.stage is not Stage.LIVE or self._link is None:
+            return
+        for body in bodies:
+            if self.sequence == SEQUENCE_MAX:
+                self._fail(ProtocolError(f"{SEQUENCE_MAX} updates sent; join again"), now)
+                return
+            self.sequence += 1
+            self._sizes[self.sequence] = len(body)
+            payload = EncodedUpdate(self.sequence, based_on, body).pack()
+            self._link.send_update(self.rank, self.sequence, payload)
+
+    def finish(self, now: float) -> None:
+        """Say that no more updates come; `Listener.on_finished` is called when nobody sends any."""
+        if self.stage is Stage.LIVE and self._link is not None:
+            self._link.send(Finish(self.sequence))
+
+    def leave(self, reason: str, now: float) -> None:
+        """Go when everything we sent has arrived."""
+        if self.stage in (Stage.FOUNDING, Stage.SYNCING, Stage.LIVE) and self._link is not None:
+            self._link.send(Leave(self.sequence, reason))
+            self._move_to(Stage.LEAVING)
+        elif self.stage is not Stage.LEAVING:
+            self.abort(reason, now)
+
+    def abort(self, reason: str, now: float) -> None:
+        """Go at once, whatever is under way."""
+        if self.stage is Stage.CLOSED or self._link is None:
+            return
+        self._link.connection.close(EndCode.ABORTED, reason, now)
+        self._close(None)
+
+    # Input.
+
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
+        """Act on what the connection to the master reports."""
+        link = self._link
+        if link is None or self.stage is Stage.CLOSED:
+            return
+        match event:
+            case Connected():
+                link.send(self._join)
+                self._move_to(Stage.JOINING)
+            case MessageReceived():
+                self._receive(link, event, now)
+            case MessageDelivered():
+                self._delivered(event)
+            case Disconnected():
+                error = self._error(event)
+                if error is None:  # the master has everything; its goodbye overtook the rest
+                    for size in self._sizes.values():
+                        self._listener.on_delivered(size)
+                    self._sizes.clear()
+                self._close(error)
+
+    def handle_timer(self, now: float) -> None:
+        """Nothing here waits for a time; the session's waits have their own deadlines."""
+
+    def next_timer(self) -> float | None:
+        """Return None: see `handle_timer`."""
+        return None
+
+    # Private.
+
+    def _receive(self, link: Link, event: MessageReceived, now: float) -> None:
+        try:
+            for message in link.receive(event):
+                if self.stage is Stage.CLOSED:
+                    return
+                self._take(message, now)
+        except InvalidMessageError as error:
+            link.connection.close(CloseCode.INVALID_MESSAGE, str(error), now)
+            self._close(ProtocolError(f"the master at {self._master} sent nonsense: {error}"))
+
+    def _take(self, message: Message, now: float) -> None:
+        match message:
+            case UpdateReceived():
+                self._take_update(message)
+            case Snapshot():
+                self._take_block(message)
+            case Welcome():
+                self._take_welcome(message)
+            case Roster():
+                self._listener.on_roster(message.peers)
+            case Stable():
+                self._listener.on_stable(message.versions)
+            case Finished():
+                self._listener.on_finished(message.versions)
+            case Refuse():
+                refused = RefusedError(
+                    message.code, f"the master at {self._master} refused: {message.reason}"
+                )
+                self._fail(refused, now)
+            case _:
+                raise InvalidMessageError(f"{type(message).__name__} from a master")
+
+    def _take_welcome(self, welcome: Welcome) -> None:
+        difference = welcome.layout.difference(self._join.layout)
+        if difference is not None:
+            raise InvalidMessageError(f"Welcome with another layout: {difference}")
+        stage = Stage.FOUNDING if welcome.founder else Stage.SYNCING
+        if stage not in TRANSITIONS[self.stage]:
+            raise InvalidMessageError(f"Welcome while {self.stage.name}")
+        self._move_to(stage)
+        self.rank = welcome.rank
+        self.sequence = welcome.sequence
+        self._versions = welcome.versions
+        self._listener.on_welcome(welcome)
+        self._begin_if_complete()
+        early, self._early = self._early, []
+        for update in early:
+            self._take_update(update)
+
+    def _take_block(self, block: Snapshot) -> None:
+        if self.stage not in (Stage.JOINING, Stage.SYNCING):
+            return  # we began without it, or are about to go
+        if self._assembly is None:
+            self._assembly = SnapshotAssembly(self._join.layout.elements)
+        self._snapshot_complete = self._assembly.add(block)
+        self._listener.on_snapshot_progress(self._assembly.elements_received)
+        self._begin_if_complete()
+
+    def _begin_if_complete(self) -> None:
+        """Begin when both are here, the WELCOME and the snapshot; they overtake each other."""
+        if self.stage is Stage.SYNCING and self._snapshot_complete and self._assembly is not None:
+            values, self._assembly = self._assembly.values, None
+            self._move_to(Stage.LIVE)
+            self._listener.on_live(values)
+
+    def _take_update(self, received: UpdateReceived) -> None:
+        if self.stage is Stage.JOINING:
+            # The WELCOME, which says with what sequence to begin, was overtaken.
+            if len(self._early) >= EARLY_UPDATES_MAX:
+                raise InvalidMessageError(f"{EARLY_UPDATES_MAX} updates before WELCOME")
+            self._early.append(received)
+            return
+        assert self._link is not None
+        rank, sequence = received.rank, received.update.sequence
+        if rank not in self._origins:
+            self._origins[rank] = InOrder(self._versions.get(rank, 0) + 1)
+        origin = self._origins[rank]
+        if origin.is_duplicate(sequence):
+            self._link.connection.release(received.charge)
+        for ready in origin.push(sequence, received):
+            self._link.connection.release(ready.charge)
+            self._listener.on_update(rank, ready.update)
+
+    def _delivered(self, event: MessageDelivered) -> None:
+        if event.stream == SNAPSHOT_STREAM:
+            if self._feed is not None and self._feed.on_delivered():
+                self._feed = None
+                if self.stage is Stage.FOUNDING:
+                    self._move_to(Stage.LIVE)
+                    self._listener.on_live(None)
+        elif event.stream == self.rank:
+            self._listener.on_delivered(self._sizes.pop(event.number))
+
+    def _error(self, event: Disconnected) -> GradwireError | None:
+        """Return what to tell the training thread about the end of the connection."""
+        match event.code:
+            case CloseCode.UNREACHABLE:
+                return UnreachableError(
+                    f"no master answers at {self._master} (waited {self._connect_timeout:g} s): "
+                    "is `gradwire master` running there, and does UDP pass the firewalls between?"
+                )
+            case CloseCode.VERSION:
+                return VersionMismatchError(
+                    f"the master at {self._master} speaks protocol version {event.reason}, this "
+                    f"gradwire {VERSION}: install the same version of gradwire on both"
+                )
+            case EndCode.LEFT if self.stage is Stage.LEAVING:
+                return None
+            case CloseCode.VIOLATION | CloseCode.FLOW_CONTROL | CloseCode.INVALID_MESSAGE:
+                side = "says we have" if event.by_peer else "has"
+                return ProtocolError(
+                    f"the master at {self._master} {side} broken the protocol: {event.reason}"
+                )
+        return ConnectionLostError(
+            f"the connection to the master at {self._master} is over: {event.reason}"
+        )
+
+    def _fail(self, error: GradwireError, now: float) -> None:
+        assert self._link is not None
+        self._link.connection.close(EndCode.ABORTED, "gave up", now)
+        self._close(error)
+
+    def _close(self, error: GradwireError | None) -> None:
+        self._move_to(Stage.CLOSED)
+        self._listener.on_closed(error)
+
+    def _move_to(self, stage: Stage) -> None:
+        assert stage in TRANSITIONS[self.stage], f"{self.stage} -> {stage}"
+        self.stage = stage

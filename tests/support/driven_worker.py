@@ -1,0 +1,150 @@
+"""A worker process that does what it is told, line by line: ``python driven_worker.py OPTIONS``.
+
+On stdin it reads one JSON object per line, such as ``{"do": "step", "times": 3}``; on stdout it
+answers each with one. So a test decides what happens when, and waits for nothing but answers.
+
+`DrivenWorker` is the test's end of it.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+import gradwire
+
+ELEMENTS = 20_000
+CHANGE = 1e-3
+
+
+class DrivenWorker:
+    """A worker in a process of its own.
+
+    Parameters
+    ----------
+    master : str
+        Address of its master.
+    elements : int
+        Size of its model.
+    prefix : str
+        What to put before the command: another program that runs it.
+    settings : mapping
+        Keywords of `gradwire.join`.
+    """
+
+    def __init__(
+        self,
+        master: str,
+        *prefix: str,
+        elements: int = ELEMENTS,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        options = json.dumps(
+            {"master": master, "elements": elements, "settings": dict(settings or {})}
+        )
+        self.process = subprocess.Popen(
+            [*prefix, sys.executable, str(Path(__file__)), options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+    def tell(self, do: str, **arguments: object) -> None:
+        """Say what to do; `answer` tells what came of it."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        """Return the next answer."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the worker ended with status {self.process.wait()} and no answer"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def ask(self, do: str, **arguments: object) -> dict[str, Any]:
+        """Say what to do, and return what came of it."""
+        self.tell(do, **arguments)
+        return self.answer()
+
+    def kill(self) -> None:
+        """End it without a word."""
+        self.process.kill()
+        self.process.wait()
+
+
+def main() -> None:
+    """Join, and do what stdin says."""
+    options = json.loads(sys.argv[1])
+    random = np.random.default_rng()
+    parameters = random.normal(0, 0.1, options["elements"]).astype(np.float32)
+    session: gradwire.Session | None = None
+    for line in sys.stdin:
+        command = json.loads(line)
+        try:
+            match command["do"]:
+                case "join":
+                    settings = options["settings"]
+                    session = gradwire.join(parameters, master=options["master"], **settings)
+                    answer: dict[str, Any] = {"rank": session.rank}
+                case _ if session is not None:
+                    answer = obey(session, parameters, random, command)
+                case _:
+                    answer = {"error": "no session"}
+        except gradwire.GradwireError as error:
+            answer = {"error": type(error).__name__, "message": str(error)}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+def obey(
+    session: gradwire.Session,
+    parameters: Any,
+    random: np.random.Generator,
+    command: dict[str, Any],
+) -> dict[str, Any]:
+    """Do what a command says."""
+    match command["do"]:
+        case "wait":
+            session.wait(command["workers"], timeout=30)
+        case "step":
+            for _ in range(command["times"]):
+                parameters += random.normal(0, CHANGE, parameters.size).astype(np.float32)
+                session.step()
+        case "flood":
+            while True:
+                parameters += random.normal(0, 0.1, parameters.size).astype(np.float32)
+                session.step()
+        case "poison":
+            parameters[command["at"]] = np.nan
+            session.step()
+        case "finish":
+            session.finish(timeout=command.get("timeout", 30))
+        case "close":
+            session.close()
+    stats = session.stats
+    return {
+        "rank": session.rank,
+        "world_size": session.world_size,
+        "digest": session.digest(),
+        "parameters": parameters.tobytes().hex()[:64],
+        "updates_sent": stats.updates_sent,
+        "updates_applied": stats.updates_applied,
+    }
+
+
+if __name__ == "__main__":
+    main()

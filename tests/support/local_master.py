@@ -1,0 +1,200 @@
+"""A real master on loopback: on a thread of the test's process, or as a process of its own."""
+
+import asyncio
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Self
+
+from gradwire_protocol import Connection, Endpoint, Event, MessageReceived
+from gradwire_protocol.link import Link, Message
+from gradwire_server.config import MasterConfig
+from gradwire_server.master import Master
+from gradwire_server.metrics import ServerMetrics
+from gradwire_udp import (
+    Application,
+    SocketCounters,
+    UdpDriver,
+    new_event_loop,
+    open_socket,
+    show_address,
+)
+from support.waiting import wait_until
+
+DEADLINE_SECONDS = 10.0
+"""For everything that a master does at once."""
+
+GOODBYE_SECONDS = 0.1
+"""On loopback the first goodbye is heard; nobody has to wait for the last one."""
+
+
+class Answering:
+    """In place of a master, something that answers every message as a test says.
+
+    Parameters
+    ----------
+    answer : callable
+        Called with the link and each message.
+    """
+
+    def __init__(self, answer: Callable[[Link, Message], None]) -> None:
+        self._answer = answer
+        self._links: dict[Connection, Link] = {}
+
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
+        link = self._links.setdefault(connection, Link(connection))
+        if isinstance(event, MessageReceived):
+            for message in link.receive(event):
+                self._answer(link, message)
+
+    def handle_timer(self, now: float) -> None:
+        pass
+
+    def next_timer(self) -> float | None:
+        return None
+
+
+class LocalMaster:
+    """A master on a thread of its own: what a daemon consists of, but for signals and HTTP.
+
+    Parameters
+    ----------
+    config : MasterConfig
+    application : Application
+        Something else to run in place of a master.
+    """
+
+    address: str
+    """``host:port`` where it listens."""
+
+    def __init__(
+        self, config: MasterConfig | None = None, *, application: Application | None = None
+    ) -> None:
+        self.config = config or MasterConfig()
+        self.metrics = ServerMetrics()
+        self.master = Master(self.config, self.metrics)
+        self._application = application or self.master
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="local-master", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(DEADLINE_SECONDS)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop("the test is over")
+        assert self._failure is None, f"the master failed: {self._failure!r}"
+
+    def stop(self, reason: str) -> None:
+        """Tell all workers why, and end."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop, reason)
+        self._thread.join(DEADLINE_SECONDS)
+        assert not self._thread.is_alive()
+
+    @contextmanager
+    def held_up(self) -> Iterator[None]:
+        """Let the master do nothing at all inside the block: it neither hears nor answers."""
+        holding, release = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            holding.set()
+            release.wait(DEADLINE_SECONDS)
+
+        self._loop.call_soon_threadsafe(hold)
+        assert holding.wait(DEADLINE_SECONDS)
+        try:
+            yield
+        finally:
+            release.set()
+
+    def sample(self, name: str, labels: Mapping[str, str] | None = None) -> float:
+        """Return the value of a metric; 0 where it was never counted."""
+        return self.metrics.registry.get_sample_value(name, dict(labels or {})) or 0.0
+
+    def wait_for_workers(self, n: int) -> None:
+        """Wait until so many workers take part."""
+        wait_until(lambda: self.sample("gradwire_workers") == n, f"{n} workers at the master")
+
+    # On the thread.
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=partial(new_event_loop, "auto")) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._on_exception)
+        self._stopping = asyncio.Event()
+        self._endpoint = Endpoint(
+            self.config.connection,
+            random_bytes=os.urandom,
+            connections_max=self.config.connections_max,
+        )
+        sock = open_socket(("127.0.0.1", 0))
+        self._driver = UdpDriver(
+            sock, self._endpoint, self._application, self._loop, SocketCounters()
+        )
+        self.address = show_address(self._driver.address)
+        self._ready.set()
+        await self._stopping.wait()
+        if self._told:
+            await self._driver.wait_quiet(GOODBYE_SECONDS)
+        self._driver.close()
+
+    def _stop(self, reason: str) -> None:
+        self._told = len(self.master.roster) > 0
+        self._endpoint.connections_max = 0
+        self.master.stop(reason, self._driver.now())
+        self._driver.turn()
+        self._stopping.set()
+
+    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._failure = context.get("exception") or RuntimeError(context["message"])
+        logging.getLogger("tests.master").error("the master failed", exc_info=self._failure)
+
+
+class MasterProcess:
+    """``gradwire master`` as a process of its own, at addresses that are free.
+
+    Parameters
+    ----------
+    options : str
+        Of the command, besides the addresses.
+    """
+
+    def __init__(self, *options: str) -> None:
+        command = [sys.executable, "-m", "gradwire", "master"]
+        command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", *options]
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        self.announcement: dict[str, Any] = json.loads(self._process.stdout.readline() or "{}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()
+
+    @property
+    def address(self) -> str:
+        """``host:port`` where it listens."""
+        return str(self.announcement["master"])
+
+    def stop(self, number: int) -> tuple[int, str, str]:
+        """Send it a signal; return its exit status and the rest of what it wrote."""
+        self._process.send_signal(number)
+        out, err = self._process.communicate(timeout=DEADLINE_SECONDS)
+        return self._process.returncode, out, err

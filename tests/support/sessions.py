@@ -1,0 +1,79 @@
+"""Sessions as tests use them: small targets, a fixed threshold, deadlines that fit a test."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+
+import gradwire.membership
+from gradwire import PeerUpdate, Session
+from gradwire_codecs.arrays import Float32Array
+from support.local_master import LocalMaster
+from support.waiting import wait_until
+
+HALF = 0.5
+"""Threshold of most tests: changes of whole halves are sent whole and leave no residual."""
+
+
+def join(master: LocalMaster, target: object = None, **options: Any) -> Session:
+    """Join with a target of four zeros, a fixed threshold, and deadlines that fit a test."""
+    options = {"threshold": HALF, "finish_timeout_seconds": 10.0, **options}
+    return gradwire.join(zeros() if target is None else target, master=master.address, **options)
+
+
+def zeros() -> Float32Array:
+    return np.zeros(4, np.float32)
+
+
+def double_zeros() -> torch.Tensor:
+    return torch.zeros(4, dtype=torch.float64)
+
+
+def change(*values: float) -> Float32Array:
+    return np.array(values, np.float32)
+
+
+def pull(session: Session, n: int) -> list[PeerUpdate]:
+    """Pull until so many updates of peers have been applied."""
+    pulled: list[PeerUpdate] = []
+
+    def enough() -> bool:
+        pulled.extend(session.pull())
+        return len(pulled) >= n
+
+    wait_until(enough, f"{n} updates of peers")
+    return pulled
+
+
+def finish(*sessions: Session) -> None:
+    """Let all finish at once, each on a thread of its own."""
+    with ThreadPoolExecutor(len(sessions)) as pool:
+        for finishing in [pool.submit(session.finish) for session in sessions]:
+            finishing.result()
+
+
+def delivered(session: Session, n: int) -> None:
+    """Wait until the master has so many updates of a session."""
+    wait_until(lambda: session.stats.updates_delivered == n, f"{n} deliveries")
+
+
+def stepping_changes(session: Session, target: Float32Array, i: int) -> bool:
+    """Step; return whether an element has changed by then."""
+    session.step()
+    return bool(target[i])
+
+
+def loss_of(session: Session) -> gradwire.ConnectionLostError:
+    """Step until the session notices that the master is gone."""
+    errors: list[gradwire.ConnectionLostError] = []
+
+    def step() -> bool:
+        try:
+            session.step()
+        except gradwire.ConnectionLostError as error:
+            errors.append(error)
+        return bool(errors)
+
+    wait_until(step, "the session to notice")
+    return errors[0]

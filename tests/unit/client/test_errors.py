@@ -1,0 +1,40 @@
+"""The errors of the client: one tree, and each where its reader looks for it."""
+
+import pytest
+
+import gradwire
+from gradwire import errors
+
+
+def test_every_error_can_be_caught_as_one() -> None:
+    assert {name for name in errors.__all__ if name.endswith("Error")} == set(errors.__all__)
+    for name in errors.__all__:
+        assert issubclass(getattr(errors, name), gradwire.GradwireError)
+
+
+def test_every_error_is_at_hand_where_join_is() -> None:
+    for name in errors.__all__:
+        assert getattr(gradwire, name) is getattr(errors, name)
+        assert name in gradwire.__all__
+
+
+@pytest.mark.parametrize(
+    ("error", "base"),
+    [
+        (errors.UnreachableError, errors.TransportError),
+        (errors.ConnectionLostError, errors.TransportError),
+        (errors.DeadlineError, errors.TransportError),
+        (errors.DeadlineError, TimeoutError),
+        (errors.VersionMismatchError, errors.ProtocolError),
+        (errors.NonFiniteError, errors.UsageError),
+        (errors.OutOfRangeError, errors.UsageError),
+        (errors.UsageError, ValueError),
+    ],
+)
+def test_an_error_says_by_its_base_who_has_to_act(error: type, base: type) -> None:
+    assert issubclass(error, base)
+
+
+def test_every_error_says_what_happened_and_what_follows() -> None:
+    for name in errors.__all__:
+        assert (getattr(errors, name).__doc__ or "").count(".") >= 1, name

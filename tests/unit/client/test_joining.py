@@ -1,0 +1,360 @@
+"""`gradwire.join` against a real master on loopback: who gets in, and who is told what."""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import gradwire
+from gradwire.membership import Membership
+from gradwire.network import NetworkThread
+from gradwire.parameters import parameters_of
+from gradwire.settings import Settings
+from gradwire.worker import Worker
+from gradwire_codecs.arrays import Float32Array
+from gradwire_protocol.link import Link, Message
+from gradwire_protocol.messages import Join, Snapshot, Welcome
+from gradwire_server.config import MasterConfig
+from gradwire_udp import resolve
+from support.local_master import Answering, LocalMaster
+from support.peer import join_request
+
+QUANTUM = 2.0**-24
+
+
+@contextmanager
+def silent_port() -> Iterator[int]:
+    """Yield a UDP port where nobody ever answers."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        yield sock.getsockname()[1]
+
+
+def target(*values: float) -> Float32Array:
+    return np.array(values or [0.0] * 6, np.float32)
+
+
+# Getting in.
+
+
+def test_the_first_worker_s_parameters_start_the_run_and_later_ones_get_them(
+    master: LocalMaster,
+) -> None:
+    mine, theirs = target(0.5, -1.0, 2.0), target(7.0, 7.0, 7.0)
+
+    first = gradwire.join(mine, master=master.address)
+    second = gradwire.join(theirs, master=master.address)
+
+    assert mine.tolist() == theirs.tolist() == [0.5, -1.0, 2.0]
+    assert first.digest() == second.digest()
+    assert (first.rank, second.rank) == (0, 1)
+    assert (first.run, second.run) == ("default", "default")
+    for session in (first, second):
+        session.close()
+
+
+def test_the_first_worker_s_own_parameters_go_to_the_lattice_too(master: LocalMaster) -> None:
+    """Both begin with the same bits, so the founder's are rounded to whole quanta."""
+    given, theirs = target(0.1, 1 / 3), target(0.0, 0.0)
+    mine = given.copy()
+
+    first = gradwire.join(mine, master=master.address)
+    second = gradwire.join(theirs, master=master.address)
+
+    assert mine.tobytes() == theirs.tobytes()
+    assert mine.tolist() == [round(value / QUANTUM) * QUANTUM for value in given.tolist()]
+    first.close()
+    second.close()
+
+
+def test_a_module_is_trained_in_place(master: LocalMaster) -> None:
+    torch.manual_seed(1)
+    mine, theirs = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    weight = theirs.weight
+
+    first = gradwire.join(mine, master=master.address)
+    second = gradwire.join(theirs, master=master.address)
+
+    assert theirs.weight is weight
+    assert torch.equal(mine.weight, theirs.weight)
+    assert torch.equal(mine.bias, theirs.bias)
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("loop", ["auto", "asyncio", "uvloop"])
+def test_every_event_loop_does(master: LocalMaster, loop: Any) -> None:
+    with gradwire.join(target(), master=master.address, loop=loop) as session:
+        session.step()
+
+    assert master.sample("gradwire_leaves_total", {"reason": "left"}) == 1
+
+
+def test_a_rank_and_a_run_can_be_asked_for(master: LocalMaster) -> None:
+    first = gradwire.join(target(), master=master.address, run="alpha", rank=5)
+    second = gradwire.join(target(), master=master.address, rank=5)
+
+    assert (first.rank, first.run) == (5, "alpha")
+    assert (second.rank, second.run) == (0, "alpha")
+    first.close()
+    second.close()
+
+
+def test_settings_come_from_the_environment_and_from_a_file(
+    master: LocalMaster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = tmp_path / "gradwire.toml"
+    config.write_text("[session]\nquantum = 0.0009765625\nrun = 'from the file'\n")
+    monkeypatch.setenv("GRADWIRE_MASTER", master.address)
+    monkeypatch.setenv("GRADWIRE_RUN", "alpha")
+
+    session = gradwire.join(target(), config=config)
+
+    assert (session.run, session.quantum) == ("alpha", 2.0**-10)
+    session.close()
+
+
+def test_large_models_come_in_whole(master: LocalMaster) -> None:
+    """More than the blocks that are under way at once."""
+    mine = np.random.default_rng(1).normal(0, 0.1, 1_100_000).astype(np.float32)
+    theirs = np.zeros_like(mine)
+
+    first = gradwire.join(mine, master=master.address)
+    second = gradwire.join(theirs, master=master.address)
+
+    assert mine.tobytes() == theirs.tobytes()
+    assert first.digest() == second.digest()
+    first.close()
+    second.close()
+
+
+# The quantum.
+
+
+def test_the_quantum_suits_the_first_worker_s_parameters_and_the_run_keeps_it(
+    master: LocalMaster,
+) -> None:
+    first = gradwire.join(target(0.0, -10.0), master=master.address)
+    second = gradwire.join(target(0.0, 0.0), master=master.address)
+
+    assert first.quantum == second.quantum == 2 * QUANTUM
+    first.close()
+    second.close()
+
+
+def test_a_quantum_that_is_too_small_is_refused_and_the_next_one_offered() -> None:
+    mine = target(0.0, -10.0)
+
+    with pytest.raises(gradwire.OutOfRangeError) as refused:
+        gradwire.join(mine, master="127.0.0.1:9", quantum=QUANTUM)
+
+    assert str(refused.value) == (
+        f"parameter array[1] is -10; to leave it room to grow, quantum={QUANTUM} allows "
+        f"magnitudes below 8. quantum={2 * QUANTUM} would do"
+    )
+    assert mine.tolist() == [0, -10]
+
+
+def test_the_quantum_that_is_offered_does(master: LocalMaster) -> None:
+    session = gradwire.join(target(0.0, -10.0), master=master.address, quantum=2 * QUANTUM)
+
+    assert session.quantum == 2 * QUANTUM
+    session.close()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_parameters_that_are_not_finite_are_named(value: float) -> None:
+    module = torch.nn.Linear(3, 2)
+    with torch.no_grad():
+        module.weight[1, 2] = value
+
+    with pytest.raises(gradwire.NonFiniteError) as refused:
+        gradwire.join(module, master="127.0.0.1:9")
+
+    assert str(refused.value) == f"parameter weight[1, 2] is {value}"
+
+
+# Not getting in.
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"target": target()}, "no master: pass master='host:port', or set GRADWIRE_MASTER"),
+        ({"target": 3, "master": "127.0.0.1:9"}, "the target has to be a torch.nn.Module"),
+        ({"target": target(), "master": "127.0.0.1:x"}, "address '127.0.0.1:x': the port 'x'"),
+        ({"target": target(), "master": "127.0.0.1:9", "datagram_bytes": 10}, "datagram_bytes=10"),
+        ({"target": target(), "master": "127.0.0.1:9", "threshold": -1.0}, "threshold=-1.0; "),
+    ],
+)
+def test_what_cannot_work_is_refused_at_once(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(gradwire.UsageError) as refused:
+        gradwire.join(**options)
+
+    assert str(refused.value).startswith(says)
+
+
+@pytest.mark.parametrize("host", ["fe80::1%nowhere", "x" * 64])
+def test_a_host_that_is_not_known_is_unreachable(host: str) -> None:
+    with pytest.raises(gradwire.UnreachableError) as refused:
+        gradwire.join(target(), master=f"[{host}]:9")
+
+    assert str(refused.value).startswith(f"unknown host {host!r} (")
+    assert str(refused.value).endswith("): check the spelling, or write its IP address")
+
+
+def test_a_master_that_does_not_answer_is_unreachable() -> None:
+    with silent_port() as port, pytest.raises(gradwire.UnreachableError) as refused:
+        gradwire.join(target(), master=f"127.0.0.1:{port}", connect_timeout_seconds=0.2)
+
+    assert str(refused.value) == (
+        f"no master answers at 127.0.0.1:{port} (waited 0.2 s): is `gradwire master` running "
+        "there, and does UDP pass the firewalls between?"
+    )
+
+
+def test_joining_has_a_deadline_and_says_what_it_waited_for() -> None:
+    with silent_port() as port, pytest.raises(gradwire.DeadlineError) as refused:
+        gradwire.join(target(), master=f"127.0.0.1:{port}", join_timeout_seconds=0.1)
+
+    assert str(refused.value) == (
+        f"joining took longer than 0.1 s; it was waiting for the master at 127.0.0.1:{port} to "
+        "let us in"
+    )
+
+
+def test_who_waits_for_the_first_worker_s_parameters_is_told_its_name(
+    master: LocalMaster,
+) -> None:
+    """The first worker here never sends them."""
+    layout = parameters_of(target()).layout
+    membership = Membership(layout.elements)
+    worker = Worker(join_request(name="gpu7/1234", layout=layout), membership, "")
+    network = NetworkThread(Settings(master=master.address), worker, membership)
+    network.start(*resolve(master.address))
+    assert membership.wait(lambda: membership.welcome is not None, 10.0)
+
+    with pytest.raises(gradwire.DeadlineError) as refused:
+        gradwire.join(target(), master=master.address, join_timeout_seconds=0.2)
+
+    assert str(refused.value).startswith(
+        "joining took longer than 0.2 s; it was waiting for the run's first worker to send its "
+        "parameters: rank 0 (gpu7/1234), rank 1 ("
+    )
+    network.call(worker.abort, "the test is over")
+    network.stop()
+
+
+def test_who_waits_for_the_run_s_parameters_is_told_how_many_have_come() -> None:
+    def answer(link: Link, message: Message) -> None:
+        assert isinstance(message, Join)
+        link.send(welcome_to(message, founder=False))
+        link.send_block(Snapshot(1, bytes(4 * 2)))
+
+    with LocalMaster(application=Answering(answer)) as master:
+        with pytest.raises(gradwire.DeadlineError) as refused:
+            gradwire.join(target(), master=master.address, join_timeout_seconds=0.2)
+
+        assert str(refused.value) == (
+            "joining took longer than 0.2 s; it was waiting for the run's parameters: 2 of 6 have "
+            f"come from {master.address}"
+        )
+
+
+def test_a_founder_whose_parameters_are_not_taken_is_told_so() -> None:
+    release = Event()
+
+    def answer(link: Link, message: Message) -> None:
+        if isinstance(message, Join):
+            link.send(welcome_to(message, founder=True))
+        else:
+            release.wait(10.0)  # the block is not acknowledged meanwhile
+
+    with LocalMaster(application=Answering(answer)) as master:
+        with pytest.raises(gradwire.DeadlineError) as refused:
+            gradwire.join(target(), master=master.address, join_timeout_seconds=0.2)
+        release.set()
+
+        assert str(refused.value) == (
+            f"joining took longer than 0.2 s; it was waiting for the master at {master.address} to "
+            "take our 6 parameters"
+        )
+
+
+def welcome_to(join: Join, *, founder: bool) -> Welcome:
+    return Welcome("default", 0, 0, -24, join.layout, (), founder, {})
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "code", "says"),
+    [
+        (
+            lambda: target(1.0, 2.0),
+            {},
+            "other_layout",
+            "'array' of shape (2,) where the run has 'array' of shape (6,)",
+        ),
+        (target, {"run": "beta"}, "other_run", "run 'default' is in progress, not 'beta'"),
+    ],
+)
+def test_who_does_not_fit_is_refused_with_the_master_s_reason(
+    master: LocalMaster,
+    make: Callable[[], Float32Array],
+    options: dict[str, Any],
+    code: str,
+    says: str,
+) -> None:
+    first = gradwire.join(target(), master=master.address)
+
+    with pytest.raises(gradwire.RefusedError) as refused:
+        gradwire.join(make(), master=master.address, **options)
+
+    assert refused.value.code == code
+    assert str(refused.value).startswith(f"the master at {master.address} refused: ")
+    assert says in str(refused.value)
+    first.step()
+    first.close()
+
+
+def test_one_worker_too_many_is_refused() -> None:
+    with LocalMaster(MasterConfig(workers_max=1)) as master:
+        first = gradwire.join(target(), master=master.address)
+
+        with pytest.raises(gradwire.RefusedError, match="1 workers take part") as refused:
+            gradwire.join(target(), master=master.address)
+
+        assert refused.value.code == "run_full"
+        first.close()
+
+
+def test_who_was_refused_keeps_its_parameters_and_leaves_nothing_behind(
+    master: LocalMaster,
+) -> None:
+    first = gradwire.join(target(), master=master.address)
+    mine = target(1.0, 2.0)
+
+    with pytest.raises(gradwire.RefusedError):
+        gradwire.join(mine, master=master.address)
+
+    assert mine.tolist() == [1.0, 2.0]
+    assert first.world_size == 1
+    first.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"quantum": 1.0}, {"quantum": QUANTUM}])
+def test_parameters_that_no_quantum_expresses_are_refused_without_a_promise(
+    options: dict[str, Any],
+) -> None:
+    with pytest.raises(gradwire.OutOfRangeError) as refused:
+        gradwire.join(target(0.0, 1e9), master="127.0.0.1:9", **options)
+
+    assert str(refused.value) == (
+        "parameter array[1] is 1e+09; with the largest quantum, 1, magnitudes have to stay below "
+        "1.34218e+08 to leave room to grow"
+    )

@@ -1,0 +1,550 @@
+"""Sessions against a real master on loopback: who takes part, evaluating, and the end."""
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+import gradwire.membership
+from gradwire import Session
+from gradwire_protocol.link import Link, Message
+from gradwire_protocol.messages import (
+    EndCode,
+    Finish,
+    Finished,
+    Join,
+    Leave,
+    Snapshot,
+    Welcome,
+)
+from support.local_master import Answering, LocalMaster
+from support.sessions import HALF, change, delivered, finish, join, loss_of, pull, zeros
+from support.waiting import wait_until
+
+FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
+
+
+# Evaluating.
+
+
+def test_while_paused_nothing_is_applied_and_afterwards_everything_is(
+    master: LocalMaster,
+) -> None:
+    mine = zeros()
+    one, other = join(master, mine), join(master)
+    other.push(change(1.0, 0, 0, 0))
+    delivered(other, 1)
+    wait_until(lambda: master.master.unstable == 0, "the update to arrive")
+
+    with one.paused():
+        with one.paused():
+            one.step()
+        one.step()
+        assert one.pull() == []
+        assert mine.tolist() == [0, 0, 0, 0]
+    one.step()
+
+    assert mine.tolist() == [1.0, 0, 0, 0]
+    one.close()
+    other.close()
+
+
+def test_while_paused_one_s_own_changes_are_pushed(master: LocalMaster) -> None:
+    theirs = zeros()
+    one, other = join(master), join(master, theirs)
+
+    with one.paused():
+        one.push(change(HALF, 0, 0, 0))
+    pull(other, 1)
+
+    assert theirs.tolist() == [HALF, 0, 0, 0]
+    one.close()
+    other.close()
+
+
+def test_an_evaluation_that_fails_does_not_stay_paused(master: LocalMaster) -> None:
+    mine = zeros()
+    one, other = join(master, mine), join(master)
+
+    with pytest.raises(LookupError), one.paused():
+        raise LookupError
+    other.push(change(HALF, 0, 0, 0))
+    pull(one, 1)
+
+    assert mine.tolist() == [HALF, 0, 0, 0]
+    one.close()
+    other.close()
+
+
+# Who takes part.
+
+
+def test_the_world_grows_and_shrinks(master: LocalMaster) -> None:
+    one = join(master)
+    assert (one.rank, one.world_size) == (0, 1)
+
+    other = join(master)
+    one.wait(2)
+    assert (one.world_size, other.world_size) == (2, 2)
+    other.close()
+    wait_until(lambda: one.world_size == 1, "the other one to leave")
+
+    one.close()
+
+
+def test_waiting_for_workers_has_a_deadline(master: LocalMaster) -> None:
+    session = join(master)
+
+    with pytest.raises(gradwire.DeadlineError) as refused:
+        session.wait(3, timeout=0.01)
+
+    assert str(refused.value) == "waited 0.01 s for 3 workers; 1 take part"
+    session.step()
+    session.close()
+
+
+def test_how_many_to_wait_for_may_be_a_setting(
+    master: LocalMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    one = join(master)
+    with pytest.raises(gradwire.DeadlineError, match="for 2 workers; 1 take part"):
+        one.wait(timeout=0.01)
+
+    other = join(master)
+    one.wait()
+
+    assert one.world_size == 2
+    one.close()
+    other.close()
+
+
+def test_waiting_for_nobody_knows_how_many_is_refused(master: LocalMaster) -> None:
+    session = join(master)
+
+    with pytest.raises(gradwire.UsageError, match="Pass n_workers, or set WORLD_SIZE"):
+        session.wait()
+
+    session.close()
+
+
+# Finishing.
+
+
+@FEEDBACKS
+def test_who_has_finished_holds_the_same_bits_as_the_others(
+    master: LocalMaster, feedback: str
+) -> None:
+    """What is left on either side is sent to the last quantum, and applied."""
+    mine, theirs = zeros(), zeros()
+    one, other = (join(master, t, feedback=feedback) for t in (mine, theirs))
+    one.push(change(0.1, 0.9, -0.7, 1 / 3))
+    other.push(change(0.2, 0, 0, 1 / 3))
+
+    finish(one, other)
+
+    assert mine.tobytes() == theirs.tobytes()
+    assert one.digest() == other.digest()
+    quanta = mine.astype(np.float64) * 2**24
+    assert quanta.tolist() == np.rint(quanta).tolist()
+    assert np.abs(mine - change(0.3, 0.9, -0.7, 2 / 3)).max() < 3 * 2.0**-24
+    wait_until(lambda: master.sample("gradwire_workers") == 0, "both to leave")
+    assert master.sample("gradwire_leaves_total", {"reason": "left"}) == 2
+    assert master.sample("gradwire_runs_finished_total") == 1
+
+
+def test_two_modules_end_as_one(master: LocalMaster) -> None:
+    modules = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        modules.append(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)))
+    sessions = [join(master, module, threshold=2.0**-24) for module in modules]
+
+    def train(i: int) -> None:
+        random = torch.Generator().manual_seed(i)
+        optimizer = torch.optim.SGD(modules[i].parameters(), lr=0.05)
+        for _ in range(5):
+            optimizer.zero_grad()
+            modules[i](torch.randn(16, 4, generator=random)).pow(2).mean().backward()
+            optimizer.step()
+            sessions[i].step()
+
+    train(0)
+    train(1)
+    finish(*sessions)
+
+    one, other = (torch.nn.utils.parameters_to_vector(m.parameters()) for m in modules)
+    assert torch.equal(one, other)
+    assert sessions[0].digest() == sessions[1].digest()
+
+
+def test_what_came_before_finishing_is_applied_too(master: LocalMaster) -> None:
+    """The peer has sent all it has by the time that this worker finishes."""
+    mine, theirs = zeros(), zeros()
+    one, other = join(master, mine), join(master, theirs)
+    one.push(change(0.75, 0, 0, 0))
+
+    with ThreadPoolExecutor() as pool:
+        finishing = pool.submit(one.finish)
+        wait_until(lambda: master.sample("gradwire_updates_accepted_total") == 2, "the rest")
+        wait_until(lambda: master.master.unstable == 0, "the rest to arrive")
+        other.finish()
+        finishing.result()
+
+    assert mine.tolist() == theirs.tolist() == [0.75, 0, 0, 0]
+
+
+def test_the_end_of_a_with_block_finishes(master: LocalMaster) -> None:
+    target = zeros()
+
+    with join(master, target) as session:
+        session.push(change(0.75, 0, 0, 0))
+
+    assert target.tolist() == [0.75, 0, 0, 0]
+    assert master.sample("gradwire_runs_finished_total") == 1
+    with pytest.raises(gradwire.UsageError, match=r"this session is over \(finished\); join again"):
+        session.step()
+
+
+def test_a_session_that_was_closed_in_its_with_block_is_left_alone(master: LocalMaster) -> None:
+    with join(master) as session:
+        session.close()
+
+    assert master.sample("gradwire_runs_finished_total") == 0
+
+
+def test_a_peer_that_does_not_finish_is_named_and_can_be_waited_for_again(
+    master: LocalMaster,
+) -> None:
+    mine, theirs = zeros(), zeros()
+    one, other = join(master, mine), join(master, theirs)
+    one.push(change(HALF, 0, 0, 0))
+    pull(other, 1)
+    one.wait(2)
+
+    with pytest.raises(gradwire.DeadlineError) as late:
+        one.finish(timeout=0.05)
+    finish(one, other)
+
+    assert str(late.value) == (
+        f"finish() waited in vain for these ranks to finish: 1 ({os.uname().nodename}/"
+        f"{os.getpid()}). Call it again to wait on, or close() to leave without them"
+    )
+    assert mine.tolist() == theirs.tolist() == [HALF, 0, 0, 0]
+
+
+def test_updates_that_are_known_and_do_not_arrive_are_counted() -> None:
+    def answer(link: Link, message: Message) -> None:
+        if isinstance(message, Join):
+            link.send(Welcome("default", 0, 0, -24, message.layout, (), False, {}))
+            link.send_block(Snapshot(0, bytes(4 * 4)))
+        elif isinstance(message, Finish):
+            link.send(Finished({0: 0, 1: 2, 2: 1}))
+        elif isinstance(message, Leave):
+            link.connection.close(EndCode.LEFT, "left", asyncio.get_running_loop().time())
+
+    with LocalMaster(application=Answering(answer)) as master:
+        session = join(master)
+
+        with pytest.raises(gradwire.DeadlineError) as late:
+            session.finish(timeout=0.1)
+
+        assert str(late.value) == (
+            "finish() waited in vain for 3 updates of other workers to arrive"
+        )
+        session.close()
+
+
+def test_a_with_block_whose_peers_do_not_finish_leaves_all_the_same(master: LocalMaster) -> None:
+    other = join(master)
+
+    with (
+        pytest.raises(gradwire.DeadlineError, match="waited in vain for these ranks to finish: 0"),
+        join(master, finish_timeout_seconds=0.05),
+    ):
+        pass
+
+    wait_until(lambda: other.world_size == 1, "the impatient one to leave")
+    other.close()
+
+
+def test_who_finishes_a_second_time_sends_nothing_more(master: LocalMaster) -> None:
+    """The others may have finished meanwhile, and hold what there was then."""
+    random = np.random.default_rng(1)
+    mine = random.normal(0, 3, 2000).astype(np.float32)
+    theirs = mine.copy()
+    one, other = (join(master, t, threshold=2.0**-24) for t in (mine, theirs))
+    for _ in range(5):  # a sum rounds otherwise than the replica does: a residual comes of it
+        other.push(random.normal(0, 1e-3, 2000).astype(np.float32))
+    delivered(other, other.stats.updates_sent)
+    wait_until(lambda: master.master.unstable == 0, "the updates to arrive")
+    with pytest.raises(gradwire.DeadlineError):
+        one.finish(timeout=0.05)
+
+    other.finish()
+    one.finish()
+
+    assert one.stats.updates_sent == 0
+    assert one.digest() == other.digest()
+    assert mine.tobytes() == theirs.tobytes()
+
+
+@pytest.mark.parametrize("call", [Session.step, Session.push])
+def test_who_has_said_that_no_more_comes_cannot_push(
+    master: LocalMaster, call: Callable[[Session], object]
+) -> None:
+    one, other = join(master), join(master)
+    one.wait(2)
+    with pytest.raises(gradwire.DeadlineError):
+        one.finish(timeout=0.05)
+
+    with pytest.raises(gradwire.UsageError, match="finish"):
+        call(one)
+
+    finish(one, other)
+
+
+# Leaving.
+
+
+def test_who_leaves_without_finishing_leaves_the_others_to_go_on(master: LocalMaster) -> None:
+    theirs = zeros()
+    one, other, third = join(master), join(master, theirs), join(master)
+    one.push(change(0.75, 0, 0, 0))
+
+    one.close()
+    pull(other, 1)
+    other.push(change(0, HALF, 0, 0))
+    pull(third, 2)
+    finish(other, third)
+
+    assert theirs.tolist() == [HALF, HALF, 0, 0]
+    assert other.digest() == third.digest()
+
+
+def test_what_was_pushed_before_leaving_arrives(master: LocalMaster) -> None:
+    session = join(master)
+    for _ in range(20):
+        session.push(change(HALF, 0, 0, 0))
+
+    session.close()
+
+    assert master.sample("gradwire_updates_accepted_total") == 20
+
+
+def test_closing_can_be_repeated(master: LocalMaster) -> None:
+    session = join(master)
+
+    session.close()
+    session.close("again")
+
+    wait_until(lambda: master.sample("gradwire_workers") == 0, "the worker to leave")
+    assert master.sample("gradwire_leaves_total", {"reason": "left"}) == 1
+
+
+def test_a_block_that_fails_tells_the_master_why(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = join(master)
+
+    with (
+        caplog.at_level(logging.INFO, "gradwire.master"),
+        pytest.raises(ZeroDivisionError),
+        join(master),
+    ):
+        raise ZeroDivisionError("loss is zero\n\x1b[31mand red")
+    wait_until(lambda: other.world_size == 1, "the failed one to leave")
+
+    left = [message for message in caplog.messages if message.startswith("rank 1")][-1]
+    assert left.endswith(" left: ZeroDivisionError: loss is zero  [31mand red")
+    assert master.sample("gradwire_runs_finished_total") == 0
+    other.close()
+
+
+def test_a_reason_that_is_too_long_is_cut(master: LocalMaster) -> None:
+    session = join(master)
+
+    session.close("x" * 10_000)
+
+    wait_until(lambda: master.sample("gradwire_workers") == 0, "the worker to leave")
+    assert master.sample("gradwire_leaves_total", {"reason": "left"}) == 1
+    assert master.sample("gradwire_messages_invalid_total") == 0
+
+
+def test_a_master_that_does_not_confirm_is_left_anyway(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = join(master, leave_timeout_seconds=0.05)
+
+    with master.held_up():
+        session.push(change(HALF, 0, 0, 0))
+        session.close()
+
+    assert caplog.messages == [
+        "left without knowing that everything arrived: the master did not confirm within 0.05 s"
+    ]
+    with pytest.raises(gradwire.UsageError, match=r"this session is over \(closed\)"):
+        session.step()
+
+
+CALLS: dict[str, Callable[[Session], object]] = {
+    "step": Session.step,
+    "push": Session.push,
+    "pull": Session.pull,
+    "wait": lambda session: session.wait(1),
+    "finish": Session.finish,
+    "load_state_dict": lambda session: session.load_state_dict(session.state_dict()),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_a_session_that_is_over_cannot_be_used(
+    master: LocalMaster, call: Callable[[Session], object]
+) -> None:
+    session = join(master)
+    session.close("enough")
+
+    with pytest.raises(gradwire.UsageError, match=r"this session is over \(enough\); join again"):
+        call(session)
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_a_session_whose_master_stopped_says_why(call: Callable[[Session], object]) -> None:
+    with LocalMaster() as master:
+        session = join(master)
+        master.stop("maintenance at noon")
+        loss_of(session)
+
+        with pytest.raises(gradwire.ConnectionLostError) as lost:
+            call(session)
+
+        assert str(lost.value) == (
+            f"the connection to the master at {master.address} is over: maintenance at noon"
+        )
+        session.close()
+
+
+def test_a_master_that_falls_silent_is_lost_after_the_idle_timeout(master: LocalMaster) -> None:
+    session = join(master, idle_timeout_seconds=0.2)
+
+    with master.held_up():
+        lost = loss_of(session)
+
+    assert "is over: nothing heard for 0." in str(lost)
+    session.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_a_session_belongs_to_the_process_that_joined(
+    master: LocalMaster, call: Callable[[Session], object]
+) -> None:
+    session = join(master)
+    reader, writer = os.pipe()
+
+    child = os.fork()
+    if not child:
+        said = b"nothing"
+        try:
+            session.close()
+            call(session)
+        except gradwire.UsageError as error:
+            said = str(error).encode()
+        finally:
+            os.write(writer, said)
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said_by_child = pipe.read().decode()
+    os.waitpid(child, 0)
+
+    assert said_by_child == "this session belongs to the process that joined, not to its fork"
+    session.push(change(HALF, 0, 0, 0))
+    delivered(session, 1)
+    session.close()
+
+
+def test_a_script_that_ends_without_a_word_leaves(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = (
+        "import numpy, gradwire\n"
+        f"session = gradwire.join(numpy.zeros(4, numpy.float32), master='{master.address}')\n"
+    )
+
+    with caplog.at_level(logging.INFO, "gradwire.master"):
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=15)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert caplog.messages[-1].endswith(" left: the process ended")
+
+
+def test_a_script_that_keeps_no_session_leaves_all_the_same(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = (
+        "import numpy, gradwire\n"
+        f"gradwire.join(numpy.zeros(4, numpy.float32), master='{master.address}')\n"
+    )
+
+    with caplog.at_level(logging.INFO, "gradwire.master"):
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=15)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert caplog.messages[-1].endswith(" left: the process ended")
+
+
+# Numbers.
+
+
+def test_the_numbers_add_up(master: LocalMaster) -> None:
+    one, other = join(master), join(master)
+    one.push(change(HALF, HALF, 0, 0))
+    one.push(change(HALF, 0, 0, 0))
+    one.push()
+    other.push(change(0, 0, 0, 1.0))
+    pull(one, 1)
+    pull(other, 2)
+    wait_until(lambda: one.stats.updates_stable == 2, "the updates to be stable")
+
+    mine, theirs = one.stats, other.stats
+
+    assert (mine.steps, mine.steps_deferred) == (3, 0)
+    assert (mine.updates_sent, mine.updates_delivered, mine.updates_stable) == (2, 2, 2)
+    assert (mine.updates_applied, theirs.updates_applied) == (1, 2)
+    assert (mine.updates_conflated, theirs.updates_conflated) == (0, 0)
+    assert (mine.elements_sent, theirs.elements_sent) == (3, 1)
+    assert (mine.density, theirs.density) == (0.0, 0.25)
+    assert (mine.threshold, theirs.threshold) == (HALF, HALF)
+    assert mine.bytes_encoded < mine.bytes_sent
+    assert mine.datagrams_sent > 0
+    assert mine.datagrams_received > 0
+    assert mine.bytes_received > theirs.bytes_encoded
+    assert mine.rtt_seconds is not None
+    assert mine.rtt_seconds > 0
+    assert mine.encode_seconds > 0
+    assert mine.apply_seconds > 0
+    one.close()
+    other.close()
+
+
+def test_a_worker_that_comes_later_counts_its_own_updates_only(master: LocalMaster) -> None:
+    """Its rank was another one's, whose updates do not count."""
+    first = join(master)
+    first.push(change(HALF, 0, 0, 0))
+    first.close()
+    second = join(master)
+    second.push(change(HALF, 0, 0, 0))
+    wait_until(lambda: second.stats.updates_stable == 1, "the update to be stable")
+
+    assert second.rank == 0
+    assert (second.stats.updates_sent, second.stats.updates_delivered) == (1, 1)
+    assert second.state_dict()["versions"] == {0: 2}
+    second.close()

@@ -1,0 +1,327 @@
+"""Settings: where they come from, which one counts, and what is refused."""
+
+import inspect
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gradwire
+from gradwire.errors import UsageError
+from gradwire.settings import Settings, resolve_settings
+from gradwire_codecs import AdaptiveThreshold, FixedThreshold
+
+FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
+    # From a file, from the environment, from a keyword.
+    "master": ("file:1", "environment:2", "keyword:3"),
+    "run": ("file", "environment", "keyword"),
+    "rank": (1, 2, 3),
+    "workers": (1, 2, 3),
+    "threshold": (0.5, 0.25, 0.125),
+    "target_density": (0.5, 0.25, 0.125),
+    "feedback": ("shared", "local", "shared"),
+    "quantum": (0.5, 0.25, 0.125),
+    "connect_timeout_seconds": (1.5, 2.5, 3.5),
+    "join_timeout_seconds": (1.5, 2.5, 3.5),
+    "finish_timeout_seconds": (1.5, 2.5, 3.5),
+    "leave_timeout_seconds": (1.5, 2.5, 3.5),
+    "idle_timeout_seconds": (1.5, 2.5, 3.5),
+    "datagram_bytes": (1201, 1202, 1203),
+    "loop": ("asyncio", "uvloop", "asyncio"),
+}
+
+MASTER = {"GRADWIRE_MASTER": "somewhere"}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "gradwire.toml"
+
+
+def written(config: Path, table: dict[str, Any]) -> Path:
+    """Write settings as a person would."""
+    lines = [f"{name} = {value!r}" for name, value in table.items()]
+    config.write_text("\n".join(["[session]", *lines]))
+    return config
+
+
+# Where they come from.
+
+
+def test_every_setting_is_tested_here_and_is_a_keyword_of_join() -> None:
+    names = {field.name for field in fields(Settings)}
+
+    assert set(FROM_ALL_PLACES) == names
+    assert set(inspect.signature(gradwire.join).parameters) == names | {"target", "config"}
+
+
+def test_every_setting_is_explained() -> None:
+    source = inspect.getsource(Settings)
+
+    for field in fields(Settings):
+        declaration = source.index(f"    {field.name}: ")
+        after = source[declaration:].split("\n", 2)[1]
+        assert after.strip().startswith('"""'), field.name
+
+
+def test_without_anything_the_defaults_count() -> None:
+    settings = resolve_settings({}, MASTER)
+
+    assert settings == Settings(master="somewhere")
+    assert (settings.feedback, settings.loop, settings.threshold) == ("local", "auto", None)
+
+
+@pytest.mark.parametrize("name", FROM_ALL_PLACES)
+def test_a_keyword_comes_before_the_environment_and_that_before_the_file(
+    name: str, config: Path
+) -> None:
+    in_file, in_environment, as_keyword = FROM_ALL_PLACES[name]
+    environ = MASTER | {"GRADWIRE_CONFIG": str(written(config, {name: in_file}))}
+    if name == "master":
+        del environ["GRADWIRE_MASTER"]
+    both = environ | {f"GRADWIRE_{name.upper()}": str(in_environment)}
+
+    assert getattr(resolve_settings({}, environ), name) == in_file
+    assert getattr(resolve_settings({}, both), name) == in_environment
+    assert getattr(resolve_settings({name: as_keyword}, both), name) == as_keyword
+
+
+def test_a_file_passed_comes_before_the_one_in_the_environment(
+    config: Path, tmp_path: Path
+) -> None:
+    other = written(tmp_path / "other.toml", {"run": "other"})
+    environ = MASTER | {"GRADWIRE_CONFIG": str(other)}
+
+    assert resolve_settings({}, environ, written(config, {"run": "mine"})).run == "mine"
+    assert resolve_settings({}, environ).run == "other"
+
+
+def test_a_keyword_that_was_not_passed_leaves_the_others_their_say() -> None:
+    environ = MASTER | {"GRADWIRE_RUN": "alpha"}
+
+    assert resolve_settings({"run": None, "rank": 0}, environ) == Settings(
+        master="somewhere", run="alpha", rank=0
+    )
+
+
+def test_an_empty_variable_says_nothing() -> None:
+    assert resolve_settings({}, MASTER | {"GRADWIRE_RUN": "", "RANK": ""}).run is None
+
+
+def test_torchrun_is_honoured_where_nothing_else_is_said(config: Path) -> None:
+    torchrun = {"MASTER_ADDR": "10.0.0.1", "RANK": "3", "WORLD_SIZE": "4", "MASTER_PORT": "29500"}
+
+    assert resolve_settings({}, torchrun) == Settings(master="10.0.0.1", rank=3, workers=4)
+    assert resolve_settings({"workers": 2}, torchrun).workers == 2
+    assert resolve_settings({}, torchrun | MASTER).master == "somewhere"
+    assert resolve_settings({}, torchrun, written(config, {"rank": 1})).rank == 1
+
+
+def test_a_file_without_the_table_says_nothing(config: Path) -> None:
+    config.write_text("[master]\nlisten = '0.0.0.0'\n")
+
+    assert resolve_settings({}, MASTER, config) == Settings(master="somewhere")
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[session\n", "Expected ']'"),
+        ("session = 3\n", "'session' is not a table"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(config: Path, text: str, says: str) -> None:
+    config.write_text(text)
+
+    with pytest.raises(UsageError) as refused:
+        resolve_settings({}, MASTER, config)
+
+    assert str(refused.value).startswith(f"configuration file {str(config)!r}: ")
+    assert says in str(refused.value)
+
+
+def test_a_file_that_does_not_exist_is_named(config: Path) -> None:
+    with pytest.raises(UsageError, match="No such file") as refused:
+        resolve_settings({}, MASTER, config)
+
+    assert repr(str(config)) in str(refused.value)
+
+
+def test_unknown_settings_are_named(config: Path) -> None:
+    with pytest.raises(UsageError, match=r"^unknown settings: nonsense, treshold$"):
+        resolve_settings({}, MASTER, written(config, {"treshold": 1.0, "nonsense": 2}))
+    with pytest.raises(UsageError, match=r"^unknown settings: thresh$"):
+        resolve_settings({"thresh": 0.5}, MASTER)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("GRADWIRE_RANK", "first"),
+        ("GRADWIRE_WORKERS", "2.5"),
+        ("GRADWIRE_DATAGRAM_BYTES", "1k"),
+        ("GRADWIRE_THRESHOLD", "small"),
+        ("GRADWIRE_QUANTUM", "2^-24"),
+        ("GRADWIRE_IDLE_TIMEOUT_SECONDS", "30s"),
+        ("RANK", "x"),
+        ("WORLD_SIZE", "x"),
+    ],
+)
+def test_a_variable_that_is_no_number_is_named(variable: str, text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        resolve_settings({}, MASTER | {variable: text})
+
+    assert str(refused.value) == f"{variable}={text!r} is not a number"
+
+
+def test_without_a_master_it_says_how_to_name_one() -> None:
+    with pytest.raises(UsageError) as refused:
+        resolve_settings({}, {})
+
+    assert str(refused.value) == (
+        "no master: pass master='host:port', or set GRADWIRE_MASTER, or MASTER_ADDR"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"feedback": "global"}, "feedback='global'; it is 'local' or 'shared'"),
+        ({"loop": "trio"}, "loop='trio'; it is 'auto', 'uvloop' or 'asyncio'"),
+        ({"rank": -1}, "rank=-1; it is 0 to 4093"),
+        ({"quantum": 0.3}, "quantum=0.3; it is a power of two from 2^-40 to 1"),
+        ({"quantum": 2.0}, "quantum=2.0; it is a power of two from 2^-40 to 1"),
+        ({"quantum": 2.0**-41}, f"quantum={2.0**-41}; it is a power of two from 2^-40 to 1"),
+        ({"quantum": 0.0}, "quantum=0.0; it is a power of two from 2^-40 to 1"),
+        ({"quantum": float("nan")}, "quantum=nan; it is a power of two from 2^-40 to 1"),
+        ({"threshold": 0.0}, "threshold=0.0; it has to be positive and finite"),
+        ({"threshold": -1}, "threshold=-1.0; it has to be positive and finite"),
+        ({"threshold": float("nan")}, "threshold=nan; it has to be positive and finite"),
+        ({"target_density": 0.0}, "target_density=0.0; it has to be in (0, 1)"),
+        ({"target_density": 1.0}, "target_density=1.0; it has to be in (0, 1)"),
+    ],
+)
+def test_a_value_that_cannot_work_is_named(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        Settings(master="somewhere", **settings)
+
+    assert str(refused.value) == says
+
+
+@pytest.mark.parametrize(
+    "name", [field.name for field in fields(Settings) if field.name.endswith("_seconds")]
+)
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_duration_is_positive_and_finite(name: str, value: float) -> None:
+    options: dict[str, Any] = {"master": "somewhere", name: value}
+
+    with pytest.raises(UsageError) as refused:
+        Settings(**options)
+
+    assert str(refused.value) == f"{name}={value}; it has to be above 0 and finite"
+
+
+# What they mean.
+
+
+@pytest.mark.parametrize("exponent", [-40, -24, -1, 0])
+def test_a_quantum_is_a_power_of_two(exponent: int) -> None:
+    settings = Settings(master="somewhere", quantum=2.0**exponent)
+
+    assert settings.quantum_exponent == exponent
+
+
+def test_a_quantum_that_was_not_given_is_left_open() -> None:
+    assert Settings(master="somewhere").quantum_exponent is None
+
+
+def test_without_a_threshold_it_adapts_to_the_density() -> None:
+    policy = Settings(master="somewhere", target_density=0.125).make_policy()
+
+    assert policy == AdaptiveThreshold(0.125)
+
+
+@pytest.mark.parametrize("threshold", [0.5, 1])
+def test_a_number_keeps_the_threshold_fixed(threshold: float) -> None:
+    policy = Settings(master="somewhere", threshold=threshold).make_policy()
+
+    assert policy == FixedThreshold(float(threshold))
+
+
+def test_a_policy_of_the_caller_s_own_is_taken_as_it_is() -> None:
+    policy = AdaptiveThreshold(initial=0.5)
+
+    assert Settings(master="somewhere", threshold=policy).make_policy() is policy
+
+
+def test_the_connection_gets_its_settings() -> None:
+    settings = Settings(
+        master="somewhere",
+        datagram_bytes=1_200,
+        idle_timeout_seconds=7.0,
+        connect_timeout_seconds=3.0,
+    )
+
+    connection = settings.connection
+
+    assert connection.datagram_bytes == 1_200
+    assert connection.idle_timeout_seconds == 7.0
+    assert connection.connect_timeout_seconds == 3.0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "master = 5",
+        "run = 5",
+        "rank = 'first'",
+        "rank = 1.5",
+        "workers = '2'",
+        "threshold = 'small'",
+        "threshold = true",
+        "target_density = 'x'",
+        "feedback = 3",
+        "quantum = 'x'",
+        "connect_timeout_seconds = '5'",
+        "datagram_bytes = 1400.5",
+        "loop = []",
+    ],
+)
+def test_a_value_of_another_type_is_named(config: Path, line: str) -> None:
+    config.write_text(f"[session]\n{line}\n")
+
+    with pytest.raises(UsageError, match=f"^{line.split()[0]}="):
+        resolve_settings({}, {} if line.startswith("master") else MASTER, config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"rank": 4094}, "rank=4094; it is 0 to 4093"),
+        ({"workers": 0}, "workers=0; it is 1 to 4094"),
+        ({"run": "a\nb"}, r"run='a\\nb'; it is a printable text of at most 256 characters"),
+        ({"run": "r" * 257}, "run='rrr"),
+        ({"datagram_bytes": 10}, "datagram_bytes=10; it is 1200 to 8900"),
+        ({"idle_timeout_seconds": 3_601.0}, "idle_timeout_seconds=3601.0; it is 0.001 to 3600"),
+    ],
+)
+def test_a_value_that_the_master_would_refuse_is_refused_at_once(
+    settings: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^{says}"):
+        Settings(master="somewhere", **settings)
+
+
+def test_an_empty_name_of_a_file_says_nothing() -> None:
+    assert resolve_settings({}, MASTER | {"GRADWIRE_CONFIG": ""}) == Settings(master="somewhere")
+
+
+def test_a_file_that_is_no_text_is_named(config: Path) -> None:
+    config.write_bytes(b"[session]\nrun = '\xff'")
+
+    with pytest.raises(UsageError, match=r"configuration file .*can't decode"):
+        resolve_settings({}, MASTER, config)

@@ -1,0 +1,564 @@
+"""What sessions share, against a real master on loopback: pushing, pulling, saving."""
+
+import io
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import gradwire.membership
+from gradwire import PeerUpdate
+from gradwire.inbox import Inbox
+from gradwire_codecs import AdaptiveThreshold, FixedThreshold
+from gradwire_codecs.arrays import Float32Array
+from gradwire_protocol.link import Link, Message
+from gradwire_protocol.messages import (
+    EncodedUpdate,
+    Join,
+    Snapshot,
+    Welcome,
+)
+from support.local_master import Answering, LocalMaster
+from support.sessions import (
+    HALF,
+    change,
+    delivered,
+    double_zeros,
+    join,
+    pull,
+    stepping_changes,
+    zeros,
+)
+from support.waiting import wait_until
+
+FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
+
+
+# Pushing and pulling.
+
+
+@FEEDBACKS
+def test_what_one_worker_pushes_the_others_pull(master: LocalMaster, feedback: str) -> None:
+    mine, theirs = zeros(), zeros()
+    one, other = (join(master, t, feedback=feedback) for t in (mine, theirs))
+
+    sent = one.push(change(HALF, 0, -1.0, 0))
+    pulled = pull(other, 1)
+
+    assert sent == 2
+    assert pulled == [PeerUpdate(rank=0, sequence=1, elements=2, staleness=0)]
+    assert mine.tolist() == theirs.tolist() == [HALF, 0, -1.0, 0]
+    assert one.digest() == other.digest()
+    one.close()
+    other.close()
+
+
+def test_a_step_pushes_what_the_training_changed_and_applies_what_came(
+    master: LocalMaster,
+) -> None:
+    mine, theirs = zeros(), zeros()
+    one, other = join(master, mine), join(master, theirs)
+    other.push(change(0, 0, 0, 1.0))
+    delivered(other, 1)
+
+    mine[0] += HALF
+    wait_until(partial(stepping_changes, one, mine, 3), "the peer's update")
+    pull(other, 1)
+
+    assert mine.tolist() == theirs.tolist() == [HALF, 0, 0, 1.0]
+    assert one.digest() == other.digest()
+    one.close()
+    other.close()
+
+
+def test_staleness_counts_the_updates_that_a_peer_did_not_know(master: LocalMaster) -> None:
+    one, other = join(master), join(master)
+    one.push(change(HALF, 0, 0, 0))
+    one.push(change(HALF, 0, 0, 0))
+    delivered(one, 2)
+
+    other.push(change(0, HALF, 0, 0))
+    [update] = pull(one, 1)
+
+    assert update == PeerUpdate(rank=1, sequence=1, elements=1, staleness=2)
+    assert (one.stats.staleness, one.stats.staleness_max) == (2.0, 2)
+    one.close()
+    other.close()
+
+
+def test_with_local_feedback_a_worker_computes_with_what_it_has_not_sent(
+    master: LocalMaster,
+) -> None:
+    target = zeros()
+    session = join(master, target, feedback="local")
+
+    session.push(change(0.75, 0.25, 0, 0))
+
+    assert target.tolist() == [0.75, 0.25, 0, 0]
+    assert session.state_dict()["residual"].tolist() == [0.25, 0.25, 0, 0]
+    session.close()
+
+
+@pytest.mark.parametrize("make", [zeros, double_zeros])
+def test_with_shared_feedback_all_workers_compute_with_the_same(
+    master: LocalMaster, make: Callable[[], Float32Array | torch.Tensor]
+) -> None:
+    """Also where the target has memory of its own that what is sent has to be copied to."""
+    target = make()
+    whole = target if isinstance(target, np.ndarray) else [target]
+    session = join(master, whole, feedback="shared")
+
+    session.push(change(0.75, 0.25, 0, 0))
+
+    assert target.tolist() == [HALF, 0, 0, 0]
+    assert session.state_dict()["residual"].tolist() == [0.25, 0.25, 0, 0]
+    session.close()
+
+
+@FEEDBACKS
+def test_what_has_not_reached_the_threshold_is_sent_when_it_has(
+    master: LocalMaster, feedback: str
+) -> None:
+    session = join(master, feedback=feedback)
+
+    sent = [session.push(change(0.25, 0, 0, 0.125)) for _ in range(4)]
+
+    assert sent == [0, 1, 0, 2]
+    session.close()
+
+
+def test_a_first_step_without_a_change_leaves_the_threshold_open(master: LocalMaster) -> None:
+    """A warm-up that begins at a learning rate of 0, or a step before the training."""
+    target = np.zeros(10_000, np.float32)
+    session = join(master, target, threshold=None, target_density=0.05)
+
+    session.step()
+    target += np.random.default_rng(1).normal(0, 1e-3, target.size).astype(np.float32)
+    session.step()
+
+    assert session.stats.density == pytest.approx(0.05, rel=0.1)
+    session.close()
+
+
+def test_a_relayed_update_of_no_use_is_the_master_s_fault() -> None:
+    def answer(link: Link, message: Message) -> None:
+        if isinstance(message, Join):
+            link.send(Welcome("default", 0, 0, -24, message.layout, (), False, {}))
+            link.send_block(Snapshot(0, bytes(4 * 4)))
+            link.send_update(1, 1, EncodedUpdate(1, 0, b"no update").pack())
+
+    with LocalMaster(application=Answering(answer)) as master:
+        session = join(master, leave_timeout_seconds=0.05)
+
+        with pytest.raises(gradwire.ProtocolError, match="relayed an update of no use"):
+            pull(session, 1)
+
+        session.close()
+
+
+# What is refused.
+
+
+def test_a_tensor_can_be_pushed_and_may_have_the_target_s_shape(master: LocalMaster) -> None:
+    target = np.zeros((2, 2), np.float32)
+    session = join(master, target)
+
+    session.push(torch.full((2, 2), HALF))
+    session.push(np.full((2, 2), HALF, np.float32))
+    session.push(np.full(4, HALF, np.float32))
+
+    assert target.tolist() == [[1.5, 1.5], [1.5, 1.5]]
+    session.close()
+
+
+@FEEDBACKS
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (np.ones(3, np.float32), "not an array of dtype float32 and shape (3,)"),
+        (np.ones(4), "not an array of dtype float64 and shape (4,)"),
+        (np.ones(4, np.int32), "not an array of dtype int32 and shape (4,)"),
+        ([1.0, 1.0, 1.0, 1.0], "not an array of dtype float64 and shape (4,)"),
+        (np.float32(1), "not an array of dtype float32 and shape ()"),
+        (np.array([1, 1, np.nan, 1], np.float32), "parameter array[2] is nan; nothing was sent"),
+        (np.array([1, np.inf, 1, 1], np.float32), "parameter array[1] is inf; nothing was sent"),
+    ],
+)
+def test_a_change_of_no_use_is_refused_and_changes_nothing(
+    master: LocalMaster, feedback: str, wrong: Any, says: str
+) -> None:
+    target = zeros()
+    session = join(master, target, feedback=feedback)
+    session.push(change(0.75, 0, 0, 0))
+    before = (target.tolist(), session.digest(), session.state_dict()["residual"].tolist())
+
+    with pytest.raises(gradwire.UsageError) as refused:
+        session.push(wrong)
+
+    assert str(refused.value).endswith(says)
+    residual = session.state_dict()["residual"].tolist()
+    assert (target.tolist(), session.digest(), residual) == before
+    session.close()
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(4, dtype=torch.bfloat16), [[1.0], [1.0, 2.0]]])
+def test_a_change_that_is_no_array_is_refused(master: LocalMaster, wrong: Any) -> None:
+    session = join(master)
+
+    with pytest.raises(gradwire.UsageError, match="a change has to be float32 with 4 elements"):
+        session.push(wrong)
+
+    session.close()
+
+
+@FEEDBACKS
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_parameter_that_is_not_finite_is_named_and_nothing_is_sent(
+    master: LocalMaster, feedback: str, value: float
+) -> None:
+    target = np.zeros((2, 3), np.float32)
+    session = join(master, target, feedback=feedback)
+    target[:] = 1.0
+    target[1, 2] = value
+
+    with pytest.raises(gradwire.NonFiniteError) as refused:
+        session.step()
+
+    assert str(refused.value) == f"parameter array[1, 2] is {value}; nothing was sent"
+    assert session.stats.updates_sent == 0
+    target[1, 2] = 1.0
+    session.step()
+    assert session.stats.elements_sent == 6
+    session.close()
+
+
+def test_a_parameter_that_has_outgrown_the_quantum_is_named_and_nothing_is_sent(
+    master: LocalMaster,
+) -> None:
+    target = zeros()
+    session = join(master, target)
+    target[:] = (1.0, 1.0, -200.0, 1.0)
+
+    with pytest.raises(gradwire.OutOfRangeError) as refused:
+        session.step()
+
+    assert str(refused.value) == (
+        "parameter array[2] is -200; the quantum of this run, 5.96046e-08, expresses magnitudes "
+        f"below 128. Start the run anew with quantum={2.0**-22}"
+    )
+    assert session.stats.updates_sent == 0
+    assert target.tolist() == [1.0, 1.0, -200.0, 1.0]
+    session.close()
+
+
+@FEEDBACKS
+def test_a_change_that_the_quantum_cannot_express_changes_nothing(
+    master: LocalMaster, feedback: str
+) -> None:
+    target = zeros()
+    session = join(master, target, feedback=feedback)
+
+    with pytest.raises(gradwire.OutOfRangeError, match=r"array\[0\] is 200"):
+        session.push(change(200.0, HALF, 0, 0))
+
+    assert target.tolist() == [0, 0, 0, 0]
+    session.close()
+
+
+def test_a_change_to_parameters_that_are_not_finite_changes_nothing(master: LocalMaster) -> None:
+    target = zeros()
+    session = join(master, target)
+    target[3] = np.nan
+
+    with pytest.raises(gradwire.NonFiniteError, match=r"array\[3\] is nan"):
+        session.push(change(HALF, 0, 0, 0))
+
+    assert target[:3].tolist() == [0, 0, 0]
+    session.close()
+
+
+# The threshold.
+
+
+def test_without_a_threshold_the_first_one_leads_to_the_density_asked_for(
+    master: LocalMaster,
+) -> None:
+    target = np.zeros(10_000, np.float32)
+    session = join(master, target, threshold=None, target_density=0.05)
+    random = np.random.default_rng(1)
+
+    target += random.normal(0, 1e-3, target.size).astype(np.float32)
+    session.step()
+
+    assert session.stats.density == pytest.approx(0.05, rel=0.1)
+    assert session.stats.threshold == pytest.approx(1.96e-3, rel=0.1)
+    session.close()
+
+
+class Falling:
+    """A policy whose threshold halves with every update."""
+
+    target_density = 0.5
+
+    def __init__(self) -> None:
+        self.threshold: float | None = None
+        self.densities: list[float] = []
+
+    def start(self, threshold: float) -> None:
+        self.threshold = threshold
+
+    def observe(self, density: float) -> None:
+        assert self.threshold is not None
+        self.threshold /= 2
+        self.densities.append(density)
+
+    def state(self) -> dict[str, float | None]:
+        return {"threshold": self.threshold}
+
+    def restore(self, state: dict[str, float | None]) -> None:
+        self.threshold = state["threshold"]
+
+
+def test_a_policy_of_the_caller_s_own_is_asked(master: LocalMaster) -> None:
+    policy = Falling()
+    session = join(master, threshold=policy)
+
+    thresholds = []
+    for _ in range(3):
+        session.push(change(1.0, 1.0, 1.0, 1.0))
+        thresholds.append(session.stats.threshold)
+
+    assert thresholds == [1.0, 0.5, 0.25]
+    assert policy.densities == [1.0, 1.0, 1.0]
+    assert session.state_dict()["policy"] == {"threshold": 0.125}
+    session.close()
+
+
+def test_a_fixed_threshold_may_be_given_as_a_policy(master: LocalMaster) -> None:
+    session = join(master, threshold=FixedThreshold(0.25))
+
+    session.push(change(0.25, 0, 0, 0))
+
+    assert session.stats.threshold == 0.25
+    session.close()
+
+
+# When the network or the training is behind.
+
+
+@FEEDBACKS
+def test_a_network_that_is_behind_gets_no_more_and_nothing_is_lost(
+    master: LocalMaster, feedback: str
+) -> None:
+    mine, theirs = zeros(), zeros()
+    one, other = (join(master, t, feedback=feedback) for t in (mine, theirs))
+
+    with master.held_up():
+        sent = [one.push(change(HALF, 0, 0, 0)) for _ in range(100)]
+        assert (sent[:65], sent[65:]) == ([1] * 65, [0] * 35)
+        assert one.stats.steps_deferred == 35
+    delivered(one, 65)
+    assert one.push(change(0, 0, 0, HALF)) == 2
+    pull(other, 66)
+
+    assert mine.tolist() == theirs.tolist() == [50.0, 0, 0, HALF]
+    assert one.digest() == other.digest()
+    one.close()
+    other.close()
+
+
+def test_a_deferred_step_notices_what_is_not_finite_too(master: LocalMaster) -> None:
+    target = zeros()
+    session = join(master, target)
+
+    with master.held_up():
+        for _ in range(66):
+            session.push(change(HALF, 0, 0, 0))
+        target[1] = np.nan
+        with pytest.raises(gradwire.NonFiniteError, match=r"parameter array\[1\] is nan"):
+            session.push()
+
+    session.close()
+
+
+@FEEDBACKS
+def test_updates_that_were_conflated_are_applied_and_counted(
+    master: LocalMaster, feedback: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An inbox for some three updates, and nobody who pulls while twenty come in."""
+    monkeypatch.setattr(gradwire.membership, "Inbox", partial(Inbox, bytes_max=100))
+    mine, theirs = zeros(), zeros()
+    one, other = join(master, mine), join(master, theirs, feedback=feedback)
+    for i in range(20):
+        one.push(np.roll(change(HALF, 0, -1.0, 0), i))
+    delivered(one, 20)
+    wait_until(lambda: master.master.unstable == 0, "the other worker to have everything")
+
+    pulled: list[PeerUpdate] = []
+
+    def everything_is_applied() -> bool:
+        pulled.extend(other.pull())
+        return other.stats.updates_applied == 20
+
+    wait_until(everything_is_applied, "all updates")
+
+    assert 0 < len(pulled) < 5
+    assert [u.sequence for u in pulled] == list(range(21 - len(pulled), 21))
+    assert other.stats.updates_conflated == 20 - len(pulled)
+    assert other.state_dict()["versions"] == {0: 20, 1: 0}
+    assert theirs.tolist() == mine.tolist() == [-2.5] * 4
+    assert other.digest() == one.digest()
+    one.close()
+    other.close()
+
+
+# Saving.
+
+
+def test_a_saved_session_is_plain_tensors_numbers_and_texts(master: LocalMaster) -> None:
+    module = torch.nn.Linear(2, 2)
+    session = join(master, module, threshold=None)
+    with torch.no_grad():
+        module.weight += 0.01
+    session.step()
+    state = session.state_dict()
+    file = io.BytesIO()
+
+    torch.save(state, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=True)
+
+    assert loaded.keys() == state.keys() == {"version", "run", "residual", "policy", "versions"}
+    assert torch.equal(loaded["residual"], state["residual"])
+    rest = {key: value for key, value in loaded.items() if key != "residual"}
+    assert rest == {
+        "version": 1,
+        "run": "default",
+        "policy": state["policy"],
+        "versions": {0: 1},
+    }
+    session.load_state_dict(loaded)
+    session.close()
+
+
+@FEEDBACKS
+def test_a_loaded_session_goes_on_with_residual_and_threshold(
+    master: LocalMaster, feedback: str
+) -> None:
+    before, after = zeros(), zeros()
+    adaptive = AdaptiveThreshold(initial=HALF, target_density=0.3)
+    saved = join(master, before, threshold=adaptive, feedback=feedback)
+    saved.push(change(0.75, 0.125, 0, 0))
+    delivered(saved, 1)
+    state = saved.state_dict()
+    saved.close()
+
+    loaded = join(master, after, threshold=None, feedback=feedback)
+    loaded.load_state_dict(state)
+
+    assert loaded.state_dict()["residual"].tolist() == [0.25, 0.125, 0, 0]
+    assert loaded.state_dict()["policy"] == state["policy"]
+    assert after.tolist() == before.tolist()
+    assert loaded.digest() == saved.digest()
+    loaded.close()
+
+
+def test_a_residual_that_was_loaded_is_sent_like_any_other(master: LocalMaster) -> None:
+    theirs = zeros()
+    one, other = join(master), join(master, theirs)
+    state = one.state_dict() | {"residual": change(1.25, 0, 0, 0)}
+
+    one.load_state_dict(state)
+    assert one.push() == 1
+    pull(other, 1)
+
+    assert theirs.tolist() == [1.0, 0, 0, 0]
+    assert one.state_dict()["residual"].tolist() == [0.25, 0, 0, 0]
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"version": 2}, "state of version 2; this gradwire reads 1"),
+        ({"version": None}, "state of version None; this gradwire reads 1"),
+        ({"residual": np.zeros(3, np.float32)}, "the saved state does not fit: the residual has"),
+        ({"residual": np.zeros(4)}, "the saved state does not fit: the residual has to be a fl"),
+        ({"residual": change(0, np.nan, 0, 0)}, "the saved state does not fit: element 1 is nan"),
+        ({"policy": {"threshold": -1.0}}, "the saved state does not fit: threshold=-1.0"),
+        ({"policy": {}}, "the saved state does not fit: threshold=None"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(
+    master: LocalMaster, wrong: dict[str, Any], says: str
+) -> None:
+    target = zeros()
+    session = join(master, target)
+    session.push(change(0.75, 0, 0, 0))
+    state = session.state_dict()
+    target_before = target.tolist()
+
+    with pytest.raises(gradwire.UsageError) as refused:
+        session.load_state_dict(state | wrong)
+
+    assert str(refused.value).startswith(says)
+    after = session.state_dict()
+    assert (after["residual"].tolist(), after["policy"]) == ([0.25, 0, 0, 0], state["policy"])
+    assert target.tolist() == target_before
+    session.close()
+
+
+def test_a_state_that_does_not_fit_leaves_the_caller_s_policy_alone(master: LocalMaster) -> None:
+    policy = AdaptiveThreshold(initial=HALF)
+    session = join(master, threshold=policy)
+    state = session.state_dict()
+    wrong = {"policy": state["policy"] | {"threshold": 0.25}, "residual": np.zeros(3, np.float32)}
+
+    with pytest.raises(gradwire.UsageError):
+        session.load_state_dict(state | wrong)
+
+    assert policy.threshold == HALF
+    session.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"policy": None},
+        {"policy": "fixed"},
+        {"residual": torch.zeros(4, dtype=torch.bfloat16)},
+        {"residual": "none"},
+    ],
+    ids=["no policy", "text", "bfloat16", "no residual"],
+)
+def test_a_state_of_other_types_is_refused(master: LocalMaster, wrong: dict[str, Any]) -> None:
+    session = join(master)
+
+    with pytest.raises(gradwire.UsageError, match="the saved state does not fit"):
+        session.load_state_dict(session.state_dict() | wrong)
+
+    session.close()
+
+
+@pytest.mark.parametrize("missing", ["residual", "policy"])
+def test_what_a_state_lacks_is_named(master: LocalMaster, missing: str) -> None:
+    session = join(master)
+    state = session.state_dict()
+    del state[missing]
+
+    with pytest.raises(gradwire.UsageError, match=f"^the saved state has no '{missing}'$"):
+        session.load_state_dict(state)
+
+    session.close()
+
+
+def test_the_state_can_be_saved_after_the_end(master: LocalMaster) -> None:
+    session = join(master)
+    session.push(change(0.75, 0, 0, 0))
+    session.close()
+
+    assert session.state_dict()["residual"].tolist() == [0.25, 0, 0, 0]

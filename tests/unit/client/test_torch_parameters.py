@@ -1,0 +1,386 @@
+"""Torch tensors as one vector: in place where that can be, and without a trace of rounding."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from gradwire.errors import UsageError
+from gradwire.parameters import parameters_of
+from gradwire.torch_parameters import TorchParameters
+from gradwire_protocol.messages import NAME_CHARACTERS_MAX, Layout, Tensor
+
+
+def model(seed: int = 0) -> torch.nn.Sequential:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+
+
+def attached(module: torch.nn.Module) -> TorchParameters:
+    return TorchParameters(list(module.named_parameters()))
+
+
+def flat(module: torch.nn.Module) -> list[float]:
+    """Return all parameters of a module, as its own methods give them."""
+    values: list[float] = torch.nn.utils.parameters_to_vector(module.parameters()).tolist()
+    return values
+
+
+def train(module: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
+    random = torch.Generator().manual_seed(3)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        module(torch.randn(8, 3, generator=random)).pow(2).mean().backward()
+        optimizer.step()
+
+
+# In place.
+
+
+def test_a_module_keeps_its_values_and_the_vector_has_them() -> None:
+    module = model()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+
+    parameters = attached(module)
+
+    assert module.state_dict().keys() == before.keys()
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert parameters.vector.tolist() == flat(module)
+
+
+def test_a_module_s_parameters_stay_the_same_objects() -> None:
+    module = model()
+    before = list(module.parameters())
+    before[1].requires_grad_(False)
+    before[0].grad = torch.ones_like(before[0])
+
+    attached(module)
+
+    assert all(one is other for one, other in zip(module.parameters(), before, strict=True))
+    assert [p.requires_grad for p in before] == [True, False, True, True]
+    assert before[0].grad is not None
+    assert all(p.is_leaf for p in before)
+
+
+def test_what_the_vector_changes_the_module_computes_with() -> None:
+    module = model()
+    parameters = attached(module)
+
+    parameters.vector[:] = np.arange(parameters.vector.size)
+    parameters.scatter()
+
+    assert flat(module) == list(range(21))
+
+
+def test_an_optimizer_made_before_goes_on_as_if_nothing_had_happened() -> None:
+    """Momentum and all: the same steps with and without being attached in between."""
+    trained, plain = model(), model()
+    optimizers = [torch.optim.Adam(m.parameters(), lr=0.1) for m in (trained, plain)]
+    for module, optimizer in zip((trained, plain), optimizers, strict=True):
+        train(module, optimizer, 3)
+
+    parameters = attached(trained)
+    for module, optimizer in zip((trained, plain), optimizers, strict=True):
+        train(module, optimizer, 3)
+    parameters.gather()
+
+    assert flat(trained) == flat(plain)
+    assert parameters.vector.tolist() == flat(plain)
+
+
+def test_neither_way_copies_anything() -> None:
+    module = model()
+    parameters = attached(module)
+    places = [p.data_ptr() for p in module.parameters()]
+    block = range(parameters.vector.ctypes.data, parameters.vector.ctypes.data + 4 * 21)
+
+    train(module, torch.optim.SGD(module.parameters(), lr=0.1), 1)
+    parameters.gather()
+    parameters.scatter()
+
+    assert [p.data_ptr() for p in module.parameters()] == places
+    assert all(place in block for place in places)
+
+
+def test_a_tied_parameter_counts_once() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    module[1].weight = module[0].weight
+
+    parameters = attached(module)
+    parameters.vector[:] = 1
+
+    names = [tensor.name for tensor in parameters.layout.tensors]
+    assert names == ["0.weight", "0.bias", "1.bias"]
+    assert module[0].weight is module[1].weight
+    assert flat(module) == [1.0] * 24
+
+
+def test_a_tensor_that_is_listed_twice_counts_once_under_its_first_name() -> None:
+    shared = torch.ones(2)
+
+    parameters = TorchParameters([("a", shared), ("b", shared)])
+
+    assert parameters.layout == Layout((Tensor("a", (2,)),))
+
+
+def test_empty_tensors_and_numbers_take_part() -> None:
+    tensors = [torch.zeros(0, 3), torch.tensor(5.0), torch.ones(1)]
+
+    parameters = TorchParameters([(str(i), t) for i, t in enumerate(tensors)])
+    parameters.vector += 1
+    parameters.gather()
+    parameters.scatter()
+
+    assert parameters.layout == Layout((Tensor("0", (0, 3)), Tensor("1", ()), Tensor("2", (1,))))
+    assert [t.tolist() for t in tensors] == [[], 6.0, [2.0]]
+
+
+def test_like_tensors_is_a_tensor() -> None:
+    parameters = TorchParameters([("a", torch.zeros(2))])
+
+    like = parameters.like_target(np.array([1, 2], np.float32))
+
+    assert isinstance(like, torch.Tensor)
+    assert (like.dtype, like.tolist()) == (torch.float32, [1.0, 2.0])
+
+
+# Copied.
+
+
+def transposed() -> torch.Tensor:
+    return torch.zeros(3, 2).t()
+
+
+def part_of_a_larger_one() -> torch.Tensor:
+    return torch.zeros(4, 3)[:2]
+
+
+def shared_with_processes() -> torch.Tensor:
+    tensor = torch.zeros(2, 3)
+    tensor.untyped_storage().share_memory_()
+    return tensor
+
+
+@pytest.mark.parametrize("make", [transposed, part_of_a_larger_one, shared_with_processes])
+def test_tensors_that_have_to_keep_their_memory_are_copied_to_and_fro(
+    make: Callable[[], torch.Tensor],
+) -> None:
+    tensor = make()
+    place = tensor.data_ptr()
+    parameters = TorchParameters([("a", tensor)])
+
+    tensor += torch.arange(6.0).view(2, 3)
+    parameters.gather()
+    assert parameters.vector.tolist() == [0, 1, 2, 3, 4, 5]
+    parameters.vector *= 2
+    parameters.scatter()
+
+    assert tensor.tolist() == [[0, 2, 4], [6, 8, 10]]
+    assert tensor.data_ptr() == place
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_tensors_of_another_dtype_are_copied_to_and_fro(dtype: torch.dtype) -> None:
+    tensor = torch.tensor([0.5, -2.0, 8.0], dtype=dtype)
+    parameters = TorchParameters([("a", tensor)])
+    assert parameters.vector.tolist() == [0.5, -2.0, 8.0]
+
+    tensor += 1
+    parameters.gather()
+    assert parameters.vector.tolist() == [1.5, -1.0, 9.0]
+    parameters.vector -= 1
+    parameters.scatter()
+
+    assert tensor.tolist() == [0.5, -2.0, 8.0]
+    assert tensor.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_rounding_to_a_tensor_s_dtype_never_gets_into_the_vector(dtype: torch.dtype) -> None:
+    """A bfloat16 near 1 cannot show a thousandth; the vector keeps every one of them."""
+    tensor = torch.ones(2, dtype=dtype)
+    parameters = TorchParameters([("a", tensor)])
+
+    for _ in range(100):
+        parameters.vector += np.float32(2.0**-10)
+        parameters.scatter()
+        parameters.gather()
+
+    assert parameters.vector.tolist() == [1 + 100 * 2.0**-10] * 2
+    assert tensor.tolist() == pytest.approx([1 + 100 * 2.0**-10] * 2, rel=2.0**-8)
+
+
+def test_a_parameter_of_half_precision_is_trained_by_its_optimizer() -> None:
+    module = model().to(torch.bfloat16)
+    parameters = attached(module)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    before = parameters.vector.copy()
+
+    optimizer.zero_grad()
+    module(torch.ones(1, 3, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step()
+    parameters.gather()
+
+    assert (parameters.vector != before).any()
+    assert parameters.vector.tolist() == flat(module.float())
+
+
+# What changes later.
+
+
+def test_a_module_that_is_converted_later_is_taken_over_again() -> None:
+    module = model()
+    parameters = attached(module)
+    module.to(torch.float64)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(1.0)
+    expected = flat(module.float())
+    module.to(torch.float64)
+
+    parameters.gather()
+    parameters.vector *= 2
+    parameters.scatter()
+
+    assert parameters.vector.tolist() == [2 * value for value in expected]
+    assert flat(module) == [2 * value for value in expected]
+    assert next(module.parameters()).dtype == torch.float64
+
+
+def test_a_tensor_that_is_given_other_memory_is_taken_over_again() -> None:
+    tensor, other = torch.zeros(3), torch.zeros(2)
+    parameters = TorchParameters([("a", tensor), ("b", other)])
+    tensor.data = torch.tensor([1.0, 2.0, 3.0])
+
+    parameters.gather()
+    parameters.vector += 1
+    parameters.scatter()
+
+    assert tensor.tolist() == [2, 3, 4]
+    assert other.tolist() == [1, 1]
+    assert parameters.vector.tolist() == [2, 3, 4, 1, 1]
+
+
+def test_a_state_that_is_loaded_later_gets_into_the_vector() -> None:
+    module, other = model(1), model(2)
+    parameters = attached(module)
+
+    module.load_state_dict(other.state_dict())
+    parameters.gather()
+
+    assert parameters.vector.tolist() == flat(other)
+
+
+def test_a_tensor_that_changes_its_shape_is_refused() -> None:
+    tensor = torch.zeros(3)
+    parameters = TorchParameters([("a", tensor)])
+    tensor.data = torch.zeros(4)
+
+    with pytest.raises(UsageError) as refused:
+        parameters.gather()
+
+    assert str(refused.value) == (
+        "parameter 'a' changed its shape from (3,) to (4,); a session keeps the shapes it began "
+        "with"
+    )
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("tensor", "is_"),
+    [
+        (torch.zeros(3, dtype=torch.int64), "torch.strided tensor of torch.int64"),
+        (torch.zeros(3, dtype=torch.bool), "torch.strided tensor of torch.bool"),
+        (torch.zeros(3, dtype=torch.complex64), "torch.strided tensor of torch.complex64"),
+        (torch.zeros(3).to_sparse(), "torch.sparse_coo tensor of torch.float32"),
+    ],
+    ids=["int64", "bool", "complex64", "sparse"],
+)
+def test_only_dense_floating_point_tensors_can_be_trained(tensor: torch.Tensor, is_: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        TorchParameters([("layer.weight", tensor)])
+
+    assert str(refused.value) == (
+        f"parameter 'layer.weight' is a {is_}; dense floating point tensors can be trained"
+    )
+
+
+def test_a_tensor_without_values_is_refused() -> None:
+    with pytest.raises(UsageError, match="'a' is on the meta device and has no values"):
+        TorchParameters([("a", torch.zeros(3, device="meta"))])
+
+
+def test_a_name_that_is_too_long_is_refused() -> None:
+    name = "n" * (NAME_CHARACTERS_MAX + 1)
+
+    with pytest.raises(UsageError, match="a name of 257 characters; the limit is 256"):
+        TorchParameters([(name, torch.zeros(3))])
+
+
+@pytest.mark.parametrize("tensors", [[], [("a", torch.zeros(0))]], ids=["none", "empty"])
+def test_a_model_without_parameters_is_refused(tensors: list[tuple[str, torch.Tensor]]) -> None:
+    with pytest.raises(UsageError, match="parameters with values; a session takes 1 to 16384"):
+        TorchParameters(tensors)
+
+
+def test_what_is_refused_is_left_as_it_was() -> None:
+    good = torch.ones(3)
+    place = good.data_ptr()
+
+    with pytest.raises(UsageError):
+        TorchParameters([("a", good), ("b", torch.zeros(3, dtype=torch.int64))])
+
+    assert good.data_ptr() == place
+
+
+def test_tensors_stand_in_the_order_of_their_first_names() -> None:
+    shared, other = torch.ones(2), torch.zeros(3)
+
+    parameters = TorchParameters([("a", shared), ("b", other), ("c", shared)])
+
+    assert parameters.layout == Layout((Tensor("a", (2,)), Tensor("b", (3,))))
+    assert parameters.vector.tolist() == [1, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("elements", [1, 4])
+def test_a_copied_tensor_that_changes_its_shape_is_refused_too(elements: int) -> None:
+    tensor = torch.zeros(3, dtype=torch.float64)
+    parameters = TorchParameters([("a", tensor)])
+    tensor.data = torch.ones(elements, dtype=torch.float64)
+
+    with pytest.raises(UsageError, match=rf"'a' changed its shape from \(3,\) to \({elements},\)"):
+        parameters.gather()
+
+    assert parameters.vector.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_value_that_was_not_finite_can_be_repaired(dtype: torch.dtype, value: float) -> None:
+    tensor = torch.zeros(3, dtype=dtype)
+    parameters = TorchParameters([("a", tensor)])
+    tensor[1] = value
+    parameters.gather()
+    assert not np.isfinite(parameters.vector[1])
+
+    tensor[1] = 2.0
+    parameters.gather()
+
+    assert parameters.vector.tolist() == [0, 2, 0]
+
+
+def test_parameters_that_are_replaced_by_others_are_taken_over() -> None:
+    """As ``load_state_dict(assign=True)`` and plain assignment to a module do."""
+    module, other = model(1), model(2)
+    parameters = parameters_of(module)
+
+    module.load_state_dict(other.state_dict(), assign=True)
+    parameters.gather()
+    assert parameters.vector.tolist() == flat(other)
+    parameters.vector += 1
+    parameters.scatter()
+
+    assert flat(module) == parameters.vector.tolist()
