@@ -1,0 +1,195 @@
+"""``gradwire demo``, with fewer steps, while a stranger throws random bytes at its master."""
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from gradwire_protocol.packets import ACCEPT, INIT, TRANSPORT, VERSION, VERSIONS
+
+pytestmark = pytest.mark.timeout(240)
+
+WORKERS = 4
+STEPS = 150
+FLOOD_SECONDS = 10.0
+DEMO_SECONDS_MAX = 200.0
+DATAGRAMS_PER_BURST = 40
+BURST_SECONDS = 0.02
+"""Two thousand datagrams a second: more than the demo itself sends."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a demo left behind."""
+
+    result: dict[str, Any]
+    table: str
+    messages: list[str]
+    picture: bytes
+    thrown: int
+    dropped: float
+    """What the master had counted as dropped by the end of the flood."""
+
+
+def random_datagram(rng: random.Random) -> bytes:
+    """Return bytes; two times in three with the beginning of a datagram of ours."""
+    noise = rng.randbytes(rng.randrange(1, 1400))
+    if rng.random() < 1 / 3:
+        return noise
+    return bytes([rng.choice((INIT, ACCEPT, VERSIONS, TRANSPORT)), VERSION]) + noise
+
+
+def flood(host: str, port: int, ended: threading.Event) -> int:
+    """Throw random bytes at an address for ten seconds; return how many datagrams it were."""
+    rng = random.Random(1)
+    thrown = 0
+    deadline = monotonic() + FLOOD_SECONDS
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sock:
+        while monotonic() < deadline and not ended.wait(BURST_SECONDS):
+            for _ in range(DATAGRAMS_PER_BURST):
+                sock.sendto(random_datagram(rng), (host, port))
+                thrown += 1
+    return thrown
+
+
+def dropped_at(metrics: str) -> float:
+    with urlopen(metrics, timeout=5) as response:
+        text = response.read().decode()
+    counts = re.findall(r"^gradwire_datagrams_dropped_total\{.*\} (\S+)$", text, re.MULTILINE)
+    return sum(map(float, counts))
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    folder = tmp_path_factory.mktemp("demo")
+    process = start_demo(folder, "--json", "demo.json", "--steps", str(STEPS))
+    assert process.stderr is not None
+    ended = threading.Event()
+    watchdog = threading.Timer(DEMO_SECONDS_MAX, process.kill)
+    watchdog.start()
+    messages = []
+    thrown, dropped = [], []
+
+    def throw(host: str, port: int, metrics: str) -> None:
+        thrown.append(flood(host, port, ended))
+        dropped.append(dropped_at(metrics))
+
+    thrower: threading.Thread | None = None
+    try:
+        for line in process.stderr:
+            messages.append(line.rstrip())
+            place = re.match(r"master at ([\d.]+):(\d+), metrics at (\S+)", line)
+            if place:
+                arguments = (place[1], int(place[2]), place[3])
+                thrower = threading.Thread(target=throw, args=arguments)
+                thrower.start()
+        table, _ = process.communicate()
+    finally:
+        watchdog.cancel()
+        ended.set()
+        if thrower is not None:
+            thrower.join()
+    assert process.returncode == 0, "\n".join(messages)
+    return Outcome(
+        result=json.loads((folder / "demo.json").read_text(encoding="utf-8")),
+        table=table,
+        messages=messages,
+        picture=(folder / "gradwire-demo.png").read_bytes(),
+        thrown=sum(thrown),
+        dropped=sum(dropped),
+    )
+
+
+def start_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gradwire", "demo", "-n", str(WORKERS), *options],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_result_has_what_it_promises_and_nothing_else(outcome: Outcome) -> None:
+    assert set(outcome.result) == {
+        "workers", "steps", "parameters", "loss_start", "loss_single", "loss_shared",
+        "bytes_sent", "bytes_dense", "compression", "digests", "updates_sent",
+        "updates_applied", "seconds",
+    }  # fmt: skip
+    assert (outcome.result["workers"], outcome.result["steps"]) == (WORKERS, STEPS)
+
+
+def test_all_replicas_hold_the_same_bits(outcome: Outcome) -> None:
+    assert len(outcome.result["digests"]) == WORKERS
+    assert len(set(outcome.result["digests"])) == 1
+
+
+def test_every_update_was_applied_by_everyone_else_once(outcome: Outcome) -> None:
+    assert outcome.result["updates_sent"] >= WORKERS * STEPS
+    assert outcome.result["updates_applied"] == (WORKERS - 1) * outcome.result["updates_sent"]
+
+
+def test_sharing_learns_more_than_one_worker_alone(outcome: Outcome) -> None:
+    result = outcome.result
+
+    assert result["loss_shared"] < result["loss_single"] - 0.1 < result["loss_start"] - 1
+
+
+def test_compression_is_what_all_reduce_sends_over_what_the_sockets_sent(outcome: Outcome) -> None:
+    result = outcome.result
+
+    assert result["bytes_dense"] == 4 * result["parameters"] * 2 * (WORKERS - 1) * STEPS
+    assert result["compression"] == result["bytes_dense"] / result["bytes_sent"]
+    # To begin with, the first worker's parameters went to the master and to three others.
+    assert result["bytes_sent"] > 4 * 4 * result["parameters"]
+
+
+def test_the_random_bytes_reached_the_master_and_were_dropped(outcome: Outcome) -> None:
+    assert outcome.thrown > 1000
+    # A full socket buffer loses some of them before the master can count.
+    assert 0.5 * outcome.thrown < outcome.dropped
+
+
+def test_the_table_the_progress_and_the_picture_are_there(outcome: Outcome) -> None:
+    assert outcome.result["digests"][0] in outcome.table
+    assert any(f"of {STEPS}" in message for message in outcome.messages)
+    assert outcome.picture.startswith(b"\x89PNG\r\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_demo_and_all_its_processes(number: int, tmp_path: Path) -> None:
+    process = start_demo(tmp_path)
+    assert process.stderr is not None
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    for line in process.stderr:
+        if "step" in line and "master at" not in line and children.read_text().count(" ") > 1:
+            break
+    started = [int(child) for child in children.read_text().split()]
+
+    process.send_signal(number)
+    process.communicate(timeout=60)
+
+    assert process.returncode == 128 + number
+    assert len(started) > 1
+    assert [child for child in started if is_running(child)] == []
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,144 @@
+"""``gradwire run``: workers start, their output is prefixed, signals reach them, failures count."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(120)
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def gradwire_run(
+    *command: str, workers: int = 2, options: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "gradwire", "run", "-n", str(workers), *options, "--", *command],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def python(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", code)
+
+
+def test_the_example_trains_on_two_workers_that_end_with_equal_replicas() -> None:
+    example = str(REPOSITORY / "docs" / "examples" / "train.py")
+
+    done = gradwire_run(sys.executable, example, "--steps", "60")
+
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert {line[:4] for line in lines} == {"[0] ", "[1] "}
+    replicas = {line.split("replica ")[1].split(",")[0] for line in lines if "replica" in line}
+    assert len(replicas) == 1
+
+
+def test_workers_find_their_place_in_the_environment() -> None:
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS")
+    code = f"import os, json; print(json.dumps({{n: os.environ.get(n) for n in {names!r}}}))"
+
+    done = gradwire_run(*python(code), workers=3)
+
+    assert done.returncode == 0, done.stderr
+    assert {line[:4]: json.loads(line[4:]) for line in done.stdout.splitlines()} == {
+        f"[{rank}] ": {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": "3",
+            "LOCAL_WORLD_SIZE": "3",
+            "OMP_NUM_THREADS": str(max((os.cpu_count() or 1) // 3, 1)),
+        }
+        for rank in range(3)
+    }
+
+
+def test_the_first_failure_ends_the_others_and_is_the_exit_status() -> None:
+    code = """
+import os, sys, threading
+if os.environ["RANK"] == "1":
+    sys.exit(7)
+threading.Event().wait()
+"""
+    done = gradwire_run(*python(code), workers=3)
+
+    assert done.returncode == 7
+    assert "rank 1 ended with status 7" in done.stderr
+
+
+def test_a_worker_killed_by_a_signal_counts_as_a_failure() -> None:
+    done = gradwire_run(*python("import os; os.kill(os.getpid(), 9)"), workers=1)
+
+    assert done.returncode == 128 + 9
+
+
+def test_a_program_that_does_not_exist_is_named() -> None:
+    done = gradwire_run("no-such-program")
+
+    assert done.returncode == 2
+    assert "cannot run 'no-such-program': No such file or directory" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_passed_on_to_the_workers(number: int) -> None:
+    code = f"""
+import signal, sys, threading
+stop = threading.Event()
+signal.signal({number}, lambda *_: stop.set())
+print("ready", flush=True)
+while not stop.wait(0.05):
+    pass
+print("stopped", flush=True)
+"""
+    command = [sys.executable, "-m", "gradwire", "run", "-n", "2", "--", *python(code)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        ready = sorted(launcher.stdout.readline() for _ in range(2))
+
+        launcher.send_signal(number)
+        rest, _ = launcher.communicate(timeout=60)
+
+    assert ready == ["[0] ready\n", "[1] ready\n"]
+    assert sorted(rest.splitlines()) == ["[0] stopped", "[1] stopped"]
+    assert launcher.returncode == 0
+
+
+def test_a_crash_of_the_script_leaves_the_run_and_says_why() -> None:
+    code = """
+import numpy as np, gradwire, sys
+with gradwire.join(np.zeros(10, np.float32)) as session:
+    session.wait()
+    raise RuntimeError("out of luck")
+"""
+    done = gradwire_run(*python(code), workers=1)
+
+    assert done.returncode == 1
+    assert "[0] RuntimeError: out of luck" in done.stderr
+
+
+def test_long_lines_and_the_last_line_without_an_end_are_shown() -> None:
+    code = "import sys; print('x' * 200_000); sys.stdout.write('the end')"
+
+    done = gradwire_run(*python(code), workers=1)
+
+    lines = [line.removeprefix("[0] ") for line in done.stdout.splitlines()]
+    assert "".join(lines[:-1]) == "x" * 200_000
+    assert lines[-1] == "the end"
+
+
+def test_a_master_that_cannot_start_ends_it_with_its_words() -> None:
+    done = gradwire_run("true", options=["--listen", "192.0.2.1:40123"])
+
+    assert done.returncode == 2
+    assert "[master] gradwire master: cannot listen at UDP address 192.0.2.1:40123" in done.stderr
+    assert "the master ended at once with status 2" in done.stderr

@@ -1,0 +1,67 @@
+"""README's way to train on two machines, between two network namespaces."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.namespaces import Machine, can_have_machines, two_machines
+
+REPOSITORY = Path(__file__).parents[2]
+
+pytestmark = [
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(not can_have_machines(), reason="needs the right to make namespaces"),
+]
+
+
+@pytest.fixture
+def machines() -> Iterator[tuple[Machine, Machine]]:
+    with two_machines() as pair:
+        yield pair
+
+
+def commands_of_the_readme() -> list[str]:
+    """Return the commands that README's section on two machines tells to type."""
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    section = readme.split("## On two machines")[1].split("\n## ")[0]
+    blocks = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
+    lines = "".join(blocks).splitlines()
+    return [line.split("$ ", 1)[1] for line in lines if "$ " in line]
+
+
+def test_the_instructions_of_the_readme_work(machines: tuple[Machine, Machine]) -> None:
+    one, _ = machines
+    master_command, worker_command = commands_of_the_readme()
+    fill_in = {"gradwire": f"{sys.executable} -m gradwire", "10.0.2.4": one.address}
+    for written, meant in fill_in.items():
+        master_command = master_command.replace(written, meant)
+    worker_command = worker_command.replace("10.0.2.4", one.address)
+    worker_command = worker_command.replace("python ", f"{sys.executable} ") + " --steps 30"
+
+    with subprocess.Popen(
+        [*one.prefix, "sh", "-c", f"exec {master_command}"], stdout=subprocess.PIPE, text=True
+    ) as master:
+        assert master.stdout is not None
+        announcement = json.loads(master.stdout.readline())
+        workers = [
+            subprocess.Popen(
+                [*machine.prefix, "sh", "-c", f"exec env {worker_command}"],
+                stdout=subprocess.PIPE,
+                cwd=REPOSITORY,
+                text=True,
+            )
+            for machine in machines
+        ]
+        outputs = [worker.communicate(timeout=150)[0] for worker in workers]
+        master.terminate()
+
+    assert announcement["master"].endswith(":40123")
+    assert [worker.returncode for worker in workers] == [0, 0]
+    replicas = [re.findall(r"replica (\w{16})", output) for output in outputs]
+    assert len(replicas[0]) == 1
+    assert replicas[0] == replicas[1]

@@ -1,0 +1,202 @@
+"""Real processes on real sockets: joining late, being killed in mid-update, a master that stops."""
+
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import pytest
+
+from support.driven_worker import DrivenWorker
+from support.health import health, metrics
+from support.local_master import MasterProcess
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(120)
+
+QUICK: dict[str, object] = {"idle_timeout_seconds": 3.0}
+"""So that the dead are noticed while a test can wait for it."""
+
+
+def start(
+    stack: ExitStack, master: MasterProcess, n: int, **settings: object
+) -> list[DrivenWorker]:
+    """Start workers and let them join, all at once."""
+    options = QUICK | settings
+    workers = [
+        stack.enter_context(DrivenWorker(master.address, settings=options)) for _ in range(n)
+    ]
+    for worker in workers:
+        worker.tell("join")
+    for worker in workers:
+        assert "rank" in worker.answer()
+    return workers
+
+
+def finish(workers: list[DrivenWorker]) -> list[dict[str, object]]:
+    """Let workers finish together; return what they say of themselves."""
+    for worker in workers:
+        worker.tell("finish")
+    return [worker.answer() for worker in workers]
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_a_fifth_worker_joins_in_mid_run_and_one_is_killed_and_the_rest_end_equal(
+    loop: str,
+) -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "3", "--loop", loop))
+        first, second, third, victim = start(stack, master, 4, loop=loop)
+        for worker in (first, second, third, victim):
+            worker.tell("step", times=50)
+        for worker in (first, second, third, victim):
+            assert worker.answer()["updates_sent"] > 0
+
+        victim.tell("flood")  # so that it dies in the middle of an update
+        first.tell("step", times=100)
+        [fifth] = start(stack, master, 1, loop=loop)
+        assert fifth.ask("wait", workers=5)["world_size"] == 5
+        victim.kill()
+        first.answer()
+        http = master.announcement["http"]
+        wait_until(lambda: len(health(http)["workers"]) == 4, "the death to be noticed")
+        rest = [first, second, third, fifth]
+        for worker in rest:
+            worker.tell("step", times=50)
+        for worker in rest:
+            assert worker.answer()["world_size"] == 4
+
+        ends = finish(rest)
+
+        assert len({str(end["digest"]) for end in ends}) == 1
+        assert len({str(end["parameters"]) for end in ends}) == 1
+        counted = metrics(http)
+        assert counted['gradwire_leaves_total{reason="idle"}'] == 1
+        assert counted["gradwire_runs_finished_total"] == 1
+
+
+def test_every_update_is_applied_by_everyone_else_once() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess())
+        workers = start(stack, master, 3)
+        for worker in workers:
+            worker.ask("wait", workers=3)
+        for worker in workers:
+            worker.tell("step", times=40)
+        for worker in workers:
+            worker.answer()
+
+        ends = finish(workers)
+
+        sent = [int(str(end["updates_sent"])) for end in ends]
+        assert [end["updates_applied"] for end in ends] == [sum(sent) - own for own in sent]
+        counted = metrics(master.announcement["http"])
+        assert counted["gradwire_updates_accepted_total"] == sum(sent)
+        assert counted["gradwire_updates_relayed_total"] == 2 * sum(sent)
+
+
+def test_workers_hear_why_the_master_stops_and_say_so() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess())
+        workers = start(stack, master, 2)
+
+        status, _, _ = master.stop(signal.SIGTERM)
+        answers = []
+        for worker in workers:
+            answer = worker.ask("step", times=1)
+            while "error" not in answer:
+                answer = worker.ask("step", times=1)
+            answers.append(answer)
+
+        assert status == 0
+        assert [answer["error"] for answer in answers] == ["ConnectionLostError"] * 2
+        assert "the master was stopped by SIGTERM" in answers[0]["message"]
+
+
+def test_a_killed_master_is_noticed_by_its_silence() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess())
+        [worker] = start(stack, master, 1, idle_timeout_seconds=1.0)
+
+        master.stop(signal.SIGKILL)
+        answer = worker.ask("step", times=1)
+        while "error" not in answer:
+            answer = worker.ask("step", times=1)
+
+        assert answer["error"] == "ConnectionLostError"
+        assert "nothing heard for" in answer["message"]
+        assert master.address in answer["message"]
+
+
+def test_a_nan_is_refused_and_the_others_go_on() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess())
+        poisoned, healthy = start(stack, master, 2)
+
+        answer = poisoned.ask("poison", at=123)
+        poisoned.ask("close")
+        healthy.ask("step", times=5)
+        [end] = finish([healthy])
+
+        assert answer == {
+            "error": "NonFiniteError",
+            "message": "parameter array[123] is nan; nothing was sent",
+        }
+        assert end["updates_sent"]
+
+
+def test_a_second_model_is_refused_by_its_first_difference() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess())
+        start(stack, master, 1)
+        other = stack.enter_context(DrivenWorker(master.address, elements=10))
+
+        answer = other.ask("join")
+
+        assert answer["error"] == "RefusedError"
+        assert (
+            "the model differs from that of run 'default': 'array' of shape (10,) where the run "
+            "has 'array' of shape (20000,)"
+        ) in answer["message"]
+
+
+def test_an_address_in_use_is_named_with_what_to_do() -> None:
+    with MasterProcess() as master:
+        command = [sys.executable, "-m", "gradwire", "master", "--listen", master.address]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+    assert second.returncode == 3
+    assert second.stdout == ""
+    assert f"UDP address {master.address} is in use" in second.stderr
+    assert "--listen" in second.stderr
+
+
+def test_random_bytes_at_the_masters_port_change_nothing() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess())
+        workers = start(stack, master, 2)
+        host, port = master.address.split(":")
+        attacker = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        for worker in workers:
+            worker.tell("step", times=200)
+        with open("/dev/urandom", "rb") as noise:  # noqa: PTH123
+            for i in range(20_000):
+                attacker.sendto(noise.read(1 + i % 1400), (host, int(port)))
+        for worker in workers:
+            worker.answer()
+
+        ends = finish(workers)
+
+        assert len({str(end["digest"]) for end in ends}) == 1
+        counted = metrics(master.announcement["http"])
+        dropped = sum(v for n, v in counted.items() if n.startswith("gradwire_datagrams_dropped"))
+        # The kernel may have dropped some before; what came in was counted and dropped.
+        received = counted["gradwire_datagrams_received_total"]
+        assert dropped > 0
+        assert (
+            received
+            == counted["gradwire_packets_accepted_total"]
+            + dropped
+            + (counted["gradwire_handshakes_answered_total"])
+        )
