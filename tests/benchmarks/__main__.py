@@ -1,0 +1,51 @@
+"""Benchmarks: ``python tests/benchmarks NAME [--json FILE]``; NAME ``all`` runs every one.
+
+Each prints a table. Every figure stands beside a floor or a rival that was measured alternately
+with it, in the same run: absolute times differ between machines and hours, ratios hold. An aim that
+is missed is printed as missed. With ``--json``, one object per figure and line; with
+``--pictures``, a drawing of the ratios of each benchmark.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks import codec, codec_size, overhead, relay
+from benchmarks.figures import Figure, draw, machine, print_table
+
+BENCHMARKS = {
+    "codec": codec.run,
+    "codec-size": codec_size.run,
+    "overhead": overhead.run,
+    "relay": relay.run,
+}
+
+
+def main() -> None:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(prog="python tests/benchmarks", description=__doc__)
+    parser.add_argument("name", choices=["all", *BENCHMARKS], metavar="NAME")
+    parser.add_argument("--json", type=Path, help="also write the figures here, one per line")
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the ratios there")
+    arguments = parser.parse_args()
+    if arguments.pictures is not None:
+        arguments.pictures.mkdir(parents=True, exist_ok=True)
+
+    names = list(BENCHMARKS) if arguments.name == "all" else [arguments.name]
+    print(machine())
+    figures: list[Figure] = []
+    for name in names:
+        print(f"\n{name}: measuring", file=sys.stderr, flush=True)
+        measured = BENCHMARKS[name]()
+        print_table(name, measured)
+        figures += measured
+        if arguments.pictures is not None:
+            draw(name, measured, arguments.pictures / f"{name}.png")
+    if arguments.json is not None:
+        arguments.json.write_text("".join(f.to_json() + "\n" for f in figures), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
