@@ -20,7 +20,7 @@ check: venv
 	$(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' protocol client server README.md docs
 
 bench: venv
-	$(BIN)/python tests/benchmarks all
+	$(BIN)/python tests/benchmarks all --json .cache/benchmarks/figures.jsonl --pictures .cache/benchmarks
 
 format: venv
 	$(BIN)/ruff check --fix .

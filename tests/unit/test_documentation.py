@@ -1,0 +1,169 @@
+"""The documentation says what is there: options, settings, metrics, files, exit statuses.
+
+The tables between ``begin`` and ``end`` marks are generated; where one is out of date, the test
+says how to renew it: ``python tests/unit/test_documentation.py``.
+"""
+
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from inspect import getsource, signature
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from gradwire import Settings, join
+from gradwire.cli import app
+from gradwire_protocol import Endpoint
+from gradwire_server.config import MasterConfig
+from gradwire_server.master import Master
+from gradwire_server.metrics import MasterCollector, ServerMetrics
+from gradwire_udp import SocketCounters
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def field_texts(cls: type) -> dict[str, str]:
+    """Return what stands in quotes under each field of a dataclass, as one line."""
+    source = getsource(cls)
+    found = {}
+    for field in fields(cls):
+        pattern = rf'^    {field.name}: .*?\n    """(.*?)"""'
+        match = re.search(pattern, source, re.DOTALL | re.MULTILINE)
+        assert match, f"{cls.__name__}.{field.name} has no text"
+        found[field.name] = " ".join(match.group(1).replace("`", "").split())
+    return found
+
+
+def settings_table() -> str:
+    """Return README's table of settings."""
+    texts = field_texts(Settings)
+    rows = ["| setting | default | |", "| --- | --- | --- |"]
+    for field in fields(Settings):
+        default = "" if field.default in (None, "") else f"`{field.default}`"
+        rows.append(f"| `{field.name}` | {default} | {texts[field.name]} |")
+    return "\n".join(rows)
+
+
+def options_table() -> str:
+    """Return the table of the master's options."""
+    command = get_command(app).commands["master"]  # type: ignore[attr-defined]
+    rows = ["| option | variable | default | |", "| --- | --- | --- | --- |"]
+    for option in command.params:
+        if option.name == "help":
+            continue
+        default = "" if option.default is None else f"`{option.default}`"
+        rows.append(f"| `{option.opts[0]}` | `{option.envvar}` | {default} | {option.help} |")
+    return "\n".join(rows)
+
+
+def metrics_table() -> str:
+    """Return the table of metrics."""
+    metrics = ServerMetrics()
+    endpoint = Endpoint(MasterConfig().connection, random_bytes=bytes)
+    collector = MasterCollector(
+        Master(MasterConfig(), metrics), endpoint.counters, SocketCounters()
+    )
+    metrics.registry.register(collector)
+    rows = ["| metric | type | labels | |", "| --- | --- | --- | --- |"]
+    for family in sorted(metrics.registry.collect(), key=lambda f: f.name):
+        if not family.name.startswith("gradwire_"):
+            continue
+        suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
+        labels = {"leaves": "reason", "refusals": "reason", "datagrams_dropped": "reason",
+                  "relay_queue_bytes": "rank", "rtt_seconds": "rank",
+                  "build": "version"}.get(family.name.removeprefix("gradwire_"), "")  # fmt: skip
+        rows.append(
+            f"| `{family.name}{suffix}` | {family.type} | {labels} | {family.documentation} |"
+        )
+    return "\n".join(rows)
+
+
+GENERATED = {
+    ("README.md", "settings"): settings_table,
+    ("server/README.md", "options"): options_table,
+    ("server/README.md", "metrics"): metrics_table,
+}
+
+
+def between_marks(text: str, name: str) -> str:
+    return text.split(f"<!-- {name}: begin -->\n")[1].split(f"<!-- {name}: end -->")[0]
+
+
+@pytest.mark.parametrize(("file", "name"), GENERATED)
+def test_generated_tables_are_current(file: str, name: str) -> None:
+    text = (REPOSITORY / file).read_text(encoding="utf-8")
+
+    assert between_marks(text, name).strip() == GENERATED[file, name](), (
+        "renew it with: python tests/unit/test_documentation.py"
+    )
+
+
+def test_every_setting_is_a_keyword_of_join_and_the_other_way_round() -> None:
+    keywords = set(signature(join).parameters) - {"target", "config"}
+
+    assert keywords == {field.name for field in fields(Settings)}
+
+
+def test_every_option_has_a_help_text() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+
+    missing = [
+        f"{name} {parameter.name}"
+        for name, command in commands.items()
+        for parameter in command.params
+        if not parameter.help
+    ]
+
+    assert missing == []
+    assert all(command.help for command in commands.values())
+
+
+@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_every_command_of_the_command_line_and_of_make_that_is_written_down_exists(
+    name: str,
+) -> None:
+    text = (REPOSITORY / name).read_text(encoding="utf-8")
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    commands = set(get_command(app).commands)  # type: ignore[attr-defined]
+
+    assert set(re.findall(r"`?gradwire ([a-z]+)\b(?= -|`|\n)", text)) <= commands
+    for target in re.findall(r"^\$ make (\w+)|`make (\w+)`", text, re.MULTILINE):
+        assert f"\n{max(target)}:" in makefile
+
+
+def test_files_that_the_documentation_names_exist() -> None:
+    for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "protocol/README.md",
+                 "server/README.md"):  # fmt: skip
+        text = (REPOSITORY / name).read_text(encoding="utf-8")
+        links = re.findall(r"\]\((?!http)([^)#]+)\)", text)
+        paths = re.findall(r"`((?:docs|docker|tests|server|client|protocol)/[\w./-]*)`", text)
+        missing = [p for p in links + paths if not (REPOSITORY / p).exists()]
+
+        assert missing == []
+
+
+def test_the_command_line_starts_without_loading_torch() -> None:
+    code = "import sys, gradwire.cli; sys.exit('torch' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def renew() -> None:
+    """Write the generated tables anew."""
+    for (file, name), make in GENERATED.items():
+        path = REPOSITORY / file
+        text = path.read_text(encoding="utf-8")
+        path.write_text(
+            text.replace(
+                f"begin -->\n{between_marks(text, name)}<!-- {name}: end",
+                f"begin -->\n\n{make()}\n\n<!-- {name}: end",
+            ),
+            encoding="utf-8",
+        )
+
+
+if __name__ == "__main__":
+    renew()
