@@ -384,12 +384,17 @@ class Connection:
         self, number: int, frames: Iterable[Frame], address: Address, now: float
     ) -> None:
         eliciting = completing = False
+        challenge: Challenge | None = None
         for frame in frames:
             if isinstance(frame, Close):
                 self._receive_close(frame, now)
             elif self.state is State.OPEN:
                 eliciting |= not isinstance(frame, Ack)
                 completing |= self._receive_frame(frame, address, now)
+                challenge = frame if isinstance(frame, Challenge) else challenge
+        if challenge is not None:
+            # One answer to a packet, however many it asks for: see `path`.
+            self._responses.append((challenge.data, address))
         self._received.add(number, eliciting=eliciting, completing=completing, now=now)
 
     def _receive_frame(self, frame: Frame, address: Address, now: float) -> bool:
@@ -402,8 +407,6 @@ class Connection:
                     self._report(MessageDelivered(message.stream, message.number))
             case Credit():
                 self._sender.on_credit(frame.credit)
-            case Challenge():
-                self._responses.append((frame.data, address))
             case Response():
                 if self._path.on_response(frame.data, address):
                     self._sender.recovery.controller.on_path_changed()

@@ -2,8 +2,9 @@
 
 A packet that is authentic and newer than all others, from an address that is not the peer's,
 means that the peer, or a NAT before it, changed its address. The new address is challenged a few
-times, with less than three times the data that came from there; until it answers, everything else
-goes on to the old one. So nobody can turn a connection towards a third party by replaying packets.
+times; until it answers, everything else goes on to the old one, but for one RESPONSE to each packet
+that has a CHALLENGE. Both together are at most three times the data that came from there, so nobody
+can turn a connection towards a third party by replaying packets.
 """
 
 from collections.abc import Callable
@@ -43,7 +44,7 @@ class PathValidation:
         elif address != self._candidate:
             self._candidate = address
             self._data = self._random_bytes(8)
-            tries = 3 * size // CHALLENGE_DATAGRAM_BYTES
+            tries = 3 * size // CHALLENGE_DATAGRAM_BYTES - 1  # a RESPONSE is as large
             self._tries_left = max(min(tries, CHALLENGE_TRIES_MAX), 1)
             self._next = now
 

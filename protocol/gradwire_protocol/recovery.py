@@ -122,15 +122,24 @@ class Recovery:
                 self.controller.on_acked(packet.size, packet.sent_at, in_flight, now)
         return acked, self._detect_lost(now)
 
-    def on_timeout(self, now: float) -> list[SentPacket]:
-        """Act on `deadline`: return packets that now count as lost, or ask for probes."""
+    def on_timeout(self, now: float) -> tuple[list[SentPacket], bool]:
+        """Act on `deadline`.
+
+        Returns
+        -------
+        lost : list of SentPacket
+            Packets that now count as lost.
+        probing : bool
+            Whether it was a probe timeout; `probes` then says how many packets may leave.
+        """
         if self._loss_deadline is not None and now >= self._loss_deadline:
-            return self._detect_lost(now)
+            return self._detect_lost(now), False
         probe_deadline = self._probe_deadline()
-        if probe_deadline is not None and now >= probe_deadline:
-            self._pto_count += 1
-            self.probes = PROBE_PACKETS
-        return []
+        if probe_deadline is None or now < probe_deadline:
+            return [], False
+        self._pto_count += 1
+        self.probes = PROBE_PACKETS
+        return [], True
 
     # Output.
 

@@ -114,8 +114,9 @@ class Sender:
         deadline = self.recovery.deadline
         if deadline is None or now < deadline:
             return
-        self._on_lost(self.recovery.on_timeout(now))
-        if self.recovery.probes:
+        lost, probing = self.recovery.on_timeout(now)
+        self._on_lost(lost)
+        if probing:
             self._counters.probe_timeouts += 1
             self._probe()
 

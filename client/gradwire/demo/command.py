@@ -11,7 +11,7 @@ from rich.console import Console
 from gradwire.errors import UsageError
 
 STEPS: Final = 500
-DENSITY: Final = 0.005
+DENSITY: Final = 0.003
 WORKERS: Final = 4
 NEEDS: Final = ("torch", "matplotlib")
 

@@ -191,9 +191,10 @@ def test_older_by_nine_eighths_of_a_round_trip_is_lost() -> None:
     _, lost_at_once = recovery.on_ack(ack((1, 1)), now=1.1)
     deadline = recovery.deadline
     assert deadline is not None
-    lost_early = recovery.on_timeout(deadline - 0.0001)
-    lost = recovery.on_timeout(deadline)
+    lost_early, _ = recovery.on_timeout(deadline - 0.0001)
+    lost, probing = recovery.on_timeout(deadline)
 
+    assert not probing
     assert deadline == pytest.approx(1.0 + TIME_THRESHOLD * 0.1)
     assert (lost_at_once, lost_early) == ([], [])
     assert numbers(lost) == [0]
@@ -217,7 +218,7 @@ def test_a_packet_sent_after_the_newest_acknowledged_one_is_not_lost() -> None:
     send(recovery, 10, now=1.0)
 
     recovery.on_ack(ack((0, 0)), now=1.1)
-    lost = recovery.on_timeout(1000.0)
+    lost, _ = recovery.on_timeout(1000.0)
 
     assert lost == []
     assert numbers(list(recovery.in_flight())) == [*range(1, 11)]
@@ -286,8 +287,9 @@ def test_a_probe_timeout_asks_for_two_packets_and_declares_nothing_lost() -> Non
     deadline = 1.0 + recovery.probe_timeout
     assert recovery.deadline == deadline
 
-    lost = recovery.on_timeout(deadline)
+    lost, probing = recovery.on_timeout(deadline)
 
+    assert probing
     assert lost == []
     assert recovery.probes == PROBE_PACKETS == 2
     assert recovery.bytes_in_flight == 5 * SIZE
@@ -297,16 +299,16 @@ def test_before_its_time_a_probe_timeout_does_nothing() -> None:
     recovery = new_recovery()
     send(recovery, now=1.0)
 
-    lost = recovery.on_timeout(1.0 + recovery.probe_timeout - 0.001)
+    timeout = recovery.on_timeout(1.0 + recovery.probe_timeout - 0.001)
 
-    assert lost == []
+    assert timeout == ([], False)
     assert recovery.probes == 0
 
 
 def test_without_packets_in_flight_there_is_nothing_to_probe_for() -> None:
     recovery = new_recovery()
 
-    assert recovery.on_timeout(1000.0) == []
+    assert recovery.on_timeout(1000.0) == ([], False)
     assert recovery.probes == 0
 
 
@@ -368,7 +370,7 @@ def test_every_packet_ends_in_one_place_whatever_happens(data: st.DataObject) ->
             acked += numbers(newly_acked)
             lost += numbers(newly_lost)
         elif action == "timeout":
-            lost += numbers(recovery.on_timeout(now))
+            lost += numbers(recovery.on_timeout(now)[0])
 
         in_flight = list(recovery.in_flight())
         assert recovery.bytes_in_flight == sum(packet.size for packet in in_flight)

@@ -153,3 +153,19 @@ def test_with_nothing_left_to_send_there_is_no_pacing_deadline() -> None:
     rig.packets(now=START + 1.0)
 
     assert rig.sender.deadlines[2] is None
+
+
+def test_a_loss_by_time_is_no_probe_timeout_even_where_a_probe_is_left() -> None:
+    rig = Rig()
+    rig.sender.ping_due = True
+    rig.packets()
+    probed_at = rig.fire()
+    assert rig.packets(probed_at) == [[Ping()]]
+    rig.receive(0, now=probed_at)
+    assert [kinds_of(p) for p in rig.packets(probed_at)] == [["Ack"]]
+    rig.acknowledge((2, 2), now=probed_at + 0.01)
+
+    rig.fire()
+
+    assert rig.counters.packets_lost == 2
+    assert rig.counters.probe_timeouts == 1
