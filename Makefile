@@ -17,7 +17,7 @@ check: venv
 	$(BIN)/mypy
 	$(BIN)/python -m build --wheel --no-isolation --outdir .cache/wheel .
 	$(BIN)/check-wheel-contents .cache/wheel
-	$(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' protocol client server README.md docs
+	$(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' protocol client server README.md
 
 bench: venv
 	$(BIN)/python tests/benchmarks all --json .cache/benchmarks/figures.jsonl --pictures .cache/benchmarks

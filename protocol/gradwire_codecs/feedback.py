@@ -427,7 +427,7 @@ def encode(
     >>> for update in encode(parameters, mine, threshold=0.25):
     ...     _ = theirs.apply(update)
     >>> theirs.values * theirs.quantum
-    array([0.5, 0. , 0. , 1. ], dtype=float32)
+    array([0.5, 0. , 0. , 1. ])
     >>> mine.digest() == theirs.digest()
     True
     """
