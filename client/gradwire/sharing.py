@@ -28,7 +28,7 @@ from gradwire_codecs import (
 )
 from gradwire_codecs import NonFiniteError as NotFinite
 from gradwire_codecs import OutOfRangeError as OutOfRange
-from gradwire_codecs.arrays import describe
+from gradwire_codecs.arrays import Float32Array, describe
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages import UPDATE_BYTES_MAX, EncodedUpdate, total
 
@@ -36,6 +36,10 @@ OUTBOX_BYTES_MAX: Final = 8 * MIB
 OUTBOX_UPDATES_MAX: Final = 64
 """Own updates that the master does not have yet. Beyond either bound a step sends nothing: its
 change waits in the residual, where it costs no memory, and goes out with a later step."""
+
+UNTRAINED_SHARE_MAX: Final = 1e-3
+"""A residual that changes by less than this part of itself was not trained: applying updates of
+peers rounds it."""
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -88,6 +92,7 @@ class Sharing:
         self._policy = settings.make_policy()
         self._welcome = membership.welcome
         self._versions = {**self._welcome.versions, self._rank: self._welcome.sequence}
+        self._sample: Float32Array | None = None
         self.tally = Tally()
 
     @property
@@ -226,12 +231,13 @@ class Sharing:
                 if not self._feedback.residual().any():
                     return 0  # nothing has changed yet from which a threshold could be taken
                 self._policy.start(self._feedback.first_threshold(self._policy.target_density))
-            multiple = multiple_of(self._policy.threshold or 0.0, self.quantum)
+            multiple = self._multiple(self._policy.threshold)
             bodies = self._feedback.encode(multiple, bytes_max=UPDATE_BYTES_MAX)
         sent = self._hand_over(bodies)
         self.tally.density = sent / len(self._feedback.replica)
         self.tally.threshold = multiple * self.quantum
-        self._policy.observe(self.tally.density)
+        if sent or self._is_training():
+            self._policy.observe(self.tally.density, self.tally.threshold)
         self.tally.encode_seconds += perf_counter() - began
         return sent
 
@@ -252,6 +258,24 @@ class Sharing:
         self.tally.elements_sent += elements
         self.tally.bytes_encoded += sum(map(len, bodies))
         return elements
+
+    def _is_training(self) -> bool:
+        """Return whether the residual has changed since the last time this was asked.
+
+        A step that sends nothing lowers the threshold only where something was trained. Lowered
+        in every step of a script that accumulates gradients or evaluates, it would be so low
+        afterwards that hundreds of updates were dense.
+        """
+        sample = self._feedback.residual_sample()
+        before, self._sample = self._sample, sample
+        moved = np.abs(sample - before).sum() if before is not None else 0.0
+        return bool(moved > UNTRAINED_SHARE_MAX * np.abs(sample).sum())
+
+    def _multiple(self, threshold: float | None) -> int:
+        try:
+            return multiple_of(threshold or 0.0, self.quantum)
+        except CodecError as error:
+            raise UsageError(f"the threshold policy is of no use: {error}") from None
 
     def _is_behind(self) -> bool:
         """Return whether the network has enough to do with what it was given."""
@@ -299,6 +323,7 @@ class Sharing:
         except OutOfRange as error:
             raise OutOfRangeError(
                 f"parameter {layout.locate(error.index)} is {error.value:g}; the quantum of this "
-                f"run, {self.quantum:g}, expresses magnitudes below {error.limit:g}. Start the run "
-                f"anew with quantum={4 * self.quantum!r}"
+                f"run, {self.quantum:g}, expresses magnitudes below {error.limit:g}. A run keeps "
+                "its quantum: restart the master, or name another run (run=...), with "
+                f"quantum={min(4 * self.quantum, 1.0)!r}"
             ) from None

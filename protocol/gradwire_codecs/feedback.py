@@ -19,7 +19,14 @@ from gradwire_codecs.compiled import compiled
 from gradwire_codecs.errors import CodecError, NonFiniteError, OutOfRangeError
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.threshold import NOT_FINITE, OUT_OF_RANGE, scan
-from gradwire_codecs.update import INT32_MAX, MULTIPLE_MAX, Update, decode, split_update
+from gradwire_codecs.update import (
+    BYTES_MIN,
+    INT32_MAX,
+    MULTIPLE_MAX,
+    Update,
+    decode,
+    split_update,
+)
 
 MAGNITUDE_MAX: Final = 127
 """Most thresholds one element sends per update, unless the caller says otherwise. It bounds the
@@ -69,7 +76,7 @@ def _release(
 
 
 @compiled
-def _apply_local(
+def _add(
     parameters: Float32Array,
     values: Int32Array,
     quantum: np.float32,
@@ -77,27 +84,14 @@ def _apply_local(
     count: Int32Array,
     multiple: int,
 ) -> None:
-    for j in range(index.size):
-        i = index[j]
-        change = np.int64(count[j]) * multiple
-        values[i] = np.int32(np.int64(values[i]) + change)
-        parameters[i] += np.float32(change) * quantum
-
-
-@compiled
-def _apply_shared(
-    parameters: Float32Array,
-    values: Int32Array,
-    quantum: np.float32,
-    index: UInt32Array,
-    count: Int32Array,
-    multiple: int,
-) -> None:
+    """Add a peer's change to replica and parameters."""
     for j in range(index.size):
         i = index[j]
         old = np.float32(values[i]) * quantum
         values[i] = np.int32(np.int64(values[i]) + np.int64(count[j]) * multiple)
-        # Keep what the optimizer has changed since the last encoding.
+        # What the parameter was ahead of the replica it stays ahead. Adding the change to it would
+        # round, and what rounding takes away would look like a change of our own: it would gather
+        # in the residual of every worker and be sent back against the peer.
         parameters[i] = np.float32(values[i]) * quantum + (parameters[i] - old)
 
 
@@ -171,6 +165,8 @@ class Feedback(ABC):
             raise CodecError(f"multiple={multiple}; it is 1 to {MULTIPLE_MAX}")
         if not 1 <= magnitude_max <= INT32_MAX:
             raise CodecError(f"magnitude_max={magnitude_max}; it is 1 to {INT32_MAX}")
+        if bytes_max < BYTES_MIN:
+            raise CodecError(f"bytes_max={bytes_max}; a single element may take {BYTES_MIN}")
         magnitude_max = min(magnitude_max, INT32_MAX // multiple)
         hits = self._scan(multiple, magnitude_max, 0, len(self.replica))
         self.absorb()
@@ -189,10 +185,11 @@ class Feedback(ABC):
         Raises
         ------
         MalformedUpdateError
-            If it is given as bytes that are not a valid update; nothing is then changed.
+            If it is no valid update of a vector of this length; nothing is then changed.
         """
         if not isinstance(update, Update):
             update = decode(update, len(self.replica))
+        update.check_fits(len(self.replica))
         self._add(update.index, update.count, update.multiple)
         return update
 
@@ -219,12 +216,16 @@ class Feedback(ABC):
             If the sample holds a NaN or an infinity.
         """
         stride = -(-len(self.replica) // SAMPLE)
-        sample = np.abs(self.residual(stride))
+        sample = np.abs(self.residual_sample())
         finite = np.isfinite(sample)
         if not finite.all():
             first = int(np.argmin(finite)) * stride
             raise NonFiniteError(first, float(self.parameters[first]))
         return max(float(np.quantile(sample, 1 - density)), float(self.replica.quantum))
+
+    def residual_sample(self) -> Float32Array:
+        """Return some tens of thousands of elements of the residual, always the same ones."""
+        return self.residual(-(-len(self.replica) // SAMPLE))
 
     @abstractmethod
     def residual(self, stride: int = 1) -> Float32Array:
@@ -255,10 +256,6 @@ class Feedback(ABC):
     def _commit(self, update: Update) -> None:
         """Move the hits from the residual to the replica."""
 
-    @abstractmethod
-    def _add(self, index: UInt32Array, count: Int32Array, multiple: int) -> None:
-        """Add a peer's change to replica and parameters."""
-
     def check_residual(self, residual: Float32Array) -> None:
         """Raise `CodecError` for a residual that `restore_residual` would not take."""
         if residual.dtype != np.float32 or residual.shape != self.parameters.shape:
@@ -270,6 +267,10 @@ class Feedback(ABC):
         if not finite.all():
             first = int(np.argmin(finite))
             raise NonFiniteError(first, float(residual[first]))
+
+    def _add(self, index: UInt32Array, count: Int32Array, multiple: int) -> None:
+        replica = self.replica
+        _add(self.parameters, replica.values, replica.quantum, index, count, multiple)
 
     def _scan(self, multiple: int, magnitude_max: int, start: int, stop: int) -> int:
         hits, element = scan(
@@ -323,11 +324,6 @@ class LocalFeedback(Feedback):
     def _commit(self, update: Update) -> None:
         self.replica.apply(update)
 
-    def _add(self, index: UInt32Array, count: Int32Array, multiple: int) -> None:
-        _apply_local(
-            self.parameters, self.replica.values, self.replica.quantum, index, count, multiple
-        )
-
 
 class SharedFeedback(Feedback):
     """The residual waits in a vector of its own. Takes what `Feedback` takes."""
@@ -369,11 +365,6 @@ class SharedFeedback(Feedback):
             update.multiple,
         )
 
-    def _add(self, index: UInt32Array, count: Int32Array, multiple: int) -> None:
-        _apply_shared(
-            self.parameters, self.replica.values, self.replica.quantum, index, count, multiple
-        )
-
 
 def _difference(parameters: Float32Array, replica: Replica, stride: int) -> Float32Array:
     shared = replica.values[::stride].astype(np.float32) * replica.quantum
@@ -382,8 +373,16 @@ def _difference(parameters: Float32Array, replica: Replica, stride: int) -> Floa
 
 
 def multiple_of(threshold: float, quantum: float) -> int:
-    """Return the whole number of quanta nearest to `threshold`, 1 to `MULTIPLE_MAX`."""
-    return min(max(round(threshold / float(quantum)), 1), MULTIPLE_MAX)
+    """Return the whole number of quanta nearest to `threshold`, 1 to `MULTIPLE_MAX`.
+
+    Raises
+    ------
+    CodecError
+        If the threshold is not positive and finite.
+    """
+    if not 0 < threshold < float("inf"):
+        raise CodecError(f"threshold={threshold}; it has to be positive and finite")
+    return max(round(min(threshold / float(quantum), MULTIPLE_MAX)), 1)
 
 
 def encode(

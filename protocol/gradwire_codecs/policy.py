@@ -42,8 +42,16 @@ class ThresholdPolicy(Protocol):
     def start(self, threshold: float) -> None:
         """Take `threshold` for the first update, unless the policy has one of its own."""
 
-    def observe(self, density: float) -> None:
-        """Learn the density of the update just encoded, 0 to 1."""
+    def observe(self, density: float, threshold: float) -> None:
+        """Learn what came of an update.
+
+        Parameters
+        ----------
+        density : float
+            Part of all elements that it sends, 0 to 1.
+        threshold : float
+            What it was encoded with: `threshold` as the nearest whole number of quanta.
+        """
 
     def state(self) -> PolicyState:
         """Return what `restore` needs."""
@@ -70,7 +78,7 @@ class FixedThreshold:
     def start(self, threshold: float) -> None:
         """Keep the threshold it was made with."""
 
-    def observe(self, density: float) -> None:
+    def observe(self, density: float, threshold: float) -> None:
         """Take no notice."""
 
     def state(self) -> PolicyState:
@@ -113,14 +121,17 @@ class AdaptiveThreshold:
         if self.threshold is None:
             self.threshold = threshold
 
-    def observe(self, density: float) -> None:
+    def observe(self, density: float, threshold: float) -> None:
         """Move one step towards the target."""
         if self.threshold is None:
             return
         self._updates += 1
         gain = max(GAIN, GAIN_FIRST / self._updates)
         factor = (density / self.target_density) ** gain
-        self.threshold *= min(max(factor, 1 / FACTOR_MAX), FACTOR_MAX)
+        moved = self.threshold * min(max(factor, 1 / FACTOR_MAX), FACTOR_MAX)
+        # One quantum is the least that can be used, and there is a most. A threshold that went on
+        # beyond either would have to come all the way back.
+        self.threshold = min(max(moved, threshold / FACTOR_MAX), threshold * FACTOR_MAX)
 
     def state(self) -> PolicyState:
         """Return the present threshold, and how many updates have led to it."""

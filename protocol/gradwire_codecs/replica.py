@@ -102,9 +102,11 @@ class Replica:
         NonFiniteError
             If a parameter is NaN or infinite.
         OutOfRangeError
-            If a parameter leaves less than `HEADROOM` times its size to grow. The message of
-            `quantum_exponent_for` names an exponent that does.
+            If a parameter leaves less than `HEADROOM` times its size to grow;
+            `quantum_exponent_for` returns an exponent that does.
         """
+        if not parameters.size:
+            raise CodecError("parameters of a replica that are empty")
         check_finite(parameters)
         limit = 2.0 ** (31 + quantum_exponent) / HEADROOM
         largest = int(np.argmax(np.abs(parameters)))
@@ -119,11 +121,11 @@ class Replica:
         Raises
         ------
         MalformedUpdateError
-            If it is given as bytes that are not a valid update of this vector; the replica is
-            then unchanged.
+            If it is no valid update of a vector of this length; the replica is then unchanged.
         """
         if not isinstance(update, Update):
             update = decode(update, len(self))
+        update.check_fits(len(self))
         _apply(self.values, update.index, update.count, update.multiple)
         return update
 

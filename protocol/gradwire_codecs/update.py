@@ -74,6 +74,13 @@ class Update:
     index: UInt32Array
     count: Int32Array
 
+    def check_fits(self, elements: int) -> None:
+        """Raise `MalformedUpdateError` if the range goes beyond a vector of so many elements."""
+        if self.start + self.length > elements:
+            raise MalformedUpdateError(
+                f"elements {self.start} to {self.start + self.length} of a vector of {elements}"
+            )
+
 
 def encoded_bytes_max(length: int, magnitude_max: int) -> int:
     """Return the size that no update of this range exceeds, whatever its density.

@@ -247,7 +247,8 @@ def test_a_parameter_that_has_outgrown_the_quantum_is_named_and_nothing_is_sent(
 
     assert str(refused.value) == (
         "parameter array[2] is -200; the quantum of this run, 5.96046e-08, expresses magnitudes "
-        f"below 128. Start the run anew with quantum={2.0**-22}"
+        f"below 128. A run keeps its quantum: restart the master, or name another run "
+        f"(run=...), with quantum={2.0**-22}"
     )
     assert session.stats.updates_sent == 0
     assert target.tolist() == [1.0, 1.0, -200.0, 1.0]
@@ -298,6 +299,60 @@ def test_without_a_threshold_the_first_one_leads_to_the_density_asked_for(
     session.close()
 
 
+def test_steps_in_which_nothing_is_trained_leave_the_threshold_alone(master: LocalMaster) -> None:
+    """Such as those of an evaluation, or of a script that accumulates gradients."""
+    random = np.random.default_rng(1)
+    target = np.zeros(1_000, np.float32)
+    session = join(master, target, threshold=None)
+
+    def train() -> float:
+        target[:] += random.normal(0, 1e-3, 1_000).astype(np.float32)
+        session.step()
+        return session.stats.threshold
+
+    for _ in range(20):
+        train()
+    before = train()
+    for _ in range(300):
+        session.step()
+    after = train()
+
+    assert before / 4 < after < before * 4
+    session.close()
+
+
+def test_a_threshold_that_is_far_too_high_comes_down_while_something_is_trained(
+    master: LocalMaster,
+) -> None:
+    random = np.random.default_rng(1)
+    target = np.zeros(1_000, np.float32)
+    session = join(master, target, threshold=AdaptiveThreshold(initial=100.0))
+
+    def sends() -> bool:
+        target[:] += random.normal(0, 1e-3, 1_000).astype(np.float32)
+        session.step()
+        return session.stats.updates_sent > 0
+
+    assert any(sends() for _ in range(40))
+    session.close()
+
+
+@pytest.mark.parametrize("useless", [float("nan"), float("inf"), -1.0, 0.0])
+def test_a_policy_whose_threshold_is_of_no_use_is_named(
+    master: LocalMaster, useless: float
+) -> None:
+    policy = Falling()
+    policy.threshold = useless
+    session = join(master, threshold=policy)
+
+    with pytest.raises(
+        gradwire.UsageError, match=f"the threshold policy is of no use: .*{useless}"
+    ):
+        session.push(change(1, 0, 0, 0))
+
+    session.close()
+
+
 class Falling:
     """A policy whose threshold halves with every update."""
 
@@ -310,7 +365,7 @@ class Falling:
     def start(self, threshold: float) -> None:
         self.threshold = threshold
 
-    def observe(self, density: float) -> None:
+    def observe(self, density: float, threshold: float) -> None:
         assert self.threshold is not None
         self.threshold /= 2
         self.densities.append(density)

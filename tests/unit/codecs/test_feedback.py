@@ -9,11 +9,14 @@ from gradwire_codecs import (
     CodecError,
     Feedback,
     LocalFeedback,
+    MalformedUpdateError,
     NonFiniteError,
     OutOfRangeError,
     Replica,
     SharedFeedback,
+    Update,
     decode,
+    encode,
     multiple_of,
 )
 from gradwire_codecs.arrays import Float32Array
@@ -274,18 +277,68 @@ def test_parameters_are_a_flat_writeable_float32_array(parameters: Float32Array)
         ({"multiple": 1, "bytes_max": 31}, "bytes_max=31; a single element may take 32"),
     ],
 )
-def test_options_out_of_range_are_named(options: dict[str, int], says: str) -> None:
-    feedback = start(LocalFeedback, np.zeros(4, np.float32))
+@KINDS
+def test_options_out_of_range_are_named_and_change_nothing(
+    kind: type[Feedback], options: dict[str, int], says: str
+) -> None:
+    feedback = start(kind, np.zeros(4, np.float32))
     feedback.parameters += 1
 
     with pytest.raises(CodecError, match=says):
         feedback.encode(**options)
 
     assert not feedback.replica.values.any()
+    assert feedback.parameters.tolist() == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
-    ("threshold", "multiple"), [(0, 1), (1e-12, 1), (2.0**-24, 1), (0.5, 2**23), (9.0, 2**24)]
+    ("threshold", "multiple"), [(1e-12, 1), (2.0**-24, 1), (0.5, 2**23), (9.0, 2**24)]
 )
 def test_a_threshold_becomes_whole_quanta(threshold: float, multiple: int) -> None:
     assert multiple_of(threshold, 2.0**-24) == multiple
+
+
+@pytest.mark.parametrize("threshold", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_threshold_of_no_use_is_refused(threshold: float) -> None:
+    with pytest.raises(CodecError, match=f"threshold={threshold}; it has to be positive"):
+        encode(np.ones(4, np.float32), Replica.zeros(4), threshold=threshold)
+
+
+@KINDS
+@given(
+    value=st.floats(-7.5, 7.5, width=32),
+    multiple=st.integers(1, 2000),
+    unsent=st.floats(-0.75, 0.75),
+    updates=st.integers(1, 300),
+)
+def test_applying_updates_of_peers_leaves_the_residual_alone(
+    kind: type[Feedback], value: float, multiple: int, unsent: float, updates: int
+) -> None:
+    """Rounding that gathered in it would be sent back, by every worker, against the peer."""
+    initial = np.array([value], np.float32)
+    peer, feedback = start(kind, initial), start(kind, initial)
+    tau = multiple * float(feedback.replica.quantum)
+    feedback.parameters += np.float32(unsent * tau)
+    grain = float(np.spacing(np.float32(abs(value) + updates * tau + tau)))
+    before = float(feedback.residual()[0])
+
+    for _ in range(updates):
+        update = Update(0, 1, multiple, np.zeros(1, np.uint32), np.ones(1, np.int32))
+        peer.apply(update)
+        feedback.apply(update)
+
+    assert abs(float(feedback.residual()[0]) - before) <= grain
+    assert feedback.replica.digest() == peer.replica.digest()
+    assert peer.residual().tolist() == [0.0]
+
+
+@KINDS
+def test_an_update_of_a_longer_vector_is_refused_and_changes_nothing(kind: type[Feedback]) -> None:
+    feedback = start(kind, np.zeros(4, np.float32))
+    longer = Update(0, 5, 1, np.array([4], np.uint32), np.array([1], np.int32))
+
+    for apply in (feedback.apply, feedback.replica.apply):
+        with pytest.raises(MalformedUpdateError, match="elements 0 to 5 of a vector of 4"):
+            apply(longer)
+
+    assert feedback.parameters.tolist() == [0, 0, 0, 0]

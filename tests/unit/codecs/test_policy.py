@@ -11,7 +11,7 @@ from gradwire_codecs.policy import PolicyState
 def test_an_adaptive_threshold_starts_where_it_is_told() -> None:
     policy = AdaptiveThreshold()
     assert policy.threshold is None
-    policy.observe(0.5)
+    policy.observe(0.5, 1.0)
     assert policy.threshold is None
 
     policy.start(0.25)
@@ -34,7 +34,7 @@ def test_an_adaptive_threshold_settles_at_its_target() -> None:
         policy = AdaptiveThreshold(target_density=0.01, initial=initial)
         for _ in range(100):
             assert policy.threshold is not None
-            policy.observe(2 * normal.cdf(-policy.threshold))
+            policy.observe(2 * normal.cdf(-policy.threshold), policy.threshold)
 
         assert policy.threshold is not None
         assert 0.009 < 2 * normal.cdf(-policy.threshold) < 0.011
@@ -43,9 +43,9 @@ def test_an_adaptive_threshold_settles_at_its_target() -> None:
 def test_one_update_moves_a_threshold_twofold_at_most() -> None:
     policy = AdaptiveThreshold(target_density=1e-6, initial=1.0)
 
-    policy.observe(1.0)
+    policy.observe(1.0, 1.0)
     assert policy.threshold == 2.0
-    policy.observe(0.0)
+    policy.observe(0.0, 2.0)
 
     assert policy.threshold == 1.0
 
@@ -56,7 +56,7 @@ def test_the_first_updates_move_a_threshold_more_than_later_ones() -> None:
     for _ in range(20):
         assert policy.threshold is not None
         before = policy.threshold
-        policy.observe(0.02)
+        policy.observe(0.02, before)
         factors.append(policy.threshold / before)
 
     assert factors == sorted(factors, reverse=True)
@@ -67,16 +67,30 @@ def test_the_first_updates_move_a_threshold_more_than_later_ones() -> None:
 def test_at_its_target_an_adaptive_threshold_rests() -> None:
     policy = AdaptiveThreshold(target_density=0.01, initial=0.5)
 
-    policy.observe(0.01)
+    policy.observe(0.01, 0.5)
 
     assert policy.threshold == 0.5
+
+
+@pytest.mark.parametrize(("density", "used", "ends_at"), [(0.0, 0.25, 0.125), (1.0, 64.0, 128.0)])
+def test_a_threshold_does_not_run_away_from_what_can_be_used(
+    density: float, used: float, ends_at: float
+) -> None:
+    """Such as one quantum, and the most quanta there are."""
+    policy = AdaptiveThreshold(initial=used)
+
+    for _ in range(2_000):
+        policy.observe(density, used)
+
+    assert policy.threshold == ends_at
+    AdaptiveThreshold().restore(policy.state())
 
 
 def test_a_fixed_threshold_stays() -> None:
     policy = FixedThreshold(0.5)
 
     policy.start(1.0)
-    policy.observe(1.0)
+    policy.observe(1.0, 0.5)
 
     assert policy.threshold == 0.5
 

@@ -126,3 +126,8 @@ def test_a_replica_is_a_flat_int32_array(values: Int32Array) -> None:
 def test_the_quantum_has_a_range(exponent: int) -> None:
     with pytest.raises(CodecError, match="exponent is -40 to 0"):
         Replica.zeros(4, exponent)
+
+
+def test_parameters_that_are_empty_are_refused() -> None:
+    with pytest.raises(CodecError, match="empty"):
+        Replica.from_parameters(np.empty(0, np.float32))
