@@ -160,10 +160,11 @@ class _Joining:
         self._deadline = monotonic() + settings.join_timeout_seconds
         self._family, self._address = resolve(settings.master)
         self._master = show_address(self._address)
+        self._name = f"{platform.node()}/{os.getpid()}"[-WORKER_NAME_CHARACTERS_MAX:]
         request = Join(
             run=settings.run,
             worker_id=os.urandom(WORKER_ID_BYTES),
-            name=f"{platform.node()}/{os.getpid()}"[-WORKER_NAME_CHARACTERS_MAX:],
+            name=self._name,
             rank=settings.rank,
             codec=CODEC_VERSION,
             quantum_exponent=self._quantum_exponent(),
@@ -266,7 +267,7 @@ class _Joining:
         return replica
 
     def _is_founder(self) -> bool:
-        """Return whether our parameters start the run; we may become it while we wait."""
+        """Return whether our parameters start the run."""
         welcome = self._membership.welcome
         return welcome is not None and welcome.founder
 
@@ -291,15 +292,17 @@ class _Joining:
     def _what_is_missing(self) -> str:
         membership = self._membership
         elements = self._parameters.layout.elements
-        if membership.welcome is None:
-            return f"the master at {self._master} to let us in"
-        if membership.welcome.founder:
-            return f"the master at {self._master} to take our {elements} parameters"
-        if membership.snapshot_elements:
+        if membership.welcome is not None:
+            if membership.welcome.founder:
+                return f"the master at {self._master} to take our {elements} parameters"
             return (
                 f"the run's parameters: {membership.snapshot_elements} of {elements} have come "
                 f"from {self._master}"
             )
+        others = [peer for peer in membership.peers if peer.name != self._name]
+        if not others:
+            return f"the master at {self._master} to let us in"
+        # We are in the roster and were not welcomed: that comes with the first parameters.
         return "the run's first worker to send its parameters: " + ", ".join(
-            f"rank {peer.rank} ({peer.name})" for peer in membership.peers
+            f"rank {peer.rank} ({peer.name})" for peer in others
         )

@@ -72,7 +72,7 @@ TRANSITIONS: Final[dict[Stage, frozenset[Stage]]] = {
     Stage.CONNECTING: frozenset({Stage.JOINING, Stage.CLOSED}),
     Stage.JOINING: frozenset({Stage.FOUNDING, Stage.SYNCING, Stage.CLOSED}),
     Stage.FOUNDING: frozenset({Stage.LIVE, Stage.LEAVING, Stage.CLOSED}),
-    Stage.SYNCING: frozenset({Stage.FOUNDING, Stage.LIVE, Stage.LEAVING, Stage.CLOSED}),
+    Stage.SYNCING: frozenset({Stage.LIVE, Stage.LEAVING, Stage.CLOSED}),
     Stage.LIVE: frozenset({Stage.LEAVING, Stage.CLOSED}),
     Stage.LEAVING: frozenset({Stage.CLOSED}),
     Stage.CLOSED: frozenset(),

@@ -68,3 +68,12 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
             "start another master, or name another run once this one is over",
         )
     return None
+
+
+def no_memory_for(join: Join) -> Refuse:
+    """Return what to tell a worker whose parameters are more than this machine can hold."""
+    return Refuse(
+        RefusalCode.TOO_LARGE,
+        f"the model has {join.layout.elements} parameters, for which the master's machine has not "
+        "enough memory: run the master on a larger one",
+    )

@@ -31,7 +31,8 @@ class MasterConfig:
     """Memory for messages on their way in, over all workers."""
 
     parameters_max: int = 1_000_000_000
-    """Parameters of a run; each takes 4 bytes of memory, and 4 more while a worker joins."""
+    """Parameters of a run; each takes 4 bytes of memory, and 4 more for every worker that is being
+    sent them."""
 
     relay_queue_bytes_max: int = 64 * MIB
     """What may wait for one worker before it is dropped as too slow."""

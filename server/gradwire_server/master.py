@@ -40,7 +40,7 @@ from gradwire_protocol.messages import (
 )
 from gradwire_protocol.messages import Roster as RosterMessage
 from gradwire_protocol.snapshots import SnapshotFeed
-from gradwire_server.admission import refusal
+from gradwire_server.admission import no_memory_for, refusal
 from gradwire_server.config import MasterConfig
 from gradwire_server.metrics import Departure, ServerMetrics
 from gradwire_server.roster import Member, Phase, Roster
@@ -222,15 +222,20 @@ class Master:
         if run is not None and not len(self.roster) and join.run not in (None, run.name):
             run = None  # nobody is left in that run, and this worker means another one
         refused = refusal(join, self.config, run, self.roster)
+        if refused is None and run is None:
+            try:
+                run = Run.begin(join.run or self.config.run or RUN_DEFAULT, join)
+            except MemoryError:
+                refused = no_memory_for(join)
         if refused is not None:
             self._metrics.refusals.labels(refused.code).inc()
             logger.warning("refused %s: %s", join.name, refused.reason)
             self._strangers[link.connection].refusal = link.send(refused)
             return
+        assert run is not None
         del self._strangers[link.connection]
-        self.run = run
-        if self.run is None:
-            self.run = Run.begin(join.run or self.config.run or RUN_DEFAULT, join)
+        if run is not self.run:
+            self.run = run
             self._stable_told = {}
             self._metrics.parameters.set(join.layout.elements)
         rank = self.roster.free_rank(join.rank)
@@ -240,19 +245,25 @@ class Master:
         self._metrics.joins.inc()
         self._metrics.workers.set(len(self.roster))
         logger.info("%s joined run %r", member.name, self.run.name)
-        if self.run.founded:
-            self._welcome(member, founder=False)
-            self._send_snapshot(member, self.run)
-        else:
-            founding = any(other.phase is Phase.FOUNDING for other in self.roster)
-            self._welcome(member, founder=not founding)
-            if not founding:
-                member.move_to(Phase.FOUNDING)
+        if run.founded:
+            self._let_in(member, run, run.snapshot())
+        elif not any(other.phase is Phase.FOUNDING for other in self.roster):
+            self._ask_to_found(member, run)
+        # else it is welcomed when the first parameters are here, and with them the quantum
         self._tell_roster()
 
-    def _welcome(self, member: Member, *, founder: bool) -> None:
-        run = self.run
-        assert run is not None
+    def _ask_to_found(self, member: Member, run: Run) -> None:
+        """Let a worker's parameters start the run."""
+        member.move_to(Phase.FOUNDING)
+        self._welcome(member, run, founder=True)
+
+    def _let_in(self, member: Member, run: Run, snapshot: bytes) -> None:
+        """Give a worker the run's parameters."""
+        member.move_to(Phase.SYNCING)
+        self._welcome(member, run, founder=False)
+        member.feed = SnapshotFeed(snapshot, member.link)
+
+    def _welcome(self, member: Member, run: Run, *, founder: bool) -> None:
         member.link.send(
             Welcome(
                 run=run.name,
@@ -266,10 +277,6 @@ class Master:
             )
         )
 
-    def _send_snapshot(self, member: Member, run: Run) -> None:
-        member.move_to(Phase.SYNCING)
-        member.feed = SnapshotFeed(run.replica.values.astype("<i4").tobytes(), member.link)
-
     def _take_block(self, member: Member, block: Snapshot) -> None:
         run = self.run
         if run is None or run.assembly is None or member.phase is not Phase.FOUNDING:
@@ -279,9 +286,10 @@ class Master:
         run.assembly = None
         member.move_to(Phase.LIVE)
         logger.info("run %r begins with %d parameters", run.name, run.layout.elements)
+        snapshot = run.snapshot()
         for other in self.roster:
             if other.phase is Phase.WAITING:
-                self._send_snapshot(other, run)
+                self._let_in(other, run, snapshot)
 
     def _found_again(self) -> None:
         """Ask the next one for the first parameters, where the first one is gone."""
@@ -293,8 +301,7 @@ class Master:
             self.run = None
             return
         run.begin_again(heir.join)
-        heir.move_to(Phase.FOUNDING)
-        self._welcome(heir, founder=True)
+        self._ask_to_found(heir, run)
 
     # Updates.
 

@@ -34,6 +34,10 @@ class Run:
         """Wait for another worker's parameters: the one that should have sent them is gone."""
         self.replica, self.assembly = _unfounded(join)
 
+    def snapshot(self) -> bytes:
+        """Return the replica as it travels: a copy, little-endian int32."""
+        return self.replica.values.astype("<i4", copy=False).tobytes()
+
     @property
     def founded(self) -> bool:
         """Whether the replica is complete, so that workers can be given it."""

@@ -278,18 +278,13 @@ def test_a_founder_is_live_when_the_master_has_all_its_blocks() -> None:
     assert talk.worker.stage is Stage.LIVE
 
 
-def test_who_waits_for_the_first_parameters_may_have_to_send_them_itself() -> None:
+def test_who_waits_for_the_first_parameters_knows_who_takes_part() -> None:
     talk = Conversation()
-    talk.master.say(welcome_to())
-    talk.side.wait_for("welcome")
 
-    talk.master.say(welcome_to(founder=True))
-    talk.side.wait_for("welcome", 2)
-    talk.worker.found(VALUES.tobytes(), talk.network.now)
-    talk.turn()
-    talk.side.wait_for("live")
+    talk.master.say(Roster((Peer(0, "first", False), Peer(1, "me", False))))
+    talk.side.wait_for("roster")
 
-    assert talk.side.told[-1] == ("live", None)
+    assert talk.worker.stage is Stage.JOINING
 
 
 def test_only_a_founder_sends_parameters() -> None:

@@ -5,6 +5,7 @@ Training and its invariants are in `tests/simulation`; here a scripted peer join
 
 import logging
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ from gradwire_protocol.messages import (
 )
 from gradwire_server.config import MasterConfig
 from gradwire_server.roster import Phase
+from gradwire_server.run import Run
 from support.network import Link
 from support.peer import ScriptedPeer, join_request, said_by_peer
 from support.training import MASTER, SimulatedRun
@@ -233,7 +235,7 @@ def test_an_update_of_a_worker_that_has_no_parameters_yet_ends_the_connection() 
     founder.say(join_request(layout=run.layout, worker_id=b"f" * WORKER_ID_BYTES))
     founder.wait_for(Welcome)
     waiting.say(join_request(layout=run.layout))
-    waiting.wait_for(Welcome)
+    waiting.wait_for(Roster)
 
     waiting.say_update(1, 1, update_of(run))
 
@@ -624,7 +626,7 @@ def test_the_next_worker_founds_the_run_when_the_first_one_is_sent_away() -> Non
     founder.say(join_request(layout=run.layout))
     assert founder.wait_for(Welcome).founder
     others = [run.join(), run.join()]
-    run.network.run(lambda: all(w.welcome is not None for w in others), seconds=10)
+    run.network.run(lambda: len(run.master.roster) == 3, seconds=10)
 
     founder.say_update(0, 1, update_of(run))
 
@@ -632,6 +634,46 @@ def test_the_next_worker_founds_the_run_when_the_first_one_is_sent_away() -> Non
     run.network.run(lambda: all(w.live for w in others), seconds=10)
     assert [w.welcome is not None and w.welcome.founder for w in others] == [True, False]
     train_and_finish(run)
+
+
+def test_who_waits_for_the_first_parameters_gets_the_quantum_that_they_have() -> None:
+    """Not that of a first worker who is gone: the same integers would stand for other values."""
+    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    first, heir, last = (ScriptedPeer(run.network, n, dial=MASTER) for n in ("a", "b", "c"))
+    for peer, exponent in ((first, -20), (heir, -24), (last, -22)):
+        identity = bytes([-exponent] * WORKER_ID_BYTES)
+        request = join_request(layout=run.layout, worker_id=identity)
+        peer.say(replace(request, quantum_exponent=exponent))
+        peer.wait_for(Roster)
+
+    first.end(EndCode.ABORTED, "out of memory")
+    assert heir.wait_for(Welcome).founder
+    heir.say_block(0, np.ones(ELEMENTS, np.int32))
+
+    assert last.wait_for(Welcome).quantum_exponent == -24
+    assert not last.all(Welcome)[0].founder
+    assert last.wait_for(Snapshot).values == np.ones(ELEMENTS, "<i4").tobytes()
+
+
+def test_a_model_too_large_for_the_machine_is_refused_and_the_master_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "begin", out_of_memory)
+
+        rogue.say(join_request(layout=run.layout))
+
+        refused = rogue.wait_for(Refuse)
+    assert refused.code == RefusalCode.TOO_LARGE
+    assert f"the model has {ELEMENTS} parameters, for which" in refused.reason
+    run.join_and_wait(2)
+    train_and_finish(run)
+
+
+def out_of_memory(name: str, join: Join) -> Run:
+    raise MemoryError
 
 
 def test_a_quantum_that_no_replica_has_ends_the_connection_and_not_the_master() -> None:
