@@ -1,14 +1,16 @@
 """`TorchParameters`: torch tensors as one flat float32 vector.
 
-Tensors that can be are moved into one block of memory: their `data` becomes a view of it, as
-FSDP and DDP's ``gradient_as_bucket_view`` do with theirs. The tensors stay the same objects, so
-optimizers and modules notice nothing, and neither encoding nor applying copies anything.
+Parameters that can be are moved into one block of memory: their `data` becomes a view of it, as
+FSDP and DDP's ``gradient_as_bucket_view`` do with theirs. They stay the same objects, so optimizers
+and modules notice nothing, and neither encoding nor applying copies anything.
 
-Tensors that cannot be (on another device, of another dtype, views of something larger) are copied
-to and fro. What is copied back is the change since the last time and not the value, so that
-rounding to their dtype never gets into the vector.
+What cannot be is copied to and fro: what is on another device, of another dtype, or of memory that
+somebody else may hold too, and so every tensor that is no `torch.nn.Parameter`. What is copied back
+is the change since the last time and not the value, so that rounding to their dtype never gets into
+the vector.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -46,7 +48,7 @@ class TorchParameters:
     Parameters
     ----------
     tensors : sequence of (str, Tensor)
-        Floating point. A tensor that occurs twice counts once.
+        Floating point. A tensor that occurs twice counts once, and so does the same memory.
     module : Module, optional
         Whose parameters they are: where one is replaced by another object, that is taken over.
     """
@@ -59,10 +61,13 @@ class TorchParameters:
         unique: dict[int, tuple[str, torch.Tensor]] = {}
         for name, tensor in tensors:
             unique.setdefault(id(tensor), (name, tensor))
-        named = list(unique.values())
-        _check(named)
+        objects = list(unique.values())
+        _check(objects)
+        named = _with_memory_of_their_own(objects)
+        held_twice = _storages_held_twice([tensor for _, tensor in objects])
         self.layout = Layout(tuple(TensorLayout(n, tuple(t.shape)) for n, t in named))
-        flat = torch.empty(self.layout.elements, dtype=torch.float32)
+        self._flat = flat = torch.empty(self.layout.elements, dtype=torch.float32)
+        self._address = flat.data_ptr()
         self.vector: Float32Array = flat.numpy()
         self._owners = {} if module is None else _owners(module, [name for name, _ in named])
         self._viewed: list[_Viewed] = []
@@ -74,7 +79,8 @@ class TorchParameters:
                 at += tensor.numel()
                 if tensor.numel():
                     view.copy_(tensor)
-                    self._attach(name, tensor, view)
+                    alone = tensor.untyped_storage().data_ptr() not in held_twice
+                    self._attach(name, tensor, view, alone=alone)
 
     @torch.no_grad()
     def gather(self) -> None:
@@ -83,8 +89,9 @@ class TorchParameters:
         Raises
         ------
         UsageError
-            If a tensor changed its shape since the session began.
+            If a tensor changed its shape since the session began, or all of them their memory.
         """
+        self._check_place()
         self._find_replaced()
         for viewed in [v for v in self._viewed if v.tensor.data_ptr() != v.view.data_ptr()]:
             self._attach_again(viewed)
@@ -108,6 +115,7 @@ class TorchParameters:
     @torch.no_grad()
     def scatter(self) -> None:
         """Bring what the vector changed into the tensors."""
+        self._check_place()
         for copied in self._copied:
             copied.tensor.copy_(copied.view)
             copied.known = copied.tensor.detach().to("cpu", torch.float32).clone()
@@ -116,8 +124,19 @@ class TorchParameters:
         """Return a tensor with the vector's values."""
         return torch.from_numpy(vector)
 
-    def _attach(self, name: str, tensor: torch.Tensor, view: torch.Tensor) -> None:
-        if _can_be_viewed(tensor):
+    def _check_place(self) -> None:
+        # Touching the vector after that would end the process.
+        if self._flat.data_ptr() != self._address:
+            raise UsageError(
+                "the memory of the parameters was moved, as model.share_memory() and the queues of "
+                "torch.multiprocessing do: call share_memory() before joining, and put copies into "
+                "queues"
+            )
+
+    def _attach(
+        self, name: str, tensor: torch.Tensor, view: torch.Tensor, *, alone: bool = True
+    ) -> None:
+        if alone and _can_be_viewed(tensor):
             tensor.data = view
             self._viewed.append(_Viewed(name, tensor, view))
         else:
@@ -130,6 +149,22 @@ class TorchParameters:
         self._viewed.remove(viewed)
         viewed.view.copy_(viewed.tensor)
         self._attach(viewed.name, viewed.tensor, viewed.view)
+
+
+def _with_memory_of_their_own(
+    named: Sequence[tuple[str, torch.Tensor]],
+) -> list[tuple[str, torch.Tensor]]:
+    """Leave out what is the same memory as another one: a weight tied by its `data`."""
+    unique: dict[object, tuple[str, torch.Tensor]] = {}
+    for name, tensor in named:
+        memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        unique.setdefault(memory if tensor.numel() else id(tensor), (name, tensor))
+    return list(unique.values())
+
+
+def _storages_held_twice(tensors: Sequence[torch.Tensor]) -> set[int]:
+    counts = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors)
+    return {pointer for pointer, count in counts.items() if count > 1}
 
 
 def _owners(
@@ -156,11 +191,12 @@ def _check_shape(held: _Viewed | _Copied) -> None:
 
 def _can_be_viewed(tensor: torch.Tensor) -> bool:
     return (
-        tensor.device.type == "cpu"
+        isinstance(tensor, torch.nn.Parameter)  # another tensor's memory may be a module's
+        and tensor.device.type == "cpu"
         and tensor.dtype == torch.float32
         and tensor.is_contiguous()
         and not tensor.is_shared()  # type: ignore[no-untyped-call]
-        and tensor._base is None  # else it would part from what it is a view of
+        and tensor.untyped_storage().nbytes() == 4 * tensor.numel()  # else of something larger
         and tensor.layout is torch.strided
     )
 

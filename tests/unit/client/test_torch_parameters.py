@@ -384,3 +384,64 @@ def test_parameters_that_are_replaced_by_others_are_taken_over() -> None:
     parameters.scatter()
 
     assert flat(module) == parameters.vector.tolist()
+
+
+@pytest.mark.parametrize(
+    "tensors_of",
+    [
+        lambda module: [p.data for p in module.parameters()],
+        lambda module: [p.detach() for p in module.parameters()],
+        lambda module: list(module.state_dict().values()),
+        lambda module: list(module.parameters()),
+    ],
+    ids=["data", "detach", "state_dict", "parameters"],
+)
+def test_a_list_of_a_module_s_tensors_trains_the_module(
+    tensors_of: Callable[[torch.nn.Module], list[torch.Tensor]],
+) -> None:
+    """Also where the listed tensors are others than those that the module computes with."""
+    module = model()
+    parameters = parameters_of(tensors_of(module))
+
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(1)
+    parameters.gather()
+    seen = parameters.vector.tolist()
+    parameters.vector += 1
+    parameters.scatter()
+
+    assert flat(module) == pytest.approx([value + 1 for value in seen])
+
+
+def test_a_tensor_that_shares_memory_with_an_array_goes_on_sharing_it() -> None:
+    array = np.zeros(3, np.float32)
+    parameters = parameters_of([torch.from_numpy(array)])
+
+    parameters.vector += 1
+    parameters.scatter()
+
+    assert array.tolist() == [1, 1, 1]
+
+
+def test_parameters_tied_by_their_memory_count_once_and_stay_tied() -> None:
+    one, other = torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False)
+    other.weight = torch.nn.Parameter(one.weight.data)
+
+    parameters = TorchParameters([("one", one.weight), ("other", other.weight)])
+    parameters.vector[:] = 5
+    parameters.scatter()
+
+    assert parameters.layout == Layout((Tensor("one", (2, 2)),))
+    assert one.weight.tolist() == other.weight.tolist() == [[5, 5], [5, 5]]
+
+
+def test_memory_that_was_moved_under_the_vector_is_noticed_before_it_is_touched() -> None:
+    module = model()
+    parameters = attached(module)
+
+    module.share_memory()
+
+    for touch in (parameters.gather, parameters.scatter):
+        with pytest.raises(UsageError, match=r"call share_memory\(\) before joining"):
+            touch()
