@@ -107,7 +107,9 @@ class Membership:
 
     def on_stable(self, versions: Mapping[int, int]) -> None:
         """Note that every live worker has these updates."""
-        self.stable = versions
+        with self._changed:
+            self.stable = versions
+            self._changed.notify_all()
 
     def on_finished(self, versions: Mapping[int, int]) -> None:
         """Note that all workers have finished; these are all updates."""

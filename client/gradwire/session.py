@@ -50,6 +50,7 @@ class Session:
         self._sharing = sharing
         self._paused = False
         self._finishing = False
+        self._said_finished = False
         self._over: str | None = None
         self._process = os.getpid()
         _open_sessions.add(self)
@@ -189,14 +190,15 @@ class Session:
         membership = self._membership
         if not self._finishing:
             self._sharing.flush()
-            network = self._network
-            network.call(network.worker.finish)
             self._finishing = True
         while True:
             # Counted before they are taken, so that one which comes in between is news.
             known = membership.updates_received
             self._check_open()
             self._sharing.pull()
+            if not self._said_finished and self._sharing.send_flushed():
+                self._network.call(self._network.worker.finish)
+                self._said_finished = True
             if self._is_complete():
                 break
             left = deadline - monotonic()
@@ -290,7 +292,11 @@ class Session:
     # Private: the end.
 
     def _has_news(self, updates_known: int) -> bool:
-        return self._membership.updates_received != updates_known or self._is_complete()
+        return (
+            self._membership.updates_received != updates_known
+            or self._is_complete()
+            or self._sharing.may_send_flushed()
+        )
 
     def _is_complete(self) -> bool:
         finished = self._membership.finished
@@ -298,6 +304,12 @@ class Session:
 
     def _what_finish_waits_for(self) -> str:
         finished = self._membership.finished
+        if not self._said_finished:
+            return (
+                f"finish() waited in vain for the slowest worker to take what is left: "
+                f"{self._sharing.bytes_flushed} bytes of ours are not sent yet. Call it again to "
+                "wait on, or close() to leave without sending them"
+            )
         if finished is None:
             others = [
                 f"{peer.rank} ({peer.name})"

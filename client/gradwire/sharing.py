@@ -4,6 +4,7 @@ It belongs to the training thread, and so do the parameters: they change in `pus
 `settle` and `restore`, and at no other time.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,10 @@ OUTBOX_BYTES_MAX: Final = 8 * MIB
 OUTBOX_UPDATES_MAX: Final = 64
 """Own updates that the master does not have yet. Beyond either bound a step sends nothing: its
 change waits in the residual, where it costs no memory, and goes out with a later step."""
+
+FLUSH_BYTES_MAX: Final = 32 * MIB
+"""What all workers together have under way to the slowest one when each sends its whole residual
+at the end: half of what the master keeps for a worker before it is dropped as too slow."""
 
 UNTRAINED_SHARE_MAX: Final = 1e-3
 """A residual that changes by less than this part of itself was not trained: applying updates of
@@ -93,6 +98,11 @@ class Sharing:
         self._welcome = membership.welcome
         self._versions = {**self._welcome.versions, self._rank: self._welcome.sequence}
         self._sample: Float32Array | None = None
+        self._flushed: deque[bytes] = deque()
+        """The encoded residual, at the end of the run, that is not sent yet."""
+        self._unstable: deque[tuple[int, int]] = deque()
+        """Sequence and size of what of it was sent and some worker does not have."""
+        self._flush_bytes_max = 0
         self.tally = Tally()
 
     @property
@@ -132,12 +142,35 @@ class Sharing:
         return elements
 
     def flush(self) -> None:
-        """Send the whole residual."""
+        """Encode the whole residual, for `send_flushed` to send."""
         self._parameters.gather()
+        self._flush_bytes_max = FLUSH_BYTES_MAX // max(len(self._membership.peers), 1)
+        bytes_max = min(self._flush_bytes_max, UPDATE_BYTES_MAX)
         with self._named_errors():
-            bodies = self._feedback.encode(1, magnitude_max=INT32_MAX, bytes_max=UPDATE_BYTES_MAX)
-        self._hand_over(bodies)
+            bodies = self._feedback.encode(1, magnitude_max=INT32_MAX, bytes_max=bytes_max)
+        self._flushed.extend(bodies)
         self._scatter_sent()
+
+    def send_flushed(self) -> bool:
+        """Send of what was flushed as much as the others keep up with; return whether it is all."""
+        while self._flushed and self.may_send_flushed():
+            body = self._flushed.popleft()
+            self._hand_over([body])
+            self._unstable.append((self._versions[self._rank], len(body)))
+        return not self._flushed
+
+    def may_send_flushed(self) -> bool:
+        """Return whether the slowest worker has taken enough of what was flushed for more of it."""
+        stable = self._membership.stable.get(self._rank, 0)
+        while self._unstable and self._unstable[0][0] <= stable:
+            self._unstable.popleft()
+        under_way = sum(size for _, size in self._unstable)
+        return bool(self._flushed) and under_way + len(self._flushed[0]) <= self._flush_bytes_max
+
+    @property
+    def bytes_flushed(self) -> int:
+        """What was flushed and is not sent yet."""
+        return sum(map(len, self._flushed))
 
     # Applying.
 

@@ -18,11 +18,19 @@ NEVER_ENDS += "while True: signal.pause()"
 """Program that a SIGTERM does not end."""
 
 LEAVES_BEHIND = """
-import subprocess, sys
-left = subprocess.Popen([sys.executable, "-c", sys.argv[1]], start_new_session={new_session})
+import os, subprocess, sys
+command = [sys.executable, "-c", sys.argv[1], str(os.getpid())]
+left = subprocess.Popen(command, start_new_session={new_session})
 print(left.pid, flush=True)
 """
-"""Program that starts another and ends; the other has its pipes."""
+"""Program that starts another and ends; the other has its pipes, and knows its process id."""
+
+WAITS_FOR_THAT = """
+import os, sys, threading
+while os.getppid() == int(sys.argv[1]):
+    threading.Event().wait(0.005)
+print("done")
+"""
 
 
 async def start(
@@ -73,8 +81,8 @@ async def test_bytes_that_are_no_text_are_shown_all_the_same() -> None:
 
 async def test_a_program_that_does_not_exist_leaves_no_pipe_open() -> None:
     def pipes() -> int:
-        links = (os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink())
-        return sum(link.startswith("pipe:") for link in links)
+        links = (fd.readlink() for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink())
+        return sum(link.name.startswith("pipe:") for link in links)
 
     before = pipes()
 
@@ -113,12 +121,9 @@ async def test_what_has_left_the_group_does_not_hold_the_end_up_and_lives_on(
 
 async def test_what_a_process_leaves_may_say_its_last_words() -> None:
     out: list[str] = []
-    left = "import os, time\nwhile os.getppid() == parent: time.sleep(0.01)\nprint('done')"
 
     child = await start(
-        LEAVES_BEHIND.format(new_session=False),
-        f"import os\nparent = os.getppid()\nprint('up')\n{left}",
-        on_stdout=out.append,
+        LEAVES_BEHIND.format(new_session=False), WAITS_FOR_THAT, on_stdout=out.append
     )
 
     assert await child.wait() == 0

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from gradwire_protocol.messages import (
     Snapshot,
     Welcome,
 )
+from gradwire_server.config import MasterConfig
 from support.local_master import Answering, LocalMaster
 from support.sessions import HALF, change, delivered, finish, join, loss_of, pull, zeros
 from support.waiting import wait_until
@@ -273,6 +275,33 @@ def test_a_with_block_whose_peers_do_not_finish_leaves_all_the_same(master: Loca
 
     wait_until(lambda: other.world_size == 1, "the impatient one to leave")
     other.close()
+
+
+def test_what_is_left_goes_out_as_fast_as_the_slowest_takes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sent at once by all, it would be more than the master keeps for a worker."""
+    monkeypatch.setattr(gradwire.sharing, "FLUSH_BYTES_MAX", 1024)
+    random = np.random.default_rng(1)
+    with LocalMaster(MasterConfig(stable_interval_seconds=0.01)) as master:
+        mine, theirs = np.zeros(2000, np.float32), np.zeros(2000, np.float32)
+        one, other = join(master, mine), join(master, theirs)
+        one.push(random.normal(0, 0.1, 2000).astype(np.float32))
+
+        with master.held_up(), pytest.raises(gradwire.DeadlineError) as late:
+            one.finish(timeout=0.05)
+        sent_at_first = one.stats.bytes_encoded
+        finish(one, other)
+
+    assert re.fullmatch(
+        r"finish\(\) waited in vain for the slowest worker to take what is left: \d+ bytes of ours "
+        r"are not sent yet\. Call it again to wait on, or close\(\) to leave without sending them",
+        str(late.value),
+    )
+    assert 0 < sent_at_first <= 512
+    assert one.stats.bytes_encoded > 4 * 512
+    assert np.abs(mine).max() > 0.1
+    assert mine.tobytes() == theirs.tobytes()
 
 
 def test_who_finishes_a_second_time_sends_nothing_more(master: LocalMaster) -> None:
