@@ -14,8 +14,8 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from gradwire_codecs import lattice
 from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array, describe
-from gradwire_codecs.compiled import compiled
 from gradwire_codecs.errors import CodecError, NonFiniteError, OutOfRangeError
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.threshold import NOT_FINITE, OUT_OF_RANGE, scan
@@ -43,56 +43,6 @@ SAMPLE: Final = 2**16
 
 BYTES_MAX: Final = 2**22
 """Largest encoded update unless the caller says otherwise."""
-
-
-@compiled
-def _absorb(
-    parameters: Float32Array, waiting: Float32Array, values: Int32Array, quantum: np.float32
-) -> None:
-    """Move what the optimizer changed from the parameters to the residual."""
-    for i in range(parameters.size):
-        shared = np.float32(values[i]) * quantum
-        waiting[i] = (parameters[i] - shared) + waiting[i]
-        parameters[i] = shared
-
-
-@compiled
-def _release(
-    parameters: Float32Array,
-    waiting: Float32Array,
-    values: Int32Array,
-    quantum: np.float32,
-    index: UInt32Array,
-    count: Int32Array,
-    multiple: int,
-) -> None:
-    """Take the hits out of the residual, and put them into replica and parameters."""
-    tau = np.float64(multiple) * np.float64(quantum)
-    for j in range(index.size):
-        i = index[j]
-        waiting[i] = np.float32(np.float64(waiting[i]) - np.float64(count[j]) * tau)
-        values[i] = np.int32(np.int64(values[i]) + np.int64(count[j]) * multiple)
-        parameters[i] = np.float32(values[i]) * quantum
-
-
-@compiled
-def _add(
-    parameters: Float32Array,
-    values: Int32Array,
-    quantum: np.float32,
-    index: UInt32Array,
-    count: Int32Array,
-    multiple: int,
-) -> None:
-    """Add a peer's change to replica and parameters."""
-    for j in range(index.size):
-        i = index[j]
-        old = np.float32(values[i]) * quantum
-        values[i] = np.int32(np.int64(values[i]) + np.int64(count[j]) * multiple)
-        # What the parameter was ahead of the replica it stays ahead. Adding the change to it would
-        # round, and what rounding takes away would look like a change of our own: it would gather
-        # in the residual of every worker and be sent back against the peer.
-        parameters[i] = np.float32(values[i]) * quantum + (parameters[i] - old)
 
 
 class Feedback(ABC):
@@ -270,7 +220,7 @@ class Feedback(ABC):
 
     def _add(self, index: UInt32Array, count: Int32Array, multiple: int) -> None:
         replica = self.replica
-        _add(self.parameters, replica.values, replica.quantum, index, count, multiple)
+        lattice.add(self.parameters, replica.values, replica.quantum, index, count, multiple)
 
     def _scan(self, multiple: int, magnitude_max: int, start: int, stop: int) -> int:
         hits, element = scan(
@@ -352,10 +302,10 @@ class SharedFeedback(Feedback):
 
     def absorb(self) -> None:
         """Bring what the optimizer has changed to where the residual waits."""
-        _absorb(self.parameters, self._waiting, self.replica.values, self.replica.quantum)
+        lattice.absorb(self.parameters, self._waiting, self.replica.values, self.replica.quantum)
 
     def _commit(self, update: Update) -> None:
-        _release(
+        lattice.release(
             self.parameters,
             self._waiting,
             self.replica.values,

@@ -8,7 +8,6 @@ a new one.
 """
 
 import logging
-from dataclasses import dataclass
 from typing import Final
 
 from gradwire_codecs import MalformedUpdateError
@@ -42,6 +41,7 @@ from gradwire_protocol.messages import Roster as RosterMessage
 from gradwire_protocol.snapshots import SnapshotFeed
 from gradwire_server.admission import no_memory_for, refusal
 from gradwire_server.config import MasterConfig
+from gradwire_server.lobby import Lobby
 from gradwire_server.metrics import Departure, ServerMetrics
 from gradwire_server.roster import Member, Phase, Roster
 from gradwire_server.run import Run
@@ -50,16 +50,6 @@ logger = logging.getLogger("gradwire.master")
 
 RUN_DEFAULT: Final = "default"
 """Name of a run that nobody has named."""
-
-
-@dataclass(slots=True)
-class _Stranger:
-    """A connection that does not take part: not yet, or never."""
-
-    link: Link
-    deadline: float
-    refusal: int | None = None
-    """Number of the REFUSE that was sent to it."""
 
 
 class Master:
@@ -76,7 +66,7 @@ class Master:
         self.roster = Roster()
         self.run: Run | None = None
         self._metrics = metrics
-        self._strangers: dict[Connection, _Stranger] = {}
+        self._lobby = Lobby(config.join_timeout_seconds)
         self._stable_told: dict[int, int] = {}
         self._stable_due: float | None = None
         self._now = 0.0
@@ -88,8 +78,7 @@ class Master:
         self._now = now
         match event:
             case Connected():
-                deadline = now + self.config.join_timeout_seconds
-                self._strangers[connection] = _Stranger(Link(connection), deadline)
+                self._lobby.enter(connection, now)
             case MessageReceived():
                 self._receive(connection, event)
             case MessageDelivered():
@@ -104,22 +93,14 @@ class Master:
     def handle_timer(self, now: float) -> None:
         """Act on every deadline at or before `now`."""
         self._now = now
-        for connection, stranger in list(self._strangers.items()):
-            if now >= stranger.deadline:
-                del self._strangers[connection]
-                if stranger.refusal is None:
-                    connection.close(EndCode.NO_JOIN, "no request to join came in time", now)
-                else:
-                    connection.close(EndCode.REFUSED, "refused", now)
+        self._lobby.handle_timer(now)
         if self._stable_due is not None and now >= self._stable_due:
             self._tell_stable()
 
     def stop(self, reason: str, now: float) -> None:
         """Tell everyone why, and end all connections."""
         self._now = now
-        for connection in self._strangers:
-            connection.close(EndCode.STOPPED, reason, now)
-        self._strangers.clear()
+        self._lobby.close(reason, now)
         for member in self.roster:
             member.link.connection.close(EndCode.STOPPED, reason, now)
             self._forget(member, Departure.STOPPED)
@@ -128,10 +109,8 @@ class Master:
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
-        deadlines = [stranger.deadline for stranger in self._strangers.values()]
-        if self._stable_due is not None:
-            deadlines.append(self._stable_due)
-        return min(deadlines, default=None)
+        deadlines = (self._lobby.next_timer(), self._stable_due)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     @property
     def unstable(self) -> int:
@@ -142,8 +121,7 @@ class Master:
 
     def _receive(self, connection: Connection, event: MessageReceived) -> None:
         member = self.roster.of(connection)
-        stranger = self._strangers.get(connection)
-        link = member.link if member else stranger.link if stranger else None
+        link = member.link if member else self._lobby.link_of(connection)
         if link is None:
             connection.release(event.charge)  # it is on its way out
             return
@@ -152,7 +130,7 @@ class Master:
                 member = self.roster.of(connection)
                 if member is not None:
                     self._from_member(member, message)
-                elif connection not in self._strangers:
+                elif connection not in self._lobby:
                     return  # it has just left; what it says after that is not heard
                 elif isinstance(message, Join):
                     self._join(link, message)
@@ -180,13 +158,7 @@ class Master:
                 raise InvalidMessageError(f"{type(message).__name__} from {member.name}")
 
     def _delivered(self, connection: Connection, event: MessageDelivered) -> None:
-        stranger = self._strangers.get(connection)
-        if stranger is not None and (event.stream, event.number) == (
-            CONTROL_STREAM,
-            stranger.refusal,
-        ):
-            del self._strangers[connection]
-            connection.close(EndCode.REFUSED, "refused", self._now)
+        self._lobby.on_delivered(connection, event, self._now)
         member = self.roster.of(connection)
         if member is None:
             return
@@ -202,7 +174,7 @@ class Master:
                 self._metrics.relay_delay.observe(self._now - accepted_at)
 
     def _disconnected(self, connection: Connection, event: Disconnected) -> None:
-        self._strangers.pop(connection, None)
+        self._lobby.leave(connection)
         member = self.roster.of(connection)
         if member is None:
             return
@@ -230,10 +202,10 @@ class Master:
         if refused is not None:
             self._metrics.refusals.labels(refused.code).inc()
             logger.warning("refused %s: %s", join.name, refused.reason)
-            self._strangers[link.connection].refusal = link.send(refused)
+            self._lobby.refuse(link.connection, refused)
             return
         assert run is not None
-        del self._strangers[link.connection]
+        self._lobby.leave(link.connection)
         if run is not self.run:
             self.run = run
             self._stable_told = {}
@@ -412,7 +384,7 @@ class Master:
     def _expel(self, connection: Connection, code: int, reason: str, departure: Departure) -> None:
         """End a connection for a fault of the other side."""
         connection.close(code, reason, self._now)
-        self._strangers.pop(connection, None)
+        self._lobby.leave(connection)
         member = self.roster.of(connection)
         if member is None:
             logger.warning("closed a connection from %s: %s", connection.address, reason)
