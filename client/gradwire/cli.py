@@ -6,6 +6,7 @@ found through the entry points of the group ``gradwire.commands``: the client do
 server.
 """
 
+import io
 import json
 import logging
 import sys
@@ -18,6 +19,7 @@ import typer
 
 from gradwire.demo.command import demo
 from gradwire.errors import GradwireError, RefusedError, TransportError
+from gradwire.processes import MasterEndedError
 from gradwire.run_command import run
 
 EXIT_USAGE: Final = 2
@@ -95,6 +97,10 @@ for entry_point in sorted(entry_points(group="gradwire.commands"), key=lambda e:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Workers print what they like, and the terminal's encoding may not have it.
+            stream.reconfigure(errors="backslashreplace")
     try:
         app(args=arguments, standalone_mode=True)
     except SystemExit as end:
@@ -105,6 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TransportError as error:
         typer.echo(f"gradwire: {error}", err=True)
         return EXIT_UNREACHABLE
+    except MasterEndedError as error:
+        typer.echo(f"gradwire: {error}", err=True)
+        return error.status or EXIT_USAGE
     except GradwireError as error:
         typer.echo(f"gradwire: {error}", err=True)
         return EXIT_USAGE

@@ -4,8 +4,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated, Final, TextIO
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Annotated, Any, Final, TextIO
 
 import typer
 
@@ -48,14 +48,15 @@ def run(
 
     Every worker finds the master's address in GRADWIRE_MASTER, and its place in RANK, WORLD_SIZE
     and LOCAL_RANK. Ends when all workers have ended, or, with its exit status, when the first one
-    fails: the others are then stopped. Ctrl-C is passed on to the workers.
+    fails: the others are then stopped. Ctrl-C is passed on to the workers. What a worker has left
+    running in its process group ends with it.
     """
     launcher = Launcher(command, workers)
     if master is not None:
-        status = asyncio.run(launcher.run(master, of_a_world=False))
+        work = launcher.run(master, of_a_world=False)
     else:
-        status = asyncio.run(launcher.run_with_master(["--listen", listen, "--http", http]))
-    raise typer.Exit(status)
+        work = launcher.run_with_master(["--listen", listen, "--http", http])
+    raise typer.Exit(asyncio.run(launcher.supervise(work)))
 
 
 class Launcher:
@@ -71,27 +72,41 @@ class Launcher:
         self._command = command
         self._workers = workers
         self._children: list[Child] = []
-        self._signals = 0
+        self._all_started = False
+        self._signals: list[int] = []
+
+    async def supervise(self, work: Coroutine[Any, Any, int]) -> int:
+        """Do the work of one of the methods below, under signals; return the exit status."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.create_task(work)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._take_signal, number, task)
+        try:
+            return await task
+        except BrokenPipeError:
+            # Nobody reads on, as after ``| head``: end as other programs in a pipeline do.
+            return 128 + signal.SIGPIPE
+        except asyncio.CancelledError:
+            if not self._signals:
+                raise
+            return 128 + self._signals[0]
 
     async def run_with_master(self, options: Sequence[str]) -> int:
         """Run the workers with a master of their own; return the exit status."""
         async with local_master(options, _printer(sys.stderr, "master")) as master:
             served = f", metrics at http://{master.http}/metrics" if master.http else ""
-            sys.stderr.write(f"gradwire run: master at {master.address}{served}\n")
+            _write(sys.stderr, f"gradwire run: master at {master.address}{served}\n")
             return await self.run(master.address, of_a_world=True)
 
     async def run(self, master: str, *, of_a_world: bool) -> int:
         """Run the workers; return the exit status of the first that failed, or 0."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._pass_on, number)
         try:
             for rank in range(self._workers):
                 await self._start(rank, master, of_a_world=of_a_world)
+            self._all_started = True
             return await self._wait()
         finally:
-            for child in self._children:
-                child.send_signal(signal.SIGKILL)
+            await self._stop_all()
 
     async def _start(self, rank: int, master: str, *, of_a_world: bool) -> None:
         environ = worker_environment(rank, self._workers, master, of_a_world=of_a_world)
@@ -110,25 +125,35 @@ class Launcher:
         """Wait for the workers; stop the others when one fails."""
         waiting = {asyncio.create_task(c.wait()): i for i, c in enumerate(self._children)}
         first_failure = 0
-        while waiting:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                rank = waiting.pop(task)
-                status = task.result()
-                if status and not first_failure:
-                    first_failure = status
-                    sys.stderr.write(f"gradwire run: rank {rank} ended with status {status}\n")
-                    await self._stop_all()
+        try:
+            while waiting:
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    status = task.result()
+                    rank = waiting.pop(task)
+                    if status and not first_failure:
+                        first_failure = status
+                        text = f"gradwire run: rank {rank} ended with status {status}\n"
+                        _write(sys.stderr, text)
+                        await self._stop_all()
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
         return first_failure
 
     async def _stop_all(self) -> None:
-        await asyncio.gather(*(c.stop() for c in self._children if c.is_running))
+        await asyncio.gather(*(child.stop() for child in self._children))
 
-    def _pass_on(self, number: int) -> None:
+    def _take_signal(self, number: int, task: asyncio.Task[int]) -> None:
         """Pass a signal on; insist when it comes again."""
-        self._signals += 1
-        for child in self._children:
-            child.send_signal(number if self._signals == 1 else signal.SIGKILL)
+        self._signals.append(number)
+        is_first = len(self._signals) == 1
+        if is_first and not self._all_started:
+            task.cancel()
+        else:
+            for child in self._children:
+                child.send_signal(number if is_first else signal.SIGKILL)
 
 
 def _printer(stream: TextIO, name: str) -> Callable[[str], None]:
@@ -137,9 +162,16 @@ def _printer(stream: TextIO, name: str) -> Callable[[str], None]:
     if stream.isatty() and "NO_COLOR" not in os.environ:
         colour = COLOURS[int(name) % len(COLOURS)] if name.isdecimal() else 2
         prefix = f"\x1b[{colour}m{prefix}\x1b[0m"
+    return lambda line: _write(stream, f"{prefix}{line}\n")
 
-    def show(line: str) -> None:
-        stream.write(f"{prefix}{line}\n")
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
         stream.flush()
-
-    return show
+    except BrokenPipeError:
+        # What is left in the stream's buffer would fail once more, and be shown, as Python ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        raise

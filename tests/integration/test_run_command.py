@@ -3,12 +3,15 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -16,11 +19,15 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def gradwire_run(
-    *command: str, workers: int = 2, options: Sequence[str] = ()
+    *command: str,
+    workers: int = 2,
+    options: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
     return subprocess.run(
         [sys.executable, "-m", "gradwire", "run", "-n", str(workers), *options, "--", *command],
+        env={**os.environ, **(environ or {})},
         capture_output=True,
         text=True,
         timeout=100,
@@ -30,6 +37,30 @@ def gradwire_run(
 
 def python(code: str) -> tuple[str, ...]:
     return (sys.executable, "-c", code)
+
+
+def launch(*command: str, workers: int = 2) -> subprocess.Popen[str]:
+    """Start it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "gradwire", "run", "-n", str(workers), "--", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def children_of(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
+    return [int(child) for child in text.split()]
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone, or would be if anyone asked how it ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"
 
 
 def test_the_example_trains_on_two_workers_that_end_with_equal_replicas() -> None:
@@ -100,8 +131,7 @@ while not stop.wait(0.05):
     pass
 print("stopped", flush=True)
 """
-    command = [sys.executable, "-m", "gradwire", "run", "-n", "2", "--", *python(code)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
+    with launch(*python(code)) as launcher:
         assert launcher.stdout is not None
         ready = sorted(launcher.stdout.readline() for _ in range(2))
 
@@ -142,3 +172,83 @@ def test_a_master_that_cannot_start_ends_it_with_its_words() -> None:
     assert done.returncode == 2
     assert "[master] gradwire master: cannot listen at UDP address 192.0.2.1:40123" in done.stderr
     assert "the master ended at once with status 2" in done.stderr
+
+
+def test_a_port_that_is_taken_is_the_exit_status_3_of_the_master() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        done = gradwire_run("true", options=["--listen", f"127.0.0.1:{other.getsockname()[1]}"])
+
+    assert done.returncode == 3
+    assert "the master ended at once with status 3" in done.stderr
+
+
+def test_a_process_that_a_worker_has_left_behind_is_ended_and_not_waited_for() -> None:
+    left = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {left!r}])"
+
+    done = gradwire_run(*python(code), workers=1)
+
+    assert done.returncode == 0, done.stderr
+    pid = int(done.stdout.removeprefix("[0] "))
+    wait_until(lambda: has_ended(pid), "the process to be killed")
+
+
+def test_it_ends_with_its_workers_when_nobody_reads_on() -> None:
+    code = "import itertools\nfor i in itertools.count(): print(i)"
+    with launch(*python(code)) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stderr is not None
+        launcher.stdout.readline()
+        workers = children_of(launcher.pid)
+        launcher.stdout.close()
+
+        messages = launcher.stderr.read()
+        launcher.wait(60)
+
+    assert launcher.returncode == 128 + signal.SIGPIPE
+    assert "Traceback" not in messages
+    assert "BrokenPipe" not in messages
+    assert len(workers) > 1
+    assert [pid for pid in workers if not has_ended(pid)] == []
+
+
+def test_what_the_encoding_of_the_output_does_not_have_is_shown_by_its_number() -> None:
+    code = "import sys; sys.stdout.buffer.write('caf\u00e9 \u2588\\n'.encode())"
+
+    done = gradwire_run(*python(code), workers=1, environ={"PYTHONIOENCODING": "ascii"})
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[0] caf\\xe9 \\u2588\n"
+
+
+def test_a_signal_while_the_master_starts_ends_both() -> None:
+    with launch("true", workers=1) as launcher:
+        wait_until(lambda: children_of(launcher.pid), "the master's process")
+        master = children_of(launcher.pid)
+
+        launcher.send_signal(signal.SIGTERM)
+        launcher.communicate(timeout=60)
+
+    assert launcher.returncode == 128 + signal.SIGTERM
+    assert [pid for pid in master if not has_ended(pid)] == []
+
+
+def test_a_launcher_that_is_killed_takes_its_master_with_it() -> None:
+    code = """
+import os, threading
+launcher = os.getppid()
+print("up", flush=True)
+while os.getppid() == launcher:
+    threading.Event().wait(0.05)
+"""
+    with launch(*python(code), workers=1) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == "[0] up\n"
+        children = children_of(launcher.pid)
+
+        launcher.kill()
+        launcher.communicate(timeout=60)
+
+    assert len(children) == 2
+    wait_until(lambda: all(map(has_ended, children)), "master and worker to end")

@@ -136,25 +136,30 @@ async def run_alone(race: Race) -> None:
     """Train the same model for as many steps by one worker, without gradwire."""
     race.phase = "one worker alone, for comparison"
     child = await _start_worker(race, race.alone, {"OMP_NUM_THREADS": "1"}, "--alone", seed=0)
-    _check(race.alone, await child.wait())
+    try:
+        _check(race.alone, await child.wait())
+    finally:
+        await child.stop()
 
 
 async def _run_workers(race: Race, master: str) -> None:
-    children = []
-    for rank, progress in enumerate(race.workers):
-        environ = worker_environment(rank, len(race.workers), master, of_a_world=True)
-        environ["GRADWIRE_DATAGRAM_BYTES"] = str(DATAGRAM_BYTES)
-        children.append(await _start_worker(race, progress, environ, seed=rank))
-    waiting = {
-        asyncio.create_task(c.wait()): p for c, p in zip(children, race.workers, strict=True)
-    }
+    children: list[Child] = []
+    waiting: dict[asyncio.Task[int], Progress] = {}
     try:
+        for rank, progress in enumerate(race.workers):
+            environ = worker_environment(rank, len(race.workers), master, of_a_world=True)
+            environ["GRADWIRE_DATAGRAM_BYTES"] = str(DATAGRAM_BYTES)
+            child = await _start_worker(race, progress, environ, seed=rank)
+            children.append(child)
+            waiting[asyncio.create_task(child.wait())] = progress
         while waiting:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                _check(waiting.pop(task), task.result())
+                status = task.result()
+                _check(waiting.pop(task), status)
     finally:
         await asyncio.gather(*(child.stop() for child in children))
+        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def _start_worker(

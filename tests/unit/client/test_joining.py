@@ -19,7 +19,7 @@ from gradwire.settings import Settings
 from gradwire.worker import Worker
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.link import Link, Message
-from gradwire_protocol.messages import Join, Snapshot, Welcome
+from gradwire_protocol.messages import BLOCK_ELEMENTS, Join, Snapshot, Welcome
 from gradwire_server.config import MasterConfig
 from gradwire_udp import resolve
 from support.local_master import Answering, LocalMaster
@@ -255,15 +255,16 @@ def test_who_waits_for_the_run_s_parameters_is_told_how_many_have_come() -> None
     def answer(link: Link, message: Message) -> None:
         assert isinstance(message, Join)
         link.send(welcome_to(message, founder=False))
-        link.send_block(Snapshot(1, bytes(4 * 2)))
+        link.send_block(Snapshot(BLOCK_ELEMENTS, bytes(4 * 2)))
 
+    two_blocks = np.zeros(BLOCK_ELEMENTS + 2, np.float32)
     with LocalMaster(application=Answering(answer)) as master:
         with pytest.raises(gradwire.DeadlineError) as refused:
-            gradwire.join(target(), master=master.address, join_timeout_seconds=0.2)
+            gradwire.join(two_blocks, master=master.address, join_timeout_seconds=0.2)
 
         assert str(refused.value) == (
-            "joining took longer than 0.2 s; it was waiting for the run's parameters: 2 of 6 have "
-            f"come from {master.address}"
+            "joining took longer than 0.2 s; it was waiting for the run's parameters: 2 of "
+            f"{BLOCK_ELEMENTS + 2} have come from {master.address}"
         )
 
 

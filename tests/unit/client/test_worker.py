@@ -184,18 +184,20 @@ def test_a_snapshot_may_overtake_the_welcome() -> None:
 
 
 def test_blocks_come_in_any_order() -> None:
-    talk = Conversation()
-    talk.master.say(welcome_to())
+    values = np.arange(BLOCK_ELEMENTS + 2, dtype=np.int32)
+    layout = Layout((Tensor("a", values.shape),))
+    talk = Conversation(layout)
+    talk.master.say(welcome_to(layout=layout))
 
-    talk.master.say_block(4, VALUES[4:])
+    talk.master.say_block(BLOCK_ELEMENTS, values[BLOCK_ELEMENTS:])
     talk.side.wait_for("progress")
-    talk.master.say_block(0, VALUES[:4])
+    talk.master.say_block(0, values[:BLOCK_ELEMENTS])
     talk.side.wait_for("live")
 
     assert talk.side.told[1:] == [
         ("progress", 2),
-        ("progress", ELEMENTS),
-        ("live", VALUES.astype("<i4").tobytes()),
+        ("progress", len(values)),
+        ("live", values.astype("<i4").tobytes()),
     ]
 
 
