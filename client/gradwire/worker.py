@@ -45,6 +45,7 @@ from gradwire_protocol.messages import (
     Join,
     Leave,
     Peer,
+    RefusalCode,
     Refuse,
     Roster,
     Snapshot,
@@ -341,6 +342,10 @@ class Worker:
                 return VersionMismatchError(
                     f"the master at {self._master} speaks protocol version {event.reason}, this "
                     f"gradwire {VERSION}: install the same version of gradwire on both"
+                )
+            case CloseCode.FULL:
+                return RefusedError(
+                    RefusalCode.RUN_FULL, f"the master at {self._master} refused: {event.reason}"
                 )
             case EndCode.LEFT if self.stage is Stage.LEAVING:
                 return None

@@ -55,6 +55,7 @@ from gradwire_protocol.limits import (
     EVENTS_MAX,
     MESSAGE_BYTES_MAX,
     PROBE_PACKETS,
+    STALL_IDLE_TIMEOUTS,
 )
 from gradwire_protocol.outgoing import OutgoingMessage, Payload, Priority
 from gradwire_protocol.packets import TRANSPORT_HEADER, TransportLimits, parse_versions
@@ -230,8 +231,7 @@ class Connection:
         except ViolationError as error:
             self._counters.violations += 1
             if self.state is State.OPEN:
-                self.close(error.code, str(error), now)
-                self._report(Disconnected(error.code, str(error), by_peer=False))
+                self._end_with(error.code, str(error), now)
         self._on_activity(self)
 
     def handle_timer(self, now: float) -> None:
@@ -253,6 +253,7 @@ class Connection:
                     self._sender.ping_due = True
                     self._last_keepalive = now
                 self._sender.handle_timer(now)
+                self._end_if_stalled(now)
         elif self._end is not None and now >= self._end:
             self._move_to(State.CLOSED)
             self._end = None
@@ -279,8 +280,9 @@ class Connection:
         priority : Priority
             What it may overtake.
         """
-        if not 1 <= len(payload) <= MESSAGE_BYTES_MAX:
-            raise UsageError(f"message of {len(payload)} bytes; it is 1 to {MESSAGE_BYTES_MAX}")
+        size = memoryview(payload).nbytes
+        if not 1 <= size <= MESSAGE_BYTES_MAX:
+            raise UsageError(f"message of {size} bytes; it is 1 to {MESSAGE_BYTES_MAX}")
         if not (0 <= stream < 2**16 and 0 <= number < 2**32 and 0 <= kind < 2**16):
             raise UsageError(
                 f"message {number} of kind {kind} in stream {stream}; numbers are below 2^32, "
@@ -449,16 +451,32 @@ class Connection:
         return datagrams
 
     @property
-    def _idle_deadline(self) -> float:
+    def _patience(self) -> float:
         # RFC 9000, section 10.1: three probes, so that a long path is not taken for a dead one.
         # A peer that withholds its acknowledgements cannot stretch that without end.
         three_probes = min(3 * self._sender.recovery.probe_timeout, 2 * self._idle_timeout)
-        return self._last_received + max(self._idle_timeout, three_probes)
+        return max(self._idle_timeout, three_probes)
+
+    @property
+    def _idle_deadline(self) -> float:
+        return self._last_received + self._patience
 
     @property
     def _keepalive_deadline(self) -> float:
         last = max(self._last_received, self._last_keepalive, self._sender.last_eliciting_at)
         return last + min(self._config.keepalive_seconds, self._idle_timeout / 3)
+
+    def _end_if_stalled(self, now: float) -> None:
+        # No deadline of its own: what is sent again and again, and keepalives, have timers.
+        stall = self._sender.stall(STALL_IDLE_TIMEOUTS * self._patience, now)
+        if stall is not None:
+            self._counters.stalls += 1
+            self._end_with(CloseCode.STALLED, stall, now)
+
+    def _end_with(self, code: int, reason: str, now: float) -> None:
+        """End for a reason that both the peer and the application hear."""
+        self.close(code, reason, now)
+        self._report(Disconnected(code, reason, by_peer=False))
 
     def _disconnect(self, code: CloseCode, reason: str, *, by_peer: bool) -> None:
         """End without a word to the peer, which is gone or does not understand us."""

@@ -22,7 +22,8 @@ class Drop(StrEnum):
     NOT_ACCEPTING = "not_accepting"
     """An INIT at an endpoint that only dials out, or is shutting down."""
     FULL = "full"
-    """An INIT beyond the number of connections."""
+    """Beyond the number of connections: an INIT, which is not answered, or the first packet after
+    one that was, which is answered with a CLOSE."""
     VERSION = "version"
     """An INIT of another version; answered with the versions this side knows."""
 
@@ -42,6 +43,7 @@ class Counters:
     addresses_changed: int = 0
     violations: int = 0
     idle_timeouts: int = 0
+    stalls: int = 0
     drops: dict[Drop, int] = field(default_factory=lambda: dict.fromkeys(Drop, 0))
 
     def drop(self, reason: Drop) -> None:

@@ -7,7 +7,8 @@ after every input, in this order.
 
 Until an initiator has shown, by a packet that only it can have made, that it received our answer,
 it costs a `_HalfOpen` of about 1 KiB and no timer; at most `limits.HALF_OPEN_MAX` of them, the
-oldest giving way. Every answer is smaller than what it answers.
+oldest giving way. Every answer is smaller than what it answers, but for the CLOSE to a first
+packet for which there is no room: it is at most `limits.AMPLIFICATION_MAX` times as large.
 """
 
 import heapq
@@ -22,8 +23,10 @@ from gradwire_protocol.connection import Connection, State
 from gradwire_protocol.counters import Counters, Drop
 from gradwire_protocol.errors import InvalidDatagramError
 from gradwire_protocol.events import Address, Event
+from gradwire_protocol.frames import CloseCode, pack_close
 from gradwire_protocol.handshake import Initiator
 from gradwire_protocol.limits import (
+    AMPLIFICATION_MAX,
     BURST_PACKETS_MAX,
     HALF_OPEN_MAX,
     HALF_OPEN_SECONDS_MAX,
@@ -35,6 +38,7 @@ from gradwire_protocol.packets import (
     INIT_BYTES,
     NONCE_BYTES,
     TRANSPORT,
+    TRANSPORT_HEADER,
     VERSION,
     VERSIONS,
     Accept,
@@ -201,10 +205,11 @@ class Endpoint:
         if half_open.opening.open(view) is None:
             self.counters.drop(Drop.NOT_AUTHENTIC)
             return None
+        self._forget(half_open)
         if len(self._connections) >= self.connections_max:
             self.counters.drop(Drop.FULL)
+            self._turn_away(half_open, len(view))
             return None
-        self._forget(half_open)
         connection = self._new_connection(session_id, half_open.address)
         connection.establish(
             peer_session_id=half_open.init.session_id,
@@ -214,6 +219,14 @@ class Endpoint:
             now=now,
         )
         return connection
+
+    def _turn_away(self, half_open: _HalfOpen, size: int) -> None:
+        """Tell a peer that takes itself for connected that it is not, in its first packet."""
+        header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, half_open.init.session_id, 0)
+        reason = f"no room: {len(self._connections)} connections are open"
+        close = half_open.sealing.seal(bytearray(header + pack_close(CloseCode.FULL, reason)))
+        if len(close) <= AMPLIFICATION_MAX * size:
+            self._replies.append((close, half_open.address))
 
     def _receive_init(self, view: memoryview, address: Address, now: float) -> None:
         if not self.connections_max:

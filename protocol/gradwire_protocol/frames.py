@@ -12,11 +12,11 @@ Integers are unsigned and little-endian; the first byte is the type.
     4       4      number           of the message in its stream
     8       4      offset           of the payload in the message
     12      4      total            length of the message, at most `limits.MESSAGE_BYTES_MAX`
-    16      2      stream           see `streams`
+    16      2      stream           see `messages`
     18      2      kind             what the message is; opaque to the transport
     20      ...    payload
 
-    ACK 0x02        28 + 4 n bytes
+    ACK 0x02        28 + 4 n bytes; at most one in a packet
     1       1      n                further ranges, at most `limits.ACK_RANGES_MAX`
     2       2      delay            from receiving `largest` to sending this, in units of 8 us
     4       4      first run        received packets up to `largest` without a gap, less 1
@@ -43,7 +43,9 @@ Integers are unsigned and little-endian; the first byte is the type.
 
 A frame asks for an acknowledgement unless it is PADDING, ACK or CLOSE. 0x07 and 0x08 are kept for
 messages given up half-way. A packet with a frame of an unknown type, of a wrong length or with a
-reserved field that is not 0 is a violation, and the connection is closed.
+reserved field that is not 0, or with a second ACK, is a violation, and the connection is closed.
+One ACK can name all that was sent, and a packet has room for dozens: their cost is bounded by
+their number.
 """
 
 import struct
@@ -102,6 +104,10 @@ class CloseCode(IntEnum):
     """No version in common; never sent, only reported."""
     INVALID_MESSAGE = 6
     """The peer sent an application message that breaks its schema."""
+    STALLED = 7
+    """Nothing more of a message arrived, although the peer is there."""
+    FULL = 8
+    """The peer has as many connections as it wants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +252,8 @@ def parse_frames(view: memoryview) -> list[Frame]:
             raise ViolationError(
                 CloseCode.VIOLATION, f"frame of type {kind:#04x} is cut short"
             ) from None
+        if kind == ACK and any(isinstance(earlier, Ack) for earlier in frames):
+            raise ViolationError(CloseCode.VIOLATION, "two acknowledgements in one packet")
         frames.append(frame)
     return frames
 

@@ -18,7 +18,9 @@ padded to it, so that a path that cannot is found out at once."""
 
 DATAGRAM_BYTES: Final = 1_400
 """UDP payload unless configured otherwise: 1,428 bytes of IPv4, which fits an Ethernet of 1,500
-less the header of most tunnels."""
+less the headers of most tunnels. WireGuard's default of 1,420 leaves 1,392: there the kernel cuts
+every full datagram in two, and 1,392 is the better setting. A path that carries less and says
+nothing of it ends the connection after `STALL_IDLE_TIMEOUTS`."""
 
 DATAGRAM_BYTES_MAX: Final = 8_900
 """Fits the jumbo frames of 9,000 bytes that data centres use."""
@@ -114,9 +116,17 @@ HALF_OPEN_SECONDS_MAX: Final = 10.0
 IDLE_TIMEOUT_SECONDS_MAX: Final = 3_600.0
 """Nobody gone for an hour is waited for."""
 
+STALL_IDLE_TIMEOUTS: Final = 2
+"""A message of which nothing arrives for so many idle timeouts ends the connection, although the
+peer is there: small packets keep it alive on a path that swallows the large ones."""
+
 CHALLENGE_TRIES_MAX: Final = 3
 """Challenges sent to a new address before it is given up; fewer, where they would be more than
-three times as long as the packet that came from there (RFC 9000, section 8.1)."""
+`AMPLIFICATION_MAX` allows."""
+
+AMPLIFICATION_MAX: Final = 3
+"""What an address that has proved little gets is at most so many times what came from there
+(RFC 9000, section 8.1)."""
 
 CHALLENGE_DATAGRAM_BYTES: Final = PACKET_HEADER_BYTES + 16 + TAG_BYTES_MAX
 """A packet with a CHALLENGE and nothing else."""

@@ -32,6 +32,7 @@ from typing import ClassVar, Final
 
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX, STREAMS_MAX
 from gradwire_protocol.schema import (
+    SMALL_BYTES_MAX,
     Check,
     Record,
     blob,
@@ -64,7 +65,11 @@ WORKER_ID_BYTES: Final = 16
 LAYOUT_BYTES_MAX: Final = MESSAGE_BYTES_MAX // 2
 """A layout as it travels; some 40,000 tensors with names of 40 characters."""
 
-assert LAYOUT_BYTES_MAX + RANKS_MAX * (4 * WORKER_NAME_CHARACTERS_MAX + 40) < MESSAGE_BYTES_MAX, (
+ROSTER_BYTES_MAX: Final = SMALL_BYTES_MAX + RANKS_MAX * (4 * WORKER_NAME_CHARACTERS_MAX + 40)
+VERSIONS_BYTES_MAX: Final = SMALL_BYTES_MAX + 10 * RANKS_MAX
+"""A pair is 1 byte, a rank at most 3, a sequence at most 5."""
+
+assert LAYOUT_BYTES_MAX + ROSTER_BYTES_MAX + VERSIONS_BYTES_MAX < MESSAGE_BYTES_MAX, (
     "a WELCOME with the largest layout and the largest roster fits a message"
 )
 
@@ -169,6 +174,7 @@ class Layout(Record):
     tensors: tuple[Tensor, ...]
 
     CHECKS: ClassVar[Mapping[str, Check]] = {"tensors": _check_tensors}
+    BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + SMALL_BYTES_MAX
 
     @property
     def elements(self) -> int:
@@ -252,6 +258,7 @@ class Join(Record):
         "quantum_exponent": integer(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX),
         "layout": record(Layout),
     }
+    BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + SMALL_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +291,7 @@ class Welcome(Record):
         "founder": boolean,
         "versions": _VERSIONS,
     }
+    BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + ROSTER_BYTES_MAX + VERSIONS_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +314,7 @@ class Roster(Record):
     peers: tuple[Peer, ...]
 
     CHECKS: ClassVar[Mapping[str, Check]] = {"peers": listing(record(Peer), RANKS_MAX)}
+    BYTES_MAX: ClassVar[int] = ROSTER_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +329,8 @@ class Snapshot(Record):
         "start": integer(0, ELEMENTS_MAX),
         "values": blob(4, 4 * BLOCK_ELEMENTS),
     }
+    BYTES_MAX: ClassVar[int] = 4 * BLOCK_ELEMENTS + SMALL_BYTES_MAX
+    LIST_ITEMS_MAX: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +347,8 @@ class EncodedUpdate(Record):
         "based_on": integer(0, 2**63),
         "body": blob(1, UPDATE_BYTES_MAX),
     }
+    BYTES_MAX: ClassVar[int] = MESSAGE_BYTES_MAX
+    LIST_ITEMS_MAX: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +358,7 @@ class Stable(Record):
     versions: Mapping[int, int]
 
     CHECKS: ClassVar[Mapping[str, Check]] = {"versions": _VERSIONS}
+    BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +379,7 @@ class Finished(Record):
     """All updates of the run."""
 
     CHECKS: ClassVar[Mapping[str, Check]] = {"versions": _VERSIONS}
+    BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)

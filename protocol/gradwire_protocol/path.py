@@ -10,7 +10,11 @@ can turn a connection towards a third party by replaying packets.
 from collections.abc import Callable
 
 from gradwire_protocol.events import Address
-from gradwire_protocol.limits import CHALLENGE_DATAGRAM_BYTES, CHALLENGE_TRIES_MAX
+from gradwire_protocol.limits import (
+    AMPLIFICATION_MAX,
+    CHALLENGE_DATAGRAM_BYTES,
+    CHALLENGE_TRIES_MAX,
+)
 
 
 class PathValidation:
@@ -44,7 +48,8 @@ class PathValidation:
         elif address != self._candidate:
             self._candidate = address
             self._data = self._random_bytes(8)
-            tries = 3 * size // CHALLENGE_DATAGRAM_BYTES - 1  # a RESPONSE is as large
+            room = AMPLIFICATION_MAX * size
+            tries = room // CHALLENGE_DATAGRAM_BYTES - 1  # a RESPONSE is as large
             self._tries_left = max(min(tries, CHALLENGE_TRIES_MAX), 1)
             self._next = now
 

@@ -9,9 +9,11 @@ meanings. The record of a lost packet is kept for a while: if an ACK names it af
 only late, and its fragments need not be sent again.
 """
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, takewhile
 
 from gradwire_protocol.congestion import CongestionController
 from gradwire_protocol.errors import ViolationError
@@ -167,26 +169,15 @@ class Recovery:
         backoff = 1 << min(self._pto_count, PTO_BACKOFF_MAX)
         return self._last_eliciting_at + self.probe_timeout * backoff
 
-    def _take(self, ranges: Iterable[tuple[int, int]]) -> list[SentPacket]:
-        """Remove and return the packets in `ranges` that were not acknowledged before."""
-        acked = []
-        for first, last in ranges:
-            if last - first < len(self._sent):
-                numbers: Iterable[int] = range(first, last + 1)
-            else:  # a run that reaches back behind everything we remember
-                numbers = [n for n in (*self._sent, *self._lost) if first <= n <= last]
-            for number in numbers:
-                packet = self._sent.pop(number, None)
-                if packet is not None:
-                    if packet.eliciting:
-                        self.bytes_in_flight -= packet.size
-                else:
-                    packet = self._lost.pop(number, None)
-                    if packet is None:
-                        continue
-                    self.spurious_losses += 1
-                acked.append(packet)
-        return acked
+    def _take(self, runs: Sequence[tuple[int, int]]) -> list[SentPacket]:
+        """Remove and return the packets in `runs` that were not acknowledged before."""
+        acked = [self._sent.pop(number) for number in _named(self._sent, runs)]
+        for packet in acked:
+            if packet.eliciting:
+                self.bytes_in_flight -= packet.size
+        late = [self._lost.pop(number) for number in _named(self._lost, runs)]
+        self.spurious_losses += len(late)
+        return acked + late
 
     def _detect_lost(self, now: float) -> list[SentPacket]:
         self._loss_deadline = None
@@ -217,7 +208,27 @@ class Recovery:
     def _forget_lost(self, now: float) -> None:
         """Forget lost packets that nobody will acknowledge any more."""
         old = now - 3 * self.probe_timeout
-        for number, packet in list(self._lost.items()):
-            if packet.sent_at > old:
-                break
-            del self._lost[number]
+        for packet in list(takewhile(lambda packet: packet.sent_at <= old, self._lost.values())):
+            del self._lost[packet.number]
+
+
+def _named(packets: dict[int, SentPacket], runs: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the numbers of `packets`, which ascend, that are in `runs`, which descend.
+
+    A run may reach back behind everything that is remembered, and there may be many of them, so
+    this looks at the numbers named or at the packets, whichever are fewer.
+    """
+    if not packets:
+        return []
+    lowest = next(iter(packets))
+    runs = [(max(first, lowest), last) for first, last in reversed(runs) if last >= lowest]
+    if sum(last - first + 1 for first, last in runs) <= len(packets):
+        numbers = chain.from_iterable(range(first, last + 1) for first, last in runs)
+        return [number for number in numbers if number in packets]
+    firsts = [first for first, _ in runs]
+    named = []
+    for number in takewhile(lambda number: number <= runs[-1][1], packets):
+        at = bisect_right(firsts, number)
+        if at and number <= runs[at - 1][1]:
+            named.append(number)
+    return named

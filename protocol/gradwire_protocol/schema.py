@@ -8,17 +8,28 @@ the limit.
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Final, Self, TypeAlias
 
 import msgpack
 
 from gradwire_protocol.errors import InvalidMessageError
+from gradwire_protocol.limits import KIB
 
 Check: TypeAlias = Callable[[object], Any]
 """Returns the value of a field as the record holds it, or raises `ValueError`."""
 
 SHOWN_MAX = 60
 """Characters of an offending value that an error message repeats."""
+
+SMALL_BYTES_MAX: Final = 8 * KIB
+"""Bytes of a record without long lists: a reason of a thousand characters, four bytes each, and
+as much again."""
+
+LIST_ITEMS_MAX: Final = 2**15
+"""Longer than any list that a record may hold; its check then says which one is too long."""
+
+MAP_FIELDS_MAX: Final = 16
+"""More than any record has fields."""
 
 
 class Record:
@@ -28,6 +39,13 @@ class Record:
     """
 
     CHECKS: ClassVar[Mapping[str, Check]]
+
+    BYTES_MAX: ClassVar[int] = SMALL_BYTES_MAX
+    """Longest form on the wire. A byte can unpack to an empty list of 64 bytes, before any check
+    sees it: the record is refused by its length first."""
+
+    LIST_ITEMS_MAX: ClassVar[int] = LIST_ITEMS_MAX
+    """Longest list that is unpacked; 0 for a record that holds none."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return the fields as msgpack can write them."""
@@ -69,9 +87,18 @@ class Record:
         InvalidMessageError
             If they are not a valid record of this kind.
         """
+        size = memoryview(payload).nbytes
+        if size > cls.BYTES_MAX:
+            raise InvalidMessageError(f"{cls.__name__}: {size} bytes; the limit is {cls.BYTES_MAX}")
         try:
-            # Lengths inside are bounded by the length of the input, which the transport bounds.
-            plain = msgpack.unpackb(payload, use_list=True, strict_map_key=True)
+            plain = msgpack.unpackb(
+                payload,
+                use_list=True,
+                strict_map_key=True,
+                max_array_len=cls.LIST_ITEMS_MAX,
+                max_map_len=MAP_FIELDS_MAX,
+                max_ext_len=0,
+            )
             return cls.from_plain(plain)
         except (ValueError, RecursionError, msgpack.UnpackException) as error:
             raise InvalidMessageError(f"{cls.__name__}: {error}") from None

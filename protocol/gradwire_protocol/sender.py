@@ -5,7 +5,7 @@ fragments as fit. Congestion window and pacing hold fragments back, and nothing 
 small, and holding it back would stop the peer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from gradwire_protocol.congestion import CongestionController
@@ -22,6 +22,7 @@ from gradwire_protocol.incoming import Reassembly
 from gradwire_protocol.limits import (
     ACK_EVERY,
     DATA_HEADER_BYTES,
+    DATAGRAM_BYTES_MIN,
     PACKET_HEADER_BYTES,
     PROBE_PACKETS,
 )
@@ -78,6 +79,12 @@ class Sender:
         self._counters = counters
         self._acks_in_a_row = 0
         self._paced_until: float | None = None
+        self._unanswered: SentPacket | None = None
+        """The first packet with fragments since which none as large has arrived, nor what it held.
+
+        Where packets of its size get through, its fragments will, sooner or later, however slow
+        the path is and however much waits before them. Where only smaller ones do, never.
+        """
 
     @property
     def fragment_bytes(self) -> int:
@@ -89,6 +96,18 @@ class Sender:
         """When there may be something to do without any input."""
         return self._received.deadline, self.recovery.deadline, self._paced_until
 
+    def stall(self, patience: float, now: float) -> str | None:
+        """Say what is wrong, if nothing of a message arrived for `patience` seconds."""
+        seconds = 0.0 if self._unanswered is None else now - self._unanswered.sent_at
+        if seconds < patience:
+            return None
+        size = self._datagram_bytes
+        advice = f": try datagram_bytes={DATAGRAM_BYTES_MIN}" if size > DATAGRAM_BYTES_MIN else ""
+        return (
+            f"nothing of a message arrived for {seconds:.0f} seconds; the path may not carry "
+            f"datagrams of {size} bytes{advice}"
+        )
+
     # Input.
 
     def on_ack(self, ack: Ack, now: float) -> list[OutgoingMessage]:
@@ -99,6 +118,8 @@ class Sender:
             if packet.ack_largest is not None:
                 self._received.known(packet.ack_largest)
             complete += [f.message for f in packet.fragments if self.queue.on_acked(f)]
+        if self._unanswered is not None and _answered(self._unanswered, acked):
+            self._unanswered = None
         self._counters.packets_spuriously_lost += self.recovery.spurious_losses
         self.recovery.spurious_losses = 0
         self._on_lost(lost)
@@ -216,6 +237,8 @@ class Sender:
         header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, self._peer_session_id, packet.number)
         datagram = self._sealing.seal(bytearray().join((header, *parts)))
         packet.size = len(datagram)
+        if packet.fragments and self._unanswered is None:
+            self._unanswered = packet
         self.recovery.on_sent(packet)
         if packet.eliciting:
             self._acks_in_a_row = 0
@@ -240,3 +263,10 @@ class Sender:
                 self.queue.on_lost(fragment)
         if self.queue.peek() is None:
             self.ping_due = True
+
+
+def _answered(packet: SentPacket, acked: Sequence[SentPacket]) -> bool:
+    """Return whether one as large has arrived, or what it held has in other packets."""
+    return any(other.size >= packet.size for other in acked) or all(
+        fragment.message.is_acked(fragment.index) for fragment in packet.fragments
+    )

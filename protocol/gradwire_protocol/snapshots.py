@@ -11,7 +11,6 @@ from gradwire_protocol.errors import InvalidMessageError
 from gradwire_protocol.link import Link
 from gradwire_protocol.messages import BLOCK_ELEMENTS, Snapshot
 from gradwire_protocol.outgoing import Payload
-from gradwire_protocol.ranges import RangeSet
 
 ELEMENT_BYTES: Final = 4
 
@@ -31,7 +30,7 @@ class SnapshotFeed:
     """
 
     def __init__(self, values: Payload, link: Link) -> None:
-        self._values = memoryview(values)
+        self._values = memoryview(values).cast("B")
         self._link = link
         self._starts: Iterator[int] = iter(
             range(0, len(self._values) // ELEMENT_BYTES, BLOCK_ELEMENTS)
@@ -58,6 +57,10 @@ class SnapshotFeed:
 class SnapshotAssembly:
     """Puts the blocks of a snapshot together.
 
+    They lie on a grid, as a `SnapshotFeed` cuts them: each begins at a multiple of
+    `BLOCK_ELEMENTS`, and only the last one is shorter. So a peer cannot make the bookkeeping
+    larger than the replica.
+
     Parameters
     ----------
     elements : int
@@ -67,12 +70,9 @@ class SnapshotAssembly:
     def __init__(self, elements: int) -> None:
         self.elements = elements
         self.values = bytearray(ELEMENT_BYTES * elements)
-        self._received = RangeSet()
-
-    @property
-    def elements_received(self) -> int:
+        self.elements_received = 0
         """How much of the replica is there."""
-        return sum(stop - start for start, stop in self._received)
+        self._received = set[int]()
 
     def add(self, block: Snapshot) -> bool:
         """Put a block in its place; return whether the replica is complete.
@@ -80,15 +80,19 @@ class SnapshotAssembly:
         Raises
         ------
         InvalidMessageError
-            If the block does not fit the replica.
+            If the block is none of this replica's.
         """
         size, rest = divmod(len(block.values), ELEMENT_BYTES)
-        stop = block.start + size
-        if rest or stop > self.elements:
+        where = f"Snapshot: {len(block.values)} bytes from element {block.start} on"
+        if rest or block.start + size > self.elements:
+            raise InvalidMessageError(f"{where}; the replica has {self.elements} elements")
+        if block.start % BLOCK_ELEMENTS or size != min(BLOCK_ELEMENTS, self.elements - block.start):
             raise InvalidMessageError(
-                f"Snapshot: {len(block.values)} bytes from element {block.start} on; "
-                f"the replica has {self.elements} elements"
+                f"{where}; it is cut into blocks of {BLOCK_ELEMENTS} elements"
             )
-        self.values[ELEMENT_BYTES * block.start : ELEMENT_BYTES * stop] = block.values
-        self._received.add(block.start, stop)
+        if block.start not in self._received:
+            self._received.add(block.start)
+            at = ELEMENT_BYTES * block.start
+            self.values[at : at + len(block.values)] = block.values
+            self.elements_received += size
         return self.elements_received == self.elements

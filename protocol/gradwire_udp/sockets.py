@@ -56,6 +56,9 @@ def show_address(address: object) -> str:
 def resolve(text: str, default_port: int = PORT) -> tuple[socket.AddressFamily, SocketAddress]:
     """Look an address up.
 
+    Of a name with addresses of both versions of IP, the first one of IPv4 is taken: masters listen
+    at IPv4 unless told otherwise, and many systems list ``localhost`` as ::1 first.
+
     Raises
     ------
     UsageError
@@ -65,11 +68,12 @@ def resolve(text: str, default_port: int = PORT) -> tuple[socket.AddressFamily, 
     """
     host, port = split_address(text, default_port)
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
     except (socket.gaierror, UnicodeError) as error:
         raise UnreachableError(
             f"unknown host {host!r} ({error}): check the spelling, or write its IP address"
         ) from None
+    family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
     return family, address  # type: ignore[return-value]  # of these families, it is one
 
 

@@ -211,6 +211,7 @@ class MasterCollector(Collector):
             "addresses_changed": "Workers that moved to another address while connected.",
             "violations": "Connections closed because the peer broke the protocol.",
             "idle_timeouts": "Connections closed because nothing was heard any more.",
+            "stalls": "Connections closed because a message made no progress.",
         }
         for name, value in self._counters.flat().items():
             yield CounterMetricFamily(f"gradwire_{name}", described[name], value=value)

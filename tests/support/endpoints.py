@@ -33,12 +33,12 @@ def other_version(datagram: bytes) -> bytes:
     return datagram[:1] + b"\x02" + datagram[2:]
 
 
-def first_packet(init: bytes, accept: bytes) -> bytes:
+def first_packet(init: bytes, accept: bytes, frames: bytes = pack_ping()) -> bytes:
     """Return the packet that opens a connection."""
     parsed, answer = Init.parse(init), Accept.parse(accept, init)
     sealing, _ = checksums(parsed.nonce, answer.nonce)
     header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, answer.session_id, 0)
-    return sealing.seal(bytearray(header + pack_ping()))
+    return sealing.seal(bytearray(header + frames))
 
 
 def ask(

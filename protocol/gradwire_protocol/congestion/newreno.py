@@ -1,8 +1,9 @@
-"""NewReno, as RFC 9002, section 7, and its appendix B.
+"""NewReno, as RFC 9002, section 7, and its appendix B, but without persistent congestion (7.6).
 
 The window doubles per round trip until the first loss, then grows by one datagram per round
 trip; a loss halves it, once per round trip. Simple and fair, and slow on paths that lose packets
-for other reasons than congestion.
+for other reasons than congestion. After a blackout the window is halved, and not cut to its
+minimum as section 7.6 has it.
 """
 
 from typing import Final

@@ -535,6 +535,7 @@ def test_a_block_behind_the_end_of_the_model_ends_it() -> None:
             "99 bytes wait for this worker; the limit is 9",
         ),
         (EndCode.LEFT, "left", ConnectionLostError, "is over: left"),
+        (CloseCode.FULL, "no room", RefusedError, "the master at master refused: no room"),
         (CloseCode.INVALID_MESSAGE, "that was no JOIN", ProtocolError, ": that was no JOIN"),
         (CloseCode.VIOLATION, "that was no packet", ProtocolError, ": that was no packet"),
         (CloseCode.FLOW_CONTROL, "that was too much", ProtocolError, ": that was too much"),

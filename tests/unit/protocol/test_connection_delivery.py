@@ -65,6 +65,18 @@ def test_a_message_of_a_forbidden_size_is_refused_at_once(size: int) -> None:
     assert pair.initiator.connection.bytes_queued == 0
 
 
+def test_a_message_is_measured_in_bytes_whatever_its_elements_are() -> None:
+    connection = Pair().connect().initiator.connection
+    largest = memoryview(bytes(MESSAGE_BYTES_MAX)).cast("Q")
+    too_large = memoryview(bytes(MESSAGE_BYTES_MAX + 8)).cast("Q")
+
+    with pytest.raises(UsageError, match=f"message of {MESSAGE_BYTES_MAX + 8} bytes"):
+        connection.send(0, 0, 1, too_large, Priority.UPDATE)
+    connection.send(0, 0, 1, largest, Priority.UPDATE)
+
+    assert connection.bytes_queued == MESSAGE_BYTES_MAX
+
+
 @pytest.mark.parametrize(
     ("stream", "number", "kind"),
     [(-1, 0, 1), (2**16, 0, 1), (0, -1, 1), (0, 2**32, 1), (0, 0, -1), (0, 0, 2**16)],

@@ -45,6 +45,10 @@ def raw_ack(largest: int, first_run: int, ranges: Sequence[tuple[int, int]] = ()
             [pack_ack(Ack([(99, 99)], 0.0, 0, 0))],
             "acknowledgement of packet 99; 1 were sent",
         ),
+        (
+            2 * [pack_ack(Ack([(0, 0)], 0.0, 0, 0))],
+            "two acknowledgements in one packet",
+        ),
     ],
 )
 def test_breaking_a_rule_ends_the_connection_and_both_sides_hear_which(

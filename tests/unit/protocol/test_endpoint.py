@@ -15,7 +15,7 @@ from gradwire_protocol import (
     Priority,
     State,
 )
-from gradwire_protocol.limits import HALF_OPEN_MAX, HALF_OPEN_SECONDS_MAX
+from gradwire_protocol.limits import AMPLIFICATION_MAX, HALF_OPEN_MAX, HALF_OPEN_SECONDS_MAX
 from gradwire_protocol.packets import (
     ACCEPT_BYTES,
     INIT_BYTES,
@@ -102,6 +102,45 @@ def test_beyond_the_number_of_connections_nobody_is_let_in() -> None:
     assert len(endpoint) == 1
     assert answer == []
     assert drops(endpoint) == {Drop.FULL: 2}
+
+
+def test_who_comes_second_for_the_last_place_is_told_at_once_that_there_is_none() -> None:
+    master, workers = listening(connections_max=1), [dialling(), dialling()]
+    connections = [worker.connect("master", NOW) for worker in workers]
+    inits = [worker.datagrams_to_send(NOW)[0][0] for worker in workers]
+    for i, init in enumerate(inits):
+        [accept] = ask(master, init, f"worker {i}")
+        workers[i].receive_datagram(accept, "master", NOW)
+    first = [worker.datagrams_to_send(NOW)[0][0] for worker in workers]
+
+    answers = [ask(master, packet, f"worker {i}") for i, packet in enumerate(first)]
+    [close] = answers[1]
+    workers[1].receive_datagram(close, "master", NOW)
+    again = ask(master, first[1], "worker 1")
+
+    assert events_of(workers[1]) == [
+        (connections[1], Connected()),
+        (
+            connections[1],
+            Disconnected(CloseCode.FULL, "no room: 1 connections are open", by_peer=True),
+        ),
+    ]
+    assert [event for _, event in events_of(master)] == [Connected()]
+    assert len(close) <= AMPLIFICATION_MAX * len(first[1])
+    assert again == [], "it is forgotten"
+    assert drops(master) == {Drop.FULL: 1, Drop.UNKNOWN_SESSION: 1}
+
+
+def test_a_first_packet_too_short_for_the_answer_gets_none() -> None:
+    endpoint = listening(connections_max=100)
+    accepts = [ask(endpoint, init_of(n))[0] for n in range(1, 102)]
+    for n, accept in enumerate(accepts[:-1], start=1):
+        ask(endpoint, first_packet(init_of(n), accept))
+
+    answers = ask(endpoint, first_packet(init_of(101), accepts[-1], frames=b""))
+
+    assert answers == []
+    assert drops(endpoint) == {Drop.FULL: 1}
 
 
 def test_a_first_packet_that_proves_nothing_opens_nothing() -> None:

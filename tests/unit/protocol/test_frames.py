@@ -108,7 +108,12 @@ def parse(packed: bytes) -> Sequence[Frame]:
     return parse_frames(memoryview(packed))
 
 
-@given(frames=st.lists(FRAMES, max_size=5), padding=st.integers(0, 5))
+def is_a_packet(frames: Sequence[Frame]) -> bool:
+    """Return whether frames may stand in one packet."""
+    return sum(isinstance(frame, Ack) for frame in frames) <= 1
+
+
+@given(frames=st.lists(FRAMES, max_size=5).filter(is_a_packet), padding=st.integers(0, 5))
 def test_frames_are_read_as_they_were_written(frames: list[Frame], padding: int) -> None:
     packed = b"".join(map(pack, frames)) + bytes(padding)
 
@@ -228,6 +233,18 @@ def test_a_reason_that_is_no_text_is_still_read() -> None:
     packed = struct.pack("<BBHI", 0x09, 3, 64, 0) + b"\xffno"
 
     assert parse(packed) == [Close(64, "\N{REPLACEMENT CHARACTER}no")]
+
+
+@given(before=st.lists(FRAMES, max_size=2), between=st.lists(FRAMES, max_size=2), ack=acks())
+def test_a_second_acknowledgement_in_a_packet_is_a_violation(
+    before: list[Frame], between: list[Frame], ack: Ack
+) -> None:
+    packed = b"".join(map(pack, [*before, ack, *between, ack]))
+
+    with pytest.raises(ViolationError, match="two acknowledgements in one packet") as violation:
+        parse(packed)
+
+    assert violation.value.code == CloseCode.VIOLATION
 
 
 @pytest.mark.parametrize(

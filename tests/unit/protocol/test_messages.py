@@ -224,6 +224,50 @@ def test_a_welcome_with_the_largest_layout_and_the_largest_roster_fits_a_message
     assert len(welcome.pack()) <= MESSAGE_BYTES_MAX
 
 
+def test_the_largest_of_every_other_message_with_lists_is_read_too() -> None:
+    widest = "\N{GRINNING FACE}"
+    peer = Peer(RANKS_MAX - 1, widest * WORKER_NAME_CHARACTERS_MAX, finished=True)
+    versions = dict.fromkeys(range(RANKS_MAX), SEQUENCE_MAX)
+    largest: tuple[Record, ...] = (
+        Join(
+            widest * NAME_CHARACTERS_MAX,
+            bytes(WORKER_ID_BYTES),
+            widest * WORKER_NAME_CHARACTERS_MAX,
+            RANKS_MAX - 1,
+            2**16 - 1,
+            QUANTUM_EXPONENT_MIN,
+            layout_of(LAYOUT_BYTES_MAX),
+        ),
+        Refuse(widest * NAME_CHARACTERS_MAX, widest * REASON_CHARACTERS_MAX),
+        Roster((peer,) * RANKS_MAX),
+        Snapshot(ELEMENTS_MAX, bytes(4 * BLOCK_ELEMENTS)),
+        Stable(versions),
+        Finished(versions),
+        Leave(SEQUENCE_MAX, widest * REASON_CHARACTERS_MAX),
+    )
+
+    for message in largest:
+        assert type(message).parse(message.pack()) == message
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: type(example).__name__)
+def test_a_message_that_is_too_long_is_not_even_unpacked(example: Record) -> None:
+    kind = type(example)
+
+    with pytest.raises(
+        InvalidMessageError,
+        match=f"^{kind.__name__}: {kind.BYTES_MAX + 1} bytes; the limit is {kind.BYTES_MAX}$",
+    ):
+        kind.parse(bytes(kind.BYTES_MAX + 1))
+    assert kind.BYTES_MAX <= MESSAGE_BYTES_MAX
+
+
+@pytest.mark.parametrize("kind", [Snapshot, EncodedUpdate])
+def test_a_message_without_lists_unpacks_none(kind: type[Record]) -> None:
+    with pytest.raises(InvalidMessageError, match=f"^{kind.__name__}: 1 exceeds"):
+        kind.parse(b"\x91\x90")
+
+
 def test_the_codes_of_the_application_are_none_of_the_transport() -> None:
     assert min(EndCode) > max(CloseCode)
     assert min(EndCode) == 64

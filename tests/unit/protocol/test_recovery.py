@@ -69,6 +69,34 @@ def test_an_acknowledgement_may_reach_back_behind_all_that_is_remembered() -> No
     assert (numbers(acked), lost) == ([100, 101], [])
 
 
+@given(
+    first=st.sets(st.integers(0, 59)),
+    then=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 10**15)), min_size=1, max_size=65),
+    base=st.sampled_from([0, 2**32, 2**60]),
+)
+def test_of_what_is_named_that_is_taken_which_is_remembered_and_nothing_else_looked_at(
+    first: set[int], then: list[tuple[int, int]], base: int
+) -> None:
+    """Acknowledge single packets, then runs so long that nobody can look at each number."""
+    recovery = new_recovery()
+    recovery.next_number = base
+    send(recovery, 60)
+    if first:
+        recovery.on_ack(ack(*((base + n, base + n) for n in sorted(first, reverse=True))), now=0.1)
+    runs, below = list[tuple[int, int]](), base + 60
+    for gap, length in then:
+        last = below - gap
+        runs.append((max(last - length + 1, 0), max(last, 0)))
+        below = runs[-1][0] - 1
+        if below <= 20:
+            break
+
+    acked, _ = recovery.on_ack(ack(*runs), now=0.1)
+
+    named = {n for n in range(60) if any(low <= base + n <= high for low, high in runs)}
+    assert numbers(acked) == sorted(base + n for n in named - first)
+
+
 def test_acknowledging_a_packet_never_sent_is_a_violation() -> None:
     recovery = new_recovery()
     send(recovery, 2)

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.schema import (
+    LIST_ITEMS_MAX,
+    MAP_FIELDS_MAX,
     SHOWN_MAX,
+    SMALL_BYTES_MAX,
     Check,
     Record,
     blob,
@@ -200,6 +203,33 @@ def test_a_field_is_refused_by_its_name(plain: object, says: str) -> None:
 )
 def test_bytes_that_are_no_record_are_refused(payload: bytes) -> None:
     with pytest.raises(InvalidMessageError, match=r"^Outer: "):
+        Outer.parse(payload)
+
+
+def test_a_record_that_is_too_long_is_refused_before_it_is_unpacked() -> None:
+    fits, too_long = b"\xc1" * SMALL_BYTES_MAX, memoryview(b"\xc1" * (SMALL_BYTES_MAX + 1))
+
+    with pytest.raises(InvalidMessageError, match=r"^Outer: ") as refused:
+        Outer.parse(fits)
+    assert "the limit is" not in str(refused.value)
+    with pytest.raises(
+        InvalidMessageError,
+        match=f"^Outer: {SMALL_BYTES_MAX + 1} bytes; the limit is {SMALL_BYTES_MAX}$",
+    ):
+        Outer.parse(too_long)
+
+
+@pytest.mark.parametrize(
+    ("payload", "says"),
+    [
+        (b"\xdc\x80\x01" + bytes(4000), f"{LIST_ITEMS_MAX + 1} exceeds .*{LIST_ITEMS_MAX}"),
+        (b"\xde\x00\x11" + bytes(4000), f"{MAP_FIELDS_MAX + 1} exceeds .*{MAP_FIELDS_MAX}"),
+        (b"\xd4\x05\x00", r"\d exceeds .*0"),
+    ],
+    ids=["list", "map", "extension"],
+)
+def test_what_no_record_holds_is_refused_while_it_is_unpacked(payload: bytes, says: str) -> None:
+    with pytest.raises(InvalidMessageError, match=f"^Outer: {says}"):
         Outer.parse(payload)
 
 

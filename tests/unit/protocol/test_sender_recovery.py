@@ -169,3 +169,56 @@ def test_a_loss_by_time_is_no_probe_timeout_even_where_a_probe_is_left() -> None
 
     assert rig.counters.packets_lost == 2
     assert rig.counters.probe_timeouts == 1
+
+
+# Stalls.
+
+
+def test_where_nothing_is_unanswered_nothing_is_stalled() -> None:
+    rig = Rig()
+    assert rig.sender.stall(1.0, START + 1000) is None
+    rig.push(10)
+    rig.packets()
+    rig.acknowledge((0, 0))
+
+    assert rig.sender.stall(1.0, START + 1000) is None
+
+
+def test_a_packet_that_nothing_answers_is_a_stall_exactly_when_it_is_time() -> None:
+    rig = Rig()
+    rig.push(FRAGMENT_BYTES)
+    rig.packets()
+
+    assert rig.sender.stall(60.0, START + 59.9) is None
+    assert rig.sender.stall(60.0, START + 60.0) == (
+        "nothing of a message arrived for 60 seconds; the path may not carry datagrams of "
+        f"{DATAGRAM_BYTES} bytes: try datagram_bytes=1200"
+    )
+
+
+def test_what_is_smaller_answers_nothing_and_what_is_as_large_does() -> None:
+    rig = Rig()
+    rig.push(FRAGMENT_BYTES, FRAGMENT_BYTES - 1, FRAGMENT_BYTES)
+    rig.packets()
+
+    rig.acknowledge((1, 1))
+    assert rig.sender.stall(60.0, START + 60) is not None
+    rig.acknowledge((1, 2))
+
+    assert rig.sender.stall(60.0, START + 60) is None
+
+
+def test_a_packet_is_answered_when_what_it_held_has_arrived_in_smaller_ones() -> None:
+    rig = Rig()
+    half = FRAGMENT_BYTES // 2 - 10
+    rig.push(half, half)
+    assert [len(packet) for packet in rig.packets()] == [2]
+    now = rig.fire()
+    rig.receive(0, now=now)
+    assert [kinds_of(packet) for packet in rig.packets(now)] == [["Ack", "Data"], ["Data"]]
+
+    rig.acknowledge((1, 1), now=now)
+    assert rig.sender.stall(60.0, START + 60) is not None
+    rig.acknowledge((1, 2), now=now)
+
+    assert rig.sender.stall(60.0, START + 60) is None

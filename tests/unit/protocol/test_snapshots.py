@@ -1,6 +1,7 @@
 """Snapshots: whole, whatever the order of the blocks, and a few blocks at a time."""
 
 from random import Random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -89,6 +90,12 @@ def test_blocks_make_up_the_replica_in_whatever_order_they_come(
     seed: int, elements: int, size: int, shuffle: Random
 ) -> None:
     """Add every block twice, in any order; it is complete from the last new one on."""
+    with patch("gradwire_protocol.snapshots.BLOCK_ELEMENTS", size):
+        check_assembly(seed, elements, size, shuffle)
+
+
+def check_assembly(seed: int, elements: int, size: int, shuffle: Random) -> None:
+    """Check what the name of the test says, on a grid of blocks of `size` elements."""
     values = Random(seed).randbytes(ELEMENT_BYTES * elements)
     blocks = blocks_of(values, size) * 2
     shuffle.shuffle(blocks)
@@ -111,6 +118,8 @@ def test_blocks_make_up_the_replica_in_whatever_order_they_come(
         (Snapshot(8, bytes(12)), "12 bytes from element 8 on; the replica has 10 elements"),
         (Snapshot(10, bytes(4)), "4 bytes from element 10 on"),
         (Snapshot(0, bytes(5)), "5 bytes from element 0 on"),
+        (Snapshot(0, bytes(36)), f"36 bytes .* 0 on; it is cut into blocks of {BLOCK_ELEMENTS} el"),
+        (Snapshot(4, bytes(24)), f"24 bytes .* 4 on; it is cut into blocks of {BLOCK_ELEMENTS} el"),
     ],
 )
 def test_a_block_that_does_not_fit_is_refused(block: Snapshot, says: str) -> None:
@@ -120,3 +129,20 @@ def test_a_block_that_does_not_fit_is_refused(block: Snapshot, says: str) -> Non
         assembly.add(block)
 
     assert assembly.elements_received == 0
+
+
+def test_the_second_of_two_blocks_for_one_place_changes_nothing() -> None:
+    assembly = SnapshotAssembly(2)
+
+    complete = [assembly.add(Snapshot(0, 8 * b"a")), assembly.add(Snapshot(0, 8 * b"b"))]
+
+    assert complete == [True, True]
+    assert assembly.values == 8 * b"a"
+
+
+def test_a_replica_may_be_given_as_integers() -> None:
+    connection = Puppet().connection
+
+    SnapshotFeed(memoryview(bytes(2 * BLOCK_BYTES)).cast("i"), Link(connection))
+
+    assert connection.bytes_queued > 2 * BLOCK_BYTES

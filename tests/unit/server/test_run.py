@@ -3,9 +3,11 @@
 import numpy as np
 
 from gradwire_codecs.arrays import Int32Array
-from gradwire_protocol.messages import Layout, Snapshot, Tensor
+from gradwire_protocol.messages import BLOCK_ELEMENTS, Layout, Snapshot, Tensor
 from gradwire_server.run import Run
-from support.peer import LAYOUT, join_request
+from support.peer import join_request
+
+TWO_BLOCKS = Layout((Tensor("a", (BLOCK_ELEMENTS + 2,)),))
 
 
 def block(start: int, values: Int32Array) -> Snapshot:
@@ -33,13 +35,13 @@ def test_a_run_is_not_founded_until_somebody_says_that_the_parameters_are_there(
 
 
 def test_blocks_that_come_in_are_the_replica() -> None:
-    run = Run.begin("alpha", join_request())
+    run = Run.begin("alpha", join_request(layout=TWO_BLOCKS))
     assert run.assembly is not None
 
-    assert not run.assembly.add(block(4, np.array([5, -6], np.int32)))
-    assert run.assembly.add(block(0, np.array([1, -2, 3, -4], np.int32)))
+    assert not run.assembly.add(block(BLOCK_ELEMENTS, np.array([5, -6], np.int32)))
+    assert run.assembly.add(block(0, np.arange(BLOCK_ELEMENTS, dtype=np.int32)))
 
-    assert run.replica.values.tolist() == [1, -2, 3, -4, 5, -6]
+    assert run.replica.values.tolist() == [*range(BLOCK_ELEMENTS), 5, -6]
 
 
 def test_the_replica_can_be_changed_when_it_is_complete() -> None:
@@ -53,14 +55,14 @@ def test_the_replica_can_be_changed_when_it_is_complete() -> None:
 
 
 def test_a_run_begins_again_with_nothing_of_the_worker_that_is_gone() -> None:
-    run = Run.begin("alpha", join_request())
+    run = Run.begin("alpha", join_request(layout=TWO_BLOCKS))
     assert run.assembly is not None
-    run.assembly.add(block(0, np.array([7, 7], np.int32)))
+    run.assembly.add(block(BLOCK_ELEMENTS, np.array([7, 7], np.int32)))
 
-    run.begin_again(join_request(quantum_exponent=-10))
+    run.begin_again(join_request(layout=TWO_BLOCKS, quantum_exponent=-10))
 
-    assert run.replica.values.tolist() == [0] * 6
+    assert not run.replica.values.any()
     assert run.replica.quantum_exponent == -10
     assert not run.founded
-    assert run.layout == LAYOUT
+    assert run.layout == TWO_BLOCKS
     assert run.assembly.elements_received == 0

@@ -3,6 +3,7 @@
 import errno
 import ipaddress
 import socket
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import UnreachableError, UsageError
 from gradwire_udp import local_address_in, open_socket, resolve, show_address, split_address
-from gradwire_udp.sockets import PORT
+from gradwire_udp.sockets import PORT, SocketAddress
 
 # Splitting and showing.
 
@@ -96,6 +97,28 @@ def test_a_name_is_looked_up() -> None:
 
     assert ipaddress.ip_address(address[0]).is_loopback
     assert address[1] == 7
+
+
+Entry: TypeAlias = tuple[socket.AddressFamily, int, int, str, SocketAddress]
+V4 = [(socket.AF_INET, 2, 17, "", (f"127.0.0.{n}", 7)) for n in (1, 2)]
+V6 = [(socket.AF_INET6, 2, 17, "", (f"::{n}", 7, 0, 0)) for n in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("found", "taken"),
+    [
+        ([*V6, *V4], V4[0]),
+        ([V6[0], V4[1], V4[0]], V4[1]),
+        (V4, V4[0]),
+        (V6, V6[0]),
+    ],
+)
+def test_of_a_name_s_addresses_the_first_of_ipv4_is_taken_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, found: list[Entry], taken: Entry
+) -> None:
+    monkeypatch.setattr("gradwire_udp.sockets.socket.getaddrinfo", lambda *_, **__: found)
+
+    assert resolve("localhost:7") == (taken[0], taken[4])
 
 
 @pytest.mark.parametrize("host", ["fe80::1%nowhere", "x" * 64])
