@@ -80,7 +80,8 @@ class Launcher:
         loop = asyncio.get_running_loop()
         task = asyncio.create_task(work)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._take_signal, number, task)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                loop.add_signal_handler(number, self._take_signal, number, task)
         try:
             return await task
         except BrokenPipeError:

@@ -196,7 +196,7 @@ class Session:
             known = membership.updates_received
             self._check_open()
             self._sharing.pull()
-            if not self._said_finished and self._sharing.send_flushed():
+            if not self._said_finished and self._sharing.flush_on():
                 self._network.call(self._network.worker.finish)
                 self._said_finished = True
             if self._is_complete():
@@ -295,7 +295,7 @@ class Session:
         return (
             self._membership.updates_received != updates_known
             or self._is_complete()
-            or self._sharing.may_send_flushed()
+            or self._sharing.may_flush_on()
         )
 
     def _is_complete(self) -> bool:
@@ -306,8 +306,8 @@ class Session:
         finished = self._membership.finished
         if not self._said_finished:
             return (
-                f"finish() waited in vain for the slowest worker to take what is left: "
-                f"{self._sharing.bytes_flushed} bytes of ours are not sent yet. Call it again to "
+                "finish() waited in vain for the slowest worker to take what is left: "
+                f"{self._sharing.unflushed} of our elements are not sent yet. Call it again to "
                 "wait on, or close() to leave without sending them"
             )
         if finished is None:

@@ -42,6 +42,9 @@ FLUSH_BYTES_MAX: Final = 32 * MIB
 """What all workers together have under way to the slowest one when each sends its whole residual
 at the end: half of what the master keeps for a worker before it is dropped as too slow."""
 
+ELEMENT_BYTES_MAX: Final = 8
+"""What an element takes at most in an encoded update of more than a few."""
+
 UNTRAINED_SHARE_MAX: Final = 1e-3
 """A residual that changes by less than this part of itself was not trained: applying updates of
 peers rounds it."""
@@ -98,10 +101,9 @@ class Sharing:
         self._welcome = membership.welcome
         self._versions = {**self._welcome.versions, self._rank: self._welcome.sequence}
         self._sample: Float32Array | None = None
-        self._flushed: deque[bytes] = deque()
-        """The encoded residual, at the end of the run, that is not sent yet."""
+        self._unflushed = 0
         self._unstable: deque[tuple[int, int]] = deque()
-        """Sequence and size of what of it was sent and some worker does not have."""
+        """Sequence and size of what was flushed and some worker does not have."""
         self._flush_bytes_max = 0
         self.tally = Tally()
 
@@ -142,35 +144,51 @@ class Sharing:
         return elements
 
     def flush(self) -> None:
-        """Encode the whole residual, for `send_flushed` to send."""
+        """Begin to send the whole residual; `flush_on` does it, range by range."""
         self._parameters.gather()
-        self._flush_bytes_max = FLUSH_BYTES_MAX // max(len(self._membership.peers), 1)
-        bytes_max = min(self._flush_bytes_max, UPDATE_BYTES_MAX)
         with self._named_errors():
-            bodies = self._feedback.encode(1, magnitude_max=INT32_MAX, bytes_max=bytes_max)
-        self._flushed.extend(bodies)
+            self._feedback.check()
+        self._flush_bytes_max = FLUSH_BYTES_MAX // max(len(self._membership.peers), 1)
+        self._unflushed = len(self._feedback.replica)
+
+    def flush_on(self) -> bool:
+        """Send of the residual as much as the others keep up with; return whether that is all.
+
+        What is not sent yet stays in the residual, where a checkpoint finds it.
+        """
+        elements = len(self._feedback.replica)
+        step = max(self._flush_piece_bytes // ELEMENT_BYTES_MAX, 1)
+        while self.may_flush_on():
+            start = elements - self._unflushed
+            stop = min(start + step, elements)
+            with self._named_errors():
+                bodies = self._feedback.encode(
+                    1,
+                    magnitude_max=INT32_MAX,
+                    bytes_max=UPDATE_BYTES_MAX,
+                    start=start,
+                    stop=stop,
+                )
+            self._hand_over(bodies)
+            self._unflushed = elements - stop
+            self._unstable.append((self._versions[self._rank], sum(map(len, bodies))))
         self._scatter_sent()
+        return not self._unflushed
 
-    def send_flushed(self) -> bool:
-        """Send of what was flushed as much as the others keep up with; return whether it is all."""
-        while self._flushed and self.may_send_flushed():
-            body = self._flushed.popleft()
-            self._hand_over([body])
-            self._unstable.append((self._versions[self._rank], len(body)))
-        return not self._flushed
-
-    def may_send_flushed(self) -> bool:
-        """Return whether the slowest worker has taken enough of what was flushed for more of it."""
+    def may_flush_on(self) -> bool:
+        """Return whether the slowest worker has taken enough of the residual for more of it."""
         stable = self._membership.stable.get(self._rank, 0)
         while self._unstable and self._unstable[0][0] <= stable:
             self._unstable.popleft()
         under_way = sum(size for _, size in self._unstable)
-        return bool(self._flushed) and under_way + len(self._flushed[0]) <= self._flush_bytes_max
+        return self._unflushed > 0 and (
+            under_way + self._flush_piece_bytes <= self._flush_bytes_max or not under_way
+        )
 
     @property
-    def bytes_flushed(self) -> int:
-        """What was flushed and is not sent yet."""
-        return sum(map(len, self._flushed))
+    def unflushed(self) -> int:
+        """How many elements were not looked at yet since `flush`."""
+        return self._unflushed
 
     # Applying.
 
@@ -303,6 +321,11 @@ class Sharing:
         before, self._sample = self._sample, sample
         moved = np.abs(sample - before).sum() if before is not None else 0.0
         return bool(moved > UNTRAINED_SHARE_MAX * np.abs(sample).sum())
+
+    @property
+    def _flush_piece_bytes(self) -> int:
+        """The most that one range takes when it is encoded."""
+        return min(self._flush_bytes_max // 2, UPDATE_BYTES_MAX)
 
     def _multiple(self, threshold: float | None) -> int:
         try:

@@ -208,6 +208,11 @@ def _check(named: Sequence[tuple[str, torch.Tensor]]) -> None:
                 f"parameter {name!r} is a {tensor.layout} tensor of {tensor.dtype}; "
                 "dense floating point tensors can be trained"
             )
+        if torch.nn.parameter.is_lazy(tensor):
+            raise UsageError(f"parameter {name!r} has no shape yet: run the model once before")
+        extents = zip(tensor.shape, tensor.stride(), strict=True)
+        if any(size > 1 and not stride for size, stride in extents):
+            raise UsageError(f"parameter {name!r} is an expanded tensor: pass a copy of its own")
         if tensor.is_meta:
             raise UsageError(f"parameter {name!r} is on the meta device and has no values")
         if len(name) > NAME_CHARACTERS_MAX:

@@ -85,6 +85,8 @@ class Feedback(ABC):
         *,
         magnitude_max: int = MAGNITUDE_MAX,
         bytes_max: int = BYTES_MAX,
+        start: int = 0,
+        stop: int | None = None,
     ) -> list[bytes]:
         """Encode what has reached the threshold, and count it as shared from now on.
 
@@ -96,6 +98,8 @@ class Feedback(ABC):
             Most thresholds that one element sends, 1 to 2^31 - 1.
         bytes_max : int
             Largest size of one encoded update.
+        start, stop : int, optional
+            Range of elements to look at; all of them unless told otherwise.
 
         Returns
         -------
@@ -117,17 +121,24 @@ class Feedback(ABC):
             raise CodecError(f"magnitude_max={magnitude_max}; it is 1 to {INT32_MAX}")
         if bytes_max < BYTES_MIN:
             raise CodecError(f"bytes_max={bytes_max}; a single element may take {BYTES_MIN}")
+        stop = len(self.replica) if stop is None else stop
+        if not 0 <= start < stop <= len(self.replica):
+            raise CodecError(f"elements {start} to {stop} of a vector of {len(self.replica)}")
         magnitude_max = min(magnitude_max, INT32_MAX // multiple)
-        hits = self._scan(multiple, magnitude_max, 0, len(self.replica))
+        hits = self._scan(multiple, magnitude_max, start, stop)
         self.absorb()
         if hits <= self._index.size:
-            return self._take(multiple, 0, len(self.replica), hits, bytes_max)
+            return self._take(multiple, start, stop, hits, bytes_max)
         parts: list[bytes] = []
-        for start in range(0, len(self.replica), self._index.size):
-            stop = min(start + self._index.size, len(self.replica))
-            hits = self._scan(multiple, magnitude_max, start, stop)
-            parts += self._take(multiple, start, stop, hits, bytes_max)
+        for low in range(start, stop, self._index.size):
+            high = min(low + self._index.size, stop)
+            hits = self._scan(multiple, magnitude_max, low, high)
+            parts += self._take(multiple, low, high, hits, bytes_max)
         return parts
+
+    def check(self) -> None:
+        """Raise what `encode` would raise for a parameter, and change nothing."""
+        self._scan(1, INT32_MAX, 0, len(self.replica))
 
     def apply(self, update: Update | Buffer) -> Update:
         """Add a peer's update to the replica and to the parameters; return it decoded.

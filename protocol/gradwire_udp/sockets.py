@@ -56,8 +56,8 @@ def show_address(address: object) -> str:
 def resolve(text: str, default_port: int = PORT) -> tuple[socket.AddressFamily, SocketAddress]:
     """Look an address up.
 
-    Of a name with addresses of both versions of IP, the first one of IPv4 is taken: masters listen
-    at IPv4 unless told otherwise, and many systems list ``localhost`` as ::1 first.
+    Of a name with several addresses the first is taken, which the system has chosen by RFC 6724;
+    but for ``localhost`` that of IPv4, where masters listen unless told otherwise.
 
     Raises
     ------
@@ -73,7 +73,9 @@ def resolve(text: str, default_port: int = PORT) -> tuple[socket.AddressFamily, 
         raise UnreachableError(
             f"unknown host {host!r} ({error}): check the spelling, or write its IP address"
         ) from None
-    family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    if found[0][4][0] == "::1" != host:
+        found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    family, _, _, _, address = found[0]
     return family, address  # type: ignore[return-value]  # of these families, it is one
 
 

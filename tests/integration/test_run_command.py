@@ -143,6 +143,22 @@ print("stopped", flush=True)
     assert launcher.returncode == 0
 
 
+def test_a_signal_that_is_ignored_from_outside_stays_ignored() -> None:
+    """As under nohup, which lets a terminal be closed."""
+    code = 'import threading; print("ready", flush=True); threading.Event().wait(1)'
+    command = [sys.executable, "-m", "gradwire", "run", "-n", "1", "--", *python(code)]
+    with subprocess.Popen(
+        ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command], stdout=subprocess.PIPE, text=True
+    ) as launcher:
+        assert launcher.stdout is not None
+        launcher.stdout.readline()
+
+        launcher.send_signal(signal.SIGHUP)
+        launcher.communicate(timeout=60)
+
+    assert launcher.returncode == 0
+
+
 def test_a_crash_of_the_script_leaves_the_run_and_says_why() -> None:
     code = """
 import numpy as np, gradwire, sys

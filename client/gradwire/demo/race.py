@@ -217,7 +217,8 @@ def run_all(race: Race, on_tick: Callable[[], None], tick_seconds: float) -> Non
             task.cancel()
 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, end, number)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                loop.add_signal_handler(number, end, number)
         ticking = asyncio.create_task(_tick(on_tick, tick_seconds))
         try:
             await run_together(race)

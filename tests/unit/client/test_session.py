@@ -256,7 +256,7 @@ def test_updates_that_are_known_and_do_not_arrive_are_counted() -> None:
         session = join(master)
 
         with pytest.raises(gradwire.DeadlineError) as late:
-            session.finish(timeout=0.1)
+            session.finish(timeout=1.0)
 
         assert str(late.value) == (
             "finish() waited in vain for 3 updates of other workers to arrive"
@@ -291,14 +291,17 @@ def test_what_is_left_goes_out_as_fast_as_the_slowest_takes_it(
         with master.held_up(), pytest.raises(gradwire.DeadlineError) as late:
             one.finish(timeout=0.05)
         sent_at_first = one.stats.bytes_encoded
+        kept = np.abs(one.state_dict()["residual"]).sum()
         finish(one, other)
 
     assert re.fullmatch(
-        r"finish\(\) waited in vain for the slowest worker to take what is left: \d+ bytes of ours "
-        r"are not sent yet\. Call it again to wait on, or close\(\) to leave without sending them",
+        r"finish\(\) waited in vain for the slowest worker to take what is left: 19\d\d of our "
+        r"elements are not sent yet\. Call it again to wait on, or close\(\) to leave without "
+        r"sending them",
         str(late.value),
     )
     assert 0 < sent_at_first <= 512
+    assert kept > 0.9 * np.abs(mine).sum() > 100, "a checkpoint has what was not sent"
     assert one.stats.bytes_encoded > 4 * 512
     assert np.abs(mine).max() > 0.1
     assert mine.tobytes() == theirs.tobytes()

@@ -445,3 +445,18 @@ def test_memory_that_was_moved_under_the_vector_is_noticed_before_it_is_touched(
     for touch in (parameters.gather, parameters.scatter):
         with pytest.raises(UsageError, match=r"call share_memory\(\) before joining"):
             touch()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: torch.nn.LazyLinear(3).weight, "has no shape yet: run the model once before"),
+        (lambda: torch.nn.Parameter(torch.zeros(1).expand(4)), "is an expanded tensor"),
+    ],
+    ids=["lazy", "expanded"],
+)
+def test_a_parameter_without_memory_for_each_element_is_refused(
+    make: Callable[[], torch.nn.Parameter], says: str
+) -> None:
+    with pytest.raises(UsageError, match=f"parameter 'a' {says}"):
+        TorchParameters([("a", make())])

@@ -275,6 +275,8 @@ def test_parameters_are_a_flat_writeable_float32_array(parameters: Float32Array)
         ({"multiple": 2**24 + 1}, "multiple=16777217"),
         ({"multiple": 1, "magnitude_max": 0}, "magnitude_max=0"),
         ({"multiple": 1, "bytes_max": 31}, "bytes_max=31; a single element may take 32"),
+        ({"multiple": 1, "start": 4}, "elements 4 to 4 of a vector of 4"),
+        ({"multiple": 1, "stop": 5}, "elements 0 to 5 of a vector of 4"),
     ],
 )
 @KINDS
@@ -342,3 +344,28 @@ def test_an_update_of_a_longer_vector_is_refused_and_changes_nothing(kind: type[
             apply(longer)
 
     assert feedback.parameters.tolist() == [0, 0, 0, 0]
+
+
+@KINDS
+def test_a_range_is_encoded_and_the_rest_is_kept(kind: type[Feedback]) -> None:
+    feedback = start(kind, np.zeros(6, np.float32))
+    feedback.parameters += 0.5
+    multiple = multiple_of(0.5, float(feedback.replica.quantum))
+
+    [body] = feedback.encode(multiple, start=2, stop=5)
+
+    assert decode(body, 6).index.tolist() == [2, 3, 4]
+    assert feedback.residual().tolist() == [0.5, 0.5, 0, 0, 0, 0.5]
+
+
+@KINDS
+@pytest.mark.parametrize("value", [np.nan, np.inf, 300.0])
+def test_a_check_finds_what_encoding_would_refuse(kind: type[Feedback], value: float) -> None:
+    feedback = start(kind, np.zeros(4, np.float32))
+    feedback.check()
+    feedback.parameters[2] = value
+
+    with pytest.raises(CodecError, match="element 2 is"):
+        feedback.check()
+
+    assert not feedback.replica.values.any()

@@ -111,12 +111,13 @@ V6 = [(socket.AF_INET6, 2, 17, "", (f"::{n}", 7, 0, 0)) for n in (1, 2)]
         ([V6[0], V4[1], V4[0]], V4[1]),
         (V4, V4[0]),
         (V6, V6[0]),
+        ([V6[1], *V4], V6[1]),
     ],
 )
-def test_of_a_name_s_addresses_the_first_of_ipv4_is_taken_where_there_is_one(
+def test_of_a_name_s_addresses_the_first_is_taken_but_for_the_loopback_address_of_ipv6(
     monkeypatch: pytest.MonkeyPatch, found: list[Entry], taken: Entry
 ) -> None:
-    monkeypatch.setattr("gradwire_udp.sockets.socket.getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr("gradwire_udp.sockets.socket.getaddrinfo", lambda *_, **__: [*found])
 
     assert resolve("localhost:7") == (taken[0], taken[4])
 
