@@ -1,7 +1,7 @@
 """`Sharing`: a worker's part in the shared parameters, what it sends of them and applies to them.
 
 It belongs to the training thread, and so do the parameters: they change in `push`, `pull`,
-`settle` and `restore`, and at no other time.
+`flush_on`, `settle` and `restore`, and at no other time.
 """
 
 from collections import deque

@@ -265,8 +265,9 @@ class Join(Record):
 class Welcome(Record):
     """A worker takes part.
 
-    Sent again, with `founder` set, to a worker that waits for the first snapshot when the worker
-    that should have sent it is gone.
+    With `founder` set it asks for the first parameters; without, a snapshot comes too. Who joins
+    while another worker's are on their way is welcomed when they are here, or, where that worker is
+    gone before, may be asked for its own.
     """
 
     run: str

@@ -503,27 +503,13 @@ def test_a_session_belongs_to_the_process_that_joined(
     session.close()
 
 
+@pytest.mark.parametrize("keep", ["session = ", ""], ids=["keeps it", "keeps no session"])
 def test_a_script_that_ends_without_a_word_leaves(
-    master: LocalMaster, caplog: pytest.LogCaptureFixture
+    master: LocalMaster, caplog: pytest.LogCaptureFixture, keep: str
 ) -> None:
     script = (
         "import numpy, gradwire\n"
-        f"session = gradwire.join(numpy.zeros(4, numpy.float32), master='{master.address}')\n"
-    )
-
-    with caplog.at_level(logging.INFO, "gradwire.master"):
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=15)
-
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert caplog.messages[-1].endswith(" left: the process ended")
-
-
-def test_a_script_that_keeps_no_session_leaves_all_the_same(
-    master: LocalMaster, caplog: pytest.LogCaptureFixture
-) -> None:
-    script = (
-        "import numpy, gradwire\n"
-        f"gradwire.join(numpy.zeros(4, numpy.float32), master='{master.address}')\n"
+        f"{keep}gradwire.join(numpy.zeros(4, numpy.float32), master='{master.address}')\n"
     )
 
     with caplog.at_level(logging.INFO, "gradwire.master"):
