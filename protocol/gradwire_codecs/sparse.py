@@ -37,6 +37,9 @@ RICE_PARAMETER_MAX: Final = 31
 WINDOW_BITS: Final = 57
 """Bits that one unaligned 8-byte read is sure to hold: 64 less the up to 7 before the position."""
 
+ZEROS: Final = np.array([8] + [(i & -i).bit_length() - 1 for i in range(1, 256)], np.uint8)
+"""Zeros before the first one of a byte, from the lowest bit on."""
+
 TAIL_BYTES: Final = 8
 """Zeros behind the input, so that an 8-byte read at its last byte stays inside the array."""
 
@@ -199,12 +202,25 @@ def _read(
     """Fill `index` and `count`; return the bits used, or -1 if `data` is not what it should be."""
     position = 0
     expected = np.int64(start)
+    k = np.uint64(gap_k)
+    mask = (np.uint64(1) << k) - np.uint64(1)
     for i in range(index.size):
-        gap, position = _take_rice(data, position, end, gap_k)
-        if gap < 0 or gap >= stop - expected or position >= end:
-            return -1
-        negative = _peek(data, position) & np.uint64(1)
-        position += 1
+        window = _peek(data, position)
+        zeros = np.uint64(ZEROS[window & np.uint64(0xFF)])
+        if zeros < 8:
+            # Nearly always: gap and sign in one read, without a branch that depends on the data.
+            window >>= zeros + np.uint64(1)
+            gap = np.int64(zeros << k | window & mask)
+            negative = window >> k & np.uint64(1)
+            position += int(zeros) + gap_k + 2
+            if gap >= stop - expected or position > end:
+                return -1
+        else:
+            gap, position = _take_rice(data, position, end, gap_k)
+            if gap < 0 or gap >= stop - expected or position >= end:
+                return -1
+            negative = _peek(data, position) & np.uint64(1)
+            position += 1
         magnitude = np.int64(1)
         if magnitude_k != NO_MAGNITUDES:
             rest, position = _take_rice(data, position, end, magnitude_k)
