@@ -19,8 +19,12 @@ check: venv
 	$(BIN)/check-wheel-contents .cache/wheel
 	$(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' protocol client server README.md
 
+# CURVES=docs renews the drawings that the documentation shows.
+CURVES ?= .cache/benchmarks
+
 bench: venv
-	$(BIN)/python tests/benchmarks all --json .cache/benchmarks/figures.jsonl --pictures .cache/benchmarks
+	$(BIN)/python tests/benchmarks all --json .cache/benchmarks/figures.jsonl \
+		--pictures .cache/benchmarks --curves $(CURVES)
 
 format: venv
 	$(BIN)/ruff check --fix .

@@ -9,6 +9,7 @@ from time import monotonic
 
 import numpy as np
 
+from gradwire.dialing import Transport
 from gradwire.errors import (
     DeadlineError,
     NonFiniteError,
@@ -20,8 +21,8 @@ from gradwire.membership import Membership
 from gradwire.network import NetworkThread
 from gradwire.parameters import Parameters, parameters_of
 from gradwire.session import Session
+from gradwire.settings import Congestion, Loop, Settings, resolve_settings
 from gradwire.settings import Feedback as FeedbackName
-from gradwire.settings import Loop, Settings, resolve_settings
 from gradwire.sharing import Sharing
 from gradwire.worker import Worker
 from gradwire_codecs import (
@@ -70,6 +71,9 @@ def join(
     leave_timeout_seconds: float | None = None,
     idle_timeout_seconds: float | None = None,
     datagram_bytes: int | None = None,
+    datagram_bytes_max: int | None = None,
+    congestion: Congestion | None = None,
+    transport: Transport | None = None,
     loop: Loop | None = None,
     config: str | PathLike[str] | None = None,
 ) -> Session:
@@ -87,7 +91,7 @@ def join(
         TOML file; its table ``[session]`` may hold every setting below.
     master, run, rank, workers, threshold, target_density, feedback, quantum, \
 connect_timeout_seconds, join_timeout_seconds, finish_timeout_seconds, leave_timeout_seconds, \
-idle_timeout_seconds, datagram_bytes, loop
+idle_timeout_seconds, datagram_bytes, datagram_bytes_max, congestion, transport, loop
         See `Settings`, which also says where they can come from besides.
 
     Returns
@@ -134,6 +138,9 @@ idle_timeout_seconds, datagram_bytes, loop
             "leave_timeout_seconds": leave_timeout_seconds,
             "idle_timeout_seconds": idle_timeout_seconds,
             "datagram_bytes": datagram_bytes,
+            "datagram_bytes_max": datagram_bytes_max,
+            "congestion": congestion,
+            "transport": transport,
             "loop": loop,
         },
         os.environ,
@@ -207,6 +214,12 @@ class _Joining:
             self._network.stop()
             raise
 
+    def _tell_the_way(self) -> None:
+        """Say what carries the packets, and why it is not what was tried first."""
+        transport, detour = self._worker.transport.upper(), self._worker.detour
+        reason = f" ({detour})" if detour else ""
+        logger.info("connected to the master at %s over %s%s", self._master, transport, reason)
+
     def _warn(self, replica: Replica) -> None:
         """Say what was asked for and will not be."""
         asked, quantum = self._settings.quantum, float(replica.quantum)
@@ -253,6 +266,7 @@ class _Joining:
         """Talk with the master until there is a replica that both have."""
         membership = self._membership
         self._wait(lambda: membership.welcome is not None)
+        self._tell_the_way()
         self._wait(lambda: membership.live or self._is_founder())
         welcome = membership.welcome
         assert welcome is not None

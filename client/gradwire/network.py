@@ -9,15 +9,27 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
+from gradwire.dialing import SHARES, TCP, TRIES, UDP, Dialing, Way
 from gradwire.errors import ConnectionLostError
 from gradwire.membership import Membership
 from gradwire.settings import Settings
 from gradwire.worker import Worker
-from gradwire_protocol import Endpoint
-from gradwire_udp import SocketCounters, UdpDriver, new_event_loop, open_socket
+from gradwire_protocol import Connection, ConnectionConfig, Endpoint
+from gradwire_udp import (
+    Drivers,
+    SocketCounters,
+    TcpCounters,
+    TcpDriver,
+    UdpDriver,
+    new_event_loop,
+    open_socket,
+    show_address,
+)
 from gradwire_udp.sockets import SocketAddress
 
 logger = logging.getLogger("gradwire.network")
@@ -26,8 +38,17 @@ STOP_SECONDS_MAX = 2.0
 """How long the thread may take to say goodbye once it was told to stop."""
 
 
+class Traffic(NamedTuple):
+    """What went through sockets of all kinds."""
+
+    packets_sent: int
+    bytes_sent: int
+    packets_received: int
+    bytes_received: int
+
+
 class NetworkThread:
-    """One socket, one connection, one thread.
+    """One connection, what carries it, and the thread that it lives on.
 
     Parameters
     ----------
@@ -39,12 +60,14 @@ class NetworkThread:
 
     def __init__(self, settings: Settings, worker: Worker, membership: Membership) -> None:
         self.worker = worker
-        self.counters = SocketCounters()
+        self._settings = settings
+        self._datagrams = SocketCounters()
+        self._streams = TcpCounters()
         self._membership = membership
-        self._endpoint = Endpoint(settings.connection, random_bytes=os.urandom)
         self._loop = new_event_loop(settings.loop)
         self._loop.set_exception_handler(self._on_exception)
-        self._driver: UdpDriver | None = None
+        self._drivers = Drivers(worker, self._loop)
+        self._tcp: tuple[TcpDriver, Endpoint] | None = None
         self._stopping = False
         self._lingering: asyncio.Task[None] | None = None
         self._stopped = Event()
@@ -58,14 +81,16 @@ class NetworkThread:
         OSError
             If there is no socket to be had.
         """
-        anywhere = ("::", 0, 0, 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)
-        try:
-            sock = open_socket(anywhere, family)
-        except OSError:
-            self._loop.close()
-            raise
+        sock = None
+        if UDP in TRIES[self._settings.transport]:
+            anywhere = ("::", 0, 0, 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)
+            try:
+                sock = open_socket(anywhere, family)
+            except OSError:
+                self._loop.close()
+                raise
         self._thread.start()
-        self._loop.call_soon_threadsafe(self._guard, self._dial, sock, address)
+        self._loop.call_soon_threadsafe(self._guard, self._dial, sock, family, address)
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
         """Have `function` called on the thread, with `arguments` and the time; do not wait."""
@@ -81,6 +106,17 @@ class NetworkThread:
         self._stopped.wait(STOP_SECONDS_MAX)
         self._thread.join(STOP_SECONDS_MAX)
 
+    @property
+    def traffic(self) -> Traffic:
+        """What was sent and received so far."""
+        udp, tcp = self._datagrams, self._streams
+        return Traffic(
+            udp.datagrams_sent + tcp.packets_sent,
+            udp.bytes_sent + tcp.bytes_sent,
+            udp.datagrams_received + tcp.packets_received,
+            udp.bytes_received + tcp.bytes_received,
+        )
+
     # On the thread.
 
     def _run(self) -> None:
@@ -91,24 +127,54 @@ class NetworkThread:
             self._loop.close()
             self._stopped.set()
 
-    def _dial(self, sock: socket.socket, address: SocketAddress) -> None:
-        self._driver = UdpDriver(sock, self._endpoint, self.worker, self._loop, self.counters)
-        self.worker.connect(self._endpoint, address, self._driver.now())
-        self._driver.turn()
+    def _dial(
+        self, sock: socket.socket | None, family: socket.AddressFamily, address: SocketAddress
+    ) -> None:
+        ways = {TCP: Way(TCP, partial(self._dial_tcp, family, address))}
+        if sock is not None:
+            endpoint = Endpoint(self._config(UDP), random_bytes=os.urandom)
+            self._drivers.add(
+                lambda worker: UdpDriver(sock, endpoint, worker, self._loop, self._datagrams)
+            )
+            ways[UDP] = Way(UDP, partial(endpoint.connect, address))
+        tries = [ways[name] for name in TRIES[self._settings.transport]]
+        dialing = Dialing(tries, show_address(address), self._settings.connect_timeout_seconds)
+        self.worker.dial(dialing, self._drivers.now())
+        self._drivers.turn()
+
+    def _dial_tcp(
+        self, family: socket.AddressFamily, address: SocketAddress, now: float
+    ) -> Connection:
+        if self._tcp is None:
+            endpoint = Endpoint(self._config(TCP), random_bytes=os.urandom)
+            driver = self._drivers.add(
+                lambda worker: TcpDriver(endpoint, worker, self._loop, self._streams)
+            )
+            self._tcp = driver, endpoint
+        driver, endpoint = self._tcp
+        connection = endpoint.connect(driver.dial(address, family), now)
+        driver.turn()
+        return connection
+
+    def _config(self, name: str) -> ConnectionConfig:
+        """Return the settings of connections over UDP or TCP."""
+        config = self._settings.connection
+        if self._settings.transport == "auto":
+            timeout = SHARES[name] * config.connect_timeout_seconds
+            config = replace(config, connect_timeout_seconds=timeout)
+        return config.over_tcp if name == TCP else config
 
     def _call(self, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        if self._driver is not None:
-            function(*arguments, now=self._driver.now())
-            self._driver.turn()
+        function(*arguments, now=self._drivers.now())
+        self._drivers.turn()
 
     def _linger(self) -> None:
         """Repeat the CLOSE until the connection has forgotten us, then end."""
         self._lingering = self._loop.create_task(self._end())
 
     async def _end(self) -> None:
-        if self._driver is not None:
-            await self._driver.wait_quiet(STOP_SECONDS_MAX / 2)
-            self._driver.close()
+        await self._drivers.wait_quiet(STOP_SECONDS_MAX / 2)
+        self._drivers.close()
         self._loop.stop()
 
     def _guard(self, function: Callable[..., None], *arguments: Any) -> None:

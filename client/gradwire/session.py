@@ -73,6 +73,11 @@ class Session:
         return self._welcome.run
 
     @property
+    def transport(self) -> str:
+        """What carries the packets to the master: ``"udp"`` or ``"tcp"``."""
+        return self._network.worker.transport
+
+    @property
     def quantum(self) -> float:
         """Resolution of the shared parameters."""
         return self._sharing.quantum
@@ -237,7 +242,7 @@ class Session:
     @property
     def stats(self) -> SessionStats:
         """What the session has done so far."""
-        tally, counters = self._sharing.tally, self._network.counters
+        tally, traffic = self._sharing.tally, self._network.traffic
         staleness = tally.staleness
         return SessionStats(
             steps=tally.steps,
@@ -251,10 +256,11 @@ class Session:
             updates_conflated=tally.updates_conflated,
             elements_sent=tally.elements_sent,
             bytes_encoded=tally.bytes_encoded,
-            bytes_sent=counters.bytes_sent,
-            bytes_received=counters.bytes_received,
-            datagrams_sent=counters.datagrams_sent,
-            datagrams_received=counters.datagrams_received,
+            transport=self.transport,
+            bytes_sent=traffic.bytes_sent,
+            bytes_received=traffic.bytes_received,
+            datagrams_sent=traffic.packets_sent,
+            datagrams_received=traffic.packets_received,
             density=tally.density,
             threshold=tally.threshold,
             staleness=sum(staleness) / len(staleness) if staleness else 0.0,

@@ -12,14 +12,16 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
+from gradwire.dialing import Transport
 from gradwire.errors import UsageError
 from gradwire_codecs import AdaptiveThreshold, CodecError, FixedThreshold, ThresholdPolicy
 from gradwire_protocol import ConnectionConfig
-from gradwire_protocol.limits import DATAGRAM_BYTES
+from gradwire_protocol.limits import DATAGRAM_BYTES, DATAGRAM_BYTES_MAX
 from gradwire_protocol.messages import NAME_CHARACTERS_MAX, RANKS_MAX
 
 Feedback = Literal["local", "shared"]
 Loop = Literal["auto", "uvloop", "asyncio"]
+Congestion = Literal["bbr", "cubic", "static"]
 
 TORCHRUN: Final = {"master": "MASTER_ADDR", "rank": "RANK", "workers": "WORLD_SIZE"}
 """Variables of torchrun, and what they mean to us. Its MASTER_PORT is another service's."""
@@ -71,7 +73,18 @@ class Settings:
     """The master is taken for dead when nothing was heard for this long."""
 
     datagram_bytes: int = DATAGRAM_BYTES
-    """Largest datagram."""
+    """Size of full datagrams to begin with."""
+
+    datagram_bytes_max: int = DATAGRAM_BYTES_MAX
+    """Largest datagram to try: more is sent at once where the path carries it."""
+
+    congestion: Congestion = "bbr"
+    """Congestion control: ``"bbr"`` keeps its rate on lossy links, ``"cubic"`` gives way as TCP
+    does, ``"static"`` is for links that are known and not shared."""
+
+    transport: Transport = "auto"
+    """What carries the packets: ``"auto"`` tries UDP first and takes TCP where nothing answers, as
+    behind a firewall; ``"udp"`` and ``"tcp"`` try nothing else."""
 
     loop: Loop = "auto"
     """Event loop of the network thread: uvloop where it is installed, unless told otherwise."""
@@ -87,8 +100,12 @@ class Settings:
             )
         if self.feedback not in get_args(Feedback):
             raise UsageError(f"feedback={self.feedback!r}; it is 'local' or 'shared'")
+        if self.transport not in get_args(Transport):
+            raise UsageError(f"transport={self.transport!r}; it is 'auto', 'udp' or 'tcp'")
         if self.loop not in get_args(Loop):
             raise UsageError(f"loop={self.loop!r}; it is 'auto', 'uvloop' or 'asyncio'")
+        if self.congestion not in get_args(Congestion):
+            raise UsageError(f"congestion={self.congestion!r}; it is 'bbr', 'cubic' or 'static'")
         for field in fields(self):
             if field.name.endswith("_seconds"):
                 value = getattr(self, field.name)
@@ -141,6 +158,8 @@ class Settings:
         """The settings of the connection to the master."""
         return ConnectionConfig(
             datagram_bytes=self.datagram_bytes,
+            datagram_bytes_max=self.datagram_bytes_max,
+            congestion=self.congestion,
             idle_timeout_seconds=self.idle_timeout_seconds,
             connect_timeout_seconds=self.connect_timeout_seconds,
         )
@@ -209,8 +228,8 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 
 _OPTIONAL: Final = frozenset({"run", "rank", "workers", "threshold", "quantum"})
-_INTEGERS: Final = frozenset({"rank", "workers", "datagram_bytes"})
-_TEXTS: Final = frozenset({"master", "run", "feedback", "loop"})
+_INTEGERS: Final = frozenset({"rank", "workers", "datagram_bytes", "datagram_bytes_max"})
+_TEXTS: Final = frozenset({"master", "run", "feedback", "loop", "congestion", "transport"})
 
 
 def _from_text(name: str, text: str, variable: str) -> Any:

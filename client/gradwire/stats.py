@@ -31,11 +31,14 @@ class SessionStats:
     """Elements changed by own updates."""
     bytes_encoded: int
     """Length of own encoded updates."""
+    transport: str
+    """What carries the packets to the master: ``"udp"`` or ``"tcp"``."""
     bytes_sent: int
-    """UDP payload sent: updates, acknowledgements, everything."""
+    """Payload of UDP or TCP sent: updates, acknowledgements, everything."""
     bytes_received: int
-    """UDP payload received."""
+    """Payload of UDP or TCP received."""
     datagrams_sent: int
+    """Over TCP, what would be datagrams otherwise."""
     datagrams_received: int
     density: float
     """Part of all elements that the last own update changed."""

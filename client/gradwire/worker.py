@@ -12,14 +12,15 @@ object runs without any thread.
 
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
+from functools import partial
 from typing import Final, Protocol
 
+from gradwire.dialing import UDP, Dialing, Way
 from gradwire.errors import (
     ConnectionLostError,
     GradwireError,
     ProtocolError,
     RefusedError,
-    UnreachableError,
     VersionMismatchError,
 )
 from gradwire_protocol import (
@@ -52,8 +53,8 @@ from gradwire_protocol.messages import (
     Stable,
     Welcome,
 )
-from gradwire_protocol.outgoing import Payload
 from gradwire_protocol.packets import VERSION
+from gradwire_protocol.shaped import Payload
 from gradwire_protocol.snapshots import SnapshotAssembly, SnapshotFeed
 
 
@@ -137,7 +138,7 @@ class Worker:
         self._listener = listener
         self._master = master
         self._link: Link | None = None
-        self._connect_timeout = 0.0
+        self._dialing: Dialing | None = None
         self._assembly: SnapshotAssembly | None = None
         self._snapshot_complete = False
         self._early: list[UpdateReceived] = []
@@ -151,12 +152,27 @@ class Worker:
         """Smoothed round-trip time to the master in seconds; None before the first sample."""
         return self._link.connection.rtt if self._link else None
 
+    @property
+    def transport(self) -> str:
+        """What carries the packets to the master: ``"udp"`` or ``"tcp"``."""
+        return self._dialing.way.name if self._dialing else ""
+
+    @property
+    def detour(self) -> str | None:
+        """Why it is not what was tried first; None where it is."""
+        return self._dialing.detour if self._dialing else None
+
     # What the session wants.
 
     def connect(self, endpoint: Endpoint, address: object, now: float) -> None:
-        """Dial the master."""
-        self._connect_timeout = endpoint.config.connect_timeout_seconds
-        self._link = Link(endpoint.connect(address, now))
+        """Dial the master, by the one way there is."""
+        way = Way(UDP, partial(endpoint.connect, address))
+        self.dial(Dialing([way], self._master, endpoint.config.connect_timeout_seconds), now)
+
+    def dial(self, dialing: Dialing, now: float) -> None:
+        """Dial the master, by whichever way leads there."""
+        self._dialing = dialing
+        self._link = Link(dialing.dial(now))
 
     def found(self, values: Payload, now: float) -> None:
         """Start the run with a replica: little-endian int32, which must not change any more."""
@@ -210,7 +226,7 @@ class Worker:
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         """Act on what the connection to the master reports."""
         link = self._link
-        if link is None or self.stage is Stage.CLOSED:
+        if link is None or self.stage is Stage.CLOSED or connection is not link.connection:
             return
         match event:
             case Connected():
@@ -220,6 +236,8 @@ class Worker:
                 self._receive(link, event, now)
             case MessageDelivered():
                 self._delivered(event)
+            case Disconnected(code=CloseCode.UNREACHABLE) if self._dials_again(event, now):
+                pass
             case Disconnected():
                 error = self._error(event)
                 if error is None:  # the master has everything; its goodbye overtook the rest
@@ -229,13 +247,21 @@ class Worker:
                 self._close(error)
 
     def handle_timer(self, now: float) -> None:
-        """Nothing here waits for a time; the session's waits have their own deadlines."""
+        """Dial again, when it is time to; the session's waits have their own deadlines."""
+        deadline = self.next_timer()
+        if self._dialing is not None and deadline is not None and now >= deadline:
+            self._link = Link(self._dialing.dial(now))
 
     def next_timer(self) -> float | None:
-        """Return None: see `handle_timer`."""
-        return None
+        """Return when `handle_timer` has to be called at the latest."""
+        if self._dialing is None or self.stage is not Stage.CONNECTING:
+            return None
+        return self._dialing.next_at
 
     # Private.
+
+    def _dials_again(self, event: Disconnected, now: float) -> bool:
+        return self._dialing is not None and self._dialing.failed(event.reason, now)
 
     def _receive(self, link: Link, event: MessageReceived, now: float) -> None:
         try:
@@ -334,10 +360,8 @@ class Worker:
         """Return what to tell the training thread about the end of the connection."""
         match event.code:
             case CloseCode.UNREACHABLE:
-                return UnreachableError(
-                    f"no master answers at {self._master} (waited {self._connect_timeout:g} s): "
-                    "is `gradwire master` running there, and does UDP pass the firewalls between?"
-                )
+                assert self._dialing is not None
+                return self._dialing.error()
             case CloseCode.VERSION:
                 return VersionMismatchError(
                     f"the master at {self._master} speaks protocol version {event.reason}, this "

@@ -10,7 +10,7 @@ master and workers say to each other with it.
 from gradwire_protocol.config import ConnectionConfig
 from gradwire_protocol.connection import Connection, State
 from gradwire_protocol.counters import Counters, Drop
-from gradwire_protocol.endpoint import Endpoint
+from gradwire_protocol.endpoint import Endpoint, Shard
 from gradwire_protocol.errors import (
     ConnectionLostError,
     DeadlineError,
@@ -37,6 +37,8 @@ from gradwire_protocol.events import (
 from gradwire_protocol.frames import CloseCode
 from gradwire_protocol.ordering import InOrder
 from gradwire_protocol.outgoing import Priority
+from gradwire_protocol.shaped import ShapedMessage
+from gradwire_protocol.train import Train
 
 __all__ = [
     "Address",
@@ -61,7 +63,10 @@ __all__ = [
     "Priority",
     "ProtocolError",
     "RefusedError",
+    "ShapedMessage",
+    "Shard",
     "State",
+    "Train",
     "TransportError",
     "UnreachableError",
     "UsageError",

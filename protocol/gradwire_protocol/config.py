@@ -1,9 +1,8 @@
 """How connections behave: every setting with its default, its unit and its reason."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gradwire_protocol.congestion import CongestionController, NewReno
+from gradwire_protocol.congestion import CONTROLLERS, StaticWindow
 from gradwire_protocol.errors import UsageError
 from gradwire_protocol.limits import (
     DATAGRAM_BYTES,
@@ -21,7 +20,10 @@ class ConnectionConfig:
     """Settings of a connection. Durations are in seconds, sizes in bytes, as the names say."""
 
     datagram_bytes: int = DATAGRAM_BYTES
-    """Largest datagram to send and to accept: what the path carries less IP and UDP headers."""
+    """Size of full datagrams to begin with, without IP and UDP headers."""
+
+    datagram_bytes_max: int = DATAGRAM_BYTES_MAX
+    """Largest datagram to accept, and to find out whether the path carries it."""
 
     window_bytes: int = WINDOW_BYTES
     """Message bytes that the peer may have under way."""
@@ -36,16 +38,25 @@ class ConnectionConfig:
     connect_timeout_seconds: float = 10.0
     """Give up when an INIT was not answered for this long."""
 
-    congestion: Callable[[int], CongestionController] = NewReno
-    """Makes the congestion controller of a connection from the size of its datagrams."""
+    congestion: str = "bbr"
+    """Congestion control, by its name: see `congestion`."""
+
+    lossless: bool = False
+    """What carries the packets loses none as long as it lasts: TCP. An acknowledgement that does
+    not come is then on its way, and asking for it would only lengthen the queue it is in."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming value and limit."""
-        if not DATAGRAM_BYTES_MIN <= self.datagram_bytes <= DATAGRAM_BYTES_MAX:
-            raise UsageError(
-                f"datagram_bytes={self.datagram_bytes}; it is "
-                f"{DATAGRAM_BYTES_MIN} to {DATAGRAM_BYTES_MAX}"
-            )
+        for name in ("datagram_bytes", "datagram_bytes_max"):
+            size = getattr(self, name)
+            if not DATAGRAM_BYTES_MIN <= size <= DATAGRAM_BYTES_MAX or size % 4:
+                raise UsageError(
+                    f"{name}={size}; it is a multiple of 4 from {DATAGRAM_BYTES_MIN} to "
+                    f"{DATAGRAM_BYTES_MAX}"
+                )
+        if self.congestion not in CONTROLLERS:
+            known = ", ".join(sorted(CONTROLLERS))
+            raise UsageError(f"congestion={self.congestion!r}; it is one of {known}")
         if not WINDOW_BYTES_MIN <= self.window_bytes <= REASSEMBLY_BYTES_MAX:
             raise UsageError(
                 f"window_bytes={self.window_bytes}; it is "
@@ -59,3 +70,17 @@ class ConnectionConfig:
         for name in ("keepalive_seconds", "connect_timeout_seconds"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(f"{name}={getattr(self, name)}; it has to be above 0 and finite")
+
+    @property
+    def over_tcp(self) -> "ConnectionConfig":
+        """The same, for packets that travel over TCP: see `gradwire_udp.tcp`.
+
+        TCP cuts what it is given as the path needs it, and has a congestion control of its own.
+        """
+        return replace(
+            self,
+            datagram_bytes=DATAGRAM_BYTES_MAX,
+            datagram_bytes_max=DATAGRAM_BYTES_MAX,
+            congestion=StaticWindow.name,
+            lossless=True,
+        )

@@ -10,10 +10,14 @@ A responder's connection begins OPEN, with the first authentic packet of its pee
 CLOSE is repeated, in DRAINING nothing is sent; both last long enough that late packets do not
 look like those of a stranger.
 
-The methods are of three kinds. Input: `receive_datagram`, `receive_accept`, `receive_versions`,
-`handle_timer`. What the application wants: `send`, `release`, `close`. Output, to be asked in
-this order after every input: `next_event`, `datagrams_to_send`, `next_timer`. An
+The methods are of three kinds. Input: `receive`, `receive_train`, `receive_accept`,
+`receive_versions`, `handle_timer`. What the application wants: `send`, `relay`, `release`, `close`.
+Output, to be asked in this order after every input: `next_event`, `next_train`, `next_timer`. An
 `endpoint.Endpoint` does all that for many connections.
+
+Packets that come together are taken together where they hold consecutive fragments of one message,
+as they do when much is sent: that is what `receive_train` is for. What it does is the same as
+receiving them one by one.
 """
 
 from collections import deque
@@ -22,7 +26,9 @@ from enum import Enum, auto
 from typing import Final
 
 from gradwire_protocol.config import ConnectionConfig
+from gradwire_protocol.congestion import CONTROLLERS
 from gradwire_protocol.counters import Counters, Drop
+from gradwire_protocol.datagram_size import DatagramSizes
 from gradwire_protocol.errors import UsageError, ViolationError
 from gradwire_protocol.events import (
     Address,
@@ -50,19 +56,23 @@ from gradwire_protocol.frames import (
 from gradwire_protocol.handshake import Initiator
 from gradwire_protocol.incoming import Reassembly
 from gradwire_protocol.limits import (
-    BURST_PACKETS_MAX,
     CLOSE_COPIES,
     EVENTS_MAX,
     MESSAGE_BYTES_MAX,
     PROBE_PACKETS,
     STALL_IDLE_TIMEOUTS,
+    VECTOR_PACKETS_MIN,
 )
-from gradwire_protocol.outgoing import OutgoingMessage, Payload, Priority
-from gradwire_protocol.packets import TRANSPORT_HEADER, TransportLimits, parse_versions
+from gradwire_protocol.liveness import Liveness
+from gradwire_protocol.outgoing import Priority
+from gradwire_protocol.packets import SINGLE, TRANSPORT_HEADER, TransportLimits, parse_versions
 from gradwire_protocol.path import PathValidation
 from gradwire_protocol.protection import Protection, checksums
 from gradwire_protocol.received import ReceivedPackets
+from gradwire_protocol.rows import Packets
 from gradwire_protocol.sender import Sender
+from gradwire_protocol.shaped import Payload, ShapedMessage
+from gradwire_protocol.train import ECN_MARKED, Train
 
 
 class State(Enum):
@@ -99,7 +109,8 @@ class Connection:
     random_bytes : callable
         Source of unpredictable bytes.
     on_activity : callable
-        Called with this connection whenever it may have something to send or to report.
+        Called with this connection whenever it may have something to send or to report, and
+        whether that is a message.
     """
 
     def __init__(
@@ -110,7 +121,7 @@ class Connection:
         address: Address,
         counters: Counters,
         random_bytes: Callable[[int], bytes],
-        on_activity: Callable[["Connection"], None],
+        on_activity: Callable[["Connection", bool], None],
     ) -> None:
         self.state = State.CONNECTING
         self.session_id = session_id
@@ -118,15 +129,13 @@ class Connection:
         self._counters = counters
         self._on_activity = on_activity
         self._initiator: Initiator | None = None
+        self._random_bytes = random_bytes
         self._path = PathValidation(address, random_bytes)
         self._received = ReceivedPackets()
         self._reassembly = Reassembly(config.window_bytes)
         self._events: deque[Event] = deque()
         self._responses: deque[tuple[bytes, Address]] = deque(maxlen=PROBE_PACKETS)
-        self._idle_timeout = config.idle_timeout_seconds
-        self._last_received = 0.0
         self._was_open = False
-        self._last_keepalive = float("-inf")
         # What ends it.
         self._close_frame = b""
         self._close_copies = 0
@@ -136,7 +145,7 @@ class Connection:
     def connect(self, initiator: Initiator) -> None:
         """Begin the handshake as its initiator."""
         self._initiator = initiator
-        self._on_activity(self)
+        self._on_activity(self, False)
 
     def establish(
         self,
@@ -150,19 +159,24 @@ class Connection:
         """Open the connection with what the handshake has agreed on."""
         self._opening = opening
         self._was_open = True
-        datagram_bytes = min(self._config.datagram_bytes, limits.datagram_bytes_max)
+        config = self._config
+        largest = min(config.datagram_bytes_max, limits.datagram_bytes_max)
+        sizes = DatagramSizes(config.datagram_bytes, largest)
+        controller = CONTROLLERS[config.congestion]
         self._sender = Sender(
             peer_session_id=peer_session_id,
-            datagram_bytes=datagram_bytes,
+            sizes=sizes,
             sealing=sealing,
-            controller=self._config.congestion(datagram_bytes),
+            controller=controller(sizes.current, self._random),
             received=self._received,
             reassembly=self._reassembly,
             counters=self._counters,
+            random=self._random,
         )
+        self._sender.recovery.probing = not config.lossless
         self._sender.on_credit(limits.window_bytes)
-        self._idle_timeout = min(self._idle_timeout, limits.idle_timeout_seconds)
-        self._last_received = now
+        idle_timeout = min(config.idle_timeout_seconds, limits.idle_timeout_seconds)
+        self._liveness = Liveness(idle_timeout, config.keepalive_seconds, now)
         self._move_to(State.OPEN)
         self._counters.connections_opened += 1
         self._report(Connected())
@@ -207,7 +221,7 @@ class Connection:
         else:
             self._counters.drop(Drop.DUPLICATE)
 
-    def receive_datagram(self, datagram: memoryview, address: Address, now: float) -> None:
+    def receive(self, datagram: memoryview, address: Address, ecn: int, now: float) -> None:
         """Take a TRANSPORT packet with our session id."""
         if self.state in (State.CONNECTING, State.CLOSED):
             self._counters.drop(Drop.UNKNOWN_SESSION)
@@ -217,22 +231,40 @@ class Connection:
             self._counters.drop(Drop.NOT_AUTHENTIC)
             return
         _, flags, reserved, _, number = TRANSPORT_HEADER.unpack_from(datagram)
-        if self._received.is_duplicate(number):
+        if not self._received.is_new(number, number + 1):
             self._counters.drop(Drop.DUPLICATE)
             return
-        self._counters.packets_accepted += 1
-        self._last_received = now
-        if number > self._received.largest:
-            self._path.on_packet(address, len(datagram), now)
+        self._accept(number, 1, len(datagram), address, ecn, now)
         try:
-            if flags or reserved:
+            if flags & ~SINGLE or reserved:
                 _refuse_flags(flags, reserved)
-            self._receive_frames(number, parse_frames(frames), address, now)
+            self._receive_frames(number, parse_frames(frames), address, ecn, now)
         except ViolationError as error:
-            self._counters.violations += 1
-            if self.state is State.OPEN:
-                self._end_with(error.code, str(error), now)
-        self._on_activity(self)
+            self._violated(error, now)
+        self._on_activity(self, False)
+
+    def receive_train(self, packets: Packets, address: Address, ecn: int, now: float) -> None:
+        """Take several TRANSPORT packets of one size with our session id."""
+        if self.state is not State.OPEN or not self._opening.open_rows(packets.words).all():
+            self._receive_singly(packets, 0, packets.count, address, ecn, now)
+            return
+        for first, stop in packets.runs():
+            # Any of them may have ended the connection.
+            if stop - first < VECTOR_PACKETS_MIN or self.state is not State.OPEN:
+                self._receive_singly(packets, first, stop, address, ecn, now)
+            else:
+                self._receive_run(packets, first, stop, address, ecn, now)
+
+    def lose(self, reason: str) -> None:
+        """End at once: there is no way to the peer any more."""
+        if self.state in (State.CONNECTING, State.OPEN):
+            connecting = self.state is State.CONNECTING
+            code = CloseCode.UNREACHABLE if connecting else CloseCode.LOST
+            self._disconnect(code, reason, by_peer=False)
+        elif self.state is not State.CLOSED:
+            self._move_to(State.CLOSED)
+            self._end = None
+        self._on_activity(self, False)
 
     def handle_timer(self, now: float) -> None:
         """Act on every deadline at or before `now`."""
@@ -244,20 +276,20 @@ class Connection:
             # Silence outranks everything: a probe to a dead peer is wasted.
             if now >= self._idle_deadline:
                 self._counters.idle_timeouts += 1
-                silence = now - self._last_received
+                silence = now - self._liveness.last_heard
                 self._disconnect(
                     CloseCode.IDLE, f"nothing heard for {silence:.1f} seconds", by_peer=False
                 )
             else:
                 if now >= self._keepalive_deadline:
                     self._sender.ping_due = True
-                    self._last_keepalive = now
+                    self._liveness.on_asked(now)
                 self._sender.handle_timer(now)
                 self._end_if_stalled(now)
         elif self._end is not None and now >= self._end:
             self._move_to(State.CLOSED)
             self._end = None
-        self._on_activity(self)
+        self._on_activity(self, False)
 
     # What the application wants.
 
@@ -276,7 +308,7 @@ class Connection:
         kind : int
             What it is; opaque to the transport.
         payload : bytes-like
-            1 to `MESSAGE_BYTES_MAX` bytes. Not copied: it must not change from now on.
+            1 to `MESSAGE_BYTES_MAX` bytes; copied.
         priority : Priority
             What it may overtake.
         """
@@ -288,17 +320,21 @@ class Connection:
                 f"message {number} of kind {kind} in stream {stream}; numbers are below 2^32, "
                 "kinds and streams below 2^16"
             )
-        if self.state is not State.OPEN:
-            return
-        message = OutgoingMessage(stream, number, kind, payload, self._sender.fragment_bytes)
-        self._sender.queue.push(message, priority)
-        self._on_activity(self)
+        if self.state is State.OPEN:
+            size = self._sender.fragment_bytes
+            self.relay(ShapedMessage.of(stream, number, kind, payload, size), priority)
+
+    def relay(self, message: ShapedMessage, priority: Priority) -> None:
+        """Queue a message as it came, or as it goes to others too: it is not copied."""
+        if self.state is State.OPEN:
+            self._sender.push(message, priority)
+            self._on_activity(self, True)
 
     def release(self, charge: int) -> None:
         """Give back what a `MessageReceived` was charged with."""
         self._reassembly.release(charge)
         if self._reassembly.announcement_due:
-            self._on_activity(self)
+            self._on_activity(self, False)
 
     def close(self, code: int, reason: str, now: float) -> None:
         """End the connection and tell the peer why. What was not delivered is dropped."""
@@ -312,7 +348,7 @@ class Connection:
             self._close_next = now
             self._end = now + 3 * self._sender.recovery.probe_timeout
             self._move_to(State.CLOSING)
-        self._on_activity(self)
+        self._on_activity(self, False)
 
     # Output.
 
@@ -320,22 +356,20 @@ class Connection:
         """Return what the application has not heard of yet, oldest first."""
         return self._events.popleft() if self._events else None
 
-    def datagrams_to_send(self, now: float) -> list[tuple[bytes, Address]]:
-        """Return what has to leave now, at most about `BURST_PACKETS_MAX` datagrams.
-
-        Where it returns so many, there may be more: ask again, after others had their turn.
-        """
+    def next_train(self, now: float) -> Train | None:
+        """Return what has to leave next; None where nothing has to, or may, leave now."""
         if self.state is State.OPEN:
-            return self._open_datagrams(now)
+            return self._open_train(now)
         if self.state is State.CONNECTING and self._initiator is not None:
             datagram = self._initiator.datagram_to_send(now)
-            return [] if datagram is None else [(datagram, self.address)]
-        if self.state is State.CLOSING and self._close_copies and now >= self._close_next:
+            if datagram is not None:
+                return Train([memoryview(datagram)], len(datagram), len(datagram), self.address)
+        elif self.state is State.CLOSING and self._close_copies and now >= self._close_next:
             self._close_copies -= 1
             self._close_next = now + self._sender.recovery.probe_timeout
-            datagram = self._sender.datagram_with(self._close_frame, now, eliciting=False)
-            return [(datagram, self.address)]
-        return []
+            packet = self._sender.packet_with(self._close_frame, now, eliciting=False)
+            return _train(packet, self.address)
+        return None
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` and then `datagrams_to_send` have to be called."""
@@ -373,7 +407,7 @@ class Connection:
     @property
     def bytes_in_flight(self) -> int:
         """Bytes of packets that are neither acknowledged nor taken for lost."""
-        return self._sender.recovery.bytes_in_flight if self._was_open else 0
+        return self._sender.recovery.sent.bytes_in_flight if self._was_open else 0
 
     @property
     def bytes_held(self) -> int:
@@ -382,8 +416,66 @@ class Connection:
 
     # Private.
 
+    def _accept(
+        self, number: int, count: int, size: int, address: Address, ecn: int, now: float
+    ) -> None:
+        """Note packets with consecutive numbers that are authentic and new."""
+        self._counters.packets_accepted += count
+        if ecn == ECN_MARKED:
+            self._counters.packets_marked += count
+        self._liveness.last_heard = now
+        if number > self._received.largest:
+            self._path.on_packet(address, size, now)
+
+    def _receive_singly(
+        self, packets: Packets, first: int, stop: int, address: Address, ecn: int, now: float
+    ) -> None:
+        for row in range(first, stop):
+            self.receive(packets.datagram(row), address, ecn, now)
+
+    def _receive_run(
+        self, packets: Packets, first: int, stop: int, address: Address, ecn: int, now: float
+    ) -> None:
+        """Take packets with consecutive numbers and consecutive fragments of one message."""
+        number = packets.number(first)
+        message = None
+        try:
+            data = packets.data(first)
+            count = min(packets.whole_fragments(data) - data.index, stop - first)
+            taken = (
+                count >= VECTOR_PACKETS_MIN
+                and self._received.takes_run(number, number + count)
+                and self._reassembly.takes_run(data)
+            )
+            if taken:
+                rows = packets.rows[first : first + count]
+                message = self._reassembly.receive_run(data, rows)
+        except ViolationError:
+            taken = False  # nothing has changed, and one by one tells which of them it is
+        if not taken:
+            self._receive_singly(packets, first, stop, address, ecn, now)
+            return
+        self._accept(number, count, packets.size, address, ecn, now)
+        if message is not None:
+            self._report(MessageReceived(message.shaped, message.charge))
+        self._received.add(
+            number,
+            number + count,
+            eliciting=True,
+            completing=message is not None,
+            marked=ecn == ECN_MARKED,
+            now=now,
+        )
+        self._on_activity(self, False)
+        self._receive_singly(packets, first + count, stop, address, ecn, now)
+
+    def _violated(self, error: ViolationError, now: float) -> None:
+        self._counters.violations += 1
+        if self.state is State.OPEN:
+            self._end_with(error.code, str(error), now)
+
     def _receive_frames(
-        self, number: int, frames: Iterable[Frame], address: Address, now: float
+        self, number: int, frames: Iterable[Frame], address: Address, ecn: int, now: float
     ) -> None:
         eliciting = completing = False
         challenge: Challenge | None = None
@@ -397,7 +489,17 @@ class Connection:
         if challenge is not None:
             # One answer to a packet, however many it asks for: see `path`.
             self._responses.append((challenge.data, address))
-        self._received.add(number, eliciting=eliciting, completing=completing, now=now)
+        self._received.add(
+            number,
+            number + 1,
+            eliciting=eliciting,
+            completing=completing,
+            marked=ecn == ECN_MARKED,
+            now=now,
+        )
+
+    def _random(self) -> float:
+        return int.from_bytes(self._random_bytes(6), "little") / 2**48
 
     def _receive_frame(self, frame: Frame, address: Address, now: float) -> bool:
         """Act on a frame; return whether it completed a message."""
@@ -411,7 +513,7 @@ class Connection:
                 self._sender.on_credit(frame.credit)
             case Response():
                 if self._path.on_response(frame.data, address):
-                    self._sender.recovery.controller.on_path_changed()
+                    self._sender.on_path_changed()
                     self._counters.addresses_changed += 1
                     self._report(AddressChanged(address))
         return False
@@ -420,9 +522,7 @@ class Connection:
         message = self._reassembly.receive(data)
         if message is None:
             return False
-        self._report(
-            MessageReceived(data.stream, data.number, data.kind, message.buffer, message.charge)
-        )
+        self._report(MessageReceived(message.shaped, message.charge))
         return True
 
     def _receive_close(self, close: Close, now: float) -> None:
@@ -432,43 +532,31 @@ class Connection:
             self._end = now + 3 * self._sender.recovery.probe_timeout
             self._move_to(State.DRAINING)
 
-    def _open_datagrams(self, now: float) -> list[tuple[bytes, Address]]:
-        datagrams: list[tuple[bytes, Address]] = []
+    def _open_train(self, now: float) -> Train | None:
         sender = self._sender
         challenge = self._path.challenge_to_send(sender.recovery.probe_timeout, now)
         if challenge is not None:
             frame, address = pack_challenge(challenge[0]), challenge[1]
-            datagrams.append((sender.datagram_with(frame, now, eliciting=True), address))
-        while self._responses:
+            return _train(sender.packet_with(frame, now, eliciting=True), address)
+        if self._responses:
             data, address = self._responses.popleft()
             frame = pack_response(data)
-            datagrams.append((sender.datagram_with(frame, now, eliciting=True), address))
-        while len(datagrams) < BURST_PACKETS_MAX:
-            datagram = sender.next_datagram(now)
-            if datagram is None:
-                break
-            datagrams.append((datagram, self.address))
-        return datagrams
-
-    @property
-    def _patience(self) -> float:
-        # RFC 9000, section 10.1: three probes, so that a long path is not taken for a dead one.
-        # A peer that withholds its acknowledgements cannot stretch that without end.
-        three_probes = min(3 * self._sender.recovery.probe_timeout, 2 * self._idle_timeout)
-        return max(self._idle_timeout, three_probes)
+            return _train(sender.packet_with(frame, now, eliciting=True), address)
+        packets = sender.next_packets(now)
+        return None if packets is None else _train(packets, self.address)
 
     @property
     def _idle_deadline(self) -> float:
-        return self._last_received + self._patience
+        return self._liveness.idle_deadline(self._sender.recovery.probe_timeout)
 
     @property
     def _keepalive_deadline(self) -> float:
-        last = max(self._last_received, self._last_keepalive, self._sender.last_eliciting_at)
-        return last + min(self._config.keepalive_seconds, self._idle_timeout / 3)
+        return self._liveness.keepalive_deadline(self._sender.last_eliciting_at)
 
     def _end_if_stalled(self, now: float) -> None:
         # No deadline of its own: what is sent again and again, and keepalives, have timers.
-        stall = self._sender.stall(STALL_IDLE_TIMEOUTS * self._patience, now)
+        patience = self._liveness.patience(self._sender.recovery.probe_timeout)
+        stall = self._sender.stall(STALL_IDLE_TIMEOUTS * patience, now)
         if stall is not None:
             self._counters.stalls += 1
             self._end_with(CloseCode.STALLED, stall, now)
@@ -496,3 +584,7 @@ def _refuse_flags(flags: int, reserved: int) -> None:
     raise ViolationError(
         CloseCode.VIOLATION, f"packet with flags {flags} and {reserved} in a reserved field"
     )
+
+
+def _train(packets: tuple[list[memoryview], int, int], address: Address) -> Train:
+    return Train(*packets, address)

@@ -1,9 +1,9 @@
 """An endpoint: one socket's worth of connections, told apart by session id.
 
 It answers handshakes, hands packets to the connection they belong to, and collects what all of
-them have to send, to report and to wait for. Like a connection it does no I/O: `receive_datagram`
-and `handle_timer` put something in, `next_event`, `datagrams_to_send` and `next_timer` are asked
-after every input, in this order.
+them have to send, to report and to wait for. Like a connection it does no I/O: `receive` and
+`handle_timer` put something in, `next_event`, `next_train` and `next_timer` are asked after every
+input, in this order.
 
 Until an initiator has shown, by a packet that only it can have made, that it received our answer,
 it costs a `_HalfOpen` of about 1 KiB and no timer; at most `limits.HALF_OPEN_MAX` of them, the
@@ -27,10 +27,11 @@ from gradwire_protocol.frames import CloseCode, pack_close
 from gradwire_protocol.handshake import Initiator
 from gradwire_protocol.limits import (
     AMPLIFICATION_MAX,
-    BURST_PACKETS_MAX,
+    DATAGRAM_BYTES_MAX,
     HALF_OPEN_MAX,
     HALF_OPEN_SECONDS_MAX,
     PACKET_HEADER_BYTES,
+    VECTOR_PACKETS_MIN,
 )
 from gradwire_protocol.packets import (
     ACCEPT,
@@ -47,7 +48,11 @@ from gradwire_protocol.packets import (
     pack_versions,
     session_id_of,
 )
-from gradwire_protocol.protection import Checksum, checksums
+from gradwire_protocol.protection import WORD_BYTES, Checksum, checksums
+from gradwire_protocol.rows import MINIMUM_BYTES, Packets
+from gradwire_protocol.shaped import Payload
+from gradwire_protocol.train import ECN_NOT, Train
+from gradwire_protocol.turns import LinkPacer, Turns
 
 TIMERS_SPARE: Final = 64
 """Overtaken timers kept before they are thrown out."""
@@ -66,6 +71,22 @@ class _HalfOpen:
     expires: float
 
 
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Which part of the session ids an endpoint gives out: those whose low byte is `index`.
+
+    A kernel that looks at this byte hands every packet to the process that knows its connection,
+    whatever address it comes from. Where there is one process, all ids are its own.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def own(self, session_id: int) -> int:
+        """Return one of our ids for a random one."""
+        return session_id if self.count == 1 else session_id & ~0xFF | self.index
+
+
 class Endpoint:
     """Many connections over one socket.
 
@@ -77,6 +98,14 @@ class Endpoint:
         Returns so many unpredictable bytes: `os.urandom`, or a seeded generator in simulation.
     connections_max : int
         Connections accepted at once; 0 for an endpoint that only dials out.
+    link_rate : float, optional
+        Bytes per second that all connections together may send; learned unless given.
+    shard : Shard
+        Which session ids are this endpoint's, where several share an address.
+    counters : Counters, optional
+        Of another endpoint of the same owner, to be counted together with.
+    elsewhere : callable
+        Returns how many connections another endpoint has that count against `connections_max`, too.
     """
 
     def __init__(
@@ -85,18 +114,27 @@ class Endpoint:
         *,
         random_bytes: Callable[[int], bytes],
         connections_max: int = 0,
+        link_rate: float | None = None,
+        shard: Shard = Shard(),
+        counters: Counters | None = None,
+        elsewhere: Callable[[], int] = lambda: 0,
     ) -> None:
         self.config = config
-        self.counters = Counters()
+        self.link = LinkPacer(link_rate)
+        """What all connections together may send."""
+        self._shard = shard
+        self.counters = Counters() if counters is None else counters
+        self._elsewhere = elsewhere
         self.connections_max = connections_max
         self._random_bytes = random_bytes
         self._connections: dict[int, Connection] = {}
         self._half_open: OrderedDict[int, _HalfOpen] = OrderedDict()
         self._answered: dict[tuple[Address, int], int] = {}
-        self._replies: deque[tuple[bytes, Address]] = deque(maxlen=HALF_OPEN_MAX)
+        self._replies: deque[tuple[Payload, Address]] = deque(maxlen=HALF_OPEN_MAX)
         # Connections that may have something to report or to send, in the order they got it.
         self._reporting: dict[Connection, None] = {}
-        self._sending: dict[Connection, None] = {}
+        self._turns = Turns()
+        self._paced_until: float | None = None
         self._timers: list[tuple[float, int, Connection]] = []
         self._armed: dict[Connection, float] = {}
         self._tiebreak = count()
@@ -116,18 +154,52 @@ class Endpoint:
         connection.connect(Initiator(init, self.config.connect_timeout_seconds, now))
         return connection
 
-    def receive_datagram(
-        self, datagram: bytes | bytearray | memoryview, address: Address, now: float
+    def receive(
+        self, view: memoryview, segment: int, address: Address, ecn: int, now: float
     ) -> None:
-        """Take what the socket received. It is used up before this returns."""
-        view = memoryview(datagram)
+        """Take what the socket received. It is used up before this returns.
+
+        Parameters
+        ----------
+        view : memoryview
+            Datagrams, one behind the other.
+        segment : int
+            Bytes of every one but the last, which may be shorter.
+        address : Address
+            Where they came from.
+        ecn : int
+            The two ECN bits they came with.
+        now : float
+        """
+        size = len(view)
+        if not size:
+            self.counters.drop(Drop.SHORT)
+            return
+        count = size // segment
+        at = 0
+        if (
+            count >= VECTOR_PACKETS_MIN
+            and segment >= MINIMUM_BYTES
+            and not segment % WORD_BYTES
+            and segment <= DATAGRAM_BYTES_MAX
+            and view[0] == TRANSPORT
+        ):
+            packets = Packets(view[: count * segment], segment)
+            connection = self._connections.get(packets.session_id())
+            if connection is not None:
+                connection.receive_train(packets, address, ecn, now)
+                at = count * segment
+        for start in range(at, size, segment):
+            self._receive_one(view[start : start + segment], address, ecn, now)
+
+    def _receive_one(self, view: memoryview, address: Address, ecn: int, now: float) -> None:
         if len(view) < 8:
             self.counters.drop(Drop.SHORT)
             return
         kind = view[0]
         try:
             if kind == TRANSPORT:
-                self._receive_transport(view, address, now)
+                self._receive_transport(view, address, ecn, now)
             elif kind == INIT:
                 self._receive_init(view, address, now)
             elif kind in (ACCEPT, VERSIONS):
@@ -136,6 +208,15 @@ class Endpoint:
                 self.counters.drop(Drop.UNKNOWN_TYPE)
         except InvalidDatagramError:
             self.counters.drop(Drop.INVALID_HANDSHAKE)
+
+    def address_lost(self, address: Address, reason: str) -> None:
+        """End the connections with an address that nothing can reach, or be heard from, any more.
+
+        For what carries packets over connections of its own, as TCP does, and sees their end.
+        """
+        for connection in self._connections.values():
+            if connection.address == address:
+                connection.lose(reason)
 
     def handle_timer(self, now: float) -> None:
         """Act on every deadline at or before `now`."""
@@ -157,26 +238,38 @@ class Endpoint:
             del self._reporting[connection]
         return None
 
-    def datagrams_to_send(self, now: float) -> list[tuple[bytes, Address]]:
-        """Return what has to leave now, a turn for every connection.
+    def next_train(self, now: float) -> Train | None:
+        """Return what has to leave next; None where nothing has to, or may, leave now.
 
-        Ask again until it returns nothing; what came in meanwhile can be handled in between.
+        Its buffers are valid until this is called again.
         """
-        datagrams = list(self._replies)
-        self._replies.clear()
-        for connection in list(self._sending):
-            burst = connection.datagrams_to_send(now)
-            datagrams += burst
-            if len(burst) < BURST_PACKETS_MAX:
-                del self._sending[connection]
-                self._arm(connection)
-        return datagrams
+        if self._replies:
+            datagram, address = self._replies.popleft()
+            return Train([memoryview(datagram)], len(datagram), len(datagram), address, ECN_NOT)
+        self._paced_until = self.link.wait_until(now) if self._turns else None
+        if self._paced_until is not None:
+            return None
+        train, done = self._turns.next_train(now)
+        for connection in done:
+            self._arm(connection)
+        if train is None:
+            self.link.on_idle()
+        else:
+            self.link.on_sent(train.size)
+        return train
+
+    def on_blocked(self, now: float) -> None:
+        """Note that the socket takes no more: the link of this machine is what limits us."""
+        self.link.on_blocked(now)
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
         while self._timers and self._armed.get(self._timers[0][2]) != self._timers[0][0]:
             heapq.heappop(self._timers)
-        return self._timers[0][0] if self._timers else None
+        deadline = self._timers[0][0] if self._timers else None
+        if self._paced_until is not None and (deadline is None or self._paced_until < deadline):
+            return self._paced_until
+        return deadline
 
     def connections(self) -> Iterable[Connection]:
         """Iterate over all connections."""
@@ -184,18 +277,22 @@ class Endpoint:
 
     # Private.
 
-    def _receive_transport(self, view: memoryview, address: Address, now: float) -> None:
+    @property
+    def _open(self) -> int:
+        return len(self._connections) + self._elsewhere()
+
+    def _receive_transport(self, view: memoryview, address: Address, ecn: int, now: float) -> None:
         if len(view) < PACKET_HEADER_BYTES:
             self.counters.drop(Drop.SHORT)
             return
         session_id = session_id_of(view)
         connection = self._connections.get(session_id)
         if connection is None:
-            connection = self._open(session_id, view, now)
+            connection = self._establish(session_id, view, now)
         if connection is not None:
-            connection.receive_datagram(view, address, now)
+            connection.receive(view, address, ecn, now)
 
-    def _open(self, session_id: int, view: memoryview, now: float) -> Connection | None:
+    def _establish(self, session_id: int, view: memoryview, now: float) -> Connection | None:
         """Turn a half-open connection into one, if this packet proves who sent it."""
         self._expire(now)
         half_open = self._half_open.get(session_id)
@@ -206,7 +303,7 @@ class Endpoint:
             self.counters.drop(Drop.NOT_AUTHENTIC)
             return None
         self._forget(half_open)
-        if len(self._connections) >= self.connections_max:
+        if self._open >= self.connections_max:
             self.counters.drop(Drop.FULL)
             self._turn_away(half_open, len(view))
             return None
@@ -223,7 +320,7 @@ class Endpoint:
     def _turn_away(self, half_open: _HalfOpen, size: int) -> None:
         """Tell a peer that takes itself for connected that it is not, in its first packet."""
         header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, half_open.init.session_id, 0)
-        reason = f"no room: {len(self._connections)} connections are open"
+        reason = f"no room: {self._open} connections are open"
         close = half_open.sealing.seal(bytearray(header + pack_close(CloseCode.FULL, reason)))
         if len(close) <= AMPLIFICATION_MAX * size:
             self._replies.append((close, half_open.address))
@@ -238,7 +335,7 @@ class Endpoint:
                 self._replies.append((pack_versions(session_id_of(view)), address))
             return
         init = Init.parse(view)
-        if len(self._connections) >= self.connections_max:
+        if self._open >= self.connections_max:
             self.counters.drop(Drop.FULL)
             return
         self._expire(now)
@@ -297,7 +394,7 @@ class Endpoint:
     def _transport_limits(self) -> TransportLimits:
         config = self.config
         return TransportLimits(
-            config.window_bytes, config.datagram_bytes, config.idle_timeout_seconds
+            config.window_bytes, config.datagram_bytes_max, config.idle_timeout_seconds
         )
 
     def _new_connection(self, session_id: int, address: Address) -> Connection:
@@ -314,14 +411,15 @@ class Endpoint:
 
     def _new_session_id(self) -> int:
         while True:
-            session_id = int.from_bytes(self._random_bytes(4), "little")
+            drawn = int.from_bytes(self._random_bytes(4), "little")
+            session_id = self._shard.own(drawn)
             taken = session_id in self._connections or session_id in self._half_open
             if session_id and not taken:
                 return session_id
 
-    def _note(self, connection: Connection) -> None:
+    def _note(self, connection: Connection, has_message: bool = False) -> None:
         self._reporting[connection] = None
-        self._sending[connection] = None
+        self._turns.add(connection, first=has_message)
 
     def _arm(self, connection: Connection) -> None:
         """Put the timer of a connection where it belongs now; forget one that is closed."""

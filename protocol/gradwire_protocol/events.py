@@ -4,6 +4,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from gradwire_protocol.shaped import Payload, ShapedMessage
+
 Address: TypeAlias = Hashable
 """Where datagrams go; opaque here, whatever the sockets of the owner use."""
 
@@ -21,11 +23,28 @@ class MessageReceived:
     payload; until then it counts against what the peer may send.
     """
 
-    stream: int
-    number: int
-    kind: int
-    payload: bytearray
+    message: ShapedMessage
     charge: int
+
+    @property
+    def stream(self) -> int:
+        """The stream it belongs to."""
+        return self.message.stream
+
+    @property
+    def number(self) -> int:
+        """Its number in the stream."""
+        return self.message.number
+
+    @property
+    def kind(self) -> int:
+        """What it is, as the application of the peer said."""
+        return self.message.kind
+
+    @property
+    def payload(self) -> Payload:
+        """Its bytes."""
+        return self.message.payload
 
 
 @dataclass(frozen=True, slots=True)

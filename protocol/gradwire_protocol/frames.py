@@ -6,15 +6,19 @@ Integers are unsigned and little-endian; the first byte is the type.
 
     PADDING 0x00    zeros up to the end of the packet
 
-    DATA 0x01       20 bytes and the payload
-    1       1      flags            0; kept for later versions
-    2       2      length           of the payload, at least 1
+    DATA 0x01       20 bytes and the payload: a fragment of a message
+    1       1      flags            bit 1, PARITY: see `parity`; bits 4 to 7: the shape, see below
+    2       2      fragment bytes   p: what every fragment of this message but the last carries
     4       4      number           of the message in its stream
-    8       4      offset           of the payload in the message
+    8       4      index            i: this is the part of the message from i p on
     12      4      total            length of the message, at most `limits.MESSAGE_BYTES_MAX`
     16      2      stream           see `messages`
     18      2      kind             what the message is; opaque to the transport
-    20      ...    payload
+    20      ...    payload          p bytes, or what is left of the message
+
+                    A message has one p. When the path has become too narrow for it, the sender cuts
+                    the message anew, beginning with fragment 0, and says so by the next shape, from
+                    0 to 15; the receiver forgets what came in an earlier shape.
 
     ACK 0x02        28 + 4 n bytes; at most one in a packet
     1       1      n                further ranges, at most `limits.ACK_RANGES_MAX`
@@ -22,7 +26,8 @@ Integers are unsigned and little-endian; the first byte is the type.
     4       4      first run        received packets up to `largest` without a gap, less 1
     8       8      largest          highest packet number received
     16      8      credit           message bytes that may have been declared in all, see CREDIT
-    24      4      marked           packets received with the ECN mark "congestion experienced"
+    24      4      marked           packets received with the ECN mark "congestion experienced";
+                                    2^32 - 1 where there are more
     28      4 n    ranges           newest first: u16 packets missing less 1, u16 received less 1
 
     PING 0x03       1 byte; asks for an acknowledgement
@@ -58,9 +63,21 @@ from gradwire_protocol.errors import ViolationError
 from gradwire_protocol.limits import (
     ACK_RANGES_MAX,
     DATA_HEADER_BYTES,
+    FRAGMENT_BYTES_MAX,
+    FRAGMENT_BYTES_MIN,
     MESSAGE_BYTES_MAX,
     REASON_BYTES_MAX,
 )
+
+PARITY: Final = 0x02
+"""Flag of a DATA frame that carries no part of its message, but the sum of some."""
+
+DATA_FLAGS_UNUSED: Final = 0x0D
+SHAPES_MAX: Final = 16
+"""Times that a message is cut, the first included."""
+
+PARITY_GROUP_FRAGMENTS: Final = 16
+"""Fragments of a message to one of parity, at most."""
 
 PADDING: Final = 0x00
 DATA: Final = 0x01
@@ -71,7 +88,7 @@ CHALLENGE: Final = 0x05
 RESPONSE: Final = 0x06
 CLOSE: Final = 0x09
 
-_DATA: Final = struct.Struct("<BBHIIIHH")
+DATA_HEADER: Final = struct.Struct("<BBHIIIHH")
 _ACK: Final = struct.Struct("<BBHIQQI")
 _NUMBER: Final = struct.Struct("<B7sQ")
 _TOKEN: Final = struct.Struct("<B7s8s")
@@ -83,8 +100,9 @@ CREDIT_BYTES: Final = _NUMBER.size
 TOKEN_BYTES: Final = _TOKEN.size
 DELAY_UNIT_SECONDS: Final = 8e-6
 U16_MAX: Final = 2**16 - 1
+U32_MAX: Final = 2**32 - 1
 
-assert _DATA.size == DATA_HEADER_BYTES
+assert DATA_HEADER.size == DATA_HEADER_BYTES
 
 
 class CloseCode(IntEnum):
@@ -108,18 +126,33 @@ class CloseCode(IntEnum):
     """Nothing more of a message arrived, although the peer is there."""
     FULL = 8
     """The peer has as many connections as it wants."""
+    LOST = 9
+    """What carried the packets, a TCP connection, is gone; never sent, only reported."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would take a microsecond for each
 class Data:
     """A fragment of a message. `payload` is a view into the datagram."""
 
     stream: int
     number: int
     kind: int
-    offset: int
     total: int
+    fragment_bytes: int
+    index: int
     payload: memoryview
+    shape: int = 0
+    parity: bool = False
+
+    @property
+    def fragments(self) -> int:
+        """How many fragments the message has."""
+        return -(-self.total // self.fragment_bytes)
+
+    @property
+    def offset(self) -> int:
+        """Where in the message the payload belongs."""
+        return self.index * self.fragment_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,18 +202,28 @@ class Close:
 Frame: TypeAlias = Data | Ack | Ping | Credit | Challenge | Response | Close
 
 
-def pack_data_header(
-    stream: int, number: int, kind: int, offset: int, total: int, length: int
-) -> bytes:
-    """Return the 20 bytes before a payload of `length` bytes."""
-    return _DATA.pack(DATA, 0, length, number, offset, total, stream, kind)
+def pack_data(data: Data) -> bytes:
+    """Return a DATA frame."""
+    return (
+        DATA_HEADER.pack(
+            DATA,
+            data.shape << 4 | (PARITY if data.parity else 0),
+            data.fragment_bytes,
+            data.number,
+            data.index,
+            data.total,
+            data.stream,
+            data.kind,
+        )
+        + data.payload
+    )
 
 
 def pack_ack(ack: Ack) -> bytes:
     """Return an ACK frame; ranges that its fields cannot express are left out, oldest first."""
     first, last = ack.ranges[0]
     packed = bytearray()
-    rest = ack.ranges[1 : ACK_RANGES_MAX + 1] if last - first < 2**32 else ()
+    rest = ack.ranges[1 : ACK_RANGES_MAX + 1] if last - first <= U32_MAX else ()
     for start, stop in rest:
         gap, run = first - stop - 1, stop - start + 1
         if gap > U16_MAX + 1 or run > U16_MAX + 1:
@@ -192,10 +235,10 @@ def pack_ack(ack: Ack) -> bytes:
             ACK,
             len(packed) // RANGE_BYTES,
             min(round(ack.delay_seconds / DELAY_UNIT_SECONDS), U16_MAX),
-            min(last - ack.ranges[0][0], 2**32 - 1),
+            min(last - ack.ranges[0][0], U32_MAX),
             last,
             ack.credit,
-            ack.marked,
+            min(ack.marked, U32_MAX),
         )
         + packed
     )
@@ -258,20 +301,59 @@ def parse_frames(view: memoryview) -> list[Frame]:
     return frames
 
 
-def _parse_data(view: memoryview, at: int) -> tuple[Data, int]:
-    _, flags, length, number, offset, total, stream, kind = _DATA.unpack_from(view, at)
-    start = at + DATA_HEADER_BYTES
-    end = start + length
-    if flags or not length or end > len(view) or offset + length > total:
+def parity_groups(fragments: int) -> int:
+    """Return how many parity fragments a message of so many fragments can have."""
+    return -(-fragments // PARITY_GROUP_FRAGMENTS)
+
+
+def check_data(flags: int, fragment_bytes: int, index: int, total: int) -> int:
+    """Check the fields of a DATA header; return the length of the payload that goes with them.
+
+    Raises
+    ------
+    ViolationError
+        If no fragment of any message looks like that.
+    """
+    if not FRAGMENT_BYTES_MIN <= fragment_bytes <= FRAGMENT_BYTES_MAX:
         raise ViolationError(
             CloseCode.VIOLATION,
-            f"fragment of {length} bytes at {offset} of {total} (flags {flags})",
+            f"fragments of {fragment_bytes} bytes; they are {FRAGMENT_BYTES_MIN} to "
+            f"{FRAGMENT_BYTES_MAX}",
         )
-    if total > MESSAGE_BYTES_MAX:
+    if not 1 <= total <= MESSAGE_BYTES_MAX:
         raise ViolationError(
-            CloseCode.VIOLATION, f"message of {total} bytes; the limit is {MESSAGE_BYTES_MAX}"
+            CloseCode.VIOLATION, f"message of {total} bytes; it is 1 to {MESSAGE_BYTES_MAX}"
         )
-    return Data(stream, number, kind, offset, total, view[start:end]), end
+    fragments = -(-total // fragment_bytes)
+    limit = parity_groups(fragments) if flags & PARITY else fragments
+    if flags & DATA_FLAGS_UNUSED or index >= limit:
+        raise ViolationError(
+            CloseCode.VIOLATION,
+            f"fragment {index} of a message of {total} bytes in parts of {fragment_bytes} "
+            f"(flags {flags})",
+        )
+    if flags & PARITY:
+        return min(fragment_bytes, total)
+    return min(fragment_bytes, total - index * fragment_bytes)
+
+
+def _parse_data(view: memoryview, at: int) -> tuple[Data, int]:
+    _, flags, fragment_bytes, number, index, total, stream, kind = DATA_HEADER.unpack_from(view, at)
+    start = at + DATA_HEADER_BYTES
+    end = start + check_data(flags, fragment_bytes, index, total)
+    if end > len(view):
+        raise ViolationError(CloseCode.VIOLATION, f"fragment {index} of {total} bytes is cut short")
+    return Data(
+        stream,
+        number,
+        kind,
+        total,
+        fragment_bytes,
+        index,
+        view[start:end],
+        flags >> 4,
+        bool(flags & PARITY),
+    ), end
 
 
 def _parse_ack(view: memoryview, at: int) -> tuple[Ack, int]:

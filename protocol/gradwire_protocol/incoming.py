@@ -5,51 +5,111 @@ first fragment of a message to its release by the application. So the bound hold
 construction, and a peer that exceeds it is at fault.
 """
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gradwire_protocol.errors import ViolationError
-from gradwire_protocol.frames import CloseCode, Data
+from gradwire_protocol.frames import CloseCode, Data, parity_groups
 from gradwire_protocol.limits import (
     FINISHED_RANGES_MAX,
-    FRAGMENT_BYTES_MIN,
     MESSAGE_OVERHEAD_BYTES,
     STREAMS_MAX,
     WINDOW_BYTES_MIN,
 )
+from gradwire_protocol.parity import restore
 from gradwire_protocol.ranges import RangeSet
+from gradwire_protocol.shaped import ShapedMessage
 
 
 class IncomingMessage:
     """A message of which fragments have come."""
 
-    __slots__ = ("_received", "buffer", "kind")
+    __slots__ = ("_missing", "_parity", "_received", "shaped")
 
-    def __init__(self, kind: int, total: int) -> None:
-        self.kind = kind
-        self.buffer = bytearray(total)
-        self._received = RangeSet()
+    def __init__(self, data: Data) -> None:
+        self._begin(data)
+
+    def _begin(self, data: Data) -> None:
+        self.shaped = ShapedMessage(
+            data.stream, data.number, data.kind, data.total, data.fragment_bytes, data.shape
+        )
+        self._received = bytearray(self.shaped.count)
+        self._missing = self.shaped.count
+        self._parity: dict[int, NDArray[np.uint8]] = {}
 
     @property
     def charge(self) -> int:
         """What it costs of the credit we gave."""
-        return len(self.buffer) + MESSAGE_OVERHEAD_BYTES
+        return self.shaped.total + MESSAGE_OVERHEAD_BYTES
 
-    def add(self, data: Data) -> bool:
-        """Put a fragment in its place; return whether the message is now complete."""
-        if data.total != len(self.buffer) or data.kind != self.kind:
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing."""
+        return not self._missing
+
+    def accepts(self, data: Data) -> bool:
+        """Return whether a fragment belongs to the shape that counts; a newer one begins anew."""
+        shaped = self.shaped
+        if data.total != shaped.total or data.kind != shaped.kind:
             raise ViolationError(
                 CloseCode.VIOLATION,
-                f"message {data.number} of stream {data.stream} has changed from "
-                f"{len(self.buffer)} bytes of kind {self.kind} to {data.total} of {data.kind}",
+                f"message {data.number} of stream {data.stream} has changed from {shaped.total} "
+                f"bytes of kind {shaped.kind} to {data.total} of {data.kind}",
             )
-        end = data.offset + len(data.payload)
-        if end != data.total and len(data.payload) < FRAGMENT_BYTES_MIN:
+        if data.shape > shaped.shape:
+            self._begin(data)
+        elif data.shape < shaped.shape:
+            return False
+        elif data.fragment_bytes != shaped.fragment_bytes:
             raise ViolationError(
                 CloseCode.VIOLATION,
-                f"fragment of {len(data.payload)} bytes in the middle of a message; "
-                f"the least is {FRAGMENT_BYTES_MIN}",
+                f"fragments of {shaped.fragment_bytes} and {data.fragment_bytes} bytes in message "
+                f"{data.number} of stream {data.stream}",
             )
-        if self._received.add(data.offset, end):
-            self.buffer[data.offset : end] = data.payload
-        return len(self._received) == 1 and next(iter(self._received)) == (0, data.total)
+        return True
+
+    def add(self, data: Data) -> None:
+        """Put a fragment in its place."""
+        if data.parity:
+            if data.index not in self._parity:
+                self._parity[data.index] = np.frombuffer(bytes(data.payload), np.uint8)
+                self._restore(data.index)
+        elif not self._received[data.index]:
+            self.shaped.place(data)
+            self._note(data.index)
+
+    def add_run(self, first: int, packets: NDArray[np.uint8]) -> None:
+        """Put packets of consecutive fragments, a row each and none shorter, in place."""
+        stop = first + len(packets)
+        if self._parity or self._received.count(1, first, stop):
+            # What came first counts, also where parity makes it up in between.
+            for index in range(first, stop):
+                if not self._received[index]:
+                    self.shaped.place_rows(index, packets[index - first : index - first + 1])
+                    self._note(index)
+            return
+        self.shaped.place_rows(first, packets)
+        self._received[first:stop] = b"\1" * len(packets)
+        self._missing -= len(packets)
+
+    def _note(self, index: int) -> None:
+        self._received[index] = 1
+        self._missing -= 1
+        if self._parity:
+            self._restore(index % parity_groups(self.shaped.count))
+
+    def _restore(self, group: int) -> None:
+        """Make up the one fragment that is missing of a group, if it is only one."""
+        if group not in self._parity:
+            return
+        shaped = self.shaped
+        groups = parity_groups(shaped.count)
+        missing = [i for i in range(group, shaped.count, groups) if not self._received[i]]
+        if len(missing) == 1:
+            payload = restore(shaped, group, self._parity[group], missing[0])
+            shaped.payload_of(missing[0])[:] = payload
+            self._received[missing[0]] = 1
+            self._missing -= 1
 
 
 class Reassembly:
@@ -87,25 +147,40 @@ class Reassembly:
         ViolationError
             If the fragment contradicts an earlier one or exceeds the credit.
         """
-        finished = self._finished.get(data.stream)
-        if finished is not None and data.number in finished:
-            return None
-        key = (data.stream, data.number)
-        message = self._open.get(key)
+        message = self._message_of(data)
         if message is None:
-            declared = self.declared + data.total + MESSAGE_OVERHEAD_BYTES
-            if declared > self.credit:
-                raise ViolationError(
-                    CloseCode.FLOW_CONTROL,
-                    f"{declared} message bytes declared; the credit is {self.credit}",
-                )
-            self.declared = declared
-            message = self._open[key] = IncomingMessage(data.kind, data.total)
-        if not message.add(data):
             return None
-        del self._open[key]
-        self._finish(data.stream, data.number)
-        return message
+        message.add(data)
+        return self._if_complete(message, data)
+
+    def takes_run(self, data: Data) -> bool:
+        """Return whether `receive_run` breaks no rule when it completes the message."""
+        finished = self._finished.get(data.stream)
+        if finished is None:
+            return len(self._finished) < STREAMS_MAX
+        return len(finished) < FINISHED_RANGES_MAX
+
+    def receive_run(self, data: Data, packets: NDArray[np.uint8]) -> IncomingMessage | None:
+        """Take consecutive fragments, none of them shorter than the others, as `receive` does.
+
+        To be called only where `takes_run` says so.
+
+        Parameters
+        ----------
+        data : Data
+            The first one; its payload is not looked at.
+        packets : array of uint8, shape (fragments, bytes of a packet)
+
+        Raises
+        ------
+        ViolationError
+            If the first fragment does so in `receive`; nothing has changed then.
+        """
+        message = self._message_of(data)
+        if message is None:
+            return None
+        message.add_run(data.index, packets)
+        return self._if_complete(message, data)
 
     @property
     def announcement_due(self) -> bool:
@@ -118,6 +193,31 @@ class Reassembly:
         self.released += charge
         assert self.released <= self.declared, "released more than was received"
         self.credit = self.released + self.window_bytes
+
+    def _message_of(self, data: Data) -> IncomingMessage | None:
+        """Return the message that a fragment belongs to; None where it is of no use."""
+        finished = self._finished.get(data.stream)
+        if finished is not None and data.number in finished:
+            return None
+        message = self._open.get((data.stream, data.number))
+        if message is not None:
+            return message if message.accepts(data) else None
+        declared = self.declared + data.total + MESSAGE_OVERHEAD_BYTES
+        if declared > self.credit:
+            raise ViolationError(
+                CloseCode.FLOW_CONTROL,
+                f"{declared} message bytes declared; the credit is {self.credit}",
+            )
+        self.declared = declared
+        message = self._open[data.stream, data.number] = IncomingMessage(data)
+        return message
+
+    def _if_complete(self, message: IncomingMessage, data: Data) -> IncomingMessage | None:
+        if not message.complete:
+            return None
+        del self._open[data.stream, data.number]
+        self._finish(data.stream, data.number)
+        return message
 
     def _finish(self, stream: int, number: int) -> None:
         finished = self._finished.get(stream)

@@ -27,8 +27,9 @@ from gradwire_protocol.messages import (
     Welcome,
 )
 from gradwire_protocol.ordering import InOrder
-from gradwire_protocol.outgoing import Payload, Priority
+from gradwire_protocol.outgoing import Priority
 from gradwire_protocol.schema import Record
+from gradwire_protocol.shaped import Payload, ShapedMessage
 
 Control: TypeAlias = Join | Welcome | Refuse | Roster | Stable | Finish | Finished | Leave
 
@@ -51,7 +52,7 @@ class UpdateReceived:
 
     rank: int
     update: EncodedUpdate
-    payload: bytearray
+    message: ShapedMessage
     charge: int
     """To be released when it is used or dropped: until then it holds its sender's credit."""
 
@@ -75,18 +76,30 @@ class Link:
         self._blocks_sent = 0
         self._control_in: InOrder[tuple[Control, int]] = InOrder(0)
 
-    def send(self, record: Control) -> int:
-        """Send a control message; return its number in `CONTROL_STREAM`."""
+    def send(self, record: Control, packed: bytes | None = None) -> int:
+        """Send a control message; return its number in `CONTROL_STREAM`.
+
+        Parameters
+        ----------
+        record : Control
+        packed : bytes, optional
+            The same in bytes, where it goes to many.
+        """
         number = self._control_sent
         self._control_sent += 1
+        payload = packed or record.pack()
         self.connection.send(
-            CONTROL_STREAM, number, _KINDS[type(record)], record.pack(), Priority.CONTROL
+            CONTROL_STREAM, number, _KINDS[type(record)], payload, Priority.CONTROL
         )
         return number
 
     def send_update(self, rank: int, sequence: int, payload: Payload) -> None:
         """Send an update of the worker with this rank: a packed `EncodedUpdate`."""
         self.connection.send(rank, sequence, Kind.UPDATE, payload, Priority.UPDATE)
+
+    def relay_update(self, message: ShapedMessage) -> None:
+        """Pass an update on as it came."""
+        self.connection.relay(message, Priority.UPDATE)
 
     def send_block(self, block: Snapshot) -> None:
         """Send a block of a snapshot."""
@@ -118,7 +131,7 @@ class Link:
                 raise InvalidMessageError(
                     f"update {update.sequence} in the place of update {event.number}"
                 )
-            return [UpdateReceived(event.stream, update, event.payload, event.charge)]
+            return [UpdateReceived(event.stream, update, event.message, event.charge)]
         if kind is Kind.SNAPSHOT and event.stream == SNAPSHOT_STREAM:
             self.connection.release(event.charge)
             return [Snapshot.parse(event.payload)]

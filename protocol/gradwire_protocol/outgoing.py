@@ -1,18 +1,23 @@
-"""Outgoing messages: cut into fragments, sent in order of urgency, kept until acknowledged.
+"""Outgoing messages: which goes next, and what is left of each.
 
-A message has a place in a stream (`stream`, `number`) and a `kind`, all chosen by the
-application. It leaves in fragments of one size, so that what travels is the same for every peer
-that gets the same message. Nothing is copied: fragments are views of the payload.
+A message has a place in a stream (`stream`, `number`) and a `kind`, all chosen by the application.
+Among those that wait, control messages go first, then updates, then snapshots, and of one kind the
+message with the fewest bytes left (shortest remaining processing time first): so a few kilobytes
+never wait for many megabytes, whenever they come. Messages of one stream begin in order: they are
+used in order, and one that was overtaken for ever would hold up all the others.
 """
 
+import heapq
 from collections import deque
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from gradwire_protocol.frames import SHAPES_MAX
 from gradwire_protocol.limits import MESSAGE_OVERHEAD_BYTES, OPEN_MESSAGES_MAX
-
-Payload: TypeAlias = bytes | bytearray | memoryview
+from gradwire_protocol.shaped import ShapedMessage
 
 
 class Priority(IntEnum):
@@ -23,87 +28,104 @@ class Priority(IntEnum):
     SNAPSHOT = 2
 
 
+Turn: TypeAlias = tuple[int, int, int]
+"""Priority, bytes left and key: the least goes first."""
+
+SENT: Final = 1
+LOST: Final = 2
+ACKED: Final = 3
+
+
 class OutgoingMessage:
-    """A message and how far it has got."""
+    """A message on its way to one peer, and how far it has got.
 
-    __slots__ = (
-        "_acked",
-        "_acked_count",
-        "_next",
-        "fragment_bytes",
-        "fragments",
-        "kind",
-        "number",
-        "payload",
-        "stream",
-    )
+    Parameters
+    ----------
+    key : int
+        Names it within the connection.
+    shaped : ShapedMessage
+        Shared with other connections that send the same message.
+    priority : Priority
+    """
 
-    def __init__(
-        self, stream: int, number: int, kind: int, payload: Payload, fragment_bytes: int
-    ) -> None:
-        self.stream = stream
-        self.number = number
-        self.kind = kind
-        self.payload = memoryview(payload).cast("B")
-        self.fragment_bytes = fragment_bytes
-        self.fragments = -(-len(self.payload) // fragment_bytes)
-        self._next = 0
-        self._acked = bytearray(self.fragments)
+    __slots__ = ("_acked_count", "_fates", "_lost_count", "begun", "key", "next", "parity_sent",
+                 "priority", "shaped", "turn")  # fmt: skip
+
+    def __init__(self, key: int, shaped: ShapedMessage, priority: Priority) -> None:
+        self.priority = priority
+        self.begun = False
+        """Whether the peer knows of it, and has been charged for it."""
+        self.turn: Turn | None = None
+        """Its place in a heap, if there is something of it to send."""
+        self.cut(key, shaped)
+
+    def cut(self, key: int, shaped: ShapedMessage) -> None:
+        """Begin with these fragments; what was known of others is forgotten."""
+        self.key = key
+        self.shaped = shaped
+        self.next = 0
+        """The first fragment that was never sent."""
+        self.parity_sent = False
+        self._fates = np.zeros(shaped.count, np.uint8)
+        self._lost_count = 0
         self._acked_count = 0
 
     @property
     def charge(self) -> int:
         """What it costs of the peer's credit."""
-        return len(self.payload) + MESSAGE_OVERHEAD_BYTES
-
-    @property
-    def begun(self) -> bool:
-        """Whether a fragment was sent."""
-        return self._next > 0
+        return self.shaped.total + MESSAGE_OVERHEAD_BYTES
 
     @property
     def complete(self) -> bool:
         """Whether every fragment was acknowledged."""
-        return self._acked_count == self.fragments
+        return self._acked_count == self.shaped.count
 
     @property
-    def unsent(self) -> "Fragment | None":
-        """The first fragment that was never sent; None where all were."""
-        return Fragment(self, self._next) if self._next < self.fragments else None
+    def packets_left(self) -> int:
+        """How many fragments have to be sent, for the first time or again."""
+        return self.shaped.count - self.next + self._lost_count
 
-    def advance(self) -> None:
-        """Note that `unsent` is being sent."""
-        self._next += 1
+    @property
+    def bytes_left(self) -> int:
+        """About how many bytes have to be sent."""
+        return self.packets_left * self.shaped.stride
 
-    def is_acked(self, index: int) -> bool:
-        """Return whether a fragment was acknowledged."""
-        return bool(self._acked[index])
+    @property
+    def has_lost(self) -> bool:
+        """Whether a fragment has to be sent again."""
+        return self._lost_count > 0
 
-    def on_acked(self, index: int) -> bool:
-        """Note that a fragment arrived; return whether that completes the message."""
-        if self._acked[index]:
+    def lost(self, count: int) -> list[int]:
+        """Return the first fragments that have to be sent again."""
+        indexes: list[int] = np.flatnonzero(self._fates == LOST)[:count].tolist()
+        return indexes
+
+    def on_sent(self, first: int, stop: int) -> None:
+        """Note that consecutive fragments are being sent for the first time."""
+        self._fates[first:stop] = SENT
+        self.next = stop
+
+    def on_sent_again(self, indexes: list[int]) -> None:
+        """Note that fragments are being sent again."""
+        self._fates[indexes] = SENT
+        self._lost_count -= len(indexes)
+
+    def on_acked(self, indexes: NDArray[np.int32] | list[int]) -> bool:
+        """Note that fragments arrived; return whether that completes the message."""
+        if self.complete:
             return False
-        self._acked[index] = 1
-        self._acked_count += 1
+        fates = self._fates
+        fates[indexes] = ACKED
+        self._acked_count = int(np.count_nonzero(fates == ACKED))
+        if self._lost_count:
+            self._lost_count = int(np.count_nonzero(fates == LOST))
         return self.complete
 
-
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """One part of a message."""
-
-    message: OutgoingMessage
-    index: int
-
-    @property
-    def offset(self) -> int:
-        """Where in the message it begins."""
-        return self.index * self.message.fragment_bytes
-
-    @property
-    def payload(self) -> memoryview:
-        """Its bytes."""
-        return self.message.payload[self.offset : self.offset + self.message.fragment_bytes]
+    def on_lost(self, indexes: NDArray[np.int32]) -> None:
+        """Note that fragments have to be sent again, but for those that arrived otherwise."""
+        fates = self._fates
+        fates[indexes[fates[indexes] == SENT]] = LOST
+        self._lost_count = int(np.count_nonzero(fates == LOST))
 
 
 class SendQueue:
@@ -115,79 +137,113 @@ class SendQueue:
         self.declared = 0
         self.bytes_queued = 0
         """Payload of all messages that are not yet acknowledged as a whole."""
-        self._waiting: dict[Priority, deque[OutgoingMessage]] = {p: deque() for p in Priority}
-        self._again: deque[Fragment] = deque()
+        self._messages: dict[int, OutgoingMessage] = {}
+        self._next_key = 0
+        self._begun: list[Turn] = []
+        self._fresh: list[Turn] = []
+        self._behind: dict[int, deque[OutgoingMessage]] = {}
+        """By stream: messages after the first one that has not begun."""
         self._open = 0
 
     # Input.
 
-    def push(self, message: OutgoingMessage, priority: Priority) -> None:
+    def push(self, shaped: ShapedMessage, priority: Priority) -> None:
         """Append a message."""
-        self._waiting[priority].append(message)
-        self.bytes_queued += len(message.payload)
+        message = OutgoingMessage(self._next_key, shaped, priority)
+        self._messages[self._next_key] = message
+        self._next_key += 1
+        self.bytes_queued += shaped.total
+        behind = self._behind.get(shaped.stream)
+        if behind is None:
+            self._behind[shaped.stream] = deque()
+            self._place(message)
+        else:
+            behind.append(message)
 
-    def on_acked(self, fragment: Fragment) -> bool:
-        """Note that a fragment arrived; return whether that completes its message."""
-        if not fragment.message.on_acked(fragment.index):
-            return False
+    def on_acked(self, key: int, indexes: NDArray[np.int32] | list[int]) -> ShapedMessage | None:
+        """Note that fragments arrived; return their message if that completes it."""
+        message = self._messages.get(key)
+        if message is None:
+            return None
+        if not message.on_acked(indexes):
+            self._place(message)  # what was only late need not be sent again
+            return None
+        del self._messages[key]
         self._open -= 1
-        self.bytes_queued -= len(fragment.message.payload)
-        return True
+        self.bytes_queued -= message.shaped.total
+        return message.shaped
 
-    def on_lost(self, fragment: Fragment) -> None:
-        """Send a fragment again, before anything new."""
-        if not fragment.message.is_acked(fragment.index):
-            self._again.append(fragment)
+    def on_lost(self, key: int, indexes: NDArray[np.int32]) -> None:
+        """Send fragments again."""
+        message = self._messages.get(key)
+        if message is not None:
+            message.on_lost(indexes)
+            self._place(message)
+
+    def reshape(self, fragment_bytes: int) -> None:
+        """Cut what has larger fragments into fragments of this size."""
+        for message in list(self._messages.values()):
+            shaped = message.shaped
+            if min(shaped.total, shaped.fragment_bytes) <= fragment_bytes:
+                continue
+            if shaped.shape == SHAPES_MAX - 1:
+                continue  # the connection will be closed for making no progress
+            del self._messages[message.key]
+            message.cut(self._next_key, shaped.reshaped(fragment_bytes, anew=message.begun))
+            self._messages[message.key] = message
+            self._next_key += 1
+            if message.turn is not None or message.begun:
+                self._place(message)
 
     # Output.
 
-    def peek(self) -> Fragment | None:
-        """Return the fragment to send next; None where nothing may be sent."""
-        while self._again:
-            fragment = self._again[0]
-            if not fragment.message.is_acked(fragment.index):
-                return fragment
-            self._again.popleft()  # it was only late
-        message = self._next_message()
-        return message.unsent if message else None
+    def head(self) -> OutgoingMessage | None:
+        """Return the message to send from next; None where nothing may be sent."""
+        begun, fresh = self._top(self._begun), self._top(self._fresh)
+        if fresh is None or (begun is not None and self._begun[0] < self._fresh[0]):
+            return begun
+        if self._open < OPEN_MESSAGES_MAX and self.declared + fresh.charge <= self.credit:
+            return fresh
+        # A less urgent one that fits must not overtake it for ever, but one that has begun may
+        # go on.
+        return begun
 
-    def take(self, fragment: Fragment) -> bool:
-        """Note that `fragment`, which `peek` returned, is being sent.
-
-        Returns
-        -------
-        bool
-            Whether it was sent before.
-        """
-        if self._again:
-            self._again.popleft()
-            return True
-        message = fragment.message
+    def on_sent(self, message: OutgoingMessage) -> None:
+        """Note that some of what `head` has returned was sent."""
         if not message.begun:
+            message.begun = True
+            message.turn = None
             self.declared += message.charge
             self._open += 1
-        message.advance()
-        if message.unsent is None:
-            for queue in self._waiting.values():
-                if queue and queue[0] is message:
-                    queue.popleft()
-        return False
+            heapq.heappop(self._fresh)
+            behind = self._behind[message.shaped.stream]
+            if behind:
+                self._place(behind.popleft())
+            else:
+                del self._behind[message.shaped.stream]
+        self._place(message)
 
     # Private.
 
-    def _next_message(self) -> OutgoingMessage | None:
-        for queue in self._waiting.values():
-            if not queue:
-                continue
-            message = queue[0]
-            if message.begun:
+    def _place(self, message: OutgoingMessage) -> None:
+        """Put a message where its turn is, now that what is left of it has changed."""
+        if not message.packets_left:
+            message.turn = None
+            return
+        turn = (message.priority, message.bytes_left, message.key)
+        if turn == message.turn:
+            return
+        heap = self._begun if message.begun else self._fresh
+        if heap and heap[0] == message.turn:
+            heapq.heapreplace(heap, turn)
+        else:
+            heapq.heappush(heap, turn)
+        message.turn = turn
+
+    def _top(self, heap: list[Turn]) -> OutgoingMessage | None:
+        while heap:
+            message = self._messages.get(heap[0][2])
+            if message is not None and message.turn == heap[0]:
                 return message
-            if self._open < OPEN_MESSAGES_MAX and self.declared + message.charge <= self.credit:
-                return message
-            # No credit for this one. A less urgent one that fits must not overtake it for
-            # ever, but one that is already begun may go on.
-            for other in self._waiting.values():
-                if other and other[0].begun:
-                    return other[0]
-            return None
+            heapq.heappop(heap)  # it has another turn now, or none
         return None

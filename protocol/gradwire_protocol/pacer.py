@@ -2,49 +2,65 @@
 
 from typing import Final
 
-BURST_SECONDS: Final = 0.002
-"""What may leave at once is what the rate allows in this time: two ticks of an event loop's
-timer, so that coarse timers do not slow a connection down."""
+from gradwire_protocol.limits import TRAIN_BYTES_MAX
 
-BURST_PACKETS_MIN: Final = 10
-"""Nor is less than this held back: RFC 9002 permits an initial window of ten at once."""
+BURST_SECONDS: Final = 0.001
+"""What may leave at once is what the rate allows in this time: more would fill queues on the way,
+less would need timers that are more exact than operating systems are."""
+
+LATE_SECONDS_MAX: Final = 0.01
+"""Who was to be woken and is woken late makes up for so much: a busy machine would else send less
+than the rate, the path would seem slower than it is, and the rate would fall for it."""
+
+WAIT_SECONDS_MIN: Final = 0.0002
+"""Nor is a shorter wait than this worth a timer: then so much more is collected first."""
 
 
 class Pacer:
-    """Decides when the next packet may leave.
+    """Decides when the next packets may leave.
 
     Parameters
     ----------
-    datagram_bytes : int
-        Largest datagram sent.
+    least_bytes : int
+        What may always leave at once after a pause.
     """
 
-    __slots__ = ("_at", "_burst_min", "_tokens")
+    __slots__ = ("_at", "_tokens", "_waits", "least_bytes")
 
-    def __init__(self, datagram_bytes: int) -> None:
-        self._burst_min = float(BURST_PACKETS_MIN * datagram_bytes)
-        self._tokens = self._burst_min
+    def __init__(self, least_bytes: int) -> None:
+        self.least_bytes = least_bytes
+        self._tokens = float(least_bytes)
         self._at = 0.0
+        self._waits = False
 
-    def ready_at(self, size: int, rate: float, now: float) -> float:
-        """Return when a packet of `size` bytes may leave: `now` or later.
+    def allowance(self, rate: float, now: float) -> int:
+        """Return how many bytes may leave now.
 
         Parameters
         ----------
-        size : int
-            Bytes of the packet.
         rate : float
-            Bytes per second.
+            Bytes per second; may be infinite.
         now : float
             Never less than in an earlier call.
         """
-        burst = max(self._burst_min, rate * BURST_SECONDS)
-        self._tokens = min(self._tokens + max(now - self._at, 0.0) * rate, burst)
+        elapsed = now - self._at
         self._at = now
-        if self._tokens >= min(size, burst):
-            return now
-        return now + (size - self._tokens) / rate
+        seconds = LATE_SECONDS_MAX if self._waits else BURST_SECONDS
+        burst = max(self.least_bytes, rate * seconds)
+        self._waits = False
+        if rate == float("inf"):
+            self._tokens = TRAIN_BYTES_MAX
+        elif elapsed > 0.0:
+            self._tokens = min(self._tokens + elapsed * rate, burst)
+        # Rounded, so that whoever comes at `ready_at` is not sent away for a part of a byte.
+        return round(self._tokens)
+
+    def ready_at(self, size: int, rate: float, now: float) -> float:
+        """Return when so many bytes may leave, or at least as much as is worth a timer."""
+        self._waits = True
+        wait = max((size - self._tokens) / rate, WAIT_SECONDS_MIN)
+        return now + wait
 
     def on_sent(self, size: int) -> None:
-        """Note that a packet of `size` bytes left."""
+        """Note that so many bytes left."""
         self._tokens -= size

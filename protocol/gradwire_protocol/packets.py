@@ -1,17 +1,20 @@
 """Packets: the first bytes of everything gradwire puts on the network.
 
 Integers are unsigned and little-endian; offsets and sizes are in bytes. The first byte is the
-type. A datagram carries one packet.
+type. A datagram carries one packet. Over TCP they come one behind the other, each behind its length
+in two bytes, 1 to `DATAGRAM_BYTES_MAX`; anything else there ends the TCP connection.
 
 ::
 
     TRANSPORT 0x01: a packet of an established connection
     0       1      type
-    1       1      flags            0; the other values are kept for later versions
+    1       1      flags            bit 0, SINGLE: one DATA frame fills the packet, but for up to
+                                    3 zeros; the other bits are 0
     2       2      reserved         0
     4       4      session id       the receiver's, chosen by it; its low byte can name a shard
     8       8      packet number    counts the packets of this direction, never reused
     16      ...    frames           see `frames`
+    ...     0..3   padding          zeros, up to a whole 32-bit word
     end-t   t      tag              see `protection`; t depends on the suite
 
     INIT 0x10: asks for a connection; exactly 1,200 bytes, so that no answer is larger
@@ -70,6 +73,9 @@ SUITE_CHECKSUM: Final = 0
 """The suite of version 1: whole datagrams are recognized, nothing is secret (see `protection`)."""
 
 TRANSPORT: Final = 0x01
+SINGLE: Final = 0x01
+"""Flag of a TRANSPORT packet. Packets with it and of one size are read many at a time."""
+
 INIT: Final = 0x10
 ACCEPT: Final = 0x11
 VERSIONS: Final = 0x13

@@ -1,8 +1,7 @@
 """`RangeSet`: a set of integers kept as sorted ranges that do not touch.
 
-Packet numbers received, bytes of a message received and messages completed are all nearly
-contiguous, so a set of them is a handful of ranges, and adding to the last one is the common
-case.
+Packet numbers received and messages completed are nearly contiguous, so a set of them is a handful
+of ranges, and adding to the last one is the common case.
 """
 
 from bisect import bisect_left, bisect_right
@@ -37,6 +36,11 @@ class RangeSet:
         """Return whether `number` is in one of the ranges."""
         at = bisect_right(self._starts, number) - 1
         return at >= 0 and number < self._stops[at]
+
+    def isdisjoint(self, start: int, stop: int) -> bool:
+        """Return whether none of the numbers ``start <= i < stop`` is in one of the ranges."""
+        at = bisect_left(self._starts, stop) - 1
+        return at < 0 or self._stops[at] <= start
 
     @property
     def last_stop(self) -> int:

@@ -10,7 +10,7 @@ from typing import Final
 from gradwire_protocol.errors import InvalidMessageError
 from gradwire_protocol.link import Link
 from gradwire_protocol.messages import BLOCK_ELEMENTS, Snapshot
-from gradwire_protocol.outgoing import Payload
+from gradwire_protocol.shaped import Payload
 
 ELEMENT_BYTES: Final = 4
 

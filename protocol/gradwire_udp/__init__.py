@@ -1,15 +1,46 @@
-"""The one place with UDP sockets: drives an `Endpoint` and its application on an event loop."""
+"""The one place with sockets: drives an `Endpoint` and its application on an event loop.
 
-from gradwire_udp.driver import Application, SocketCounters, UdpDriver
+`DatagramSocket` makes one system call carry many datagrams, `Timer` calls back to some tens of
+microseconds, and `UdpDriver` ties both to an endpoint. `TcpDriver` does so for networks that let no
+UDP through, and `Drivers` holds several together.
+"""
+
+from gradwire_udp.counters import SocketCounters
+from gradwire_udp.datagram_socket import DatagramSocket, Read
+from gradwire_udp.driver import UdpDriver
+from gradwire_udp.drivers import Driver, Drivers
+from gradwire_udp.endpoint_driver import Application
+from gradwire_udp.features import Features
 from gradwire_udp.loops import new_event_loop
-from gradwire_udp.sockets import local_address_in, open_socket, resolve, show_address, split_address
+from gradwire_udp.sockets import (
+    local_address_in,
+    open_listener,
+    open_socket,
+    resolve,
+    show_address,
+    split_address,
+)
+from gradwire_udp.tcp import TcpDriver
+from gradwire_udp.tcp_counters import TcpCounters
+from gradwire_udp.tcp_peer import TcpAddress
+from gradwire_udp.timers import Timer
 
 __all__ = [
     "Application",
+    "DatagramSocket",
+    "Driver",
+    "Drivers",
+    "Features",
+    "Read",
     "SocketCounters",
+    "TcpAddress",
+    "TcpCounters",
+    "TcpDriver",
+    "Timer",
     "UdpDriver",
     "local_address_in",
     "new_event_loop",
+    "open_listener",
     "open_socket",
     "resolve",
     "show_address",

@@ -11,10 +11,10 @@ from typing import Final, TypeAlias
 from gradwire_protocol import UnreachableError, UsageError
 
 PORT: Final = 40123
-"""The master's UDP port unless one is given."""
+"""The master's port, of UDP and TCP, unless one is given."""
 
-BUFFER_BYTES: Final = 4 * 2**20
-"""Asked of the kernel for each direction. It may grant less; then more is lost and repeated."""
+LISTEN_BACKLOG: Final = 128
+"""Workers that begin at the same moment."""
 
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 
@@ -92,12 +92,35 @@ def open_socket(
     sock = socket.socket(family, socket.SOCK_DGRAM)
     try:
         sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         if family == socket.AF_INET6 and address[0] == "::":
             # Both versions of IP through one socket, where the system's default says otherwise.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def open_listener(
+    address: SocketAddress, family: socket.AddressFamily = socket.AF_INET
+) -> socket.socket:
+    """Return a non-blocking TCP socket that listens at an address.
+
+    Raises
+    ------
+    OSError
+        If it cannot be bound, with the reason in `errno`.
+    """
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        # Connections of a master that has just ended do not keep the next one from starting.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and address[0] == "::":
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(address)
+        sock.listen(LISTEN_BACKLOG)
     except OSError:
         sock.close()
         raise

@@ -16,7 +16,8 @@ import typer
 from gradwire_protocol import GradwireError
 from gradwire_protocol.limits import MIB
 from gradwire_server.config import MasterConfig
-from gradwire_server.daemon import HTTP_PORT, Addresses, AddressInUseError, Daemon
+from gradwire_server.daemon import HTTP_PORT, Addresses, Daemon
+from gradwire_server.listening import AddressInUseError, Transport
 from gradwire_udp import local_address_in, new_event_loop, show_address, split_address
 from gradwire_udp.sockets import PORT
 
@@ -81,6 +82,14 @@ def master(
             help="Where /metrics and /healthz are served; 'off' for nowhere.",
         ),
     ] = f"127.0.0.1:{HTTP_PORT}",
+    transport: Annotated[
+        Transport,
+        typer.Option(
+            envvar="GRADWIRE_TRANSPORT",
+            help="What it listens to at this port: 'auto' is UDP, and TCP for workers behind "
+            "firewalls that let no UDP through.",
+        ),
+    ] = "auto",
     run: Annotated[
         str | None,
         typer.Option(
@@ -113,8 +122,43 @@ def master(
         ),
     ] = DEFAULTS.relay_queue_bytes_max // MIB,
     datagram_bytes: Annotated[
-        int, typer.Option(envvar="GRADWIRE_DATAGRAM_BYTES", help="Largest datagram.")
+        int,
+        typer.Option(
+            envvar="GRADWIRE_DATAGRAM_BYTES", help="Size of full datagrams to begin with."
+        ),
     ] = DEFAULTS.datagram_bytes,
+    datagram_bytes_max: Annotated[
+        int,
+        typer.Option(
+            envvar="GRADWIRE_DATAGRAM_BYTES_MAX",
+            help="Largest datagram to try: more is sent at once where the path carries it.",
+        ),
+    ] = DEFAULTS.datagram_bytes_max,
+    congestion: Annotated[
+        str,
+        typer.Option(
+            envvar="GRADWIRE_CONGESTION",
+            help="Congestion control: 'bbr' keeps its rate on lossy links, 'cubic' gives way as "
+            "TCP does, 'static' is for links that are known and not shared.",
+        ),
+    ] = DEFAULTS.congestion,
+    link_rate: Annotated[
+        float | None,
+        typer.Option(
+            envvar="GRADWIRE_LINK_RATE",
+            metavar="MBIT",
+            help="Mbit/s that the master may send to all workers together. Without it, the "
+            "master learns what its link takes.",
+        ),
+    ] = DEFAULTS.link_rate,
+    processes: Annotated[
+        int,
+        typer.Option(
+            envvar="GRADWIRE_PROCESSES",
+            help="Processes that the connections over UDP are spread over, so that more than one "
+            "core can be used. Only on Linux.",
+        ),
+    ] = DEFAULTS.processes,
     idle_timeout_seconds: Annotated[
         float,
         typer.Option(
@@ -153,6 +197,10 @@ def master(
             reassembly_bytes_max=reassembly_mib_max * MIB,
             relay_queue_bytes_max=relay_queue_mib_max * MIB,
             datagram_bytes=datagram_bytes,
+            datagram_bytes_max=datagram_bytes_max,
+            congestion=congestion,
+            link_rate=link_rate,
+            processes=processes,
             idle_timeout_seconds=idle_timeout_seconds,
         )
         _ = settings.connection  # refuses what a connection cannot do
@@ -160,6 +208,7 @@ def master(
             listen=_listen_address(listen, network),
             http=None if http == "off" else http,
             advertise=advertise,
+            transport=transport,
         )
         with asyncio.Runner(loop_factory=lambda: new_event_loop(loop)) as runner:
             runner.run(_serve(settings, addresses))

@@ -6,6 +6,7 @@ from typing import Final
 from gradwire_protocol import ConnectionConfig, UsageError
 from gradwire_protocol.limits import (
     DATAGRAM_BYTES,
+    DATAGRAM_BYTES_MAX,
     MIB,
     REASSEMBLY_BYTES_MAX,
     WINDOW_BYTES,
@@ -15,6 +16,10 @@ from gradwire_protocol.messages import ELEMENTS_MAX, NAME_CHARACTERS_MAX, RANKS_
 
 CONNECTIONS_SPARE: Final = 8
 """Connections beyond the workers of a run, so that one worker too many is told so."""
+
+PROCESSES_MAX: Final = 64
+"""Far below the 256 that the byte of a session id can tell apart which says whose a packet is: so
+first packets, where that byte is random, spread evenly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +43,19 @@ class MasterConfig:
     """What may wait for one worker before it is dropped as too slow."""
 
     datagram_bytes: int = DATAGRAM_BYTES
-    """Largest datagram."""
+    """Size of full datagrams to begin with."""
+
+    datagram_bytes_max: int = DATAGRAM_BYTES_MAX
+    """Largest datagram to find out whether a path carries it."""
+
+    congestion: str = "bbr"
+    """Congestion control: bbr, cubic or static."""
+
+    link_rate: float | None = None
+    """Mbit/s that the master may send in all; learned unless given."""
+
+    processes: int = 1
+    """Processes that the connections are spread over: each can use a core of its own."""
 
     idle_timeout_seconds: float = 30.0
     """A worker that was silent for this long is taken for dead."""
@@ -69,6 +86,10 @@ class MasterConfig:
                 f"run={self.run!r}; it is a printable text of at most {NAME_CHARACTERS_MAX} "
                 "characters"
             )
+        if self.link_rate is not None and not 0 < self.link_rate < float("inf"):
+            raise UsageError(f"link_rate={self.link_rate}; it has to be above 0, in Mbit/s")
+        if not 1 <= self.processes <= PROCESSES_MAX:
+            raise UsageError(f"processes={self.processes}; it is 1 to {PROCESSES_MAX}")
         for name in (
             "relay_queue_bytes_max",
             "join_timeout_seconds",
@@ -76,6 +97,11 @@ class MasterConfig:
         ):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(f"{name}={getattr(self, name)}; it has to be above 0")
+
+    @property
+    def link_bytes_per_second(self) -> float | None:
+        """What the master may send in all, in bytes per second."""
+        return None if self.link_rate is None else self.link_rate * 1e6 / 8
 
     @property
     def connections_max(self) -> int:
@@ -92,6 +118,8 @@ class MasterConfig:
         """The settings of every connection."""
         return ConnectionConfig(
             datagram_bytes=self.datagram_bytes,
+            datagram_bytes_max=self.datagram_bytes_max,
+            congestion=self.congestion,
             window_bytes=self.window_bytes,
             idle_timeout_seconds=self.idle_timeout_seconds,
         )

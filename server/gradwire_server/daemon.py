@@ -1,7 +1,6 @@
 """The daemon: a master with a socket, a clock, signals and an HTTP side."""
 
 import asyncio
-import errno
 import json
 import logging
 import os
@@ -13,29 +12,19 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from gradwire_codecs import warm_up
-from gradwire_protocol import Endpoint, UsageError
 from gradwire_server.config import MasterConfig
+from gradwire_server.decoding import ThreadDecoder
 from gradwire_server.http import HttpServer
+from gradwire_server.listening import Listening, Transport, explained
 from gradwire_server.master import Master
 from gradwire_server.metrics import MasterCollector, ServerMetrics
-from gradwire_udp import (
-    SocketCounters,
-    UdpDriver,
-    open_socket,
-    resolve,
-    show_address,
-    split_address,
-)
+from gradwire_udp import Drivers, show_address, split_address
 
 logger = logging.getLogger("gradwire.daemon")
 
 HTTP_PORT: Final = 40124
 STOP_SECONDS_MAX: Final = 2.0
 """How long goodbyes may take: some probe timeouts to the farthest worker."""
-
-
-class AddressInUseError(UsageError):
-    """Something else listens at the address already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +37,8 @@ class Addresses:
     """``host:port`` for HTTP; None for no HTTP at all."""
     advertise: str | None = None
     """``host`` or ``host:port`` that workers should use, where it differs."""
+    transport: Transport = "auto"
+    """What it listens to there: UDP, TCP, or both."""
 
 
 class Daemon:
@@ -62,11 +53,11 @@ class Daemon:
     def __init__(self, config: MasterConfig, addresses: Addresses) -> None:
         self._addresses = addresses
         self._metrics = ServerMetrics()
-        self._master = Master(config, self._metrics)
-        self._endpoint = Endpoint(
-            config.connection, random_bytes=os.urandom, connections_max=config.connections_max
-        )
-        self._counters = SocketCounters()
+        self._decoder = ThreadDecoder(self._on_decoded)
+        self._master = Master(config, self._metrics, self._decoder)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._drivers: Drivers | None = None
+        self._listening = Listening(config, addresses.transport)
         self._stopping = asyncio.Event()
         self._reason = ""
         self._failure: BaseException | None = None
@@ -81,35 +72,33 @@ class Daemon:
         UsageError, UnreachableError
             If one of them is none of this machine's.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_exception)
         warm_up()  # else the first update would have to wait for the compiler
-        driver = self._open(loop)
-        self._metrics.registry.register(
-            MasterCollector(self._master, self._endpoint.counters, self._counters)
+        listening = self._listening
+        drivers = self._drivers = listening.open(
+            self._addresses.listen, self._master, loop, self._metrics.processes_lost.inc
         )
-        http = HttpServer(self._metrics.registry, self._status)
+        figures = listening.figures
+        self._metrics.registry.register(
+            MasterCollector(self._master, figures.counters, figures.sockets, listening.streams)
+        )
+        http = HttpServer(self._metrics.registry, self._status, listening.refresh)
         try:
+            await listening.start()
             http_address = await self._start_http(http)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stop, signal.Signals(number).name)
-            self._announce(driver, http_address)
+            self._announce(http_address)
             await self._stopping.wait()
             logger.info("stopping: %s", self._reason)
-            await self._say_goodbye(driver)
+            await self._say_goodbye(drivers)
         finally:
             await http.close()
-            driver.close()
+            self._decoder.close()
+            drivers.close()
         if self._failure is not None:
             raise self._failure
-
-    def _open(self, loop: asyncio.AbstractEventLoop) -> UdpDriver:
-        family, address = resolve(self._addresses.listen)
-        try:
-            sock = open_socket(address, family)
-        except OSError as error:
-            raise _explained(error, "UDP", self._addresses.listen, "--listen") from None
-        return UdpDriver(sock, self._endpoint, self._master, loop, self._counters)
 
     async def _start_http(self, http: HttpServer) -> str | None:
         if self._addresses.http is None:
@@ -118,12 +107,12 @@ class Daemon:
         try:
             await http.start(host, port)
         except OSError as error:
-            raise _explained(error, "HTTP", self._addresses.http, "--http") from None
+            raise explained(error, "HTTP", self._addresses.http, "--http") from None
         return show_address((host, http.port))
 
-    def _announce(self, driver: UdpDriver, http_address: str | None) -> None:
+    def _announce(self, http_address: str | None) -> None:
         """Say on stdout, in one line that a program can read, where workers find us."""
-        bound, port = driver.address[:2]
+        bound, port = self._listening.address[:2]
         host = bound
         advertise = self._addresses.advertise
         if advertise is not None:
@@ -141,7 +130,7 @@ class Daemon:
         logger.info("workers join with GRADWIRE_MASTER=%s", show_address((reachable, port)))
         if not ip_address(bound).is_loopback:
             logger.warning(
-                "anyone who can send UDP to port %d can join, and change the model: "
+                "anyone who can reach port %d can join, and change the model: "
                 "keep it inside a network you trust",
                 port,
             )
@@ -151,6 +140,10 @@ class Daemon:
         return {
             "status": "ok",
             "version": version("gradwire"),
+            "processes": [
+                {"pid": pid, "connections": connections}
+                for pid, connections in self._listening.connections_by_process.items()
+            ],
             "run": run.name if run else None,
             "parameters": run.layout.elements if run else None,
             "workers": [
@@ -160,28 +153,29 @@ class Daemon:
             "versions": {str(r): s for r, s in sorted(run.relay.versions.items())} if run else {},
         }
 
+    def _on_decoded(self) -> None:
+        """Have what the decoder's thread has done taken up; called on that thread."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._take_decoded)
+
+    def _take_decoded(self) -> None:
+        assert self._drivers is not None
+        self._master.handle_decoded(self._drivers.now())
+        self._drivers.turn()
+
     def _stop(self, reason: str) -> None:
         self._reason = f"the master was stopped by {reason}"
         self._stopping.set()
 
-    async def _say_goodbye(self, driver: UdpDriver) -> None:
+    async def _say_goodbye(self, drivers: Drivers) -> None:
         """Tell every worker why, and wait until they have had time to hear it."""
-        self._endpoint.connections_max = 0
-        self._master.stop(self._reason, driver.now())
-        driver.turn()
-        await driver.wait_quiet(STOP_SECONDS_MAX)
+        self._listening.accept_no_more()
+        self._master.stop(self._reason, drivers.now())
+        drivers.turn()
+        await drivers.wait_quiet(STOP_SECONDS_MAX)
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """End the daemon when one of its callbacks fails: going on half broken helps nobody."""
         self._failure = context.get("exception") or RuntimeError(context["message"])
         logger.critical("internal error", exc_info=self._failure)
         self._stop("an internal error")
-
-
-def _explained(error: OSError, what: str, address: str, option: str) -> UsageError:
-    if error.errno == errno.EADDRINUSE:
-        return AddressInUseError(
-            f"{what} address {address} is in use: another master may be running; stop it, or "
-            f"choose another port with {option}"
-        )
-    return UsageError(f"cannot listen at {what} address {address}: {error.strerror or error}")

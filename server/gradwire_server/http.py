@@ -4,7 +4,7 @@ It shares the event loop with the datagrams, so nothing here waits or computes f
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
@@ -23,11 +23,19 @@ class HttpServer:
         Behind ``/metrics``.
     status : callable
         Returns what ``/healthz`` says: plain values, as JSON holds them.
+    refresh : callable, optional
+        Awaited before the registry is read.
     """
 
-    def __init__(self, registry: CollectorRegistry, status: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        status: Callable[[], dict[str, Any]],
+        refresh: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._registry = registry
         self._status = status
+        self._refresh = refresh
         application = web.Application(client_max_size=1024)
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/healthz", self._health)
@@ -55,6 +63,8 @@ class HttpServer:
         await self._runner.cleanup()
 
     async def _metrics(self, request: web.Request) -> web.Response:
+        if self._refresh is not None:
+            await self._refresh()
         body = generate_latest(self._registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

@@ -8,9 +8,10 @@ a new one.
 """
 
 import logging
+from functools import partial
 from typing import Final
 
-from gradwire_codecs import MalformedUpdateError
+from gradwire_codecs import MalformedUpdateError, Update
 from gradwire_protocol import (
     AddressChanged,
     CloseCode,
@@ -41,6 +42,7 @@ from gradwire_protocol.messages import Roster as RosterMessage
 from gradwire_protocol.snapshots import SnapshotFeed
 from gradwire_server.admission import no_memory_for, refusal
 from gradwire_server.config import MasterConfig
+from gradwire_server.decoding import Decoded, Decoder, InlineDecoder
 from gradwire_server.lobby import Lobby
 from gradwire_server.metrics import Departure, ServerMetrics
 from gradwire_server.roster import Member, Phase, Roster
@@ -59,10 +61,15 @@ class Master:
     ----------
     config : MasterConfig
     metrics : ServerMetrics
+    decoder : Decoder, optional
+        What decodes updates; at once, unless given.
     """
 
-    def __init__(self, config: MasterConfig, metrics: ServerMetrics) -> None:
+    def __init__(
+        self, config: MasterConfig, metrics: ServerMetrics, decoder: Decoder | None = None
+    ) -> None:
         self.config = config
+        self._decoder = decoder or InlineDecoder()
         self.roster = Roster()
         self.run: Run | None = None
         self._metrics = metrics
@@ -97,9 +104,15 @@ class Master:
         if self._stable_due is not None and now >= self._stable_due:
             self._tell_stable()
 
+    def handle_decoded(self, now: float) -> None:
+        """Go on with updates that were decoded meanwhile."""
+        self._now = now
+        self._decoder.deliver()
+
     def stop(self, reason: str, now: float) -> None:
         """Tell everyone why, and end all connections."""
         self._now = now
+        self._decoder.drain()
         self._lobby.close(reason, now)
         for member in self.roster:
             member.link.connection.close(EndCode.STOPPED, reason, now)
@@ -137,8 +150,11 @@ class Master:
                 else:
                     raise InvalidMessageError(f"{_name_of(message)} before JOIN")  # noqa: TRY301
         except InvalidMessageError as error:
-            self._metrics.messages_invalid.inc()
-            self._expel(connection, CloseCode.INVALID_MESSAGE, str(error), Departure.FAULT)
+            self._on_invalid(connection, error)
+
+    def _on_invalid(self, connection: Connection, error: InvalidMessageError) -> None:
+        self._metrics.messages_invalid.inc()
+        self._expel(connection, CloseCode.INVALID_MESSAGE, str(error), Departure.FAULT)
 
     def _from_member(self, member: Member, message: Message) -> None:
         match message:
@@ -178,7 +194,7 @@ class Master:
         member = self.roster.of(connection)
         if member is None:
             return
-        if event.by_peer:
+        if event.by_peer or event.code == CloseCode.LOST:
             departure = Departure.DISCONNECTED
         elif event.code == CloseCode.IDLE:
             departure = Departure.IDLE
@@ -291,16 +307,37 @@ class Master:
             member.link.connection.release(received.charge)
             self._metrics.updates_duplicate.inc()
             return
-        for ready in member.updates.push(sequence, received):
-            member.link.connection.release(ready.charge)
-            if not self._accept(member, ready):
-                return
-        self._settle(member)
-
-    def _accept(self, member: Member, received: UpdateReceived) -> bool:
-        """Add an update to the replica and pass it on; return whether it was fit for it."""
         run = self.run
         assert run is not None
+        for ready in member.updates.push(sequence, received):
+            self._decoder.decode(
+                member.rank,
+                ready.update.body,
+                run.layout.elements,
+                partial(self._take_decoded, run, member, ready),
+            )
+
+    def _take_decoded(
+        self, run: Run, member: Member, received: UpdateReceived, decoded: Decoded
+    ) -> None:
+        """Accept an update that was found to be one, or end the connection it came from."""
+        connection = member.link.connection
+        connection.release(received.charge)
+        if run is not self.run or received.update.sequence != run.relay.next_of(member.rank):
+            return  # the run is over, or an earlier one was not fit for it
+        if isinstance(decoded, MalformedUpdateError):
+            self._metrics.updates_malformed.inc()
+            self._expel(connection, EndCode.MALFORMED_UPDATE, str(decoded), Departure.FAULT)
+            return
+        try:
+            self._accept(run, member, received, decoded)
+        except InvalidMessageError as error:
+            self._on_invalid(connection, error)
+        else:
+            self._settle(member)
+
+    def _accept(self, run: Run, member: Member, received: UpdateReceived, decoded: Update) -> None:
+        """Add an update to the replica and pass it on."""
         update = received.update
         staleness = total(run.relay.versions, without=member.rank) - update.based_on
         if staleness < 0:
@@ -308,19 +345,12 @@ class Master:
                 f"update {update.sequence} of {member.name} is based on {update.based_on} "
                 f"updates of others; {update.based_on + staleness} were accepted"
             )
-        try:
-            decoded = run.replica.apply(update.body)
-        except MalformedUpdateError as error:
-            self._metrics.updates_malformed.inc()
-            self._expel(
-                member.link.connection, EndCode.MALFORMED_UPDATE, str(error), Departure.FAULT
-            )
-            return False
+        run.replica.apply(decoded)
         others = [other for other in self.roster if other is not member]
         run.relay.accept(
             member.rank,
             update.sequence,
-            received.payload,
+            received.message,
             [other for other in others if other.phase in (Phase.SYNCING, Phase.LIVE)],
             self._now,
         )
@@ -332,9 +362,10 @@ class Master:
             self._stable_due = self._now + self.config.stable_interval_seconds
         for other in others:
             self._drop_if_too_slow(other)
-        return True
 
     def _drop_if_too_slow(self, member: Member) -> None:
+        if self.roster.of(member.link.connection) is not member:
+            return
         queued, limit = member.link.connection.bytes_queued, self.config.relay_queue_bytes_max
         if queued > limit:
             reason = f"{queued} bytes wait for this worker; the limit is {limit}"
@@ -393,6 +424,9 @@ class Master:
             self._remove(member, departure)
 
     def _remove(self, member: Member, departure: Departure) -> None:
+        self._decoder.drain()  # what it sent counts, and its rank may soon be another's
+        if member not in self.roster:
+            return  # what it sent was such that it is gone already
         self._forget(member, departure)
         self._tell_roster()
         self._found_again()
@@ -416,8 +450,9 @@ class Master:
         self._tell_all(RosterMessage(peers))
 
     def _tell_all(self, message: Control) -> None:
+        packed = message.pack()
         for member in self.roster:
-            member.link.send(message)
+            member.link.send(message, packed)
 
 
 def _name_of(message: Message) -> str:

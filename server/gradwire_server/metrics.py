@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from gradwire_protocol import Counters
 from gradwire_protocol.messages import RefusalCode
+from gradwire_udp import TcpCounters
 
 if TYPE_CHECKING:
     from gradwire_server.master import Master
@@ -57,6 +58,11 @@ class SocketCounters(Protocol):
     datagrams_sent: int
     bytes_sent: int
     send_errors: int
+    reads: int
+    trains_sent: int
+    receive_drops: int
+    oversize: int
+    gso_fallbacks: int
 
 
 class ServerMetrics:
@@ -125,6 +131,11 @@ class ServerMetrics:
             "Runs that all live workers have finished.",
             registry=registry,
         )
+        self.processes_lost = Counter(
+            "gradwire_processes_lost_total",
+            "Processes of the master that have ended by themselves; their workers were lost.",
+            registry=registry,
+        )
         self.update_bytes = Histogram(
             "gradwire_update_bytes",
             "Encoded size of accepted updates.",
@@ -169,17 +180,27 @@ class MasterCollector(Collector):
     counters : Counters
         Of the endpoint.
     sockets : SocketCounters
-        Of the driver.
+        Of the UDP driver.
+    streams : TcpCounters, optional
+        Of the TCP driver.
     """
 
-    def __init__(self, master: "Master", counters: Counters, sockets: SocketCounters) -> None:
+    def __init__(
+        self,
+        master: "Master",
+        counters: Counters,
+        sockets: SocketCounters,
+        streams: TcpCounters | None = None,
+    ) -> None:
         self._master = master
         self._counters = counters
         self._sockets = sockets
+        self._streams = streams or TcpCounters()
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """Yield the families of this moment."""
         yield from self._socket_families()
+        yield from self._tcp_families()
         yield from self._transport_families()
         yield from self._worker_families()
 
@@ -195,8 +216,68 @@ class MasterCollector(Collector):
                 "Datagrams that the kernel refused to send; recovered from as lost.",
                 sockets.send_errors,
             ),
+            (
+                "socket_reads",
+                "System calls that brought datagrams; many each, where the kernel joins them.",
+                sockets.reads,
+            ),
+            (
+                "socket_writes",
+                "System calls that sent datagrams; many each, where the kernel cuts them.",
+                sockets.trains_sent,
+            ),
+            (
+                "receive_buffer_drops",
+                "Datagrams, or batches of them, dropped by the kernel because nobody read them "
+                "in time: the master is too slow, or net.core.rmem_max too small.",
+                sockets.receive_drops,
+            ),
+            (
+                "datagrams_oversize",
+                "Datagrams larger than the link takes; the search for their size causes some.",
+                sockets.oversize,
+            ),
+            (
+                "segmentation_fallbacks",
+                "Trains that the kernel refused to cut, and that went out one by one.",
+                sockets.gso_fallbacks,
+            ),
         ):
             yield CounterMetricFamily(f"gradwire_{name}", documentation, value=value)
+
+    def _tcp_families(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        streams = self._streams
+        for name, documentation, value in (
+            ("tcp_received_bytes", "TCP payload received.", streams.bytes_received),
+            ("tcp_sent_bytes", "TCP payload handed to the kernel.", streams.bytes_sent),
+            ("tcp_packets_received", "Packets received over TCP.", streams.packets_received),
+            ("tcp_packets_sent", "Packets sent over TCP.", streams.packets_sent),
+            ("tcp_connections_accepted", "TCP connections that were opened.", streams.accepted),
+            (
+                "tcp_connections_turned_away",
+                "TCP connections closed because there were too many, or nothing came over them.",
+                streams.turned_away,
+            ),
+            (
+                "tcp_connections_broken",
+                "TCP connections that ended without our doing.",
+                streams.broken,
+            ),
+            (
+                "tcp_violations",
+                "TCP connections closed because something else came than packets.",
+                streams.violations,
+            ),
+        ):
+            yield CounterMetricFamily(f"gradwire_{name}", documentation, value=value)
+        yield GaugeMetricFamily(
+            "gradwire_tcp_connections", "TCP connections that are open.", value=streams.open
+        )
+        yield GaugeMetricFamily(
+            "gradwire_tcp_queue_bytes",
+            "Bytes that wait until TCP connections take them.",
+            value=streams.queued_bytes,
+        )
 
     def _transport_families(self) -> Iterator[CounterMetricFamily]:
         described = {
@@ -207,6 +288,9 @@ class MasterCollector(Collector):
             "fragments_retransmitted": "Fragments of messages sent again.",
             "packets_lost": "Packets taken for lost.",
             "packets_spuriously_lost": "Packets taken for lost and acknowledged after all.",
+            "packets_marked": "Packets received with the ECN mark 'congestion experienced'.",
+            "parity_sent": "Parity fragments sent, so that a loss costs no round trip.",
+            "black_holes": "Times that a path stopped to carry large datagrams.",
             "probe_timeouts": "Times that nothing was acknowledged for a probe timeout.",
             "addresses_changed": "Workers that moved to another address while connected.",
             "violations": "Connections closed because the peer broke the protocol.",

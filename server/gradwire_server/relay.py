@@ -9,8 +9,7 @@ and every earlier one, it is stable.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gradwire_protocol import InOrder
-from gradwire_protocol.outgoing import Payload
+from gradwire_protocol import InOrder, ShapedMessage
 from gradwire_server.roster import Member
 
 
@@ -43,11 +42,15 @@ class Relay:
         stable = self.stable
         return sum(sequence - stable[rank] for rank, sequence in self.versions.items())
 
+    def next_of(self, rank: int) -> int:
+        """Return the sequence of the next update to accept of a rank."""
+        return self.versions.get(rank, 0) + 1
+
     def accept(
         self,
         rank: int,
         sequence: int,
-        payload: Payload,
+        message: ShapedMessage,
         destinations: Iterable[Member],
         now: float,
     ) -> None:
@@ -57,19 +60,19 @@ class Relay:
         ----------
         rank, sequence : int
             Its name; the next one of its origin.
-        payload : bytes-like
-            The packed message. Shared by all destinations, not copied.
+        message : ShapedMessage
+            As it came. Shared by all destinations, not copied; freed when the last one has it.
         destinations : iterable of Member
             Everyone but its origin.
         now : float
         """
-        assert sequence == self.versions.get(rank, 0) + 1
+        assert sequence == self.next_of(rank)
         self.versions[rank] = sequence
         origin = self._origins.setdefault(rank, _Origin())
         count = 0
         for member in destinations:
             member.unacknowledged[rank, sequence] = now
-            member.link.send_update(rank, sequence, payload)
+            member.link.relay_update(message)
             count += 1
         origin.pending[sequence] = count
         if not count:

@@ -3,7 +3,8 @@
 Each prints a table. Every figure stands beside a floor or a rival that was measured alternately
 with it, in the same run: absolute times differ between machines and hours, ratios hold. An aim that
 is missed is printed as missed. With ``--json``, one object per figure and line; with
-``--pictures``, a drawing of the ratios of each benchmark.
+``--pictures``, a drawing of the ratios of each benchmark; with ``--curves``, the drawings that the
+documentation shows.
 """
 
 import argparse
@@ -12,15 +13,21 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks import codec, codec_size, overhead, relay
+from benchmarks import codec, codec_size, latency, lossy, overhead, relay, transport
 from benchmarks.figures import Figure, draw, machine, print_table
 
 BENCHMARKS = {
     "codec": codec.run,
     "codec-size": codec_size.run,
+    "latency": latency.run,
+    "lossy": lossy.run,
     "overhead": overhead.run,
     "relay": relay.run,
+    "transport": transport.run,
 }
+
+CURVES = {"lossy": lossy.draw, "relay": relay.draw}
+"""Of these benchmarks there are drawings for the documentation."""
 
 
 def main() -> None:
@@ -29,9 +36,10 @@ def main() -> None:
     parser.add_argument("name", choices=["all", *BENCHMARKS], metavar="NAME")
     parser.add_argument("--json", type=Path, help="also write the figures here, one per line")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the ratios there")
+    parser.add_argument("--curves", type=Path, metavar="FOLDER", help="draw rates as lines there")
     arguments = parser.parse_args()
-    if arguments.pictures is not None:
-        arguments.pictures.mkdir(parents=True, exist_ok=True)
+    for folder in filter(None, (arguments.pictures, arguments.curves)):
+        folder.mkdir(parents=True, exist_ok=True)
 
     names = list(BENCHMARKS) if arguments.name == "all" else [arguments.name]
     print(machine())
@@ -43,6 +51,8 @@ def main() -> None:
         figures += measured
         if arguments.pictures is not None:
             draw(name, measured, arguments.pictures / f"{name}.png")
+        if arguments.curves is not None and name in CURVES and measured:
+            CURVES[name](measured, arguments.curves)
     if arguments.json is not None:
         arguments.json.write_text("".join(f.to_json() + "\n" for f in figures), encoding="utf-8")
 

@@ -26,7 +26,7 @@ class Figure:
     rival_value: float
     ratio: float
     aim: str
-    """``<= 1.3x`` or ``>= 20x``."""
+    """``<= 1.3x`` or ``>= 20x`` of the ratio, ``>= 10 Gbit/s`` of the value itself, ``none``."""
     met: bool
     runs: int
 
@@ -47,6 +47,28 @@ def at_least(name: str, value: float, unit: str, rival: str, rival_value: float,
     """Return a figure whose ratio to its rival should reach `aim`."""
     ratio = value / rival_value
     return Figure(name, value, unit, rival, rival_value, ratio, f">= {aim}x", ratio >= aim, runs)
+
+
+def reaching(name: str, value: float, unit: str, rival: str, rival_value: float, *, aim: float,
+             runs: int) -> Figure:  # fmt: skip
+    """Return a figure that should itself reach `aim`, whatever its ratio to its rival."""
+    text = f">= {aim:g} {unit}"
+    return Figure(name, value, unit, rival, rival_value, value / rival_value, text, value >= aim,
+                  runs)  # fmt: skip
+
+
+def within(name: str, value: float, unit: str, rival: str, rival_value: float, *, aim: float,
+           runs: int) -> Figure:  # fmt: skip
+    """Return a figure that should itself not exceed `aim`, whatever its ratio to its rival."""
+    text = f"<= {aim:g} {unit}"
+    return Figure(name, value, unit, rival, rival_value, value / rival_value, text, value <= aim,
+                  runs)  # fmt: skip
+
+
+def beside(name: str, value: float, unit: str, rival: str, rival_value: float, *,
+           runs: int) -> Figure:  # fmt: skip
+    """Return a figure that is to be seen beside its rival, and has no aim."""
+    return Figure(name, value, unit, rival, rival_value, value / rival_value, "none", True, runs)
 
 
 def alternately(*works: Callable[[], object], runs: int = 9) -> list[float]:
@@ -85,15 +107,24 @@ def print_table(name: str, figures: list[Figure]) -> None:
     table.add_column("aim")
     for figure in figures:
         verdict = "met" if figure.met else "MISSED"
+        aim = "none" if figure.aim == "none" else f"{figure.aim}: {verdict}"
         table.add_row(
             figure.figure,
             f"{figure.value:.4g} {figure.unit}",
             figure.rival,
             f"{figure.rival_value:.4g} {figure.unit}",
             f"{figure.ratio:.3f}",
-            f"{figure.aim}: {verdict}",
+            aim,
         )
     Console(width=140).print(table)
+
+
+def aimed_ratio(figure: Figure) -> float | None:
+    """Return the ratio that a figure's aim comes to, given what its rival did."""
+    if figure.aim == "none":
+        return None
+    _, number, *unit = figure.aim.split()
+    return float(number) / figure.rival_value if unit else float(number.removesuffix("x"))
 
 
 def draw(name: str, figures: list[Figure], path: Path) -> None:
@@ -102,11 +133,15 @@ def draw(name: str, figures: list[Figure], path: Path) -> None:
     FigureCanvasAgg(picture)
     axes = picture.subplots()
     for row, figure in enumerate(figures):
-        aim = float(figure.aim.split()[1].removesuffix("x"))
-        axes.barh(row, figure.ratio, height=0.6, color="tab:green" if figure.met else "tab:red")
-        axes.plot([aim, aim], [row - 0.4, row + 0.4], color="black", linewidth=2)
-        axes.annotate(f" {figure.ratio:.3g} (aim {figure.aim})", (max(figure.ratio, aim), row),
-                      va="center", fontsize=8)  # fmt: skip
+        aim, end, text = aimed_ratio(figure), figure.ratio, f" {figure.ratio:.3g}"
+        color = "tab:green" if figure.met else "tab:red"
+        if aim is None:
+            color = "tab:gray"
+        else:
+            axes.plot([aim, aim], [row - 0.4, row + 0.4], color="black", linewidth=2)
+            end, text = max(aim, end), f"{text} (aim {figure.aim})"
+        axes.barh(row, figure.ratio, height=0.6, color=color)
+        axes.annotate(text, (end, row), va="center", fontsize=8)
     axes.set_yticks(range(len(figures)), [f"{f.figure}\nto {f.rival}" for f in figures], fontsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.25)

@@ -1,219 +1,157 @@
-"""The master's relaying: 300 KB updates among 4 workers, over loopback.
+"""Relaying 300 KB updates among 2 to 16 workers over loopback, in datagrams of 1,400 bytes.
 
-All workers live in one other process and do nothing but send and receive, so what is measured is
-the master: the bytes that it hands on per second, and per second of its processor time. The rival
-does the same work over TCP: an asyncio server that hands every message on to all other connections.
-Datagrams are of 1,400 bytes.
+The relay runs on one core. All workers live in this process, on the other one, and do nothing but
+send and receive; so what is measured is the relay: the bytes that it hands on per second, and per
+second of its processor time. The rivals do the same work with the same workers' part.
+
+Two of ours are measured: the transport alone, which does what the rivals do, and a real master,
+which decodes each update too and adds it to its replica.
 """
 
 import asyncio
-import os
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from typing import Any, Final
 
-import numpy as np
+from benchmarks import endpoint_relay, scaling
+from benchmarks.figures import Figure, at_least, beside, reaching
+from benchmarks.pictures import Lines, draw_lines
+from benchmarks.programs import FIRST_CORE, LAST_CORE, Meter, Program, on_core
+from benchmarks.rivals import datagram_transport, tcp_relay, zeromq_relay
+from benchmarks.work import Rate, Work
+from benchmarks.workers import closing, join_all, update_of_size
+from gradwire_udp import new_event_loop
 
-from benchmarks.figures import Figure, at_least
-from gradwire.worker import Worker
-from gradwire_codecs import Update
-from gradwire_codecs.update import pack_update
-from gradwire_protocol import ConnectionConfig, Endpoint, GradwireError
-from gradwire_protocol.messages import (
-    CODEC_VERSION,
-    WORKER_ID_BYTES,
-    EncodedUpdate,
-    Join,
-    Layout,
-    Peer,
-    Tensor,
-    Welcome,
-)
-from gradwire_udp import SocketCounters, UdpDriver, new_event_loop, open_socket, resolve
-from support.local_master import MasterProcess
+UPDATE_BYTES: Final = 300_000
+WORKERS: Final = (2, 4, 8, 16)
+WORKERS_AIMED: Final = (4, 16)
+RUNS: Final = 3
+GIGABITS: Final = 12.0
+"""What a relay has to send in one measurement; a sixth of it where datagrams go one by one."""
 
-WORKERS = 4
-UPDATES = 12
-"""Of each worker."""
-
-UPDATE_BYTES = 300_000
-RUNS = 3
-
-
-class _Receiver:
-    """One worker's listener: counts, and sends when it may."""
-
-    def __init__(self, done: asyncio.Event) -> None:
-        self.live = False
-        self.founder = False
-        self.received = 0
-        self.delivered = 0
-        self._done = done
-
-    def on_welcome(self, welcome: Welcome) -> None:
-        self.founder = welcome.founder
-        self._done.set()
-
-    def on_snapshot_progress(self, elements: int) -> None: ...
-
-    def on_live(self, snapshot: bytearray | None) -> None:
-        self.live = True
-        self._done.set()
-
-    def on_update(self, rank: int, update: EncodedUpdate) -> None:
-        self.received += 1
-        self._done.set()
-
-    def on_delivered(self, size: int) -> None:
-        self.delivered += 1
-        self._done.set()
-
-    def on_roster(self, peers: Sequence[Peer]) -> None: ...
-
-    def on_stable(self, versions: Mapping[int, int]) -> None: ...
-
-    def on_finished(self, versions: Mapping[int, int]) -> None: ...
-
-    def on_closed(self, error: GradwireError | None) -> None:
-        assert error is None, error
-
-
-def processor_seconds(pid: int) -> float:
-    """Return the time that a process has spent on processors."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def update_of_size(size: int) -> tuple[int, bytes]:
-    """Return how many parameters there are, and an update of about so many bytes for them."""
-    elements = 8 * size  # a fifth of them hits, which takes about one bit per element
-    random = np.random.default_rng(0)
-    index = np.flatnonzero(random.random(elements) < 0.2).astype(np.uint32)
-    return elements, pack_update(Update(0, elements, 1, index, np.ones(index.size, np.int32)))
-
-
-async def relay_udp(master: str, elements: int, body: bytes, pid: int) -> tuple[float, float]:
-    """Return the seconds it took, and the master's processor seconds."""
-    loop = asyncio.get_running_loop()
-    happened = asyncio.Event()
-    family, address = resolve(master)
-    workers: list[tuple[Worker, _Receiver, UdpDriver]] = []
-    for i in range(WORKERS):
-        receiver = _Receiver(happened)
-        join = Join(None, os.urandom(WORKER_ID_BYTES), f"bench{i}", None, CODEC_VERSION, -24,
-                    Layout((Tensor("weights", (elements,)),)))  # fmt: skip
-        worker = Worker(join, receiver, master)
-        endpoint = Endpoint(ConnectionConfig(), random_bytes=os.urandom)
-        sock = open_socket(("0.0.0.0", 0), family)
-        driver = UdpDriver(sock, endpoint, worker, loop, SocketCounters())
-        worker.connect(endpoint, address, driver.now())
-        driver.turn()
-        workers.append((worker, receiver, driver))
-        while not receiver.live:
-            await asyncio.wait_for(happened.wait(), 30)
-            happened.clear()
-            if receiver.founder:
-                receiver.founder = False
-                worker.found(bytes(4 * elements), driver.now())
-                driver.turn()
-    began, used = perf_counter(), processor_seconds(pid)
-    sent = [0] * WORKERS
-    while any(r.received < UPDATES * (WORKERS - 1) for _, r, _ in workers):
-        for i, (worker, receiver, driver) in enumerate(workers):
-            while sent[i] < UPDATES and sent[i] - receiver.delivered < 4:
-                sent[i] += 1
-                worker.push([body], 0, driver.now())
-                driver.turn()
-        await asyncio.wait_for(happened.wait(), 60)
-        happened.clear()
-    seconds, used = perf_counter() - began, processor_seconds(pid) - used
-    for worker, _, driver in workers:
-        worker.abort("done", driver.now())
-        driver.turn()
-        driver.close()
-    return seconds, used
-
-
-TCP_SERVER = """
-import asyncio
-writers = []
-async def serve(reader, writer):
-    writers.append(writer)
-    writer.write(b"!")  # from now on it gets what others send
-    try:
-        while True:
-            head = await reader.readexactly(4)
-            body = await reader.readexactly(int.from_bytes(head, "little"))
-            for other in writers:
-                if other is not writer:
-                    other.write(head + body)
-            for other in writers:
-                await other.drain()
-    except asyncio.IncompleteReadError:
-        writers.remove(writer)
-async def main():
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
-import uvloop
-uvloop.run(main())
-"""
-
-
-async def relay_tcp(port: int, size: int, pid: int) -> tuple[float, float]:
-    """Do the same over TCP."""
-    streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(WORKERS)]
-    for reader, _ in streams:
-        await reader.readexactly(1)
-    message = size.to_bytes(4, "little") + bytes(size)
-
-    async def send(writer: asyncio.StreamWriter) -> None:
-        for _ in range(UPDATES):
-            writer.write(message)
-            await writer.drain()
-
-    async def receive(reader: asyncio.StreamReader) -> None:
-        for _ in range(UPDATES * (WORKERS - 1)):
-            await reader.readexactly(len(message))
-
-    began, used = perf_counter(), processor_seconds(pid)
-    await asyncio.gather(*(send(w) for _, w in streams), *(receive(r) for r, _ in streams))
-    seconds, used = perf_counter() - began, processor_seconds(pid) - used
-    for _, writer in streams:
-        writer.close()
-    return seconds, used
+MASTER, TRANSPORT = "gradwire master", "gradwire transport"
+ZEROMQ, TCP = "ZeroMQ PUB/SUB over TCP", "asyncio TCP server"
+DATAGRAMS, DATAGRAMS_UVLOOP = "DatagramTransport", "DatagramTransport on uvloop"
 
 
 def run() -> list[Figure]:
     """Measure."""
     elements, body = update_of_size(UPDATE_BYTES)
-    bits_out = 8 * len(body) * UPDATES * WORKERS * (WORKERS - 1)
-    ours: list[tuple[float, float]] = []
-    rivals: list[tuple[float, float]] = []
-    for _ in range(RUNS):
-        with MasterProcess() as master:
-            pid = int(master.announcement["pid"])
-            with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
-                ours.append(runner.run(relay_udp(master.address, elements, body, pid)))
-        command = [sys.executable, "-c", TCP_SERVER]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdout is not None
-            port = int(server.stdout.readline())
-            with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
-                rivals.append(runner.run(relay_tcp(port, len(body), server.pid)))
-            server.terminate()
+    figures = []
+    for workers in WORKERS:
+        rates: dict[str, list[Rate]] = {}
+        for _ in range(RUNS):
+            for name, measure in _relays(elements).items():
+                share = 6 if name in (DATAGRAMS, DATAGRAMS_UVLOOP) else 1
+                work = _work(workers, body, GIGABITS / share)
+                rates.setdefault(name, []).append(Rate.of(work, measure(work)))
+        figures += _figures(workers, rates)
+    return figures + scaling.run()
 
-    def gigabits(measured: list[tuple[float, float]], which: int) -> float:
-        return median(bits_out / 1e9 / m[which] for m in measured)
 
-    name = f"relay {len(body) // 1000} KB among {WORKERS}"
-    rival = "asyncio TCP server, same work"
-    return [
-        at_least(f"{name}: out per second", gigabits(ours, 0), "Gbit/s", rival,
-                 gigabits(rivals, 0), aim=1.0, runs=RUNS),
-        at_least(f"{name}: out per processor second", gigabits(ours, 1), "Gbit", rival,
-                 gigabits(rivals, 1), aim=1.0, runs=RUNS),
-    ]  # fmt: skip
+def _work(workers: int, body: bytes, gigabits: float) -> Work:
+    one = Work(workers, 1, body).gigabits_out
+    return Work(workers, max(1, round(gigabits / one)), body)
+
+
+def _relays(elements: int) -> dict[str, Callable[[Work], Meter]]:
+    """Return what does the work, ours and the rivals, by name."""
+    datagrams = partial(_exchange, datagram_transport)
+    return {
+        TRANSPORT: partial(_exchange, endpoint_relay),
+        ZEROMQ: partial(_exchange, zeromq_relay),
+        MASTER: partial(_exchange_with_master, elements),
+        TCP: partial(_exchange, tcp_relay),
+        DATAGRAMS: partial(datagrams, arguments=("--loop", "asyncio")),
+        DATAGRAMS_UVLOOP: partial(datagrams, arguments=("--loop", "uvloop")),
+    }
+
+
+def _exchange(module: Any, work: Work, arguments: tuple[str, ...] = ()) -> Meter:
+    """Start a relay that is a module with an `exchange`, and let workers use it."""
+    with (
+        Program(module.__name__, *arguments, core=FIRST_CORE) as relay,
+        on_core(LAST_CORE),
+    ):
+        meter: Meter = module.exchange(relay.announcement, relay.pid, work)
+        return meter
+
+
+def _exchange_with_master(elements: int, work: Work) -> Meter:
+    with (
+        Program("gradwire", "master", "--listen", "127.0.0.1:0", "--http", "off",
+                core=FIRST_CORE, quiet=True) as master,
+        on_core(LAST_CORE),
+        asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner,
+    ):  # fmt: skip
+        address = str(master.announcement["master"])
+        return runner.run(_send_and_receive(address, master.pid, elements, work))
+
+
+async def _send_and_receive(address: str, pid: int, elements: int, work: Work) -> Meter:
+    happened = asyncio.Event()
+    workers = await join_all(work.workers, elements, address, happened)
+    with closing(workers):
+        with Meter(pid) as meter:
+            while any(worker.received < work.expected for worker in workers):
+                for worker in workers:
+                    while worker.sent < min(work.updates, worker.delivered + work.AHEAD):
+                        worker.push(work.body)
+                await asyncio.wait_for(happened.wait(), 60)
+                happened.clear()
+        return meter
+
+
+def _name(who: str, workers: int) -> str:
+    return f"{who} relays {UPDATE_BYTES // 1000} KB among {workers}"
+
+
+def _figures(workers: int, rates: dict[str, list[Rate]]) -> list[Figure]:
+    out = {who: median(r.gigabits_per_second for r in rates[who]) for who in rates}
+    per_processor = {
+        who: median(r.gigabits_per_processor_second for r in rates[who]) for who in rates
+    }
+    figures = []
+    for who in (TRANSPORT, MASTER):
+        name, value = _name(who, workers), out[who]
+        if workers in WORKERS_AIMED:
+            figures += [
+                reaching(name, value, "Gbit/s", ZEROMQ, out[ZEROMQ], aim=5, runs=RUNS),
+                at_least(f"{name}, per processor second", per_processor[who], "Gbit", ZEROMQ,
+                         per_processor[ZEROMQ], aim=2, runs=RUNS),
+                at_least(name, value, "Gbit/s", DATAGRAMS, out[DATAGRAMS], aim=10, runs=RUNS),
+            ]  # fmt: skip
+            without_aim: tuple[str, ...] = (DATAGRAMS_UVLOOP, TCP)
+        else:
+            without_aim = (ZEROMQ, DATAGRAMS, DATAGRAMS_UVLOOP, TCP)
+        if who == MASTER:
+            without_aim = tuple(rival for rival in without_aim if rival == ZEROMQ)
+        figures += [
+            beside(name, value, "Gbit/s", rival, out[rival], runs=RUNS) for rival in without_aim
+        ]
+    return figures
+
+
+def draw(figures: list[Figure], folder: Path) -> None:
+    """Draw the rates against the number of workers."""
+    of_rival = {(figure.figure, figure.rival): figure for figure in figures}
+    rates = {
+        who: [of_rival[_name(who, workers), ZEROMQ].value for workers in WORKERS]
+        for who in (TRANSPORT, MASTER)
+    }
+    for rival in (ZEROMQ, TCP, DATAGRAMS, DATAGRAMS_UVLOOP):
+        rates[rival] = [
+            of_rival[_name(TRANSPORT, workers), rival].rival_value for workers in WORKERS
+        ]
+    draw_lines(
+        Lines(
+            title=f"Relaying {UPDATE_BYTES // 1000} KB updates over loopback, one core",
+            categories=[str(workers) for workers in WORKERS],
+            x_label="workers",
+            y_label="sent by the relay, Gbit/s",
+            series=rates,
+        ),
+        folder / "relay-rate.png",
+    )

@@ -12,6 +12,7 @@ import pytest
 from gradwire.errors import ConnectionLostError, RefusedError, UnreachableError
 from gradwire_protocol import Drop
 from gradwire_server.config import MasterConfig
+from support.endpoints import hand_over
 from support.network import Link
 from support.training import Ledger, SimulatedRun
 
@@ -34,6 +35,7 @@ def test_histories_end_with_every_update_applied_once_everywhere(seed: int) -> N
     """Two to sixteen workers, 2 % loss and worse: `check_the_end` states what has to hold."""
     random = Random(seed)
     run = SimulatedRun(seed, bad_link(random), elements=random.choice([1, 50, 400, 3000]))
+    run.network.gro = seed % 3 > 0
 
     run.join_and_wait(random.randint(2, 16) if seed % 4 == 0 else random.randint(2, 6))
     run.train(random.randint(1, 6))
@@ -234,7 +236,7 @@ def test_damaged_and_foreign_datagrams_are_counted_and_change_nothing() -> None:
         else:
             whole = random.choice(genuine)
             datagram = whole[: random.randrange(len(whole))]
-        endpoint.receive_datagram(datagram, "attacker", run.network.now)
+        hand_over(endpoint, [datagram], "attacker", run.network.now)
 
     assert endpoint.counters.packets_accepted == accepted
     assert sum(endpoint.counters.drops.values()) == dropped + 1000

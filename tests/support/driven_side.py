@@ -22,13 +22,14 @@ from gradwire_protocol import (
     Priority,
 )
 from gradwire_udp import SocketCounters, UdpDriver, new_event_loop, open_socket
+from gradwire_udp.endpoint_driver import EndpointDriver
 from support.waiting import until
 
 LOOPS = pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
 CODE = 64
 
 
-_sides: list["Side"] = []
+_sides: list["Keeper"] = []
 """What `run_on` has to close, whether its test passes or fails."""
 
 
@@ -46,31 +47,19 @@ def run_on(kind: str, test: Callable[[], Awaitable[None]]) -> None:
         runner.run(run())
 
 
-class Side:
-    """A socket, its driver, its endpoint, and an application that keeps what it hears."""
+class Keeper:
+    """An endpoint, and an application that keeps what it hears; what drives it is added."""
 
-    def __init__(
-        self,
-        *,
-        accepts: bool = False,
-        sock: socket.socket | None = None,
-        config: ConnectionConfig | None = None,
-    ) -> None:
+    driver: EndpointDriver
+
+    def __init__(self, config: ConnectionConfig, connections_max: int) -> None:
         self.connection: Connection | None = None
         self.received: list[tuple[int, int, bytes]] = []
         self.delivered: list[tuple[int, int]] = []
         self.ended: Disconnected | None = None
         self.deadline: float | None = None
         self.fired_at: list[float] = []
-        self.endpoint = Endpoint(
-            config or ConnectionConfig(),
-            random_bytes=os.urandom,
-            connections_max=1 if accepts else 0,
-        )
-        self.socket = sock or open_socket(("127.0.0.1", 0))
-        self.counters = SocketCounters()
-        loop = asyncio.get_running_loop()
-        self.driver = UdpDriver(self.socket, self.endpoint, self, loop, self.counters)
+        self.endpoint = Endpoint(config, random_bytes=os.urandom, connections_max=connections_max)
         _sides.append(self)
 
     # What the driver asks of an application.
@@ -99,10 +88,6 @@ class Side:
 
     # What a test wants.
 
-    def dial(self, address: Address) -> None:
-        self.endpoint.connect(address, self.driver.now())
-        self.driver.turn()
-
     def send(self, messages: list[tuple[int, int, bytes]]) -> None:
         assert self.connection is not None
         for stream, number, payload in messages:
@@ -112,6 +97,29 @@ class Side:
     def hang_up(self, reason: str = "bye") -> None:
         assert self.connection is not None
         self.connection.close(CODE, reason, self.driver.now())
+        self.driver.turn()
+
+
+class Side(Keeper):
+    """A UDP socket, and what sits on top of it."""
+
+    driver: UdpDriver
+
+    def __init__(
+        self,
+        *,
+        accepts: bool = False,
+        sock: socket.socket | None = None,
+        config: ConnectionConfig | None = None,
+    ) -> None:
+        super().__init__(config or ConnectionConfig(), 1 if accepts else 0)
+        self.socket = sock or open_socket(("127.0.0.1", 0))
+        self.counters = SocketCounters()
+        loop = asyncio.get_running_loop()
+        self.driver = UdpDriver(self.socket, self.endpoint, self, loop, self.counters)
+
+    def dial(self, address: Address) -> None:
+        self.endpoint.connect(address, self.driver.now())
         self.driver.turn()
 
 

@@ -139,6 +139,7 @@ def obey(
     return {
         "rank": session.rank,
         "world_size": session.world_size,
+        "transport": session.transport,
         "digest": session.digest(),
         "parameters": parameters.tobytes().hex()[:64],
         "updates_sent": stats.updates_sent,

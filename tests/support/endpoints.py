@@ -1,26 +1,33 @@
 """Endpoints for tests, and the datagrams that a peer without one writes by hand."""
 
+from collections.abc import Sequence
 from random import Random
+from typing import Final
 
-from gradwire_protocol import Connection, ConnectionConfig, Drop, Endpoint, Event
+from gradwire_protocol import Address, Connection, ConnectionConfig, Drop, Endpoint, Event
 from gradwire_protocol.frames import pack_ping
+from gradwire_protocol.limits import DATAGRAM_BYTES
 from gradwire_protocol.packets import TRANSPORT, TRANSPORT_HEADER, Accept, Init, TransportLimits
 from gradwire_protocol.protection import checksums
+from gradwire_protocol.train import ECN_NOT
 
 NOW = 1000.0
-LIMITS = TransportLimits(2**24, 1400, 30.0)
+LIMITS = TransportLimits(2**24, DATAGRAM_BYTES, 30.0)
+PLAIN: Final = ConnectionConfig(datagram_bytes_max=DATAGRAM_BYTES)
+"""Datagrams stay as large as they are to begin with: nothing is sent to find out more."""
+
+SPARE_BYTES: Final = 4
+"""What an endpoint may write to behind the data it is given."""
 
 
-def listening(connections_max: int = 4) -> Endpoint:
+def listening(connections_max: int = 4, config: ConnectionConfig = PLAIN) -> Endpoint:
     """Return an endpoint that accepts connections."""
-    return Endpoint(
-        ConnectionConfig(), random_bytes=Random(1).randbytes, connections_max=connections_max
-    )
+    return Endpoint(config, random_bytes=Random(1).randbytes, connections_max=connections_max)
 
 
-def dialling() -> Endpoint:
+def dialling(config: ConnectionConfig = PLAIN) -> Endpoint:
     """Return an endpoint that accepts none."""
-    return Endpoint(ConnectionConfig(), random_bytes=Random(2).randbytes)
+    return Endpoint(config, random_bytes=Random(2).randbytes)
 
 
 def init_of(session_id: int, nonce: bytes = bytes(32)) -> bytes:
@@ -33,20 +40,49 @@ def other_version(datagram: bytes) -> bytes:
     return datagram[:1] + b"\x02" + datagram[2:]
 
 
-def first_packet(init: bytes, accept: bytes, frames: bytes = pack_ping()) -> bytes:
+def first_packet(
+    init: bytes, accept: bytes, frames: bytes = pack_ping(), *, number: int = 0
+) -> bytes:
     """Return the packet that opens a connection."""
     parsed, answer = Init.parse(init), Accept.parse(accept, init)
     sealing, _ = checksums(parsed.nonce, answer.nonce)
-    header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, answer.session_id, 0)
-    return sealing.seal(bytearray(header + frames))
+    header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, answer.session_id, number)
+    return bytes(sealing.seal(bytearray(header + frames)))
+
+
+def hand_over(
+    endpoint: Endpoint,
+    datagrams: Sequence[bytes],
+    address: Address = "peer",
+    now: float = NOW,
+    *,
+    ecn: int = ECN_NOT,
+) -> None:
+    """Let an endpoint receive datagrams in one read: all of one size, the last perhaps shorter.
+
+    Like a driver's, the buffer is used again: what an endpoint has kept of it would be garbage.
+    """
+    joined = b"".join(datagrams)
+    buffer = bytearray(joined) + bytes(SPARE_BYTES)
+    view = memoryview(buffer)[: len(joined)]
+    endpoint.receive(view, len(datagrams[0]) or 1, address, ecn, now)
+    buffer[:] = b"\xa5" * len(buffer)
+
+
+def sent_by(endpoint: Endpoint, now: float = NOW) -> list[tuple[bytes, Address]]:
+    """Let an endpoint send all that may leave now; return the datagrams and where they go."""
+    sent = []
+    while (train := endpoint.next_train(now)) is not None:
+        sent += [(datagram, train.address) for datagram in train.datagrams()]
+    return sent
 
 
 def ask(
     endpoint: Endpoint, datagram: bytes, address: str = "peer", now: float = NOW
 ) -> list[bytes]:
     """Let an endpoint receive a datagram; return what it answers there."""
-    endpoint.receive_datagram(datagram, address, now)
-    return [reply for reply, target in endpoint.datagrams_to_send(now) if target == address]
+    hand_over(endpoint, [datagram], address, now)
+    return [reply for reply, target in sent_by(endpoint, now) if target == address]
 
 
 def events_of(endpoint: Endpoint) -> list[tuple[Connection, Event]]:

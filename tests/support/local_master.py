@@ -3,28 +3,21 @@
 import asyncio
 import json
 import logging
-import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
 
-from gradwire_protocol import Connection, Endpoint, Event, MessageReceived
+from gradwire_protocol import Connection, Event, MessageReceived
 from gradwire_protocol.link import Link, Message
 from gradwire_server.config import MasterConfig
+from gradwire_server.listening import Listening, Transport
 from gradwire_server.master import Master
 from gradwire_server.metrics import ServerMetrics
-from gradwire_udp import (
-    Application,
-    SocketCounters,
-    UdpDriver,
-    new_event_loop,
-    open_socket,
-    show_address,
-)
+from gradwire_udp import Application, new_event_loop, show_address
 from support.waiting import wait_until
 
 DEADLINE_SECONDS = 10.0
@@ -68,17 +61,26 @@ class LocalMaster:
     config : MasterConfig
     application : Application
         Something else to run in place of a master.
+    transport, listen : str
+        What it listens to, and where.
     """
 
     address: str
     """``host:port`` where it listens."""
 
     def __init__(
-        self, config: MasterConfig | None = None, *, application: Application | None = None
+        self,
+        config: MasterConfig | None = None,
+        *,
+        application: Application | None = None,
+        transport: Transport = "auto",
+        listen: str = "127.0.0.1:0",
     ) -> None:
         self.config = config or MasterConfig()
         self.metrics = ServerMetrics()
         self.master = Master(self.config, self.metrics)
+        self.listening = Listening(self.config, transport)
+        self._listen = listen
         self._application = application or self.master
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -134,27 +136,19 @@ class LocalMaster:
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(self._on_exception)
         self._stopping = asyncio.Event()
-        self._endpoint = Endpoint(
-            self.config.connection,
-            random_bytes=os.urandom,
-            connections_max=self.config.connections_max,
-        )
-        sock = open_socket(("127.0.0.1", 0))
-        self._driver = UdpDriver(
-            sock, self._endpoint, self._application, self._loop, SocketCounters()
-        )
-        self.address = show_address(self._driver.address)
+        self._drivers = self.listening.open(self._listen, self._application, self._loop)
+        self.address = show_address(self.listening.address)
         self._ready.set()
         await self._stopping.wait()
         if self._told:
-            await self._driver.wait_quiet(GOODBYE_SECONDS)
-        self._driver.close()
+            await self._drivers.wait_quiet(GOODBYE_SECONDS)
+        self._drivers.close()
 
     def _stop(self, reason: str) -> None:
         self._told = len(self.master.roster) > 0
-        self._endpoint.connections_max = 0
-        self.master.stop(reason, self._driver.now())
-        self._driver.turn()
+        self.listening.accept_no_more()
+        self.master.stop(reason, self._drivers.now())
+        self._drivers.turn()
         self._stopping.set()
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -169,11 +163,17 @@ class MasterProcess:
     ----------
     options : str
         Of the command, besides the addresses.
+    listen : str
+        Where it listens.
+    prefix : sequence of str
+        What to put before the command: another program that runs it.
     """
 
-    def __init__(self, *options: str) -> None:
-        command = [sys.executable, "-m", "gradwire", "master"]
-        command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", *options]
+    def __init__(
+        self, *options: str, listen: str = "127.0.0.1:0", prefix: Sequence[str] = ()
+    ) -> None:
+        command = [*prefix, sys.executable, "-m", "gradwire", "master"]
+        command += ["--listen", listen, "--http", "127.0.0.1:0", *options]
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

@@ -1,9 +1,13 @@
 """A network in one process: virtual time, one seed, one history.
 
 Hosts are the production objects, an `Endpoint` and the application that goes with it, driven as
-`gradwire_udp` drives them: every datagram that arrives and every timer is followed by a turn, in
-which the application hears of events and datagrams leave. Between hosts, datagrams are lost,
-repeated, damaged, delayed and overtaken, as `Link` says.
+`gradwire_udp` drives them: whatever arrives and every timer is followed by a turn, in which the
+application hears of events and trains of datagrams leave. Between hosts, datagrams are lost,
+repeated, damaged, delayed and overtaken, as `support.link` says.
+
+What reaches a host in one instant is read as with GRO: what came from one source, in one size,
+is handed over in one piece. With `gro=False` every datagram is handed over alone, and is followed
+by a turn of its own; the same has to come of it.
 
 Nothing here reads a clock, and all randomness comes from one `random.Random`, so the same seed
 gives the same history; `SimulatedNetwork.trace` is a hash of it.
@@ -12,13 +16,28 @@ gives the same history; `SimulatedNetwork.trace` is a hash of it.
 import hashlib
 import heapq
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from itertools import count
+from operator import attrgetter
 from random import Random
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
+from zlib import crc32
 
 from gradwire_protocol import Connection, Endpoint, Event
+from gradwire_protocol.train import ECN_MARKED, ECN_NOT, Train
+from support.link import IP_UDP_HEADER_BYTES, Channel, Link, damage
+
+__all__ = ["Application", "Channel", "Host", "Link", "Parcel", "SimulatedNetwork", "damage"]
+
+READ_BYTES_MAX: Final = 65_507
+READ_DATAGRAMS_MAX: Final = 64
+"""What Linux makes one read of."""
+
+SPARE_BYTES: Final = 4
+"""What `Endpoint.receive` may write to behind the data."""
+
+ORDINARY: Final = Link()
 
 
 class Application(Protocol):
@@ -31,17 +50,13 @@ class Application(Protocol):
     def next_timer(self) -> float | None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """What happens to a datagram on its way. Times in seconds, the rest are probabilities."""
+class Parcel(NamedTuple):
+    """A datagram on its way."""
 
-    delay: float = 0.010
-    jitter: float = 0.0
-    """Up to this is added to the delay, at random: datagrams overtake each other."""
-    loss: float = 0.0
-    duplication: float = 0.0
-    corruption: float = 0.0
-    """A bit is flipped, or the end is cut off, or something is appended."""
+    source: str
+    destination: str
+    datagram: bytes
+    ecn: int
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +68,8 @@ class Host:
     application: Application
     alive: bool = True
     timer: float | None = None
+    held: list[Parcel] = field(default_factory=list)
+    """What its network card has not told it of yet."""
 
 
 class SimulatedNetwork:
@@ -63,27 +80,70 @@ class SimulatedNetwork:
     seed : int
         Determines everything.
     link : Link
-        Between any two hosts; can be replaced while the simulation runs.
+        From any host to any other, but where `set_link` says otherwise. Can be replaced while the
+        simulation runs. In each direction, each pair of hosts has a queue of its own.
+    gro : bool
+        Whether what arrives together is read together.
+    gro_seconds : float
+        With `gro`: how long network cards wait for more before they tell of what came.
     """
 
-    def __init__(self, seed: int, link: Link = Link()) -> None:
+    def __init__(
+        self, seed: int, link: Link = ORDINARY, *, gro: bool = True, gro_seconds: float = 0.0
+    ) -> None:
         self.random = Random(seed)
-        self.link = link
+        self.gro = gro
+        self.gro_seconds = gro_seconds
         self.now = 1000.0
         self.counts: Counter[str] = Counter()
         self.on_datagram: Callable[[str, str, bytes], bool] = lambda *_: True
         """Called with source, destination and datagram; returns whether it may pass."""
         self.after_turn: Callable[[Host], None] = lambda _: None
         """Called after every turn of a host: the place for invariants."""
+        self._link = link
+        self._channels: dict[tuple[str, str], Channel] = {}
+        """Of the default link, by source and destination."""
+        self._special: dict[tuple[str, str], Channel] = {}
+        """Those that `set_link` made."""
         self._hosts: dict[str, Host] = {}
-        self._queue: list[tuple[float, int, Callable[[], object]]] = []
+        self._queue: list[tuple[float, int, Parcel | Callable[[], object]]] = []
         self._tiebreak = count()
         self._trace = hashlib.blake2b(digest_size=8)
+        # One buffer for all reads, as a driver has: who keeps a part of it will find it changed.
+        self._buffer = memoryview(bytearray(READ_BYTES_MAX + SPARE_BYTES))
 
     @property
     def trace(self) -> str:
         """Return a hash of everything that was delivered, and when."""
         return self._trace.hexdigest()
+
+    @property
+    def link(self) -> Link:
+        """What happens between hosts for which `set_link` did not say otherwise."""
+        return self._link
+
+    @link.setter
+    def link(self, link: Link) -> None:
+        self._link = link
+        for channel in self._channels.values():
+            channel.link = link
+
+    def set_link(self, source: str, destination: str, link: Link | Channel) -> Channel:
+        """Say what happens from one host to another, in this direction only.
+
+        A `Channel` can be set for several pairs: all of them then share its queue and its rate.
+        """
+        channel = link if isinstance(link, Channel) else Channel(link)
+        self._special[source, destination] = channel
+        return channel
+
+    def channel(self, source: str, destination: str) -> Channel:
+        """Return what leads from one host to another."""
+        pair = (source, destination)
+        channel = self._special.get(pair) or self._channels.get(pair)
+        if channel is None:
+            channel = self._channels[pair] = Channel(self._link)
+        return channel
 
     def add(self, address: str, endpoint: Endpoint, application: Application) -> Host:
         """Connect a host to the network."""
@@ -93,8 +153,13 @@ class SimulatedNetwork:
         return host
 
     def move(self, host: Host, address: str) -> None:
-        """Give a host another address, as a NAT does that has forgotten it."""
+        """Give a host another address, as a NAT does that has forgotten it; its links stay."""
         del self._hosts[host.address]
+        new = {host.address: address}
+        for channels in (self._channels, self._special):
+            moved = {(new.get(a, a), new.get(b, b)): c for (a, b), c in channels.items()}
+            channels.clear()
+            channels.update(moved)
         host.address = address
         self._hosts[address] = host
 
@@ -119,35 +184,21 @@ class SimulatedNetwork:
         while True:
             while (item := endpoint.next_event()) is not None:
                 application.handle_event(*item, self.now)
-            datagrams = endpoint.datagrams_to_send(self.now)
-            if not datagrams:
+            train = endpoint.next_train(self.now)
+            if train is None:
                 break
-            for datagram, address in datagrams:
-                self.send(host.address, str(address), datagram)
+            self._send_train(host.address, train)
         self.after_turn(host)
-        timers = [t for t in (endpoint.next_timer(), application.next_timer()) if t is not None]
-        timer = min(timers, default=None)
+        timer, other = endpoint.next_timer(), application.next_timer()
+        if timer is None or (other is not None and other < timer):
+            timer = other
         if timer is not None and timer != host.timer:
             self.at(max(timer, self.now), lambda: self._fire(host, timer))
         host.timer = timer
 
-    def send(self, source: str, destination: str, datagram: bytes) -> None:
+    def send(self, source: str, destination: str, datagram: bytes, ecn: int = ECN_NOT) -> None:
         """Put a datagram on its way."""
-        self.counts["sent"] += 1
-        self.counts["bytes"] += len(datagram)
-        random, link = self.random, self.link
-        if not self.on_datagram(source, destination, datagram) or random.random() < link.loss:
-            self.counts["lost"] += 1
-            return
-        copies = 2 if random.random() < link.duplication else 1
-        self.counts["repeated"] += copies - 1
-        for _ in range(copies):
-            arriving = datagram
-            if random.random() < link.corruption:
-                self.counts["damaged"] += 1
-                arriving = damage(datagram, random)
-            delay = link.delay + random.random() * link.jitter
-            self.after(delay, lambda d=arriving: self._deliver(source, destination, d))  # type: ignore[misc]
+        self._put(self.channel(source, destination), Parcel(source, destination, datagram, ecn))
 
     def run(self, until: Callable[[], bool], *, seconds: float) -> None:
         """Let time pass until a condition holds; fail if it does not within `seconds`."""
@@ -155,23 +206,86 @@ class SimulatedNetwork:
         while not until():
             assert self._queue, f"at {self.now:.3f} nothing will ever happen any more"
             assert self._queue[0][0] <= end, f"not within {seconds} seconds"
-            self.now, _, action = heapq.heappop(self._queue)
-            action()
+            self._step()
 
     def run_for(self, seconds: float) -> None:
         """Let time pass."""
         end = self.now + seconds
         while self._queue and self._queue[0][0] <= end:
-            self.now, _, action = heapq.heappop(self._queue)
-            action()
+            self._step()
         self.now = end
 
-    def _deliver(self, source: str, destination: str, datagram: bytes) -> None:
-        host = self._hosts.get(destination)
+    def _send_train(self, source: str, train: Train) -> None:
+        destination = str(train.address)
+        channel = self.channel(source, destination)
+        for datagram in train.datagrams():
+            self._put(channel, Parcel(source, destination, datagram, train.ecn))
+
+    def _put(self, channel: Channel, parcel: Parcel) -> None:
+        source, destination, datagram, ecn = parcel
+        counts = self.counts
+        counts["sent"] += 1
+        counts["bytes"] += len(datagram)
+        arrivals = (
+            channel.admit(len(datagram) + IP_UDP_HEADER_BYTES, self.now, self.random)
+            if self.on_datagram(source, destination, datagram)
+            else ()
+        )
+        if not arrivals:
+            counts["lost"] += 1
+        elif len(arrivals) > 1:
+            counts["repeated"] += len(arrivals) - 1
+        for at, is_marked, is_damaged in arrivals:
+            arriving = parcel
+            if is_marked and ecn != ECN_NOT:
+                counts["marked"] += 1
+                arriving = arriving._replace(ecn=ECN_MARKED)
+            if is_damaged:
+                counts["damaged"] += 1
+                arriving = arriving._replace(datagram=damage(datagram, self.random))
+            heapq.heappush(self._queue, (at, next(self._tiebreak), arriving))
+
+    def _step(self) -> None:
+        self.now, _, what = heapq.heappop(self._queue)
+        if isinstance(what, Parcel):
+            self._arrive(what)
+        else:
+            what()
+
+    def _arrive(self, parcel: Parcel) -> None:
+        host = self._hosts.get(parcel.destination)
         if host is None:
             return
-        self._trace.update(f"{self.now!r} {source} {destination} ".encode() + datagram)
-        host.endpoint.receive_datagram(datagram, source, self.now)
+        held, queue = host.held, self._queue
+        held.append(parcel)
+        if not self.gro:
+            self._read(host)
+        elif self.gro_seconds:
+            if len(held) == 1:
+                self.after(self.gro_seconds, lambda: self._read(host))
+        else:
+            while queue and queue[0][0] == self.now:
+                what = queue[0][2]
+                if not isinstance(what, Parcel) or what.destination != host.address:
+                    break
+                held.append(what)
+                heapq.heappop(queue)
+            self._read(host)
+
+    def _read(self, host: Host) -> None:
+        if not host.alive:
+            return
+        held, host.held = host.held, []
+        for run in _runs(held) if len(held) > 1 else (held,):
+            source, _, data, ecn = run[0]
+            segment = len(data)
+            if len(run) > 1:
+                data = b"".join([parcel.datagram for parcel in run])
+            size = len(data)
+            what = f"{self.now!r} {source} {host.address} {segment} {size} {crc32(data)} "
+            self._trace.update(what.encode())
+            self._buffer[:size] = data
+            host.endpoint.receive(self._buffer[:size], segment, source, ecn, self.now)
         self.turn(host)
 
     def _fire(self, host: Host, timer: float) -> None:
@@ -185,13 +299,26 @@ class SimulatedNetwork:
         self.turn(host)
 
 
-def damage(datagram: bytes, random: Random) -> bytes:
-    """Return a datagram that something went wrong with."""
-    kind = random.randrange(3)
-    if kind == 0:
-        damaged = bytearray(datagram)
-        damaged[random.randrange(len(damaged))] ^= 1 << random.randrange(8)
-        return bytes(damaged)
-    if kind == 1:
-        return datagram[: random.randrange(len(datagram))]
-    return datagram + random.randbytes(random.randrange(1, 20))
+_source = attrgetter("source")
+
+
+def _runs(parcels: list[Parcel]) -> Iterator[list[Parcel]]:
+    """Cut what arrived into reads: of one source and ECN, of one size but for a shorter last."""
+    run: list[Parcel] = []
+    size = 0
+    for parcel in sorted(parcels, key=_source):  # what came from one source stays in order
+        length = len(parcel.datagram)
+        if run and (
+            parcel.source != run[0].source
+            or parcel.ecn != run[0].ecn
+            or not 0 < length <= len(run[0].datagram)
+            or len(run[-1].datagram) != len(run[0].datagram)
+            or len(run) == READ_DATAGRAMS_MAX
+            or size + length > READ_BYTES_MAX
+        ):
+            yield run
+            run, size = [], 0
+        run.append(parcel)
+        size += length
+    if run:
+        yield run

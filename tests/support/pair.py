@@ -1,51 +1,50 @@
-"""Connections for tests: `Pair`, two endpoints and a wire, and `Puppet`, one peer played by hand.
+"""`Pair`: two endpoints and a wire; and how tests read and write what is on it.
 
 A `Pair` runs two production endpoints over a `SimulatedNetwork` and keeps every datagram that was
-handed to the wire. A `Puppet` stands in for one of them: the test writes each of its packets and
-reads each answer, and time is what the test says it is.
+handed to the wire, while `Invariants` watches.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from random import Random
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from gradwire_protocol import (
-    Address,
     Connected,
     Connection,
     ConnectionConfig,
     Endpoint,
     Event,
+    MessageDelivered,
     MessageReceived,
     Priority,
 )
 from gradwire_protocol.frames import (
-    Ack,
-    Challenge,
+    Data,
     Frame,
-    pack_ack,
-    pack_data_header,
-    pack_ping,
+    pack_data,
     parse_frames,
 )
-from gradwire_protocol.limits import PACKET_HEADER_BYTES, WINDOW_BYTES
+from gradwire_protocol.limits import DATAGRAM_BYTES, PACKET_HEADER_BYTES
 from gradwire_protocol.packets import (
     TRANSPORT,
     TRANSPORT_HEADER,
-    Accept,
-    Init,
-    TransportLimits,
 )
-from gradwire_protocol.protection import CHECKSUM_BYTES, checksums
+from gradwire_protocol.protection import CHECKSUM_BYTES
+from gradwire_protocol.shaped import fragment_bytes_of
+from support.endpoints import PLAIN
+from support.invariants import Invariants
 from support.network import Host, Link, SimulatedNetwork
 
 INITIATOR: Final = "initiator"
 RESPONDER: Final = "responder"
 CLEAN: Final = Link()
 """A wire on which nothing bad happens, 10 ms long."""
-DEFAULTS: Final = ConnectionConfig()
+
+FRAGMENT_BYTES: Final = fragment_bytes_of(DATAGRAM_BYTES)
+"""What a full fragment carries in datagrams of the usual size."""
+
+Heard: TypeAlias = tuple[int, int, int, bytes]
+"""A message that came in: stream, number, kind and payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +93,24 @@ def data_frame(
     stream: int = 0,
     number: int = 0,
     kind: int = 1,
-    offset: int = 0,
+    index: int = 0,
     total: int | None = None,
+    fragment_bytes: int = FRAGMENT_BYTES,
+    shape: int = 0,
+    parity: bool = False,
 ) -> bytes:
-    """Return a DATA frame: a whole message, unless `offset` and `total` say otherwise."""
-    whole = offset + len(payload) if total is None else total
-    return pack_data_header(stream, number, kind, offset, whole, len(payload)) + payload
+    """Return a DATA frame: the end of a message, unless `total` says otherwise."""
+    whole = index * fragment_bytes + len(payload) if total is None else total
+    view = memoryview(payload)
+    return pack_data(
+        Data(stream, number, kind, whole, fragment_bytes, index, view, shape, parity=parity)
+    )
+
+
+def heard(event: Event) -> Heard:
+    """Return what a message says."""
+    assert isinstance(event, MessageReceived)
+    return event.stream, event.number, event.kind, bytes(event.payload)
 
 
 @dataclass(slots=True, eq=False)
@@ -127,9 +138,23 @@ class Side:
         return [event for event in self.events if isinstance(event, MessageReceived)]
 
     @property
+    def heard(self) -> list[Heard]:
+        """What every message that came in says."""
+        return [heard(message) for message in self.messages]
+
+    @property
     def payloads(self) -> list[bytes]:
         """The bytes of every message that came in."""
         return [bytes(message.payload) for message in self.messages]
+
+    @property
+    def delivered(self) -> list[tuple[int, int]]:
+        """Stream and number of every message that is known to have arrived."""
+        return [
+            (event.stream, event.number)
+            for event in self.events
+            if isinstance(event, MessageDelivered)
+        ]
 
     def send(
         self,
@@ -181,7 +206,7 @@ class Side:
 
 
 class Pair:
-    """An initiator that dials and a responder that answers.
+    """An initiator that dials and a responder that answers; `Invariants` watches both.
 
     Parameters
     ----------
@@ -197,7 +222,7 @@ class Pair:
     def __init__(
         self,
         link: Link = CLEAN,
-        config: ConnectionConfig = DEFAULTS,
+        config: ConnectionConfig = PLAIN,
         *,
         responder_config: ConnectionConfig | None = None,
         connections_max: int = 4,
@@ -205,6 +230,7 @@ class Pair:
     ) -> None:
         self.network = SimulatedNetwork(seed, link)
         self.network.on_datagram = self._on_datagram
+        self.invariants = Invariants(self.network)
         self.wire: list[Passing] = []
         """Every datagram that one of them sent, those lost included."""
         self.lets_pass: Callable[[Passing], bool] = lambda _: True
@@ -243,121 +269,6 @@ class Pair:
         passing = Passing(self.network.now, source, target, datagram)
         self.wire.append(passing)
         return self.lets_pass(passing)
-
-
-class Puppet:
-    """A peer whose every packet the test writes; it has dialled a production endpoint.
-
-    Parameters
-    ----------
-    config : ConnectionConfig
-        Of the endpoint.
-    window_bytes, datagram_bytes, idle_timeout_seconds
-        What the puppet says about itself.
-    """
-
-    ADDRESS: Final = "puppet"
-    SESSION_ID: Final = 7
-
-    def __init__(
-        self,
-        config: ConnectionConfig = DEFAULTS,
-        *,
-        window_bytes: int = WINDOW_BYTES,
-        datagram_bytes: int = 1400,
-        idle_timeout_seconds: float = 30.0,
-    ) -> None:
-        self.now = 1000.0
-        self.next_number = 0
-        self.largest = -1
-        """The highest packet number that came from the endpoint."""
-        self.challenges: list[Challenge] = []
-        """Every challenge that came from the endpoint."""
-        self.bytes_from: Counter[Address] = Counter()
-        self.bytes_to: Counter[Address] = Counter()
-        """What the endpoint received from every address, and what it sent there."""
-        self.endpoint = Endpoint(config, random_bytes=Random(1).randbytes, connections_max=1)
-        limits = TransportLimits(window_bytes, datagram_bytes, idle_timeout_seconds)
-        init = Init(self.SESSION_ID, bytes(32), limits)
-        self.endpoint.receive_datagram(init.pack(), self.ADDRESS, self.now)
-        [(answer, _)] = self.endpoint.datagrams_to_send(self.now)
-        self._accept = Accept.parse(answer, init.pack())
-        self._sealing, self._opening = checksums(init.nonce, self._accept.nonce)
-        self.send(pack_ping())
-        self.now += 0.01
-        self.endpoint.handle_timer(self.now)
-        self.receive()
-
-    @property
-    def connection(self) -> Connection:
-        """The connection at the other end."""
-        [connection] = self.endpoint.connections()
-        return connection
-
-    def pack(self, *frames: bytes, number: int | None = None, flags: int = 0) -> bytes:
-        """Return a packet, by default with the next packet number.
-
-        `flags` goes into the flags and the reserved field behind them.
-        """
-        if number is None:
-            number = self.next_number
-        self.next_number = max(self.next_number, number + 1)
-        session_id = self._accept.session_id
-        header = TRANSPORT_HEADER.pack(TRANSPORT, flags & 0xFF, flags >> 8, session_id, number)
-        return self._sealing.seal(bytearray(header + b"".join(frames)))
-
-    def send(
-        self,
-        *frames: bytes,
-        number: int | None = None,
-        flags: int = 0,
-        address: Address = ADDRESS,
-    ) -> None:
-        """Let the endpoint receive a packet now."""
-        self.deliver(self.pack(*frames, number=number, flags=flags), address)
-
-    def acknowledge(self) -> None:
-        """Acknowledge now whatever came so far."""
-        self.send(pack_ack(Ack([(0, self.largest)], 0.0, 0, 0)))
-
-    def deliver(self, datagram: bytes, address: Address = ADDRESS) -> None:
-        """Let the endpoint receive a datagram now."""
-        self.bytes_from[address] += len(datagram)
-        self.endpoint.receive_datagram(datagram, address, self.now)
-
-    def receive(self) -> list[list[Frame]]:
-        """Return what the endpoint sends now: the frames of each packet."""
-        return [frames for frames, _ in self.receive_addressed()]
-
-    def receive_addressed(self) -> list[tuple[list[Frame], Address]]:
-        """Return what the endpoint sends now: the frames of each packet, and where it goes."""
-        packets = []
-        while burst := self.endpoint.datagrams_to_send(self.now):
-            for datagram, address in burst:
-                assert self._opening.open(memoryview(datagram)) is not None
-                self.bytes_to[address] += len(datagram)
-                frames = frames_of(datagram)
-                self.largest = max(self.largest, packet_number(datagram))
-                self.challenges += [frame for frame in frames if isinstance(frame, Challenge)]
-                packets.append((frames, address))
-        return packets
-
-    def wait(self, until: float) -> list[list[Frame]]:
-        """Let time pass, serving every timer of the endpoint; return what it sends meanwhile."""
-        packets = self.receive()
-        while (timer := self.endpoint.next_timer()) is not None and timer <= until:
-            self.now = max(self.now, timer)
-            self.endpoint.handle_timer(self.now)
-            packets += self.receive()
-        self.now = until
-        return packets
-
-    def events(self) -> list[Event]:
-        """Return what the endpoint has to report."""
-        events = []
-        while (item := self.endpoint.next_event()) is not None:
-            events.append(item[1])
-        return events
 
 
 def kinds_of(frames: Iterable[Frame]) -> list[str]:

@@ -1,9 +1,37 @@
 """Congestion control: how much may be in flight, and how fast it leaves.
 
-`CongestionController` is the interface; every controller has a module of its own.
+`CongestionController` is the interface; every controller has a module of its own, and `CONTROLLERS`
+names them all:
+
+- ``bbr``: `BbrLite` models the path and is not impressed by random losses.
+- ``cubic``: `Cubic` shares a link fairly with TCP, and like TCP takes every loss for congestion.
+- ``static``: `StaticWindow` for links that are known and not shared.
 """
 
-from gradwire_protocol.congestion.controller import CongestionController
-from gradwire_protocol.congestion.newreno import NewReno
+from typing import Final
 
-__all__ = ["CongestionController", "NewReno"]
+from gradwire_protocol.congestion.bbr import BbrLite
+from gradwire_protocol.congestion.controller import (
+    AckSample,
+    CongestionController,
+    ControllerFactory,
+)
+from gradwire_protocol.congestion.cubic import Cubic
+from gradwire_protocol.congestion.static import StaticWindow
+
+CONTROLLERS: Final[dict[str, ControllerFactory]] = {
+    BbrLite.name: BbrLite,
+    Cubic.name: Cubic,
+    StaticWindow.name: StaticWindow,
+}
+"""What makes a controller, by the name it has in a configuration."""
+
+__all__ = [
+    "CONTROLLERS",
+    "AckSample",
+    "BbrLite",
+    "CongestionController",
+    "ControllerFactory",
+    "Cubic",
+    "StaticWindow",
+]

@@ -214,8 +214,9 @@ def test_a_master_that_does_not_answer_is_unreachable() -> None:
         gradwire.join(target(), master=f"127.0.0.1:{port}", connect_timeout_seconds=0.2)
 
     assert str(refused.value) == (
-        f"no master answers at 127.0.0.1:{port} (waited 0.2 s): is `gradwire master` running "
-        "there, and does UDP pass the firewalls between?"
+        f"no master answers at 127.0.0.1:{port} (waited 0.2 s; no answer over UDP; over TCP: "
+        "Connection refused): is `gradwire master` running there, and does UDP, or at least TCP, "
+        "pass the firewalls between?"
     )
 
 

@@ -42,8 +42,8 @@ def test_it_dials_the_master_and_its_worker_asks_to_join(connected: Connected) -
     assert connected.membership.wait(lambda: connected.membership.welcome is not None, 10.0)
 
     assert connected.worker.rank == 0
-    assert connected.network.counters.datagrams_sent > 0
-    assert connected.network.counters.datagrams_received > 0
+    assert connected.network.traffic.packets_sent > 0
+    assert connected.network.traffic.packets_received > 0
 
 
 def test_calls_are_made_on_its_thread_in_their_order_and_with_the_time(

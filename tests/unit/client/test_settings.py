@@ -27,7 +27,10 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "finish_timeout_seconds": (1.5, 2.5, 3.5),
     "leave_timeout_seconds": (1.5, 2.5, 3.5),
     "idle_timeout_seconds": (1.5, 2.5, 3.5),
-    "datagram_bytes": (1201, 1202, 1203),
+    "datagram_bytes": (1204, 1208, 1212),
+    "datagram_bytes_max": (1404, 1408, 1412),
+    "congestion": ("cubic", "static", "bbr"),
+    "transport": ("tcp", "udp", "tcp"),
     "loop": ("asyncio", "uvloop", "asyncio"),
 }
 
@@ -305,7 +308,7 @@ def test_a_value_of_another_type_is_named(config: Path, line: str) -> None:
         ({"workers": 0}, "workers=0; it is 1 to 4094"),
         ({"run": "a\nb"}, r"run='a\\nb'; it is a printable text of at most 256 characters"),
         ({"run": "r" * 257}, "run='rrr"),
-        ({"datagram_bytes": 10}, "datagram_bytes=10; it is 1200 to 8900"),
+        ({"datagram_bytes": 10}, "datagram_bytes=10; it is a multiple of 4 from 1200"),
         ({"idle_timeout_seconds": 3_601.0}, "idle_timeout_seconds=3601.0; it is 0.001 to 3600"),
     ],
 )

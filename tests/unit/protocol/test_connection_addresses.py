@@ -1,14 +1,19 @@
 """A peer that moves: nothing goes to an address that has not answered a challenge."""
 
+from collections.abc import Callable
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import AddressChanged, ConnectionConfig, Priority
-from gradwire_protocol.congestion import NewReno
-from gradwire_protocol.frames import Response, pack_challenge, pack_ping, pack_response
+from gradwire_protocol.congestion import CONTROLLERS, BbrLite
+from gradwire_protocol.datagram_size import DatagramSizes
+from gradwire_protocol.frames import Data, Response, pack_challenge, pack_ping, pack_response
 from support.network import Link
-from support.pair import Pair, Puppet, kinds_of
+from support.pair import RESPONDER, Pair, kinds_of
+from support.puppet import Puppet
 
 
 def test_nothing_but_a_challenge_goes_to_an_address_until_it_has_answered() -> None:
@@ -56,15 +61,15 @@ def test_a_wrong_response_does_not_count() -> None:
     assert puppet.connection.address == Puppet.ADDRESS
 
 
-@pytest.mark.parametrize(("size", "challenges"), [(21, 1), (36, 1), (48, 2), (1400, 3)])
+@pytest.mark.parametrize(("size", "challenges"), [(24, 1), (36, 1), (48, 2), (1400, 3)])
 def test_an_address_that_does_not_answer_is_challenged_a_few_times(
     size: int, challenges: int
 ) -> None:
     """The fewer, the shorter the packet that came from there."""
     puppet = Puppet()
-    packet = puppet.pack(pack_ping(), bytes(size - 21))
+    packet = puppet.pack(pack_ping(), bytes(size - 24))
     assert len(packet) == size
-    puppet.deliver(packet, "moved")
+    puppet.deliver(packet, address="moved")
 
     puppet.wait(puppet.now + 5.0)
 
@@ -104,7 +109,7 @@ def test_an_old_packet_from_elsewhere_puts_nothing_in_doubt() -> None:
     old = puppet.pack(pack_ping())
     puppet.send(pack_ping())
 
-    puppet.deliver(old, "elsewhere")
+    puppet.deliver(old, address="elsewhere")
     puppet.wait(puppet.now + 5.0)
 
     assert puppet.challenges == []
@@ -139,16 +144,17 @@ def test_no_more_challenges_are_answered_at_once_than_a_few() -> None:
 
 
 def test_on_another_path_congestion_control_starts_anew() -> None:
-    made: list[NewReno] = []
+    made: list[BbrLite] = []
 
-    def make(datagram_bytes: int) -> NewReno:
-        made.append(NewReno(datagram_bytes))
+    def make(datagram_bytes: int, random: Callable[[], float]) -> BbrLite:
+        made.append(BbrLite(datagram_bytes, random))
         return made[-1]
 
-    puppet = Puppet(ConnectionConfig(congestion=make))
+    with patch.dict(CONTROLLERS, bbr=make):
+        puppet = Puppet()
     [controller] = made
     initial = controller.window_bytes
-    controller.on_lost(puppet.now, puppet.now)
+    controller.on_persistent_congestion()
     assert controller.window_bytes < initial
     puppet.send(pack_ping(), address="moved")
     puppet.receive()
@@ -156,6 +162,53 @@ def test_on_another_path_congestion_control_starts_anew() -> None:
     puppet.send(pack_response(puppet.challenges[0].data), address="moved")
 
     assert controller.window_bytes == initial
+
+
+def test_on_another_path_datagrams_are_as_large_as_in_the_beginning() -> None:
+    pair = Pair(Link(mtu=9000), ConnectionConfig()).connect()
+    pair.network.link = Link(mtu=1500)
+    moved_at = pair.network.now
+
+    pair.network.move(pair.initiator.host, "moved")
+    pair.initiator.send(b"here I am")
+    pair.network.run_for(0.1)
+    pair.responder.send(bytes(50_000))
+    pair.network.run_for(5.0)
+
+    sizes = [
+        len(passing.datagram)
+        for passing in pair.sent_by(RESPONDER)
+        if passing.at > moved_at and passing.has(Data)
+    ]
+    assert max(sizes) <= 1452
+    assert pair.responder.delivered == [(0, 0)]
+    assert pair.responder.endpoint.counters.black_holes == 0
+
+
+def test_a_fragment_that_is_larger_than_the_window_leaves_nevertheless() -> None:
+    """It was cut for a wider path, too often to be cut again; nothing else is in flight."""
+    puppet = Puppet(ConnectionConfig(), datagram_bytes=8900)
+    while puppet.largest_datagram < 8900:
+        puppet.acknowledge()
+        puppet.receive()
+    puppet.acknowledge()
+    puppet.connection.send(0, 0, 1, bytes(10**6), Priority.UPDATE)
+    puppet.receive()
+    puppet.send(pack_ping(), address="moved")
+    puppet.receive()
+    with (
+        patch("gradwire_protocol.outgoing.SHAPES_MAX", 1),
+        patch.object(DatagramSizes, "probe_to_send", return_value=0),
+    ):
+        puppet.send(pack_response(puppet.challenges[-1].data), address="moved")
+        puppet.receive()
+        puppet.acknowledge(address="moved")
+        controller = puppet.connection._sender.recovery.controller
+        controller.on_persistent_congestion()
+        packets = puppet.receive()
+
+    assert puppet.connection.bytes_in_flight == 8900 > controller.window_bytes
+    assert [kinds_of(packet) for packet in packets] == [["Data"]]
 
 
 def test_a_peer_that_moves_stays_connected() -> None:

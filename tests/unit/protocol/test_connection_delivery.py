@@ -1,31 +1,33 @@
-"""Messages over a connection, their acknowledgements, and the credit they need."""
+"""Messages over a connection, and the credit they need."""
 
-from itertools import pairwise
+from dataclasses import replace
+from itertools import groupby, pairwise
+from unittest.mock import patch
 
 import pytest
 
 from gradwire_protocol import (
     CloseCode,
     Connected,
-    ConnectionConfig,
     Disconnected,
     MessageDelivered,
-    MessageReceived,
     Priority,
+    ShapedMessage,
     UsageError,
 )
-from gradwire_protocol.frames import Ack, Close, Credit, Data, Ping, pack_credit, pack_ping
+from gradwire_protocol.frames import Close, Credit, Data, Ping, pack_credit
 from gradwire_protocol.limits import (
-    ACK_DELAY_SECONDS_MAX,
-    ACK_EVERY,
-    BURST_PACKETS_MAX,
     MESSAGE_BYTES_MAX,
     MESSAGE_OVERHEAD_BYTES,
+    TAIL_PROBE_PACKETS_MAX,
     WINDOW_BYTES_MIN,
 )
-from gradwire_protocol.packets import TRANSPORT
+from support.endpoints import PLAIN
 from support.network import Link
-from support.pair import INITIATOR, RESPONDER, Pair, Passing, Puppet, data_frame, kinds_of
+from support.pair import FRAGMENT_BYTES, INITIATOR, Pair, Passing, data_frame, heard
+from support.puppet import Puppet
+
+NARROW = replace(PLAIN, window_bytes=WINDOW_BYTES_MIN)
 
 # Messages.
 
@@ -36,15 +38,13 @@ def test_a_message_arrives_and_its_sender_hears_of_it() -> None:
     pair.initiator.send(bytes(range(256)) * 40, stream=3, number=5)
     pair.network.run_for(1.0)
 
-    charge = 256 * 40 + MESSAGE_OVERHEAD_BYTES
-    assert pair.responder.events[1:] == [
-        MessageReceived(3, 5, 1, bytearray(bytes(range(256)) * 40), charge)
-    ]
+    assert pair.responder.heard == [(3, 5, 1, bytes(range(256)) * 40)]
+    assert pair.responder.messages[0].charge == 256 * 40 + MESSAGE_OVERHEAD_BYTES
     assert pair.initiator.events[1:] == [MessageDelivered(3, 5)]
     assert pair.initiator.connection.bytes_queued == 0
 
 
-@pytest.mark.parametrize("size", [1, 1360, 1361, MESSAGE_BYTES_MAX])
+@pytest.mark.parametrize("size", [1, FRAGMENT_BYTES, FRAGMENT_BYTES + 1, MESSAGE_BYTES_MAX])
 def test_messages_of_every_size_arrive(size: int) -> None:
     pair = Pair().connect()
     payload = pair.network.random.randbytes(size)
@@ -123,6 +123,19 @@ def test_a_lost_fragment_is_sent_again_under_a_new_packet_number() -> None:
     assert pair.initiator.endpoint.counters.fragments_retransmitted == 1
 
 
+def test_packet_numbers_that_are_left_out_confuse_nobody() -> None:
+    with patch("gradwire_protocol.sender.SKIP_PACKETS_MEAN", 5):
+        pair = Pair(Link(loss=0.02, jitter=0.001)).connect()
+        payload = pair.network.random.randbytes(500_000)
+
+        pair.initiator.send(payload)
+        pair.network.run(lambda: pair.initiator.delivered == [(0, 0)], seconds=60)
+
+    numbers = {p.number for p in pair.sent_by(INITIATOR)}
+    assert max(numbers) - len(numbers) > 50
+    assert pair.responder.payloads == [payload]
+
+
 def test_the_last_fragment_lost_is_made_up_for_by_a_probe() -> None:
     pair = Pair().connect()
     begun = pair.network.now
@@ -136,22 +149,28 @@ def test_the_last_fragment_lost_is_made_up_for_by_a_probe() -> None:
     assert pair.initiator.endpoint.counters.fragments_retransmitted == 1
 
 
-def test_a_silent_peer_is_probed_with_two_packets_at_growing_intervals() -> None:
-    pair = Pair(config=ConnectionConfig(idle_timeout_seconds=600.0)).connect()
-    begun = pair.network.now
+def test_a_silent_peer_is_asked_again_at_growing_intervals() -> None:
+    """First with all of a short message, then, while more and more is in doubt, with a little."""
+    pair = Pair(config=replace(PLAIN, idle_timeout_seconds=600.0)).connect()
     pair.lets_pass = lambda _: False
-    pair.initiator.send(bytes(5000))
+    pair.initiator.send(bytes(4 * FRAGMENT_BYTES))
+    pair.network.run_for(0.01)
+    begun = pair.wire[-1].at
     pair.network.run_for(300.0)
 
-    probes = [p for p in pair.sent_by(INITIATOR) if p.has(Data) and p.at > begun]
+    sent = [p for p in pair.sent_by(INITIATOR) if p.at > begun]
+    probes = [(at, [*packets]) for at, packets in groupby(sent, lambda passing: passing.at)]
 
-    times = sorted({p.at for p in probes})
-    intervals = [b - a for a, b in pairwise([begun, *times])]
-    first = intervals[0]
-    assert len(probes) == 2 * len(times)
+    intervals = [b - a for a, b in pairwise([begun, *(at for at, _ in probes)])]
     assert intervals == pytest.approx(
-        [first * min(2**i, 64) for i in range(len(intervals))], rel=0.01
+        [intervals[0] * min(2**i, 64) for i in range(len(intervals))], rel=0.01
     )
+    fragments = [sum(packet.has(Data) for packet in packets) for _, packets in probes]
+    assert fragments[:2] == [4, 4]
+    assert set(fragments[2:]) == {1, 2}, "the second one as long as the window has room"
+    assert 4 + sum(fragments[:2]) > TAIL_PROBE_PACKETS_MAX
+    pings = [sum(packet.has(Ping) for packet in packets) for _, packets in probes]
+    assert pings == [0] + [1] * (len(probes) - 1), "where only small packets get through"
     assert pair.initiator.endpoint.counters.packets_lost == 0
 
 
@@ -167,119 +186,51 @@ def test_an_urgent_message_overtakes_the_others() -> None:
     assert streams == [Priority.CONTROL] * 3 + [Priority.UPDATE] * 3 + [Priority.SNAPSHOT] * 3
 
 
-def test_a_connection_sends_a_burst_before_others_have_their_turn() -> None:
+def test_small_messages_share_a_packet() -> None:
     puppet = Puppet()
-    connection = puppet.connection
-    connection.send(0, 0, 1, b"x", Priority.UPDATE)
-    puppet.receive()
-    puppet.now += 0.0002  # a round trip so short that pacing does not come into it
-    puppet.acknowledge()
-    puppet.wait(puppet.now + 1.0)
+    for number in range(20):
+        puppet.connection.send(0, number, 1, bytes([number]) * 20, Priority.UPDATE)
 
-    connection.send(0, 1, 1, bytes(100_000), Priority.UPDATE)
-    bursts = [len(connection.datagrams_to_send(puppet.now)) for _ in range(3)]
+    [packet] = puppet.receive()
 
-    assert bursts == [BURST_PACKETS_MAX, BURST_PACKETS_MAX, 0], "the congestion window holds 32"
+    assert [(f.number, bytes(f.payload)) for f in packet if isinstance(f, Data)] == [
+        (number, bytes([number]) * 20) for number in range(20)
+    ]
 
 
-# Acknowledgements.
+def test_a_message_that_is_relayed_goes_out_as_it_came_in() -> None:
+    puppets = [Puppet(seed=seed) for seed in range(3)]
+    payload = bytes(range(250)) * 40
+    puppets[0].deliver(*puppets[0].fragments(payload, stream=5, number=9))
+    received = puppets[0].events()[-1]
+
+    for puppet in puppets[1:]:
+        puppet.connection.relay(received.message, Priority.UPDATE)  # type: ignore[union-attr]
+    fragments = [
+        [f for packet in puppet.receive() for f in packet if isinstance(f, Data)]
+        for puppet in puppets[1:]
+    ]
+
+    assert heard(received) == (5, 9, 1, payload)
+    assert fragments[0] == fragments[1]
+    assert b"".join(bytes(f.payload) for f in fragments[0]) == payload
+    assert {(f.stream, f.number, f.kind) for f in fragments[0]} == {(5, 9, 1)}
 
 
-def test_a_packet_in_order_is_acknowledged_after_five_milliseconds() -> None:
+def test_a_message_relayed_to_a_connection_that_is_not_open_has_no_effect() -> None:
     puppet = Puppet()
-    received_at = puppet.now
+    puppet.connection.close(64, "enough", puppet.now)
 
-    puppet.send(pack_ping())
-    before = puppet.wait(received_at + ACK_DELAY_SECONDS_MAX - 0.0001)
-    then = puppet.wait(received_at + ACK_DELAY_SECONDS_MAX)
+    puppet.connection.relay(ShapedMessage.of(0, 0, 1, b"too late", 1200), Priority.UPDATE)
 
-    assert before == []
-    assert [kinds_of(packet) for packet in then] == [["Ack"]]
-    [[ack]] = then
-    assert isinstance(ack, Ack)
-    assert ack.ranges == [(0, puppet.next_number - 1)]
-    assert ack.delay_seconds == pytest.approx(ACK_DELAY_SECONDS_MAX, abs=1e-5)
-
-
-def test_every_eighth_packet_is_acknowledged_at_once() -> None:
-    puppet = Puppet()
-
-    at_once = []
-    for _ in range(2 * ACK_EVERY):
-        puppet.send(pack_ping())
-        at_once.append(len(puppet.receive()))
-
-    assert at_once == ([0] * (ACK_EVERY - 1) + [1]) * 2
-
-
-def test_a_gap_is_acknowledged_at_once() -> None:
-    puppet = Puppet()
-    missing = puppet.next_number
-
-    puppet.send(pack_ping(), number=missing + 1)
-    [[ack]] = puppet.receive()
-
-    assert isinstance(ack, Ack)
-    assert ack.ranges == [(missing + 1, missing + 1), (0, missing - 1)]
-
-
-def test_a_completed_message_is_acknowledged_at_once() -> None:
-    puppet = Puppet()
-
-    puppet.send(data_frame(bytes(1200), total=1201))
-    half = puppet.receive()
-    puppet.send(data_frame(b"x", offset=1200))
-    whole = puppet.receive()
-
-    assert half == []
-    assert [kinds_of(packet) for packet in whole] == [["Ack"]]
-
-
-def test_acknowledgements_are_not_acknowledged_for_ever() -> None:
-    pair = Pair().connect()
-    pair.initiator.send(bytes(100_000))
-    pair.responder.send(bytes(100_000))
-    pair.network.run_for(1.0)
-    sent = len(pair.wire)
-
-    pair.network.run_for(8.0)
-
-    assert len(pair.wire) == sent
-
-
-def test_a_side_that_only_listens_asks_now_and_then_and_forgets_what_is_known() -> None:
-    pair = Pair().connect()
-
-    for _ in range(200):
-        pair.initiator.send(b"x")
-        pair.network.run_for(0.05)
-
-    packets = [p.frames for p in pair.sent_by(RESPONDER) if p.packet_type == TRANSPORT]
-    pings = [i for i, frames in enumerate(packets) if Ping() in frames]
-    gaps = [b - a for a, b in pairwise(pings)]
-    assert set(gaps) == {ACK_EVERY}
-    assert pair.responder.endpoint.counters.packets_lost == 0
-    assert pair.responder.connection.bytes_in_flight == 0
-
-
-def test_a_gap_is_named_until_its_acknowledgement_is_acknowledged_and_no_longer() -> None:
-    pair = Pair(Link(loss=0.2), seed=3).connect()
-
-    for _ in range(400):
-        pair.initiator.send(bytes(1000))
-        pair.network.run_for(0.02)
-
-    acks = [f for p in pair.sent_by(RESPONDER) for f in p.frames if isinstance(f, Ack)]
-    lost = pair.initiator.endpoint.counters.packets_lost
-    assert lost > 60
-    assert max(len(ack.ranges) for ack in acks) < 15
+    assert puppet.connection.bytes_queued == 0
 
 
 # Flow control.
 
 
 def test_a_peer_that_does_not_release_stalls_the_sender_and_releasing_lets_it_go_on() -> None:
-    pair = Pair(config=ConnectionConfig(window_bytes=WINDOW_BYTES_MIN)).connect()
+    pair = Pair(config=NARROW).connect()
     pair.responder.releases = False
     for _ in range(5):
         pair.initiator.send(bytes(2**20))
@@ -295,7 +246,7 @@ def test_a_peer_that_does_not_release_stalls_the_sender_and_releasing_lets_it_go
 
 
 def test_a_credit_that_is_lost_is_given_again() -> None:
-    pair = Pair(config=ConnectionConfig(window_bytes=WINDOW_BYTES_MIN)).connect()
+    pair = Pair(config=NARROW).connect()
     pair.responder.releases = False
     for _ in range(5):
         pair.initiator.send(bytes(2**20))
@@ -315,7 +266,7 @@ def test_a_credit_that_is_lost_is_given_again() -> None:
 
 
 def test_through_the_smallest_window_the_largest_messages_follow_each_other() -> None:
-    pair = Pair(config=ConnectionConfig(window_bytes=WINDOW_BYTES_MIN)).connect()
+    pair = Pair(config=NARROW).connect()
     sizes = [MESSAGE_BYTES_MAX, 1, MESSAGE_BYTES_MAX]
 
     for size in sizes:
@@ -327,7 +278,7 @@ def test_through_the_smallest_window_the_largest_messages_follow_each_other() ->
 
 def test_through_the_smallest_window_a_message_goes_as_soon_as_it_has_credit() -> None:
     """However much credit is left: less than the largest message needs is not enough."""
-    pair = Pair(config=ConnectionConfig(window_bytes=WINDOW_BYTES_MIN)).connect()
+    pair = Pair(config=NARROW).connect()
     pair.responder.releases = False
     pair.initiator.send(bytes(2**20))
     pair.initiator.send(bytes(MESSAGE_BYTES_MAX))
@@ -341,7 +292,7 @@ def test_through_the_smallest_window_a_message_goes_as_soon_as_it_has_credit() -
 
 
 def test_a_peer_that_does_not_release_is_kept_alive_however_long_it_takes() -> None:
-    pair = Pair(config=ConnectionConfig(window_bytes=WINDOW_BYTES_MIN)).connect()
+    pair = Pair(config=NARROW).connect()
     pair.responder.releases = False
     pair.initiator.send(bytes(MESSAGE_BYTES_MAX))
     pair.initiator.send(b"waits for credit")
@@ -361,13 +312,13 @@ def test_a_peer_that_does_not_release_is_kept_alive_however_long_it_takes() -> N
 
 
 def test_declaring_more_than_the_credit_ends_the_connection() -> None:
-    puppet = Puppet(ConnectionConfig(window_bytes=WINDOW_BYTES_MIN))
+    puppet = Puppet(NARROW)
     puppet.events()
     charge = 2 * 2**20 + MESSAGE_OVERHEAD_BYTES
     reason = f"{2 * charge} message bytes declared; the credit is {WINDOW_BYTES_MIN}"
 
     for number in range(2):
-        puppet.send(data_frame(bytes(1200), number=number, total=2 * 2**20))
+        puppet.send(data_frame(bytes(FRAGMENT_BYTES), number=number, total=2 * 2**20))
 
     assert puppet.events() == [Disconnected(CloseCode.FLOW_CONTROL, reason, by_peer=False)]
     assert puppet.receive()[-1] == [Close(CloseCode.FLOW_CONTROL, reason)]
@@ -380,7 +331,9 @@ def test_a_credit_frame_lets_the_sender_go_on() -> None:
     puppet.receive()
     puppet.connection.send(1, 0, 1, b"urgent", Priority.CONTROL)
 
+    puppet.acknowledge()
     without_credit = puppet.wait(puppet.now + 0.01)
+    puppet.acknowledge()
     puppet.send(pack_credit(WINDOW_BYTES_MIN + len(b"urgent") + MESSAGE_OVERHEAD_BYTES))
     with_credit = puppet.wait(puppet.now + 0.01)
 

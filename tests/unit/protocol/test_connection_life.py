@@ -1,5 +1,7 @@
 """How a connection begins, what keeps it alive, and how it ends."""
 
+from dataclasses import replace
+
 import pytest
 
 from gradwire_protocol import (
@@ -8,16 +10,17 @@ from gradwire_protocol import (
     ConnectionConfig,
     Disconnected,
     Drop,
-    MessageReceived,
     Priority,
     State,
     UsageError,
 )
 from gradwire_protocol.frames import Close, Ping, pack_close, pack_ping
-from gradwire_protocol.limits import ACK_DELAY_SECONDS_MAX, MESSAGE_OVERHEAD_BYTES
+from gradwire_protocol.limits import ACK_DELAY_SECONDS_MAX, DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN
 from gradwire_protocol.packets import INIT
+from support.endpoints import PLAIN, hand_over
 from support.network import Link
-from support.pair import INITIATOR, RESPONDER, Pair, Passing, Puppet, data_frame
+from support.pair import INITIATOR, RESPONDER, Pair, Passing, data_frame, heard
+from support.puppet import Puppet
 
 # How it begins.
 
@@ -53,7 +56,7 @@ def test_a_repeated_accept_changes_nothing() -> None:
     assert accepts[0] == accepts[1]
 
     for accept in accepts:
-        pair.initiator.endpoint.receive_datagram(accept, RESPONDER, pair.network.now)
+        hand_over(pair.initiator.endpoint, [accept], RESPONDER, pair.network.now)
         pair.network.turn(pair.initiator.host)
     pair.network.run_for(1.0)
 
@@ -62,7 +65,7 @@ def test_a_repeated_accept_changes_nothing() -> None:
 
 
 def test_nobody_there_is_reported_exactly_when_the_time_is_up() -> None:
-    pair = Pair(config=ConnectionConfig(connect_timeout_seconds=5.0))
+    pair = Pair(config=replace(PLAIN, connect_timeout_seconds=5.0))
     pair.lets_pass = lambda _: False
     pair.dial()
 
@@ -78,7 +81,7 @@ def test_nobody_there_is_reported_exactly_when_the_time_is_up() -> None:
 
 
 def test_a_connection_that_never_opened_has_nothing_to_measure() -> None:
-    pair = Pair(config=ConnectionConfig(connect_timeout_seconds=5.0))
+    pair = Pair(config=replace(PLAIN, connect_timeout_seconds=5.0))
     pair.lets_pass = lambda _: False
     connection = pair.dial().initiator.connection
 
@@ -116,7 +119,7 @@ def test_closing_while_connecting_ends_it_without_a_word() -> None:
 
 def test_datagrams_are_as_large_as_the_smaller_side_says() -> None:
     pair = Pair(
-        config=ConnectionConfig(datagram_bytes=1200),
+        config=ConnectionConfig(datagram_bytes=1200, datagram_bytes_max=1200),
         responder_config=ConnectionConfig(datagram_bytes=8900),
     ).connect()
 
@@ -127,6 +130,35 @@ def test_datagrams_are_as_large_as_the_smaller_side_says() -> None:
     assert len(pair.initiator.messages) == len(pair.responder.messages) == 1
     assert max(len(p.datagram) for p in pair.sent_by(INITIATOR)) == 1200
     assert max(len(p.datagram) for p in pair.sent_by(RESPONDER)) == 1200
+
+
+@pytest.mark.parametrize(
+    ("mtu", "largest"), [(1420, DATAGRAM_BYTES_MIN), (1500, 1452), (9000, DATAGRAM_BYTES_MAX)]
+)
+def test_datagrams_grow_to_what_the_path_carries(mtu: int, largest: int) -> None:
+    config = ConnectionConfig(datagram_bytes=1200)
+    pair = Pair(Link(mtu=mtu), config).connect()
+    pair.network.run_for(5.0)
+    begun = pair.network.now
+
+    pair.initiator.send(bytes(50_000))
+    pair.network.run_for(1.0)
+
+    sent = [len(p.datagram) for p in pair.sent_by(INITIATOR) if p.at >= begun]
+    assert max(sent) == largest
+    assert pair.initiator.delivered == [(0, 0)]
+    assert pair.initiator.endpoint.counters.packets_lost == 0, "but for the probes"
+
+
+def test_a_largest_datagram_that_is_no_whole_number_of_words_is_not_exceeded() -> None:
+    puppet = Puppet(ConnectionConfig(), datagram_bytes=1447)
+
+    for _ in range(3):
+        puppet.acknowledge()
+        puppet.connection.send(0, puppet.next_number, 1, bytes(5000), Priority.UPDATE)
+        puppet.wait(puppet.now + 0.01)
+
+    assert puppet.largest_datagram == 1444
 
 
 def test_the_round_trip_time_is_known_after_the_first_packet() -> None:
@@ -140,7 +172,7 @@ def test_the_round_trip_time_is_known_after_the_first_packet() -> None:
 
 
 def test_a_quiet_peer_is_asked_for_a_sign_of_life_exactly_when_it_is_time() -> None:
-    puppet = Puppet(ConnectionConfig(keepalive_seconds=5.0))
+    puppet = Puppet(replace(PLAIN, keepalive_seconds=5.0))
     quiet_since = puppet.now - 0.01
 
     before = puppet.wait(quiet_since + 4.999)
@@ -151,7 +183,7 @@ def test_a_quiet_peer_is_asked_for_a_sign_of_life_exactly_when_it_is_time() -> N
 
 
 def test_keepalives_leave_room_for_three_within_the_idle_timeout() -> None:
-    puppet = Puppet(ConnectionConfig(keepalive_seconds=100.0, idle_timeout_seconds=60.0))
+    puppet = Puppet(replace(PLAIN, keepalive_seconds=100.0, idle_timeout_seconds=60.0))
     quiet_since = puppet.now - 0.01
 
     assert puppet.wait(quiet_since + 9.999) == []
@@ -170,7 +202,7 @@ def test_two_quiet_peers_stay_connected() -> None:
 def test_a_silent_peer_is_given_up_exactly_at_the_smaller_idle_timeout(
     own: float, peers: float
 ) -> None:
-    puppet = Puppet(ConnectionConfig(idle_timeout_seconds=own), idle_timeout_seconds=peers)
+    puppet = Puppet(replace(PLAIN, idle_timeout_seconds=own), idle_timeout_seconds=peers)
     connection, silent_since = puppet.connection, puppet.now - 0.01
     puppet.events()
 
@@ -198,7 +230,7 @@ def test_a_silent_peer_is_given_up_exactly_at_the_smaller_idle_timeout(
 def test_a_short_idle_timeout_waits_for_three_probes(
     idle_timeout: float, given_up_after: float
 ) -> None:
-    puppet = Puppet(ConnectionConfig(idle_timeout_seconds=idle_timeout))
+    puppet = Puppet(replace(PLAIN, idle_timeout_seconds=idle_timeout))
     silent_since = puppet.now - 0.01
     puppet.events()
 
@@ -336,8 +368,6 @@ def test_what_stands_behind_a_close_is_not_looked_at() -> None:
 
     puppet.send(data_frame(b"in time"), pack_close(0, ""), data_frame(b"too late", number=1))
 
-    charge = len(b"in time") + MESSAGE_OVERHEAD_BYTES
-    assert puppet.events() == [
-        MessageReceived(0, 0, 1, bytearray(b"in time"), charge),
-        Disconnected(CloseCode.NONE, "", by_peer=True),
-    ]
+    first, *others = puppet.events()
+    assert heard(first) == (0, 0, 1, b"in time")
+    assert others == [Disconnected(CloseCode.NONE, "", by_peer=True)]

@@ -11,7 +11,9 @@ from gradwire_protocol import CloseCode, Disconnected, Drop, Priority, State
 from gradwire_protocol.frames import Ack, Close, pack_ack, pack_ping
 from gradwire_protocol.limits import ACK_RANGES_MAX, MESSAGE_BYTES_MAX
 from gradwire_protocol.packets import TRANSPORT
-from support.pair import RESPONDER, Pair, Puppet, data_frame
+from support.endpoints import hand_over
+from support.pair import FRAGMENT_BYTES, RESPONDER, Pair, data_frame
+from support.puppet import Puppet
 
 U16 = st.integers(0, 5) | st.integers(0, 2**16 - 1)
 
@@ -31,15 +33,26 @@ def raw_ack(largest: int, first_run: int, ranges: Sequence[tuple[int, int]] = ()
         ([b"\x07"], "unknown frame type 0x07"),
         (
             [data_frame(b"x", total=MESSAGE_BYTES_MAX + 1)],
-            f"message of {MESSAGE_BYTES_MAX + 1} bytes; the limit is {MESSAGE_BYTES_MAX}",
+            f"message of {MESSAGE_BYTES_MAX + 1} bytes; it is 1 to {MESSAGE_BYTES_MAX}",
         ),
         (
-            [data_frame(bytes(1200), total=3000), data_frame(bytes(1200), total=3001)],
+            [data_frame(bytes(FRAGMENT_BYTES), total=total) for total in (3000, 3001)],
             "message 0 of stream 0 has changed from 3000 bytes of kind 1 to 3001 of 1",
         ),
         (
             [data_frame(b"x", total=3000)],
-            "fragment of 1 bytes in the middle of a message; the least is 1148",
+            "fragment 0 of 3000 bytes is cut short",
+        ),
+        (
+            [data_frame(bytes(1147), total=3000, fragment_bytes=1147)],
+            "fragments of 1147 bytes; they are 1148 to 8864",
+        ),
+        (
+            [
+                data_frame(bytes(size), total=3000, fragment_bytes=size)
+                for size in (1148, FRAGMENT_BYTES)
+            ],
+            "fragments of 1148 and 1360 bytes in message 0 of stream 0",
         ),
         (
             [pack_ack(Ack([(99, 99)], 0.0, 0, 0))],
@@ -87,23 +100,45 @@ def test_acknowledging_a_run_longer_than_what_was_sent_ends_the_connection(
     assert puppet.events() == [Disconnected(CloseCode.VIOLATION, says, by_peer=False)]
 
 
+def test_acknowledging_a_packet_that_was_left_out_ends_the_connection() -> None:
+    puppet = Puppet()
+    while len(puppet.came) == 1:
+        puppet.acknowledge()
+        puppet.connection.send(0, puppet.next_number, 1, b"x", Priority.UPDATE)
+        puppet.wait(puppet.now + 0.01)
+    puppet.events()
+
+    [(first, _), (_, stop)] = puppet.came
+    puppet.send(raw_ack(stop - 1, stop - 1 - first))
+
+    [event] = puppet.events()
+    assert isinstance(event, Disconnected)
+    assert event.code == CloseCode.VIOLATION
+    assert event.reason.endswith(" that was not sent")
+
+
 @given(
+    seed=st.integers(0, 500),
     largest=st.integers(0, 30) | st.integers(0, 2**64 - 1),
     first_run=st.integers(0, 30) | st.integers(0, 2**32 - 1),
     ranges=st.lists(st.tuples(U16, U16), max_size=ACK_RANGES_MAX),
 )
 def test_whatever_an_acknowledgement_names_is_taken_or_a_violation(
-    largest: int, first_run: int, ranges: list[tuple[int, int]]
+    seed: int, largest: int, first_run: int, ranges: list[tuple[int, int]]
 ) -> None:
-    puppet = Puppet()
+    puppet = Puppet(seed=seed)
     puppet.connection.send(0, 0, 1, bytes(10_000), Priority.UPDATE)
     puppet.receive()
     puppet.events()
 
     puppet.send(raw_ack(largest, first_run, ranges))
 
-    reaches_to = largest - first_run - sum(gap + run + 2 for gap, run in ranges)
-    if largest <= puppet.largest and reaches_to >= 0:
+    lowest = largest - first_run
+    named = [(lowest, largest)]
+    for gap, run in ranges:
+        named.append((lowest - gap - run - 2, lowest - gap - 2))
+        lowest -= gap + run + 2
+    if named[-1][0] >= 0 and all(puppet.has(first, last) for first, last in named):
         assert puppet.connection.state is State.OPEN
     else:
         [event] = puppet.events()
@@ -111,7 +146,7 @@ def test_whatever_an_acknowledgement_names_is_taken_or_a_violation(
         assert event.code == CloseCode.VIOLATION
 
 
-@pytest.mark.parametrize("flags", [0x01, 0x80, 0x100, 0x8000])
+@pytest.mark.parametrize("flags", [0x02, 0x80, 0x100, 0x8000])
 def test_flags_of_a_later_version_are_a_violation(flags: int) -> None:
     puppet = Puppet()
     puppet.events()
@@ -173,7 +208,7 @@ def test_a_packet_before_the_answer_to_the_init_is_a_strangers() -> None:
     connection = pair.initiator.connection
     packet = bytes([TRANSPORT, 0, 0, 0]) + connection.session_id.to_bytes(4, "little") + bytes(20)
 
-    pair.initiator.endpoint.receive_datagram(packet, RESPONDER, pair.network.now)
+    hand_over(pair.initiator.endpoint, [packet], RESPONDER, pair.network.now)
 
     assert pair.initiator.endpoint.counters.drops[Drop.UNKNOWN_SESSION] == 1
     assert connection.state is State.CONNECTING

@@ -1,5 +1,7 @@
 """An endpoint: who is let in, and what is dropped."""
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +13,7 @@ from gradwire_protocol import (
     Disconnected,
     Drop,
     Endpoint,
-    MessageReceived,
-    Priority,
+    Shard,
     State,
 )
 from gradwire_protocol.limits import AMPLIFICATION_MAX, HALF_OPEN_MAX, HALF_OPEN_SECONDS_MAX
@@ -25,14 +26,17 @@ from gradwire_protocol.packets import (
 )
 from support.endpoints import (
     NOW,
+    PLAIN,
     ask,
     dialling,
     drops,
     events_of,
     first_packet,
+    hand_over,
     init_of,
     listening,
     other_version,
+    sent_by,
 )
 from support.pair import RESPONDER, Pair
 
@@ -107,15 +111,15 @@ def test_beyond_the_number_of_connections_nobody_is_let_in() -> None:
 def test_who_comes_second_for_the_last_place_is_told_at_once_that_there_is_none() -> None:
     master, workers = listening(connections_max=1), [dialling(), dialling()]
     connections = [worker.connect("master", NOW) for worker in workers]
-    inits = [worker.datagrams_to_send(NOW)[0][0] for worker in workers]
+    inits = [sent_by(worker)[0][0] for worker in workers]
     for i, init in enumerate(inits):
         [accept] = ask(master, init, f"worker {i}")
-        workers[i].receive_datagram(accept, "master", NOW)
-    first = [worker.datagrams_to_send(NOW)[0][0] for worker in workers]
+        hand_over(workers[i], [accept], "master")
+    first = [sent_by(worker)[0][0] for worker in workers]
 
     answers = [ask(master, packet, f"worker {i}") for i, packet in enumerate(first)]
     [close] = answers[1]
-    workers[1].receive_datagram(close, "master", NOW)
+    hand_over(workers[1], [close], "master")
     again = ask(master, first[1], "worker 1")
 
     assert events_of(workers[1]) == [
@@ -224,12 +228,11 @@ def test_session_ids_are_neither_zero_nor_used_twice() -> None:
     )
 
     connection = endpoint.connect("peer", NOW)
-    [_, accept] = endpoint.datagrams_to_send(NOW) + [
-        (reply, "peer") for reply in ask(endpoint, init_of(5))
-    ]
+    sent_by(endpoint)
+    [accept] = ask(endpoint, init_of(5))
 
     assert connection.session_id == 7
-    assert Accept.parse(accept[0], init_of(5)).session_id == 8
+    assert Accept.parse(accept, init_of(5)).session_id == 8
     assert drawn == []
 
 
@@ -257,13 +260,13 @@ def test_a_peer_without_our_version_is_reported() -> None:
     versions = bytes([0x13, 2, 0, 0]) + session_id + bytes([2, 3])
     assert parse_versions(versions) == (2, 3)
 
-    endpoint.receive_datagram(versions, "peer", NOW)
+    hand_over(endpoint, [versions])
 
     assert events_of(endpoint) == [
         (connection, Disconnected(CloseCode.VERSION, "2, 3", by_peer=True))
     ]
     assert connection.state is State.CLOSED
-    assert endpoint.datagrams_to_send(NOW) == []
+    assert sent_by(endpoint) == []
     assert len(endpoint) == 0
 
 
@@ -271,9 +274,8 @@ def test_versions_after_the_connection_is_open_change_nothing() -> None:
     pair = Pair().connect()
     session_id = pair.initiator.connection.session_id.to_bytes(4, "little")
 
-    pair.initiator.endpoint.receive_datagram(
-        bytes([0x13, 1, 0, 0]) + session_id + b"\x02", RESPONDER, pair.network.now
-    )
+    versions = bytes([0x13, 1, 0, 0]) + session_id + b"\x02"
+    hand_over(pair.initiator.endpoint, [versions], RESPONDER, pair.network.now)
 
     assert pair.initiator.connection.state is State.OPEN
     assert events_of(pair.initiator.endpoint) == []
@@ -303,7 +305,7 @@ def test_versions_after_the_connection_is_open_change_nothing() -> None:
 def test_datagrams_are_dropped_under_the_right_reason(datagram: bytes, reason: Drop) -> None:
     endpoint = listening()
 
-    endpoint.receive_datagram(datagram, "stranger", NOW)
+    hand_over(endpoint, [datagram], "stranger")
 
     assert drops(endpoint) == {reason: 1}
     assert events_of(endpoint) == []
@@ -316,7 +318,7 @@ def test_an_answer_that_cannot_be_one_is_dropped_and_connecting_goes_on(kind: in
     connection = endpoint.connect("peer", NOW)
     session_id = connection.session_id.to_bytes(4, "little")
 
-    endpoint.receive_datagram(bytes([kind, 1, 0, 0]) + session_id + bytes(72), "peer", NOW)
+    hand_over(endpoint, [bytes([kind, 1, 0, 0]) + session_id + bytes(72)])
 
     assert drops(endpoint) == {Drop.INVALID_HANDSHAKE: 1}
     assert connection.state is State.CONNECTING
@@ -326,10 +328,10 @@ def test_an_answer_that_cannot_be_one_is_dropped_and_connecting_goes_on(kind: in
 def test_an_answer_counts_wherever_it_comes_from() -> None:
     endpoint, master = dialling(), listening()
     connection = endpoint.connect("peer", NOW)
-    [(init, _)] = endpoint.datagrams_to_send(NOW)
+    [(init, _)] = sent_by(endpoint)
     [accept] = ask(master, init)
 
-    endpoint.receive_datagram(accept, "another address of the master", NOW)
+    hand_over(endpoint, [accept], "another address of the master")
 
     assert connection.state is State.OPEN
     assert connection.address == "peer"
@@ -350,24 +352,22 @@ def test_random_bytes_are_counted_as_dropped_once_and_answered_by_nothing_larger
     assert len(endpoint) == 0
 
 
-def test_datagrams_may_come_in_a_buffer_that_is_used_again() -> None:
-    endpoints = {"initiator": dialling(), "responder": listening()}
-    connection = endpoints["initiator"].connect("responder", NOW)
-    buffer = bytearray(2000)
+# Shards.
 
-    def exchange() -> None:
-        for source, target in 3 * [("initiator", "responder"), ("responder", "initiator")]:
-            for datagram, _ in endpoints[source].datagrams_to_send(NOW):
-                buffer[: len(datagram)] = datagram
-                view = memoryview(buffer)[: len(datagram)]
-                endpoints[target].receive_datagram(view, source, NOW)
-                buffer[:] = bytes(len(buffer))
 
-    exchange()
-    connection.send(0, 0, 1, b"payload", Priority.UPDATE)
-    exchange()
+def test_a_shard_gives_out_session_ids_of_its_own() -> None:
+    endpoint = Endpoint(
+        PLAIN, random_bytes=Random(1).randbytes, connections_max=9, shard=Shard(index=5, count=8)
+    )
 
-    [(_, opened), (_, received)] = events_of(endpoints["responder"])
-    assert opened == Connected()
-    assert isinstance(received, MessageReceived)
-    assert received.payload == b"payload"
+    drawn = [endpoint.connect("peer", NOW).session_id for _ in range(4)]
+    drawn += [
+        Accept.parse(ask(endpoint, init_of(n))[0], init_of(n)).session_id for n in range(1, 5)
+    ]
+
+    assert len(set(drawn)) == 8
+    assert {session_id & 0xFF for session_id in drawn} == {5}
+
+
+def test_one_process_alone_uses_all_session_ids() -> None:
+    assert [Shard().own(n) for n in (1, 255, 2**32 - 1)] == [1, 255, 2**32 - 1]

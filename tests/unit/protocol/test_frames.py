@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,9 @@ from gradwire_protocol import CloseCode, ViolationError
 from gradwire_protocol.frames import (
     ACK_BYTES,
     DELAY_UNIT_SECONDS,
+    PARITY_GROUP_FRAGMENTS,
     RANGE_BYTES,
+    SHAPES_MAX,
     Ack,
     Challenge,
     Close,
@@ -25,13 +28,18 @@ from gradwire_protocol.frames import (
     pack_challenge,
     pack_close,
     pack_credit,
-    pack_data_header,
+    pack_data,
     pack_ping,
     pack_response,
+    parity_groups,
     parse_frames,
 )
-from gradwire_protocol.limits import ACK_RANGES_MAX, MESSAGE_BYTES_MAX
-from support.pair import data_frame
+from gradwire_protocol.limits import (
+    ACK_RANGES_MAX,
+    FRAGMENT_BYTES_MAX,
+    FRAGMENT_BYTES_MIN,
+    MESSAGE_BYTES_MAX,
+)
 
 U16 = st.integers(0, 2**16 - 1)
 U32 = st.integers(0, 2**32 - 1)
@@ -43,12 +51,15 @@ PRINTABLE = st.characters(exclude_categories=["C", "Z"]).filter(str.isprintable)
 @st.composite
 def datas(draw: st.DrawFn) -> Data:
     """Draw fragments that stand somewhere in a message."""
-    payload = draw(st.binary(min_size=1, max_size=50))
-    offset = draw(st.integers(0, 1000) | st.integers(0, MESSAGE_BYTES_MAX - len(payload)))
-    end = offset + len(payload)
-    total = draw(st.sampled_from([end, MESSAGE_BYTES_MAX]) | st.integers(end, end + 1000))
-    total = min(total, MESSAGE_BYTES_MAX)
-    return Data(draw(U16), draw(U32), draw(U16), offset, total, memoryview(payload))
+    size = draw(st.integers(FRAGMENT_BYTES_MIN, FRAGMENT_BYTES_MAX))
+    total = draw(st.integers(1, 60) | st.integers(1, MESSAGE_BYTES_MAX))
+    count = -(-total // size)
+    parity = draw(st.booleans())
+    index = draw(st.integers(0, parity_groups(count) - 1 if parity else count - 1))
+    length = min(size, total if parity else total - index * size)
+    payload = memoryview(bytes([index % 256]) * length)
+    shape = draw(st.integers(0, SHAPES_MAX - 1))
+    return Data(draw(U16), draw(U32), draw(U16), total, size, index, payload, shape, parity)
 
 
 @st.composite
@@ -81,14 +92,7 @@ def pack(frame: Frame) -> bytes:
     """Return the bytes of a frame."""
     match frame:
         case Data():
-            return data_frame(
-                bytes(frame.payload),
-                stream=frame.stream,
-                number=frame.number,
-                kind=frame.kind,
-                offset=frame.offset,
-                total=frame.total,
-            )
+            return pack_data(frame)
         case Ack():
             return pack_ack(frame)
         case Ping():
@@ -101,6 +105,16 @@ def pack(frame: Frame) -> bytes:
             return pack_response(frame.data)
         case Close():
             return pack_close(frame.code, frame.reason)
+
+
+def whole(payload: bytes) -> Data:
+    """Return the only fragment of a message."""
+    return Data(0, 0, 1, len(payload), FRAGMENT_BYTES_MIN, 0, memoryview(payload))
+
+
+def header(flags: int, fragment_bytes: int, index: int, total: int) -> bytes:
+    """Return the header of a DATA frame."""
+    return struct.pack("<BBHIIIHH", 0x01, flags, fragment_bytes, 0, index, total, 0, 1)
 
 
 def parse(packed: bytes) -> Sequence[Frame]:
@@ -118,6 +132,20 @@ def test_frames_are_read_as_they_were_written(frames: list[Frame], padding: int)
     packed = b"".join(map(pack, frames)) + bytes(padding)
 
     assert parse(packed) == frames
+
+
+def test_a_fragment_knows_where_it_belongs() -> None:
+    data = Data(0, 0, 1, 5000, 1160, 3, memoryview(bytes(1160)))
+
+    assert data.fragments == 5
+    assert data.offset == 3480
+
+
+@given(fragments=st.integers(1, 5000))
+def test_there_is_a_parity_fragment_for_every_sixteen(fragments: int) -> None:
+    groups = parity_groups(fragments)
+
+    assert (groups - 1) * PARITY_GROUP_FRAGMENTS < fragments <= groups * PARITY_GROUP_FRAGMENTS
 
 
 @given(packed=st.binary(max_size=100))
@@ -145,16 +173,20 @@ def test_a_frame_that_is_cut_short_is_a_violation(frame: Frame, data: st.DataObj
     packed = pack(frame)
     size = data.draw(st.integers(1, len(packed) - 1))
 
-    with pytest.raises(ViolationError, match=r"cut short|fragment of"):
+    with pytest.raises(ViolationError, match="cut short"):
         parse(packed[:size])
 
 
 def test_frames_lie_on_the_wire_as_documented() -> None:
     ack = Ack([(90, 99), (80, 87)], 800e-6, credit=5000, marked=3)
 
-    assert pack_data_header(1, 2, 3, 4000, 9000, 500) == struct.pack(
-        "<BBHIIIHH", 0x01, 0, 500, 2, 4000, 9000, 1, 3
+    data = Data(1, 2, 3, 4000, 1160, 3, memoryview(b"payload"), shape=5)
+    parity = replace(data, index=0, parity=True)
+
+    assert pack_data(data) == (
+        struct.pack("<BBHIIIHH", 0x01, 0x50, 1160, 2, 3, 4000, 1, 3) + b"payload"
     )
+    assert pack_data(parity)[:2] == b"\x01\x52"
     assert pack_ack(ack) == struct.pack("<BBHIQQIHH", 0x02, 1, 100, 9, 99, 5000, 3, 1, 7)
     assert pack_ping() == b"\x03"
     assert pack_credit(5000) == struct.pack("<B7xQ", 0x04, 5000)
@@ -164,7 +196,7 @@ def test_frames_lie_on_the_wire_as_documented() -> None:
 
 
 def test_a_fragment_is_a_view_of_its_datagram() -> None:
-    datagram = data_frame(b"payload")
+    datagram = pack_data(whole(b"payload"))
 
     [frame] = parse(datagram)
 
@@ -209,6 +241,10 @@ def test_a_delay_too_long_for_its_field_is_the_longest_it_holds() -> None:
 
     assert isinstance(ack, Ack)
     assert ack.delay_seconds == pytest.approx(0.52428)
+
+
+def test_marks_too_many_for_their_field_are_the_most_it_holds() -> None:
+    assert parse(pack_ack(Ack([(0, 0)], 0.0, 0, 2**32))) == [Ack([(0, 0)], 0.0, 0, 2**32 - 1)]
 
 
 @given(start=st.text(PRINTABLE, max_size=5), rest=PRINTABLE)
@@ -275,14 +311,32 @@ def test_a_reserved_field_that_is_not_0_is_a_violation(
         (b"\x08" + bytes(7), "unknown frame type 0x08"),
         (b"\xff", "unknown frame type 0xff"),
         (b"\x03\x00\x00\x01", "padding is not zero"),
-        (b"\x01\x01" + data_frame(b"x")[2:], r"fragment of 1 bytes at 0 of 1 \(flags 1\)"),
-        (data_frame(b"", total=1), "fragment of 0 bytes at 0 of 1"),
-        (data_frame(b"abc", offset=8, total=10), "fragment of 3 bytes at 8 of 10"),
-        (data_frame(b"abc")[:-1], "fragment of 3 bytes at 0 of 3"),
         (
-            data_frame(b"abc", total=MESSAGE_BYTES_MAX + 1),
-            f"message of {MESSAGE_BYTES_MAX + 1} bytes; the limit is {MESSAGE_BYTES_MAX}",
+            header(0, FRAGMENT_BYTES_MIN - 1, 0, 1) + b"x",
+            "fragments of 1147 bytes; they are 1148 to 8864",
         ),
+        (
+            header(0, FRAGMENT_BYTES_MAX + 1, 0, 1) + b"x",
+            "fragments of 8865 bytes; they are 1148 to 8864",
+        ),
+        (header(0, 1160, 0, 0), f"message of 0 bytes; it is 1 to {MESSAGE_BYTES_MAX}"),
+        (
+            header(0, 1160, 0, MESSAGE_BYTES_MAX + 1) + bytes(1160),
+            f"message of {MESSAGE_BYTES_MAX + 1} bytes; it is 1 to {MESSAGE_BYTES_MAX}",
+        ),
+        (
+            header(0, 1160, 2, 2320) + bytes(1160),
+            r"fragment 2 of a message of 2320 bytes in parts of 1160 \(flags 0\)",
+        ),
+        (
+            header(0x02, 1160, 2, 32 * 1160) + bytes(1160),
+            r"fragment 2 of a message of 37120 bytes in parts of 1160 \(flags 2\)",
+        ),
+        (header(0x01, 1160, 0, 1) + b"x", r"fragment 0 of a message of 1 bytes .* \(flags 1\)"),
+        (header(0x04, 1160, 0, 1) + b"x", r"fragment 0 of a message of 1 bytes .* \(flags 4\)"),
+        (header(0x08, 1160, 0, 1) + b"x", r"fragment 0 of a message of 1 bytes .* \(flags 8\)"),
+        (header(0, 1160, 1, 1163) + b"ab", "fragment 1 of 1163 bytes is cut short"),
+        (header(0, 1160, 0, 9)[:-1], "frame of type 0x01 is cut short"),
         (
             struct.pack("<BBHIQQI", 0x02, 65, 0, 0, 1000, 0, 0) + bytes(65 * 4),
             "acknowledgement of 65 ranges",

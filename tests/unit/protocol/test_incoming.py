@@ -1,51 +1,33 @@
 """Incoming messages: delivered once, whatever comes in whatever order, and memory stays bounded."""
 
+from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import CloseCode, ViolationError
-from gradwire_protocol.frames import Data
+from gradwire_protocol.frames import Data, parity_groups
 from gradwire_protocol.incoming import IncomingMessage, Reassembly
 from gradwire_protocol.limits import (
     FINISHED_RANGES_MAX,
-    FRAGMENT_BYTES_MIN,
     MESSAGE_OVERHEAD_BYTES,
     STREAMS_MAX,
     WINDOW_BYTES,
+    WINDOW_BYTES_MIN,
 )
-
-FRAGMENT_BYTES = FRAGMENT_BYTES_MIN
-
-
-def fragment(
-    payload: bytes,
-    *,
-    offset: int = 0,
-    total: int | None = None,
-    stream: int = 0,
-    number: int = 0,
-    kind: int = 1,
-) -> Data:
-    """Return a fragment: a whole message, unless `offset` and `total` say otherwise."""
-    whole = offset + len(payload) if total is None else total
-    return Data(stream, number, kind, offset, whole, memoryview(payload))
+from gradwire_protocol.parity import parity_of
+from gradwire_protocol.shaped import ShapedMessage
+from support.fragments import FRAGMENT_BYTES, fragment_of, fragments_of, message_of, packets_of
+from support.state import state_of
 
 
-def fragments(payload: bytes, *, stream: int = 0, number: int = 0) -> list[Data]:
-    """Return a message in fragments of the least size."""
-    return [
-        fragment(
-            payload[at : at + FRAGMENT_BYTES],
-            offset=at,
-            total=len(payload),
-            stream=stream,
-            number=number,
-        )
-        for at in range(0, len(payload), FRAGMENT_BYTES)
-    ]
+def whole(total: int, *, stream: int = 0, number: int = 0) -> Data:
+    """Return the only fragment of a message."""
+    return fragment_of(message_of(total, stream=stream, number=number), 0)
 
 
 def receive(reassembly: Reassembly, *datas: Data) -> list[IncomingMessage]:
@@ -53,45 +35,199 @@ def receive(reassembly: Reassembly, *datas: Data) -> list[IncomingMessage]:
     return [message for data in datas if (message := reassembly.receive(data)) is not None]
 
 
+def receive_run(
+    reassembly: Reassembly, message: ShapedMessage, first: int, stop: int
+) -> IncomingMessage | None:
+    """Receive consecutive fragments at once, none of them shorter than the others."""
+    packets = b"".join(packets_of(message, first, stop, session_id=1, number=0, start=0))
+    rows = np.frombuffer(packets, np.uint8).reshape(stop - first, message.stride)
+    return reassembly.receive_run(fragment_of(message, first), rows)
+
+
+def payloads(*messages: IncomingMessage | None) -> list[bytes]:
+    """Return what is in messages, sorted; a message that is not complete is none."""
+    return sorted(bytes(message.shaped.payload) for message in messages if message is not None)
+
+
 @given(
-    sizes=st.lists(st.integers(1, 5000), min_size=1, max_size=4),
-    seed=st.integers(0, 2**32),
+    sizes=st.lists(st.integers(1, 9000), min_size=1, max_size=4),
     shuffle=st.randoms(use_true_random=False),
 )
 def test_messages_are_delivered_once_whatever_the_order_and_the_duplicates(
-    sizes: list[int], seed: int, shuffle: Random
+    sizes: list[int], shuffle: Random
 ) -> None:
     """Receive every fragment of some messages twice, in any order."""
-    payloads = [Random(seed + i).randbytes(size) for i, size in enumerate(sizes)]
-    datas = [d for i, p in enumerate(payloads) for d in fragments(p, stream=i % 2, number=i)] * 2
+    messages = [message_of(n, stream=i % 2, number=i, seed=i) for i, n in enumerate(sizes)]
+    datas = [data for message in messages for data in fragments_of(message)] * 2
     shuffle.shuffle(datas)
     reassembly = Reassembly(WINDOW_BYTES)
 
-    messages = receive(reassembly, *datas)
+    received = receive(reassembly, *datas)
 
-    assert sorted(bytes(m.buffer) for m in messages) == sorted(payloads)
+    assert payloads(*received) == sorted(bytes(message.payload) for message in messages)
     assert reassembly.declared == sum(sizes) + len(sizes) * MESSAGE_OVERHEAD_BYTES
-
-
-def test_fragments_may_overlap() -> None:
-    payload = Random(1).randbytes(2 * FRAGMENT_BYTES)
-    reassembly = Reassembly(WINDOW_BYTES)
-
-    messages = receive(
-        reassembly,
-        fragment(payload[: FRAGMENT_BYTES + 100], total=len(payload)),
-        fragment(payload[FRAGMENT_BYTES - 100 :], offset=FRAGMENT_BYTES - 100),
-    )
-
-    assert [bytes(m.buffer) for m in messages] == [payload]
 
 
 def test_numbers_of_one_stream_are_not_those_of_another() -> None:
     reassembly = Reassembly(WINDOW_BYTES)
 
-    messages = receive(reassembly, *(fragment(b"x", stream=s, number=5) for s in (1, 2, 2, 1)))
+    messages = receive(reassembly, *(whole(1, stream=s, number=5) for s in (1, 2, 2, 1)))
 
     assert len(messages) == 2
+
+
+# Many at once.
+
+
+@given(
+    count=st.integers(1, 40),
+    less=st.sampled_from([0, 1, FRAGMENT_BYTES - 1]),
+    steps=st.lists(
+        st.tuples(st.integers(0, 39), st.integers(1, 40), st.integers(0, 6)), max_size=12
+    ),
+)
+def test_consecutive_fragments_at_once_are_what_they_are_one_by_one(
+    count: int, less: int, steps: list[tuple[int, int, int]]
+) -> None:
+    """Receive parts of a message and of another one of its name, parity, and newer shapes."""
+    together, singly = Reassembly(WINDOW_BYTES), Reassembly(WINDOW_BYTES)
+    total = count * FRAGMENT_BYTES - less
+    message, lie = message_of(total), message_of(total, seed=1)
+
+    for first, n, what in steps:
+        if what == 0:
+            message, lie = (m.reshaped(1160, anew=True) for m in (message, lie))
+        source = lie if what == 1 else message
+        if what in (2, 3):
+            group = first % parity_groups(source.count)
+            data = parity_of(lie if what == 2 else source, group)
+            completed = [reassembly.receive(data) for reassembly in (together, singly)]
+        else:
+            stop = min(first + n, source.total // source.fragment_bytes)
+            if first >= stop:
+                continue
+            completed = [
+                receive_run(together, source, first, stop),
+                next(iter(receive(singly, *fragments_of(source, range(first, stop)))), None),
+            ]
+
+        assert payloads(completed[0]) == payloads(completed[1])
+        assert state_of(together) == state_of(singly)
+
+
+@given(count=st.integers(1, 40), cuts=st.lists(st.integers(1, 39)))
+def test_a_message_can_come_in_runs_only(count: int, cuts: list[int]) -> None:
+    message = message_of(count * FRAGMENT_BYTES)
+    reassembly = Reassembly(WINDOW_BYTES)
+    places = sorted({0, count, *(cut for cut in cuts if cut < count)})
+
+    received = [receive_run(reassembly, message, first, stop) for first, stop in pairwise(places)]
+
+    assert payloads(*received) == [bytes(message.payload)]
+    assert received[-1] is not None
+    assert receive_run(reassembly, message, 0, count) is None
+
+
+def test_a_run_is_refused_where_the_end_of_its_message_could_be_a_violation() -> None:
+    streams, gaps = Reassembly(WINDOW_BYTES), Reassembly(WINDOW_BYTES)
+    receive(streams, *(whole(1, stream=stream) for stream in range(STREAMS_MAX - 1)))
+    receive(gaps, *(whole(1, number=2 * n) for n in range(FINISHED_RANGES_MAX - 1)))
+    assert streams.takes_run(whole(1, stream=STREAMS_MAX))
+    assert gaps.takes_run(whole(1, number=5))
+
+    receive(streams, whole(1, stream=STREAMS_MAX - 1))
+    receive(gaps, whole(1, number=2 * FINISHED_RANGES_MAX))
+
+    assert not streams.takes_run(whole(1, stream=STREAMS_MAX))
+    assert streams.takes_run(whole(1, stream=0, number=9))
+    assert not gaps.takes_run(whole(1, number=5))
+    assert gaps.takes_run(whole(1, stream=1, number=5))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: message_of(m.total - 1),
+        lambda m: message_of(m.total, kind=2),
+        lambda m: message_of(m.total, fragment_bytes=1160),
+        lambda _: message_of(WINDOW_BYTES // 4, number=9),
+    ],
+    ids=["length", "kind", "fragments", "credit"],
+)
+def test_a_run_that_is_a_violation_changes_nothing(
+    change: Callable[[ShapedMessage], ShapedMessage],
+) -> None:
+    message = message_of(9 * FRAGMENT_BYTES)
+    reassembly = Reassembly(WINDOW_BYTES // 4)
+    receive(reassembly, fragment_of(message, 3))
+    before = state_of(reassembly)
+
+    with pytest.raises(ViolationError):
+        receive_run(reassembly, change(message), 0, 5)
+
+    assert state_of(reassembly) == before
+
+
+# Parity.
+
+
+@given(
+    count=st.integers(1, 50),
+    less=st.integers(0, FRAGMENT_BYTES - 1),
+    data=st.data(),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_one_fragment_of_every_group_may_be_missing(
+    count: int, less: int, data: st.DataObject, shuffle: Random
+) -> None:
+    message = message_of(count * FRAGMENT_BYTES - less)
+    groups = parity_groups(count)
+    missing = {
+        data.draw(st.sampled_from(range(group, count, groups)), label="missing")
+        for group in range(groups)
+    }
+    datas = fragments_of(message, set(range(count)) - missing)
+    datas += 2 * [parity_of(message, group) for group in range(groups)]
+    shuffle.shuffle(datas)
+
+    received = receive(Reassembly(WINDOW_BYTES), *datas)
+
+    assert payloads(*received) == [bytes(message.payload)]
+
+
+def test_two_fragments_of_a_group_may_not_be_missing() -> None:
+    message = message_of(16 * FRAGMENT_BYTES)
+    reassembly = Reassembly(WINDOW_BYTES)
+
+    assert receive(reassembly, *fragments_of(message, range(14)), parity_of(message, 0)) == []
+    assert payloads(*receive(reassembly, fragment_of(message, 15))) == [bytes(message.payload)]
+
+
+def test_the_parity_fragment_that_came_first_counts() -> None:
+    message, lie = message_of(16 * FRAGMENT_BYTES), message_of(16 * FRAGMENT_BYTES, seed=1)
+    parities = [parity_of(message, 0), parity_of(lie, 0)]
+
+    received = receive(Reassembly(WINDOW_BYTES), *parities, *fragments_of(message, range(15)))
+
+    assert payloads(*received) == [bytes(message.payload)]
+
+
+# Shapes.
+
+
+def test_a_newer_shape_begins_the_message_anew_and_an_older_one_is_of_no_use() -> None:
+    message = message_of(4 * FRAGMENT_BYTES)
+    narrow = message.reshaped(1160, anew=True)
+    reassembly = Reassembly(WINDOW_BYTES)
+    receive(reassembly, *fragments_of(message, [0, 1, 2]))
+    declared = reassembly.declared
+
+    assert receive(reassembly, *fragments_of(narrow, [0, 1, 2]), fragment_of(message, 3)) == []
+    [received] = receive(reassembly, *fragments_of(narrow, [3, 4]))
+
+    assert payloads(received) == [bytes(message.payload)]
+    assert received.shaped.fragment_bytes == 1160
+    assert reassembly.declared == declared
 
 
 # Flow control.
@@ -100,7 +236,7 @@ def test_numbers_of_one_stream_are_not_those_of_another() -> None:
 def test_a_message_is_charged_with_its_length_and_its_bookkeeping() -> None:
     reassembly = Reassembly(WINDOW_BYTES)
 
-    [message] = receive(reassembly, fragment(bytes(100)))
+    [message] = receive(reassembly, whole(100))
 
     assert message.charge == 100 + MESSAGE_OVERHEAD_BYTES
     assert reassembly.bytes_held == message.charge
@@ -109,8 +245,7 @@ def test_a_message_is_charged_with_its_length_and_its_bookkeeping() -> None:
 def test_the_first_fragment_declares_the_whole_message() -> None:
     reassembly = Reassembly(WINDOW_BYTES)
 
-    receive(reassembly, fragment(bytes(FRAGMENT_BYTES), total=10_000))
-    receive(reassembly, fragment(bytes(FRAGMENT_BYTES), offset=FRAGMENT_BYTES, total=10_000))
+    receive(reassembly, *fragments_of(message_of(10_000), [1, 0]))
 
     assert reassembly.declared == 10_000 + MESSAGE_OVERHEAD_BYTES
 
@@ -118,13 +253,13 @@ def test_the_first_fragment_declares_the_whole_message() -> None:
 def test_declaring_more_than_the_credit_is_a_violation() -> None:
     charge = 100 + MESSAGE_OVERHEAD_BYTES
     reassembly = Reassembly(3 * charge - 1)
-    receive(reassembly, fragment(bytes(100), number=0), fragment(bytes(100), number=1))
+    receive(reassembly, whole(100), whole(100, number=1))
 
     with pytest.raises(
         ViolationError,
         match=f"{3 * charge} message bytes declared; the credit is {3 * charge - 1}",
     ) as violation:
-        reassembly.receive(fragment(bytes(100), number=2))
+        reassembly.receive(whole(100, number=2))
 
     assert violation.value.code == CloseCode.FLOW_CONTROL
     assert reassembly.declared == 2 * charge
@@ -135,7 +270,7 @@ def test_releasing_a_message_gives_its_credit_back() -> None:
     reassembly = Reassembly(charge)
 
     for number in range(10):
-        [message] = receive(reassembly, fragment(bytes(100), number=number))
+        [message] = receive(reassembly, whole(100, number=number))
         assert reassembly.bytes_held == charge
         reassembly.release(message.charge)
         assert reassembly.bytes_held == 0
@@ -144,10 +279,10 @@ def test_releasing_a_message_gives_its_credit_back() -> None:
 
 def test_a_duplicate_of_a_finished_message_costs_nothing() -> None:
     reassembly = Reassembly(WINDOW_BYTES)
-    receive(reassembly, fragment(b"x"))
+    receive(reassembly, whole(1))
     declared = reassembly.declared
 
-    assert receive(reassembly, fragment(b"x"), fragment(bytes(1000))) == []
+    assert receive(reassembly, whole(1), whole(1000)) == []
     assert reassembly.declared == declared
 
 
@@ -157,18 +292,28 @@ def test_credit_is_announced_when_the_peer_has_used_up_half_its_window() -> None
 
     due = []
     for number in range(9):
-        [message] = receive(reassembly, fragment(bytes(2**20), number=number))
+        [message] = receive(reassembly, *fragments_of(message_of(2**20, number=number)))
         reassembly.release(message.charge)
         due.append(reassembly.announcement_due)
 
     assert due == [False] * 7 + [True] * 2
 
 
+def test_credit_is_announced_before_the_largest_message_does_not_fit_any_more() -> None:
+    reassembly = Reassembly(WINDOW_BYTES_MIN)
+
+    [message] = receive(reassembly, whole(1))
+    assert not reassembly.announcement_due
+    reassembly.release(message.charge)
+
+    assert reassembly.announcement_due
+
+
 def test_without_a_release_there_is_no_credit_to_announce() -> None:
     charge = 100 + MESSAGE_OVERHEAD_BYTES
     reassembly = Reassembly(2 * charge)
 
-    receive(reassembly, fragment(bytes(100), number=0), fragment(bytes(100), number=1))
+    receive(reassembly, whole(100), whole(100, number=1))
 
     assert not reassembly.announcement_due
 
@@ -180,23 +325,22 @@ def test_without_a_release_there_is_no_credit_to_announce() -> None:
     ("second", "says"),
     [
         (
-            fragment(bytes(852), offset=FRAGMENT_BYTES, total=2001),
+            fragment_of(message_of(2001), 1),
             "message 0 of stream 0 has changed from 2000 bytes of kind 1 to 2001 of 1",
         ),
         (
-            fragment(bytes(852), offset=FRAGMENT_BYTES, kind=2),
+            fragment_of(message_of(2000, kind=2), 1),
             "message 0 of stream 0 has changed from 2000 bytes of kind 1 to 2000 of 2",
         ),
         (
-            fragment(bytes(FRAGMENT_BYTES - 1), offset=1, total=2000),
-            f"fragment of {FRAGMENT_BYTES - 1} bytes in the middle of a message; "
-            f"the least is {FRAGMENT_BYTES}",
+            fragment_of(message_of(2000, fragment_bytes=1160), 1),
+            "fragments of 1360 and 1160 bytes in message 0 of stream 0",
         ),
     ],
 )
 def test_a_fragment_that_does_not_fit_the_others_is_a_violation(second: Data, says: str) -> None:
     reassembly = Reassembly(WINDOW_BYTES)
-    receive(reassembly, fragment(bytes(FRAGMENT_BYTES), total=2000))
+    receive(reassembly, fragment_of(message_of(2000), 0))
 
     with pytest.raises(ViolationError, match=says) as violation:
         reassembly.receive(second)
@@ -206,22 +350,22 @@ def test_a_fragment_that_does_not_fit_the_others_is_a_violation(second: Data, sa
 
 def test_more_streams_than_the_limit_are_a_violation() -> None:
     reassembly = Reassembly(WINDOW_BYTES)
-    receive(reassembly, *(fragment(b"x", stream=stream) for stream in range(STREAMS_MAX)))
-    receive(reassembly, fragment(b"x", stream=0, number=1))
+    receive(reassembly, *(whole(1, stream=stream) for stream in range(STREAMS_MAX)))
+    receive(reassembly, whole(1, number=1))
 
     with pytest.raises(ViolationError, match=f"more than {STREAMS_MAX} streams") as violation:
-        reassembly.receive(fragment(b"x", stream=STREAMS_MAX))
+        reassembly.receive(whole(1, stream=STREAMS_MAX))
 
     assert violation.value.code == CloseCode.VIOLATION
 
 
 def test_more_gaps_in_a_stream_than_an_honest_sender_leaves_are_a_violation() -> None:
     reassembly = Reassembly(WINDOW_BYTES)
-    receive(reassembly, *(fragment(b"x", number=2 * n) for n in range(FINISHED_RANGES_MAX)))
+    receive(reassembly, *(whole(1, number=2 * n) for n in range(FINISHED_RANGES_MAX)))
 
     with pytest.raises(
         ViolationError, match=f"more than {FINISHED_RANGES_MAX} gaps among the messages of stream 0"
     ) as violation:
-        reassembly.receive(fragment(b"x", number=2 * FINISHED_RANGES_MAX))
+        reassembly.receive(whole(1, number=2 * FINISHED_RANGES_MAX))
 
     assert violation.value.code == CloseCode.VIOLATION

@@ -28,7 +28,8 @@ from gradwire_protocol.messages import (
 )
 from gradwire_protocol.schema import Record
 from support.network import Link
-from support.pair import Pair, Puppet, data_frame
+from support.pair import Pair, data_frame
+from support.puppet import Puppet
 
 LAYOUT = Layout((Tensor("weight", (3, 4)),))
 PEER = Peer(1, "host:123", finished=False)
@@ -123,7 +124,25 @@ def test_an_update_arrives_in_the_stream_of_its_origin() -> None:
     [event], messages = conversation.received(1)
 
     assert (event.stream, event.number, event.kind) == (2, 7, Kind.UPDATE)
-    assert messages == [UpdateReceived(2, update, bytearray(update.pack()), event.charge)]
+    assert messages == [UpdateReceived(2, update, event.message, event.charge)]
+    assert event.payload == update.pack()
+
+
+def test_an_update_is_relayed_as_it_came() -> None:
+    here, there = Conversation(Link()), Conversation(Link())
+    update = EncodedUpdate(7, 3, b"body" * 1000)
+    here.sending.send_update(2, 7, update.pack())
+    here.turn()
+    _, [message] = here.received(1)
+    assert isinstance(message, UpdateReceived)
+
+    there.sending.relay_update(message.message)
+    there.turn()
+    [event], [relayed] = there.received(1)
+
+    assert (event.stream, event.number, event.kind) == (2, 7, Kind.UPDATE)
+    assert isinstance(relayed, UpdateReceived)
+    assert (relayed.rank, relayed.update) == (2, update)
 
 
 def test_blocks_arrive_in_the_stream_of_snapshots() -> None:
@@ -160,8 +179,11 @@ def test_updates_do_not_wait() -> None:
 
     received = talk.receive(update.pack(), stream=0, number=9, kind=Kind.UPDATE)
 
-    charge = len(update.pack()) + MESSAGE_OVERHEAD_BYTES
-    assert received == [UpdateReceived(0, update, bytearray(update.pack()), charge)]
+    [message] = received
+    assert isinstance(message, UpdateReceived)
+    assert (message.rank, message.update) == (0, update)
+    assert message.message.payload == update.pack()
+    assert message.charge == len(update.pack()) + MESSAGE_OVERHEAD_BYTES
 
 
 @pytest.mark.parametrize(

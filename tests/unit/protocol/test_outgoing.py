@@ -1,233 +1,212 @@
-"""Outgoing messages: cut into fragments, urgent ones first, never beyond the credit."""
-
-from hypothesis import given
-from hypothesis import strategies as st
+"""Outgoing messages: urgent ones first, then short ones; streams in order, credit kept."""
 
 from gradwire_protocol import Priority
 from gradwire_protocol.limits import MESSAGE_OVERHEAD_BYTES, OPEN_MESSAGES_MAX
-from gradwire_protocol.outgoing import Fragment, OutgoingMessage, SendQueue
-
-FRAGMENT_BYTES = 100
-PLENTY = 2**30
-
-
-def message(payload: bytes = b"x", number: int = 0) -> OutgoingMessage:
-    """Return a message in fragments of 100 bytes."""
-    return OutgoingMessage(0, number, 1, payload, FRAGMENT_BYTES)
-
-
-def queue_of(
-    *messages: OutgoingMessage, priority: Priority = Priority.UPDATE, credit: int = PLENTY
-) -> SendQueue:
-    """Return a queue with these messages."""
-    queue = SendQueue()
-    queue.credit = credit
-    for each in messages:
-        queue.push(each, priority)
-    return queue
-
-
-def take(queue: SendQueue) -> Fragment | None:
-    """Send the next fragment."""
-    fragment = queue.peek()
-    if fragment is not None:
-        queue.take(fragment)
-    return fragment
-
-
-def take_all(queue: SendQueue) -> list[Fragment]:
-    """Send all that may be sent."""
-    fragments = []
-    while (fragment := take(queue)) is not None:
-        fragments.append(fragment)
-    return fragments
-
+from support.queueing import line_of, order
 
 # Messages.
 
 
-@given(payload=st.binary(min_size=1, max_size=1000))
-def test_fragments_are_the_message_in_order(payload: bytes) -> None:
-    fragments = take_all(queue_of(message(payload)))
+def test_a_message_leaves_in_fragments_one_after_the_other() -> None:
+    line = line_of(250)
 
-    assert b"".join(f.payload for f in fragments) == payload
-    assert [f.offset for f in fragments] == [*range(0, len(payload), FRAGMENT_BYTES)]
-    assert all(len(f.payload) == FRAGMENT_BYTES for f in fragments[:-1])
+    assert order(line.take_all()) == [(0, 0), (0, 1), (0, 2)]
 
 
-def test_nothing_is_copied() -> None:
-    payload = bytes(250)
+def test_a_message_has_arrived_when_every_fragment_has() -> None:
+    line = line_of(250)
+    first, second, third = line.take_all()
 
-    fragments = take_all(queue_of(message(payload)))
+    completes = []
+    for fragment in (third, first, first, second, second):
+        line.acknowledge(fragment)
+        completes.append(len(line.complete))
 
-    assert all(f.payload.obj is payload for f in fragments)
+    assert completes == [0, 0, 0, 1, 1]
 
 
-def test_a_message_is_complete_when_every_fragment_is_acknowledged() -> None:
-    outgoing = message(bytes(250))
+def test_a_message_that_has_arrived_changes_no_more() -> None:
+    line = line_of(100)
+    message = line.queue.head()
+    assert message is not None
+    line.acknowledge(*line.take_all())
 
-    completes = [outgoing.on_acked(index) for index in (2, 0, 0, 1, 1)]
+    assert message.complete
+    assert message.on_acked([0]) is False
 
-    assert completes == [False, False, False, True, False]
-    assert outgoing.complete
+
+def test_bytes_are_queued_until_their_message_has_arrived_as_a_whole() -> None:
+    line = line_of(150, 20)
+    assert line.queue.bytes_queued == 170
+    short, first, second = line.take_all()
+
+    queued = []
+    for fragment in (second, short, first):
+        line.acknowledge(fragment)
+        queued.append(line.queue.bytes_queued)
+
+    assert queued == [170, 150, 0]
 
 
 # What goes next.
 
 
 def test_messages_leave_in_order_of_urgency() -> None:
-    queue = queue_of()
-    messages = {priority: message(bytes(150), number=priority) for priority in Priority}
+    line = line_of()
     for priority in (Priority.SNAPSHOT, Priority.UPDATE, Priority.CONTROL):
-        queue.push(messages[priority], priority)
+        line.push(150, priority=priority)
 
-    left = [(f.message.number, f.index) for f in take_all(queue)]
+    assert [number for number, _ in order(line.take_all())] == [2, 2, 1, 1, 0, 0]
 
-    assert left == [
-        (Priority.CONTROL, 0),
-        (Priority.CONTROL, 1),
-        (Priority.UPDATE, 0),
-        (Priority.UPDATE, 1),
-        (Priority.SNAPSHOT, 0),
-        (Priority.SNAPSHOT, 1),
-    ]
+
+def test_of_one_urgency_the_one_with_the_fewest_bytes_left_goes_first() -> None:
+    line = line_of(500, 100, 300)
+
+    assert [number for number, _ in order(line.take_all())] == [1, 2, 2, 2, 0, 0, 0, 0, 0]
+
+
+def test_equal_ones_leave_in_the_order_they_came() -> None:
+    line = line_of(*[250] * 4)
+
+    assert [n for n, _ in order(line.take_all())] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+def test_what_comes_while_a_message_is_half_sent_waits_unless_it_is_shorter_than_the_rest() -> None:
+    line = line_of(500)
+    line.take(3)
+
+    line.push(300, 100)
+
+    assert [number for number, _ in order(line.take_all())] == [2, 0, 0, 1, 1, 1]
 
 
 def test_an_urgent_message_overtakes_one_that_is_half_sent() -> None:
-    snapshot, control = message(bytes(300), number=1), message(number=2)
-    queue = queue_of(snapshot, priority=Priority.SNAPSHOT)
-    take(queue)
+    line = line_of(300, priority=Priority.SNAPSHOT)
+    line.take()
 
-    queue.push(control, Priority.CONTROL)
+    line.push(900, priority=Priority.CONTROL)
 
-    left = [(f.message.number, f.index) for f in take_all(queue)]
-    assert left == [(2, 0), (1, 1), (1, 2)]
+    assert [number for number, _ in order(line.take_all())] == [1] * 9 + [0, 0]
 
 
-def test_messages_of_one_priority_leave_in_the_order_they_came() -> None:
-    queue = queue_of(*(message(number=n) for n in range(5)))
+def test_messages_of_one_stream_begin_in_order() -> None:
+    line = line_of()
+    line.push(500, 100, 300, stream=7)
+    line.push(400, stream=8)
 
-    assert [f.message.number for f in take_all(queue)] == [0, 1, 2, 3, 4]
+    begun = [number for number, index in order(line.take_all()) if index == 0]
+
+    assert begun == [3, 0, 1, 2]
 
 
-def test_what_was_lost_goes_before_anything_new() -> None:
-    snapshot, control = message(bytes(300)), message()
-    queue = queue_of(snapshot, priority=Priority.SNAPSHOT)
-    first = take(queue)
-    assert first is not None
-    queue.push(control, Priority.CONTROL)
+def test_a_stream_whose_messages_all_have_begun_begins_anew_with_the_next() -> None:
+    line = line_of()
+    line.push(100, stream=7)
+    line.take_all()
 
-    queue.on_lost(first)
+    line.push(100, 100, stream=7)
 
-    assert queue.peek() == first
-    assert queue.take(first) is True, "it was sent before"
-    assert queue.peek() == Fragment(control, 0)
-    assert queue.take(Fragment(control, 0)) is False
+    assert order(line.take_all()) == [(1, 0), (2, 0)]
+
+
+# What is sent again.
+
+
+def test_what_was_lost_is_sent_again_when_its_message_is_next() -> None:
+    line = line_of(300, priority=Priority.SNAPSHOT)
+    first, *_ = line.take(2)
+    line.push(100, priority=Priority.CONTROL)
+
+    line.lose(first)
+
+    assert order(line.take_all()) == [(1, 0), (0, 0), (0, 2)]
 
 
 def test_what_was_only_late_is_not_sent_again() -> None:
-    queue = queue_of(message(bytes(150)))
-    first, second = take_all(queue)
-    queue.on_lost(first)
-    queue.on_lost(second)
+    line = line_of(150)
+    first, second = line.take_all()
+    line.lose(first, second)
 
-    queue.on_acked(first)
+    line.acknowledge(first)
 
-    assert take_all(queue) == [second]
+    assert line.take_all() == [second]
 
 
-def test_what_was_acknowledged_cannot_be_lost() -> None:
-    queue = queue_of(message())
-    [fragment] = take_all(queue)
-    queue.on_acked(fragment)
+def test_a_message_of_which_all_was_only_late_has_nothing_to_send() -> None:
+    line = line_of(300, 400)
+    sent = line.take_all()
+    line.lose(sent[0], sent[1])
 
-    queue.on_lost(fragment)
+    line.acknowledge(sent[0], sent[1])
 
-    assert queue.peek() is None
+    assert line.queue.head() is None
+    line.lose(sent[2])
+    assert line.take_all() == [sent[2]]
+
+
+def test_a_message_that_has_less_left_than_it_seemed_has_its_turn_earlier() -> None:
+    line = line_of(400, 400)
+    sent = line.take_all()
+    line.lose(*sent[:3], *sent[4:6])
+
+    line.acknowledge(*sent[:2])
+
+    assert order(line.take_all()) == [(0, 2), (1, 0), (1, 1)]
+
+
+def test_what_has_arrived_cannot_be_lost() -> None:
+    line = line_of(100, 200)
+    short, first, second = line.take_all()
+    line.acknowledge(short, first)
+
+    line.lose(short, first)
+
+    assert line.queue.head() is None
+    line.lose(second)
+    assert line.take_all() == [second]
 
 
 # Bounds.
 
 
 def test_no_message_begins_without_credit_for_all_of_it() -> None:
-    queue = queue_of(message(bytes(300)), credit=300 + MESSAGE_OVERHEAD_BYTES - 1)
+    line = line_of(300, credit=300 + MESSAGE_OVERHEAD_BYTES - 1)
 
-    assert queue.peek() is None
-    queue.credit += 1
+    assert line.queue.head() is None
+    line.queue.credit += 1
 
-    assert len(take_all(queue)) == 3
-    assert queue.declared == 300 + MESSAGE_OVERHEAD_BYTES
+    assert len(line.take_all()) == 3
+    assert line.queue.declared == 300 + MESSAGE_OVERHEAD_BYTES
 
 
 def test_retransmission_needs_no_credit() -> None:
-    queue = queue_of(message(bytes(300)), message(), credit=300 + MESSAGE_OVERHEAD_BYTES)
-    first, *_ = take_all(queue)
+    line = line_of(300, 400, credit=300 + MESSAGE_OVERHEAD_BYTES)
+    first, *_ = line.take_all()
 
-    queue.on_lost(first)
+    line.lose(first)
 
-    assert take_all(queue) == [first]
-    assert queue.declared == queue.credit
+    assert line.take_all() == [first]
+    assert line.queue.declared == line.queue.credit
 
 
 def test_without_credit_for_an_urgent_message_one_that_is_begun_goes_on_but_none_begins() -> None:
-    begun, next_one, urgent = message(bytes(300), 1), message(number=2), message(bytes(500), 3)
-    queue = queue_of(begun, next_one, priority=Priority.SNAPSHOT)
-    take(queue)
-    queue.credit = queue.declared + 500 + MESSAGE_OVERHEAD_BYTES - 1
-    queue.push(urgent, Priority.CONTROL)
+    line = line_of(300, 400, priority=Priority.SNAPSHOT)
+    line.take()
+    line.queue.credit = line.queue.declared + 500 + MESSAGE_OVERHEAD_BYTES - 1
+    line.push(500, priority=Priority.CONTROL)
 
-    left = [f.message.number for f in take_all(queue)]
-    queue.credit += 1
-    left_then = [f.message.number for f in take_all(queue)]
+    left = [number for number, _ in order(line.take_all())]
+    line.queue.credit += 1
+    left_then = [number for number, _ in order(line.take_all())]
 
-    assert left == [1, 1]
-    assert left_then == [3] * 5
+    assert (left, left_then) == ([0, 0], [2] * 5)
 
 
 def test_no_more_messages_are_open_than_the_limit() -> None:
-    queue = queue_of(*(message(number=n) for n in range(OPEN_MESSAGES_MAX + 2)))
+    line = line_of(*[1] * (OPEN_MESSAGES_MAX + 2))
 
-    first, *others = take_all(queue)
+    first, *others = line.take_all()
     assert len(others) == OPEN_MESSAGES_MAX - 1
-    queue.on_acked(first)
+    line.acknowledge(first)
 
-    assert [f.message.number for f in take_all(queue)] == [OPEN_MESSAGES_MAX]
-
-
-def test_bytes_are_queued_until_their_message_is_acknowledged_as_a_whole() -> None:
-    queue = queue_of(message(bytes(150)), message(bytes(20)))
-    assert queue.bytes_queued == 170
-    first, second, third = take_all(queue)
-
-    queued = []
-    for fragment in (second, third, first):
-        queue.on_acked(fragment)
-        queued.append(queue.bytes_queued)
-
-    assert queued == [170, 150, 0]
-
-
-@given(
-    sizes=st.lists(st.tuples(st.sampled_from(Priority), st.integers(1, 500)), max_size=20),
-    credit=st.integers(0, 5000),
-    more=st.integers(50, 5000),
-)
-def test_everything_is_sent_once_and_never_beyond_the_credit(
-    sizes: list[tuple[Priority, int]], credit: int, more: int
-) -> None:
-    """Credit grows whenever the queue is stopped, until there is enough of it."""
-    queue = queue_of(credit=credit)
-    for number, (priority, size) in enumerate(sizes):
-        queue.push(message(bytes(size), number), priority)
-
-    left = take_all(queue)
-    while queue.credit < sum(size + MESSAGE_OVERHEAD_BYTES for _, size in sizes):
-        assert queue.declared <= queue.credit
-        queue.credit += more
-        left += take_all(queue)
-
-    assert sorted((f.message.number, f.offset) for f in left) == [
-        (number, offset)
-        for number, (_, size) in enumerate(sizes)
-        for offset in range(0, size, FRAGMENT_BYTES)
-    ]
+    assert order(line.take_all()) == [(OPEN_MESSAGES_MAX, 0)]

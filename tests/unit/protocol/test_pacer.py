@@ -1,65 +1,125 @@
 """The pacer: never more than a burst above the rate, and never slower than it."""
 
+from math import inf
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.pacer import BURST_PACKETS_MIN, BURST_SECONDS, Pacer
+from gradwire_protocol.limits import TRAIN_BYTES_MAX
+from gradwire_protocol.pacer import BURST_SECONDS, WAIT_SECONDS_MIN, Pacer
 
 SIZE = 1000
+LEAST = 2 * SIZE
+START = 1000.0
 
 
-def departures(pacer: Pacer, n: int, rate: float, start: float) -> list[float]:
-    """Send `n` packets as early as the pacer lets them go; return when they left."""
+def departures(
+    pacer: Pacer, sizes: list[int], rates: list[float], start: float = START
+) -> list[tuple[float, int]]:
+    """Send as early as the pacer lets packets go; return when they left, and their sizes."""
     now, left = start, []
-    for _ in range(n):
-        now = pacer.ready_at(SIZE, rate, now)
-        assert pacer.ready_at(SIZE, rate, now) == now, "what is ready stays ready"
-        pacer.on_sent(SIZE)
-        left.append(now)
+    for i, size in enumerate(sizes):
+        rate = rates[i % len(rates)]
+        while pacer.allowance(rate, now) < min(size, LEAST):
+            later = pacer.ready_at(min(size, LEAST), rate, now)
+            assert later > now, "a timer that does not move would spin"
+            now = later
+        pacer.on_sent(size)
+        left.append((now, size))
     return left
 
 
-def test_the_first_packets_leave_at_once() -> None:
-    left = departures(Pacer(SIZE), BURST_PACKETS_MIN + 1, rate=1e5, start=1000.0)
+def at(left: list[tuple[float, int]], now: float) -> int:
+    """Return how many bytes left at some time."""
+    return sum(size for then, size in left if then == now)
 
-    assert left[:-1] == [1000.0] * BURST_PACKETS_MIN
-    assert left[-1] == pytest.approx(1000.0 + SIZE / 1e5)
+
+def test_the_first_packets_leave_at_once() -> None:
+    left = departures(Pacer(LEAST), [SIZE] * 3, [1e5])
+
+    assert [now for now, _ in left] == [START, START, pytest.approx(START + SIZE / 1e5)]
 
 
 def test_at_a_high_rate_more_leaves_at_once_so_that_coarse_timers_keep_up() -> None:
-    pacer, rate = Pacer(SIZE), 1e8
-    departures(pacer, BURST_PACKETS_MIN, rate, start=1000.0)
+    left = departures(Pacer(LEAST), [SIZE] * 1000, [1e8])
 
-    left = departures(pacer, 1000, rate, start=1001.0)
-
-    assert left.count(1001.0) == BURST_SECONDS * rate / SIZE
+    assert at(left, START) == BURST_SECONDS * 1e8
 
 
 def test_a_pause_saves_up_no_more_than_a_burst() -> None:
-    pacer = Pacer(SIZE)
-    departures(pacer, 50, rate=1e5, start=1000.0)
+    pacer = Pacer(LEAST)
+    departures(pacer, [SIZE] * 50, [1e5])
 
-    left = departures(pacer, 50, rate=1e5, start=2000.0)
+    left = departures(pacer, [SIZE] * 50, [1e5], start=START + 1000)
 
-    assert left.count(2000.0) == BURST_PACKETS_MIN
-
-
-@given(rate=st.floats(1e3, 1e9), n=st.integers(1, 200))
-def test_over_any_time_the_rate_is_kept(rate: float, n: int) -> None:
-    left = departures(Pacer(SIZE), n, rate, start=1000.0)
-
-    took = left[-1] - left[0]
-    burst = max(BURST_PACKETS_MIN * SIZE, rate * BURST_SECONDS)
-    # A clock of 1000 seconds resolves 1e-13.
-    assert n * SIZE <= burst + rate * (took + n * 1e-12) + 1
-    assert took <= n * SIZE / rate + 1e-9
+    assert at(left, START + 1000) == LEAST
 
 
-def test_a_packet_too_early_is_told_when_to_come_back() -> None:
-    pacer = Pacer(SIZE)
-    departures(pacer, BURST_PACKETS_MIN, rate=1e5, start=1000.0)
+def test_where_the_least_grows_more_may_leave_at_once() -> None:
+    pacer = Pacer(LEAST)
+    pacer.least_bytes = 10 * LEAST
 
-    assert pacer.ready_at(SIZE, 1e5, now=1000.0) == pytest.approx(1000.01)
-    assert pacer.ready_at(SIZE, 1e5, now=1000.004) == pytest.approx(1000.01)
-    assert pacer.ready_at(SIZE, 1e5, now=1000.01) == 1000.01
+    assert pacer.allowance(1e5, START) == 10 * LEAST
+
+
+def test_without_a_rate_a_whole_train_may_always_leave() -> None:
+    pacer = Pacer(LEAST)
+
+    for _ in range(3):
+        assert pacer.allowance(inf, START) == TRAIN_BYTES_MAX
+        pacer.on_sent(TRAIN_BYTES_MAX)
+
+
+def test_what_was_overdrawn_has_to_be_earned_first() -> None:
+    pacer = Pacer(LEAST)
+    assert pacer.allowance(1e5, START) == LEAST
+    pacer.on_sent(LEAST + 5 * SIZE)
+
+    assert pacer.allowance(1e5, START) < 0
+    assert pacer.ready_at(SIZE, 1e5, START) == pytest.approx(START + 6 * SIZE / 1e5)
+    assert pacer.allowance(1e5, START + 0.061) == SIZE + 100
+
+
+def test_no_wait_is_shorter_than_is_worth_a_timer() -> None:
+    pacer = Pacer(LEAST)
+    pacer.allowance(1e9, START)
+
+    assert pacer.ready_at(SIZE, 1e9, START) == START + WAIT_SECONDS_MIN
+
+
+@given(rate=st.floats(1e3, 1e10), start=st.floats(0, 1e5), size=st.integers(1, LEAST))
+def test_whoever_comes_back_when_told_may_send(rate: float, start: float, size: int) -> None:
+    pacer = Pacer(LEAST)
+    pacer.on_sent(pacer.allowance(rate, start))
+
+    assert pacer.allowance(rate, pacer.ready_at(size, rate, start)) >= size
+
+
+@given(
+    sizes=st.lists(st.integers(60, LEAST), min_size=2, max_size=100),
+    rates=st.lists(st.floats(1e3, 1e10), min_size=1, max_size=5),
+)
+def test_in_no_window_more_leaves_than_rate_and_burst_allow(
+    sizes: list[int], rates: list[float]
+) -> None:
+    """The fastest of the rates is what counts, where they change."""
+    left = departures(Pacer(LEAST), sizes, rates)
+
+    rate = max(rates)
+    burst = max(LEAST, rate * BURST_SECONDS)
+    for i, (begin, _) in enumerate(left):
+        total = 0
+        for end, size in left[i:]:
+            total += size
+            # A clock of 1000 seconds resolves 1e-13.
+            assert total <= burst + rate * (end - begin + 1e-11) + 1
+
+
+@given(sizes=st.lists(st.integers(60, LEAST), min_size=1, max_size=100), rate=st.floats(1e3, 1e8))
+def test_whoever_waits_as_told_is_as_fast_as_the_rate(sizes: list[int], rate: float) -> None:
+    """Timers that are not worth it make trains longer, and nothing later than by one of them."""
+    left = departures(Pacer(LEAST), sizes, [rate])
+
+    took = left[-1][0] - START
+    assert took <= sum(sizes) / rate + WAIT_SECONDS_MIN + len(sizes) / rate + 1e-9

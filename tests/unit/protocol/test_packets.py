@@ -125,6 +125,31 @@ def test_random_bytes_are_versions_or_refused(datagram: bytes) -> None:
     assert len(versions) == datagram[1] > 0
 
 
+@given(changes=st.dictionaries(st.integers(2, 87), st.integers(0, 255), max_size=8))
+def test_whatever_an_init_says_is_what_one_could_have_written_or_refused(
+    changes: dict[int, int],
+) -> None:
+    datagram = init_with(changes)
+    try:
+        init = Init.parse(memoryview(datagram))
+    except InvalidDatagramError:
+        return
+
+    assert init.pack() == datagram
+
+
+@given(changes=st.dictionaries(st.integers(0, 63), st.integers(0, 255), max_size=8))
+def test_whatever_an_accept_says_is_taken_or_refused(changes: dict[int, int]) -> None:
+    datagram = accept_with(changes)
+    try:
+        accept = Accept.parse(memoryview(datagram), INIT.pack())
+    except InvalidDatagramError:
+        return
+
+    assert accept.session_id > 0
+    assert accept.limits.pack() == datagram[48:64]
+
+
 @given(init=INITS, bit=st.integers(0, 8 * 104 - 1))
 def test_a_damaged_init_is_refused(init: Init, bit: int) -> None:
     damaged = bytearray(init.pack())

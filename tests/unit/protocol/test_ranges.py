@@ -45,6 +45,18 @@ def test_a_range_set_holds_what_was_added(ranges: list[tuple[int, int]]) -> None
     assert {n for n in range(-1, 80) if n in numbers} == plain
 
 
+@given(ranges=RANGES, size=st.integers(1, 5))
+def test_a_range_set_is_disjoint_from_a_range_if_it_holds_none_of_its_numbers(
+    ranges: list[tuple[int, int]], size: int
+) -> None:
+    numbers = range_set(ranges)
+    plain = {n for n in range(80) if n in numbers}
+
+    for start in range(80):
+        wanted = range(start, start + size)
+        assert numbers.isdisjoint(wanted.start, wanted.stop) == plain.isdisjoint(wanted)
+
+
 @given(ranges=RANGES.filter(bool))
 def test_dropping_the_lowest_range_leaves_the_others(ranges: list[tuple[int, int]]) -> None:
     numbers = range_set(ranges)

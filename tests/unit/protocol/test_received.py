@@ -12,6 +12,9 @@ from gradwire_protocol.limits import (
     RECEIVED_RANGES_MAX,
 )
 from gradwire_protocol.received import ReceivedPackets
+from support.state import state_of
+
+RUNS = st.tuples(st.integers(0, 60), st.integers(1, 12)).map(lambda r: (r[0], r[0] + r[1]))
 
 
 def receive(
@@ -20,15 +23,18 @@ def receive(
     now: float = 0.0,
     eliciting: bool = True,
     completing: bool = False,
+    marked: bool = False,
 ) -> None:
     """Receive packets that ask for an acknowledgement, unless told otherwise."""
     for number in numbers:
-        received.add(number, eliciting=eliciting, completing=completing, now=now)
+        received.add(
+            number, number + 1, eliciting=eliciting, completing=completing, marked=marked, now=now
+        )
 
 
 def acknowledge(received: ReceivedPackets, now: float = 0.0) -> Ack:
     """Take the acknowledgement that is owed."""
-    return received.ack(credit=0, marked=0, now=now)
+    return received.ack(credit=0, now=now)
 
 
 def test_at_first_nothing_came_and_nothing_is_owed() -> None:
@@ -36,7 +42,7 @@ def test_at_first_nothing_came_and_nothing_is_owed() -> None:
 
     assert received.largest == -1
     assert received.deadline is None
-    assert not received.is_duplicate(0)
+    assert received.is_new(0, 1)
 
 
 def test_a_packet_in_order_is_acknowledged_after_the_delay() -> None:
@@ -48,7 +54,7 @@ def test_a_packet_in_order_is_acknowledged_after_the_delay() -> None:
     assert received.deadline == 1.0 + ACK_DELAY_SECONDS_MAX
 
 
-def test_every_eighth_packet_is_acknowledged_at_once() -> None:
+def test_so_many_packets_are_acknowledged_at_once() -> None:
     received = ReceivedPackets()
 
     receive(received, *range(ACK_EVERY - 1), now=1.0)
@@ -105,7 +111,7 @@ def test_an_acknowledgement_names_all_runs_newest_first_and_how_long_it_was_held
     receive(received, 7, 8, now=1.002)
     receive(received, 5, now=1.003)
 
-    ack = received.ack(credit=5000, marked=0, now=1.004)
+    ack = received.ack(credit=5000, now=1.004)
 
     assert ack.ranges == [(7, 8), (4, 5), (0, 1)]
     assert ack.delay_seconds == pytest.approx(0.002)
@@ -127,7 +133,7 @@ def test_what_the_peer_knows_is_not_repeated_and_still_a_duplicate() -> None:
     receive(received, 6)
 
     assert acknowledge(received).ranges == [(6, 6), (4, 4)]
-    assert [n for n in range(8) if received.is_duplicate(n)] == [0, 2, 4, 6]
+    assert [n for n in range(8) if received.is_new(n, n + 1)] == [1, 3, 5, 7]
 
 
 def test_knowledge_never_goes_back() -> None:
@@ -164,23 +170,82 @@ def test_what_is_too_old_to_remember_is_taken_for_a_duplicate() -> None:
     received = ReceivedPackets()
     numbers = range(0, 2 * RECEIVED_RANGES_MAX, 2)
     receive(received, *numbers)
-    assert not received.is_duplicate(1)
+    assert received.is_new(1, 2)
 
     receive(received, 2 * RECEIVED_RANGES_MAX)
 
-    assert received.is_duplicate(0)
-    assert received.is_duplicate(1)
-    assert not received.is_duplicate(3)
+    assert not received.is_new(0, 1)
+    assert not received.is_new(1, 2)
+    assert not received.is_new(1, 4)
+    assert received.is_new(3, 4)
 
 
-@given(numbers=st.lists(st.integers(0, 40)))
-def test_a_packet_is_a_duplicate_if_it_came_before(numbers: list[int]) -> None:
+def test_marked_packets_are_counted_and_acknowledged_at_once() -> None:
+    received = ReceivedPackets()
+    receive(received, 0, now=1.0)
+    assert received.marked == acknowledge(received).marked == 0
+
+    received.add(1, 4, eliciting=True, marked=True, now=1.001)
+    assert received.deadline == 1.001
+    receive(received, 4, eliciting=False, marked=True)
+
+    assert received.marked == acknowledge(received).marked == 3
+
+
+@given(numbers=st.lists(st.integers(0, 40)), runs=st.lists(RUNS))
+def test_numbers_are_new_if_none_of_them_came_before(
+    numbers: list[int], runs: list[tuple[int, int]]
+) -> None:
     received, plain = ReceivedPackets(), set[int]()
 
     for number in numbers:
-        assert received.is_duplicate(number) == (number in plain)
+        assert received.is_new(number, number + 1) == (number not in plain)
         if number not in plain:
             receive(received, number)
             plain.add(number)
 
     assert received.largest == max(plain, default=-1)
+    for first, stop in runs:
+        assert received.is_new(first, stop) == plain.isdisjoint(range(first, stop))
+
+
+# Runs.
+
+
+@given(runs=st.lists(st.tuples(RUNS, st.booleans(), st.booleans()), max_size=15))
+def test_a_run_that_is_taken_is_what_its_packets_are_one_by_one(
+    runs: list[tuple[tuple[int, int], bool, bool]],
+) -> None:
+    together, singly = ReceivedPackets(), ReceivedPackets()
+
+    for now, ((first, stop), marked, completing) in enumerate(runs):
+        taken = together.takes_run(first, stop)
+        assert taken == together.is_new(first, stop)
+        if taken:
+            together.add(first, stop, eliciting=True, completing=completing, marked=marked, now=now)
+            receive(
+                singly, *range(first, stop), completing=completing, marked=marked, now=float(now)
+            )
+        assert state_of(together) == state_of(singly)
+
+
+@pytest.mark.parametrize(
+    ("first", "stop", "taken"),
+    [
+        pytest.param(10 * RECEIVED_RANGES_MAX, 10 * RECEIVED_RANGES_MAX + 9, True, id="newest"),
+        pytest.param(95, 101, False, id="not new"),
+        pytest.param(91, 94, False, id="new and not newest"),
+        pytest.param(96, 100, False, id="new and next to one"),
+    ],
+)
+def test_a_run_that_would_be_taken_otherwise_one_by_one_is_not_taken(
+    first: int, stop: int, taken: bool
+) -> None:
+    """Fill a gap when there are so many that the oldest range is about to be forgotten."""
+    received = ReceivedPackets()
+    receive(received, *range(0, 10 * RECEIVED_RANGES_MAX - 10, 10))
+    assert received.takes_run(91, 94)
+
+    receive(received, 10 * RECEIVED_RANGES_MAX - 10)
+
+    assert received.takes_run(first, stop) == taken

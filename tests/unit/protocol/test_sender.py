@@ -1,12 +1,34 @@
 """The sender: what goes into a packet."""
 
-from gradwire_protocol.frames import Ack, Challenge, Credit, pack_challenge
-from gradwire_protocol.limits import ACK_EVERY, MESSAGE_OVERHEAD_BYTES, WINDOW_BYTES
-from gradwire_protocol.packets import TRANSPORT_HEADER
-from support.pair import frames_of, kinds_of
-from support.sending import DATAGRAM_BYTES, FRAGMENT_BYTES, START, Rig, offsets
+from random import Random
 
-# What a packet holds.
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol.frames import Ack, Challenge, Credit, pack_challenge
+from gradwire_protocol.limits import (
+    ACKS_UNASKED_MAX,
+    DATAGRAM_BYTES_MIN,
+    MESSAGE_OVERHEAD_BYTES,
+    SKIP_PACKETS_MEAN,
+    TRAIN_BYTES_MAX,
+    TRAIN_PACKETS_MAX,
+    WINDOW_BYTES,
+)
+from gradwire_protocol.packets import TRANSPORT_HEADER
+from gradwire_protocol.shaped import SINGLE_DATA, fragment_bytes_of, packet_bytes
+from support.pair import frames_of, kinds_of
+from support.sending import (
+    DATAGRAM_BYTES,
+    FRAGMENT_BYTES,
+    START,
+    FarEnd,
+    Rig,
+    fragments_of,
+    payload_of,
+)
+
+# Trains.
 
 
 def test_where_nothing_is_due_nothing_is_sent() -> None:
@@ -19,39 +41,132 @@ def test_packets_are_addressed_to_the_peer_and_numbered_without_gaps() -> None:
 
     headers = [TRANSPORT_HEADER.unpack_from(datagram) for datagram in rig.datagrams()]
 
-    assert headers == [(0x01, 0, 0, 7, number) for number in range(5)]
+    kind, single = SINGLE_DATA & 0xFF, SINGLE_DATA >> 8
+    assert headers == [(kind, single, 0, 7, number) for number in range(5)]
 
 
-def test_a_long_message_leaves_in_full_datagrams() -> None:
+def test_a_message_leaves_in_full_datagrams_but_for_the_last() -> None:
     rig = Rig()
     rig.push(3 * FRAGMENT_BYTES + 1)
 
-    datagrams = rig.datagrams()
+    [train] = rig.trains()
 
-    assert [len(d) for d in datagrams[:-1]] == [DATAGRAM_BYTES] * 3
-    assert [offsets(frames_of(d)) for d in datagrams] == [
-        [(0, 0)],
-        [(0, FRAGMENT_BYTES)],
-        [(0, 2 * FRAGMENT_BYTES)],
-        [(0, 3 * FRAGMENT_BYTES)],
-    ]
+    assert [len(datagram) for datagram in train] == [*[DATAGRAM_BYTES] * 3, packet_bytes(1)]
+    assert [fragments_of(frames_of(d)) for d in train] == [[(0, i)] for i in range(4)]
+
+
+def test_a_train_is_as_long_as_one_call_can_take() -> None:
+    sizes = (1200, 1400, 8900)
+    rigs = [Rig(size, size) for size in sizes]
+    for rig in rigs:
+        rig.push(500_000)
+
+    counts = [[len(train) for train in rig.trains()] for rig in rigs]
+
+    assert [max(most) for most in counts] == [TRAIN_BYTES_MAX // size for size in sizes]
+    assert all(most[0] == max(most) <= TRAIN_PACKETS_MAX for most in counts)
+
+
+def test_a_train_is_of_one_message() -> None:
+    rig = Rig()
+    rig.push(2 * FRAGMENT_BYTES, 3 * FRAGMENT_BYTES)
+
+    trains = [[fragments_of(frames_of(d)) for d in train] for train in rig.trains()]
+
+    assert trains == [[[(0, 0)], [(0, 1)]], [[(1, 0)], [(1, 1)], [(1, 2)]]]
+
+
+def test_a_message_in_larger_fragments_than_the_path_carries_is_cut_anew() -> None:
+    """Such a message came from a peer with a wider path, and is relayed."""
+    rig = Rig()
+    rig.push(20_000, fragment_bytes=fragment_bytes_of(8900))
+    rig.push(100, fragment_bytes=fragment_bytes_of(8900))
+
+    far = FarEnd(rig)
+    far.deliver()
+
+    assert far.messages == {0: payload_of(0, 20_000), 1: payload_of(1, 100)}
+    assert max(len(datagram) for _, datagram in far.sent) == DATAGRAM_BYTES
+
+
+def test_one_packet_number_in_a_thousand_is_left_out_however_short_trains_are() -> None:
+    rig = Rig(random=Random(1).random)
+    n = 8 * SKIP_PACKETS_MEAN
+    rig.push(*[FRAGMENT_BYTES] * (n // 2), *[2 * FRAGMENT_BYTES] * (n // 4))
+
+    count = 0
+    while datagrams := rig.datagrams():
+        count += len(datagrams)
+        rig.acknowledge((rig.next_number - 1, rig.next_number - 1))
+        if count >= n:
+            break
+
+    assert count >= n
+    assert 2 <= rig.next_number - count <= 20
+
+
+# Shared packets.
 
 
 def test_short_messages_share_a_packet() -> None:
     rig = Rig()
     rig.push(100, 200, 300, 1000)
 
-    assert [offsets(packet) for packet in rig.packets()] == [[(0, 0), (1, 0), (2, 0)], [(3, 0)]]
+    assert rig.fragments() == [[(0, 0), (1, 0), (2, 0)], [(3, 0)]]
 
 
 def test_one_given_frame_makes_a_packet_of_its_own() -> None:
     rig = Rig()
     rig.push(10)
 
-    datagram = rig.sender.datagram_with(pack_challenge(b"12345678"), START, eliciting=True)
+    [buffer], segment, size = rig.sender.packet_with(
+        pack_challenge(b"12345678"), START, eliciting=True
+    )
 
-    assert frames_of(datagram) == [Challenge(b"12345678")]
-    assert rig.sender.recovery.bytes_in_flight == len(datagram)
+    assert frames_of(bytes(buffer)) == [Challenge(b"12345678")]
+    assert rig.in_flight == segment == size == len(buffer)
+
+
+@given(
+    messages=st.lists(
+        st.integers(1, FRAGMENT_BYTES) | st.integers(FRAGMENT_BYTES - 8, FRAGMENT_BYTES), max_size=6
+    ),
+    gaps=st.integers(0, 70),
+    ping=st.booleans(),
+    credit=st.booleans(),
+    datagram_bytes=st.sampled_from([1200, 1400]),
+)
+def test_no_packet_is_larger_than_the_path_carries_whatever_is_due(
+    messages: list[int], gaps: int, ping: bool, credit: bool, datagram_bytes: int
+) -> None:
+    rig = Rig(datagram_bytes, datagram_bytes)
+    if credit:
+        use_up(rig)
+    rig.receive(*range(0, 2 * gaps, 2))
+    rig.sender.ping_due = ping
+    sizes = [min(size, rig.sender.fragment_bytes) for size in messages]
+    rig.push(*sizes)
+
+    datagrams = rig.datagrams()
+
+    assert max(map(len, datagrams), default=0) <= datagram_bytes
+    fragments = [f for d in datagrams for f in fragments_of(frames_of(d))]
+    assert sorted(fragments) == [(number, 0) for number in range(len(messages))]
+
+
+@given(size=st.integers(1, FRAGMENT_BYTES))
+def test_a_ping_goes_along_in_a_packet_that_gets_through_even_where_large_ones_do_not(
+    size: int,
+) -> None:
+    rig = Rig()
+    rig.sender.ping_due = True
+    rig.push(size)
+
+    first, *others = rig.datagrams()
+
+    assert kinds_of(frames_of(first))[0] == "Ping"
+    assert len(first) <= DATAGRAM_BYTES_MIN
+    assert all(kinds_of(frames_of(datagram)) == ["Data"] for datagram in others)
 
 
 # Acknowledgements.
@@ -64,59 +179,31 @@ def test_an_acknowledgement_that_is_due_leaves_alone_and_is_not_in_flight() -> N
     packets = rig.packets()
 
     assert packets == [[Ack([(0, 0)], 0.0, WINDOW_BYTES, 0)]]
-    assert rig.sender.recovery.bytes_in_flight == 0
+    assert rig.in_flight == 0
     assert rig.sender.last_eliciting_at == float("-inf")
     assert rig.packets(now=START + 60) == []
 
 
-def test_an_acknowledgement_that_is_not_due_waits_while_fragments_leave() -> None:
+def test_an_acknowledgement_that_is_not_due_waits_while_trains_leave() -> None:
     rig = Rig()
     rig.receive(0, completing=False)
-    rig.push(100)
+    rig.push(2 * FRAGMENT_BYTES)
 
     at_once, later = rig.packets(), rig.packets(now=START + 0.005)
 
-    assert [kinds_of(packet) for packet in at_once] == [["Data"]]
+    assert [kinds_of(packet) for packet in at_once] == [["Data"], ["Data"]]
     assert [kinds_of(packet) for packet in later] == [["Ack"]]
 
 
-def test_an_acknowledgement_that_is_due_shares_a_packet_with_a_short_message() -> None:
-    rig = Rig()
-    rig.receive(0)
-    rig.push(100)
+def test_an_acknowledgement_goes_along_with_whatever_leaves_in_no_train() -> None:
+    message, ping = Rig(), Rig()
+    for rig in (message, ping):
+        rig.receive(0, completing=False)
+    message.push(100)
+    ping.sender.ping_due = True
 
-    assert [kinds_of(packet) for packet in rig.packets()] == [["Ack", "Data"]]
-
-
-def test_an_acknowledgement_goes_along_with_whatever_leaves_without_fragments() -> None:
-    rig = Rig()
-    rig.receive(0, completing=False)
-    rig.sender.ping_due = True
-
-    assert [kinds_of(packet) for packet in rig.packets()] == [["Ack", "Ping"]]
-
-
-def test_every_eighth_bare_acknowledgement_asks_for_one() -> None:
-    rig = Rig()
-
-    kinds = []
-    for number in range(3 * ACK_EVERY):
-        rig.receive(number)
-        kinds += [kinds_of(packet) for packet in rig.packets()]
-        rig.acknowledge((0, number))
-
-    assert kinds == ([["Ack"]] * (ACK_EVERY - 1) + [["Ack", "Ping"]]) * 3
-
-
-def test_while_one_asks_no_other_acknowledgement_does() -> None:
-    rig = Rig()
-
-    kinds = []
-    for number in range(100):
-        rig.receive(number)
-        kinds += [kinds_of(packet) for packet in rig.packets()]
-
-    assert kinds == [["Ack"]] * (ACK_EVERY - 1) + [["Ack", "Ping"]] + [["Ack"]] * (100 - ACK_EVERY)
+    assert [kinds_of(packet) for packet in message.packets()] == [["Ack", "Data"]]
+    assert [kinds_of(packet) for packet in ping.packets()] == [["Ack", "Ping"]]
 
 
 def test_an_acknowledgement_that_leaves_no_room_for_a_fragment_leaves_alone() -> None:
@@ -128,14 +215,38 @@ def test_an_acknowledgement_that_leaves_no_room_for_a_fragment_leaves_alone() ->
 
     assert kinds_of(frames_of(bare)) == ["Ack"]
     assert kinds_of(frames_of(full)) == ["Data"]
-    assert rig.sender.recovery.bytes_in_flight == len(full) == DATAGRAM_BYTES
+    assert rig.in_flight == len(full) == DATAGRAM_BYTES
+
+
+def test_every_eighth_bare_acknowledgement_asks_for_one() -> None:
+    rig = Rig()
+
+    kinds = []
+    for number in range(3 * ACKS_UNASKED_MAX):
+        rig.receive(number)
+        kinds += [kinds_of(packet) for packet in rig.packets()]
+        rig.acknowledge((0, number))
+
+    assert kinds == ([["Ack"]] * (ACKS_UNASKED_MAX - 1) + [["Ack", "Ping"]]) * 3
+
+
+def test_while_one_asks_no_other_acknowledgement_does() -> None:
+    rig = Rig()
+
+    kinds = []
+    for number in range(100):
+        rig.receive(number)
+        kinds += [kinds_of(packet) for packet in rig.packets()]
+
+    asking = [i for i, packet in enumerate(kinds) if "Ping" in packet]
+    assert asking == [ACKS_UNASKED_MAX - 1]
 
 
 def test_where_fragments_ask_for_acknowledgements_no_ping_is_needed() -> None:
     rig = Rig()
 
     kinds = []
-    for number in range(3 * ACK_EVERY):
+    for number in range(3 * ACKS_UNASKED_MAX):
         rig.receive(number)
         if number % 5 == 4:
             rig.push(10)
@@ -161,23 +272,23 @@ def test_what_an_acknowledged_acknowledgement_said_is_not_said_again() -> None:
 # Credit.
 
 
-def used_up() -> Rig:
-    """Return a rig whose peer has declared more than half of its window, all of it released."""
-    rig = Rig()
+def use_up(rig: Rig) -> None:
+    """Let the peer have declared more than half of its window, most of which is released."""
     rig.reassembly.declared = WINDOW_BYTES * 3 // 4
     rig.reassembly.release(WINDOW_BYTES // 2)
-    return rig
 
 
 def test_credit_is_announced_once() -> None:
-    rig = used_up()
+    rig = Rig()
+    use_up(rig)
 
     assert rig.packets() == [[Credit(WINDOW_BYTES + WINDOW_BYTES // 2)]]
     assert rig.packets() == []
 
 
 def test_a_credit_frame_that_was_lost_is_sent_again_with_what_is_true_by_then() -> None:
-    rig = used_up()
+    rig = Rig()
+    use_up(rig)
     rig.packets()
     rig.push(*[FRAGMENT_BYTES] * 3)
     rig.packets()
@@ -190,7 +301,8 @@ def test_a_credit_frame_that_was_lost_is_sent_again_with_what_is_true_by_then() 
 
 
 def test_a_credit_frame_that_arrived_is_not_repeated() -> None:
-    rig = used_up()
+    rig = Rig()
+    use_up(rig)
     rig.packets()
 
     rig.acknowledge((0, 0))
@@ -220,3 +332,22 @@ def test_an_acknowledgement_brings_credit() -> None:
     rig.acknowledge((0, 0), credit=100 + MESSAGE_OVERHEAD_BYTES)
 
     assert [kinds_of(packet) for packet in rig.packets(now=START + 0.1)] == [["Data"]]
+
+
+# Whatever happens.
+
+
+@given(
+    sizes=st.lists(st.sampled_from([1, 50, 700, 1360, 1400, 5000, 90_000]), max_size=12),
+    loss=st.sampled_from([0.0, 0.02, 0.3]),
+    seed=st.integers(0, 2**32),
+)
+def test_everything_arrives_whatever_is_lost(sizes: list[int], loss: float, seed: int) -> None:
+    random = Random(seed)
+    rig = Rig(datagram_bytes_max=4000, random=random.random)
+    far = FarEnd(rig, lambda _: random.random() >= loss)
+    rig.push(*sizes)
+
+    far.deliver()
+
+    assert far.messages == {number: payload_of(number, size) for number, size in enumerate(sizes)}

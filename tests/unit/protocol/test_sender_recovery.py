@@ -1,8 +1,22 @@
 """The sender: what is sent again, and what may leave when."""
 
+import pytest
+
 from gradwire_protocol.frames import Ping
+from gradwire_protocol.limits import (
+    PROBE_PACKETS,
+    TAIL_PROBE_PACKETS_MAX,
+)
+from gradwire_protocol.shaped import packet_bytes
 from support.pair import frames_of, kinds_of, packet_number
-from support.sending import DATAGRAM_BYTES, FRAGMENT_BYTES, START, Rig, offsets
+from support.sending import (
+    DATAGRAM_BYTES,
+    FRAGMENT_BYTES,
+    START,
+    Diary,
+    Rig,
+    fragments_of,
+)
 
 # Loss.
 
@@ -21,6 +35,33 @@ def test_what_a_lost_packet_carried_is_sent_again_in_a_new_packet() -> None:
     assert (rig.counters.fragments_sent, rig.counters.fragments_retransmitted) == (5, 1)
 
 
+def test_fragments_lost_here_and_there_leave_in_one_train_the_short_one_last() -> None:
+    rig = Rig()
+    rig.push(9 * FRAGMENT_BYTES + 100)
+    rig.datagrams()
+    rig.push(4 * FRAGMENT_BYTES)
+    rig.datagrams()
+
+    rig.acknowledge((10, 13), (5, 8), (3, 3), (0, 1))
+    [train] = rig.trains(now=START + 0.1)
+
+    assert [fragments_of(frames_of(d)) for d in train] == [[(0, 2)], [(0, 4)], [(0, 9)]]
+    assert [len(d) for d in train] == [DATAGRAM_BYTES, DATAGRAM_BYTES, packet_bytes(100)]
+
+
+def test_what_is_lost_of_short_messages_shares_a_packet_again() -> None:
+    rig = Rig()
+    rig.push(100, 200)
+    assert rig.fragments() == [[(0, 0), (1, 0)]]
+    rig.push(4 * FRAGMENT_BYTES)
+    rig.datagrams()
+
+    rig.acknowledge((1, 4))
+
+    assert rig.fragments(now=START + 0.1) == [[(0, 0), (1, 0)]]
+    assert rig.counters.fragments_retransmitted == 2
+
+
 def test_a_message_has_arrived_when_all_of_it_has_even_if_some_was_only_late() -> None:
     rig = Rig()
     rig.push(4 * FRAGMENT_BYTES)
@@ -34,6 +75,18 @@ def test_a_message_has_arrived_when_all_of_it_has_even_if_some_was_only_late() -
     assert rig.sender.queue.bytes_queued == 0
 
 
+def test_what_was_only_late_is_not_sent_again_while_the_rest_is_still_under_way() -> None:
+    rig = Rig()
+    rig.push(7 * FRAGMENT_BYTES)
+    rig.packets()
+
+    rig.acknowledge((3, 3))
+    rig.acknowledge((3, 3), (0, 0))
+
+    assert rig.packets(now=START + 0.1) == []
+    assert rig.in_flight == 5 * DATAGRAM_BYTES
+
+
 def test_a_loss_by_time_is_found_by_the_timer() -> None:
     rig = Rig()
     rig.push(2 * FRAGMENT_BYTES)
@@ -42,7 +95,7 @@ def test_a_loss_by_time_is_found_by_the_timer() -> None:
 
     now = rig.fire()
 
-    assert [offsets(packet) for packet in rig.packets(now)] == [[(0, 0)]]
+    assert rig.fragments(now) == [[(0, 0)]]
     assert rig.counters.probe_timeouts == 0
     assert rig.counters.packets_lost == 1
 
@@ -58,20 +111,55 @@ def test_a_probe_is_new_data_where_there_is_some() -> None:
 
     now = rig.fire()
 
-    assert [offsets(packet) for packet in rig.packets(now)] == [[(1, 0)]]
+    assert rig.fragments(now) == [[(1, 0)]]
     assert rig.counters.probe_timeouts == 1
     assert rig.counters.packets_lost == 0
 
 
-def test_a_probe_is_old_data_where_there_is_no_new() -> None:
+def test_a_probe_is_two_packets_of_old_data_where_much_is_under_way() -> None:
     rig = Rig()
-    rig.push(3 * FRAGMENT_BYTES)
+    rig.push((TAIL_PROBE_PACKETS_MAX + 1) * FRAGMENT_BYTES)
     sent = rig.packets()
 
     now = rig.fire()
 
-    assert rig.packets(now) == sent[:2]
+    assert rig.packets(now) == sent[:PROBE_PACKETS] == sent[:2]
     assert rig.counters.packets_lost == 0
+
+
+@pytest.mark.parametrize("n", [1, 3, 8])
+def test_a_probe_is_all_that_is_under_way_where_that_is_little(n: int) -> None:
+    """The end of a message would otherwise take a round trip for every two packets lost."""
+    assert n <= TAIL_PROBE_PACKETS_MAX
+    rig = Rig()
+    rig.push(n * FRAGMENT_BYTES)
+    sent = rig.packets()
+
+    now = rig.fire()
+
+    assert rig.packets(now) == sent
+    assert rig.packets(now) == []
+
+
+def test_a_probe_repeats_small_messages_too() -> None:
+    rig = Rig()
+    rig.push(100, 50)
+    rig.packets()
+
+    now = rig.fire()
+
+    assert rig.fragments(now) == [[(1, 0), (0, 0)]]
+
+
+def test_a_short_message_that_arrives_twice_has_arrived_once() -> None:
+    rig = Rig()
+    rig.push(100)
+    rig.packets()
+    now = rig.fire()
+    assert rig.fragments(now) == [[(0, 0)]]
+
+    assert rig.acknowledge((0, 1), now=now) == [0]
+    assert rig.in_flight == 0
 
 
 def test_a_probe_is_a_ping_where_there_is_no_data() -> None:
@@ -84,16 +172,30 @@ def test_a_probe_is_a_ping_where_there_is_no_data() -> None:
     assert rig.packets(now) == [[Ping()]]
 
 
-def test_probes_leave_whatever_the_congestion_window_says() -> None:
+def test_the_second_probe_goes_with_a_small_packet() -> None:
+    """Where it arrives and the large ones do not, they are too large."""
     rig = Rig()
-    rig.fill_the_window()
-    in_flight = rig.sender.recovery.bytes_in_flight
-    assert in_flight + DATAGRAM_BYTES > rig.sender.recovery.controller.window_bytes
+    rig.push(3 * FRAGMENT_BYTES)
+    rig.packets()
+    first, second = (rig.packets(rig.fire()) for _ in range(2))
+
+    assert [kinds_of(packet) for packet in first] == [["Data"]] * 3
+    assert [kinds_of(packet) for packet in second] == [["Ping"], *[["Data"]] * 3]
+
+
+def test_probes_leave_whatever_the_congestion_window_and_the_pace_say() -> None:
+    rig = Rig(controller=Diary(window_bytes=20 * DATAGRAM_BYTES, pacing_rate=1e5))
+    rig.push(100 * FRAGMENT_BYTES)
+    now = START
+    while rig.datagrams(now) or rig.sender.deadlines[2]:
+        now = rig.sender.deadlines[2] or now
+    in_flight = rig.in_flight
+    assert in_flight == 20 * DATAGRAM_BYTES
 
     now = rig.fire()
 
     assert len(rig.packets(now)) == 2
-    assert rig.sender.recovery.bytes_in_flight == in_flight + 2 * DATAGRAM_BYTES
+    assert rig.in_flight == in_flight + 2 * DATAGRAM_BYTES
 
 
 def test_before_its_time_the_timer_does_nothing() -> None:
@@ -108,53 +210,6 @@ def test_before_its_time_the_timer_does_nothing() -> None:
     assert rig.counters.probe_timeouts == 0
 
 
-# Congestion and pacing.
-
-
-def test_the_congestion_window_holds_fragments_back_and_nothing_else() -> None:
-    rig = Rig()
-    now = rig.fill_the_window()
-    window = rig.sender.recovery.controller.window_bytes
-    assert window - DATAGRAM_BYTES < rig.sender.recovery.bytes_in_flight <= window
-
-    rig.receive(0, now=now)
-
-    assert [kinds_of(packet) for packet in rig.packets(now)] == [["Ack"]]
-
-
-def test_an_acknowledgement_lets_more_fragments_go() -> None:
-    rig = Rig()
-    now = rig.fill_the_window()
-
-    rig.acknowledge((0, 3), now=now)
-
-    # Four packets have left the window, and it has grown by as many.
-    assert len(rig.packets(now + 1.0)) == 8
-
-
-def test_pacing_holds_fragments_back_until_a_deadline() -> None:
-    rig = Rig()
-    rig.push(20 * FRAGMENT_BYTES)
-    at_once = rig.packets()
-    _, _, ready_at = rig.sender.deadlines
-    assert len(at_once) == 10
-    assert ready_at is not None
-    assert ready_at > START
-
-    assert rig.packets(now=START + (ready_at - START) / 2) == []
-    assert len(rig.packets(now=ready_at)) == 1
-
-
-def test_with_nothing_left_to_send_there_is_no_pacing_deadline() -> None:
-    rig = Rig()
-    rig.push(11 * FRAGMENT_BYTES)
-    rig.packets()
-
-    rig.packets(now=START + 1.0)
-
-    assert rig.sender.deadlines[2] is None
-
-
 def test_a_loss_by_time_is_no_probe_timeout_even_where_a_probe_is_left() -> None:
     rig = Rig()
     rig.sender.ping_due = True
@@ -163,7 +218,9 @@ def test_a_loss_by_time_is_no_probe_timeout_even_where_a_probe_is_left() -> None
     assert rig.packets(probed_at) == [[Ping()]]
     rig.receive(0, now=probed_at)
     assert [kinds_of(p) for p in rig.packets(probed_at)] == [["Ack"]]
-    rig.acknowledge((2, 2), now=probed_at + 0.01)
+    rig.sender.ping_due = True
+    rig.packets(probed_at)
+    rig.acknowledge((3, 3), now=probed_at + 0.01)
 
     rig.fire()
 
@@ -191,14 +248,17 @@ def test_a_packet_that_nothing_answers_is_a_stall_exactly_when_it_is_time() -> N
 
     assert rig.sender.stall(60.0, START + 59.9) is None
     assert rig.sender.stall(60.0, START + 60.0) == (
-        "nothing of a message arrived for 60 seconds; the path may not carry datagrams of "
-        f"{DATAGRAM_BYTES} bytes: try datagram_bytes=1200"
+        "nothing of a message arrived for 60 seconds; the path carries small datagrams, but none "
+        f"of {DATAGRAM_BYTES} bytes"
     )
 
 
 def test_what_is_smaller_answers_nothing_and_what_is_as_large_does() -> None:
     rig = Rig()
-    rig.push(FRAGMENT_BYTES, FRAGMENT_BYTES - 1, FRAGMENT_BYTES)
+    rig.push(FRAGMENT_BYTES)
+    rig.packets()
+    rig.push(FRAGMENT_BYTES - 40)
+    rig.push(FRAGMENT_BYTES)
     rig.packets()
 
     rig.acknowledge((1, 1))
@@ -210,11 +270,11 @@ def test_what_is_smaller_answers_nothing_and_what_is_as_large_does() -> None:
 
 def test_a_packet_is_answered_when_what_it_held_has_arrived_in_smaller_ones() -> None:
     rig = Rig()
-    half = FRAGMENT_BYTES // 2 - 10
+    half = FRAGMENT_BYTES // 2 - 40
     rig.push(half, half)
     assert [len(packet) for packet in rig.packets()] == [2]
     now = rig.fire()
-    rig.receive(0, now=now)
+    rig.receive(*range(0, 140, 2), now=now)
     assert [kinds_of(packet) for packet in rig.packets(now)] == [["Ack", "Data"], ["Data"]]
 
     rig.acknowledge((1, 1), now=now)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol import InvalidMessageError, MessageDelivered
+from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.link import Link
 from gradwire_protocol.messages import BLOCK_ELEMENTS, SNAPSHOT_STREAM, Snapshot
 from gradwire_protocol.snapshots import (
@@ -16,7 +16,8 @@ from gradwire_protocol.snapshots import (
     SnapshotAssembly,
     SnapshotFeed,
 )
-from support.pair import Pair, Puppet
+from support.pair import Pair
+from support.puppet import Puppet
 
 BLOCK_BYTES = ELEMENT_BYTES * BLOCK_ELEMENTS
 
@@ -38,17 +39,16 @@ def test_a_snapshot_arrives_whole() -> None:
     assembly = SnapshotAssembly(len(values) // ELEMENT_BYTES)
     receiving = Link(pair.responder.connection)
     pair.responder.releases = False  # the link does it
-    told = pair.initiator.events
 
     SnapshotFeed(values, Link(pair.initiator.connection))
     pair.network.turn(pair.initiator.host)
-    pair.network.run(lambda: MessageDelivered(SNAPSHOT_STREAM, 2) in told, seconds=60)
+    pair.network.run(lambda: len(pair.initiator.delivered) == 3, seconds=60)
     blocks = [block for event in pair.responder.messages for block in receiving.receive(event)]
     complete = [assembly.add(block) for block in blocks if isinstance(block, Snapshot)]
 
     assert complete == [False, False, True]
     assert bytes(assembly.values) == values
-    assert told[1:] == [MessageDelivered(SNAPSHOT_STREAM, number) for number in range(3)]
+    assert sorted(pair.initiator.delivered) == [(SNAPSHOT_STREAM, n) for n in range(3)]
 
 
 def test_no_more_blocks_are_under_way_than_a_few() -> None:

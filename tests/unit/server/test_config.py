@@ -48,6 +48,8 @@ def test_connections_get_the_settings_of_the_master() -> None:
         ({"join_timeout_seconds": float("nan")}, "join_timeout_seconds=nan; "),
         ({"join_timeout_seconds": float("inf")}, "join_timeout_seconds=inf; "),
         ({"stable_interval_seconds": -1.0}, "stable_interval_seconds=-1.0; it has to be above 0"),
+        ({"processes": 0}, "processes=0; it is 1 to 64"),
+        ({"processes": 65}, "processes=65; it is 1 to 64"),
     ],
 )
 def test_a_setting_that_cannot_work_is_named(settings: dict[str, Any], says: str) -> None:
@@ -68,8 +70,8 @@ def test_the_memory_that_is_asked_for_is_enough() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"datagram_bytes": 1199}, "datagram_bytes=1199; it is 1200 to 8900"),
-        ({"datagram_bytes": 8901}, "datagram_bytes=8901; it is 1200 to 8900"),
+        ({"datagram_bytes": 1199}, "datagram_bytes=1199; it is a multiple of 4 from 1200 to 8900"),
+        ({"datagram_bytes": 8901}, "datagram_bytes=8901; it is a multiple of 4 from 1200 to 8900"),
         ({"idle_timeout_seconds": 0.0}, "idle_timeout_seconds=0.0; it is 0.001 to 3600"),
         ({"idle_timeout_seconds": 3601.0}, "idle_timeout_seconds=3601.0; it is 0.001 to 3600"),
     ],

@@ -18,7 +18,8 @@ import pytest
 import gradwire
 from gradwire_protocol import UnreachableError, UsageError
 from gradwire_server.config import MasterConfig
-from gradwire_server.daemon import Addresses, AddressInUseError, Daemon
+from gradwire_server.daemon import Addresses, Daemon
+from gradwire_server.listening import AddressInUseError
 from gradwire_udp import new_event_loop
 from support.local_master import MasterProcess
 from support.waiting import until
@@ -135,11 +136,15 @@ def test_health_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
     running(ANYWHERE, look, kind=kind)
 
     nothing: Announcement = {"run": None, "parameters": None, "workers": [], "versions": {}}
-    assert seen[0] == {"status": "ok", "version": version("gradwire"), **nothing}
+    alone = [{"pid": os.getpid(), "connections": 0}]
+    assert seen[0] == {
+        "status": "ok", "version": version("gradwire"), "processes": alone, **nothing,
+    }  # fmt: skip
     name = f"{socket.gethostname()}/{os.getpid()}"
     assert seen[1] == {
         "status": "ok",
         "version": version("gradwire"),
+        "processes": [{"pid": os.getpid(), "connections": 1}],
         "run": "default",
         "parameters": 12,
         "workers": [{"rank": 0, "name": name, "phase": "live"}],
@@ -211,7 +216,7 @@ def test_who_listens_on_every_address_is_warned(
     assert f"workers join with GRADWIRE_MASTER=THIS-HOST:{port}" in caplog.messages
     warnings = [r.message for r in caplog.records if r.levelname == "WARNING"]
     assert warnings == [
-        f"anyone who can send UDP to port {port} can join, and change the model: keep it inside a "
+        f"anyone who can reach port {port} can join, and change the model: keep it inside a "
         "network you trust"
     ]
 

@@ -45,6 +45,23 @@ async def test_metrics_are_served_as_prometheus_reads_them() -> None:
     assert [s.value for s in families["answers"].samples if s.name == "answers_total"] == [42]
 
 
+async def test_metrics_are_those_of_the_moment_that_they_are_asked_for() -> None:
+    registry = CollectorRegistry()
+    asked = Counter("asked_total", "Times that somebody asked.", registry=registry)
+
+    async def refresh() -> None:
+        asked.inc()
+
+    server = HttpServer(registry, lambda: STATUS, refresh)
+    await server.start("127.0.0.1", 0)
+    _, _, first = await get(f"http://127.0.0.1:{server.port}/metrics")
+    _, _, second = await get(f"http://127.0.0.1:{server.port}/metrics")
+    await server.close()
+
+    assert "asked_total 1.0" in first
+    assert "asked_total 2.0" in second
+
+
 async def test_health_is_what_the_status_says_as_json() -> None:
     async with serving(CollectorRegistry()) as url:
         status, content_type, body = await get(f"{url}/healthz")

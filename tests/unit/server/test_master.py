@@ -417,6 +417,7 @@ def test_everyone_is_told_who_takes_part() -> None:
 
     one.say(Leave(0, "enough"))
     other.wait_for(Roster, 2)
+    run.network.run_for(1.0)
 
     assert [[peer.rank for peer in roster.peers] for roster in other.all(Roster)] == [
         [0, 1, 2],

@@ -5,16 +5,18 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradwire_protocol import ShapedMessage
+from gradwire_protocol.messages import Kind
 from gradwire_server.relay import Relay
 from support.members import member
 
-PAYLOAD = b"an update"
+UPDATE = ShapedMessage.of(0, 1, Kind.UPDATE, b"an update", 1200)
 
 
 def test_an_update_is_unstable_until_every_destination_has_it() -> None:
     relay, first, second = Relay(), member(1), member(2)
 
-    relay.accept(0, 1, PAYLOAD, [first, second], 10.0)
+    relay.accept(0, 1, UPDATE, [first, second], 10.0)
     assert (relay.versions, relay.stable, relay.unstable) == ({0: 1}, {0: 0}, 1)
     assert relay.on_delivered(first, 0, 1) == 10.0
     assert (relay.stable, relay.unstable) == ({0: 0}, 1)
@@ -26,8 +28,8 @@ def test_an_update_is_unstable_until_every_destination_has_it() -> None:
 def test_an_update_that_goes_to_nobody_is_stable_at_once() -> None:
     relay = Relay()
 
-    relay.accept(3, 1, PAYLOAD, [], 0.0)
-    relay.accept(3, 2, PAYLOAD, [], 0.0)
+    relay.accept(3, 1, UPDATE, [], 0.0)
+    relay.accept(3, 2, UPDATE, [], 0.0)
 
     assert (relay.versions, relay.stable, relay.unstable) == ({3: 2}, {3: 2}, 0)
 
@@ -35,7 +37,7 @@ def test_an_update_that_goes_to_nobody_is_stable_at_once() -> None:
 def test_a_later_update_is_not_stable_before_the_earlier_ones_are() -> None:
     relay, other = Relay(), member(1)
     for sequence in (1, 2, 3):
-        relay.accept(0, sequence, PAYLOAD, [other], 0.0)
+        relay.accept(0, sequence, UPDATE, [other], 0.0)
 
     relay.on_delivered(other, 0, 3)
     relay.on_delivered(other, 0, 2)
@@ -47,7 +49,7 @@ def test_a_later_update_is_not_stable_before_the_earlier_ones_are() -> None:
 
 def test_a_delivery_counts_once() -> None:
     relay, first, second = Relay(), member(1), member(2)
-    relay.accept(0, 1, PAYLOAD, [first, second], 5.0)
+    relay.accept(0, 1, UPDATE, [first, second], 5.0)
 
     assert relay.on_delivered(first, 0, 1) == 5.0
     assert relay.on_delivered(first, 0, 1) is None
@@ -59,7 +61,7 @@ def test_a_delivery_counts_once() -> None:
 def test_nobody_waits_for_a_worker_that_is_gone() -> None:
     relay, staying, leaving = Relay(), member(1), member(2)
     for sequence in (1, 2):
-        relay.accept(0, sequence, PAYLOAD, [staying, leaving], 0.0)
+        relay.accept(0, sequence, UPDATE, [staying, leaving], 0.0)
     relay.on_delivered(staying, 0, 1)
 
     relay.remove(leaving)
@@ -72,8 +74,8 @@ def test_nobody_waits_for_a_worker_that_is_gone() -> None:
 
 def test_origins_do_not_wait_for_each_other() -> None:
     relay, other = Relay(), member(2)
-    relay.accept(0, 1, PAYLOAD, [other], 0.0)
-    relay.accept(1, 1, PAYLOAD, [other], 0.0)
+    relay.accept(0, 1, UPDATE, [other], 0.0)
+    relay.accept(1, 1, UPDATE, [other], 0.0)
 
     relay.on_delivered(other, 1, 1)
 
@@ -83,10 +85,10 @@ def test_origins_do_not_wait_for_each_other() -> None:
 def test_a_rank_that_is_used_again_goes_on_where_it_ended() -> None:
     relay, other = Relay(), member(1)
     origin = member(0)
-    relay.accept(origin.rank, 1, PAYLOAD, [other], 0.0)
+    relay.accept(origin.rank, 1, UPDATE, [other], 0.0)
     relay.remove(origin)
 
-    relay.accept(0, 2, PAYLOAD, [other], 0.0)
+    relay.accept(0, 2, UPDATE, [other], 0.0)
     relay.on_delivered(other, 0, 1)
     relay.on_delivered(other, 0, 2)
 
@@ -106,7 +108,7 @@ def test_in_whatever_order_deliveries_come_and_workers_go_all_becomes_stable(
     for origin in origins:
         sequence = relay.versions.get(origin, 0) + 1
         others = [m for m in members if m.rank != origin]
-        relay.accept(origin, sequence, PAYLOAD, others, 0.0)
+        relay.accept(origin, sequence, UPDATE, others, 0.0)
     events = [(m, name) for m in members for name in (*m.unacknowledged, None)]
     order.shuffle(events)
 

@@ -77,7 +77,7 @@ def test_datagrams_that_mean_nothing_are_all_counted(kind: str) -> None:
             await until(lambda: side.counters.datagrams_received == 150, "all datagrams")
 
         assert asdict(side.counters) == asdict(
-            SocketCounters(datagrams_received=150, bytes_received=300)
+            SocketCounters(reads=150, datagrams_received=150, bytes_received=300)
         )
         assert sum(side.endpoint.counters.drops.values()) == 150
 

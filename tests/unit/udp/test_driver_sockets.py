@@ -1,39 +1,10 @@
 """The driver on sockets that do not do as they are told."""
 
 import errno
-import socket
-from typing import Any
 
 from support.driven_side import LOOPS, Side, connected, messages, run_on
+from support.fickle_socket import FickleSocket
 from support.waiting import until
-
-
-class FickleSocket(socket.socket):
-    """A socket whose first calls fail."""
-
-    failures_to_send: list[OSError]
-    failures_to_receive: list[OSError]
-
-    @classmethod
-    def on_loopback(
-        cls, *, to_send: list[OSError] | None = None, to_receive: list[OSError] | None = None
-    ) -> "FickleSocket":
-        sock = cls(socket.AF_INET, socket.SOCK_DGRAM)
-        sock.setblocking(False)
-        sock.bind(("127.0.0.1", 0))
-        sock.failures_to_send = to_send or []
-        sock.failures_to_receive = to_receive or []
-        return sock
-
-    def sendmsg(self, *arguments: Any) -> int:
-        if self.failures_to_send:
-            raise self.failures_to_send.pop(0)
-        return super().sendmsg(*arguments)
-
-    def recvmsg_into(self, *arguments: Any) -> tuple[int, list[tuple[int, int, bytes]], int, Any]:
-        if self.failures_to_receive:
-            raise self.failures_to_receive.pop(0)
-        return super().recvmsg_into(*arguments)
 
 
 @LOOPS
@@ -41,8 +12,7 @@ def test_a_socket_that_takes_nothing_for_a_while_is_waited_for(kind: str) -> Non
     there = messages(4, 30, [10, 3_000])
 
     async def test() -> None:
-        blocked: list[OSError] = [BlockingIOError() for _ in range(5)]
-        one = Side(sock=FickleSocket.on_loopback(to_send=blocked))
+        one = Side(sock=FickleSocket.on_loopback(to_send=[BlockingIOError()] * 5))
         other = Side(accepts=True)
         await connected(one, other)
         assert isinstance(one.socket, FickleSocket)
@@ -74,7 +44,7 @@ def test_datagrams_that_cannot_be_sent_are_counted_and_recovered(kind: str) -> N
         await until(lambda: len(one.delivered) == 30, "all deliveries")
 
         assert sorted(other.received) == sorted(there)
-        assert one.counters.send_errors == 7
+        assert one.counters.send_errors >= 7  # datagrams, in seven trains
         assert one.endpoint.counters.packets_lost >= 1
         assert one.counters.datagrams_sent > before
 

@@ -1,0 +1,121 @@
+"""`Dialing`: by which way a worker reaches its master, and what to say where none leads there.
+
+UDP comes first. Where a firewall drops it nobody says so, and all there is to notice is that
+nothing is answered; so after a while TCP has its turn, and then, as long as there is time, UDP
+again: a master that is only just starting would else be reached over TCP by whoever was early.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Final, Literal
+
+from gradwire.errors import UnreachableError
+from gradwire_protocol import Connection
+
+Transport = Literal["auto", "udp", "tcp"]
+
+UDP: Final = "udp"
+TCP: Final = "tcp"
+
+TRIES: Final[dict[Transport, tuple[str, ...]]] = {
+    "auto": (UDP, UDP, UDP, TCP),
+    "udp": (UDP,),
+    "tcp": (TCP,),
+}
+"""What is tried one after the other, and then again."""
+
+SHARES: Final = {UDP: 0.1, TCP: 0.4}
+"""Where both are tried: how much of all the time one try may take. Three of UDP take 3 of 10 s."""
+
+PAUSE_SHARE: Final = 0.05
+"""From the beginning of one try to that of the next, at least, as a part of all the time: a port
+where nobody listens says so at once, and may be about to be listened at. Nothing is begun any more
+when less than this is left."""
+
+QUESTIONS: Final = {
+    (UDP,): "does UDP",
+    (TCP,): "does TCP",
+    (UDP, TCP): "does UDP, or at least TCP,",
+}
+"""By what was tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to a master."""
+
+    name: str
+    dial: Callable[[float], Connection]
+    """Told the time, begins a connection."""
+
+
+class Dialing:
+    """Tries ways until a master answers or the time is up.
+
+    Parameters
+    ----------
+    ways : sequence of Way
+        In the order to try them in, over and over.
+    master : str
+        How a person would write the master's address, for error messages.
+    timeout : float
+        Seconds for all tries together.
+    """
+
+    def __init__(self, ways: Sequence[Way], master: str, timeout: float) -> None:
+        self.way = ways[0]
+        """What is being tried, or was taken."""
+        self.next_at: float | None = None
+        """When `dial` has to be called; None while a try is under way, or when all is over."""
+        self._ways = cycle(ways)
+        self._master = master
+        self._timeout = timeout
+        self._names = tuple(dict.fromkeys(way.name for way in ways))
+        self._reasons: dict[str, str] = {}
+        self._began: float | None = None
+        self._tried_at = 0.0
+
+    def dial(self, now: float) -> Connection:
+        """Begin the next try."""
+        if self._began is None:
+            self._began = now
+        self.way = next(self._ways)
+        self._tried_at = now
+        self.next_at = None
+        return self.way.dial(now)
+
+    def failed(self, reason: str, now: float) -> bool:
+        """Note that a try has led nowhere; return whether there will be another one."""
+        self._reasons[self.way.name] = reason
+        assert self._began is not None
+        pause = PAUSE_SHARE * self._timeout
+        over = now - self._began >= self._timeout - pause
+        self.next_at = None if over else max(self._tried_at + pause, now)
+        return not over
+
+    @property
+    def detour(self) -> str | None:
+        """What is wrong with the ways that come before the one that was taken."""
+        tried = self._names[: self._names.index(self.way.name)]
+        return self._say(tried) or None
+
+    def error(self) -> UnreachableError:
+        """Return what to tell who waits for a master."""
+        tried = "" if self._names == (UDP,) else f"; {self._say(self._names)}"
+        return UnreachableError(
+            f"no master answers at {self._master} (waited {self._timeout:g} s{tried}): "
+            f"is `gradwire master` running there, and {QUESTIONS[self._names]} pass the firewalls "
+            "between?"
+        )
+
+    def _say(self, names: Sequence[str]) -> str:
+        return "; ".join(
+            _phrase(name.upper(), self._reasons[name]) for name in names if name in self._reasons
+        )
+
+
+def _phrase(name: str, reason: str) -> str:
+    if reason.startswith("no answer"):  # to so many datagrams of the last try, which is no news
+        return f"no answer over {name}"
+    return f"over {name}: {reason}"

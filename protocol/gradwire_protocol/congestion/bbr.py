@@ -1,0 +1,353 @@
+"""BbrLite: sends at the rate the path was seen to deliver, and no more than that needs in flight.
+
+Two numbers describe a path: the bandwidth, which is the largest delivery rate of the last rounds,
+and the round trip without a queue. Their product is what is in flight where the path is busy and
+its queue is empty. This is version 1 of BBR [1]_ with the constants of version 3 [2]_, and with
+`LossCap` for losses: a loss as such means nothing to it, which is why it fills paths that Cubic
+cannot.
+
+::
+
+    STARTUP --- full ---> DRAIN --- queue empty ---> PROBE_BANDWIDTH
+       |                    |                           |       ^
+       `--------------------+----- round trip old ------'       |
+                            |                                   |
+                        PROBE_RTT ---------- measured ----------'
+
+STARTUP doubles the rate every round until the bandwidth stops growing. PROBE_BANDWIDTH sends a
+quarter more than the path delivers for one round in eight, and as much less in the next, to see
+whether there is more. PROBE_RTT leaves little in flight, so that the round trip is measured
+without our own queue; an application that pauses does so by itself, and then it is left out.
+
+References
+----------
+.. [1] draft-cardwell-iccrg-bbr-congestion-control-00
+.. [2] draft-ietf-ccwg-bbr
+"""
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import ClassVar, Final
+
+from gradwire_protocol.congestion.controller import (
+    UNKNOWN_RTT_SECONDS,
+    WINDOW_PACKETS_INITIAL,
+    WINDOW_PACKETS_MIN,
+    AckSample,
+)
+from gradwire_protocol.congestion.delivery import (
+    AckAggregation,
+    DeliveryRate,
+    Snapshot,
+    WindowedMax,
+)
+from gradwire_protocol.congestion.loss_cap import LossCap
+from gradwire_protocol.congestion.round_trip import RoundTrip
+
+STARTUP_GAIN: Final = 2.77
+DRAIN_GAIN: Final = 0.5
+PROBE_GAINS: Final = (1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+"""Pacing gains of PROBE_BANDWIDTH, a round each."""
+
+WINDOW_GAIN: Final = 2.0
+"""In flight are at most so many times bandwidth times round trip: acknowledgements come late."""
+
+PACING_MARGIN: Final = 0.99
+"""Pacing stays so much below the bandwidth, so that queues drain in the long run."""
+
+BANDWIDTH_ROUNDS: Final = 10
+SAMPLE_RTT_SHARE_MIN: Final = 0.9
+"""A delivery rate measured over less than this part of the round trip is none."""
+
+FULL_GROWTH: Final = 1.25
+FULL_ROUNDS: Final = 3
+"""The path is full where the bandwidth did not grow by so much in so many rounds."""
+
+STARTUP_LOST_PACKETS: Final = 8
+STARTUP_LOSS_MAX: Final = 0.10
+"""It is full, too, where a round without growth loses more than this and shows a queue, or more
+than both in a second such round."""
+
+REPEAT_GROWTH: Final = 1.1
+"""A probe that found so much more bandwidth is repeated at once: a path that has become free is
+filled in a few rounds, and not in dozens."""
+
+PROBE_RTT_SECONDS: Final = 0.2
+PROBE_RTT_SHARE: Final = 0.5
+"""The part of the pipe that is in flight while the round trip is measured."""
+
+QUANTUM_SECONDS: Final = 0.001
+QUANTUM_PACKETS_MIN: Final = 2
+QUANTUM_BYTES_MAX: Final = 64_000
+"""What is paced leaves in trains of this time, within these bounds."""
+
+WINDOW_QUANTA: Final = 3
+"""So many trains more than the path holds may be in flight: one leaving, one arriving, one being
+acknowledged."""
+
+
+class Phase(Enum):
+    """What a connection is doing; the diagram above says when it changes."""
+
+    STARTUP = auto()
+    DRAIN = auto()
+    PROBE_BANDWIDTH = auto()
+    PROBE_RTT = auto()
+
+
+class BbrLite:
+    """Model-based control.
+
+    Parameters
+    ----------
+    datagram_bytes : int
+        Largest datagram sent.
+    random : callable
+        Returns numbers in [0, 1): flows that share a path must not probe in step.
+    """
+
+    __slots__ = (
+        "_aggregation",
+        "_bandwidth",
+        "_bandwidth_before",
+        "_cap",
+        "_cycle",
+        "_cycle_at",
+        "_datagram_bytes",
+        "_delivery",
+        "_full",
+        "_full_rounds",
+        "_gain",
+        "_lossy_rounds",
+        "_marked",
+        "_measured_round",
+        "_measured_until",
+        "_pipe",
+        "_quiet_bytes",
+        "_random",
+        "_restart_packets",
+        "_round",
+        "_round_end",
+        "_round_trip",
+        "pacing_rate",
+        "phase",
+        "window_bytes",
+    )
+
+    name: ClassVar[str] = "bbr"
+
+    window_bytes: int
+    """Most bytes that may be in flight."""
+    pacing_rate: float
+    """Bytes per second at which trains should leave."""
+    phase: Phase
+    _bandwidth_before: float
+    """Bandwidth when it last had grown in STARTUP, or when the last probe began."""
+    _full: bool
+    """Whether STARTUP is over."""
+    _measured_until: float | None
+    """PROBE_RTT ends no earlier; None while more is in flight than it wants."""
+    _pipe: float
+    """What has to be in flight to keep the path busy, in bytes."""
+    _quiet_bytes: float
+    """With no more than this in flight, no queue is ours."""
+
+    def __init__(self, datagram_bytes: int, random: Callable[[], float]) -> None:
+        self._datagram_bytes = datagram_bytes
+        self._random = random
+        self._delivery = DeliveryRate()
+        self._round = 0
+        self._round_end = 0
+        self._restart(WINDOW_PACKETS_INITIAL)
+
+    # Input.
+
+    def on_sent(self, size: int, in_flight: int, *, app_limited: bool, now: float) -> Snapshot:
+        """Note a train; return the state in which it left."""
+        return self._delivery.on_sent(size, in_flight, app_limited, now)
+
+    def on_ack(self, sample: AckSample) -> None:
+        """Learn from an ACK."""
+        snapshot = sample.snapshot
+        assert isinstance(snapshot, tuple)
+        _, _, _, _, app_limited, in_flight_then = snapshot
+        now, acked, rtt = sample.now, sample.acked_bytes, sample.rtt
+        bandwidth, round_trip, cap = self._bandwidth, self._round_trip, self._cap
+        if rtt is not None and self._delivery.is_current(snapshot):
+            round_trip.on_sample(rtt, in_flight_then <= self._quiet_bytes, now)
+        shortest = SAMPLE_RTT_SHARE_MIN * round_trip.minimum
+        rate = self._delivery.sample(acked, snapshot, sample.sent_at, now, shortest)
+        # An application that has little to send shows what it sends, not what the path carries.
+        if rate > bandwidth.value or (rate and not app_limited):
+            bandwidth.update(self._round, rate)
+        self._aggregation.on_ack(acked, bandwidth.value, self._round, now)
+        cap.acked += acked
+        self._marked += sample.marked
+        if sample.number >= self._round_end:
+            self._round += 1
+            self._round_end = sample.next_number
+            self._end_round(sample.in_flight, app_limited, now)
+        self._advance(sample.in_flight, now)
+        self._set_rate_and_window(sample.smoothed_rtt)
+
+    def on_lost(self, size: int, sent_at: float, in_flight: int, now: float) -> None:
+        """Count the loss; what follows from it is decided at the end of the round."""
+        self._cap.lost += size
+
+    def on_spurious_loss(self, size: int, now: float) -> None:
+        """Take it out of the count."""
+        self._cap.lost = max(self._cap.lost - size, 0)
+
+    def on_persistent_congestion(self) -> None:
+        """Start anew with the smallest window."""
+        self._restart(WINDOW_PACKETS_MIN)
+
+    def on_path_changed(self) -> None:
+        """Start anew."""
+        self._restart(WINDOW_PACKETS_INITIAL)
+
+    def set_datagram_bytes(self, datagram_bytes: int) -> None:
+        """Use another size from the next ACK on."""
+        self._datagram_bytes = datagram_bytes
+
+    # Private.
+
+    def _restart(self, packets: int) -> None:
+        """Forget the model; until there is a new one, `packets` may be in flight."""
+        self._delivery.restart()
+        self._bandwidth = WindowedMax(BANDWIDTH_ROUNDS)
+        self._aggregation = AckAggregation(BANDWIDTH_ROUNDS)
+        self._round_trip = RoundTrip()
+        self._cap = LossCap()
+        self._marked = 0
+        self._full = False
+        self._full_rounds = 0
+        self._lossy_rounds = 0
+        self._bandwidth_before = 0.0
+        self._cycle = 0
+        self._cycle_at = 0.0
+        self._measured_until = None
+        self._measured_round = 0
+        self._pipe = 0.0
+        self._quiet_bytes = 0.0
+        self._enter(Phase.STARTUP, STARTUP_GAIN)
+        self._restart_packets = packets
+        self.window_bytes = packets * self._datagram_bytes
+        self.pacing_rate = self.window_bytes / UNKNOWN_RTT_SECONDS
+
+    def _end_round(self, in_flight: int, app_limited: bool, now: float) -> None:
+        """Look at what the round has brought."""
+        queued = self._marked > 0 or self._round_trip.queued
+        if self.phase is Phase.STARTUP:
+            self._look_whether_full(queued, app_limited)
+        else:
+            self._cap.end_round(
+                gain=self._gain,
+                queued=queued,
+                in_flight=in_flight,
+                pipe=self._pipe,
+                datagram_bytes=self._datagram_bytes,
+            )
+            if self.phase is Phase.PROBE_BANDWIDTH:
+                self._probe_on(now)
+        self._marked = 0
+        self._round_trip.end_round()
+
+    def _look_whether_full(self, queued: bool, app_limited: bool) -> None:
+        """Leave STARTUP where the path has no more to give."""
+        cap = self._cap
+        if self._bandwidth.value >= FULL_GROWTH * self._bandwidth_before:
+            self._bandwidth_before = self._bandwidth.value
+            self._full_rounds = self._lossy_rounds = 0
+            if self._round_trip.unqueued and not queued:
+                # A path that still has room and no queue loses what it always loses.
+                cap.learn_floor()
+        else:
+            self._full_rounds += not app_limited
+            lossy = cap.lost > STARTUP_LOST_PACKETS * self._datagram_bytes and cap.is_lossy(
+                self._datagram_bytes
+            )
+            self._lossy_rounds += lossy and cap.loss > STARTUP_LOSS_MAX
+            overflowing = (lossy and queued) or self._lossy_rounds > 1
+            if overflowing or self._full_rounds >= FULL_ROUNDS:
+                self._full = True
+                self._enter(Phase.DRAIN, DRAIN_GAIN)
+        cap.forget()
+
+    def _probe_on(self, now: float) -> None:
+        """Go on to the next gain, if this one has had its round trip."""
+        if now < self._cycle_at + self._round_trip.minimum:
+            return
+        cycle = (self._cycle + 1) % len(PROBE_GAINS)
+        # What a probe brings is known a round later, at the end of the second gain.
+        if cycle == 2 and self._bandwidth.value > REPEAT_GROWTH * self._bandwidth_before:
+            cycle = 0
+        self._probe(cycle, now)
+
+    def _probe(self, cycle: int, now: float) -> None:
+        if cycle == 0:
+            self._bandwidth_before = self._bandwidth.value
+        self._cycle = cycle
+        self._cycle_at = now
+        self._enter(Phase.PROBE_BANDWIDTH, PROBE_GAINS[cycle])
+
+    def _start_probing(self, now: float) -> None:
+        """Begin at a random gain, but not with the one that makes up for a probe."""
+        cycle = int(self._random() * (len(PROBE_GAINS) - 1))
+        self._bandwidth_before = self._bandwidth.value
+        self._probe(cycle + 1 if cycle else 0, now)
+
+    def _advance(self, in_flight: int, now: float) -> None:
+        """Move on to another phase, where it is time."""
+        if self.phase is Phase.PROBE_RTT:
+            self._measure_round_trip(in_flight, now)
+        elif self._round_trip.is_outdated(now):
+            self._measured_until = None
+            self._enter(Phase.PROBE_RTT, 1.0)
+        elif self.phase is Phase.DRAIN and in_flight <= self._pipe:
+            self._start_probing(now)
+
+    def _measure_round_trip(self, in_flight: int, now: float) -> None:
+        """Wait until little is in flight, and then for some time and a whole round."""
+        if self._measured_until is None:
+            if in_flight <= self.window_bytes:
+                self._measured_until = now + PROBE_RTT_SECONDS
+                self._measured_round = self._round + 1
+        elif now >= self._measured_until and self._round > self._measured_round:
+            self._round_trip.renew(now)
+            if self._full:
+                self._start_probing(now)
+            else:
+                self._enter(Phase.STARTUP, STARTUP_GAIN)
+
+    def _enter(self, phase: Phase, gain: float) -> None:
+        self.phase = phase
+        self._gain = gain
+
+    def _set_rate_and_window(self, smoothed_rtt: float) -> None:
+        """Draw the conclusions from the model."""
+        bandwidth = self._bandwidth.value
+        if not bandwidth:
+            self.pacing_rate = STARTUP_GAIN * self.window_bytes / smoothed_rtt
+            return
+        datagram_bytes, gain, phase = self._datagram_bytes, self._gain, self.phase
+        rate = PACING_MARGIN * gain * bandwidth
+        extra = self._aggregation.extra_bytes
+        least = WINDOW_PACKETS_MIN * datagram_bytes
+        if phase is Phase.STARTUP:
+            # A short first message says little about the path.
+            least = self._restart_packets * datagram_bytes
+            rate = max(rate, STARTUP_GAIN * least / smoothed_rtt)
+            # Where acknowledgements come in lumps, it is the lump that has to double.
+            extra *= WINDOW_GAIN
+        quantum = QUANTUM_SECONDS * rate
+        quantum = min(max(quantum, QUANTUM_PACKETS_MIN * datagram_bytes), QUANTUM_BYTES_MAX)
+        product = bandwidth * self._round_trip.minimum
+        trains = WINDOW_QUANTA * quantum
+        self._pipe = product + trains
+        self._quiet_bytes = max(PROBE_RTT_SHARE * product, least)
+        window = WINDOW_GAIN * product + trains + extra
+        if phase is Phase.PROBE_RTT:
+            window = self._quiet_bytes
+        self.window_bytes = int(max(min(window, self._cap.window(gain)), least))
+        self.pacing_rate = rate

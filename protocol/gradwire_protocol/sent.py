@@ -1,0 +1,269 @@
+"""`SentPackets`: what became of every packet sent, in columns indexed by packet number.
+
+The columns begin at the oldest packet that is not accounted for and slide along with it, so that
+whole trains are noted, acknowledged and lost by operations on slices, and no packet costs an
+object. Packets with more than one fragment, or with something that has to be known when they
+arrive, have a `Contents` besides: those are few.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradwire_protocol.limits import ACK_RECORDS_MAX, SENT_PACKETS_MAX
+
+Numbers: TypeAlias = NDArray[np.int64]
+
+CAPACITY_MIN: Final = 256
+
+REMEMBERED_MAX: Final = 3 * SENT_PACKETS_MAX // 2
+"""Trains stop at `SENT_PACKETS_MAX`; what answers the peer goes on. A peer that never acknowledges
+anything must not make the columns grow: beyond this, the oldest packets are forgotten."""
+
+NO_MESSAGE: Final = -1
+
+
+class Fate:
+    """What became of a packet."""
+
+    IN_FLIGHT: Final = 1
+    ACKED: Final = 2
+    LOST: Final = 3
+    """It may still turn out to have been late only."""
+    SKIPPED: Final = 4
+    """It was never sent: who acknowledges it lies."""
+    UNASKED: Final = 5
+    """It asked for no acknowledgement, and is not in flight."""
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a packet carried, where that is more than one fragment."""
+
+    ack_largest: int | None = None
+    """Highest packet number that an ACK frame in it named."""
+    credit: bool = False
+    """Whether it carried a CREDIT frame."""
+    probe_bytes: int = 0
+    """Its size, where it was sent to find out whether the path carries that."""
+    fragments: list[tuple[int, int]] = field(default_factory=list)
+    """Key of the message, and index in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What all packets of one train have in common."""
+
+    sent_at: float
+    snapshot: object
+    """What congestion control wants back with the acknowledgement."""
+
+
+class SentPackets:
+    """Packets of one connection, from the oldest one of interest to the last one sent."""
+
+    __slots__ = (
+        "_base",
+        "_batch_at",
+        "_batches",
+        "_capacity",
+        "_fate",
+        "_fragment",
+        "_message",
+        "_sent_at",
+        "_size",
+        "_unasked",
+        "bytes_in_flight",
+        "contents",
+        "lost_packets",
+        "low",
+        "next_number",
+        "packets_in_flight",
+    )
+
+    def __init__(self) -> None:
+        self.next_number = 0
+        self.low = 0
+        """All packets below are accounted for."""
+        self.bytes_in_flight = 0
+        self.packets_in_flight = 0
+        self.lost_packets = 0
+        """Packets taken for lost that may still turn out to have been late only."""
+        self.contents: dict[int, Contents] = {}
+        self._base = 0
+        self._capacity = 0
+        self._batches: dict[int, Batch] = {}
+        self._unasked: deque[int] = deque()
+        """The newest packets with `contents` that asked for no acknowledgement."""
+        self._allocate(CAPACITY_MIN)
+
+    # Noting.
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another train may be noted."""
+        return self.next_number - self.low < SENT_PACKETS_MAX
+
+    def add(
+        self,
+        fragments: Sequence[int] | NDArray[np.uint32],
+        message: int,
+        size: int,
+        last_size: int,
+        batch: Batch,
+    ) -> None:
+        """Note a train with one fragment of a message in each packet."""
+        count = len(fragments)
+        number = self.next_number
+        at = self._reserve(count)
+        stop = at + count
+        self._fate[at:stop] = Fate.IN_FLIGHT
+        self._sent_at[at:stop] = batch.sent_at
+        self._size[at:stop] = size
+        self._size[stop - 1] = last_size
+        self._message[at:stop] = message
+        self._fragment[at:stop] = fragments
+        self._batch_at[at:stop] = number
+        self._batches[number] = batch
+        self.bytes_in_flight += size * (count - 1) + last_size
+        self.packets_in_flight += count
+
+    def add_one(
+        self, size: int, batch: Batch, contents: Contents | None, *, eliciting: bool
+    ) -> None:
+        """Note any other packet."""
+        number = self.next_number
+        at = self._reserve(1)
+        self._fate[at] = Fate.IN_FLIGHT if eliciting else Fate.UNASKED
+        self._sent_at[at] = batch.sent_at
+        self._size[at] = size
+        self._message[at] = NO_MESSAGE
+        self._batch_at[at] = number
+        if contents is not None:
+            self.contents[number] = contents
+        if eliciting:
+            self._batches[number] = batch
+            self.bytes_in_flight += size
+            self.packets_in_flight += 1
+        elif contents is not None:
+            self._unasked.append(number)
+            if len(self._unasked) > ACK_RECORDS_MAX:
+                self.contents.pop(self._unasked.popleft(), None)
+
+    def skip(self) -> None:
+        """Leave a packet number out."""
+        number = self.next_number
+        at = self._reserve(1)
+        self._fate[at] = Fate.SKIPPED
+        self._batch_at[at] = number
+
+    # Asking.
+
+    def fates(self, first: int, stop: int) -> NDArray[np.uint8]:
+        """Return what became of consecutive packets: a view that may be written."""
+        return self._fate[first - self._base : stop - self._base]
+
+    def sent_at(self, number: int) -> float:
+        """Return when a packet left."""
+        return float(self._sent_at[number - self._base])
+
+    def sent_times(self, first: int, stop: int) -> NDArray[np.float64]:
+        """Return when consecutive packets left."""
+        return self._sent_at[first - self._base : stop - self._base]
+
+    def sizes(self, numbers: slice | Numbers) -> NDArray[np.uint16]:
+        """Return the bytes of packets."""
+        return self._size[self._places(numbers)]
+
+    def fragments(self, numbers: slice | Numbers) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return key of the message and index of the fragment, for every packet."""
+        places = self._places(numbers)
+        return self._message[places], self._fragment[places]
+
+    def batch(self, number: int) -> Batch:
+        """Return what a packet that is not accounted for has in common with its train."""
+        return self._batches[int(self._batch_at[number - self._base])]
+
+    def advance(self, forget_before: float) -> None:
+        """Move `low` up to the first packet in flight, or lost and sent after `forget_before`."""
+        low = stop = self.next_number
+        fates = self.fates(self.low, stop)
+        if self.packets_in_flight:
+            low = self.low + int((fates == Fate.IN_FLIGHT).argmax())
+        if self.lost_packets:
+            lost = np.flatnonzero(fates == Fate.LOST)
+            recent = lost[self.sent_times(self.low, stop)[lost] > forget_before]
+            self.lost_packets = len(recent)
+            if len(recent):
+                low = min(low, self.low + int(recent[0]))
+        if low > self.low:
+            self._forget_below(low)
+
+    # Private.
+
+    def _forget_below(self, low: int) -> None:
+        self.low = low
+        keep = int(self._batch_at[low - self._base]) if low < self.next_number else low
+        for number in list(self._batches):
+            if number >= keep:
+                break
+            del self._batches[number]
+        # What was lost for good, and acknowledgements that were: a few may still turn up.
+        while len(self.contents) > ACK_RECORDS_MAX and (oldest := next(iter(self.contents))) < low:
+            del self.contents[oldest]
+
+    def _give_up(self, count: int) -> None:
+        """Forget the oldest packets, whatever becomes of them."""
+        stop = self.low + count
+        fates = self.fates(self.low, stop)
+        flying = fates == Fate.IN_FLIGHT
+        self.packets_in_flight -= int(np.count_nonzero(flying))
+        self.bytes_in_flight -= int(self.sizes(slice(self.low, stop))[flying].sum())
+        self.lost_packets -= int(np.count_nonzero(fates == Fate.LOST))
+        self._forget_below(stop)
+
+    def _places(self, numbers: slice | Numbers) -> slice | Numbers:
+        if isinstance(numbers, slice):
+            return slice(numbers.start - self._base, numbers.stop - self._base)
+        return numbers - self._base
+
+    def _reserve(self, count: int) -> int:
+        """Return the place of the next `count` packets, and take their numbers."""
+        at = self.next_number - self._base
+        if at + count > self._capacity:
+            at = self._make_room(count)
+        self.next_number += count
+        return at
+
+    def _make_room(self, count: int) -> int:
+        if self.next_number - self.low > REMEMBERED_MAX:
+            self._give_up(self.next_number - self.low - SENT_PACKETS_MAX)
+        live = self.next_number - self.low
+        capacity = self._capacity
+        while 2 * (live + count) > capacity:
+            capacity *= 2
+        start = self.low - self._base
+        old = [column[start : start + live] for column in self._columns()]
+        if capacity > self._capacity:
+            self._allocate(capacity)
+        for column, values in zip(self._columns(), old, strict=True):
+            column[:live] = values
+        self._base = self.low
+        return live
+
+    def _columns(self) -> list[NDArray[Any]]:
+        return [self._fate, self._sent_at, self._size, self._message, self._fragment,
+                self._batch_at]  # fmt: skip
+
+    def _allocate(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._fate = np.empty(capacity, np.uint8)
+        self._sent_at = np.empty(capacity, np.float64)
+        self._size = np.empty(capacity, np.uint16)
+        self._message = np.empty(capacity, np.int32)
+        self._fragment = np.empty(capacity, np.int32)
+        self._batch_at = np.empty(capacity, np.int64)

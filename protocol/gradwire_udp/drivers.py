@@ -1,0 +1,116 @@
+"""`Drivers`: one application on top of several endpoints, each with a driver of its own.
+
+What the application hears from one endpoint may give another one something to send, as it does
+where a master relays: so after every event the other drivers have their turn, too.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+from typing import Protocol, TypeVar
+
+from gradwire_protocol import Connection, Event
+from gradwire_udp.endpoint_driver import Application
+
+
+class Driver(Protocol):
+    """What is held together: a `UdpDriver`, a `TcpDriver`."""
+
+    def turn(self) -> None:
+        """Do all there is to do."""
+
+    async def wait_quiet(self, timeout: float, /) -> None:  # noqa: ASYNC109
+        """Wait until all connections are over, at most `timeout` seconds."""
+
+    def close(self) -> None:
+        """Stop and close what carries the packets."""
+
+
+AnyDriver = TypeVar("AnyDriver", bound=Driver)
+
+
+class Drivers:
+    """Several drivers, used as one.
+
+    Parameters
+    ----------
+    application : Application
+    loop : asyncio.AbstractEventLoop
+    """
+
+    def __init__(self, application: Application, loop: asyncio.AbstractEventLoop) -> None:
+        self._application = application
+        self._loop = loop
+        self._drivers: list[Driver] = []
+        self._turning = False
+        self._heard_from: set[int] = set()
+
+    def add(self, make: Callable[[Application], AnyDriver]) -> AnyDriver:
+        """Add a driver.
+
+        Parameters
+        ----------
+        make : callable
+            Makes it, with what it has to take for the application. It has a turn of its own after
+            whatever it reports there.
+        """
+        index = len(self._drivers)
+        driver = make(_Share(self._application, partial(self._heard, index), leads=not index))
+        self._drivers.append(driver)
+        return driver
+
+    def now(self) -> float:
+        """Return the time of endpoints and application."""
+        return monotonic()
+
+    def turn(self) -> None:
+        """Let every driver do all there is to do."""
+        for driver in self._drivers:
+            driver.turn()
+
+    async def wait_quiet(self, timeout: float) -> None:  # noqa: ASYNC109
+        """Wait until all connections are over, goodbyes included, at most `timeout` seconds."""
+        deadline = monotonic() + timeout
+        for driver in self._drivers:
+            await driver.wait_quiet(max(deadline - monotonic(), 0.0))
+
+    def close(self) -> None:
+        """Close every driver."""
+        for driver in self._drivers:
+            driver.close()
+
+    def _heard(self, index: int) -> None:
+        """Let the others have their turn when the one that tells this is done with its own."""
+        self._heard_from.add(index)
+        if len(self._drivers) > 1 and not self._turning:
+            self._turning = True
+            self._loop.call_soon(self._turn_others)
+
+    def _turn_others(self) -> None:
+        self._turning = False
+        heard_from, self._heard_from = self._heard_from, set()
+        for index, driver in enumerate(self._drivers):
+            if heard_from != {index}:
+                driver.turn()
+
+
+class _Share:
+    """The application, as one of several drivers sees it: its timers are the first one's alone."""
+
+    def __init__(self, application: Application, heard: Callable[[], None], *, leads: bool) -> None:
+        self._application = application
+        self._heard = heard
+        self._leads = leads
+
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
+        self._application.handle_event(connection, event, now)
+        self._heard()
+
+    def handle_timer(self, now: float) -> None:
+        if self._leads:
+            self._application.handle_timer(now)
+            self._heard()
+
+    def next_timer(self) -> float | None:
+        return self._application.next_timer() if self._leads else None

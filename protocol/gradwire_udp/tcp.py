@@ -1,0 +1,313 @@
+"""`TcpDriver`: TCP connections on an event loop, driving an endpoint and its application.
+
+For networks that let no UDP through. Every peer has a TCP connection of its own, in which the same
+packets travel as in datagrams, each behind its length: see `framing`. TCP does what it does, loss
+recovery and congestion control included; what is above knows that nothing gets lost below it, and
+keeps a window that bounds what waits here for a peer that is slow. So nobody waits for a slow peer
+but itself.
+
+A TCP connection that ends takes what it carried with it, at once: the endpoint is told with
+`address_lost`. One that carries nothing of ours for a while is closed.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Final, Protocol
+
+from gradwire_protocol import Address, Connection
+from gradwire_protocol.limits import MIB, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX
+from gradwire_protocol.train import ECN_NOT, Train
+from gradwire_udp.endpoint_driver import Application, Driven, EndpointDriver
+from gradwire_udp.framing import LENGTH_BYTES, FramingError, ReadBuffer
+from gradwire_udp.sockets import SocketAddress
+from gradwire_udp.tcp_counters import TcpCounters
+from gradwire_udp.tcp_peer import TcpAddress, TcpPeer
+
+logger = logging.getLogger("gradwire.tcp")
+
+READ_BYTES: Final = 2**18
+"""What is read at once: much to handle at once, and little enough for a processor's cache."""
+
+READS_PER_WAKE_MAX: Final = 4
+"""Reads from one peer before others have their turn."""
+
+ACCEPTS_PER_WAKE_MAX: Final = 16
+
+ACCEPT_PAUSE_SECONDS: Final = 1.0
+"""How long nobody is let in when the process has no descriptors left."""
+
+PEERS_SPARE: Final = 8
+"""TCP connections beyond those that the endpoint accepts: of strangers, and of those who have gone
+or are about to hear that there is no room."""
+
+UNUSED_SECONDS_MAX: Final = 10.0
+"""A TCP connection that carries none of ours for so long is closed."""
+
+SWEEP_SECONDS: Final = 1.0
+"""How often that is looked at."""
+
+QUEUE_BYTES_MAX: Final = 16 * MIB
+"""More than a window of packets in flight, several times. Who lets that much pile up asks for
+answers and reads none."""
+
+
+class DrivenOverTcp(Driven, Protocol):
+    """What is driven here: an `Endpoint`, again."""
+
+    connections_max: int
+
+    def connections(self) -> Iterable[Connection]:
+        """Iterate over all connections."""
+
+    def address_lost(self, address: Address, reason: str, /) -> None:
+        """End the connections that nothing can reach any more."""
+
+
+class TcpDriver(EndpointDriver):
+    """Drives an endpoint over TCP connections until it is closed.
+
+    Parameters
+    ----------
+    endpoint : DrivenOverTcp
+        An `Endpoint`.
+    application : Application
+    loop : asyncio.AbstractEventLoop
+        Where it runs; all methods have to be called on its thread.
+    counters : TcpCounters
+        Counted up as it goes.
+    listener : socket.socket, optional
+        Listening and non-blocking; closed with the driver. Without it, one can only dial.
+    """
+
+    def __init__(
+        self,
+        endpoint: DrivenOverTcp,
+        application: Application,
+        loop: asyncio.AbstractEventLoop,
+        counters: TcpCounters,
+        listener: socket.socket | None = None,
+    ) -> None:
+        super().__init__(endpoint, application, loop)
+        self.counters = counters
+        self._carried = endpoint
+        self._peers_max = endpoint.connections_max + PEERS_SPARE
+        self._peers: dict[Address, TcpPeer] = {}
+        self._sweep_at = 0.0
+        self._buffer = ReadBuffer(READ_BYTES)
+        self._scratch = memoryview(bytearray(TRAIN_BYTES_MAX + LENGTH_BYTES * TRAIN_PACKETS_MAX))
+        self._listener = listener
+        self._pause: asyncio.TimerHandle | None = None
+        if listener is not None:
+            loop.add_reader(listener.fileno(), self._accept)
+
+    @property
+    def address(self) -> tuple[Any, ...]:
+        """The address that it listens at."""
+        assert self._listener is not None
+        address: tuple[Any, ...] = self._listener.getsockname()
+        return address
+
+    def dial(self, address: SocketAddress, family: socket.AddressFamily) -> TcpAddress:
+        """Begin a TCP connection; return what the endpoint has to be told to connect to.
+
+        If it does not come about, the endpoint hears of it as of every end.
+        """
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        failure = None
+        try:
+            sock.connect(address)
+        except (BlockingIOError, InterruptedError):
+            pass  # as always: it takes a round trip
+        except OSError as error:
+            failure = error
+        peer = self._add(sock, address, connected=False)
+        if failure is None:
+            self._loop.add_writer(sock.fileno(), self._writable, peer)
+        else:
+            self._loop.call_soon(self._fail, peer, failure)
+        return peer.address
+
+    # Coming in.
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        for _ in range(ACCEPTS_PER_WAKE_MAX):
+            try:
+                sock, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Out of descriptors, most likely: who waits would wake us again and again.
+                logger.warning("no TCP connection can be accepted: %s", error.strerror)
+                self._loop.remove_reader(self._listener.fileno())
+                self._pause = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._listen_again)
+                return
+            self.counters.accepted += 1
+            if len(self._peers) >= self._peers_max and not self._make_room():
+                self.counters.turned_away += 1
+                sock.close()
+                continue
+            sock.setblocking(False)
+            peer = self._add(sock, address, connected=True)
+            self._loop.add_reader(sock.fileno(), self._readable, peer)
+        self._set_timer(monotonic())
+
+    def _listen_again(self) -> None:
+        if self._listener is not None and not self._closed:
+            self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def _readable(self, peer: TcpPeer) -> None:
+        """Take in what has come from a peer."""
+        try:
+            for _ in range(READS_PER_WAKE_MAX):
+                size = peer.receive()
+                if size is None:
+                    break
+                if not size:
+                    self.counters.broken += 1
+                    self._lose(peer, "its TCP connection was closed by the other side")
+                    break
+                self._take_in(peer, size)
+                if not self._report_events(monotonic()):
+                    return
+                if size < READ_BYTES // 2:
+                    break  # there was no more, or hardly
+        except OSError as error:
+            self.counters.broken += 1
+            self._lose(peer, f"its TCP connection broke: {error.strerror or error}")
+        except FramingError as error:
+            self.counters.violations += 1
+            self._lose(peer, f"its TCP connection carried {error}")
+        self.turn()
+
+    def _take_in(self, peer: TcpPeer, size: int) -> None:
+        endpoint, counters, now = self._endpoint, self.counters, monotonic()
+        for view, segment in peer.packets(size):
+            counters.packets_received += -(-len(view) // segment)
+            endpoint.receive(view, segment, peer.address, ECN_NOT, now)
+
+    # Going out.
+
+    def _send(self, train: Train) -> None:
+        peer = self._peers.get(train.address)
+        if peer is None:
+            return  # it is gone, and the endpoint knows
+        waited = peer.queued_bytes
+        try:
+            peer.send(train, self._scratch)
+        except OSError as error:
+            self._loop.call_soon(self._fail, peer, error)
+            return
+        if not waited and peer.queued_bytes and peer.connected:
+            self._loop.add_writer(peer.socket.fileno(), self._writable, peer)
+        elif peer.queued_bytes > QUEUE_BYTES_MAX:
+            self.counters.broken += 1
+            self._lose(peer, f"{peer.queued_bytes} bytes wait for it, and it takes none")
+
+    def _writable(self, peer: TcpPeer) -> None:
+        """Go on sending: the kernel takes something again, or has an answer."""
+        try:
+            if not peer.connected:
+                peer.on_connected()
+                self._loop.add_reader(peer.socket.fileno(), self._readable, peer)
+            done = peer.flush()
+        except OSError as error:
+            self._fail(peer, error)
+            return
+        if done:
+            self._loop.remove_writer(peer.socket.fileno())
+            self.turn()
+
+    # Ends.
+
+    def _fail(self, peer: TcpPeer, error: OSError) -> None:
+        """Give a peer up that cannot be sent to; but what it has said before counts."""
+        if peer.address not in self._peers or self._closed:
+            return
+        reason = error.strerror or str(error)
+        if peer.connected:
+            with suppress(OSError, FramingError):
+                while size := peer.receive():
+                    self._take_in(peer, size)
+            reason = f"its TCP connection broke: {reason}"
+        self.counters.broken += 1
+        self._lose(peer, reason)
+        self.turn()
+
+    def _lose(self, peer: TcpPeer, reason: str) -> None:
+        self._remove(peer)
+        self._carried.address_lost(peer.address, reason)
+
+    def _add(self, sock: socket.socket, address: SocketAddress, *, connected: bool) -> TcpPeer:
+        shown = TcpAddress(address[0], address[1])
+        now = monotonic()
+        peer = TcpPeer(
+            sock, shown, self._buffer, self.counters, connected=connected, unused_since=now
+        )
+        if not self._peers:
+            self._sweep_at = now + SWEEP_SECONDS
+        self._peers[shown] = peer
+        self.counters.open += 1
+        return peer
+
+    def _remove(self, peer: TcpPeer) -> None:
+        del self._peers[peer.address]
+        self.counters.open -= 1
+        fileno = peer.socket.fileno()
+        self._loop.remove_reader(fileno)
+        self._loop.remove_writer(fileno)
+        peer.close()
+
+    def _make_room(self) -> bool:
+        """Let the peer go that has carried nothing for the longest time; return whether one did."""
+        self._look_who_is_unused(monotonic())
+        unused = [peer for peer in self._peers.values() if peer.unused_since is not None]
+        if not unused:
+            return False
+        oldest = min(unused, key=lambda peer: peer.unused_since or 0.0)
+        self.counters.turned_away += 1
+        self._lose(oldest, "its TCP connection had to make room for others")
+        return True
+
+    def _look_who_is_unused(self, now: float) -> None:
+        used = {connection.address for connection in self._carried.connections()}
+        for address, peer in self._peers.items():
+            if address in used:
+                peer.unused_since = None
+            elif peer.unused_since is None:
+                peer.unused_since = now
+
+    def _own_deadline(self) -> float | None:
+        return self._sweep_at if self._peers else None
+
+    def _fire(self) -> None:
+        now = monotonic()
+        if self._peers and now >= self._sweep_at:
+            self._sweep_at = now + SWEEP_SECONDS
+            self._sweep(now)
+        super()._fire()
+
+    def _sweep(self, now: float) -> None:
+        """Close what carries nothing of ours."""
+        self._look_who_is_unused(now)
+        for peer in list(self._peers.values()):
+            if peer.unused_since is not None and now >= peer.unused_since + UNUSED_SECONDS_MAX:
+                self.counters.turned_away += 1
+                self._lose(peer, f"its TCP connection was not used for {UNUSED_SECONDS_MAX:g} s")
+
+    def _is_quiet(self) -> bool:
+        return super()._is_quiet() and not self.counters.queued_bytes
+
+    def _close(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener.fileno())
+            self._listener.close()
+        for peer in list(self._peers.values()):
+            self._remove(peer)

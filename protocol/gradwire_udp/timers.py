@@ -1,0 +1,163 @@
+"""`Timer`: calls back at a time, to some tens of microseconds, on any event loop.
+
+The loops' own timers are too coarse to pace datagrams: asyncio's sleep in whole milliseconds, and
+uvloop's fire at once when less than half a millisecond is left. Linux has timers that are files; a
+loop watches them as it watches a socket. Elsewhere the loop's own are used, in their resolution.
+
+Times are those of `time.monotonic`. That is also the clock of the loops; but uvloop reads it once
+for every round and cuts it to milliseconds.
+"""
+
+import asyncio
+import ctypes
+import math
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from struct import Struct
+from time import CLOCK_MONOTONIC, monotonic
+from typing import Final, Protocol
+
+LOOP_SECONDS_MIN: Final = 0.001
+"""Resolution of the loops' own timers: what is set to less may come at once, and for ever so."""
+
+TFD_TIMER_ABSTIME: Final = 1
+"""Linux's number: the time is one of the clock's, and not counted from now."""
+
+
+class Timer:
+    """Calls back once for every deadline it is set to, never before it.
+
+    Setting it costs a system call only where the deadline is earlier than what the system waits
+    for already. Where it moves later, or away, as it does with every datagram for a timer that
+    guards against silence, the system's alarm is left to go off in vain.
+
+    Parameters
+    ----------
+    loop : asyncio.AbstractEventLoop
+    callback : callable
+        Called on the loop.
+    precise : bool
+        Whether to use Linux's timers where there are any.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        callback: Callable[[], object],
+        *,
+        precise: bool = True,
+    ) -> None:
+        self._callback = callback
+        self._deadline: float | None = None
+        self._alarm_at = math.inf
+        descriptor = _new_timer_descriptor() if precise else None
+        self._alarm: _Alarm = (
+            _LoopAlarm(loop, self._expired)
+            if descriptor is None
+            else _DescriptorAlarm(loop, self._expired, descriptor)
+        )
+
+    def set(self, deadline: float | None) -> None:
+        """Call back at this time, in place of what was set before; `None` for not at all."""
+        self._deadline = deadline
+        if deadline is not None and deadline < self._alarm_at:
+            self._alarm_at = deadline
+            self._alarm.set(deadline)
+
+    def close(self) -> None:
+        """Call back no more."""
+        self._deadline = None
+        self._alarm.close()
+
+    def _expired(self) -> None:
+        self._alarm_at = math.inf
+        deadline = self._deadline
+        if deadline is None:
+            return
+        if monotonic() < deadline:
+            self.set(deadline)
+        else:
+            self._deadline = None
+            self._callback()
+
+
+class _Alarm(Protocol):
+    """What wakes a `Timer`; about at its time, sometimes before."""
+
+    def set(self, at: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _LoopAlarm:
+    """The loop's own timers."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, expired: Callable[[], None]) -> None:
+        self._loop = loop
+        self._expired = expired
+        self._handle: asyncio.TimerHandle | None = None
+
+    def set(self, at: float) -> None:
+        self.close()
+        wait = max(at - monotonic(), LOOP_SECONDS_MIN)
+        self._handle = self._loop.call_later(wait, self._expired)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+
+
+class _DescriptorAlarm:
+    """A timer of Linux that becomes readable at its time."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, expired: Callable[[], None], descriptor: int
+    ) -> None:
+        self._loop = loop
+        self._expired = expired
+        self._descriptor = descriptor
+        loop.add_reader(descriptor, self._readable)
+
+    def set(self, at: float) -> None:
+        # Rounded up, or it would go off before its time; and zero would mean never.
+        _set_timer_descriptor(self._descriptor, max(math.ceil(at * 1e9), 1))
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _readable(self) -> None:
+        with suppress(BlockingIOError):  # set anew since the loop saw it
+            os.read(self._descriptor, 8)
+        self._expired()
+
+
+if sys.version_info >= (3, 13) and sys.platform == "linux":
+
+    def _new_timer_descriptor() -> int | None:
+        return os.timerfd_create(CLOCK_MONOTONIC, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
+
+    def _set_timer_descriptor(descriptor: int, nanoseconds: int) -> None:
+        os.timerfd_settime_ns(descriptor, flags=os.TFD_TIMER_ABSTIME, initial=nanoseconds)
+
+else:
+    _libc = ctypes.PyDLL(None)
+    """Keeps the interpreter locked: calls this short are not worth losing it to another thread."""
+
+    _itimerspec = Struct("@4l")
+    """The interval, which is zero, and the time; each of seconds and nanoseconds."""
+
+    def _new_timer_descriptor() -> int | None:
+        """Return a descriptor; `None` if this system has no such thing."""
+        if sys.platform != "linux":
+            return None
+        descriptor: int = _libc.timerfd_create(CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        return descriptor if descriptor >= 0 else None
+
+    def _set_timer_descriptor(descriptor: int, nanoseconds: int) -> None:
+        times = _itimerspec.pack(0, 0, *divmod(nanoseconds, 1_000_000_000))
+        _libc.timerfd_settime(descriptor, TFD_TIMER_ABSTIME, times, None)

@@ -1,0 +1,124 @@
+"""Decoding updates, which takes longer than relaying them, beside everything else the master does.
+
+An update is passed on when it has proved to be one, and finding that out is most of the work: for
+300 KB some milliseconds, in which dozens of other datagrams come. So large updates are decoded on a
+thread of their own, which the compiled loops let run while the event loop does. Updates of one
+worker keep their order; small ones of others do not wait for large ones.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, Protocol, TypeAlias
+
+from gradwire_codecs import MalformedUpdateError, Update, decode
+
+Decoded: TypeAlias = Update | MalformedUpdateError
+"""An update, or what is wrong with it."""
+
+INLINE_BYTES_MAX: Final = 16_384
+"""Handing more than this to the thread and back is quicker than decoding it."""
+
+
+class Decoder(Protocol):
+    """Decodes updates, at once or later."""
+
+    def decode(
+        self, origin: int, body: bytes, elements: int, done: Callable[[Decoded], None]
+    ) -> None:
+        """Decode an update and call `done`, for the updates of an origin in order.
+
+        Parameters
+        ----------
+        origin : int
+            The rank of the worker it is from.
+        body : bytes
+            As it was encoded.
+        elements : int
+            Length of the vector that it has to fit.
+        done : callable
+            Called on this thread: before this returns, or in `deliver` or `drain`.
+        """
+
+    def deliver(self) -> None:
+        """Call `done` for what has been decoded meanwhile."""
+
+    def drain(self) -> None:
+        """Wait until everything is decoded, and deliver it."""
+
+    def close(self) -> None:
+        """Give up what is not decoded."""
+
+
+class InlineDecoder:
+    """Decodes at once."""
+
+    def decode(
+        self, origin: int, body: bytes, elements: int, done: Callable[[Decoded], None]
+    ) -> None:
+        """Decode and call `done`."""
+        done(_decoded(body, elements))
+
+    def deliver(self) -> None:
+        """Do nothing: everything was delivered."""
+
+    def drain(self) -> None:
+        """Do nothing: everything was delivered."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+class ThreadDecoder:
+    """Decodes large updates on a thread. What waits is bounded by the credit of the workers.
+
+    Parameters
+    ----------
+    on_ready : callable
+        Called on the thread whenever `deliver` has something to do.
+    """
+
+    def __init__(self, on_ready: Callable[[], None]) -> None:
+        self._on_ready = on_ready
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="gradwire-decode")
+        self._waiting: deque[tuple[int, Future[Decoded], Callable[[Decoded], None]]] = deque()
+        self._of_origin: Counter[int] = Counter()
+
+    def decode(
+        self, origin: int, body: bytes, elements: int, done: Callable[[Decoded], None]
+    ) -> None:
+        """Decode a small update at once, and a large one on the thread."""
+        if len(body) <= INLINE_BYTES_MAX and not self._of_origin[origin]:
+            done(_decoded(body, elements))
+            return
+        future = self._executor.submit(_decoded, body, elements)
+        self._of_origin[origin] += 1
+        self._waiting.append((origin, future, done))
+        future.add_done_callback(lambda _: self._on_ready())
+
+    def deliver(self) -> None:
+        """Call `done` for what has been decoded meanwhile."""
+        while self._waiting and self._waiting[0][1].done():
+            self._deliver_first()
+
+    def drain(self) -> None:
+        """Wait until everything is decoded, and deliver it."""
+        while self._waiting:
+            self._deliver_first()
+
+    def close(self) -> None:
+        """Give up what is not decoded."""
+        self._waiting.clear()
+        self._executor.shutdown(cancel_futures=True)
+
+    def _deliver_first(self) -> None:
+        origin, future, done = self._waiting.popleft()
+        self._of_origin[origin] -= 1
+        done(future.result())
+
+
+def _decoded(body: bytes, elements: int) -> Decoded:
+    try:
+        return decode(body, elements)
+    except MalformedUpdateError as error:
+        return error

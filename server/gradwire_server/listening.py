@@ -1,0 +1,209 @@
+"""`Listening`: where workers reach the master, over UDP and over TCP.
+
+Each has an endpoint of its own, and the connections of both are the master's alike. UDP is what
+workers use unless a firewall between lets none through. Where the master is several processes, UDP
+is spread over all of them: see `shards`.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable
+from typing import Any, Final, Literal, get_args
+
+from gradwire_protocol import Endpoint, Shard, UsageError
+from gradwire_server.config import MasterConfig
+from gradwire_server.shards.figures import Figures
+from gradwire_server.shards.steering import open_others
+from gradwire_server.shards.supervisor import Supervisor
+from gradwire_udp import (
+    Application,
+    Drivers,
+    TcpCounters,
+    TcpDriver,
+    UdpDriver,
+    open_listener,
+    open_socket,
+    resolve,
+)
+
+logger = logging.getLogger("gradwire.daemon")
+
+Transport = Literal["auto", "udp", "tcp"]
+
+PORTS_TRIED: Final = 8
+"""Ports drawn until one is free for both, where any will do."""
+
+
+class AddressInUseError(UsageError):
+    """Something else listens at the address already."""
+
+
+class Listening:
+    """The sockets of a master and their endpoints.
+
+    Parameters
+    ----------
+    config : MasterConfig
+    transport : str
+        ``"udp"``, ``"tcp"``, or ``"auto"`` for both, or for UDP alone where the port is taken for
+        TCP.
+    """
+
+    def __init__(self, config: MasterConfig, transport: Transport) -> None:
+        if transport not in get_args(Transport):
+            raise UsageError(f"transport={transport!r}; it is 'auto', 'udp' or 'tcp'")
+        if transport == "tcp" and config.processes > 1:
+            raise UsageError(f"processes={config.processes}; over TCP alone it is 1")
+        self.figures = Figures()
+        """Of both endpoints, and of those in other processes."""
+        self.streams = TcpCounters()
+        self.address: tuple[Any, ...] = ()
+        """Where the master listens, once it does."""
+        self._config = config
+        self._transport = transport
+        self._shards: Supervisor | None = None
+        self._udp = Endpoint(
+            config.connection,
+            random_bytes=os.urandom,
+            connections_max=config.connections_max,
+            link_rate=config.link_bytes_per_second,
+            shard=Shard(0, config.processes),
+            counters=self.figures.counters,
+            elsewhere=lambda: len(self._tcp) + self._in_shards,
+        )
+        self._tcp = Endpoint(
+            config.connection.over_tcp,
+            random_bytes=os.urandom,
+            connections_max=config.connections_max,
+            counters=self.figures.counters,
+            elsewhere=lambda: len(self._udp) + self._in_shards,
+        )
+
+    @property
+    def connections_by_process(self) -> dict[int, int]:
+        """By process id, this one first: its connections."""
+        shards = {} if self._shards is None else self._shards.connections_by_process
+        return {os.getpid(): len(self._udp) + len(self._tcp)} | shards
+
+    def open(
+        self,
+        listen: str,
+        application: Application,
+        loop: asyncio.AbstractEventLoop,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> Drivers:
+        """Listen at an address; `start` has to follow.
+
+        Parameters
+        ----------
+        listen : str
+        application : Application
+        loop : asyncio.AbstractEventLoop
+        on_lost : callable
+            Called when one of the other processes has ended by itself.
+
+        Raises
+        ------
+        AddressInUseError
+            If the address is taken.
+        UsageError, UnreachableError
+            If it is none of this machine's.
+        """
+        datagrams, listener = self._sockets(listen)
+        drivers = Drivers(application, loop)
+        sockets = self.figures.sockets
+        if datagrams is not None:
+            self.address = datagrams.getsockname()
+            others = self._others(datagrams, listener)
+            drivers.add(lambda shared: UdpDriver(datagrams, self._udp, shared, loop, sockets))
+            if others:
+                local, self.figures = self.figures, Figures()
+                self._shards = drivers.add(
+                    lambda shared: Supervisor(
+                        self._config, others, shared, loop, local=local, total=self.figures,
+                        link=self._udp.link, on_lost=on_lost,
+                        local_connections=lambda: len(self._udp) + len(self._tcp),
+                    )
+                )  # fmt: skip
+        if listener is not None:
+            self.address = self.address or listener.getsockname()
+            drivers.add(lambda shared: TcpDriver(self._tcp, shared, loop, self.streams, listener))
+        return drivers
+
+    async def start(self) -> None:
+        """Start the other processes, if there are any, and wait until they are ready."""
+        if self._shards is not None:
+            await self._shards.start()
+
+    async def refresh(self) -> None:
+        """Have `figures` tell of this moment."""
+        if self._shards is not None:
+            await self._shards.refresh()
+
+    def accept_no_more(self) -> None:
+        """Let no new connections in."""
+        self._udp.connections_max = self._tcp.connections_max = 0
+        if self._shards is not None:
+            self._shards.stop()
+
+    @property
+    def _in_shards(self) -> int:
+        return 0 if self._shards is None else len(self._shards)
+
+    def _others(
+        self, datagrams: socket.socket, listener: socket.socket | None
+    ) -> list[socket.socket]:
+        if self._config.processes == 1:
+            return []
+        try:
+            return open_others(datagrams, self._config.processes)
+        except UsageError:
+            datagrams.close()
+            if listener is not None:
+                listener.close()
+            raise
+
+    def _sockets(self, listen: str) -> tuple[socket.socket | None, socket.socket | None]:
+        family, address = resolve(listen)
+        if self._transport == "tcp":
+            try:
+                return None, open_listener(address, family)
+            except OSError as error:
+                raise explained(error, "TCP", listen, "--listen") from None
+        datagrams, failure = None, None
+        for _ in range(PORTS_TRIED):
+            try:
+                datagrams = open_socket(address, family)
+            except OSError as error:
+                raise explained(error, "UDP", listen, "--listen") from None
+            if self._transport == "udp":
+                return datagrams, None
+            try:
+                return datagrams, open_listener(datagrams.getsockname(), family)
+            except OSError as error:
+                failure = error
+            if address[1]:
+                break  # this port it has to be
+            datagrams.close()
+        else:
+            datagrams = open_socket(address, family)
+        assert failure is not None
+        logger.warning(
+            "no TCP at %s (%s): workers behind firewalls that let no UDP through cannot join. Stop "
+            "what uses that port, choose another one with --listen, or say --transport udp",
+            listen, failure.strerror,
+        )  # fmt: skip
+        return datagrams, None
+
+
+def explained(error: OSError, what: str, address: str, option: str) -> UsageError:
+    """Return what to tell who wanted to listen at an address, and what to do about it."""
+    if error.errno == errno.EADDRINUSE:
+        return AddressInUseError(
+            f"{what} address {address} is in use: another master may be running; stop it, or "
+            f"choose another port with {option}"
+        )
+    return UsageError(f"cannot listen at {what} address {address}: {error.strerror or error}")

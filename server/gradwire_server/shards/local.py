@@ -1,0 +1,180 @@
+"""`LocalShard`: a shard's own side of what it has to do with process 0; does no I/O.
+
+It turns what connections report into records, and commands into calls. It decides nothing, and
+knows as little of what messages mean as the transport below it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from gradwire_protocol import (
+    AddressChanged,
+    Connected,
+    Connection,
+    Disconnected,
+    Endpoint,
+    Event,
+    MessageDelivered,
+    MessageReceived,
+    Priority,
+    ShapedMessage,
+)
+from gradwire_server.shards.arena import Arena
+from gradwire_server.shards.figures import Figures, pack_figures
+from gradwire_server.shards.parcels import Inbox, Outbox, Parcel
+from gradwire_server.shards.records import Command, Place, Poster, Record, Report
+
+
+class LocalShard:
+    """Connections that work for process 0.
+
+    Parameters
+    ----------
+    endpoint : Endpoint
+    figures : Figures
+        What endpoint and socket count.
+    arena : Arena
+        Of this process.
+    arena_of_parent : Arena
+        Of process 0.
+    channel : Poster
+        To process 0.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        figures: Figures,
+        arena: Arena,
+        arena_of_parent: Arena,
+        channel: Poster,
+    ) -> None:
+        self.elsewhere = 0
+        """Connections of other processes, which count against the limit, too."""
+        self.stopping = False
+        """Whether process 0 wants to know when all connections are over."""
+        self._endpoint = endpoint
+        self._figures = figures
+        self._arena = arena
+        self._channel = channel
+        self._outbox = Outbox()
+        self._inbox = Inbox(arena_of_parent)
+        self._numbers: dict[Connection, int] = {}
+        self._connections: dict[int, Connection] = {}
+        self._next_number = 0
+        self._now = 0.0
+        self._commands: Final[dict[int, Callable[..., None]]] = {
+            Command.SEND: self._send,
+            Command.RELAY: self._relay,
+            Command.RELEASE: self._release,
+            Command.CLOSE: self._close,
+            Command.LIMITS: self._limit,
+            Command.ASK: self._answer,
+            Command.STOP: self._stop,
+            Command.TAKEN: self._outbox.on_taken,
+        }
+
+    def post(self, *record: object) -> None:
+        """Tell process 0 something."""
+        self._channel.post(*record)
+
+    def flush(self) -> None:
+        """Send what there is to tell."""
+        if self._inbox.taken:
+            self._channel.post(Report.TAKEN, self._inbox.taken)
+            self._inbox.taken = 0
+        self._channel.flush()
+
+    # What connections report.
+
+    def handle_event(self, connection: Connection, event: Event) -> None:
+        """Tell process 0 of it."""
+        if isinstance(event, Connected):
+            number = self._numbers[connection] = self._next_number
+            self._next_number += 1
+            self._connections[number] = connection
+            self.post(Report.CONNECTED, number, connection.address)
+            return
+        known = self._numbers.get(connection)
+        if known is not None:
+            self._tell(known, event)
+        # else process 0 has ended it, and does not hear of it any more
+
+    def _tell(self, number: int, event: Event) -> None:
+        match event:
+            case MessageReceived(message, charge):
+                parcel = Parcel(self._arena, message)
+                self.post(
+                    Report.RECEIVED, number, self._outbox.add(parcel), message.stream,
+                    message.number, message.kind, message.fragment_bytes, charge,
+                )  # fmt: skip
+                parcel.let_go()
+            case MessageDelivered(stream, message_number):
+                self.post(Report.DELIVERED, number, stream, message_number)
+            case AddressChanged(address):
+                self.post(Report.MOVED, number, address)
+            case Disconnected(code, reason, by_peer):
+                self._forget(number)
+                self.post(Report.DISCONNECTED, number, code, reason, by_peer)
+
+    # What process 0 says.
+
+    def handle(self, records: Sequence[Record], now: float) -> None:
+        """Do what process 0 says; then the endpoint has something to send."""
+        self._now = now
+        for record in records:
+            self._commands[record[0]](*record[1:])
+
+    def _send(
+        self, to: int, place: Place, stream: int, number: int, kind: int, priority: int
+    ) -> None:
+        payload = self._inbox.look(place)
+        connection = self._connections.get(to)
+        if connection is not None:
+            connection.send(stream, number, kind, payload, Priority(priority))
+
+    def _relay(
+        self,
+        to: Sequence[int],
+        place: Place,
+        stream: int,
+        number: int,
+        kind: int,
+        priority: int,
+        fragment_bytes: int,
+    ) -> None:
+        payload = self._inbox.look(place)
+        # Copied once, into rows that all of them are sent from.
+        message = ShapedMessage.of(stream, number, kind, payload, fragment_bytes)
+        for name in to:
+            connection = self._connections.get(name)
+            if connection is not None:
+                connection.relay(message, Priority(priority))
+
+    def _release(self, charges: Sequence[tuple[int, int]]) -> None:
+        for number, charge in charges:
+            connection = self._connections.get(number)
+            if connection is not None:
+                connection.release(charge)
+
+    def _close(self, number: int, code: int, reason: str) -> None:
+        connection = self._connections.get(number)
+        if connection is not None:
+            self._forget(number)
+            connection.close(code, reason, self._now)
+            self.post(Report.GONE, number)
+
+    def _limit(self, elsewhere: int, link_rate: float | None) -> None:
+        self.elsewhere = elsewhere
+        if link_rate is not None:
+            self._endpoint.link.rate = link_rate
+
+    def _answer(self) -> None:
+        self.post(Report.FIGURES, pack_figures(self._figures, self._connections))
+
+    def _stop(self) -> None:
+        self._endpoint.connections_max = 0
+        self.stopping = True
+
+    def _forget(self, number: int) -> None:
+        del self._numbers[self._connections.pop(number)]

@@ -1,0 +1,110 @@
+"""One UDP address, several sockets, and a kernel that knows which packet is whose.
+
+Sockets that share an address form a group, and the kernel runs a small program on every packet
+to choose one of them. Ours looks at the session id, which stands at byte 4 of every packet: its
+low byte, modulo the number of sockets, is the place of the socket in the group. A shard gives out
+session ids with its own number there, so the packets of a connection find it whatever address they
+come from. The first packet of all has an id that its sender drew, and so spreads by itself.
+
+A socket that is closed leaves the group and the last one takes its place, which would mix up
+everything: so process 0 keeps all of them open for as long as it lives, also when it uses only one.
+"""
+
+import ctypes
+import errno
+import socket
+import struct
+import sys
+from typing import Final
+
+from gradwire_protocol import UsageError
+from gradwire_udp.sockets import SocketAddress
+
+SO_ATTACH_REUSEPORT_CBPF: Final = 51
+"""Linux's number, which Python's `socket` does not name."""
+
+SESSION_ID_OFFSET: Final = 4
+
+# Classic BPF: code, two jump offsets, operand.
+_LOAD_BYTE: Final = 0x30
+_MODULO: Final = 0x94
+_RETURN_IT: Final = 0x16
+_INSTRUCTION: Final = struct.Struct("=HBBI")
+_PROGRAM: Final = struct.Struct("@HP")
+"""`struct sock_fprog`: how many instructions, and where they are."""
+
+
+def open_others(first: socket.socket, count: int) -> list[socket.socket]:
+    """Open the other sockets of a group and have the kernel steer packets among all of them.
+
+    The first one is bound already, without letting others in: so nobody else was at its address,
+    not even another master with several processes, which would let us in.
+
+    Parameters
+    ----------
+    first : socket.socket
+        Bound, of UDP; shard 0's. It stays open as long as any other.
+    count : int
+        Sockets of the group, this one included.
+
+    Returns
+    -------
+    list of socket.socket
+        Non-blocking and bound to the same address, those of shard 1, 2 and so on.
+
+    Raises
+    ------
+    UsageError
+        If this system cannot do it.
+    """
+    others: list[socket.socket] = []
+    try:
+        _share(first)
+        address = first.getsockname()
+        while len(others) < count - 1:
+            others.append(_bind(address, first.family))
+        _steer(first, count)
+    except (OSError, UsageError) as error:
+        for sock in others:
+            sock.close()
+        raise UsageError(
+            f"processes={count}: this system cannot spread the packets of one port over several"
+            f" processes ({error}); run the master with one"
+        ) from None
+    return others
+
+
+def _bind(address: SocketAddress, family: socket.AddressFamily) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        sock.setblocking(False)
+        if family == socket.AF_INET6 and address[0] == "::":
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        _share(sock)
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _share(sock: socket.socket) -> None:
+    """Let others of the same user bind to the address of a socket."""
+    if sys.platform != "linux":  # others have the option, but distribute by address
+        raise OSError(errno.ENOPROTOOPT, "only Linux can steer by what is in a packet")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+
+
+def _steer(sock: socket.socket, count: int) -> None:
+    """Have the kernel choose among the group that a socket belongs to."""
+    code = b"".join(
+        (
+            # Of a packet that is too short for it the answer is 0, and its socket drops it.
+            _INSTRUCTION.pack(_LOAD_BYTE, 0, 0, SESSION_ID_OFFSET),
+            _INSTRUCTION.pack(_MODULO, 0, 0, count),
+            _INSTRUCTION.pack(_RETURN_IT, 0, 0, 0),
+        )
+    )
+    instructions = ctypes.create_string_buffer(code, len(code))
+    program = _PROGRAM.pack(len(code) // _INSTRUCTION.size, ctypes.addressof(instructions))
+    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, program)

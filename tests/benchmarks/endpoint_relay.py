@@ -1,0 +1,155 @@
+"""gradwire's transport relays updates: an `Endpoint`, and no master on top of it.
+
+It does what the rivals do and no more: a whole message from one connection goes to all others. A
+master does this too, and keeps the replica; the difference is what decoding costs.
+
+``python -m benchmarks.endpoint_relay``
+"""
+
+import asyncio
+import os
+from typing import Final
+
+from benchmarks.programs import Meter, announce, end_with_parent
+from benchmarks.work import Work
+from gradwire_protocol import (
+    Connected,
+    Connection,
+    ConnectionConfig,
+    Disconnected,
+    Endpoint,
+    Event,
+    MessageDelivered,
+    MessageReceived,
+    Priority,
+)
+from gradwire_udp import SocketCounters, UdpDriver, new_event_loop, open_socket
+
+WORKERS_MAX: Final = 64
+GREETING, UPDATE = 1, 2
+"""Kinds of messages. When its greeting was delivered, a worker gets what others send."""
+
+CONFIG: Final = ConnectionConfig(datagram_bytes=1400, datagram_bytes_max=1400)
+
+
+class _Application:
+    """What relay and workers have in common."""
+
+    def __init__(self, connections_max: int) -> None:
+        self.endpoint = Endpoint(CONFIG, random_bytes=os.urandom, connections_max=connections_max)
+        sock = open_socket(("127.0.0.1", 0))
+        loop = asyncio.get_running_loop()
+        self.driver = UdpDriver(sock, self.endpoint, self, loop, SocketCounters())
+
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
+        raise NotImplementedError
+
+    def handle_timer(self, now: float) -> None: ...
+
+    def next_timer(self) -> float | None:
+        return None
+
+
+class _Relay(_Application):
+    """Hands every message on."""
+
+    def __init__(self) -> None:
+        super().__init__(WORKERS_MAX)
+        self._connections: list[Connection] = []
+
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
+        match event:
+            case Connected():
+                self._connections.append(connection)
+            case MessageReceived():
+                if event.kind == UPDATE:
+                    for other in self._connections:
+                        if other is not connection:
+                            other.relay(event.message, Priority.UPDATE)
+                connection.release(event.charge)
+            case Disconnected():
+                self._connections.remove(connection)
+
+
+class _Worker(_Application):
+    """Sends its updates and counts those of the others."""
+
+    def __init__(self, rank: int, work: Work, port: int, happened: asyncio.Event) -> None:
+        super().__init__(0)
+        self.ready = False
+        self.received = 0
+        self._rank, self._work, self._happened = rank, work, happened
+        self._sent = 0
+        now = self.driver.now()
+        self._connection = self.endpoint.connect(("127.0.0.1", port), now)
+        self.driver.turn()
+
+    def begin(self) -> None:
+        """Send what may be under way; the rest follows from what arrives."""
+        for _ in range(self._work.AHEAD):
+            self._send()
+        self.driver.turn()
+
+    def _send(self) -> None:
+        if self._sent < self._work.updates:
+            self._sent += 1
+            self._connection.send(self._rank, self._sent, UPDATE, self._work.body, Priority.UPDATE)
+
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
+        match event:
+            case Connected():
+                connection.send(self._rank, 0, GREETING, b"hello", Priority.CONTROL)
+            case MessageDelivered() if not self.ready:
+                self.ready = True
+                self._happened.set()
+            case MessageDelivered():
+                self._send()
+            case MessageReceived():
+                assert len(event.payload) == len(self._work.body)
+                connection.release(event.charge)
+                self.received += 1
+                self._happened.set()
+
+
+def exchange(relay: dict[str, int], pid: int, work: Work) -> Meter:
+    """Let the workers do their part; return what it cost the relay."""
+    with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
+        return runner.run(_exchange(relay["port"], pid, work))
+
+
+async def _exchange(port: int, pid: int, work: Work) -> Meter:
+    happened = asyncio.Event()
+    workers = [_Worker(rank, work, port, happened) for rank in range(work.workers)]
+
+    async def wait_until_ready() -> None:
+        while not all(worker.ready for worker in workers):
+            await happened.wait()
+            happened.clear()
+
+    await asyncio.wait_for(wait_until_ready(), 10)
+    with Meter(pid) as meter:
+        for worker in workers:
+            worker.begin()
+        while any(worker.received < work.expected for worker in workers):
+            await asyncio.wait_for(happened.wait(), 60)
+            happened.clear()
+    for worker in workers:
+        worker.driver.close()
+    return meter
+
+
+async def _serve() -> None:
+    relay = _Relay()
+    announce(port=relay.driver.address[1])
+    await asyncio.Event().wait()
+
+
+def main() -> None:
+    """Relay until the parent ends."""
+    end_with_parent()
+    with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
+        runner.run(_serve())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Programs of a benchmark: processes that say where they listen and end with who started them.
+
+A program writes JSON objects to its standard output, one a line; the first one says that it is
+ready. Its standard input ends when its parent does, and then so does the program.
+
+`Program` and `Meter` are for the benchmark, `announce` and `end_with_parent` for the program.
+Imports nothing but the standard library: the smallest rivals load this too.
+"""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Self
+
+TESTS: Final = Path(__file__).parents[1]
+
+READ_SECONDS_MAX: Final = 120.0
+"""How long a program may take for its next line."""
+
+CORES: Final = sorted(os.sched_getaffinity(0))
+FIRST_CORE: Final = CORES[0]
+LAST_CORE: Final = CORES[-1]
+"""Where the two ends of what is measured run, so that they do not take turns on one."""
+
+
+class Program:
+    """A module that runs as a process of its own, for as long as the block lasts.
+
+    Parameters
+    ----------
+    module : str
+        As ``python -m`` takes it.
+    arguments : str
+        Of the program.
+    core : int
+        Where it runs; on any where it is None.
+    prefix : sequence of str
+        To be put before the command, to run it in a network namespace.
+    quiet : bool
+        Whether to throw away what it writes to its standard error.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        core: int | None = None,
+        prefix: Sequence[str] = (),
+        quiet: bool = False,
+    ) -> None:
+        self._name = module
+        path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
+        with on_core(core):  # a child inherits it
+            self._process = subprocess.Popen(
+                [*prefix, sys.executable, "-m", module, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL if quiet else None,
+                env=os.environ | {"PYTHONPATH": path},
+                bufsize=0,  # else `select` misses lines that were read ahead
+            )
+        self.announcement = self.read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    @property
+    def pid(self) -> int:
+        """Of the process, also where a prefix has replaced itself by it."""
+        return self._process.pid
+
+    def read(self) -> dict[str, Any]:
+        """Return the next object that it writes."""
+        pipe = self._process.stdout
+        assert pipe is not None
+        ready, _, _ = select.select([pipe], [], [], READ_SECONDS_MAX)
+        line = pipe.readline() if ready else b""
+        if not line:
+            raise RuntimeError(f"{self._name} has nothing to say: {self._process.poll()=}")
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+    def tell(self) -> None:
+        """Tell it to go on with what it waits for."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+
+
+class Meter:
+    """What passes while the block lasts: time, and time of a process on processors.
+
+    Parameters
+    ----------
+    pid : int
+        Whose processor time is taken, all its threads together.
+    """
+
+    seconds: float
+    processor_seconds: float
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def __enter__(self) -> Self:
+        self._began, self._used = time.perf_counter(), processor_seconds(self._pid)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.seconds = time.perf_counter() - self._began
+        self.processor_seconds = processor_seconds(self._pid) - self._used
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the time that a process has spent on processors, exact to the nanosecond."""
+    # clock_getcpuclockid(3), which Python has for threads only.
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+@contextmanager
+def on_core(core: int | None) -> Iterator[None]:
+    """Run this thread, and the processes that it starts, on one core."""
+    before = os.sched_getaffinity(0)
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def announce(**values: object) -> None:
+    """Say something to the parent."""
+    print(json.dumps(values), flush=True)
+
+
+def end_with_parent(told: Callable[[], object] = lambda: None) -> None:
+    """End this process when its parent does; until then, call `told` whenever the parent says so.
+
+    It is called on a thread of its own.
+    """
+
+    def watch() -> None:
+        while sys.stdin.buffer.readline():
+            told()
+        os._exit(0)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()

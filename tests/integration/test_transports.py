@@ -1,0 +1,151 @@
+"""Real processes where UDP does not lead to the master, and TCP connections that break."""
+
+import signal
+import socket
+from contextlib import ExitStack
+
+import pytest
+
+from support.driven_worker import DrivenWorker
+from support.health import metrics
+from support.local_master import MasterProcess
+from support.namespaces import Machine, can_have_machines, ip, two_machines
+from support.tcp_proxy import TcpProxy
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def joined(stack: ExitStack, address: str, *prefix: str, **settings: object) -> DrivenWorker:
+    """Start a worker and let it join."""
+    worker = stack.enter_context(DrivenWorker(address, *prefix, settings=settings))
+    answer = worker.ask("join")
+    assert "rank" in answer, answer
+    return worker
+
+
+def finished(workers: list[DrivenWorker]) -> list[dict[str, object]]:
+    """Let workers finish together; return what they say of themselves."""
+    for worker in workers:
+        worker.tell("finish")
+    return [worker.answer() for worker in workers]
+
+
+def drop_udp(machine: Machine) -> None:
+    """Let a machine have a firewall that drops all UDP without a word."""
+    rule = ("-n", machine.namespace, "rule")
+    # The table of its own addresses comes first otherwise, and lets everything in.
+    ip(*rule, "add", "pref", "100", "lookup", "local")
+    ip(*rule, "del", "pref", "0")
+    ip(*rule, "add", "pref", "50", "ipproto", "udp", "blackhole")
+
+
+@pytest.mark.skipif(not can_have_machines(), reason="needs the right to make namespaces")
+def test_behind_a_firewall_that_drops_udp_a_worker_takes_tcp_by_itself() -> None:
+    with ExitStack() as stack:
+        one, other = stack.enter_context(two_machines())
+        drop_udp(one)
+        master = stack.enter_context(
+            MasterProcess(prefix=one.prefix, listen=f"{one.address}:40123")
+        )
+
+        worker = joined(stack, f"{one.address}:40123", *other.prefix, connect_timeout_seconds=2.0)
+        answer = worker.ask("step", times=20)
+
+        assert answer["transport"] == "tcp"
+        assert answer["updates_sent"] > 0
+        [end] = finished([worker])
+        assert end["digest"]
+        assert master.announcement["master"] == f"{one.address}:40123"
+
+
+def test_workers_over_udp_and_tcp_end_equal() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess())
+        transports = ["udp", "tcp", "auto", "tcp"]
+        workers = [joined(stack, master.address, transport=t) for t in transports]
+        for worker in workers:
+            worker.tell("step", times=60)
+        assert [worker.answer()["transport"] for worker in workers] == ["udp", "tcp", "udp", "tcp"]
+        counted = metrics(master.announcement["http"])
+
+        ends = finished(workers)
+
+        assert len({str(end["digest"]) for end in ends}) == 1
+        assert len({str(end["parameters"]) for end in ends}) == 1
+        assert counted["gradwire_tcp_connections"] == 2
+        assert counted["gradwire_tcp_connections_accepted_total"] == 2
+        assert counted["gradwire_tcp_received_bytes_total"] > 0
+        assert counted["gradwire_received_bytes_total"] > 0
+
+
+def test_a_tcp_connection_that_is_cut_is_reported_at_once_and_the_others_go_on() -> None:
+    """Long before anybody could have been missed: the idle timeout is 30 seconds."""
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess())
+        proxy = stack.enter_context(TcpProxy(master.address))
+        cut = joined(stack, proxy.address, transport="tcp")
+        stays = joined(stack, master.address, transport="tcp")
+        cut.tell("flood")  # in the middle of an update, most likely
+        stays.ask("step", times=10)
+
+        proxy.cut()
+        answer = cut.answer()
+        stays.ask("step", times=10)
+        [end] = finished([stays])
+
+        assert answer["error"] == "ConnectionLostError"
+        assert "its TCP connection " in answer["message"]
+        assert end["world_size"] == 1
+        counted = metrics(master.announcement["http"])
+        assert counted['gradwire_leaves_total{reason="disconnected"}'] == 1
+
+
+def test_a_killed_master_is_noticed_at_once_over_tcp() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess())
+        worker = joined(stack, master.address, transport="tcp")
+
+        master.stop(signal.SIGKILL)
+        answer = worker.ask("step", times=1)
+        while "error" not in answer:
+            answer = worker.ask("step", times=1)
+
+        assert answer["error"] == "ConnectionLostError"
+        assert "its TCP connection " in answer["message"]
+        assert master.address in answer["message"]
+
+
+def test_a_worker_that_is_held_up_over_tcp_holds_no_other_up() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess())
+        proxy = stack.enter_context(TcpProxy(master.address))
+        slow = joined(stack, proxy.address, transport="tcp")
+        quick = joined(stack, master.address, transport="tcp")
+        other = joined(stack, master.address, transport="udp")
+        for worker in (slow, quick, other):
+            worker.ask("wait", workers=3)
+
+        proxy.hold()
+        sent = other.ask("step", times=200)["updates_sent"]
+        wait_until(lambda: quick.ask("step", times=1)["updates_applied"] == sent, "its updates")
+        assert slow.ask("step", times=1)["updates_applied"] < sent
+        proxy.go_on()
+
+        ends = finished([slow, quick, other])
+        assert len({str(end["digest"]) for end in ends}) == 1
+
+
+def test_a_web_browser_at_the_masters_port_changes_nothing() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess())
+        worker = joined(stack, master.address, transport="tcp")
+        host, port = master.address.split(":")
+
+        with socket.create_connection((host, int(port))) as browser:
+            browser.sendall(b"GET / HTTP/1.1\r\nHost: master\r\n\r\n")
+            assert browser.recv(100) == b""
+
+        assert finished([worker])[0]["digest"]
+        counted = metrics(master.announcement["http"])
+        assert counted["gradwire_tcp_violations_total"] == 1

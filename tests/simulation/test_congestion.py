@@ -1,0 +1,334 @@
+"""What the congestion controllers make of paths, in virtual time.
+
+The links lose packets at random behind their queue, so that of a link with 10 % loss at most 90 %
+is of use. Every history is determined by its seed, which is a parameter of the test.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from gradwire_protocol.congestion import BbrLite, CongestionController, Cubic, StaticWindow
+from gradwire_protocol.congestion.bbr import Phase
+from support.bottleneck import MBIT, Bottleneck, Flow, Link, fairness
+
+SEEDS = (1, 2)
+Make = Callable[[int, Callable[[], float]], CongestionController]
+
+
+def link_with_queue(mbit: float, rtt: float, products: float = 1.0) -> Link:
+    """Make a link whose queue holds so many times its rate times its round trip."""
+    return Link(rate=mbit * MBIT, queue_bytes=products * mbit * MBIT * rtt)
+
+
+def lonely_flow(make: Make, link: Link, *, rtt: float, seed: int) -> Flow:
+    return Flow(Bottleneck(seed, link), make(1400, Random(seed).random), rtt=rtt)
+
+
+def utilisation(flow: Flow, begin: float, end: float) -> float:
+    return flow.goodput(begin, end) / flow.network.link.rate
+
+
+# Alone.
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("rtt", [0.02, 0.05, 0.1])
+@pytest.mark.parametrize(("loss", "least"), [(0.0, 0.9), (0.01, 0.88), (0.03, 0.82), (0.1, 0.7)])
+def test_bbr_fills_links_that_lose_packets(
+    rtt: float, loss: float, least: float, seed: int
+) -> None:
+    """The first seconds, in which the rate is found, are part of it."""
+    flow = lonely_flow(BbrLite, link_with_queue(100, rtt), rtt=rtt, seed=seed)
+    flow.network.link.loss = loss
+
+    flow.network.run(20)
+
+    assert utilisation(flow, 0, 20) >= least
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cubic_fills_a_link_that_loses_nothing_and_no_other(seed: int) -> None:
+    clean = lonely_flow(Cubic, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
+    lossy = lonely_flow(Cubic, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
+    lossy.network.link.loss = 0.01
+
+    clean.network.run(20)
+    lossy.network.run(20)
+
+    assert utilisation(clean, 0, 20) >= 0.9
+    assert utilisation(lossy, 0, 20) < 0.15
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bbr_is_ten_times_as_fast_as_cubic_where_one_in_a_hundred_is_lost(seed: int) -> None:
+    flows = [
+        lonely_flow(make, link_with_queue(200, 0.05), rtt=0.05, seed=seed)
+        for make in (BbrLite, Cubic)
+    ]
+    for flow in flows:
+        flow.network.link.loss = 0.01
+        flow.network.run(10)
+
+    ours, cubic = (utilisation(flow, 0, 10) for flow in flows)
+    assert ours >= 0.85
+    assert ours >= 10 * cubic
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("make", [BbrLite, Cubic])
+def test_a_link_is_full_after_a_few_round_trips(make: Make, seed: int) -> None:
+    """14 initial windows fit into it: the fourth doubling fills it."""
+    flow = lonely_flow(make, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
+
+    flow.network.run(1)
+
+    round_trips = [utilisation(flow, 0.05 * i, 0.05 * i + 0.05) for i in range(20)]
+    assert max(round_trips[:8]) >= 0.95
+    assert utilisation(flow, 0.4, 1) >= 0.75
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("jitter", [0.001, 0.005, 0.02])
+def test_bbr_does_not_mind_packets_that_overtake_each_other(jitter: float, seed: int) -> None:
+    flow = lonely_flow(BbrLite, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
+    flow.network.link.jitter = jitter
+
+    flow.network.run(8)
+
+    assert utilisation(flow, 3, 8) >= 0.9
+    assert flow.spurious <= 0.03 * flow.sent
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bbr_does_not_mind_lost_acknowledgements(seed: int) -> None:
+    flow = lonely_flow(BbrLite, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
+    flow.network.run(1)  # losing the only ACK of the first window costs a timeout, whoever counts
+    flow.network.link.ack_loss = 0.5
+
+    flow.network.run(9)
+
+    assert utilisation(flow, 1, 10) >= 0.8
+    assert flow.spurious <= 0.005 * flow.sent
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bbr_fills_a_long_slow_link(seed: int) -> None:
+    flow = lonely_flow(BbrLite, link_with_queue(10, 0.75), rtt=0.75, seed=seed)
+
+    flow.network.run(30)
+
+    assert utilisation(flow, 7.5, 30) >= 0.8
+
+
+# Local networks: trains are large and acknowledgements late, compared with the round trip.
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("datagram_bytes", [1400, 8900])
+@pytest.mark.parametrize("rtt", [0.000_1, 0.002])
+@pytest.mark.parametrize("grain", [0.0, 0.000_2, 0.001])
+def test_bbr_fills_a_loopback_whose_receiver_wakes_up_now_and_then(
+    grain: float, rtt: float, datagram_bytes: int, seed: int
+) -> None:
+    link = Link(rate=10_000 * MBIT, queue_bytes=8e6, grain=grain)
+    controller = BbrLite(datagram_bytes, Random(seed).random)
+    flow = Flow(Bottleneck(seed, link), controller, rtt=rtt, datagram_bytes=datagram_bytes)
+
+    flow.network.run(0.12)
+
+    assert utilisation(flow, 0.06, 0.12) >= 0.9
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("mbit", [10, 50, 100, 1000])
+def test_bbr_fills_a_local_network_of_any_speed(mbit: float, seed: int) -> None:
+    """The delay of an ACK is many round trips here."""
+    flow = lonely_flow(BbrLite, Link(rate=mbit * MBIT, queue_bytes=256e3), rtt=0.000_2, seed=seed)
+
+    flow.network.run(2)
+
+    assert utilisation(flow, 0, 2) >= 0.9
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bbr_uses_a_lossy_local_network(seed: int) -> None:
+    """A few dozen packets fill it, of which chance loses none, or three."""
+    flow = lonely_flow(BbrLite, Link(rate=100 * MBIT, queue_bytes=1e5), rtt=0.005, seed=seed)
+    flow.network.link.loss = 0.03
+
+    flow.network.run(10)
+
+    assert utilisation(flow, 0, 10) >= 0.7
+
+
+# Together.
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("products", [0.25, 1.0])
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_bbr_flows_share_a_link(count: int, products: float, seed: int) -> None:
+    """They start half a second apart; each may flood the link once, to find it out."""
+    network = Bottleneck(seed, link_with_queue(100, 0.03, products))
+    for i in range(count):
+        Flow(network, BbrLite(1400, Random(100 * seed + i).random), rtt=0.03, start=0.5 * i)
+    network.run(5)
+    sent, overflowed = (sum(getattr(f, name) for f in network.flows) for name in COUNTS)
+
+    network.run(15)
+
+    sent_later = sum(f.sent for f in network.flows) - sent
+    lost_later = sum(f.overflowed for f in network.flows) - overflowed
+    rates = [f.goodput(5, 20) for f in network.flows]
+    assert fairness(rates) >= 0.8
+    assert sum(rates) >= 0.8 * network.link.rate
+    assert lost_later <= 0.05 * sent_later
+    assert overflowed + lost_later <= 0.08 * (sent + sent_later)
+
+
+COUNTS = ("sent", "overflowed")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("products", "least"), [(0.5, 0.12), (2.0, 0.25)])
+def test_bbr_leaves_something_for_cubic_and_holds_its_own(
+    products: float, least: float, seed: int
+) -> None:
+    network = Bottleneck(seed, link_with_queue(100, 0.03, products))
+    ours = Flow(network, BbrLite(1400, Random(seed).random), rtt=0.03)
+    cubic = Flow(network, Cubic(1400, Random(seed).random), rtt=0.03)
+
+    network.run(30)
+
+    assert utilisation(cubic, 5, 30) >= least
+    assert utilisation(ours, 5, 30) >= 0.35
+
+
+# Paths that change, and applications that pause.
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("make", [BbrLite, Cubic])
+def test_after_an_outage_a_flow_starts_anew(make: Make, seed: int) -> None:
+    """The link is slower when it comes back; nobody floods it, and it is full soon."""
+    flow = lonely_flow(make, link_with_queue(100, 0.03), rtt=0.03, seed=seed)
+    network, link = flow.network, flow.network.link
+    network.run(2)
+    link.loss = 1.0
+    network.run(1.5)
+    link.loss, link.rate = 0.0, 20 * MBIT
+    overflowed = flow.overflowed
+
+    network.run(6)
+
+    assert flow.restarts == 1
+    assert flow.overflowed - overflowed <= 300
+    assert utilisation(flow, 5.5, 9.5) >= 0.85
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bbr_finds_out_within_seconds_that_a_link_has_become_faster_or_slower(seed: int) -> None:
+    flow = lonely_flow(BbrLite, link_with_queue(20, 0.05), rtt=0.05, seed=seed)
+    flow.network.run(3)
+    flow.network.link.rate = 100 * MBIT
+    flow.network.run(4)
+    assert utilisation(flow, 6, 7) >= 0.9
+
+    flow.network.link.rate = 20 * MBIT
+    flow.network.run(4)
+
+    assert utilisation(flow, 10, 11) >= 0.9
+    assert flow.estimator.smoothed < 0.15
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("size", [300_000, 1_000_000])
+def test_bursts_are_not_slowed_down(size: int, seed: int) -> None:
+    """Twenty updates with pauses: from the third on, each takes little more than it must."""
+    link = link_with_queue(100, 0.05)
+    controller = BbrLite(1400, Random(seed).random)
+    flow = Flow(Bottleneck(seed, link), controller, rtt=0.05, backlog=0)
+    times, phases = [], set()
+    for _ in range(20):
+        begin = flow.network.now
+        flow.supply(size)
+        for _ in range(10):
+            flow.network.run(0.1)
+            phases.add(controller.phase)
+        times.append(flow.finished_at - begin)
+
+    assert max(times[2:]) <= 1.2 * (size / link.rate + 0.05)
+    assert Phase.PROBE_RTT not in phases
+
+    begin = flow.network.now
+    flow.supply(10_000_000)
+    flow.network.run(5)
+    assert flow.finished_at - begin <= 1.3 * (10_000_000 / link.rate + 0.05)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_bursts_do_not_flood_a_shallow_queue_again_and_again(seed: int) -> None:
+    """The application never sends for long enough to see the link full; the losses tell."""
+    flow = lonely_flow(BbrLite, Link(queue_bytes=60e3), rtt=0.05, seed=seed)
+    flow.backlog = 0
+    for _ in range(40):
+        flow.supply(1_000_000)
+        flow.network.run(0.5)
+
+    assert flow.overflowed <= 0.05 * flow.sent
+
+
+# Marks, and no control at all.
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_marks_replace_losses_for_cubic_and_do_not_stop_bbr(seed: int) -> None:
+    flows = [
+        lonely_flow(make, link_with_queue(100, 0.02, 4.0), rtt=0.02, seed=seed)
+        for make in (Cubic, BbrLite)
+    ]
+    for flow in flows:
+        flow.network.link.mark_bytes = 100e3
+        flow.network.run(8)
+
+    assert flows[0].overflowed == 0
+    assert all(utilisation(flow, 0, 8) >= 0.9 for flow in flows)
+
+
+def test_a_static_window_stays_what_it_is() -> None:
+    """Twice what the link holds, and a twentieth lost: the link is full, and nothing moves."""
+    link = Link(rate=100 * MBIT, loss=0.05)
+
+    def make(datagram_bytes: int, random: Callable[[], float]) -> StaticWindow:
+        return StaticWindow(datagram_bytes, random, window_bytes=1_250_000)
+
+    flow = lonely_flow(make, link, rtt=0.05, seed=1)
+
+    flow.network.run(5)
+
+    assert flow.controller.window_bytes == 1_250_000
+    assert 1_240_000 <= flow.in_flight_max <= 1_250_000
+    assert utilisation(flow, 1, 5) == pytest.approx(0.95, abs=0.01)
+
+
+def test_a_static_rate_stays_what_it_is() -> None:
+    def make(datagram_bytes: int, random: Callable[[], float]) -> StaticWindow:
+        return StaticWindow(datagram_bytes, random, pacing_rate=30 * MBIT)
+
+    flow = lonely_flow(make, Link(rate=100 * MBIT), rtt=0.01, seed=1)
+
+    flow.network.run(2)
+
+    assert flow.goodput(0.5, 2) == pytest.approx(30 * MBIT, rel=0.02)
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    def history(seed: int) -> list[tuple[float, int]]:
+        flow = lonely_flow(BbrLite, Link(loss=0.02, jitter=0.003), rtt=0.03, seed=seed)
+        flow.network.run(1)
+        return flow.history
+
+    assert history(1) == history(1)
+    assert history(1) != history(2)

@@ -1,0 +1,345 @@
+"""The datagram path on networks of all kinds: goodput, latency, and what nothing may break.
+
+Everything runs in virtual time over `SimulatedNetwork`; a test is one seed, and the same seed is
+the same history. Where `Pair` is used, the invariants of `support.invariants` are checked after
+every event.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from gradwire_protocol import (
+    AddressChanged,
+    CloseCode,
+    Connected,
+    ConnectionConfig,
+    Disconnected,
+    State,
+)
+from gradwire_protocol.frames import Challenge
+from gradwire_protocol.limits import AMPLIFICATION_MAX
+from gradwire_protocol.shaped import fragment_bytes_of
+from support.endpoints import PLAIN
+from support.flows import Sink, Source, goodput
+from support.link import Link
+from support.network import SimulatedNetwork
+from support.pair import INITIATOR, RESPONDER, Pair
+
+MBIT = 1e6
+PLAIN_CUBIC = replace(PLAIN, congestion="cubic")
+SEEDS = pytest.mark.parametrize("seed", range(3))
+
+
+def one_flow(
+    link: Link, config: ConnectionConfig = PLAIN, *, seed: int, back: Link | None = None
+) -> tuple[SimulatedNetwork, Source, Sink]:
+    """Return a source and its sink at the two ends of a link."""
+    network = SimulatedNetwork(seed, link)
+    if back is not None:
+        network.set_link("sink", "source", back)
+    sink = Sink(network, "sink", config)
+    return network, Source(network, "source", "sink", config), sink
+
+
+# Transfers.
+
+
+@pytest.mark.parametrize("size", [1_024, 65_536, 300_000, 4_000_000])
+def test_a_clean_path_carries_a_message_in_as_few_packets_as_it_takes(size: int) -> None:
+    pair = Pair(Link(delay=0.01)).connect()
+    sent = len(pair.sent_by(INITIATOR))
+    pair.initiator.send(payload := bytes(range(256)) * (size // 256))
+    pair.network.run(lambda: bool(pair.initiator.delivered), seconds=10)
+    assert pair.responder.payloads == [payload]
+    least = -(-len(payload) // fragment_bytes_of(PLAIN.datagram_bytes))
+    assert len(pair.sent_by(INITIATOR)) - sent <= 1.05 * least + 1
+    assert pair.initiator.endpoint.counters.fragments_retransmitted == 0
+
+
+@SEEDS
+def test_handshakes_succeed_on_a_path_that_loses_a_third(seed: int) -> None:
+    took = []
+    for attempt in range(50):
+        link = Link(delay=0.0075, loss=0.3, loss_burst=1.5, loss_burst_max=3)
+        pair = Pair(link, seed=50 * seed + attempt).dial()
+        began = pair.network.now
+        sides = (pair.initiator, pair.responder)
+        pair.network.run(lambda: all(Connected() in s.events for s in sides), seconds=10)  # noqa: B023
+        took.append(pair.network.now - began)
+        pair.network.run_for(10.0)
+        assert not pair.responder.endpoint._half_open
+    assert sorted(took)[47] < 5.0
+
+
+@SEEDS
+def test_handshakes_survive_damage(seed: int) -> None:
+    for attempt in range(20):
+        pair = Pair(Link(delay=0.0075, corruption=0.3), seed=20 * seed + attempt).dial()
+        sides = (pair.initiator, pair.responder)
+        pair.network.run(lambda: all(Connected() in s.events for s in sides), seconds=10)  # noqa: B023
+
+
+@SEEDS
+def test_many_messages_over_a_lossy_line(seed: int) -> None:
+    link = Link(
+        delay=0.0075,
+        rate=10 * MBIT,
+        queue_bytes=25 * 1_428,
+        loss=0.02,
+        loss_burst=1.5,
+        loss_burst_max=3,
+    )
+    pair = Pair(link, seed=seed).connect()
+    began = pair.network.now
+    for _ in range(100):
+        pair.initiator.send(pair.network.random.randbytes(65_536))
+    pair.network.run(lambda: len(pair.initiator.delivered) == 100, seconds=30)
+    on_the_wire = 49 * 1_428  # of 65,536 bytes, headers of IP and UDP included
+    assert 8 * 100 * on_the_wire / (pair.network.now - began) >= 0.85 * 10 * MBIT * 0.98
+    pair.invariants.check_all_arrived()
+
+
+@SEEDS
+def test_duplicates_change_nothing(seed: int) -> None:
+    pair = Pair(Link(duplication=0.9, copies_max=3), seed=seed).connect()
+    for _ in range(20):
+        pair.initiator.send(pair.network.random.randbytes(65_536))
+    pair.network.run(lambda: len(pair.initiator.delivered) == 20, seconds=20)
+    pair.invariants.check_all_arrived()
+    assert pair.initiator.endpoint.counters.packets_lost == 0
+
+
+@SEEDS
+def test_damage_is_dropped_and_counted(seed: int) -> None:
+    pair = Pair(Link(corruption=0.02, rate=20 * MBIT), seed=seed).connect()
+    for _ in range(20):
+        pair.initiator.send(pair.network.random.randbytes(65_536))
+    pair.network.run(lambda: len(pair.initiator.delivered) == 20, seconds=20)
+    pair.invariants.check_all_arrived()
+    drops = sum(
+        sum(side.endpoint.counters.drops.values()) for side in (pair.initiator, pair.responder)
+    )
+    assert drops >= pair.network.counts["damaged"] > 0
+    assert pair.responder.endpoint.counters.violations == 0
+
+
+# Goodput.
+
+
+@pytest.mark.parametrize("rtt", [0.02, 0.05, 0.1])
+@pytest.mark.parametrize(("loss", "share"), [(0.01, 0.85), (0.03, 0.75)])
+def test_random_loss_leaves_most_of_a_link(rtt: float, loss: float, share: float) -> None:
+    link = Link(delay=rtt / 2, rate=200 * MBIT, loss=loss)
+    network, _, sink = one_flow(link, seed=1)
+    ours = goodput(network, sink, settle=2.0, seconds=3.0)
+    network, _, sink = one_flow(link, PLAIN_CUBIC, seed=1)
+    cubic = goodput(network, sink, settle=2.0, seconds=3.0)
+    assert ours >= share * 200 * MBIT
+    assert ours >= 10 * cubic
+
+
+def test_heavy_loss_leaves_more_than_half() -> None:
+    network, _, sink = one_flow(Link(delay=0.025, rate=200 * MBIT, loss=0.1), seed=1)
+    assert goodput(network, sink, settle=2.0, seconds=4.0) >= 0.55 * 200 * MBIT
+
+
+@SEEDS
+def test_reordering_is_not_taken_for_loss_for_long(seed: int) -> None:
+    link = Link(delay=0.025, jitter=0.02, rate=30 * MBIT, queue_bytes=500_000)
+    network, source, sink = one_flow(link, seed=seed)
+    network.run_for(3.0)
+    counters = source.endpoint.counters
+    sent, again = counters.fragments_sent, counters.fragments_retransmitted
+    assert goodput(network, sink, settle=0.0, seconds=3.0) >= 0.9 * 30 * MBIT * 0.97
+    assert counters.fragments_retransmitted - again < 0.03 * (counters.fragments_sent - sent)
+
+
+@SEEDS
+def test_lost_acknowledgements_cost_little(seed: int) -> None:
+    link = Link(delay=0.025, rate=50 * MBIT)
+    network, source, sink = one_flow(link, seed=seed, back=replace(link, loss=0.5))
+    assert goodput(network, sink, settle=2.0, seconds=4.0) >= 0.8 * 50 * MBIT
+    counters = source.endpoint.counters
+    assert counters.packets_spuriously_lost <= 0.005 * counters.fragments_sent
+
+
+def test_a_long_path() -> None:
+    link = Link(delay=0.375, rate=10 * MBIT)
+    network, source, sink = one_flow(link, seed=1)
+    began = network.now
+    network.run(lambda: bool(sink.received), seconds=3 * 0.75)
+    network.run(lambda: network.now >= began + 7.5, seconds=8)
+    assert goodput(network, sink, settle=0.0, seconds=20.0) >= 0.8 * 10 * MBIT * 0.95
+    assert source.lost_share < 0.05
+
+
+@pytest.mark.parametrize("flows", [2, 4, 8])
+def test_flows_share_a_bottleneck(flows: int) -> None:
+    network = SimulatedNetwork(1, Link(delay=0.015, rate=None))
+    sink = Sink(network, "sink", PLAIN)
+    shared = network.set_link("source0", "sink", Link(delay=0.015, rate=40 * MBIT))
+    sources = []
+    for i in range(flows):
+        network.set_link(f"source{i}", "sink", shared)
+        sources.append(Source(network, f"source{i}", "sink", PLAIN))
+    network.run_for(4.0)
+    before = dict(sink.received)
+    network.run_for(6.0)
+    rates = [received - before[c] for c, received in sink.received.items()]
+    assert sum(rates) ** 2 / (flows * sum(rate**2 for rate in rates)) >= 0.8, rates
+    assert sum(rates) * 8 / 6.0 >= 0.85 * 40 * MBIT
+    assert sum(source.lost_share for source in sources) / flows <= 0.05
+
+
+def test_one_slow_destination_leaves_the_others_their_rate() -> None:
+    def rate_of_others(*, slow: bool) -> float:
+        network = SimulatedNetwork(1, Link(delay=0.01, rate=20 * MBIT))
+        sinks = [Sink(network, f"sink{i}", PLAIN) for i in range(4)]
+        sources = [Source(network, f"source{i}", f"sink{i}", PLAIN) for i in range(4)]
+        if slow:
+            network.set_link("source0", "sink0", Link(delay=0.01, rate=1 * MBIT))
+        network.run_for(3.0)
+        assert all(source.ended is None for source in sources)
+        return sum(sink.total for sink in sinks[1:])
+
+    assert rate_of_others(slow=True) >= 0.95 * rate_of_others(slow=False)
+
+
+# Latency.
+
+
+@SEEDS
+@pytest.mark.parametrize("tail", [1, 2])
+def test_a_lost_tail_costs_little_more_than_a_probe(seed: int, tail: int) -> None:
+    rtt = 0.05
+    pair = Pair(Link(delay=rtt / 2), seed=seed).connect()
+    for _ in range(20):  # the round trip time is known by then
+        pair.initiator.send(bytes(1_000))
+        pair.network.run_for(0.2)
+    size = 20 * fragment_bytes_of(PLAIN.datagram_bytes)
+    first = pair.initiator.endpoint.counters.fragments_sent
+    lost: list[int] = []
+
+    def drop_the_tail(passing: object) -> bool:
+        counters = pair.initiator.endpoint.counters
+        if counters.fragments_sent == first + 20 and len(lost) < tail and passing in tails():
+            lost.append(1)
+            return False
+        return True
+
+    def tails() -> list[object]:
+        return list(pair.sent_by(INITIATOR)[-tail:])
+
+    began = pair.network.now
+    pair.lets_pass = drop_the_tail
+    pair.initiator.send(bytes(size))
+    pair.network.run(lambda: len(pair.responder.messages) == 21, seconds=5)
+    assert pair.network.now - began <= 2.5 * rtt + 0.03
+
+
+@SEEDS
+def test_a_small_message_does_not_wait_for_large_ones(seed: int) -> None:
+    rtt = 0.02
+    config = replace(PLAIN, window_bytes=64 * 2**20)
+    pair = Pair(Link(delay=rtt / 2, rate=100 * MBIT), config, seed=seed).connect()
+    for number in range(15):
+        pair.initiator.send(bytes(4_000_000), stream=1, number=number)
+    took = []
+    for number in range(100):
+        pair.network.run_for(0.03)
+        began = pair.network.now
+        pair.initiator.send(bytes(4_096), stream=2, number=number)
+        pair.network.run(lambda: (2, number) in pair.initiator.delivered, seconds=5)  # noqa: B023
+        took.append(pair.network.now - began)
+    assert len(pair.responder.messages) < 115, "the large ones were there before the small ones"
+    # Until the sender knows of it: that is a round trip more than it took to arrive.
+    assert sorted(took)[98] <= 3 * rtt + 0.02
+
+
+# Interruptions.
+
+
+@SEEDS
+def test_black_outs_delay_and_break_nothing(seed: int) -> None:
+    link = Link(delay=0.015, rate=10 * MBIT, blackhole=(2.0, 5.0))
+    pair = Pair(link, seed=seed).connect()
+    for _ in range(10):
+        pair.initiator.send(bytes(1_000_000))
+    pair.network.run(lambda: len(pair.initiator.delivered) == 10, seconds=60)
+    assert {pair.initiator.connection.state, pair.responder.connection.state} == {State.OPEN}
+    pair.invariants.check_all_arrived()
+
+
+@SEEDS
+def test_after_a_long_silence_both_sides_know_and_can_begin_anew(seed: int) -> None:
+    pair = Pair(Link(delay=0.01), seed=seed).connect()
+    pair.initiator.send(bytes(100_000))
+    pair.lets_pass = lambda _: False
+    pair.network.run_for(45.0)
+    for side in (pair.initiator, pair.responder):
+        ends = [event for event in side.events if isinstance(event, Disconnected)]
+        assert [end.code for end in ends] == [CloseCode.IDLE]
+    pair.lets_pass = lambda _: True
+    pair.dial()
+    pair.network.run(lambda: pair.initiator.events.count(Connected()) == 2, seconds=5)
+
+
+@SEEDS
+def test_a_peer_that_moves_every_few_seconds_is_followed(seed: int) -> None:
+    pair = Pair(Link(delay=0.01, rate=20 * MBIT), seed=seed).connect()
+    for _ in range(20):
+        pair.initiator.send(bytes(1_000_000))
+    moves = 0
+    while len(pair.initiator.delivered) < 20:
+        pair.network.run_for(1.0 if not moves else 2.0)
+        moves += 1
+        pair.network.move(pair.initiator.host, f"{INITIATOR}{moves}")
+    followed = [e for e in pair.responder.events if isinstance(e, AddressChanged)]
+    assert len(followed) >= moves - 1 > 1
+    assert any(p.has(Challenge) for p in pair.wire)
+    pair.invariants.check_all_arrived()
+
+
+# The size of datagrams.
+
+
+def test_datagrams_grow_to_what_the_path_carries() -> None:
+    config = ConnectionConfig()
+    pair = Pair(Link(delay=0.01, mtu=9_000), config).connect()
+    window = pair.initiator.connection._sender.recovery.controller.window_bytes
+    pair.network.run_for(5.0)
+    assert pair.initiator.connection._sender.sizes.current == 8_900
+    assert pair.initiator.connection._sender.recovery.controller.window_bytes >= window
+
+
+def test_a_lost_probe_is_no_congestion() -> None:
+    pair = Pair(Link(delay=0.01, mtu=1_500), ConnectionConfig()).connect()
+    pair.network.run_for(5.0)
+    assert pair.initiator.connection._sender.sizes.current == 1_452
+    assert pair.initiator.endpoint.counters.packets_lost == 0
+
+
+@SEEDS
+def test_a_path_that_becomes_narrow_is_noticed(seed: int) -> None:
+    pair = Pair(Link(delay=0.01, mtu=9_000, rate=50 * MBIT), ConnectionConfig(), seed=seed)
+    pair.connect()
+    for _ in range(20):
+        pair.initiator.send(pair.network.random.randbytes(500_000))
+    pair.network.run_for(0.5)
+    pair.network.link = Link(delay=0.01, mtu=1_300, rate=50 * MBIT)
+    pair.network.run(lambda: len(pair.initiator.delivered) == 20, seconds=30)
+    assert pair.initiator.connection._sender.sizes.current == 1_200
+    assert pair.initiator.endpoint.counters.black_holes == 1
+    pair.invariants.check_all_arrived()
+
+
+# Strangers.
+
+
+def test_answers_to_strangers_are_smaller_than_their_questions() -> None:
+    pair = Pair(Link(delay=0.01)).dial()
+    pair.network.run(lambda: Connected() in pair.initiator.events, seconds=5)
+    asked = sum(len(p.datagram) for p in pair.wire if p.source == INITIATOR)
+    answered = sum(len(p.datagram) for p in pair.wire if p.source == RESPONDER)
+    assert answered < asked < AMPLIFICATION_MAX * asked

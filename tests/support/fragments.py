@@ -1,0 +1,52 @@
+"""Messages and their fragments, for tests of what receives them."""
+
+from collections.abc import Iterable
+from random import Random
+from typing import Final
+
+from gradwire_protocol.frames import Data
+from gradwire_protocol.limits import DATAGRAM_BYTES
+from gradwire_protocol.shaped import ShapedMessage, fragment_bytes_of
+
+FRAGMENT_BYTES: Final = fragment_bytes_of(DATAGRAM_BYTES)
+
+
+def message_of(
+    total: int,
+    *,
+    fragment_bytes: int = FRAGMENT_BYTES,
+    stream: int = 0,
+    number: int = 0,
+    kind: int = 1,
+    seed: int = 0,
+) -> ShapedMessage:
+    """Return a message of random bytes."""
+    payload = Random(seed).randbytes(total)
+    return ShapedMessage.of(stream, number, kind, payload, fragment_bytes)
+
+
+def fragment_of(message: ShapedMessage, index: int) -> Data:
+    """Return one fragment of a message."""
+    return Data(
+        message.stream,
+        message.number,
+        message.kind,
+        message.total,
+        message.fragment_bytes,
+        index,
+        memoryview(message.payload_of(index).tobytes()),
+        message.shape,
+    )
+
+
+def fragments_of(message: ShapedMessage, indexes: Iterable[int] | None = None) -> list[Data]:
+    """Return fragments of a message, by default all of them."""
+    return [fragment_of(message, i) for i in (range(message.count) if indexes is None else indexes)]
+
+
+def packets_of(
+    message: ShapedMessage, first: int, stop: int, *, session_id: int, number: int, start: int
+) -> list[bytes]:
+    """Return consecutive fragments as the packets that a sender makes of them."""
+    message.address(first, stop, session_id, number, start)
+    return [bytes(message.run(index, index + 1)) for index in range(first, stop)]

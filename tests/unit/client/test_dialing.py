@@ -1,0 +1,233 @@
+"""Dialing: what is tried, in which order and for how long, and what is said of it."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import get_args
+
+import pytest
+
+from gradwire.dialing import SHARES, TCP, TRIES, UDP, Dialing, Transport, Way
+from gradwire.errors import GradwireError
+from gradwire.worker import Stage, Worker
+from gradwire_protocol import Connection, ConnectionConfig, Endpoint
+from gradwire_protocol.messages import Join
+from support.endpoints import dialling
+from support.network import SimulatedNetwork
+from support.peer import ScriptedPeer, join_request
+
+
+class Dialled:
+    """Ways that lead nowhere, and when each was tried."""
+
+    def __init__(self, transport: Transport, timeout: float = 10.0) -> None:
+        self.tried: list[tuple[float, str]] = []
+        self._endpoint = dialling()
+        ways = [Way(name, self._noting(name)) for name in TRIES[transport]]
+        self.dialing = Dialing(ways, "gpu7:1", timeout)
+
+    def _noting(self, name: str) -> Callable[[float], Connection]:
+        def dial(now: float) -> Connection:
+            self.tried.append((now, name))
+            return self._endpoint.connect(name, now)
+
+        return dial
+
+    def fail(self, lasting: dict[str, float], reasons: dict[str, str]) -> float:
+        """Let every try fail after so many seconds; return when it is over."""
+        now = 100.0
+        self.dialing.dial(now)
+        while True:
+            name = self.dialing.way.name
+            now += lasting[name]
+            if not self.dialing.failed(reasons[name], now):
+                return now
+            assert self.dialing.next_at is not None
+            now = max(now, self.dialing.next_at)
+            self.dialing.dial(now)
+
+
+NO_ANSWER = "no answer to 3 datagrams"
+REFUSED = "Connection refused"
+SILENCE = {UDP: 1.0, TCP: 4.0}
+NOBODY = {UDP: 1.0, TCP: 0.0}
+
+
+def test_udp_has_three_seconds_of_ten_before_tcp_has_its_turn() -> None:
+    dialled = Dialled("auto")
+    timeout = {name: share * 10.0 for name, share in SHARES.items()}
+
+    dialled.fail(timeout, {UDP: NO_ANSWER, TCP: NO_ANSWER})
+
+    assert dialled.tried == [
+        (100.0, UDP), (101.0, UDP), (102.0, UDP), (103.0, TCP),
+        (107.0, UDP), (108.0, UDP), (109.0, UDP),
+    ]  # fmt: skip
+
+
+def test_who_refuses_tcp_is_asked_over_udp_again() -> None:
+    """The master may be about to start: then it has both, and UDP is better."""
+    dialled = Dialled("auto")
+
+    dialled.fail(NOBODY, {UDP: NO_ANSWER, TCP: REFUSED})
+
+    assert [name for _, name in dialled.tried[:6]] == [UDP, UDP, UDP, TCP, UDP, UDP]
+    assert dialled.tried[4][0] - dialled.tried[3][0] == 0.5
+
+
+@pytest.mark.parametrize("transport", get_args(Transport))
+@pytest.mark.parametrize("lasting", [SILENCE, NOBODY], ids=["silence", "nobody"])
+def test_it_takes_about_the_time_it_was_given(
+    transport: Transport, lasting: dict[str, float]
+) -> None:
+    over = Dialled(transport).fail(lasting, {UDP: NO_ANSWER, TCP: REFUSED})
+
+    assert 9.5 <= over - 100.0 <= 13.5
+
+
+def test_a_port_that_refuses_is_not_asked_again_and_again() -> None:
+    dialled = Dialled("tcp")
+
+    dialled.fail(NOBODY, {TCP: REFUSED})
+
+    assert len(dialled.tried) == 20
+
+
+def test_while_a_try_is_under_way_nothing_is_due() -> None:
+    dialled = Dialled("auto")
+
+    dialled.dialing.dial(100.0)
+
+    assert dialled.dialing.next_at is None
+
+
+# What is said.
+
+
+@pytest.mark.parametrize(
+    ("transport", "says"),
+    [
+        (
+            "udp",
+            "no master answers at gpu7:1 (waited 10 s): is `gradwire master` running there, and "
+            "does UDP pass the firewalls between?",
+        ),
+        (
+            "tcp",
+            "no master answers at gpu7:1 (waited 10 s; over TCP: Connection refused): is `gradwire "
+            "master` running there, and does TCP pass the firewalls between?",
+        ),
+        (
+            "auto",
+            "no master answers at gpu7:1 (waited 10 s; no answer over UDP; over TCP: Connection "
+            "refused): is `gradwire master` running there, and does UDP, or at least TCP, pass the "
+            "firewalls between?",
+        ),
+    ],
+)
+def test_the_error_names_what_was_tried_and_what_to_look_at(
+    transport: Transport, says: str
+) -> None:
+    dialled = Dialled(transport)
+
+    dialled.fail(NOBODY, {UDP: NO_ANSWER, TCP: REFUSED})
+
+    assert str(dialled.dialing.error()) == says
+
+
+def test_who_takes_the_first_way_has_nothing_to_explain() -> None:
+    dialled = Dialled("auto")
+
+    dialled.dialing.dial(100.0)
+    dialled.dialing.failed(NO_ANSWER, 101.0)
+    dialled.dialing.dial(101.0)
+
+    assert dialled.dialing.detour is None
+
+
+def test_who_takes_another_says_what_is_wrong_with_the_first() -> None:
+    dialled = Dialled("auto")
+
+    for now in (100.0, 101.0, 102.0):
+        dialled.dialing.dial(now)
+        dialled.dialing.failed(NO_ANSWER, now + 1.0)
+    dialled.dialing.dial(103.0)
+
+    assert dialled.dialing.way.name == TCP
+    assert dialled.dialing.detour == "no answer over UDP"
+
+
+# A worker that dials.
+
+
+class Told:
+    """Nothing but the end is of interest here."""
+
+    def __init__(self) -> None:
+        self.closed: list[GradwireError | None] = []
+
+    def on_closed(self, error: GradwireError | None) -> None:
+        self.closed.append(error)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+def dialling_worker(
+    network: SimulatedNetwork, addresses: Sequence[str], timeout: float = 3.0
+) -> tuple[Worker, Told]:
+    """Return a worker that tries these one after the other."""
+    endpoint = Endpoint(
+        ConnectionConfig(connect_timeout_seconds=0.5), random_bytes=network.random.randbytes
+    )
+    told = Told()
+    worker = Worker(join_request(), told, "gpu7:1")
+    names = dict(zip(addresses, (UDP, TCP), strict=False))
+    ways = [Way(names[address], partial(endpoint.connect, address)) for address in addresses]
+    worker.dial(Dialing(ways, "gpu7:1", timeout), network.now)
+    network.add("worker", endpoint, worker)
+    return worker, told
+
+
+def test_a_worker_takes_the_way_that_leads_to_its_master() -> None:
+    network = SimulatedNetwork(1)
+    master = ScriptedPeer(network, "master")
+    worker, told = dialling_worker(network, ["nowhere", "master"])
+
+    master.wait_for(Join)
+
+    assert (worker.transport, worker.stage) == (TCP, Stage.JOINING)
+    assert worker.detour == "no answer over UDP"
+    assert told.closed == []
+
+
+def test_a_worker_that_gets_nowhere_says_so_when_its_time_is_up() -> None:
+    network = SimulatedNetwork(2)
+    began = network.now
+    worker, told = dialling_worker(network, ["nowhere", "neither"])
+
+    network.run(lambda: bool(told.closed), seconds=10)
+
+    assert worker.stage is Stage.CLOSED
+    assert worker.next_timer() is None
+    [error] = told.closed
+    assert str(error).startswith(
+        "no master answers at gpu7:1 (waited 3 s; no answer over UDP; no answer over TCP): "
+    )
+    assert 2.8 <= network.now - began <= 3.5
+
+
+def test_a_worker_may_give_up_between_two_tries() -> None:
+    network = SimulatedNetwork(3)
+    worker, told = dialling_worker(network, ["nowhere", "neither"], timeout=20.0)
+    network.run(lambda: worker.next_timer() is not None, seconds=10)
+
+    worker.abort("enough", network.now)
+    network.run_for(5.0)
+
+    assert told.closed == [None]
+
+
+def test_a_worker_that_has_not_dialled_goes_no_way() -> None:
+    worker = Worker(join_request(), Told(), "gpu7:1")
+
+    assert (worker.transport, worker.detour, worker.next_timer()) == ("", None, None)

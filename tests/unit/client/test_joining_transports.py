@@ -1,0 +1,179 @@
+"""`gradwire.join` where UDP leads to the master, and where only TCP does."""
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import gradwire
+from gradwire.dialing import Transport
+from gradwire_codecs.arrays import Float32Array
+from gradwire_server.config import MasterConfig
+from support.local_master import LocalMaster
+from support.waiting import wait_until
+
+QUICKLY = 1.0
+"""To connect in all; UDP has a tenth of it three times."""
+
+
+def target(*values: float) -> Float32Array:
+    return np.array(values or [0.0] * 6, np.float32)
+
+
+@contextmanager
+def behind_a_firewall(master: LocalMaster) -> Iterator[None]:
+    """Let a master's port of UDP be somebody's who never answers."""
+    host, port = master.address.split(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind((host, int(port)))
+        yield
+
+
+@pytest.fixture
+def unreachable() -> Iterator[LocalMaster]:
+    """Yield a master that no UDP reaches."""
+    with LocalMaster(transport="tcp") as master, behind_a_firewall(master):
+        yield master
+
+
+def connected_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.getMessage().startswith("connected to")]
+
+
+def test_where_udp_is_answered_udp_it_is(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "gradwire.join"):
+        session = gradwire.join(target(), master=master.address)
+
+    assert (session.transport, session.stats.transport) == ("udp", "udp")
+    assert master.listening.streams.accepted == 0
+    assert connected_lines(caplog) == [f"connected to the master at {master.address} over UDP"]
+    session.close()
+
+
+def test_where_udp_is_not_answered_it_takes_tcp_and_says_so(
+    unreachable: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = unreachable.address
+
+    with caplog.at_level(logging.INFO, "gradwire.join"):
+        session = gradwire.join(target(), master=address, connect_timeout_seconds=QUICKLY)
+
+    assert (session.transport, session.stats.transport) == ("tcp", "tcp")
+    assert session.stats.bytes_sent >= unreachable.listening.streams.bytes_received > 0
+    assert connected_lines(caplog) == [
+        f"connected to the master at {address} over TCP (no answer over UDP)"
+    ]
+    session.close()
+    wait_until(lambda: not unreachable.listening.streams.open, "the end of its TCP connection")
+
+
+def test_where_tcp_is_asked_for_no_udp_is_tried(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "gradwire.join"):
+        session = gradwire.join(target(), master=master.address, transport="tcp")
+
+    assert session.transport == "tcp"
+    assert master.listening.figures.sockets.datagrams_received == 0
+    assert connected_lines(caplog) == [f"connected to the master at {master.address} over TCP"]
+    session.close()
+
+
+def test_where_udp_is_asked_for_no_tcp_is_tried(unreachable: LocalMaster) -> None:
+    with pytest.raises(gradwire.UnreachableError) as refused:
+        gradwire.join(
+            target(), master=unreachable.address, transport="udp", connect_timeout_seconds=0.3
+        )
+
+    assert unreachable.listening.streams.accepted == 0
+    assert str(refused.value).endswith("does UDP pass the firewalls between?")
+
+
+def test_a_master_that_is_not_there_yet_is_waited_for_over_tcp_as_over_udp() -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+    joined: list[gradwire.Session] = []
+    thread = threading.Thread(
+        target=lambda: joined.append(gradwire.join(target(), master=address, transport="tcp"))
+    )
+    thread.start()
+
+    with LocalMaster(listen=address) as master:
+        thread.join(10.0)
+
+        [session] = joined
+        assert session.transport == "tcp"
+        session.close()
+        assert master.sample("gradwire_joins_total") == 1
+
+
+def test_workers_of_both_kinds_end_with_the_same_parameters(master: LocalMaster) -> None:
+    """Large enough that updates are cut differently for either."""
+    rng = np.random.default_rng(1)
+    start = rng.normal(0, 0.1, 50_000).astype(np.float32)
+    transports: tuple[Transport, ...] = ("udp", "tcp", "udp", "tcp")
+    targets = [start.copy() for _ in transports]
+    sessions = [
+        gradwire.join(own, master=master.address, transport=transport, target_density=0.2)
+        for own, transport in zip(targets, transports, strict=True)
+    ]
+
+    for _ in range(10):
+        for own, session in zip(targets, sessions, strict=True):
+            own += rng.normal(0, 1e-3, start.size).astype(np.float32)
+            session.step()
+    threads = [threading.Thread(target=session.finish) for session in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20.0)
+
+    assert len({own.tobytes() for own in targets}) == 1
+    assert not np.array_equal(targets[0], start)
+    assert len({session.digest() for session in sessions}) == 1
+    assert [session.transport for session in sessions] == list(transports)
+    assert master.listening.figures.counters.violations == 0
+
+
+def test_a_master_that_stops_is_heard_over_tcp(master: LocalMaster) -> None:
+    session = gradwire.join(target(), master=master.address, transport="tcp")
+
+    master.stop("maintenance")
+
+    def says_why() -> bool:
+        try:
+            session.step()
+        except gradwire.ConnectionLostError as error:
+            return "maintenance" in str(error)
+        return False
+
+    wait_until(says_why, "the news")
+
+
+def test_one_worker_too_many_is_refused_over_tcp_too() -> None:
+    with LocalMaster(MasterConfig(workers_max=1)) as master:
+        first = gradwire.join(target(), master=master.address, transport="udp")
+
+        with pytest.raises(gradwire.RefusedError, match="1 workers take part"):
+            gradwire.join(target(), master=master.address, transport="tcp")
+
+        first.close()
+
+
+def test_the_connections_of_both_kinds_share_the_memory_there_is() -> None:
+    config = MasterConfig(workers_max=4)
+    assert config.connection.over_tcp == replace(
+        config.connection,
+        datagram_bytes=config.connection.datagram_bytes_max,
+        congestion="static",
+        lossless=True,
+    )
+    assert config.connection.over_tcp.window_bytes == config.window_bytes

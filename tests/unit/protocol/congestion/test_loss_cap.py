@@ -1,0 +1,154 @@
+"""LossCap: cuts for what goes beyond the losses of the path, and only where there is a queue."""
+
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol.congestion.loss_cap import (
+    BACKOFF,
+    FLOOR_MAX,
+    GROWTH_CRUISING,
+    GROWTH_PROBING,
+    HEADROOM,
+    PACKETS_MIN,
+    PIPE_SHARE_MIN,
+    LossCap,
+)
+
+SIZE = 1000
+PIPE = 400_000.0
+
+
+def end_round(
+    cap: LossCap,
+    *,
+    packets: int = 400,
+    lost: int = 0,
+    gain: float = 1.0,
+    queued: bool = False,
+    in_flight: int = 400_000,
+) -> None:
+    """End a round of which some packets were lost."""
+    cap.acked += (packets - lost) * SIZE
+    cap.lost += lost * SIZE
+    cap.end_round(gain=gain, queued=queued, in_flight=in_flight, pipe=PIPE, datagram_bytes=SIZE)
+
+
+def test_there_is_no_cap_until_something_is_lost() -> None:
+    cap = LossCap()
+
+    end_round(cap)
+
+    assert cap.window(1.0) == cap.window(1.25) == inf
+
+
+@pytest.mark.parametrize(("queued", "gain"), [(True, 1.0), (False, 1.25), (True, 0.75)])
+def test_too_many_losses_with_a_queue_cut_what_was_in_flight(queued: bool, gain: float) -> None:
+    cap = LossCap()
+
+    end_round(cap, lost=40, queued=queued, gain=gain, in_flight=600_000)
+
+    assert cap.limit == pytest.approx(BACKOFF * 640_000)
+    assert cap.window(1.25) == cap.limit
+    assert cap.window(1.0) == cap.window(0.75) == HEADROOM * cap.limit
+
+
+@pytest.mark.parametrize(("lost", "queued", "gain"), [(40, False, 1.0), (8, True, 1.25)])
+def test_losses_without_a_queue_and_few_losses_cut_nothing(
+    lost: int, queued: bool, gain: float
+) -> None:
+    cap = LossCap()
+
+    end_round(cap, lost=lost, queued=queued, gain=gain)
+
+    assert cap.limit == inf
+
+
+def test_however_often_it_cuts_half_the_pipe_remains() -> None:
+    cap = LossCap()
+
+    for _ in range(20):
+        end_round(cap, lost=200, queued=True, gain=1.25, in_flight=0)
+
+    assert cap.limit == PIPE_SHARE_MIN * PIPE
+
+
+def test_it_grows_fast_while_probing_and_slowly_otherwise_until_it_caps_nothing() -> None:
+    cap = LossCap()
+    end_round(cap, lost=200, queued=True)
+    limit = cap.limit
+
+    end_round(cap, gain=1.25)
+    assert cap.limit == pytest.approx(limit + GROWTH_PROBING * PIPE)
+    end_round(cap)
+    assert cap.limit == pytest.approx(limit + (GROWTH_PROBING + GROWTH_CRUISING) * PIPE)
+
+    for _ in range(30):
+        end_round(cap, gain=1.25)
+    assert cap.limit == inf
+
+
+def test_rounds_of_few_packets_are_taken_together() -> None:
+    cap = LossCap()
+
+    end_round(cap, packets=PACKETS_MIN - 2, lost=1, queued=True)
+    assert cap.limit == inf
+    end_round(cap, packets=2, queued=True)
+
+    assert cap.limit < inf
+
+
+@pytest.mark.parametrize("path_loses", [0.01, 0.03, 0.1])
+def test_what_the_path_loses_anyway_is_learned_while_cruising(path_loses: float) -> None:
+    cap = LossCap()
+    for _ in range(40):
+        end_round(cap, lost=int(400 * path_loses))
+    assert cap.floor == pytest.approx(path_loses, rel=0.05)
+
+    end_round(cap, lost=int(400 * path_loses), queued=True)
+    assert cap.limit == inf
+    end_round(cap, lost=int(400 * (0.04 + 2 * path_loses)), queued=True)
+
+    assert cap.limit < inf
+
+
+@pytest.mark.parametrize("gain", [1.25, 0.75])
+def test_nothing_is_learned_while_probing(gain: float) -> None:
+    cap = LossCap()
+
+    end_round(cap, lost=100, gain=gain)
+
+    assert cap.floor == 0
+
+
+def test_losses_known_to_be_without_a_queue_are_the_floor_at_once() -> None:
+    cap = LossCap()
+    for lost, acked in ((0, 40_000), (10_000, 50_000)):
+        cap.lost, cap.acked = lost, acked
+        cap.learn_floor()
+        cap.forget()
+
+    assert cap.floor == 0.1
+    assert cap.loss == 0
+    assert not cap.is_lossy(SIZE)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 1000), st.floats(0, 1), st.sampled_from([0.75, 1.0, 1.25]), st.booleans()
+        )
+    )
+)
+def test_whatever_is_lost_it_stays_within_its_bounds(
+    rounds: list[tuple[int, float, float, bool]],
+) -> None:
+    cap = LossCap()
+
+    for packets, loss, gain, queued in rounds:
+        end_round(cap, packets=packets, lost=int(loss * packets), gain=gain, queued=queued)
+
+        assert 0 <= cap.floor <= FLOOR_MAX
+        assert cap.limit >= PIPE_SHARE_MIN * PIPE

@@ -1,0 +1,101 @@
+"""The round trip without a queue: the minimum of some seconds, or a quiet sample."""
+
+from math import inf
+
+import pytest
+
+from gradwire_protocol.congestion.round_trip import (
+    QUEUED,
+    VALID_ROUND_TRIPS,
+    VALID_SECONDS,
+    RoundTrip,
+)
+
+
+def test_the_minimum_is_the_shortest_sample() -> None:
+    trip = RoundTrip()
+    assert trip.minimum == inf
+    assert not trip.is_outdated(1000.0)
+
+    for rtt in (0.2, 0.1, 0.3):
+        trip.on_sample(rtt, False, now=1.0)
+
+    assert trip.minimum == 0.1
+
+
+def test_a_minimum_that_is_too_old_is_outdated() -> None:
+    trip = RoundTrip()
+    trip.on_sample(0.1, False, now=1.0)
+    trip.on_sample(0.2, False, now=2.0)
+
+    assert not trip.is_outdated(1.0 + VALID_SECONDS)
+    assert trip.is_outdated(1.1 + VALID_SECONDS)
+
+
+def test_a_long_round_trip_is_not_measured_all_the_time() -> None:
+    trip = RoundTrip()
+    trip.on_sample(0.75, False, now=1.0)
+
+    assert not trip.is_outdated(1.0 + VALID_ROUND_TRIPS * 0.75)
+    assert trip.is_outdated(1.1 + VALID_ROUND_TRIPS * 0.75)
+
+
+def test_a_sample_as_short_renews_the_minimum() -> None:
+    trip = RoundTrip()
+    trip.on_sample(0.1, False, now=1.0)
+    trip.on_sample(0.1, False, now=2.0)
+
+    assert not trip.is_outdated(2.0 + VALID_SECONDS)
+
+
+def test_the_shortest_quiet_sample_takes_the_place_of_an_old_minimum() -> None:
+    trip = RoundTrip()
+    trip.on_sample(0.1, True, now=1.0)
+    for rtt in (0.14, 0.12, 0.13):
+        trip.on_sample(rtt, True, now=2.0)
+    assert trip.minimum == 0.1
+
+    assert not trip.is_outdated(1.1 + VALID_SECONDS)
+    assert trip.minimum == 0.12
+    assert trip.is_outdated(1.2 + 2 * VALID_SECONDS)
+
+
+def test_measuring_renews_the_minimum_even_where_nothing_was_measured() -> None:
+    trip = RoundTrip()
+    trip.on_sample(0.1, False, now=1.0)
+
+    trip.renew(now=9.0)
+
+    assert trip.minimum == 0.1
+    assert not trip.is_outdated(9.0 + VALID_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("samples", "queued", "unqueued"),
+    [
+        ([0.1], False, True),
+        ([0.1 * QUEUED, 0.102], False, True),
+        ([0.2, 0.1, 0.2], False, False),
+        ([0.1 * QUEUED + 0.001, 0.2], True, False),
+    ],
+)
+def test_a_round_has_a_queue_where_its_shortest_round_trip_is_longer(
+    samples: list[float], queued: bool, unqueued: bool
+) -> None:
+    trip = RoundTrip()
+    trip.on_sample(0.1, False, now=1.0)
+    trip.end_round()
+
+    for rtt in samples:
+        trip.on_sample(rtt, False, now=2.0)
+
+    assert trip.queued == queued
+    assert trip.unqueued == unqueued
+
+
+def test_a_round_without_a_sample_shows_no_queue() -> None:
+    trip = RoundTrip()
+    trip.on_sample(0.1, False, now=1.0)
+    trip.end_round()
+
+    assert not trip.queued

@@ -1,0 +1,176 @@
+"""The sender: how large its datagrams are, and what becomes of messages when that changes."""
+
+import pytest
+
+from gradwire_protocol.datagram_size import BLACK_HOLE_SECONDS, TRIES
+from gradwire_protocol.limits import DATAGRAM_BYTES_MIN
+from gradwire_protocol.shaped import fragment_bytes_of
+from support.pair import frames_of, kinds_of
+from support.sending import FarEnd, Rig, payload_of
+
+
+def searched(carries: int, limit: int = 8900) -> tuple[Rig, FarEnd]:
+    """Return a rig that has found out what its path carries."""
+    rig = Rig(datagram_bytes_max=limit)
+    far = FarEnd(rig, lambda datagram: len(datagram) <= carries)
+    rig.push(100)
+
+    def is_over() -> bool:
+        search = rig.sender.sizes.next_timer
+        return not rig.in_flight and (search is None or search > far.now)
+
+    far.run(is_over)
+    return rig, far
+
+
+# The search.
+
+
+def test_a_size_is_tried_with_a_packet_that_holds_nothing_and_has_that_size() -> None:
+    rig = Rig(datagram_bytes_max=8900)
+
+    [datagram] = rig.datagrams()
+
+    assert len(datagram) == 1452
+    assert kinds_of(frames_of(datagram)) == ["Ping"]
+
+
+def test_the_search_goes_on_up_to_what_the_path_carries() -> None:
+    rig, far = searched(carries=5000)
+
+    assert rig.sender.sizes.current == rig.controller.datagram_bytes == 4000
+    assert rig.sender.fragment_bytes == fragment_bytes_of(4000)
+    tried = [len(datagram) for _, datagram in far.sent if len(datagram) > 1400]
+    assert tried == [1452, 4000, *[8900] * TRIES]
+
+
+def test_messages_are_sent_in_the_size_that_was_found() -> None:
+    rig, far = searched(carries=8900)
+    rig.push(50_000)
+
+    assert {len(datagram) for datagram in rig.datagrams(far.now)[:-1]} == {8900}
+
+
+def test_two_packets_of_the_size_that_was_found_may_always_leave_at_once() -> None:
+    rig, far = searched(carries=8900)
+    rig.controller.pacing_rate = 1e5
+    rig.push(50_000)
+
+    assert [len(datagram) for datagram in rig.datagrams(far.now + 1.0)] == [8900] * 2
+
+
+def test_losing_what_tries_a_size_out_is_neither_congestion_nor_loss() -> None:
+    rig, _ = searched(carries=1400)
+
+    assert rig.sender.sizes.current == 1400
+    assert rig.controller.losses == []
+    assert rig.counters.packets_lost == 0
+
+
+def test_a_size_may_be_tried_while_the_window_is_full() -> None:
+    rig = Rig(datagram_bytes_max=1452)
+    rig.controller.window_bytes = 0
+    rig.push(10_000)
+
+    assert [len(datagram) for datagram in rig.datagrams()] == [1452]
+
+
+# Black holes.
+
+
+@pytest.mark.parametrize("narrow", [DATAGRAM_BYTES_MIN, 1399])
+@pytest.mark.parametrize("sizes", [[20_000], [1400, 1350, 300_000, 10]])
+def test_a_path_that_becomes_narrow_without_a_word_carries_everything_after_a_while(
+    narrow: int, sizes: list[int]
+) -> None:
+    rig, far = searched(carries=8900)
+    rig.push(*sizes)
+    far.lets_pass = lambda datagram: len(datagram) <= narrow
+
+    far.deliver()
+
+    assert rig.counters.black_holes == 1
+    assert rig.sender.sizes.current == rig.controller.datagram_bytes == DATAGRAM_BYTES_MIN
+    assert far.messages == {
+        number: payload_of(number, size) for number, size in enumerate([100, *sizes])
+    }
+
+
+def test_a_path_that_is_wide_again_is_used_a_minute_later() -> None:
+    rig, far = searched(carries=8900, limit=1452)
+    far.lets_pass = lambda datagram: len(datagram) <= DATAGRAM_BYTES_MIN
+    rig.push(20_000)
+    far.deliver()
+    far.lets_pass = lambda _: True
+
+    rig.push(20_000)
+    far.deliver()
+    assert rig.sender.sizes.current == DATAGRAM_BYTES_MIN
+    far.now += BLACK_HOLE_SECONDS
+    far.run(lambda: rig.sender.sizes.current == 1452)
+
+    rig.push(20_000)
+    far.deliver()
+    assert far.messages[3] == payload_of(3, 20_000)
+
+
+def test_losses_of_large_packets_among_others_that_arrive_are_no_black_hole() -> None:
+    rig, far = searched(carries=1452, limit=1452)
+    count = 0
+
+    def every_tenth_is_lost(_: bytes) -> bool:
+        nonlocal count
+        count += 1
+        return count % 10 > 0
+
+    far.lets_pass = every_tenth_is_lost
+    rig.push(*[20_000] * 30)
+    far.deliver()
+
+    assert rig.counters.packets_lost > 30
+    assert rig.counters.black_holes == 0
+    assert rig.sender.sizes.current == 1452
+
+
+def test_what_is_unanswered_is_no_larger_than_what_is_sent() -> None:
+    """Where datagrams have become smaller, a smaller one that arrives is an answer."""
+    rig, far = searched(carries=8900)
+    far.lets_pass = lambda datagram: len(datagram) <= DATAGRAM_BYTES_MIN
+    rig.controller.window_bytes = 100_000
+    rig.push(200_000)
+    far.run(lambda: rig.counters.black_holes == 1)
+    assert rig.sender.stall(60.0, far.now + 1000) is not None
+    before = len(far.sent)
+
+    far.run(lambda: len(far.sent) > before)
+
+    assert rig.sender.queue.bytes_queued > 0
+    assert rig.sender.stall(60.0, far.now + 1000) is None
+
+
+# Another path.
+
+
+def test_on_another_path_all_begins_anew() -> None:
+    rig, far = searched(carries=8900)
+    rig.push(50_000)
+    rig.datagrams(far.now)
+
+    rig.sender.on_path_changed()
+
+    assert rig.controller.paths == 2
+    assert rig.sender.sizes.current == rig.controller.datagram_bytes == 1400
+
+
+def test_messages_cut_for_a_wide_path_arrive_over_a_narrow_one() -> None:
+    rig, far = searched(carries=8900)
+    rig.push(50_000, 60_000)
+    rig.datagrams(far.now)
+
+    rig.sender.on_path_changed()
+    far.lets_pass = lambda datagram: len(datagram) <= 1400
+    far.deliver()
+
+    assert far.messages == {0: payload_of(0, 100), 1: payload_of(1, 50_000),
+                            2: payload_of(2, 60_000)}  # fmt: skip
+    assert rig.counters.black_holes == 0

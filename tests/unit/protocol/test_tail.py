@@ -1,0 +1,100 @@
+"""The end of what there is to send: parity where it pays, once, and only while it is of use."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gradwire_protocol.frames import Data, parity_groups
+from gradwire_protocol.outgoing import OutgoingMessage, Priority
+from gradwire_protocol.parity import parity_of
+from gradwire_protocol.tail import Tail
+from support.fragments import message_of
+
+FRAGMENTS = 40
+
+
+@pytest.fixture
+def tail() -> Tail:
+    """Return the tail of a path that loses one packet in a hundred."""
+    tail = Tail()
+    tail.loss.learn(lost=10, arrived=990)
+    return tail
+
+
+def sent(number: int = 0, fragments: int = FRAGMENTS) -> OutgoingMessage:
+    """Return a message that was sent to its end."""
+    shaped = message_of(fragments * 1160, fragment_bytes=1160, number=number)
+    message = OutgoingMessage(number, shaped, Priority.UPDATE)
+    message.on_sent(0, fragments)
+    return message
+
+
+def parities(tail: Tail) -> Iterator[Data]:
+    """Take what there is to send, until there is nothing."""
+    while (data := tail.next_parity()) is not None:
+        yield data
+
+
+def all_of(message: OutgoingMessage) -> list[Data]:
+    """Return every parity fragment of a message."""
+    shaped = message.shaped
+    return [parity_of(shaped, group) for group in range(parity_groups(shaped.count))]
+
+
+def test_at_first_there_is_nothing_to_send(tail: Tail) -> None:
+    assert not tail.waits
+    assert tail.next_parity() is None
+
+
+def test_every_group_of_every_message_gets_its_parity(tail: Tail) -> None:
+    messages = [sent(0), sent(1)]
+    for message in messages:
+        tail.add(message)
+    assert tail.waits
+
+    assert list(parities(tail)) == all_of(messages[0]) + all_of(messages[1])
+    assert not tail.waits
+
+
+def test_a_message_gets_its_parity_once(tail: Tail) -> None:
+    message = sent()
+    tail.add(message)
+    tail.add(message)
+
+    assert list(parities(tail)) == all_of(message)
+    tail.add(message)
+
+    assert not tail.waits
+    assert message.parity_sent
+
+
+def test_where_nothing_is_lost_there_is_no_parity() -> None:
+    tail, message = Tail(), sent()
+    tail.loss.learn(lost=0, arrived=1000)
+
+    tail.add(message)
+
+    assert not tail.waits
+    assert not message.parity_sent
+
+
+def test_a_message_that_has_arrived_needs_no_parity(tail: Tail) -> None:
+    arrived, message = sent(0), sent(1)
+    tail.add(arrived)
+    tail.add(message)
+    first = tail.next_parity()
+
+    arrived.on_acked(list(range(FRAGMENTS)))
+
+    assert first == all_of(arrived)[0]
+    assert list(parities(tail)) == all_of(message)
+
+
+def test_a_message_that_is_cut_anew_needs_other_parity(tail: Tail) -> None:
+    message = sent()
+    tail.add(message)
+    tail.next_parity()
+
+    message.cut(1, message.shaped.reshaped(1148, anew=True))
+
+    assert list(parities(tail)) == []

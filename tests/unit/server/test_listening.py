@@ -1,0 +1,168 @@
+"""Where a master listens: over UDP, over TCP, over both, and where it cannot."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from gradwire_protocol import Connection, Event, UsageError
+from gradwire_server import listening as module
+from gradwire_server.config import MasterConfig
+from gradwire_server.listening import AddressInUseError, Listening, Transport
+from gradwire_udp import open_listener, open_socket
+
+
+class Nobody:
+    """An application that nobody tells anything."""
+
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
+        raise NotImplementedError
+
+    def handle_timer(self, now: float) -> None:
+        raise NotImplementedError
+
+    def next_timer(self) -> float | None:
+        return None
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+def opened(
+    loop: asyncio.AbstractEventLoop, transport: Transport, listen: str = "127.0.0.1:0"
+) -> tuple[str, int, tuple[bool, bool]]:
+    """Return where a master listens, and whether its port is taken for UDP and for TCP."""
+    listening = Listening(MasterConfig(), transport)
+    drivers = listening.open(listen, Nobody(), loop)
+    host, port = listening.address[:2]
+    taken = (
+        is_taken(host, port, socket.SOCK_DGRAM),
+        is_taken(host, port, socket.SOCK_STREAM),
+    )
+    drivers.close()
+    return host, port, taken
+
+
+def is_taken(host: str, port: int, kind: socket.SocketKind) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, kind) as sock:
+        try:
+            sock.bind((host, port))
+        except OSError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("transport", "udp", "tcp"),
+    [("auto", True, True), ("udp", True, False), ("tcp", False, True)],
+)
+def test_it_listens_where_it_is_told_at_one_port(
+    loop: asyncio.AbstractEventLoop, transport: Transport, udp: bool, tcp: bool
+) -> None:
+    host, port, taken = opened(loop, transport)
+
+    assert (host, taken) == ("127.0.0.1", (udp, tcp))
+    assert port
+
+
+def test_every_address_means_both_versions_of_ip(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        host, _, taken = opened(loop, "auto", "[::]:0")
+    except UsageError:
+        pytest.skip("this system has no IPv6")
+
+    assert (host, taken) == ("::", (True, True))
+
+
+def test_where_any_port_will_do_one_is_found_that_is_free_for_both(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy: list[int] = []
+
+    def first_time_busy(address: tuple[str, int], family: socket.AddressFamily) -> socket.socket:
+        if not busy:
+            busy.append(address[1])
+            raise OSError(98, "Address already in use")
+        return open_listener(address, family)
+
+    monkeypatch.setattr(module, "open_listener", first_time_busy)
+
+    _, port, taken = opened(loop, "auto")
+
+    assert busy
+    assert port
+    assert taken == (True, True)
+
+
+def test_a_port_that_is_taken_for_tcp_leaves_udp_and_a_warning(
+    loop: asyncio.AbstractEventLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_listener(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+
+        _, _, taken = opened(loop, "auto", address)
+
+    assert taken == (True, True)
+    [record] = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        f"no TCP at {address} (Address already in use): workers behind firewalls that let no UDP "
+        "through cannot join. Stop what uses that port, choose another one with --listen, or say "
+        "--transport udp"
+    )
+
+
+def test_where_no_port_is_free_for_both_there_is_a_warning_too(
+    loop: asyncio.AbstractEventLoop,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def busy(address: tuple[str, int], family: socket.AddressFamily) -> socket.socket:
+        raise OSError(98, "Address already in use")
+
+    monkeypatch.setattr(module, "open_listener", busy)
+
+    _, _, taken = opened(loop, "auto")
+
+    assert taken == (True, False)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_a_port_that_is_taken_for_tcp_where_only_tcp_is_wanted_is_an_error(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    with open_listener(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+
+        with pytest.raises(AddressInUseError) as refused:
+            opened(loop, "tcp", address)
+
+    assert str(refused.value) == (
+        f"TCP address {address} is in use: another master may be running; stop it, or choose "
+        "another port with --listen"
+    )
+
+
+@pytest.mark.parametrize("transport", ["auto", "udp"])
+def test_a_port_that_is_taken_for_udp_is_an_error(
+    loop: asyncio.AbstractEventLoop, transport: Transport
+) -> None:
+    with open_socket(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+
+        with pytest.raises(AddressInUseError, match=f"UDP address {address} is in use"):
+            opened(loop, transport, address)
+
+
+def test_only_these_transports_are_known() -> None:
+    with pytest.raises(UsageError) as refused:
+        Listening(MasterConfig(), "sctp")  # type: ignore[arg-type]
+
+    assert str(refused.value) == "transport='sctp'; it is 'auto', 'udp' or 'tcp'"
