@@ -24,9 +24,7 @@ WORKERS_MAX = 24
 """Where each goes is drawn: that none of so many goes to one of three has a chance of 1 in 10^4."""
 
 
-def join(
-    stack: ExitStack, master: MasterProcess, n: int, **settings: object
-) -> list[DrivenWorker]:
+def join(stack: ExitStack, master: MasterProcess, n: int, **settings: object) -> list[DrivenWorker]:
     """Start workers and let them join, all at once."""
     options = QUICK | settings
     workers = [
@@ -177,8 +175,12 @@ def test_a_master_that_is_killed_leaves_no_process_behind() -> None:
 
         os.kill(processes[0], signal.SIGKILL)
 
-        for pid in processes[1:]:
-            wait_until(lambda pid=pid: not is_running(pid), f"the end of process {pid}")
+        wait_until(lambda: not any(map(is_running, processes[1:])), "the end of all")
+
+
+def is_gone(pid: int) -> bool:
+    """Return whether a process has ended."""
+    return not is_running(pid)
 
 
 def is_running(pid: int) -> bool:

@@ -291,10 +291,13 @@ def test_a_link_is_shared_by_where_the_connections_are() -> None:
     ("stopping", "reason"),
     [(False, "no room: 64 connections are open"), (True, "the master is stopping")],
 )
-def test_who_came_while_there_was_no_room_elsewhere_is_told_so(stopping: bool, reason: str) -> None:
+def test_who_came_while_there_was_no_room_elsewhere_is_told_so(
+    stopping: bool, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test() -> None:
         async with shards(processes=2) as rig:
             # The shard has not heard yet of what has happened here in the same instant.
+            monkeypatch.setattr(rig.supervisor, "_share", lambda: None)
             rig.local_connections = 64
             rig.supervisor._stopping = stopping
             worker = rig.dial(1)
