@@ -4,7 +4,7 @@ from typing import Final
 
 from gradwire_protocol.limits import TRAIN_BYTES_MAX
 
-BURST_SECONDS: Final = 0.001
+BURST_SECONDS: Final = 0.002
 """What may leave at once is what the rate allows in this time: more would fill queues on the way,
 less would need timers that are more exact than operating systems are."""
 

@@ -22,8 +22,15 @@ KEPT_BYTES_MAX: Final = 64 * MIB
 STEPS: Final = 4
 """Sizes between one power of two and the next: at most a quarter of a buffer is left unused."""
 
-_OURS: Final = 2
-"""References to a buffer that nobody else has: the caller's variable, and `getrefcount`'s own."""
+
+def _references(buffer: NDArray[np.uint8]) -> int:
+    return sys.getrefcount(buffer)
+
+
+_NOBODYS = np.empty(1, np.uint8)
+_OURS: Final = _references(_NOBODYS) - 1
+"""References that `give_back` sees of a buffer besides those of its callers. Not all interpreters
+count those of a call."""
 
 _kept: dict[int, list[NDArray[np.uint8]]] = {}
 _kept_bytes = 0
@@ -58,7 +65,7 @@ def give_back(buffer: NDArray[np.uint8], references: int) -> None:
     if (
         size >= RECYCLED_BYTES_MIN
         and _kept_bytes + size <= KEPT_BYTES_MAX
-        and sys.getrefcount(buffer) <= references + _OURS
+        and _references(buffer) <= references + _OURS + 1
     ):
         _kept.setdefault(size, []).append(buffer)
         _kept_bytes += size

@@ -48,7 +48,7 @@ from gradwire_protocol.tail import Tail
 Packets: TypeAlias = tuple[list[memoryview], int, int]
 """Buffers, bytes of every packet but the last, and bytes of all."""
 
-QUANTUM_SECONDS: Final = 0.0005
+QUANTUM_SECONDS: Final = 0.001
 """A train is what the pacing rate allows in this time, but for short ones and the largest."""
 
 _COUNTING: Final = np.arange(2**12, dtype=np.uint32)

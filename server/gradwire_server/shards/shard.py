@@ -23,7 +23,7 @@ from gradwire_server.shards.channel import Channel
 from gradwire_server.shards.figures import Figures
 from gradwire_server.shards.local import LocalShard
 from gradwire_server.shards.records import Record, Report
-from gradwire_server.shards.setup import TICK_SECONDS, Setup
+from gradwire_server.shards.startup import TICK_SECONDS, Setup
 from gradwire_udp import UdpDriver, new_event_loop
 
 logger = logging.getLogger("gradwire.shard")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import Final
 
-from gradwire_server.shards.setup import Setup
+from gradwire_server.shards.startup import Setup
 
 PROGRAM: Final = "gradwire_server.shards.shard"
 

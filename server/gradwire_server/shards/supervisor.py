@@ -28,8 +28,8 @@ from gradwire_server.shards.channel import Channel
 from gradwire_server.shards.figures import Figures
 from gradwire_server.shards.records import Command, Record
 from gradwire_server.shards.remote import Parcels, RemoteShard
-from gradwire_server.shards.setup import TICK_SECONDS, Setup
 from gradwire_server.shards.spawning import how_it_ended, spawn
+from gradwire_server.shards.startup import TICK_SECONDS, Setup
 from gradwire_udp import Application
 
 logger = logging.getLogger("gradwire.shards")

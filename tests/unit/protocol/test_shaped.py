@@ -1,11 +1,14 @@
 """A message in its packets: what comes out of them is what was put in, for every destination."""
 
+import gc
 from itertools import pairwise
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradwire_protocol import shaped
 from gradwire_protocol.frames import Data, parse_frames
 from gradwire_protocol.limits import (
     DATAGRAM_BYTES_MAX,
@@ -225,3 +228,29 @@ def test_a_message_is_cut_once_for_all_that_want_it_like_that() -> None:
     assert message.reshaped(1160, anew=True) is narrow
     assert message.reshaped(1160, anew=False) is not narrow
     assert message.reshaped(1152, anew=False).fragment_bytes == 1152
+
+
+# The end.
+
+
+def test_what_is_being_sent_stays_what_it_is_when_its_message_is_gone() -> None:
+    message = message_of(100_000)
+    train = message.run(3, 20)
+    payload = message.payload
+    sent, held = bytes(train), bytes(payload)
+
+    del message
+    others = [message_of(100_000, seed=seed) for seed in range(1, 4)]
+
+    assert bytes(train) == sent
+    assert bytes(payload) == held
+    assert all(bytes(other.payload) != held for other in others)
+
+
+def test_a_message_can_go_when_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The functions of a module are gone then, and an exception would be printed."""
+    message = message_of(100_000)
+    monkeypatch.setattr(shaped, "give_back", None)
+
+    del message
+    gc.collect()

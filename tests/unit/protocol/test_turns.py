@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import Connection, ConnectionConfig, Counters, Priority
 from gradwire_protocol.limits import GIB, TRAIN_BYTES_MAX
+from gradwire_protocol.pacer import BURST_SECONDS
 from gradwire_protocol.packets import TransportLimits
 from gradwire_protocol.protection import checksums
 from gradwire_protocol.turns import (
@@ -248,7 +249,7 @@ def test_a_configured_rate_is_kept_over_any_window(rate: float, size: int) -> No
 
     left = run(link, min(1.0, 100 * size / rate), size=size)
 
-    burst = max(2 * TRAIN_BYTES_MAX, rate * 0.001)
+    burst = max(2 * TRAIN_BYTES_MAX, rate * BURST_SECONDS)
     for i in range(0, len(left), 7):
         total = 0
         for end, bytes_sent in left[i : i + 300]:

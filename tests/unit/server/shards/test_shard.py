@@ -27,8 +27,8 @@ from gradwire_server.shards.channel import Channel
 from gradwire_server.shards.figures import parse_figures
 from gradwire_server.shards.parcels import Outbox, Parcel
 from gradwire_server.shards.records import Command, Record, Report
-from gradwire_server.shards.setup import Setup
 from gradwire_server.shards.shard import ForwardingHandler, ShardApplication
+from gradwire_server.shards.startup import Setup
 from gradwire_udp import open_socket
 from support.driven_side import CODE, LOOPS, Side, run_on
 from support.waiting import until
