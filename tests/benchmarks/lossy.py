@@ -18,7 +18,7 @@ from support.link import Link
 from support.namespaces import Machine, can_have_machines
 
 MEGABITS: Final = 200.0
-SECONDS: Final = 8.0
+SECONDS: Final = 20.0
 RTTS: Final = (0.020, 0.050, 0.100)
 LINK_AIMS: Final = {0.01: 0.85, 0.03: 0.75}
 """Of the link, by loss."""
