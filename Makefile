@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench venv format
+.PHONY: demo test check bench fuzz audit pins venv format
 
 demo: venv
 	$(BIN)/gradwire demo
@@ -15,6 +15,7 @@ check: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive protocol client server
 	$(BIN)/python -m build --wheel --no-isolation --outdir .cache/wheel .
 	$(BIN)/check-wheel-contents .cache/wheel
 	$(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' protocol client server README.md
@@ -25,6 +26,19 @@ CURVES ?= .cache/benchmarks
 bench: venv
 	$(BIN)/python tests/benchmarks all --json .cache/benchmarks/figures.jsonl \
 		--pictures .cache/benchmarks --curves $(CURVES)
+
+# Until it is stopped; `make test` runs each target for a bounded count.
+fuzz: venv
+	$(BIN)/python tests/fuzz
+
+# Known vulnerabilities of the pins. It asks databases that are not in reach everywhere, and ends
+# with 3 where they are not; so `make check` leaves it out.
+audit: venv
+	$(BIN)/python tests/supply_chain audit
+
+# requirements/*.txt: the pins of constraints.txt with the hashes that PyPI has for them.
+pins: venv
+	$(BIN)/python tests/supply_chain pins
 
 format: venv
 	$(BIN)/ruff check --fix .

@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
+import yaml
 
 from support.local_master import MasterProcess
 from support.prometheus import program_path
@@ -24,12 +25,37 @@ from support.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = (REPOSITORY / "docker" / "Dockerfile").read_text(encoding="utf-8")
+COMPOSITION = yaml.safe_load((REPOSITORY / "docker" / "compose.yaml").read_text(encoding="utf-8"))
+SERVICES = COMPOSITION["services"]
+
+TOKEN_SECRET = "gradwire_http_token"
+TOKEN = "a-token-that-only-this-test-knows"
 
 
 def instructions(kind: str) -> list[str]:
     """Return what stands behind every instruction of a kind, with its continuation lines."""
     joined = DOCKERFILE.replace("\\\n", " ")
     return re.findall(rf"^{kind} +(.*)$", joined, re.MULTILINE)
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    """Write what the container finds as its secret, in a place that this machine has."""
+    file = tmp_path / TOKEN_SECRET
+    file.write_text(TOKEN + "\n", encoding="utf-8")
+    file.chmod(0o600)
+    return file
+
+
+def scrape_file(folder: Path, token_file: Path, http: str) -> Path:
+    """Write our file for Prometheus with the two names in it that only containers know."""
+    written = (REPOSITORY / "docker" / "prometheus.yml").read_text(encoding="utf-8")
+    secret = f"/run/secrets/{TOKEN_SECRET}"
+    assert "master:40124" in written
+    assert secret in written
+    file = folder / "prometheus.yml"
+    file.write_text(written.replace("master:40124", http).replace(secret, str(token_file)))
+    return file
 
 
 @pytest.mark.timeout(600)
@@ -98,8 +124,7 @@ def test_the_health_check_of_the_dockerfile_tells_a_live_master_from_a_dead_one(
 
 
 @pytest.mark.timeout(120)
-def test_prometheus_scrapes_a_live_master_with_our_file(tmp_path: Path) -> None:
-    written = (REPOSITORY / "docker" / "prometheus.yml").read_text(encoding="utf-8")
+def test_prometheus_scrapes_a_live_master_with_our_file(tmp_path: Path, token_file: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -111,10 +136,8 @@ def test_prometheus_scrapes_a_live_master_with_our_file(tmp_path: Path) -> None:
         except URLError:
             return None
 
-    with MasterProcess() as master:
-        assert "master:40124" in written
-        file = tmp_path / "prometheus.yml"
-        file.write_text(written.replace("master:40124", master.announcement["http"]))
+    with MasterProcess("--http-token-file", str(token_file)) as master:
+        file = scrape_file(tmp_path, token_file, str(master.announcement["http"]))
         command = [
             program_path("prometheus"),
             f"--config.file={file}",
@@ -144,7 +167,9 @@ def test_prometheus_scrapes_a_live_master_with_our_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_prometheus_has_nothing_to_say_against_our_metrics_and_our_file() -> None:
+def test_prometheus_has_nothing_to_say_against_our_metrics_and_our_file(
+    tmp_path: Path, token_file: Path
+) -> None:
     with (
         MasterProcess() as master,
         urlopen(f"http://{master.announcement['http']}/metrics", timeout=5) as response,
@@ -160,7 +185,7 @@ def test_prometheus_has_nothing_to_say_against_our_metrics_and_our_file() -> Non
     linted = subprocess.run(
         [promtool, "check", "metrics"], input=ours + b"\n", capture_output=True, check=False
     )
-    file = REPOSITORY / "docker" / "prometheus.yml"
+    file = scrape_file(tmp_path, token_file, "master:40124")
     checked = subprocess.run([promtool, "check", "config", file], capture_output=True, check=False)
 
     assert ours.count(b"# TYPE ") > 30
@@ -169,14 +194,78 @@ def test_prometheus_has_nothing_to_say_against_our_metrics_and_our_file() -> Non
 
 
 def test_the_composition_names_what_exists() -> None:
-    compose = (REPOSITORY / "docker" / "compose.yaml").read_text(encoding="utf-8")
+    builds = [service["build"]["target"] for service in SERVICES.values() if "build" in service]
+    volumes = [each for service in SERVICES.values() for each in service.get("volumes", [])]
+    mounted = [volume.split(":")[0] for volume in volumes]
 
-    targets = set(re.findall(r"target: (\w+)", compose))
-    mounted = re.findall(r"- (\.\.?/[^:]+):", compose)
-
-    assert targets <= set(re.findall(r"FROM \S+ AS (\w+)", DOCKERFILE))
+    assert set(builds) <= set(re.findall(r"FROM \S+ AS (\w+)", DOCKERFILE))
     assert mounted
     assert all((REPOSITORY / "docker" / path).exists() for path in mounted)
-    assert "master:40123" in compose
-    assert "40124" in compose
-    assert "USER gradwire" in DOCKERFILE.splitlines()
+    assert SERVICES["worker-one"]["environment"]["GRADWIRE_MASTER"] == "master:40123"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_container_has_a_root_that_cannot_be_written_and_no_rights_of_root(name: str) -> None:
+    service = SERVICES[name]
+
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["pids_limit"] > 0
+    assert "privileged" not in service
+
+
+def test_our_images_end_as_a_plain_user_who_can_write_only_in_memory() -> None:
+    [numba] = [value for value in instructions("ENV") if value.startswith("NUMBA_CACHE_DIR=")]
+    cache = numba.partition("=")[2]
+    ours = [service for service in SERVICES.values() if "build" in service]
+    [uid] = re.findall(r"useradd --uid (\d+)", DOCKERFILE)
+
+    for service in ours:
+        folders = [entry.partition(":") for entry in service["tmpfs"]]
+        [options] = [options for folder, _, options in folders if cache.startswith(f"{folder}/")]
+        assert f"uid={uid}" in options.split(",")
+    assert instructions("USER")[-1] == "gradwire"
+    stages = re.split(r"^FROM .*$", DOCKERFILE, flags=re.MULTILINE)[2:]
+    assert all(
+        re.findall(r"^USER (.*)$", stage, re.MULTILINE)[-1] == "gradwire" for stage in stages
+    )
+
+
+def test_every_container_is_given_its_own_key_and_no_other() -> None:
+    secrets = {name: service.get("secrets", []) for name, service in SERVICES.items()}
+    keys = {name: SERVICES[name]["environment"]["GRADWIRE_KEY_FILE"] for name in secrets
+            if "build" in SERVICES[name]}  # fmt: skip
+
+    assert secrets["master"] == ["gradwire_run_key", TOKEN_SECRET]
+    assert secrets["prometheus"] == [TOKEN_SECRET]
+    assert len(set(keys.values())) == len(keys) == 3
+    for name, path in keys.items():
+        assert path == f"/run/secrets/{secrets[name][0]}"
+    given = {each for several in secrets.values() for each in several}
+    assert given == COMPOSITION["secrets"].keys()
+
+
+def test_no_key_gets_into_an_image_or_the_repository() -> None:
+    files = [secret["file"] for secret in COMPOSITION["secrets"].values()]
+    ignored = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
+
+    assert all(file.startswith("./keys/") for file in files)
+    assert "docker/keys" in ignored
+    for file in files:
+        path = (REPOSITORY / "docker" / file).relative_to(REPOSITORY)
+        asked = subprocess.run(
+            ["git", "check-ignore", "--quiet", path], cwd=REPOSITORY, check=False
+        )
+        assert asked.returncode == 0, f"{path} could be committed"
+    assert not re.search(r"^(COPY|ENV|ARG).*(key|token)", DOCKERFILE, re.MULTILINE | re.IGNORECASE)
+
+
+def test_the_masters_image_takes_only_packages_whose_hashes_we_know() -> None:
+    stages = re.split(r"^FROM .*$", DOCKERFILE, flags=re.MULTILINE)
+    installs = re.findall(r"^RUN pip install (.*)$", stages[1] + stages[2], re.MULTILINE)
+
+    assert len(installs) == 3
+    from_the_network = [each for each in installs if "--no-deps --no-index" not in each]
+    assert len(from_the_network) == 2
+    assert all("--require-hashes" in each for each in from_the_network)
