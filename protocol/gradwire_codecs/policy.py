@@ -4,6 +4,7 @@ A policy sees the density of each update (the part of all elements that it sends
 with a threshold. Its state is a few plain numbers, saved and restored with the session's.
 """
 
+import sys
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
@@ -24,6 +25,9 @@ steps grows quickly, and a threshold that followed slowly would send them densel
 
 FACTOR_MAX: Final = 2.0
 """Most that one update multiplies or divides the threshold by."""
+
+UPDATES_MAX: Final = 2**53
+"""Updates that a saved state may have seen: up to here a float counts them exactly."""
 
 PolicyState: TypeAlias = dict[str, float | None]
 
@@ -139,12 +143,16 @@ class AdaptiveThreshold:
 
     def restore(self, state: PolicyState) -> None:
         """Take over both."""
-        self.threshold = None if state.get("threshold") is None else _number(state, "threshold")
-        self._updates = round(state.get("updates") or 0)
+        threshold = None if state.get("threshold") is None else _number(state, "threshold")
+        updates: object = state.get("updates") or 0
+        if not isinstance(updates, int | float) or not 0 <= updates <= UPDATES_MAX:
+            raise CodecError(f"updates={updates!r} in the saved state; it is 0 to {UPDATES_MAX}")
+        self.threshold, self._updates = threshold, round(updates)
 
 
 def _number(state: PolicyState, name: str) -> float:
     value = state.get(name)
-    if not isinstance(value, int | float) or not 0 < value < float("inf"):
+    # A whole number can be larger than any float.
+    if not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
         raise CodecError(f"{name}={value!r} in the saved state; it has to be positive and finite")
     return float(value)

@@ -3,7 +3,8 @@
 The value of element ``i`` is ``values[i] * quantum``. Updates add integers, which commutes and is
 exact, so replicas that have applied the same updates are identical in whatever order they came.
 Sums that leave the range of 32 bits wrap around, which keeps that property too; what notices such
-an overflow is the threshold pass of the worker that owns the offending parameter.
+an overflow is the threshold pass of the worker that owns the offending parameter, and before that
+the master, which asks `Replica.first_outside` before it passes an update on.
 """
 
 import math
@@ -15,7 +16,7 @@ import numpy as np
 from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array, describe
 from gradwire_codecs.compiled import compiled
 from gradwire_codecs.errors import CodecError, NonFiniteError, OutOfRangeError
-from gradwire_codecs.update import ELEMENTS_MAX, Update, decode
+from gradwire_codecs.update import ELEMENTS_MAX, INT32_MAX, Update, decode
 
 QUANTUM_EXPONENT: Final = -24
 """The quantum is 2^-24 unless the parameters are too large for it: a range of plus or minus 128
@@ -27,12 +28,24 @@ QUANTUM_EXPONENT_MAX: Final = 0
 HEADROOM: Final = 16
 """A run starts only where its largest parameter could still grow by this factor."""
 
+FIRST_VALUE_MAX: Final = 2**31 // HEADROOM
+"""Largest magnitude of an element that a run starts with, in quanta."""
+
 
 @compiled
 def _apply(values: Int32Array, index: UInt32Array, count: Int32Array, multiple: int) -> None:
     for j in range(index.size):
         i = index[j]
         values[i] = np.int32(np.int64(values[i]) + np.int64(count[j]) * multiple)
+
+
+@compiled
+def _largest_after(values: Int32Array, index: UInt32Array, count: Int32Array, multiple: int) -> int:
+    # Looks at all elements: a loop that can end early takes four times as long.
+    largest = np.int64(0)
+    for j in range(index.size):
+        largest = max(largest, abs(np.int64(values[index[j]]) + np.int64(count[j]) * multiple))
+    return int(largest)
 
 
 @compiled
@@ -128,6 +141,18 @@ class Replica:
         update.check_fits(len(self))
         _apply(self.values, update.index, update.count, update.multiple)
         return update
+
+    def first_outside(self, update: Update) -> int | None:
+        """Return the first element that an update would take beyond plus or minus 2^31 - 1.
+
+        None where there is none; `apply` then wraps around nowhere.
+        """
+        update.check_fits(len(self))
+        values, index, count = self.values, update.index, update.count
+        if _largest_after(values, index, count, update.multiple) <= INT32_MAX:
+            return None
+        after = values[index].astype(np.int64) + count.astype(np.int64) * update.multiple
+        return int(index[np.argmax(np.abs(after) > INT32_MAX)])
 
     def write_parameters(self, parameters: Float32Array) -> None:
         """Set every parameter to the value its element of the replica stands for.

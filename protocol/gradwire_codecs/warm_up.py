@@ -25,4 +25,6 @@ def warm_up() -> None:
     # So many magnitudes fit no sparse code: this one takes the dense coder.
     dense = LocalFeedback(np.ones(1000, np.float32), Replica.zeros(1000))
     for part in dense.encode(1, magnitude_max=1):
-        Replica.zeros(1000).apply(decode(part, ELEMENTS_MAX))
+        update = decode(part, ELEMENTS_MAX)
+        Replica.zeros(1000).first_outside(update)
+        Replica.zeros(1000).apply(update)

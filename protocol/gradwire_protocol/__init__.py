@@ -1,8 +1,9 @@
 """gradwire's protocol, without any I/O: datagrams and the time in, datagrams and events out.
 
-The way of a message through the modules: `outgoing` cuts it into fragments, `sender` puts them
-into packets, `recovery` and `congestion` decide when they leave and whether they arrived;
-`received` notes what came, `incoming` puts it together. `connection` ties these into one peer,
+The way of a message through the modules: `outgoing` cuts it into fragments, `sender` puts them into
+packets, `recovery` and `congestion` decide when they leave and whether they arrived; `received`
+notes what came, `incoming` puts it together. `handshake` and `responder` let two sides find out
+whom they talk to, `protection` seals and opens packets. `connection` ties these into one peer,
 `endpoint` many peers into one socket. `packets` and `frames` hold the wire format, `messages` what
 master and workers say to each other with it.
 """
@@ -10,6 +11,7 @@ master and workers say to each other with it.
 from gradwire_protocol.config import ConnectionConfig
 from gradwire_protocol.connection import Connection, State
 from gradwire_protocol.counters import Counters, Drop
+from gradwire_protocol.credentials import Credentials
 from gradwire_protocol.endpoint import Endpoint, Shard
 from gradwire_protocol.errors import (
     ConnectionLostError,
@@ -35,9 +37,11 @@ from gradwire_protocol.events import (
     MessageReceived,
 )
 from gradwire_protocol.frames import CloseCode
+from gradwire_protocol.keys import Identity, KeyFormatError, Keyring, Role, RunKey, WorkerKey
 from gradwire_protocol.ordering import InOrder
 from gradwire_protocol.outgoing import Priority
 from gradwire_protocol.shaped import ShapedMessage
+from gradwire_protocol.suites import Suite
 from gradwire_protocol.train import Train
 
 __all__ = [
@@ -49,27 +53,35 @@ __all__ = [
     "ConnectionConfig",
     "ConnectionLostError",
     "Counters",
+    "Credentials",
     "DeadlineError",
     "Disconnected",
     "Drop",
     "Endpoint",
     "Event",
     "GradwireError",
+    "Identity",
     "InOrder",
     "InvalidDatagramError",
     "InvalidMessageError",
+    "KeyFormatError",
+    "Keyring",
     "MessageDelivered",
     "MessageReceived",
     "Priority",
     "ProtocolError",
     "RefusedError",
+    "Role",
+    "RunKey",
     "ShapedMessage",
     "Shard",
     "State",
+    "Suite",
     "Train",
     "TransportError",
     "UnreachableError",
     "UsageError",
     "VersionMismatchError",
     "ViolationError",
+    "WorkerKey",
 ]

@@ -53,8 +53,9 @@ from gradwire_protocol.frames import (
     pack_response,
     parse_frames,
 )
-from gradwire_protocol.handshake import Initiator
+from gradwire_protocol.handshake import Agreement, Initiator
 from gradwire_protocol.incoming import Reassembly
+from gradwire_protocol.keys import Identity
 from gradwire_protocol.limits import (
     CLOSE_COPIES,
     EVENTS_MAX,
@@ -65,9 +66,8 @@ from gradwire_protocol.limits import (
 )
 from gradwire_protocol.liveness import Liveness
 from gradwire_protocol.outgoing import Priority
-from gradwire_protocol.packets import SINGLE, TRANSPORT_HEADER, TransportLimits, parse_versions
+from gradwire_protocol.packets import SINGLE, TRANSPORT_HEADER, parse_versions
 from gradwire_protocol.path import PathValidation
-from gradwire_protocol.protection import Protection, checksums
 from gradwire_protocol.received import ReceivedPackets
 from gradwire_protocol.rows import Packets
 from gradwire_protocol.sender import Sender
@@ -125,6 +125,8 @@ class Connection:
     ) -> None:
         self.state = State.CONNECTING
         self.session_id = session_id
+        self.identity: Identity | None = None
+        """Who dialled us, as its key has proved; None where nobody proves anything."""
         self._config = config
         self._counters = counters
         self._on_activity = on_activity
@@ -141,32 +143,28 @@ class Connection:
         self._close_copies = 0
         self._close_next = 0.0
         self._end: float | None = None
+        self._erase_key_at: float | None = None
 
     def connect(self, initiator: Initiator) -> None:
         """Begin the handshake as its initiator."""
         self._initiator = initiator
         self._on_activity(self, False)
 
-    def establish(
-        self,
-        *,
-        peer_session_id: int,
-        limits: TransportLimits,
-        sealing: Protection,
-        opening: Protection,
-        now: float,
-    ) -> None:
+    def establish(self, agreement: Agreement, now: float) -> None:
         """Open the connection with what the handshake has agreed on."""
-        self._opening = opening
+        self._agreement = agreement
+        self._opening = agreement.opening
+        self.identity = agreement.identity
+        limits = agreement.limits
         self._was_open = True
         config = self._config
         largest = min(config.datagram_bytes_max, limits.datagram_bytes_max)
         sizes = DatagramSizes(config.datagram_bytes, largest)
         controller = CONTROLLERS[config.congestion]
         self._sender = Sender(
-            peer_session_id=peer_session_id,
+            peer_session_id=agreement.peer_session_id,
             sizes=sizes,
-            sealing=sealing,
+            sealing=agreement.sealing,
             controller=controller(sizes.current, self._random),
             received=self._received,
             reassembly=self._reassembly,
@@ -194,17 +192,35 @@ class Connection:
         if self.state is not State.CONNECTING or self._initiator is None:
             self._counters.drop(Drop.DUPLICATE)
             return
-        accept = self._initiator.receive_accept(datagram)
-        sealing, opening = checksums(self._initiator.init.nonce, accept.nonce)
-        self.establish(
-            peer_session_id=accept.session_id,
-            limits=accept.limits,
-            sealing=sealing,
-            opening=opening,
-            now=now,
-        )
+        self.establish(self._initiator.receive_accept(datagram), now)
         # Our first packet opens the connection on the other side.
         self._sender.ping_due = True
+
+    def receive_retry(self, datagram: memoryview, now: float) -> None:
+        """Take the request to come back with a cookie.
+
+        Raises
+        ------
+        InvalidDatagramError
+            If it is none, or was made often enough.
+        """
+        if self.state is State.CONNECTING and self._initiator is not None:
+            self._initiator.receive_retry(datagram, now)
+        else:
+            self._counters.drop(Drop.DUPLICATE)
+
+    def receive_reset(self, session_id: int, token: bytes) -> bool:
+        """Return whether the peer has shown that it does not know this connection any more."""
+        if (
+            self.state is not State.OPEN
+            or self._agreement.peer_session_id != session_id
+            or not self._agreement.is_reset(token)
+        ):
+            return False
+        self._counters.resets_received += 1
+        reason = "the other side does not know this connection any more: it was started anew"
+        self._disconnect(CloseCode.RESET, reason, by_peer=True)
+        return True
 
     def receive_versions(self, datagram: memoryview) -> None:
         """Take the answer of a peer that does not speak our version.
@@ -226,34 +242,33 @@ class Connection:
         if self.state in (State.CONNECTING, State.CLOSED):
             self._counters.drop(Drop.UNKNOWN_SESSION)
             return
+        epoch = self._opening.epoch
         frames = self._opening.open(datagram)
         if frames is None:
             self._counters.drop(Drop.NOT_AUTHENTIC)
+            if self._opening.worn_out and self.state is State.OPEN:
+                self._end_with(CloseCode.FORGERIES, "too many forged packets", now)
             return
-        _, flags, reserved, _, number = TRANSPORT_HEADER.unpack_from(datagram)
-        if not self._received.is_new(number, number + 1):
-            self._counters.drop(Drop.DUPLICATE)
-            return
-        self._accept(number, 1, len(datagram), address, ecn, now)
-        try:
-            if flags & ~SINGLE or reserved:
-                _refuse_flags(flags, reserved)
-            self._receive_frames(number, parse_frames(frames), address, ecn, now)
-        except ViolationError as error:
-            self._violated(error, now)
-        self._on_activity(self, False)
+        if self._opening.epoch != epoch:
+            self._epoch_began(now)
+        self._receive_opened(datagram, frames, address, ecn, now)
 
     def receive_train(self, packets: Packets, address: Address, ecn: int, now: float) -> None:
         """Take several TRANSPORT packets of one size with our session id."""
-        if self.state is not State.OPEN or not self._opening.open_rows(packets.words).all():
-            self._receive_singly(packets, 0, packets.count, address, ecn, now)
+        epoch = self._opening.epoch if self.state is State.OPEN else 0
+        opened = self._opening.open_rows(packets) if self.state is State.OPEN else None
+        if opened is None:
+            for row in range(packets.count):
+                self.receive(packets.datagram(row), address, ecn, now)
             return
-        for first, stop in packets.runs():
+        if self._opening.epoch != epoch:
+            self._epoch_began(now)
+        for first, stop in opened.runs():
             # Any of them may have ended the connection.
             if stop - first < VECTOR_PACKETS_MIN or self.state is not State.OPEN:
-                self._receive_singly(packets, first, stop, address, ecn, now)
+                self._receive_singly(opened, first, stop, address, ecn, now)
             else:
-                self._receive_run(packets, first, stop, address, ecn, now)
+                self._receive_run(opened, first, stop, address, ecn, now)
 
     def lose(self, reason: str) -> None:
         """End at once: there is no way to the peer any more."""
@@ -286,6 +301,9 @@ class Connection:
                     self._liveness.on_asked(now)
                 self._sender.handle_timer(now)
                 self._end_if_stalled(now)
+            if self._erase_key_at is not None and now >= self._erase_key_at:
+                self._erase_key_at = None
+                self._opening.forget_previous()
         elif self._end is not None and now >= self._end:
             self._move_to(State.CLOSED)
             self._end = None
@@ -350,6 +368,11 @@ class Connection:
             self._move_to(State.CLOSING)
         self._on_activity(self, False)
 
+    def deny(self, reason: str, now: float) -> None:
+        """End the connection because its key is not accepted any more; an event says so."""
+        if self.state is State.OPEN:
+            self._end_with(CloseCode.DENIED, reason, now)
+
     # Output.
 
     def next_event(self) -> Event | None:
@@ -380,6 +403,7 @@ class Connection:
                 self._path.next_timer,
                 self._idle_deadline,
                 self._keepalive_deadline,
+                self._erase_key_at,
             )
         elif self.state is State.CONNECTING and self._initiator is not None:
             deadlines = (self._initiator.next_timer,)
@@ -431,7 +455,32 @@ class Connection:
         self, packets: Packets, first: int, stop: int, address: Address, ecn: int, now: float
     ) -> None:
         for row in range(first, stop):
-            self.receive(packets.datagram(row), address, ecn, now)
+            self._receive_opened(packets.datagram(row), packets.frames(row), address, ecn, now)
+
+    def _receive_opened(
+        self, packet: memoryview, frames: memoryview, address: Address, ecn: int, now: float
+    ) -> None:
+        """Take an authentic packet: its header, and what it held."""
+        if self.state is State.CLOSED:
+            self._counters.drop(Drop.UNKNOWN_SESSION)
+            return
+        _, flags, reserved, _, number = TRANSPORT_HEADER.unpack_from(packet)
+        if not self._received.is_new(number, number + 1):
+            self._counters.drop(Drop.DUPLICATE)
+            return
+        self._accept(number, 1, len(packet), address, ecn, now)
+        try:
+            if flags & ~SINGLE or reserved:
+                _refuse_flags(flags, reserved)
+            self._receive_frames(number, parse_frames(frames), address, ecn, now)
+        except ViolationError as error:
+            self._violated(error, now)
+        self._on_activity(self, False)
+
+    def _epoch_began(self, now: float) -> None:
+        """Keep the key of the epoch before for what is still under way."""
+        self._counters.epochs_begun += 1
+        self._erase_key_at = now + 3 * self._sender.recovery.probe_timeout
 
     def _receive_run(
         self, packets: Packets, first: int, stop: int, address: Address, ecn: int, now: float
@@ -486,7 +535,7 @@ class Connection:
                 eliciting |= not isinstance(frame, Ack)
                 completing |= self._receive_frame(frame, address, now)
                 challenge = frame if isinstance(frame, Challenge) else challenge
-        if challenge is not None:
+        if challenge is not None and self._path.may_respond(address):
             # One answer to a packet, however many it asks for: see `path`.
             self._responses.append((challenge.data, address))
         self._received.add(

@@ -14,16 +14,28 @@ class Drop(StrEnum):
     UNKNOWN_SESSION = "unknown_session"
     """No connection has this session id, or not any more."""
     NOT_AUTHENTIC = "not_authentic"
-    """The tag does not match: damaged, truncated or forged."""
+    """The tag does not match: damaged, truncated or forged, or made with another key."""
     DUPLICATE = "duplicate"
     """The packet number came before."""
     INVALID_HANDSHAKE = "invalid_handshake"
-    """An INIT, ACCEPT or VERSIONS that cannot be one."""
+    """An INIT, ACCEPT, RETRY, VERSIONS or RESET that cannot be one."""
     NOT_ACCEPTING = "not_accepting"
     """An INIT at an endpoint that only dials out, or is shutting down."""
     FULL = "full"
     """Beyond the number of connections: an INIT, which is not answered, or the first packet after
     one that was, which is answered with a CLOSE."""
+    OTHER_SUITE = "other_suite"
+    """An INIT with a sealed suite where there are no keys, or without one where there are."""
+    UNKNOWN_KEY = "unknown_key"
+    """An INIT with a key that no run key of ours has made, by what it says."""
+    COOKIE = "cookie"
+    """An INIT with a cookie that was not made for its address, or too long ago."""
+    TOO_MANY = "too_many"
+    """An INIT beyond what its source may send in a while."""
+    DENIED = "denied"
+    """An INIT of a name that is denied."""
+    REPLAYED = "replayed"
+    """An INIT that is not newer than the last one with the same key."""
     VERSION = "version"
     """An INIT of another version; answered with the versions this side knows."""
 
@@ -34,6 +46,9 @@ class Counters:
 
     packets_accepted: int = 0
     handshakes_answered: int = 0
+    retries_sent: int = 0
+    resets_sent: int = 0
+    resets_received: int = 0
     connections_opened: int = 0
     fragments_sent: int = 0
     fragments_retransmitted: int = 0
@@ -46,6 +61,7 @@ class Counters:
     addresses_changed: int = 0
     violations: int = 0
     idle_timeouts: int = 0
+    epochs_begun: int = 0
     stalls: int = 0
     drops: dict[Drop, int] = field(default_factory=lambda: dict.fromkeys(Drop, 0))
 

@@ -9,7 +9,7 @@ in which only large packets were lost while small ones got through.
 from typing import Final
 
 from gradwire_protocol.limits import DATAGRAM_BYTES_MIN
-from gradwire_protocol.protection import WORD_BYTES
+from gradwire_protocol.words import WORD_BYTES
 
 SIZES: Final = (1_200, 1_400, 1_452, 4_000, 8_900)
 """What is tried: common tunnels, Ethernet with IPv6, and jumbo frames of two kinds."""
@@ -36,8 +36,8 @@ class DatagramSizes:
         The largest that both sides and the configuration allow.
     """
 
-    __slots__ = ("_bursts", "_candidate", "_limit", "_next_search", "_start", "_tries", "current",
-                 "probing")  # fmt: skip
+    __slots__ = ("_burst_ends", "_bursts", "_candidate", "_limit", "_next_search", "_start",
+                 "_tries", "current", "probing")  # fmt: skip
 
     def __init__(self, start: int, limit: int) -> None:
         limit -= limit % WORD_BYTES  # packets are whole words, whatever the peer said
@@ -49,6 +49,7 @@ class DatagramSizes:
         self._tries = 0
         self._next_search = 0.0
         self._bursts = 0
+        self._burst_ends = 0.0
 
     @property
     def next_timer(self) -> float | None:
@@ -84,10 +85,17 @@ class DatagramSizes:
         if largest > DATAGRAM_BYTES_MIN:
             self._bursts = 0
 
-    def on_lost(self, smallest: int, now: float) -> bool:
-        """Note the size of the smallest packet lost; return whether this is a black hole."""
+    def on_lost(self, smallest: int, rtt: float, now: float) -> bool:
+        """Note the size of the smallest packet lost; return whether this is a black hole.
+
+        Losses that are found within a round trip are one burst: a queue that overflows while a
+        connection starts loses packets for a whole round trip, and timers find them one by one.
+        """
         if smallest <= DATAGRAM_BYTES_MIN or self.current == DATAGRAM_BYTES_MIN:
             return False
+        if now < self._burst_ends:
+            return False
+        self._burst_ends = now + rtt
         self._bursts += 1
         if self._bursts < BLACK_HOLE_BURSTS:
             return False
@@ -100,7 +108,7 @@ class DatagramSizes:
         """Begin anew."""
         self._use(self._start)
         self._bursts = self._tries = self.probing = 0
-        self._next_search = 0.0
+        self._next_search = self._burst_ends = 0.0
 
     def _use(self, size: int) -> None:
         self.current = size

@@ -5,15 +5,13 @@ them have to send, to report and to wait for. Like a connection it does no I/O: 
 `handle_timer` put something in, `next_event`, `next_train` and `next_timer` are asked after every
 input, in this order.
 
-Until an initiator has shown, by a packet that only it can have made, that it received our answer,
-it costs a `_HalfOpen` of about 1 KiB and no timer; at most `limits.HALF_OPEN_MAX` of them, the
-oldest giving way. Every answer is smaller than what it answers, but for the CLOSE to a first
-packet for which there is no room: it is at most `limits.AMPLIFICATION_MAX` times as large.
+Whom it lets in is its `Responder`'s business. Every answer to someone who has not proved his
+address is smaller than what it answers.
 """
 
 import heapq
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -21,15 +19,15 @@ from typing import Final
 from gradwire_protocol.config import ConnectionConfig
 from gradwire_protocol.connection import Connection, State
 from gradwire_protocol.counters import Counters, Drop
-from gradwire_protocol.errors import InvalidDatagramError
+from gradwire_protocol.credentials import Credentials
+from gradwire_protocol.errors import InvalidDatagramError, UsageError
 from gradwire_protocol.events import Address, Event
 from gradwire_protocol.frames import CloseCode, pack_close
 from gradwire_protocol.handshake import Initiator
+from gradwire_protocol.keys import Keyring
 from gradwire_protocol.limits import (
-    AMPLIFICATION_MAX,
     DATAGRAM_BYTES_MAX,
     HALF_OPEN_MAX,
-    HALF_OPEN_SECONDS_MAX,
     PACKET_HEADER_BYTES,
     VECTOR_PACKETS_MIN,
 )
@@ -37,38 +35,27 @@ from gradwire_protocol.packets import (
     ACCEPT,
     INIT,
     INIT_BYTES,
-    NONCE_BYTES,
+    RESET,
+    RETRY,
     TRANSPORT,
     TRANSPORT_HEADER,
     VERSION,
     VERSIONS,
-    Accept,
-    Init,
     TransportLimits,
     pack_versions,
+    parse_short,
     session_id_of,
 )
-from gradwire_protocol.protection import WORD_BYTES, Checksum, checksums
+from gradwire_protocol.responder import HalfOpen, Responder
 from gradwire_protocol.rows import MINIMUM_BYTES, Packets
+from gradwire_protocol.sealed import Workspace
 from gradwire_protocol.shaped import Payload
 from gradwire_protocol.train import ECN_NOT, Train
 from gradwire_protocol.turns import LinkPacer, Turns
+from gradwire_protocol.words import WORD_BYTES
 
 TIMERS_SPARE: Final = 64
 """Overtaken timers kept before they are thrown out."""
-
-
-@dataclass(frozen=True, slots=True)
-class _HalfOpen:
-    """An INIT that was answered."""
-
-    session_id: int
-    init: Init
-    address: Address
-    accept: bytes
-    sealing: Checksum
-    opening: Checksum
-    expires: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +72,10 @@ class Shard:
     def own(self, session_id: int) -> int:
         """Return one of our ids for a random one."""
         return session_id if self.count == 1 else session_id & ~0xFF | self.index
+
+    def owns(self, session_id: int) -> bool:
+        """Return whether an id is one of ours."""
+        return self.count == 1 or session_id & 0xFF == self.index
 
 
 class Endpoint:
@@ -106,6 +97,10 @@ class Endpoint:
         Of another endpoint of the same owner, to be counted together with.
     elsewhere : callable
         Returns how many connections another endpoint has that count against `connections_max`, too.
+    credentials : Credentials, optional
+        Without, packets are checked and not sealed, and everyone is let in.
+    source_of : callable
+        Returns what of an address is counted where it asks for connections: its host, say.
     """
 
     def __init__(
@@ -118,7 +113,11 @@ class Endpoint:
         shard: Shard = Shard(),
         counters: Counters | None = None,
         elsewhere: Callable[[], int] = lambda: 0,
+        credentials: Credentials | None = None,
+        source_of: Callable[[Address], Hashable] = lambda address: address,
     ) -> None:
+        if connections_max and credentials is not None and credentials.keyring is None:
+            raise UsageError("credentials without a keyring: this endpoint would let everyone in")
         self.config = config
         self.link = LinkPacer(link_rate)
         """What all connections together may send."""
@@ -127,9 +126,18 @@ class Endpoint:
         self._elsewhere = elsewhere
         self.connections_max = connections_max
         self._random_bytes = random_bytes
+        self._credentials = credentials
+        self._workspace = Workspace()
         self._connections: dict[int, Connection] = {}
-        self._half_open: OrderedDict[int, _HalfOpen] = OrderedDict()
-        self._answered: dict[tuple[Address, int], int] = {}
+        self._responder = Responder(
+            self._transport_limits(),
+            credentials,
+            counters=self.counters,
+            random_bytes=random_bytes,
+            new_session_id=self._new_session_id,
+            source_of=source_of,
+            workspace=self._workspace,
+        )
         self._replies: deque[tuple[Payload, Address]] = deque(maxlen=HALF_OPEN_MAX)
         # Connections that may have something to report or to send, in the order they got it.
         self._reporting: dict[Connection, None] = {}
@@ -148,10 +156,16 @@ class Endpoint:
     def connect(self, address: Address, now: float) -> Connection:
         """Dial out; `Connected` or `Disconnected` tells how it ends."""
         connection = self._new_connection(self._new_session_id(), address)
-        init = Init(
-            connection.session_id, self._random_bytes(NONCE_BYTES), self._transport_limits()
+        initiator = Initiator(
+            connection.session_id,
+            self._transport_limits(),
+            self._credentials,
+            random_bytes=self._random_bytes,
+            workspace=self._workspace,
+            timeout_seconds=self.config.connect_timeout_seconds,
+            now=now,
         )
-        connection.connect(Initiator(init, self.config.connect_timeout_seconds, now))
+        connection.connect(initiator)
         return connection
 
     def receive(
@@ -202,8 +216,10 @@ class Endpoint:
                 self._receive_transport(view, address, ecn, now)
             elif kind == INIT:
                 self._receive_init(view, address, now)
-            elif kind in (ACCEPT, VERSIONS):
+            elif kind in (ACCEPT, RETRY, VERSIONS):
                 self._receive_answer(kind, view, now)
+            elif kind == RESET:
+                self._receive_reset(view, now)
             else:
                 self.counters.drop(Drop.UNKNOWN_TYPE)
         except InvalidDatagramError:
@@ -217,6 +233,18 @@ class Endpoint:
         for connection in self._connections.values():
             if connection.address == address:
                 connection.lose(reason)
+
+    def set_keyring(self, keyring: Keyring, now: float) -> None:
+        """Let in whom another keyring admits, and nobody else any more.
+
+        Connections of names that are denied now, or that came with a run key which is not accepted
+        any more, are closed. To be called where there was a keyring from the beginning.
+        """
+        self._responder.keyring = keyring
+        self._responder.forget_denied()
+        for connection in list(self._connections.values()):
+            if connection.identity is not None and not keyring.admits(connection.identity):
+                connection.deny("the key of this worker is not accepted any more", now)
 
     def handle_timer(self, now: float) -> None:
         """Act on every deadline at or before `now`."""
@@ -288,96 +316,54 @@ class Endpoint:
         session_id = session_id_of(view)
         connection = self._connections.get(session_id)
         if connection is None:
-            connection = self._establish(session_id, view, now)
+            connection = self._establish(session_id, view, address, now)
         if connection is not None:
             connection.receive(view, address, ecn, now)
 
-    def _establish(self, session_id: int, view: memoryview, now: float) -> Connection | None:
+    def _establish(
+        self, session_id: int, view: memoryview, address: Address, now: float
+    ) -> Connection | None:
         """Turn a half-open connection into one, if this packet proves who sent it."""
-        self._expire(now)
-        half_open = self._half_open.get(session_id)
+        if session_id not in self._responder and self._shard.owns(session_id):
+            reset = self._responder.reset_for(session_id, len(view), now)
+            if reset is not None:
+                self._replies.append((reset, address))
+        half_open = self._responder.establish(session_id, view, now)
         if half_open is None:
-            self.counters.drop(Drop.UNKNOWN_SESSION)
             return None
-        if half_open.opening.open(view) is None:
-            self.counters.drop(Drop.NOT_AUTHENTIC)
-            return None
-        self._forget(half_open)
         if self._open >= self.connections_max:
             self.counters.drop(Drop.FULL)
-            self._turn_away(half_open, len(view))
+            self._turn_away(half_open)
             return None
         connection = self._new_connection(session_id, half_open.address)
-        connection.establish(
-            peer_session_id=half_open.init.session_id,
-            limits=half_open.init.limits,
-            sealing=half_open.sealing,
-            opening=half_open.opening,
-            now=now,
-        )
+        connection.establish(half_open.agreement, now)
         return connection
 
-    def _turn_away(self, half_open: _HalfOpen, size: int) -> None:
+    def _turn_away(self, half_open: HalfOpen) -> None:
         """Tell a peer that takes itself for connected that it is not, in its first packet."""
         header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, half_open.init.session_id, 0)
         reason = f"no room: {self._open} connections are open"
-        close = half_open.sealing.seal(bytearray(header + pack_close(CloseCode.FULL, reason)))
-        if len(close) <= AMPLIFICATION_MAX * size:
-            self._replies.append((close, half_open.address))
+        close = half_open.agreement.sealing.seal(
+            bytearray(header + pack_close(CloseCode.FULL, reason))
+        )
+        self._replies.append((close, half_open.address))
 
     def _receive_init(self, view: memoryview, address: Address, now: float) -> None:
         if not self.connections_max:
             self.counters.drop(Drop.NOT_ACCEPTING)
             return
+        if len(view) != INIT_BYTES:  # else the answer might be the larger one
+            raise InvalidDatagramError(f"INIT of {len(view)} bytes, not {INIT_BYTES}")
         if view[1] != VERSION:
             self.counters.drop(Drop.VERSION)
-            if len(view) == INIT_BYTES:  # else the answer might be the larger one
-                self._replies.append((pack_versions(session_id_of(view)), address))
+            self._replies.append((pack_versions(session_id_of(view)), address))
             return
-        init = Init.parse(view)
         if self._open >= self.connections_max:
             self.counters.drop(Drop.FULL)
             return
-        self._expire(now)
-        known = self._answered.get((address, init.session_id))
-        half_open = None if known is None else self._half_open[known]
-        if half_open is None or half_open.init != init:
-            half_open = self._answer(init, bytes(view), address, now)
-        self.counters.handshakes_answered += 1
-        self._replies.append((half_open.accept, address))
-
-    def _answer(self, init: Init, datagram: bytes, address: Address, now: float) -> _HalfOpen:
-        session_id = self._new_session_id()
-        nonce = self._random_bytes(NONCE_BYTES)
-        accept = Accept(init.session_id, session_id, nonce, self._transport_limits())
-        opening, sealing = checksums(init.nonce, nonce)
-        half_open = _HalfOpen(
-            session_id,
-            init,
-            address,
-            accept.pack(datagram),
-            sealing,
-            opening,
-            now + HALF_OPEN_SECONDS_MAX,
-        )
-        if len(self._half_open) >= HALF_OPEN_MAX:
-            self._forget(next(iter(self._half_open.values())))
-        self._half_open[session_id] = half_open
-        self._answered[address, init.session_id] = session_id
-        return half_open
-
-    def _forget(self, half_open: _HalfOpen) -> None:
-        del self._half_open[half_open.session_id]
-        key = (half_open.address, half_open.init.session_id)
-        if self._answered.get(key) == half_open.session_id:
-            del self._answered[key]
-
-    def _expire(self, now: float) -> None:
-        while self._half_open:
-            oldest = next(iter(self._half_open.values()))
-            if oldest.expires > now:
-                break
-            self._forget(oldest)
+        answer = self._responder.receive_init(view, address, now)
+        if answer is not None:
+            self._replies.append((answer, address))
 
     def _receive_answer(self, kind: int, view: memoryview, now: float) -> None:
         # The source address proves nothing: a master with several may answer from another one.
@@ -387,9 +373,22 @@ class Endpoint:
         elif kind == ACCEPT:
             connection.receive_accept(view, now)
             self._note(connection)
+        elif kind == RETRY:
+            connection.receive_retry(view, now)
+            self._note(connection)
         else:
             connection.receive_versions(view)
             self._note(connection)
+
+    def _receive_reset(self, view: memoryview, now: float) -> None:
+        token = parse_short(view)
+        # Only who dials out is ever told that, and has few connections to look through.
+        connections = () if self.connections_max else tuple(self._connections.values())
+        for connection in connections:
+            if connection.receive_reset(session_id_of(view), token):
+                self._note(connection)
+                return
+        self.counters.drop(Drop.UNKNOWN_SESSION)
 
     def _transport_limits(self) -> TransportLimits:
         config = self.config
@@ -413,7 +412,7 @@ class Endpoint:
         while True:
             drawn = int.from_bytes(self._random_bytes(4), "little")
             session_id = self._shard.own(drawn)
-            taken = session_id in self._connections or session_id in self._half_open
+            taken = session_id in self._connections or session_id in self._responder
             if session_id and not taken:
                 return session_id
 

@@ -128,6 +128,14 @@ class CloseCode(IntEnum):
     """The peer has as many connections as it wants."""
     LOST = 9
     """What carried the packets, a TCP connection, is gone; never sent, only reported."""
+    RESET = 10
+    """The peer does not know this connection any more; never sent, only reported."""
+    DENIED = 11
+    """The key that the peer came in with is not accepted any more."""
+    REPLACED = 12
+    """Somebody else came in with the same key."""
+    FORGERIES = 13
+    """So many packets were forged that no further one would be believed."""
 
 
 @dataclass(slots=True)  # not frozen: that would take a microsecond for each

@@ -1,12 +1,96 @@
 """The initiator's side of the handshake: repeat the INIT until there is an answer.
 
 The responder keeps no timer: it answers every INIT, and the initiator repeats. See `packets` for
-the datagrams and `endpoint` for the responder's side.
+the datagrams and `responder` for the other side. Both leave an `Agreement`.
 """
 
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from gradwire_protocol.checksum import Checksum, ChecksumHandshake
+from gradwire_protocol.credentials import Credentials
 from gradwire_protocol.errors import InvalidDatagramError
-from gradwire_protocol.limits import HANDSHAKE_TIMER_SECONDS, HANDSHAKE_TIMER_SECONDS_MAX
-from gradwire_protocol.packets import Accept, Init
+from gradwire_protocol.keys import Identity
+from gradwire_protocol.limits import (
+    HANDSHAKE_TIMER_SECONDS,
+    HANDSHAKE_TIMER_SECONDS_MAX,
+    RETRIES_MAX,
+)
+from gradwire_protocol.noise import Handshake
+from gradwire_protocol.packets import (
+    NO_KEY_ID,
+    NO_TOKEN,
+    PUBLIC_KEY_BYTES,
+    Accept,
+    Greeting,
+    Init,
+    Reply,
+    TransportLimits,
+    parse_short,
+)
+from gradwire_protocol.protection import Opening, Sealing
+from gradwire_protocol.sealed import CipherOpening, CipherSealing, Workspace
+from gradwire_protocol.suites import Suite
+
+
+class HandshakeState(Protocol):
+    """What a suite does in a handshake: `noise.Handshake`, or that of `checksum`."""
+
+    def write_init(self, private_key: bytes, payload: bytes) -> tuple[bytes, bytes]:
+        """Return public key and sealed greeting."""
+
+    def read_accept(self, public_key: bytes, sealed: bytes) -> bytes:
+        """Return the reply, or raise `InvalidDatagramError`."""
+
+    def read_init(self, public_key: bytes, sealed: bytes) -> bytes:
+        """Return the greeting, or raise `InvalidDatagramError`."""
+
+    def write_accept(self, private_key: bytes, payload: bytes) -> tuple[bytes, bytes]:
+        """Return public key and sealed reply, or raise `InvalidDatagramError`."""
+
+    @property
+    def keys(self) -> tuple[bytes, bytes]:
+        """Keys of the directions initiator to responder, and back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a handshake has led to, for one of its sides."""
+
+    peer_session_id: int
+    limits: TransportLimits
+    """The peer's."""
+    sealing: Sealing
+    opening: Opening
+    identity: Identity | None = None
+    """Who the initiator is; None at the initiator, and in suite 0."""
+    reset_token: bytes = NO_TOKEN
+    """Of the RESET that ends this connection."""
+
+    def is_reset(self, token: bytes) -> bool:
+        """Return whether this is the token of the RESET that ends it."""
+        return self.reset_token != NO_TOKEN and hmac.compare_digest(token, self.reset_token)
+
+
+def handshake_of(suite: Suite, secret: bytes, prologue: bytes) -> HandshakeState:
+    """Return what begins a handshake."""
+    if suite is Suite.CHECKSUM:
+        return ChecksumHandshake(prologue)
+    return Handshake(suite, secret, prologue)
+
+
+def protections(
+    suite: Suite, sealing_key: bytes, opening_key: bytes, workspace: Workspace
+) -> tuple[Sealing, Opening]:
+    """Return what seals and what opens the packets of a connection."""
+    if suite is Suite.CHECKSUM:
+        return Checksum(sealing_key), Checksum(opening_key)
+    return (
+        CipherSealing(suite, sealing_key, workspace),
+        CipherOpening(suite, opening_key, workspace),
+    )
 
 
 class Initiator:
@@ -14,19 +98,48 @@ class Initiator:
 
     Parameters
     ----------
-    init : Init
-        What to send.
+    session_id : int
+        Ours.
+    limits : TransportLimits
+        Ours.
+    credentials : Credentials or None
+        None for suite 0.
+    random_bytes : callable
+        Source of unpredictable bytes.
+    workspace : Workspace
     timeout_seconds : float
         How long to go on.
     now : float
         When it begins.
     """
 
-    def __init__(self, init: Init, timeout_seconds: float, now: float) -> None:
-        self.init = init
-        self.datagram = init.pack()
+    def __init__(
+        self,
+        session_id: int,
+        limits: TransportLimits,
+        credentials: Credentials | None,
+        *,
+        random_bytes: Callable[[int], bytes],
+        workspace: Workspace,
+        timeout_seconds: float,
+        now: float,
+    ) -> None:
+        key = None if credentials is None else credentials.key
+        self._workspace = workspace
+        if credentials is None or key is None:
+            suite, key_id, secret = Suite.CHECKSUM, NO_KEY_ID, b""
+            greeting = Greeting(limits)
+        else:
+            suite, key_id, secret = credentials.suite, key.key_id, key.secret
+            greeting = Greeting(limits, credentials.unix_time_ns(), key.name)
+        init = Init(suite, session_id, key_id, b"", b"")
+        self._state = handshake_of(suite, secret, init.prologue)
+        public_key, sealed = self._state.write_init(random_bytes(PUBLIC_KEY_BYTES), greeting.pack())
+        self.init = replace(init, public_key=public_key, sealed=sealed)
+        self.datagram = self.init.pack()
         self.sent = 0
         self.deadline = now + timeout_seconds
+        self._retries_left = RETRIES_MAX
         self._interval = HANDSHAKE_TIMER_SECONDS
         self._next = now
 
@@ -44,9 +157,25 @@ class Initiator:
         self._interval = min(2 * self._interval, HANDSHAKE_TIMER_SECONDS_MAX)
         return self.datagram
 
-    def receive_accept(self, datagram: memoryview) -> Accept:
+    def receive_retry(self, datagram: memoryview, now: float) -> None:
+        """Come back with a cookie, at once; raise `InvalidDatagramError` if that is not to be."""
+        cookie = parse_short(datagram)
+        if not self._retries_left or cookie == self.init.cookie:
+            raise InvalidDatagramError("RETRY again")
+        self._retries_left -= 1
+        self.init = replace(self.init, cookie=cookie)
+        self.datagram = self.init.pack()
+        self._next = now
+
+    def receive_accept(self, datagram: memoryview) -> Agreement:
         """Read the answer; raise `InvalidDatagramError` if it is none to this INIT."""
-        accept = Accept.parse(datagram, self.datagram)
-        if accept.initiator_session_id != self.init.session_id:
-            raise InvalidDatagramError("ACCEPT for another session id")
-        return accept
+        accept = Accept.parse(datagram)
+        init = self.init
+        if accept.session_id != init.session_id or accept.suite is not init.suite:
+            raise InvalidDatagramError("ACCEPT for another session id or suite")
+        reply = Reply.parse(self._state.read_accept(accept.public_key, accept.sealed))
+        ours, theirs = self._state.keys
+        sealing, opening = protections(init.suite, ours, theirs, self._workspace)
+        return Agreement(
+            reply.session_id, reply.limits, sealing, opening, reset_token=reply.reset_token
+        )

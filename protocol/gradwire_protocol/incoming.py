@@ -12,9 +12,9 @@ from gradwire_protocol.errors import ViolationError
 from gradwire_protocol.frames import CloseCode, Data, parity_groups
 from gradwire_protocol.limits import (
     FINISHED_RANGES_MAX,
-    MESSAGE_OVERHEAD_BYTES,
     STREAMS_MAX,
     WINDOW_BYTES_MIN,
+    charge_of,
 )
 from gradwire_protocol.parity import restore
 from gradwire_protocol.ranges import RangeSet
@@ -40,7 +40,7 @@ class IncomingMessage:
     @property
     def charge(self) -> int:
         """What it costs of the credit we gave."""
-        return self.shaped.total + MESSAGE_OVERHEAD_BYTES
+        return charge_of(self.shaped.total)
 
     @property
     def complete(self) -> bool:
@@ -118,7 +118,7 @@ class Reassembly:
     Parameters
     ----------
     window_bytes : int
-        What the peer may have under way, lengths and `MESSAGE_OVERHEAD_BYTES` together.
+        What the peer may have under way, by `limits.charge_of`.
     """
 
     def __init__(self, window_bytes: int) -> None:
@@ -202,7 +202,7 @@ class Reassembly:
         message = self._open.get((data.stream, data.number))
         if message is not None:
             return message if message.accepts(data) else None
-        declared = self.declared + data.total + MESSAGE_OVERHEAD_BYTES
+        declared = self.declared + charge_of(data.total)
         if declared > self.credit:
             raise ViolationError(
                 CloseCode.FLOW_CONTROL,

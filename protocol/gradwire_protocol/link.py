@@ -20,6 +20,8 @@ from gradwire_protocol.messages import (
     Join,
     Kind,
     Leave,
+    Order,
+    OrderDone,
     Refuse,
     Roster,
     Snapshot,
@@ -31,7 +33,9 @@ from gradwire_protocol.outgoing import Priority
 from gradwire_protocol.schema import Record
 from gradwire_protocol.shaped import Payload, ShapedMessage
 
-Control: TypeAlias = Join | Welcome | Refuse | Roster | Stable | Finish | Finished | Leave
+Control: TypeAlias = (
+    Join | Welcome | Refuse | Roster | Stable | Finish | Finished | Leave | Order | OrderDone
+)
 
 CONTROL_RECORDS: dict[Kind, type[Control]] = {
     Kind.JOIN: Join,
@@ -42,6 +46,8 @@ CONTROL_RECORDS: dict[Kind, type[Control]] = {
     Kind.FINISH: Finish,
     Kind.FINISHED: Finished,
     Kind.LEAVE: Leave,
+    Kind.ORDER: Order,
+    Kind.DONE: OrderDone,
 }
 _KINDS: dict[type[Record], Kind] = {record: kind for kind, record in CONTROL_RECORDS.items()}
 

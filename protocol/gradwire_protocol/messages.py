@@ -9,15 +9,22 @@
     4     ROSTER     master  who takes part now
     5     SNAPSHOT   both    a block of the replica: the first worker to the master, then the
                              master to every later worker
-    6     UPDATE     both    an encoded update; the master passes it on as it is
+    6     UPDATE     both    an encoded update; the master passes it on as it is, or clipped
     7     STABLE     master  every live worker has these updates
     8     FINISH     worker  that was my last update
     9     FINISHED   master  nobody sends any more; these are all updates there are
     10    LEAVE      worker  that was my last update, do not wait for me
+    11    ORDER      operator  do this
+    12    DONE       master  it is done, or what was asked for
+
+An observer says JOIN and LEAVE, and hears what workers hear; an operator says ORDER, and hears DONE
+or REFUSE, one for each, in order. What a peer is, its key says; without keys, everyone is a worker.
 
 Streams give messages their place: updates travel in the stream of their origin's rank with their
-sequence as number, so a relayed message is the same for everyone. `CONTROL_STREAM` carries the
-rest in order, numbered from 0 on each connection; `SNAPSHOT_STREAM` numbers blocks from 0.
+sequence as number, so a relayed message is the same for everyone. The stream of a worker's own rank
+brings it corrections only: what an update of its own is less for the others. `CONTROL_STREAM`
+carries the rest in order, numbered from 0 on each connection; `SNAPSHOT_STREAM` numbers blocks from
+0.
 
 Every message is a msgpack map, checked field by field (see `schema`). An encoded update and the
 values of a block are opaque here.
@@ -69,6 +76,11 @@ ROSTER_BYTES_MAX: Final = SMALL_BYTES_MAX + RANKS_MAX * (4 * WORKER_NAME_CHARACT
 VERSIONS_BYTES_MAX: Final = SMALL_BYTES_MAX + 10 * RANKS_MAX
 """A pair is 1 byte, a rank at most 3, a sequence at most 5."""
 
+ANSWER_BYTES_MAX: Final = SMALL_BYTES_MAX + RANKS_MAX * (4 * WORKER_NAME_CHARACTERS_MAX + 256)
+"""What answers an order: besides its name, a worker takes at most 100 bytes of a status, and its
+version 20; the rest is for names that are denied."""
+
+assert ANSWER_BYTES_MAX < MESSAGE_BYTES_MAX, "the longest answer fits a message"
 assert LAYOUT_BYTES_MAX + ROSTER_BYTES_MAX + VERSIONS_BYTES_MAX < MESSAGE_BYTES_MAX, (
     "a WELCOME with the largest layout and the largest roster fits a message"
 )
@@ -100,10 +112,33 @@ class Kind(IntEnum):
     FINISH = 8
     FINISHED = 9
     LEAVE = 10
+    ORDER = 11
+    DONE = 12
+
+
+class Action(StrEnum):
+    """What an operator can have done."""
+
+    STATUS = "status"
+    """Say who takes part and how far the run has got, as JSON."""
+    DRAIN = "drain"
+    """Let nobody in any more, and stop when the last worker has left."""
+    RESUME = "resume"
+    """Let workers in again."""
+    DENY = "deny"
+    """Accept no key of this name, and close what is open of it."""
+    ADMIT = "admit"
+    """Accept them again."""
+    RELEASE = "release"
+    """End the quarantine of a worker: what was kept aside is accepted."""
+    EXPEL = "expel"
+    """Close the connection of a worker or an observer; it may join again."""
+    CHECKPOINT = "checkpoint"
+    """Write down what there is of the run."""
 
 
 class RefusalCode(StrEnum):
-    """Why a worker may not join."""
+    """Why a worker may not join, or an order is not carried out."""
 
     OTHER_RUN = "other_run"
     OTHER_LAYOUT = "other_layout"
@@ -112,6 +147,10 @@ class RefusalCode(StrEnum):
     RUN_FULL = "run_full"
     RUN_FINISHED = "run_finished"
     ALREADY_JOINED = "already_joined"
+    DRAINING = "draining"
+    NO_RUN = "no_run"
+    ROLE = "role"
+    ORDER = "order"
 
 
 class EndCode(IntEnum):
@@ -131,6 +170,14 @@ class EndCode(IntEnum):
     """Nothing was asked for in time."""
     ABORTED = 70
     """The worker gave up: its training failed, or its process is about to end."""
+    QUARANTINED = 71
+    """The worker was in quarantine for an update far too large, and is not waited for."""
+    EXPELLED = 72
+    """An operator sent the worker or observer away."""
+    RUN_OVER = 73
+    """The observer was still there when the next run began."""
+    DONE = 74
+    """The operator has its answers."""
 
 
 _RANK: Final = integer(0, RANKS_MAX - 1)
@@ -138,6 +185,7 @@ _SEQUENCE: Final = integer(0, SEQUENCE_MAX)
 _VERSIONS: Final = mapping(_RANK, _SEQUENCE, RANKS_MAX)
 _NAME: Final = text(NAME_CHARACTERS_MAX)
 _WORKER_NAME: Final = text(WORKER_NAME_CHARACTERS_MAX)
+_ANSWER: Final = text(ANSWER_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +345,7 @@ class Welcome(Record):
 
 @dataclass(frozen=True, slots=True)
 class Refuse(Record):
-    """A worker may not take part."""
+    """A worker may not take part, or an order is not carried out."""
 
     code: str
     reason: str
@@ -395,6 +443,48 @@ class Leave(Record):
         "sequence": _SEQUENCE,
         "reason": text(REASON_CHARACTERS_MAX),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Order(Record):
+    """An operator wants something done."""
+
+    action: str
+    """An `Action`; one that the master does not know is refused."""
+    name: str
+    """Whom or which rank it is about; empty where it is about nobody."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"action": _WORKER_NAME, "name": _WORKER_NAME}
+
+
+@dataclass(frozen=True, slots=True)
+class OrderDone(Record):
+    """An order was carried out."""
+
+    text: str
+    """What there is to say about it; the status as JSON."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"text": _ANSWER}
+    BYTES_MAX: ClassVar[int] = ANSWER_BYTES_MAX + SMALL_BYTES_MAX
+    LIST_ITEMS_MAX: ClassVar[int] = 0
+
+
+def name_in_roster(key_name: str | None, own_name: str) -> str:
+    """Return what everyone knows a worker by.
+
+    The name in its key comes first, which nobody else can have; what it calls itself may be
+    anything.
+
+    Parameters
+    ----------
+    key_name : str or None
+        The name in its key; None without one.
+    own_name : str
+        What it calls itself.
+    """
+    if key_name is None or key_name == own_name:
+        return own_name
+    return f"{key_name} at {own_name}"[:WORKER_NAME_CHARACTERS_MAX]
 
 
 def total(versions: Mapping[int, int], *, without: int) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwire_protocol.frames import SHAPES_MAX
-from gradwire_protocol.limits import MESSAGE_OVERHEAD_BYTES, OPEN_MESSAGES_MAX
+from gradwire_protocol.limits import OPEN_MESSAGES_MAX, charge_of
 from gradwire_protocol.shaped import ShapedMessage
 
 
@@ -73,7 +73,7 @@ class OutgoingMessage:
     @property
     def charge(self) -> int:
         """What it costs of the peer's credit."""
-        return self.shaped.total + MESSAGE_OVERHEAD_BYTES
+        return charge_of(self.shaped.total)
 
     @property
     def complete(self) -> bool:

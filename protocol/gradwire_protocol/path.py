@@ -3,15 +3,14 @@
 A packet that is authentic and newer than all others, from an address that is not the peer's,
 means that the peer, or a NAT before it, changed its address. The new address is challenged a few
 times; until it answers, everything else goes on to the old one, but for one RESPONSE to each packet
-that has a CHALLENGE. Both together are at most three times the data that came from there, so nobody
-can turn a connection towards a third party by replaying packets.
+that has a CHALLENGE. Both together are never more than the data that came from there, so nobody can
+turn a connection towards a third party by replaying packets, and gain anything by it.
 """
 
 from collections.abc import Callable
 
 from gradwire_protocol.events import Address
 from gradwire_protocol.limits import (
-    AMPLIFICATION_MAX,
     CHALLENGE_DATAGRAM_BYTES,
     CHALLENGE_TRIES_MAX,
 )
@@ -34,33 +33,48 @@ class PathValidation:
         self._candidate: Address | None = None
         self._data = b""
         self._tries_left = 0
+        self._room = 0
+        """Bytes that may still be sent to the candidate: those that came from there, less."""
         self._next: float | None = None
 
     @property
     def next_timer(self) -> float | None:
         """When `challenge_to_send` has something to say; None while no address is in doubt."""
-        return self._next
+        waits_for_room = self._tries_left and self._room < CHALLENGE_DATAGRAM_BYTES
+        return None if waits_for_room else self._next
 
     def on_packet(self, address: Address, size: int, now: float) -> None:
         """Note that the newest packet so far came from `address`, in `size` bytes."""
         if address == self.address:
             self._drop_candidate()
-        elif address != self._candidate:
+            return
+        if address != self._candidate:
             self._candidate = address
             self._data = self._random_bytes(8)
-            room = AMPLIFICATION_MAX * size
-            tries = room // CHALLENGE_DATAGRAM_BYTES - 1  # a RESPONSE is as large
-            self._tries_left = max(min(tries, CHALLENGE_TRIES_MAX), 1)
+            self._tries_left = CHALLENGE_TRIES_MAX
+            self._room = 0
             self._next = now
+        self._room += size
+
+    def may_respond(self, address: Address) -> bool:
+        """Return whether a RESPONSE may go there, and count it."""
+        if address == self.address:
+            return True
+        if address != self._candidate or self._room < CHALLENGE_DATAGRAM_BYTES:
+            return False
+        self._room -= CHALLENGE_DATAGRAM_BYTES
+        return True
 
     def challenge_to_send(self, interval: float, now: float) -> tuple[bytes, Address] | None:
         """Return a challenge and where it goes, if one is due; the next after `interval`."""
-        if self._next is None or now < self._next or self._candidate is None:
+        due = self.next_timer
+        if due is None or now < due or self._candidate is None:
             return None
         if not self._tries_left:
             self._drop_candidate()
             return None
         self._tries_left -= 1
+        self._room -= CHALLENGE_DATAGRAM_BYTES
         self._next = now + interval
         return self._data, self._candidate
 

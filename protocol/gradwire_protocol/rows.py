@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwire_protocol.frames import DATA, DATA_HEADER, PARITY, Data, check_data
-from gradwire_protocol.limits import PACKET_HEADER_BYTES
-from gradwire_protocol.protection import MASK, WORD_BYTES, Words
+from gradwire_protocol.limits import PACKET_HEADER_BYTES, TAG_BYTES
 from gradwire_protocol.shaped import (
     FRAME,
     HEADERS_BYTES,
@@ -22,23 +21,24 @@ from gradwire_protocol.shaped import (
     SESSION,
     SINGLE_DATA,
 )
+from gradwire_protocol.words import MASK, WORD_BYTES, Words
 
 _STEP: Final = np.zeros(PAYLOAD, np.uint32)
 _STEP[NUMBER_LOW] = _STEP[INDEX] = 1
 
 
 class Packets:
-    """Packets of one size, one behind the other.
+    """Packets of one size, one behind the other; what stands behind the header may be sealed still.
 
     Parameters
     ----------
     view : memoryview
         Their bytes.
     size : int
-        Of each, a multiple of 4, at least `HEADERS_BYTES` and a tag.
+        Of each, a multiple of 4, at least `MINIMUM_BYTES`.
     """
 
-    __slots__ = ("_follows", "_one_run", "_view", "count", "rows", "size", "words")
+    __slots__ = ("_view", "count", "rows", "size", "words")
 
     def __init__(self, view: memoryview, size: int) -> None:
         self._view = view
@@ -47,10 +47,6 @@ class Packets:
         data = np.frombuffer(view, np.uint8)
         self.rows: NDArray[np.uint8] = data.reshape(self.count, size)
         self.words: Words = data.view("<u4").reshape(self.count, size // WORD_BYTES)
-        headers = self.words[:, :PAYLOAD]
-        self._follows: NDArray[np.bool_] = headers[1:] - headers[:-1] == _STEP
-        """Word by word, whether a row goes on where the one before it ends."""
-        self._one_run = bool(self._follows.all())
 
     def datagram(self, row: int) -> memoryview:
         """Return one of them."""
@@ -58,9 +54,13 @@ class Packets:
 
     def session_id(self) -> int:
         """Return the session id of all, or 0 where they differ in what stands before the number."""
-        if not self._one_run and not self._follows[:, :NUMBER_LOW].all():
-            return 0
-        return int(self.words[0, SESSION])
+        before = self.words[:, :NUMBER_LOW]
+        return int(before[0, SESSION]) if (before == before[0]).all() else 0
+
+    def frames(self, row: int) -> memoryview:
+        """Return what stands between header and tag of one of them."""
+        at = row * self.size
+        return self._view[at + PACKET_HEADER_BYTES : at + self.size - TAG_BYTES]
 
     def number(self, row: int) -> int:
         """Return a packet number."""
@@ -77,7 +77,7 @@ class Packets:
 
     def whole_fragments(self, data: Data) -> int:
         """Return how many fragments of a message fill packets of this size to the last byte."""
-        if data.fragment_bytes + HEADERS_BYTES + WORD_BYTES != self.size:
+        if data.fragment_bytes + HEADERS_BYTES + TAG_BYTES != self.size:
             return 0
         return data.total // data.fragment_bytes
 
@@ -86,9 +86,11 @@ class Packets:
 
         A row that holds anything else is a run of its own.
         """
+        headers = self.words[:, :PAYLOAD]
+        follows = headers[1:] - headers[:-1] == _STEP
         cuts: list[int] = []
-        if not self._one_run:
-            cuts = (np.flatnonzero(~self._follows.all(axis=1)) + 1).tolist()
+        if not follows.all():
+            cuts = (np.flatnonzero(~follows.all(axis=1)) + 1).tolist()
         for first, stop in zip([0, *cuts], [*cuts, self.count], strict=True):
             if self._is_fragment(first) and self._counts_up(first, stop):
                 yield first, stop
@@ -108,4 +110,4 @@ class Packets:
         return int(self.words[first, NUMBER_LOW]) + stop - first <= MASK + 1
 
 
-MINIMUM_BYTES: Final = HEADERS_BYTES + WORD_BYTES
+MINIMUM_BYTES: Final = HEADERS_BYTES + TAG_BYTES

@@ -31,6 +31,11 @@ LIST_ITEMS_MAX: Final = 2**15
 MAP_FIELDS_MAX: Final = 16
 """More than any record has fields."""
 
+COLLECTIONS_MAX: Final = 2**16
+"""Lists and maps in one record, however nested. A byte on the wire can be one of 64 bytes in
+memory, so 2 MiB could become 128 MiB before any check sees them; so many are 4 MiB. The largest
+honest record, a WELCOME with 2^14 tensors, 2^12 peers and as many versions, has 41,000."""
+
 
 class Record:
     """Base of dataclasses that travel as msgpack maps.
@@ -91,9 +96,12 @@ class Record:
         if size > cls.BYTES_MAX:
             raise InvalidMessageError(f"{cls.__name__}: {size} bytes; the limit is {cls.BYTES_MAX}")
         try:
+            count = _Counting(COLLECTIONS_MAX)
             plain = msgpack.unpackb(
                 payload,
                 use_list=True,
+                list_hook=count,
+                object_hook=count,
                 strict_map_key=True,
                 max_array_len=cls.LIST_ITEMS_MAX,
                 max_map_len=MAP_FIELDS_MAX,
@@ -102,6 +110,21 @@ class Record:
             return cls.from_plain(plain)
         except (ValueError, RecursionError, msgpack.UnpackException) as error:
             raise InvalidMessageError(f"{cls.__name__}: {error}") from None
+
+
+class _Counting:
+    """Counts what passes through, up to a limit."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def __call__(self, collection: object) -> object:
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError(f"more than {COLLECTIONS_MAX} lists and maps")
+        return collection
 
 
 def integer(low: int, high: int) -> Check:

@@ -16,6 +16,7 @@ from gradwire_protocol.counters import Counters
 from gradwire_protocol.datagram_size import DatagramSizes
 from gradwire_protocol.frames import (
     CREDIT_BYTES,
+    TOKEN_BYTES,
     Ack,
     Data,
     pack_ack,
@@ -31,6 +32,7 @@ from gradwire_protocol.limits import (
     PACKET_HEADER_BYTES,
     PROBE_PACKETS,
     SKIP_PACKETS_MEAN,
+    TAG_BYTES,
     TAIL_PROBE_PACKETS_MAX,
     TRAIN_BYTES_MAX,
     TRAIN_PACKETS_MAX,
@@ -38,7 +40,7 @@ from gradwire_protocol.limits import (
 from gradwire_protocol.outgoing import OutgoingMessage, Priority, SendQueue
 from gradwire_protocol.pacer import Pacer
 from gradwire_protocol.packets import TRANSPORT, TRANSPORT_HEADER
-from gradwire_protocol.protection import Protection
+from gradwire_protocol.protection import Sealing
 from gradwire_protocol.received import ReceivedPackets
 from gradwire_protocol.recovery import Fragments, Outcome, Recovery, by_message
 from gradwire_protocol.sent import Contents
@@ -62,7 +64,7 @@ class Sender:
     peer_session_id : int
         What packets are addressed to.
     sizes : DatagramSizes
-    sealing : Protection
+    sealing : Sealing
     controller : CongestionController
     received : ReceivedPackets
         What there is to acknowledge.
@@ -78,7 +80,7 @@ class Sender:
         *,
         peer_session_id: int,
         sizes: DatagramSizes,
-        sealing: Protection,
+        sealing: Sealing,
         controller: CongestionController,
         received: ReceivedPackets,
         reassembly: Reassembly,
@@ -244,29 +246,26 @@ class Sender:
         shaped = message.shaped
         stride = shaped.stride
         most = min(room // stride, TRAIN_BYTES_MAX // stride, TRAIN_PACKETS_MAX)
-        start = self._sealing.start
         session = self._peer_session_id
         if message.has_lost:
             indexes = message.lost(most)
             number = self._next_number(len(indexes))
-            for i, index in enumerate(indexes):
-                shaped.address(index, index + 1, session, number + i, start)
-            buffers = [shaped.run(index, index + 1) for index in indexes]
+            buffers = self._sealing.seal_rows(shaped, indexes, session, number)
             message.on_sent_again(indexes)
             last_bytes = shaped.size_of(indexes[-1])
             self._note_train(message, indexes, last_bytes, now)
             self._counters.fragments_retransmitted += len(indexes)
-            return buffers, len(buffers[0]), stride * (len(indexes) - 1) + last_bytes
+            size = stride * (len(indexes) - 1) + last_bytes
+            return buffers, min(stride, size), size
         first = message.next
         stop = min(first + most, shaped.count)
         number = self._next_number(stop - first)
-        shaped.address(first, stop, session, number, start)
+        run = self._sealing.seal_run(shaped, first, stop, session, number)
         message.on_sent(first, stop)
         last_bytes = shaped.size_of(stop - 1)
         self._note_train(message, _COUNTING[first:stop], last_bytes, now)
         if self.queue.head() is None:
             self._tail.add(message)
-        run = shaped.run(first, stop)
         return [run], min(stride, len(run)), len(run)
 
     def _note_train(
@@ -296,7 +295,7 @@ class Sender:
     @property
     def _room(self) -> int:
         """Bytes for frames in one packet."""
-        return self.sizes.current - PACKET_HEADER_BYTES - self._sealing.overhead
+        return self.sizes.current - PACKET_HEADER_BYTES - TAG_BYTES
 
     def _shared_packet(self, now: float) -> Packets:
         """Return a packet with all that is due and the small messages that fit."""
@@ -386,6 +385,8 @@ class Sender:
     ) -> Packets:
         number = self._next_number(1)
         header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, self._peer_session_id, number)
+        # As long as a challenge, so that the peer may send one if we have moved meanwhile.
+        frames += bytes(max(TOKEN_BYTES - len(frames), 0))
         packet = self._sealing.seal(bytearray(header) + frames)
         size = len(packet)
         self.recovery.on_packet(size, contents, eliciting=eliciting, now=now)
@@ -394,7 +395,7 @@ class Sender:
             self._pacer.on_sent(size)
             if contents is not None and contents.fragments and self._unanswered is None:
                 self._unanswered = (now, size)
-        return [memoryview(packet)], size, size
+        return [packet], size, size
 
     def _sent_eliciting(self, now: float) -> None:
         self._acks_unasked = 0
@@ -430,7 +431,8 @@ class Sender:
             return
         for key, indexes in by_message(outcome.lost):
             self.queue.on_lost(key, indexes)
-        if outcome.lost_packets and self.sizes.on_lost(outcome.smallest_lost_bytes, now):
+        rtt = self.recovery.rtt.smoothed
+        if outcome.lost_packets and self.sizes.on_lost(outcome.smallest_lost_bytes, rtt, now):
             self._counters.black_holes += 1
             self._size_changed()
             self.queue.reshape(self.fragment_bytes)

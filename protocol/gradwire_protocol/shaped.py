@@ -8,26 +8,22 @@
 
 All rows lie one behind the other in one buffer, so that a run of them is one `sendmsg` which the
 kernel cuts into datagrams. What came in is put where it will leave from, and is never copied again:
-every destination gets the same bytes but for the session id, the packet number and the tag, which
-are written into the rows before each sending. That is safe because the kernel has copied a train
-when `sendmsg` returns, and cheap because the tag is linear: `protection` explains it.
+every destination gets the same frames. Suite 0 writes session id, packet number and tag into the
+rows before each sending, which is safe because the kernel has copied a train when `sendmsg`
+returns, and cheap because its tag is linear: see `checksum`. Sealed suites read the rows and write
+somewhere else: see `sealed`.
 """
 
-import struct
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gradwire_protocol.frames import DATA, DATA_HEADER, Data
-from gradwire_protocol.limits import (
-    DATA_HEADER_BYTES,
-    PACKET_HEADER_BYTES,
-    VECTOR_PACKETS_MIN,
-)
+from gradwire_protocol.limits import DATA_HEADER_BYTES, PACKET_HEADER_BYTES, TAG_BYTES
 from gradwire_protocol.packets import SINGLE, TRANSPORT
-from gradwire_protocol.protection import CHECKSUM_BYTES, MASK, WEIGHTS, WORD_BYTES, Words
 from gradwire_protocol.recycling import give_back, take
+from gradwire_protocol.words import WORD_BYTES, Words
 
 Payload: TypeAlias = bytes | bytearray | memoryview
 
@@ -44,22 +40,18 @@ PAYLOAD: Final = HEADERS_BYTES // WORD_BYTES
 SINGLE_DATA: Final = TRANSPORT | SINGLE << 8
 """The first word of a packet with one fragment and nothing else."""
 
-_WEIGHT_SESSION, _WEIGHT_LOW, _WEIGHT_HIGH = (int(w) for w in WEIGHTS[SESSION:FRAME])
-_FIRST_SUM: Final = int(WEIGHTS[0]) * SINGLE_DATA & MASK
-_ADDRESSING: Final = struct.Struct("<IQ")
-_WORD: Final = struct.Struct("<I")
-_COUNTING: Final = np.arange(2**12, dtype=np.uint32)
+COUNTING: Final = np.arange(2**12, dtype=np.uint32)
 
 
 def fragment_bytes_of(datagram_bytes: int) -> int:
     """Return what a fragment carries in datagrams of this size."""
-    words = (datagram_bytes - HEADERS_BYTES - CHECKSUM_BYTES) // WORD_BYTES
+    words = (datagram_bytes - HEADERS_BYTES - TAG_BYTES) // WORD_BYTES
     return words * WORD_BYTES
 
 
 def packet_bytes(payload_bytes: int) -> int:
     """Return the size of the packet that carries a fragment and nothing else."""
-    return HEADERS_BYTES + payload_bytes + -payload_bytes % WORD_BYTES + CHECKSUM_BYTES
+    return HEADERS_BYTES + payload_bytes + -payload_bytes % WORD_BYTES + TAG_BYTES
 
 
 class ShapedMessage:
@@ -79,11 +71,9 @@ class ShapedMessage:
 
     __slots__ = (
         "_buffer",
+        "_framed",
         "_payload",
         "_reshaped",
-        "_sums",
-        "_view",
-        "_words",
         "count",
         "fragment_bytes",
         "kind",
@@ -93,7 +83,10 @@ class ShapedMessage:
         "shape",
         "stream",
         "stride",
+        "sums",
         "total",
+        "view",
+        "words",
     )
 
     def __init__(
@@ -112,16 +105,18 @@ class ShapedMessage:
         self._buffer = take(count * stride)
         buffer = self._buffer[: count * stride]
         self.rows = buffer.reshape(count, stride)
-        self._words: Words = buffer.view("<u4").reshape(count, stride // WORD_BYTES)
-        self._view = buffer.data
-        self._sums: Words | None = None
+        self.words: Words = buffer.view("<u4").reshape(count, stride // WORD_BYTES)
+        self.view = buffer.data
+        self._framed = False
+        self.sums: Words | None = None
+        """What `checksum` knows of the rows."""
         self._payload: Payload | None = None
         self._reshaped: ShapedMessage | None = None
 
     def __del__(self) -> None:
         """Let another message have the buffer, unless somebody still looks at it."""
         buffer = self._buffer
-        del self._buffer, self.rows, self._words, self._view, self._payload
+        del self._buffer, self.rows, self.words, self.view, self._payload
         if give_back is not None:  # as it is where the interpreter is ending
             give_back(buffer, 1)
 
@@ -140,7 +135,7 @@ class ShapedMessage:
     def place(self, data: Data) -> None:
         """Put one fragment into its row."""
         at = data.index * self.stride + HEADERS_BYTES
-        self._view[at : at + len(data.payload)] = data.payload
+        self.view[at : at + len(data.payload)] = data.payload
 
     def place_rows(self, first: int, packets: NDArray[np.uint8]) -> None:
         """Put packets of consecutive fragments, a row each and none shorter, into theirs."""
@@ -156,7 +151,7 @@ class ShapedMessage:
         """The message as its sender handed it over: a copy, unless it is one fragment."""
         if self._payload is None:
             if self.count == 1:
-                self._payload = self._view[HEADERS_BYTES : HEADERS_BYTES + self.total]
+                self._payload = self.view[HEADERS_BYTES : HEADERS_BYTES + self.total]
             else:
                 columns = self.rows[:, HEADERS_BYTES : HEADERS_BYTES + self.fragment_bytes]
                 self._payload = columns.reshape(-1).data[: self.total]
@@ -194,41 +189,39 @@ class ShapedMessage:
     def run(self, first: int, stop: int) -> memoryview:
         """Return consecutive packets, one behind the other."""
         at = first * self.stride
-        return self._view[at : at + self.bytes_between(first, stop)]
+        return self.view[at : at + self.bytes_between(first, stop)]
 
-    def address(self, first: int, stop: int, session_id: int, number: int, start: int) -> None:
-        """Make consecutive rows packets of one connection.
+    def framed(self) -> Words:
+        """Return the rows as words, with everything in them that all destinations share.
 
-        Parameters
-        ----------
-        first, stop : int
-        session_id : int
-            The receiver's.
-        number : int
-            Packet number of the first one; the others follow.
-        start : int
-            What the weighted sum of every packet has to be.
+        That is all but session id, packet number and tag. Written once.
         """
-        sums = self._prepared()
-        n = stop - first
-        low, high = number & MASK, number >> 32
-        if n < VECTOR_PACKETS_MIN or low + n > MASK:
-            for index in range(first, stop):
-                self._address_one(index, session_id, number + index - first, start, sums)
-            return
-        words = self._words[first:stop]
-        words[:, SESSION] = session_id
-        lows = _COUNTING[:n] + np.uint32(low)
-        words[:, NUMBER_LOW] = lows
-        words[:, NUMBER_HIGH] = high
-        constant = (start - _WEIGHT_SESSION * session_id - _WEIGHT_HIGH * high) & MASK
-        lows *= WEIGHTS[NUMBER_LOW]
-        lows += sums[first:stop]
-        np.subtract(np.uint32(constant), lows, out=lows)
-        words[:, -1] = lows
-        if stop == self.count:
-            end = (stop - 1) * self.stride + self.last_bytes
-            _WORD.pack_into(self._view, end - CHECKSUM_BYTES, int(lows[-1]))
+        if not self._framed:
+            self._framed = True
+            words = self.words
+            words[:, 0] = SINGLE_DATA
+            header = DATA_HEADER.pack(
+                DATA,
+                self.shape << 4,
+                self.fragment_bytes,
+                self.number,
+                0,
+                self.total,
+                self.stream,
+                self.kind,
+            )
+            words[:, FRAME:PAYLOAD] = np.frombuffer(header, "<u4")
+            words[:, INDEX] = COUNTING[: self.count]
+            if self.fragment_bytes % WORD_BYTES:
+                self.rows[:-1, HEADERS_BYTES + self.fragment_bytes : -TAG_BYTES] = 0
+            end = HEADERS_BYTES + self.total - (self.count - 1) * self.fragment_bytes
+            self.rows[-1, end : self.last_bytes] = 0
+        return self.words
+
+    def clear_tags(self) -> None:
+        """Make the places of all tags zeros."""
+        self.rows[:, -TAG_BYTES:] = 0
+        self.rows[-1, self.last_bytes - TAG_BYTES : self.last_bytes] = 0
 
     # Private.
 
@@ -239,52 +232,3 @@ class ShapedMessage:
             columns = self.rows[:whole, HEADERS_BYTES : HEADERS_BYTES + size]
             columns[:] = payload[: whole * size].reshape(whole, size)
         self.payload_of(whole)[:] = payload[whole * size :]
-
-    def _prepared(self) -> Words:
-        """Write what all destinations share, once; return the part of the sums that they share."""
-        if self._sums is not None:
-            return self._sums
-        words = self._words
-        header = DATA_HEADER.pack(
-            DATA,
-            self.shape << 4,
-            self.fragment_bytes,
-            self.number,
-            0,
-            self.total,
-            self.stream,
-            self.kind,
-        )
-        words[:, 0] = SINGLE_DATA
-        words[:, FRAME:PAYLOAD] = np.frombuffer(header, "<u4")
-        words[:, INDEX] = _COUNTING[: self.count]
-        self._clear_padding()
-        tag = words.shape[1] - 1
-        sums: Words = np.empty(self.count, np.uint32)
-        whole = self.count - 1
-        np.einsum("ij,j->i", words[:whole, FRAME:tag], WEIGHTS[FRAME:tag], out=sums[:whole])
-        tag = self.last_bytes // WORD_BYTES - 1
-        sums[whole] = np.dot(words[whole, FRAME:tag], WEIGHTS[FRAME:tag])
-        sums += np.uint32(_FIRST_SUM)
-        self._sums = sums
-        return sums
-
-    def _clear_padding(self) -> None:
-        if self.fragment_bytes % WORD_BYTES:
-            self.rows[:-1, HEADERS_BYTES + self.fragment_bytes : -CHECKSUM_BYTES] = 0
-        end = HEADERS_BYTES + self.total - (self.count - 1) * self.fragment_bytes
-        self.rows[-1, end : self.last_bytes] = 0
-
-    def _address_one(
-        self, index: int, session_id: int, number: int, start: int, sums: Words
-    ) -> None:
-        view, at = self._view, index * self.stride
-        _ADDRESSING.pack_into(view, at + WORD_BYTES * SESSION, session_id, number)
-        tag = (
-            start
-            - sums.item(index)
-            - _WEIGHT_SESSION * session_id
-            - _WEIGHT_LOW * (number & MASK)
-            - _WEIGHT_HIGH * (number >> 32)
-        )
-        _WORD.pack_into(view, at + self.size_of(index) - CHECKSUM_BYTES, tag & MASK)

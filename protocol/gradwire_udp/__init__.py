@@ -18,6 +18,7 @@ from gradwire_udp.sockets import (
     open_socket,
     resolve,
     show_address,
+    source_of,
     split_address,
 )
 from gradwire_udp.tcp import TcpDriver
@@ -44,5 +45,6 @@ __all__ = [
     "open_socket",
     "resolve",
     "show_address",
+    "source_of",
     "split_address",
 ]

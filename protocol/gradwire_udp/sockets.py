@@ -6,9 +6,10 @@ address.
 
 import ipaddress
 import socket
+from collections.abc import Hashable
 from typing import Final, TypeAlias
 
-from gradwire_protocol import UnreachableError, UsageError
+from gradwire_protocol import Address, UnreachableError, UsageError
 
 PORT: Final = 40123
 """The master's port, of UDP and TCP, unless one is given."""
@@ -51,6 +52,20 @@ def show_address(address: object) -> str:
         return str(address)
     host, port = address[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def source_of(address: Address) -> Hashable:
+    """Return whom an address counts as: an IPv4 host, or the half of an IPv6 one that is a network.
+
+    Who has one address of an IPv6 network has 2^64 of them (RFC 4291, section 2.5.4).
+    """
+    host = address[0] if isinstance(address, tuple) else getattr(address, "host", None)
+    if not isinstance(host, str):
+        return address
+    if ":" not in host:
+        return host
+    parsed = ipaddress.IPv6Address(host.partition("%")[0])
+    return str(parsed.ipv4_mapped) if parsed.ipv4_mapped else parsed.packed[:8]
 
 
 def resolve(text: str, default_port: int = PORT) -> tuple[socket.AddressFamily, SocketAddress]:

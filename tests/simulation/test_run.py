@@ -74,9 +74,9 @@ def test_a_worker_whose_address_changes_stays_connected(seed: int) -> None:
     run = SimulatedRun(seed, bad_link(random))
     run.join_and_wait(3)
     moving = run.workers[1]
-    for i in range(3):
-        run.network.after(0.1 + 0.3 * i, partial(run.network.move, moving.host, f"nat{i}"))
-    run.train(30)
+    for i in range(3):  # far enough apart that a challenge that is lost can be repeated
+        run.network.after(0.1 + 0.6 * i, partial(run.network.move, moving.host, f"nat{i}"))
+    run.train(60)
 
     run.finish()
 

@@ -8,11 +8,12 @@ import numpy as np
 
 from gradwire_protocol import Address, Connection, Priority, ShapedMessage, State
 from gradwire_protocol.frames import Ack, Data, parse_frames
-from gradwire_protocol.limits import PACKET_HEADER_BYTES, TAIL_PROBE_PACKETS_MAX
+from gradwire_protocol.handshake import Agreement
+from gradwire_protocol.limits import TAIL_PROBE_PACKETS_MAX
 from gradwire_protocol.packets import SINGLE, TRANSPORT_HEADER
-from gradwire_protocol.protection import CHECKSUM_BYTES
 from gradwire_protocol.sender import Sender
 from gradwire_protocol.shaped import Payload
+from support.unsealing import Unsealing
 
 ARRIVED_MIN: Final = 256
 """Packet numbers that an account has room for at first."""
@@ -24,10 +25,14 @@ class Account:
     Parameters
     ----------
     connection : Connection
+    used : set of (bytes, int)
+        Keys and packet numbers that packets of any connection were sealed with.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, used: set[tuple[bytes, int]]) -> None:
         self.connection = connection
+        self._used = used
+        self._unsealing = Unsealing(self.sender._sealing) if self.was_open else None
         self.said: dict[tuple[int, int], bytes] = {}
         """Messages handed over, by stream and number."""
         self.heard = set[tuple[int, int]]()
@@ -51,7 +56,11 @@ class Account:
     def _listen(self) -> None:
         """Be told of everything that the application says."""
         connection = self.connection
-        send, relay = connection.send, connection.relay
+        send, relay, establish = connection.send, connection.relay, connection.establish
+
+        def heard_establish(agreement: Agreement, now: float) -> None:
+            self._unsealing = Unsealing(agreement.sealing)
+            establish(agreement, now)
 
         def heard_send(
             stream: int, number: int, kind: int, payload: Payload, priority: Priority
@@ -67,6 +76,7 @@ class Account:
                 self.said[name] = bytes(message.payload)
             relay(message, priority)
 
+        connection.establish = heard_establish  # type: ignore[method-assign]
         connection.send = heard_send  # type: ignore[method-assign]
         connection.relay = heard_relay  # type: ignore[method-assign]
 
@@ -106,9 +116,12 @@ class Account:
         assert number > self.last_number, f"I5: packet {number} after {self.last_number}"
         self.last_number = number
         self.sent[number] = crc32(datagram)
+        assert self._unsealing is not None
+        self._note_key(self._unsealing.key(datagram), number)
+        content = self._unsealing.frames(datagram)
         if flags & SINGLE:
             return True
-        frames = parse_frames(memoryview(datagram)[PACKET_HEADER_BYTES:-CHECKSUM_BYTES])
+        frames = parse_frames(content)
         for ack in frames:
             if isinstance(ack, Ack):
                 for first, last in ack.ranges:
@@ -116,6 +129,12 @@ class Account:
                         f"I9: not all packets from {first} to {last} have arrived"
                     )
         return any(isinstance(frame, Data) for frame in frames)
+
+    def _note_key(self, key: bytes | None, number: int) -> None:
+        """Note that a packet was sealed; its number is the nonce."""
+        if key is not None:
+            assert (key, number) not in self._used, f"I5: packet {number} with the same key"
+            self._used.add((key, number))
 
     def note_timeouts(self) -> None:
         """Look whether there was a probe timeout: then a few packets may leave at any rate."""

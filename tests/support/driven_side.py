@@ -14,6 +14,7 @@ from gradwire_protocol import (
     Connected,
     Connection,
     ConnectionConfig,
+    Credentials,
     Disconnected,
     Endpoint,
     Event,
@@ -52,14 +53,24 @@ class Keeper:
 
     driver: EndpointDriver
 
-    def __init__(self, config: ConnectionConfig, connections_max: int) -> None:
+    def __init__(
+        self,
+        config: ConnectionConfig,
+        connections_max: int,
+        credentials: Credentials | None = None,
+    ) -> None:
         self.connection: Connection | None = None
         self.received: list[tuple[int, int, bytes]] = []
         self.delivered: list[tuple[int, int]] = []
         self.ended: Disconnected | None = None
         self.deadline: float | None = None
         self.fired_at: list[float] = []
-        self.endpoint = Endpoint(config, random_bytes=os.urandom, connections_max=connections_max)
+        self.endpoint = Endpoint(
+            config,
+            random_bytes=os.urandom,
+            connections_max=connections_max,
+            credentials=credentials,
+        )
         _sides.append(self)
 
     # What the driver asks of an application.
@@ -111,8 +122,9 @@ class Side(Keeper):
         accepts: bool = False,
         sock: socket.socket | None = None,
         config: ConnectionConfig | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        super().__init__(config or ConnectionConfig(), 1 if accepts else 0)
+        super().__init__(config or ConnectionConfig(), 1 if accepts else 0, credentials)
         self.socket = sock or open_socket(("127.0.0.1", 0))
         self.counters = SocketCounters()
         loop = asyncio.get_running_loop()

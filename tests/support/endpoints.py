@@ -1,14 +1,25 @@
 """Endpoints for tests, and the datagrams that a peer without one writes by hand."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Final
 
 from gradwire_protocol import Address, Connection, ConnectionConfig, Drop, Endpoint, Event
+from gradwire_protocol.checksum import Checksum, ChecksumHandshake
 from gradwire_protocol.frames import pack_ping
 from gradwire_protocol.limits import DATAGRAM_BYTES
-from gradwire_protocol.packets import TRANSPORT, TRANSPORT_HEADER, Accept, Init, TransportLimits
-from gradwire_protocol.protection import checksums
+from gradwire_protocol.packets import (
+    NO_KEY_ID,
+    TRANSPORT,
+    TRANSPORT_HEADER,
+    Accept,
+    Greeting,
+    Init,
+    Reply,
+    TransportLimits,
+)
+from gradwire_protocol.suites import Suite
 from gradwire_protocol.train import ECN_NOT
 
 NOW = 1000.0
@@ -30,9 +41,32 @@ def dialling(config: ConnectionConfig = PLAIN) -> Endpoint:
     return Endpoint(config, random_bytes=Random(2).randbytes)
 
 
-def init_of(session_id: int, nonce: bytes = bytes(32)) -> bytes:
-    """Return an INIT."""
-    return Init(session_id, nonce, LIMITS).pack()
+def init_of(session_id: int, nonce: bytes = bytes(32), limits: TransportLimits = LIMITS) -> bytes:
+    """Return an INIT of suite 0."""
+    init = Init(Suite.CHECKSUM, session_id, NO_KEY_ID, nonce, b"")
+    _, greeting = ChecksumHandshake(init.prologue).write_init(nonce, Greeting(limits).pack())
+    return replace(init, sealed=greeting).pack()
+
+
+def accept_of(init: bytes, reply: Reply, nonce: bytes = bytes(32)) -> bytes:
+    """Return the ACCEPT of suite 0 that answers an INIT."""
+    asked = Init.parse(init)
+    handshake = ChecksumHandshake(asked.prologue)
+    handshake.read_init(asked.public_key, asked.sealed)
+    _, sealed = handshake.write_accept(nonce, reply.pack())
+    return Accept(Suite.CHECKSUM, asked.session_id, nonce, sealed).pack()
+
+
+def agreed(init: bytes, accept: bytes) -> tuple[Reply, Checksum, Checksum]:
+    """Return what two datagrams of suite 0 have agreed on.
+
+    The responder's reply, what the initiator seals with, and what the responder seals with.
+    """
+    asked, answer = Init.parse(init), Accept.parse(accept)
+    handshake = ChecksumHandshake(asked.prologue)
+    handshake.read_init(asked.public_key, asked.sealed)
+    reply = Reply.parse(handshake.read_accept(answer.public_key, answer.sealed))
+    return reply, *(Checksum(key) for key in handshake.keys)
 
 
 def other_version(datagram: bytes) -> bytes:
@@ -44,9 +78,8 @@ def first_packet(
     init: bytes, accept: bytes, frames: bytes = pack_ping(), *, number: int = 0
 ) -> bytes:
     """Return the packet that opens a connection."""
-    parsed, answer = Init.parse(init), Accept.parse(accept, init)
-    sealing, _ = checksums(parsed.nonce, answer.nonce)
-    header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, answer.session_id, number)
+    reply, sealing, _ = agreed(init, accept)
+    header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, reply.session_id, number)
     return bytes(sealing.seal(bytearray(header + frames)))
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from gradwire_protocol.frames import Data
 from gradwire_protocol.limits import DATAGRAM_BYTES
+from gradwire_protocol.protection import Sealing
 from gradwire_protocol.shaped import ShapedMessage, fragment_bytes_of
 
 FRAGMENT_BYTES: Final = fragment_bytes_of(DATAGRAM_BYTES)
@@ -45,8 +46,8 @@ def fragments_of(message: ShapedMessage, indexes: Iterable[int] | None = None) -
 
 
 def packets_of(
-    message: ShapedMessage, first: int, stop: int, *, session_id: int, number: int, start: int
+    message: ShapedMessage, first: int, stop: int, *, session_id: int, number: int, sealing: Sealing
 ) -> list[bytes]:
     """Return consecutive fragments as the packets that a sender makes of them."""
-    message.address(first, stop, session_id, number, start)
-    return [bytes(message.run(index, index + 1)) for index in range(first, stop)]
+    run = bytes(sealing.seal_run(message, first, stop, session_id, number))
+    return [run[at : at + message.stride] for at in range(0, len(run), message.stride)]

@@ -5,9 +5,9 @@ from typing import Any
 from urllib.request import urlopen
 
 
-def health(http: str) -> dict[str, Any]:
-    """Return what ``/healthz`` says."""
-    with urlopen(f"http://{http}/healthz", timeout=5) as response:
+def run_status(http: str) -> dict[str, Any]:
+    """Return what ``/status`` says."""
+    with urlopen(f"http://{http}/status", timeout=5) as response:
         status: dict[str, Any] = json.load(response)
     return status
 

@@ -9,10 +9,10 @@ and heard. After every turn of a host it compares the connections with it:
 - I2: once everything gets through again, every message arrives; see `check_all_arrived`.
 - I4: the bytes in flight are those of the packets in flight. Likewise the bytes queued; and a
   fragment of which nothing is known is in a packet in flight.
-- I5: no packet number is used twice.
+- I5: no packet number is used twice; and over all connections, no key with the same number.
 - I6: nobody has more message bytes under way than it was given credit for.
 - I7: fragments leave while the window has room for them, or as the few packets of a probe; and an
-  address that has not proved itself gets at most three times what came from there.
+  address that has not proved itself gets no more than what came from there.
 - I8: whatever is outstanding has a timer, and the endpoint knows of it.
 - I9: nothing is acknowledged but packets that arrived.
 
@@ -62,6 +62,8 @@ class Invariants:
         """How many were checked."""
         self._ends: dict[Connection, Account] = {}
         self._by_session: dict[int, Account] = {}
+        self._used = set[tuple[bytes, int]]()
+        """Keys and the packet numbers they were used with."""
         self._touched: dict[Host, dict[Account, None]] = {}
         """Connections to look at after the turn."""
         self._strangers: dict[Host, Counter[Address]] = {}
@@ -143,7 +145,7 @@ class Invariants:
         end = self._ends.get(connection)
         if end is None:
             end = self._ends[connection] = self._by_session[connection.session_id] = Account(
-                connection
+                connection, self._used
             )
         self._touched[host][end] = None
         return end

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
 
-from gradwire_protocol import Connection, Event, MessageReceived
+from gradwire_protocol import Connection, Event, Keyring, MessageReceived
 from gradwire_protocol.link import Link, Message
 from gradwire_server.config import MasterConfig
 from gradwire_server.listening import Listening, Transport
@@ -63,6 +63,8 @@ class LocalMaster:
         Something else to run in place of a master.
     transport, listen : str
         What it listens to, and where.
+    keyring : Keyring, optional
+        Whom it lets in.
     """
 
     address: str
@@ -75,11 +77,12 @@ class LocalMaster:
         application: Application | None = None,
         transport: Transport = "auto",
         listen: str = "127.0.0.1:0",
+        keyring: Keyring | None = None,
     ) -> None:
         self.config = config or MasterConfig()
         self.metrics = ServerMetrics()
         self.master = Master(self.config, self.metrics)
-        self.listening = Listening(self.config, transport)
+        self.listening = Listening(self.config, transport, keyring)
         self._listen = listen
         self._application = application or self.master
         self._ready = threading.Event()
@@ -193,8 +196,16 @@ class MasterProcess:
         """``host:port`` where it listens."""
         return str(self.announcement["master"])
 
+    def signal(self, number: int) -> None:
+        """Send it a signal, and go on."""
+        self._process.send_signal(number)
+
     def stop(self, number: int) -> tuple[int, str, str]:
         """Send it a signal; return its exit status and the rest of what it wrote."""
         self._process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> tuple[int, str, str]:
+        """Wait for its end; return its exit status and the rest of what it wrote."""
         out, err = self._process.communicate(timeout=DEADLINE_SECONDS)
         return self._process.returncode, out, err

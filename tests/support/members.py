@@ -3,18 +3,32 @@
 from collections.abc import Iterable
 from random import Random
 
-from gradwire_protocol import ConnectionConfig, Endpoint, InOrder
+from gradwire_protocol import ConnectionConfig, Endpoint, Identity, InOrder, Role
+from gradwire_protocol.keys import KEY_ID_BYTES
 from gradwire_protocol.link import Link
 from gradwire_protocol.messages import WORKER_ID_BYTES
 from gradwire_server.roster import Member, Phase, Roster
 from support.peer import join_request
 
 
-def member(rank: int, phase: Phase = Phase.LIVE) -> Member:
-    """Return a worker that takes part; what is sent to it is lost."""
+def member(
+    rank: int,
+    phase: Phase = Phase.LIVE,
+    *,
+    key_name: str | None = None,
+    role: Role = Role.WORKER,
+) -> Member:
+    """Return a worker that takes part; what is sent to it is lost.
+
+    With `key_name` it has a key, with this name and `role`.
+    """
     endpoint = Endpoint(ConnectionConfig(), random_bytes=Random(rank).randbytes)
     link = Link(endpoint.connect("nowhere", 0.0))
-    join = join_request(worker_id=bytes([rank]) * WORKER_ID_BYTES, name=f"worker{rank}")
+    if key_name is not None:
+        link.connection.identity = Identity(
+            key_name, role, bytes([role, rank % 256]).ljust(KEY_ID_BYTES)
+        )
+    join = join_request(worker_id=bytes([rank % 256]) * WORKER_ID_BYTES, name=f"worker{rank}")
     return Member(rank, join, link, InOrder(1), phase)
 
 

@@ -5,18 +5,22 @@ handed to the wire, while `Invariants` watches.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Self, TypeAlias
 
 from gradwire_protocol import (
     Connected,
     Connection,
     ConnectionConfig,
+    Credentials,
     Endpoint,
     Event,
+    Keyring,
     MessageDelivered,
     MessageReceived,
     Priority,
+    RunKey,
+    Suite,
 )
 from gradwire_protocol.frames import (
     Data,
@@ -24,12 +28,12 @@ from gradwire_protocol.frames import (
     pack_data,
     parse_frames,
 )
-from gradwire_protocol.limits import DATAGRAM_BYTES, PACKET_HEADER_BYTES
+from gradwire_protocol.keys import SECRET_BYTES
+from gradwire_protocol.limits import DATAGRAM_BYTES, PACKET_HEADER_BYTES, TAG_BYTES
 from gradwire_protocol.packets import (
     TRANSPORT,
     TRANSPORT_HEADER,
 )
-from gradwire_protocol.protection import CHECKSUM_BYTES
 from gradwire_protocol.shaped import fragment_bytes_of
 from support.endpoints import PLAIN
 from support.invariants import Invariants
@@ -39,6 +43,9 @@ INITIATOR: Final = "initiator"
 RESPONDER: Final = "responder"
 CLEAN: Final = Link()
 """A wire on which nothing bad happens, 10 ms long."""
+
+UNIX_TIME: Final = 1_700_000_000.0
+"""Of the moment at which virtual time begins."""
 
 FRAGMENT_BYTES: Final = fragment_bytes_of(DATAGRAM_BYTES)
 """What a full fragment carries in datagrams of the usual size."""
@@ -83,8 +90,8 @@ def packet_number(datagram: bytes) -> int:
 
 
 def frames_of(datagram: bytes) -> list[Frame]:
-    """Return the frames of a TRANSPORT packet, whoever it is for."""
-    return parse_frames(memoryview(datagram)[PACKET_HEADER_BYTES:-CHECKSUM_BYTES])
+    """Return the frames of a TRANSPORT packet of suite 0, whoever it is for."""
+    return parse_frames(memoryview(datagram)[PACKET_HEADER_BYTES:-TAG_BYTES])
 
 
 def data_frame(
@@ -216,6 +223,8 @@ class Pair:
         The latter is the same unless it is given.
     connections_max : int
         Of the responder.
+    suite : Suite
+        A sealed one gives both sides keys.
     seed : int
     """
 
@@ -226,17 +235,21 @@ class Pair:
         *,
         responder_config: ConnectionConfig | None = None,
         connections_max: int = 4,
+        suite: Suite = Suite.CHECKSUM,
         seed: int = 0,
     ) -> None:
         self.network = SimulatedNetwork(seed, link)
+        self._credentials = {} if suite is Suite.CHECKSUM else self._keys(suite)
         self.network.on_datagram = self._on_datagram
         self.invariants = Invariants(self.network)
         self.wire: list[Passing] = []
         """Every datagram that one of them sent, those lost included."""
         self.lets_pass: Callable[[Passing], bool] = lambda _: True
         """Whether a datagram gets through, besides what the link does."""
-        self.responder = self._add(RESPONDER, responder_config or config, connections_max)
-        self.initiator = self._add(INITIATOR, config, 0)
+        self._configs = {RESPONDER: responder_config or config, INITIATOR: config}
+        self._connections_max = connections_max
+        self.responder = self._add(RESPONDER)
+        self.initiator = self._add(INITIATOR)
 
     def dial(self) -> Self:
         """Let the initiator begin."""
@@ -253,17 +266,47 @@ class Pair:
         self.network.run_for(1.0)
         return self
 
+    def restart_responder(self, *, instance: str = RESPONDER) -> None:
+        """Let a responder that knows nothing but its keys take the place of the one there was."""
+        self.network.kill(self.responder.host)
+        credentials = self._credentials.get(RESPONDER)
+        if credentials is not None:
+            self._credentials[RESPONDER] = replace(credentials, instance=instance)
+        self.responder = self._add(RESPONDER)
+
+    def restart_initiator(self) -> None:
+        """Let an initiator that has sent nothing take the place of the one there was."""
+        self.network.kill(self.initiator.host)
+        self.initiator = self._add(INITIATOR)
+
     def sent_by(self, source: str) -> list[Passing]:
         """Return what one of them has sent."""
         return [passing for passing in self.wire if passing.source == source]
 
-    def _add(self, address: str, config: ConnectionConfig, connections_max: int) -> Side:
+    def _add(self, address: str) -> Side:
         endpoint = Endpoint(
-            config, random_bytes=self.network.random.randbytes, connections_max=connections_max
+            self._configs[address],
+            random_bytes=self.network.random.randbytes,
+            connections_max=self._connections_max if address == RESPONDER else 0,
+            credentials=self._credentials.get(address),
         )
         side = Side(self.network, endpoint)
         side.host = self.network.add(address, endpoint, side)
         return side
+
+    def _keys(self, suite: Suite) -> dict[str, Credentials]:
+        run_key = self.run_key = RunKey(self.network.random.randbytes(SECRET_BYTES))
+        keys = {INITIATOR: run_key.worker_key(INITIATOR), RESPONDER: None}
+        return {
+            address: Credentials(
+                key=key,
+                keyring=None if key else Keyring([run_key]),
+                suite=suite,
+                unix_time_ns=lambda: round(1e9 * (UNIX_TIME + self.network.now)),
+                instance="" if key else address,
+            )
+            for address, key in keys.items()
+        }
 
     def _on_datagram(self, source: str, target: str, datagram: bytes) -> bool:
         passing = Passing(self.network.now, source, target, datagram)

@@ -8,6 +8,7 @@ from gradwire_protocol import (
     Connected,
     Connection,
     ConnectionConfig,
+    Credentials,
     Disconnected,
     Endpoint,
     Event,
@@ -56,9 +57,17 @@ class ScriptedPeer:
     address : str
     dial : str or None
         Whom to dial; None to be dialled.
+    credentials : Credentials, optional
     """
 
-    def __init__(self, network: SimulatedNetwork, address: str, *, dial: str | None = None) -> None:
+    def __init__(
+        self,
+        network: SimulatedNetwork,
+        address: str,
+        *,
+        dial: str | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
         self.network = network
         self.heard: list[Message] = []
         self.ended: Disconnected | None = None
@@ -66,6 +75,7 @@ class ScriptedPeer:
             ConnectionConfig(connect_timeout_seconds=60.0),
             random_bytes=network.random.randbytes,
             connections_max=1 if dial is None else 0,
+            credentials=credentials,
         )
         self._link: Link | None = None
         self._control_sent = 0

@@ -15,14 +15,11 @@ from gradwire_protocol.packets import (
     SINGLE,
     TRANSPORT,
     TRANSPORT_HEADER,
-    Accept,
-    Init,
     TransportLimits,
 )
-from gradwire_protocol.protection import checksums
 from gradwire_protocol.ranges import RangeSet
 from gradwire_protocol.train import ECN_NOT
-from support.endpoints import PLAIN, events_of, hand_over, sent_by
+from support.endpoints import PLAIN, agreed, events_of, hand_over, init_of, sent_by
 from support.pair import FRAGMENT_BYTES, data_frame, frames_of, packet_number
 
 
@@ -64,11 +61,10 @@ class Puppet:
         """Size of the largest one that came from the endpoint."""
         self.endpoint = Endpoint(config, random_bytes=Random(seed).randbytes, connections_max=1)
         limits = TransportLimits(window_bytes, datagram_bytes, idle_timeout_seconds)
-        init = Init(self.SESSION_ID, bytes(32), limits)
-        hand_over(self.endpoint, [init.pack()], self.ADDRESS, self.now)
+        init = init_of(self.SESSION_ID, limits=limits)
+        hand_over(self.endpoint, [init], self.ADDRESS, self.now)
         [(answer, _)] = sent_by(self.endpoint, self.now)
-        self._accept = Accept.parse(answer, init.pack())
-        self._sealing, self._opening = checksums(init.nonce, self._accept.nonce)
+        self._reply, self._sealing, self._opening = agreed(init, answer)
         self.send(pack_ping())
         self.now += 0.01
         self.endpoint.handle_timer(self.now)
@@ -88,7 +84,7 @@ class Puppet:
         if number is None:
             number = self.next_number
         self.next_number = max(self.next_number, number + 1)
-        session_id = self._accept.session_id
+        session_id = self._reply.session_id
         header = TRANSPORT_HEADER.pack(TRANSPORT, flags & 0xFF, flags >> 8, session_id, number)
         return bytes(self._sealing.seal(bytearray(header + b"".join(frames))))
 

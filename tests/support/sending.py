@@ -6,12 +6,12 @@ from math import inf
 from typing import Final
 
 from gradwire_protocol import Counters, Priority
+from gradwire_protocol.checksum import Checksum
 from gradwire_protocol.congestion import AckSample, StaticWindow
 from gradwire_protocol.datagram_size import DatagramSizes
 from gradwire_protocol.frames import Ack, Data, Frame
 from gradwire_protocol.incoming import Reassembly
 from gradwire_protocol.limits import ACK_RANGES_MAX, WINDOW_BYTES
-from gradwire_protocol.protection import Checksum
 from gradwire_protocol.ranges import RangeSet
 from gradwire_protocol.received import ReceivedPackets
 from gradwire_protocol.sender import Packets, Sender

@@ -127,6 +127,7 @@ class SimulatedShard:
             connections_max=run.master.config.connections_max,
             shard=Shard(index, run.count),
             counters=figures.counters,
+            credentials=run.master_credentials,
         )
         self.local = LocalShard(self.endpoint, figures, self.arenas[0], run.arena, self.up)
         self.remote = RemoteShard(

@@ -10,20 +10,25 @@ from random import Random
 from typing import Final
 
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint, MessageReceived
+from gradwire_protocol.checksum import Checksum
 from gradwire_protocol.frames import SHAPES_MAX, pack_data, parity_groups
-from gradwire_protocol.limits import DATAGRAM_BYTES_MAX, PACKET_HEADER_BYTES, TRAIN_PACKETS_MAX
+from gradwire_protocol.limits import (
+    DATAGRAM_BYTES_MAX,
+    PACKET_HEADER_BYTES,
+    TAG_BYTES,
+    TRAIN_PACKETS_MAX,
+)
 from gradwire_protocol.packets import (
     SINGLE,
     TRANSPORT,
     TRANSPORT_HEADER,
-    Accept,
-    Init,
     TransportLimits,
 )
 from gradwire_protocol.parity import parity_of
-from gradwire_protocol.protection import CHECKSUM_BYTES, MASK, Checksum, checksums
 from gradwire_protocol.shaped import ShapedMessage
 from gradwire_protocol.train import ECN_CAPABLE
+from gradwire_protocol.words import MASK
+from support.endpoints import agreed, init_of
 from support.fragments import fragment_of, message_of, packets_of
 from support.state import State, state_of
 
@@ -68,13 +73,13 @@ class Listener:
 
     def shake_hands(self, session_id: int) -> Peer:
         """Ask for a connection; return who is to open it with a packet."""
-        init = Init(session_id, session_id.to_bytes(32, "little"), LIMITS)
-        self.receive([Datagram(init.pack())])
+        init = init_of(session_id, session_id.to_bytes(32, "little"), LIMITS)
+        self.receive([Datagram(init)])
         train = self.endpoint.next_train(self.now)
         assert train is not None
         [answer] = train.datagrams()
-        accept = Accept.parse(answer, init.pack())
-        return Peer(accept.session_id, checksums(init.nonce, accept.nonce)[0])
+        reply, sealing, _ = agreed(init, answer)
+        return Peer(reply.session_id, sealing)
 
     def receive(self, datagrams: Sequence[Datagram]) -> None:
         """Receive datagrams in one read: all of one size, but that the last may be shorter."""
@@ -219,7 +224,7 @@ class Trace:
 
     def like(self, which: int, frames: bytes, flags: int, packet_type: int) -> None:
         """Send frames in a packet as large as those of a message."""
-        size = self._message(which).stride - PACKET_HEADER_BYTES - CHECKSUM_BYTES
+        size = self._message(which).stride - PACKET_HEADER_BYTES - TAG_BYTES
         self.packet(frames.ljust(size, b"\0"), flags, packet_type)
 
     def mixed(self, parts: Sequence[tuple[int, int]], frames: bytes) -> None:
@@ -298,7 +303,7 @@ class Trace:
             stop,
             session_id=peer.session_id,
             number=peer.number,
-            start=peer.sealing.start,
+            sealing=peer.sealing,
         ):
             self._send(datagram)
 

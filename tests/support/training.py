@@ -11,6 +11,7 @@ connections.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import count
 from random import Random
 
 import numpy as np
@@ -20,7 +21,7 @@ from gradwire.inbox import Inbox
 from gradwire.worker import Worker
 from gradwire_codecs import LocalFeedback, Replica, SharedFeedback, decode, multiple_of
 from gradwire_codecs.arrays import Int32Array
-from gradwire_protocol import ConnectionConfig, Endpoint
+from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, Keyring, Role, RunKey
 from gradwire_protocol.messages import (
     CODEC_VERSION,
     WORKER_ID_BYTES,
@@ -34,6 +35,7 @@ from gradwire_protocol.messages import (
     total,
 )
 from gradwire_server.config import MasterConfig
+from gradwire_server.decoding import Decoder
 from gradwire_server.master import Master
 from gradwire_server.metrics import ServerMetrics
 from support.invariants import Invariants
@@ -52,6 +54,8 @@ class Ledger:
         self.encoders: dict[tuple[int, int], str] = {}
         """Who encoded an update: ranks are used again."""
         self.applied: Counter[tuple[str, int, int]] = Counter()
+        self.corrections: dict[tuple[int, int], bytes] = {}
+        """What the master told the origin of an update that it has clipped."""
 
     def encoded(self, worker: str, rank: int, sequence: int, body: bytes) -> None:
         """Note a new update; its origin has it.
@@ -81,7 +85,7 @@ class Ledger:
     def sum_of(self, versions: Mapping[int, int], elements: int) -> Int32Array:
         """Add up the updates that a version vector contains, in the plainest way."""
         values = np.zeros(elements, np.int64)
-        for (rank, sequence), body in self.updates.items():
+        for (rank, sequence), body in [*self.updates.items(), *self.corrections.items()]:
             if sequence <= versions.get(rank, 0):
                 update = decode(body, elements)
                 for i, count in zip(update.index.tolist(), update.count.tolist(), strict=True):
@@ -92,9 +96,13 @@ class Ledger:
 class SimulatedWorker:
     """A worker without threads: the session's part, in a few lines."""
 
-    def __init__(self, run: "SimulatedRun", name: str, feedback: str) -> None:
+    def __init__(
+        self, run: "SimulatedRun", name: str, feedback: str, credentials: Credentials | None = None
+    ) -> None:
         self.name = name
         self.feedback_kind = feedback
+        self.change = CHANGE
+        """Standard deviation of what its steps change."""
         self.run = run
         self.inbox = Inbox(run.elements, bytes_max=2_000)
         self.welcome: Welcome | None = None
@@ -126,7 +134,9 @@ class SimulatedWorker:
         )
         self.initial = self.random.normal(0, 0.1, run.elements).astype(np.float32)
         self.worker = Worker(request, self, MASTER)
-        self.endpoint = Endpoint(run.config, random_bytes=run.network.random.randbytes)
+        self.endpoint = Endpoint(
+            run.config, random_bytes=run.network.random.randbytes, credentials=credentials
+        )
         self.worker.connect(self.endpoint, MASTER, run.network.now)
         self.host: Host = run.network.add(name, self.endpoint, self.worker)
 
@@ -168,6 +178,11 @@ class SimulatedWorker:
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         self.inbox.put(rank, update)
 
+    def on_correction(self, correction: EncodedUpdate) -> None:
+        assert (self.rank, correction.sequence) not in self.run.ledger.corrections
+        self.run.ledger.corrections[self.rank, correction.sequence] = correction.body
+        self.inbox.put(None, correction)
+
     def on_delivered(self, size: int) -> None:
         self.delivered += 1
 
@@ -201,7 +216,7 @@ class SimulatedWorker:
         """Train, encode, push, pull."""
         parameters = self.feedback.parameters
         before = parameters.astype(np.float64)
-        parameters += self.random.normal(0, CHANGE, parameters.size).astype(np.float32)
+        parameters += self.random.normal(0, self.change, parameters.size).astype(np.float32)
         self.came_in += parameters - before
         self.push(self.feedback.encode(multiple_of(2 * CHANGE, float(self.replica.quantum))))
         self.pull()
@@ -224,11 +239,13 @@ class SimulatedWorker:
                     self.run.ledger.note(self.name, rank, each)
                     self.applied += 1
                 self.versions[rank] = sequence
-        for rank, update in arrivals.updates:
-            assert update.sequence == self.versions.get(rank, 0) + 1
+        for origin, update in arrivals.updates:
             self.feedback.apply(update.body)
-            self.run.ledger.note(self.name, rank, update.sequence)
-            self.versions[rank] = update.sequence
+            if origin is None:
+                continue  # a correction
+            assert update.sequence == self.versions.get(origin, 0) + 1
+            self.run.ledger.note(self.name, origin, update.sequence)
+            self.versions[origin] = update.sequence
             self.applied += 1
 
     def finish(self) -> None:
@@ -263,6 +280,8 @@ class SimulatedRun:
     elements : int
         Size of the model.
     idle_timeout_seconds : float
+    run_key : RunKey, optional
+        Of the master; with it, everyone has a key, and all packets are sealed.
     """
 
     def __init__(
@@ -273,6 +292,8 @@ class SimulatedRun:
         elements: int = 400,
         idle_timeout_seconds: float = 30.0,
         master: MasterConfig | None = None,
+        decoder: Decoder | None = None,
+        run_key: RunKey | None = None,
     ) -> None:
         self.network = SimulatedNetwork(seed, link)
         self.invariants = Invariants(self.network)
@@ -284,13 +305,22 @@ class SimulatedRun:
             idle_timeout_seconds=idle_timeout_seconds, connect_timeout_seconds=60.0
         )
         self.workers: list[SimulatedWorker] = []
+        self.observers: list[SimulatedWorker] = []
+        self.run_key = run_key
+        self.drained: str | None = None
+        """Who has drained the master, once the last worker has left."""
+        self._greetings = count(1)
+        self._names = count()
         settings = master or MasterConfig(idle_timeout_seconds=idle_timeout_seconds)
         self.metrics = ServerMetrics()
-        self.master = Master(settings, self.metrics)
+        self.master = Master(
+            settings, self.metrics, decoder, on_denied=self.on_denied, on_drained=self.on_drained
+        )
         self.master_endpoint = Endpoint(
             settings.connection,
             random_bytes=self.network.random.randbytes,
             connections_max=settings.connections_max,
+            credentials=self.master_credentials,
         )
         self.master_host = self.network.add(MASTER, self.master_endpoint, self.master)
 
@@ -299,11 +329,46 @@ class SimulatedRun:
         """The network's source of randomness."""
         return self.network.random
 
-    def join(self, feedback: str = "local") -> SimulatedWorker:
+    @property
+    def master_credentials(self) -> Credentials | None:
+        """What the master lets others in by."""
+        if self.run_key is None:
+            return None
+        return Credentials(keyring=Keyring([self.run_key]), unix_time_ns=self.unix_time_ns)
+
+    def credentials(self, name: str, role: Role = Role.WORKER) -> Credentials | None:
+        """Return what somebody dials the master with."""
+        if self.run_key is None:
+            return None
+        return Credentials(key=self.run_key.worker_key(name, role), unix_time_ns=self.unix_time_ns)
+
+    def unix_time_ns(self) -> int:
+        """Return the time of day: later with every call, or a second one would be a replay."""
+        return round(1e9 * self.network.now) + next(self._greetings)
+
+    def on_denied(self, names: frozenset[str]) -> None:
+        """Do what a daemon does."""
+        assert self.run_key is not None
+        self.master_endpoint.set_keyring(Keyring([self.run_key], names), self.network.now)
+
+    def on_drained(self, operator: str) -> None:
+        """Note that it is time to stop."""
+        self.drained = operator
+
+    def join(self, feedback: str = "local", key_name: str | None = None) -> SimulatedWorker:
         """Let another worker join."""
-        worker = SimulatedWorker(self, f"worker{len(self.workers)}", feedback)
+        name = f"worker{next(self._names)}"
+        worker = SimulatedWorker(self, name, feedback, self.credentials(key_name or name))
         self.workers.append(worker)
         return worker
+
+    def observe(self) -> SimulatedWorker:
+        """Let an observer join."""
+        name = f"observer{len(self.observers)}"
+        credentials = self.credentials(name, Role.OBSERVER)
+        observer = SimulatedWorker(self, name, "local", credentials)
+        self.observers.append(observer)
+        return observer
 
     def join_and_wait(self, n: int) -> None:
         """Let workers join, and wait until all are live."""
@@ -334,10 +399,11 @@ class SimulatedRun:
         finishing = [w for w in self.workers if w.live and not w.is_gone]
         for worker in finishing:
             self.network.after(0.2 * self.random.random(), worker.finish)
+        everyone = finishing + [w for w in self.observers if w.live and not w.is_gone]
         self.network.run(
-            lambda: sum(w.try_to_complete() for w in finishing) == len(finishing), seconds=300
+            lambda: sum(w.try_to_complete() for w in everyone) == len(everyone), seconds=300
         )
-        self.check_the_end(finishing)
+        self.check_the_end(everyone)
         self.network.run(lambda: all(w.closed for w in finishing), seconds=60)
         assert [w.error for w in finishing] == [None] * len(finishing)
         self.network.run(lambda: not len(self.master_endpoint), seconds=60)

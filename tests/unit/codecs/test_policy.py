@@ -114,10 +114,20 @@ def test_the_state_of_a_fixed_threshold_is_restored() -> None:
     assert policy.threshold == 0.25
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), "a"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), "a", 10**400])
 def test_a_saved_threshold_of_no_use_is_refused(value: float) -> None:
     with pytest.raises(CodecError, match="threshold="):
         AdaptiveThreshold().restore({"threshold": value})
+
+
+@pytest.mark.parametrize("value", [-1, -0.5, 2.0**54, float("nan"), float("inf"), [1], 10**400])
+def test_a_saved_number_of_updates_that_cannot_be_is_refused(value: float) -> None:
+    policy = AdaptiveThreshold(initial=0.5)
+
+    with pytest.raises(CodecError, match="updates="):
+        policy.restore({"threshold": 0.25, "updates": value})
+
+    assert policy.threshold == 0.5
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from gradwire_codecs import (
     NonFiniteError,
     OutOfRangeError,
     Replica,
+    Update,
     encode,
     quantum_exponent_for,
 )
@@ -131,3 +132,36 @@ def test_the_quantum_has_a_range(exponent: int) -> None:
 def test_parameters_that_are_empty_are_refused() -> None:
     with pytest.raises(CodecError, match="empty"):
         Replica.from_parameters(np.empty(0, np.float32))
+
+
+# Range.
+
+
+@given(
+    values=st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=20),
+    multiple=st.integers(1, 2**24),
+    data=st.data(),
+)
+def test_the_first_element_that_leaves_the_range_is_found_before_anything_is_added(
+    values: list[int], multiple: int, data: st.DataObject
+) -> None:
+    limit = (2**31 - 1) // multiple
+    counts = data.draw(
+        st.lists(st.integers(-limit, limit), min_size=len(values), max_size=len(values))
+    )
+    replica = Replica(np.array(values, np.int32))
+    index = np.arange(len(values), dtype=np.uint32)
+    update = Update(0, len(values), multiple, index, np.array(counts, np.int32))
+
+    outside = replica.first_outside(update)
+
+    sums = [value + count * multiple for value, count in zip(values, counts, strict=True)]
+    assert outside == next((i for i, s in enumerate(sums) if abs(s) > 2**31 - 1), None)
+    assert replica.values.tolist() == values
+
+
+def test_a_range_is_not_asked_for_an_update_of_a_longer_vector() -> None:
+    update = Update(0, 3, 1, np.array([2], np.uint32), np.array([1], np.int32))
+
+    with pytest.raises(MalformedUpdateError, match="elements 0 to 3 of a vector of 2"):
+        Replica.zeros(2).first_outside(update)

@@ -18,9 +18,9 @@ from gradwire_protocol import (
 from gradwire_protocol.frames import Close, Credit, Data, Ping, pack_credit
 from gradwire_protocol.limits import (
     MESSAGE_BYTES_MAX,
-    MESSAGE_OVERHEAD_BYTES,
     TAIL_PROBE_PACKETS_MAX,
     WINDOW_BYTES_MIN,
+    charge_of,
 )
 from support.endpoints import PLAIN
 from support.network import Link
@@ -39,7 +39,7 @@ def test_a_message_arrives_and_its_sender_hears_of_it() -> None:
     pair.network.run_for(1.0)
 
     assert pair.responder.heard == [(3, 5, 1, bytes(range(256)) * 40)]
-    assert pair.responder.messages[0].charge == 256 * 40 + MESSAGE_OVERHEAD_BYTES
+    assert pair.responder.messages[0].charge == charge_of(256 * 40)
     assert pair.initiator.events[1:] == [MessageDelivered(3, 5)]
     assert pair.initiator.connection.bytes_queued == 0
 
@@ -242,7 +242,7 @@ def test_a_peer_that_does_not_release_stalls_the_sender_and_releasing_lets_it_go
     pair.network.run(lambda: len(pair.responder.messages) == 5, seconds=1.0)
 
     assert arrived == 3
-    assert held == 3 * (2**20 + MESSAGE_OVERHEAD_BYTES)
+    assert held == 3 * charge_of(2**20)
 
 
 def test_a_credit_that_is_lost_is_given_again() -> None:
@@ -314,7 +314,7 @@ def test_a_peer_that_does_not_release_is_kept_alive_however_long_it_takes() -> N
 def test_declaring_more_than_the_credit_ends_the_connection() -> None:
     puppet = Puppet(NARROW)
     puppet.events()
-    charge = 2 * 2**20 + MESSAGE_OVERHEAD_BYTES
+    charge = charge_of(2 * 2**20)
     reason = f"{2 * charge} message bytes declared; the credit is {WINDOW_BYTES_MIN}"
 
     for number in range(2):
@@ -334,7 +334,7 @@ def test_a_credit_frame_lets_the_sender_go_on() -> None:
     puppet.acknowledge()
     without_credit = puppet.wait(puppet.now + 0.01)
     puppet.acknowledge()
-    puppet.send(pack_credit(WINDOW_BYTES_MIN + len(b"urgent") + MESSAGE_OVERHEAD_BYTES))
+    puppet.send(pack_credit(WINDOW_BYTES_MIN + charge_of(len(b"urgent"))))
     with_credit = puppet.wait(puppet.now + 0.01)
 
     assert {f.stream for p in without_credit for f in p if isinstance(f, Data)} == {0}

@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import CloseCode, Disconnected, Drop, Priority, State
 from gradwire_protocol.frames import Ack, Close, pack_ack, pack_ping
-from gradwire_protocol.limits import ACK_RANGES_MAX, MESSAGE_BYTES_MAX
+from gradwire_protocol.limits import (
+    ACK_RANGES_MAX,
+    FRAGMENT_BYTES_MAX,
+    FRAGMENT_BYTES_MIN,
+    MESSAGE_BYTES_MAX,
+)
 from gradwire_protocol.packets import TRANSPORT
 from support.endpoints import hand_over
 from support.pair import FRAGMENT_BYTES, RESPONDER, Pair, data_frame
@@ -45,14 +50,14 @@ def raw_ack(largest: int, first_run: int, ranges: Sequence[tuple[int, int]] = ()
         ),
         (
             [data_frame(bytes(1147), total=3000, fragment_bytes=1147)],
-            "fragments of 1147 bytes; they are 1148 to 8864",
+            f"fragments of 1147 bytes; they are {FRAGMENT_BYTES_MIN} to {FRAGMENT_BYTES_MAX}",
         ),
         (
             [
                 data_frame(bytes(size), total=3000, fragment_bytes=size)
                 for size in (1148, FRAGMENT_BYTES)
             ],
-            "fragments of 1148 and 1360 bytes in message 0 of stream 0",
+            f"fragments of 1148 and {FRAGMENT_BYTES} bytes in message 0 of stream 0",
         ),
         (
             [pack_ack(Ack([(99, 99)], 0.0, 0, 0))],

@@ -14,6 +14,7 @@ from gradwire_protocol.datagram_size import (
 from gradwire_protocol.limits import DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN
 
 NOW = 1000.0
+RTT = 0.125
 
 
 def search(sizes: DatagramSizes, carries: int, now: float = NOW) -> list[int]:
@@ -132,7 +133,7 @@ def test_whatever_both_sides_want_sizes_are_whole_words_and_what_the_path_carrie
 
 def hole(sizes: DatagramSizes, smallest: int = 1400, now: float = NOW) -> list[bool]:
     """Let so many bursts of losses happen as make a black hole."""
-    return [sizes.on_lost(smallest, now) for _ in range(BLACK_HOLE_BURSTS)]
+    return [sizes.on_lost(smallest, RTT, now + i * RTT) for i in range(BLACK_HOLE_BURSTS)]
 
 
 def test_three_bursts_in_which_only_large_packets_were_lost_are_a_black_hole() -> None:
@@ -149,21 +150,32 @@ def test_after_a_black_hole_the_search_begins_a_minute_later() -> None:
     sizes = DatagramSizes(1400, 1452)
     search(sizes, carries=1452)
     hole(sizes)
+    found = NOW + (BLACK_HOLE_BURSTS - 1) * RTT
 
-    assert search(sizes, carries=1452, now=NOW + BLACK_HOLE_SECONDS - 0.001) == []
-    assert sizes.next_timer == NOW + BLACK_HOLE_SECONDS == NOW + 60
-    assert search(sizes, carries=1452, now=NOW + BLACK_HOLE_SECONDS) == [1400, 1452]
+    assert search(sizes, carries=1452, now=found + BLACK_HOLE_SECONDS - 0.001) == []
+    assert sizes.next_timer == found + BLACK_HOLE_SECONDS == found + 60
+    assert search(sizes, carries=1452, now=found + BLACK_HOLE_SECONDS) == [1400, 1452]
 
 
 def test_a_path_on_which_large_packets_arrive_in_between_is_no_black_hole() -> None:
     sizes = DatagramSizes(1400, 1400)
 
-    for _ in range(10):
-        found = [sizes.on_lost(1400, NOW) for _ in range(BLACK_HOLE_BURSTS - 1)]
+    for n in range(10):
+        at = NOW + n * BLACK_HOLE_BURSTS * RTT
+        found = [sizes.on_lost(1400, RTT, at + i * RTT) for i in range(BLACK_HOLE_BURSTS - 1)]
         assert not any(found)
         sizes.on_acked(1400)
 
     assert sizes.current == 1400
+
+
+def test_what_is_found_lost_within_a_round_trip_is_one_burst() -> None:
+    sizes = DatagramSizes(1400, 1400)
+
+    found = [sizes.on_lost(1400, RTT, NOW + n * RTT / 100) for n in range(200)]
+    assert not any(found), "two bursts"
+
+    assert sizes.on_lost(1400, RTT, NOW + 2 * RTT)
 
 
 def test_where_small_packets_are_lost_too_there_is_no_black_hole() -> None:
@@ -176,8 +188,8 @@ def test_where_small_packets_are_lost_too_there_is_no_black_hole() -> None:
 def test_small_packets_that_arrive_say_nothing_about_large_ones() -> None:
     sizes = DatagramSizes(1400, 1400)
     found = []
-    for _ in range(BLACK_HOLE_BURSTS):
-        found.append(sizes.on_lost(1400, NOW))
+    for i in range(BLACK_HOLE_BURSTS):
+        found.append(sizes.on_lost(1400, RTT, NOW + i * RTT))
         sizes.on_acked(DATAGRAM_BYTES_MIN)
 
     assert found == [False, False, True]
@@ -188,4 +200,4 @@ def test_what_is_still_lost_of_the_large_packets_is_no_further_black_hole() -> N
     hole(sizes)
 
     assert hole(sizes, now=NOW + 10) == [False] * BLACK_HOLE_BURSTS
-    assert sizes.next_timer == NOW + BLACK_HOLE_SECONDS
+    assert sizes.next_timer == NOW + (BLACK_HOLE_BURSTS - 1) * RTT + BLACK_HOLE_SECONDS

@@ -313,11 +313,11 @@ def test_a_reserved_field_that_is_not_0_is_a_violation(
         (b"\x03\x00\x00\x01", "padding is not zero"),
         (
             header(0, FRAGMENT_BYTES_MIN - 1, 0, 1) + b"x",
-            "fragments of 1147 bytes; they are 1148 to 8864",
+            f"fragments of {FRAGMENT_BYTES_MIN - 1} bytes; they are 1148 to 8848",
         ),
         (
             header(0, FRAGMENT_BYTES_MAX + 1, 0, 1) + b"x",
-            "fragments of 8865 bytes; they are 1148 to 8864",
+            f"fragments of {FRAGMENT_BYTES_MAX + 1} bytes; they are 1148 to 8848",
         ),
         (header(0, 1160, 0, 0), f"message of 0 bytes; it is 1 to {MESSAGE_BYTES_MAX}"),
         (

@@ -1,22 +1,71 @@
 """The initiator: repeat the INIT until there is an answer, and no longer than agreed."""
 
+from dataclasses import replace
+from random import Random
+
 import pytest
 
-from gradwire_protocol import InvalidDatagramError
-from gradwire_protocol.handshake import Initiator
-from gradwire_protocol.packets import Accept, Init, TransportLimits
+from gradwire_protocol import Credentials, InvalidDatagramError, Suite, WorkerKey
+from gradwire_protocol.handshake import Agreement, Initiator, handshake_of, protections
+from gradwire_protocol.limits import RETRIES_MAX
+from gradwire_protocol.packets import (
+    NO_KEY_ID,
+    NO_TOKEN,
+    PUBLIC_KEY_BYTES,
+    TRANSPORT,
+    TRANSPORT_HEADER,
+    Accept,
+    Greeting,
+    Init,
+    Reply,
+    pack_retry,
+)
+from gradwire_protocol.sealed import Workspace
+from support.endpoints import LIMITS
+from support.keyed import WORKER_KEY
 
-LIMITS = TransportLimits(2**24, 1400, 30.0)
-INIT = Init(1, bytes(32), LIMITS)
+TIME = 1_700_000_000_000_000_000
+REPLY = Reply(9, replace(LIMITS, window_bytes=2**25), b"t" * 16)
+SUITES = pytest.mark.parametrize("suite", Suite)
+PACKET = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, 9, 0) + b"data"
+
+
+def initiator_of(
+    suite: Suite = Suite.CHECKSUM, *, key: WorkerKey | None = WORKER_KEY, now: float = 0.0
+) -> Initiator:
+    """Return an attempt to connect that lasts 10 seconds."""
+    return Initiator(
+        1,
+        LIMITS,
+        None
+        if suite is Suite.CHECKSUM
+        else Credentials(key=key, suite=suite, unix_time_ns=lambda: TIME),
+        random_bytes=Random(1).randbytes,
+        workspace=Workspace(),
+        timeout_seconds=10.0,
+        now=now,
+    )
+
+
+def answer_to(init: Init, reply: Reply = REPLY) -> tuple[bytes, Greeting, Agreement]:
+    """Return the ACCEPT of a responder that knows the key, what it has read, and what it has."""
+    secret = b"" if init.suite is Suite.CHECKSUM else WORKER_KEY.secret
+    state = handshake_of(init.suite, secret, init.prologue)
+    greeting = Greeting.parse(state.read_init(init.public_key, init.sealed))
+    public_key, sealed = state.write_accept(b"p" * PUBLIC_KEY_BYTES, reply.pack())
+    theirs, ours = state.keys
+    sealing, opening = protections(init.suite, ours, theirs, Workspace())
+    accept = Accept(init.suite, init.session_id, public_key, sealed)
+    return accept.pack(), greeting, Agreement(1, LIMITS, sealing, opening)
 
 
 def test_an_init_is_repeated_at_growing_intervals_until_time_is_up() -> None:
-    initiator = Initiator(INIT, timeout_seconds=10.0, now=100.0)
+    initiator = initiator_of(now=100.0)
 
     times = []
     while (now := initiator.next_timer) < initiator.deadline:
         assert initiator.datagram_to_send(now - 0.001) is None
-        assert initiator.datagram_to_send(now) == INIT.pack()
+        assert initiator.datagram_to_send(now) == initiator.init.pack()
         times.append(now - 100.0)
 
     assert times == [0.0, 0.25, 0.75, 1.75, 3.75, 5.75, 7.75, 9.75]
@@ -24,16 +73,141 @@ def test_an_init_is_repeated_at_growing_intervals_until_time_is_up() -> None:
     assert initiator.next_timer == initiator.deadline == 110.0
 
 
-def test_the_answer_to_this_init_is_taken() -> None:
-    initiator = Initiator(INIT, timeout_seconds=10.0, now=0.0)
-    accept = Accept(1, 2, bytes(32), LIMITS)
-
-    assert initiator.receive_accept(memoryview(accept.pack(INIT.pack()))) == accept
+# What it says.
 
 
-def test_an_answer_for_another_session_is_refused() -> None:
-    initiator = Initiator(INIT, timeout_seconds=10.0, now=0.0)
-    accept = Accept(3, 2, bytes(32), LIMITS)
+@SUITES
+def test_an_init_says_what_a_responder_has_to_know(suite: Suite) -> None:
+    init = Init.parse(initiator_of(suite).datagram)
 
-    with pytest.raises(InvalidDatagramError, match="another session"):
-        initiator.receive_accept(memoryview(accept.pack(INIT.pack())))
+    _, greeting, _ = answer_to(init)
+
+    assert (init.suite, init.session_id, init.cookie) == (suite, 1, b"")
+    if suite is Suite.CHECKSUM:
+        assert init.key_id == NO_KEY_ID
+        assert greeting == Greeting(LIMITS)
+    else:
+        assert init.key_id == WORKER_KEY.key_id
+        assert greeting == Greeting(LIMITS, TIME, WORKER_KEY.name)
+
+
+def test_who_has_no_key_speaks_suite_0() -> None:
+    assert initiator_of(Suite.AES, key=None).init.suite is Suite.CHECKSUM
+
+
+@pytest.mark.parametrize("suite", [Suite.AES, Suite.CHACHA])
+def test_neither_name_nor_time_can_be_read_in_a_sealed_init(suite: Suite) -> None:
+    datagram = initiator_of(suite).datagram
+
+    assert WORKER_KEY.name.encode() not in datagram
+    assert TIME.to_bytes(8, "little") not in datagram
+
+
+# Answers.
+
+
+@SUITES
+def test_the_answer_is_taken_and_both_sides_understand_each_other(suite: Suite) -> None:
+    initiator = initiator_of(suite)
+    accept, _, theirs = answer_to(initiator.init)
+
+    ours = initiator.receive_accept(memoryview(accept))
+
+    assert (ours.peer_session_id, ours.limits) == (REPLY.session_id, REPLY.limits)
+    assert (ours.reset_token, ours.identity) == (REPLY.reset_token, None)
+    for one, other in ((ours, theirs), (theirs, ours)):
+        packet = one.sealing.seal(bytearray(PACKET))
+        assert one.opening.open(packet) is None, "it is not to be reflected"
+        assert other.opening.open(packet) == b"data"
+
+
+@SUITES
+def test_an_answer_for_another_session_is_refused(suite: Suite) -> None:
+    initiator = initiator_of(suite)
+    accept = Accept.parse(answer_to(initiator.init)[0])
+
+    with pytest.raises(InvalidDatagramError, match="another session id or suite"):
+        initiator.receive_accept(memoryview(replace(accept, session_id=3).pack()))
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [(Suite.AES, Suite.CHECKSUM), (Suite.AES, Suite.CHACHA), (Suite.CHECKSUM, Suite.AES)],
+)
+def test_an_answer_in_another_suite_is_refused(asked: Suite, answered: Suite) -> None:
+    initiator = initiator_of(asked)
+    accept, *_ = answer_to(replace(initiator_of(answered).init, session_id=1))
+
+    with pytest.raises(InvalidDatagramError, match="another session id or suite"):
+        initiator.receive_accept(memoryview(accept))
+
+
+@pytest.mark.parametrize("suite", [Suite.AES, Suite.CHACHA])
+def test_forged_answers_are_refused_and_do_not_spoil_the_true_one(suite: Suite) -> None:
+    initiator = initiator_of(suite)
+    accept = answer_to(initiator.init)[0]
+
+    for at in (8, 40, 80, 95):
+        forged = bytearray(accept)
+        forged[at] ^= 1
+        with pytest.raises(InvalidDatagramError):
+            initiator.receive_accept(memoryview(forged))
+
+    assert initiator.receive_accept(memoryview(accept)).peer_session_id == REPLY.session_id
+
+
+# Cookies.
+
+
+@SUITES
+def test_with_a_cookie_it_asks_again_at_once_and_the_answer_is_the_same(suite: Suite) -> None:
+    initiator = initiator_of(suite)
+    first = initiator.datagram_to_send(0.0)
+    assert first is not None
+
+    initiator.receive_retry(memoryview(pack_retry(1, b"c" * 16)), 0.1)
+    second = initiator.datagram_to_send(0.1)
+
+    assert second is not None
+    assert Init.parse(second).cookie == b"c" * 16
+    assert Init.parse(second).without_cookie() == Init.parse(first)
+    assert initiator.receive_accept(memoryview(answer_to(Init.parse(second))[0]))
+
+
+def test_the_same_cookie_again_changes_nothing() -> None:
+    initiator = initiator_of()
+    initiator.receive_retry(memoryview(pack_retry(1, b"c" * 16)), 0.0)
+    initiator.datagram_to_send(0.0)
+
+    with pytest.raises(InvalidDatagramError, match="RETRY again"):
+        initiator.receive_retry(memoryview(pack_retry(1, b"c" * 16)), 0.0)
+
+    assert initiator.datagram_to_send(0.0) is None
+
+
+def test_nobody_can_make_it_ask_for_ever() -> None:
+    initiator = initiator_of()
+    for n in range(RETRIES_MAX):
+        initiator.receive_retry(memoryview(pack_retry(1, bytes([n] * 16))), 0.0)
+
+    with pytest.raises(InvalidDatagramError, match="RETRY again"):
+        initiator.receive_retry(memoryview(pack_retry(1, b"c" * 16)), 0.0)
+
+
+# RESETs.
+
+
+def test_a_connection_is_reset_by_its_own_token_only() -> None:
+    initiator = initiator_of(Suite.AES)
+    agreement = initiator.receive_accept(memoryview(answer_to(initiator.init)[0]))
+
+    assert agreement.is_reset(REPLY.reset_token)
+    assert not agreement.is_reset(b"T" * 16)
+
+
+def test_where_no_token_was_named_none_resets_not_even_that_of_zeros() -> None:
+    initiator = initiator_of(Suite.AES)
+    accept, *_ = answer_to(initiator.init, replace(REPLY, reset_token=NO_TOKEN))
+    agreement = initiator.receive_accept(memoryview(accept))
+
+    assert not agreement.is_reset(NO_TOKEN)

@@ -10,19 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import CloseCode, ViolationError
+from gradwire_protocol.checksum import Checksum
 from gradwire_protocol.frames import Data, parity_groups
 from gradwire_protocol.incoming import IncomingMessage, Reassembly
 from gradwire_protocol.limits import (
     FINISHED_RANGES_MAX,
-    MESSAGE_OVERHEAD_BYTES,
     STREAMS_MAX,
     WINDOW_BYTES,
     WINDOW_BYTES_MIN,
+    charge_of,
 )
 from gradwire_protocol.parity import parity_of
 from gradwire_protocol.shaped import ShapedMessage
 from support.fragments import FRAGMENT_BYTES, fragment_of, fragments_of, message_of, packets_of
 from support.state import state_of
+
+PLENTY = 2 * STREAMS_MAX * charge_of(1)
+"""Credit for as many small messages as there can be streams."""
 
 
 def whole(total: int, *, stream: int = 0, number: int = 0) -> Data:
@@ -39,7 +43,9 @@ def receive_run(
     reassembly: Reassembly, message: ShapedMessage, first: int, stop: int
 ) -> IncomingMessage | None:
     """Receive consecutive fragments at once, none of them shorter than the others."""
-    packets = b"".join(packets_of(message, first, stop, session_id=1, number=0, start=0))
+    packets = b"".join(
+        packets_of(message, first, stop, session_id=1, number=0, sealing=Checksum(b""))
+    )
     rows = np.frombuffer(packets, np.uint8).reshape(stop - first, message.stride)
     return reassembly.receive_run(fragment_of(message, first), rows)
 
@@ -65,7 +71,7 @@ def test_messages_are_delivered_once_whatever_the_order_and_the_duplicates(
     received = receive(reassembly, *datas)
 
     assert payloads(*received) == sorted(bytes(message.payload) for message in messages)
-    assert reassembly.declared == sum(sizes) + len(sizes) * MESSAGE_OVERHEAD_BYTES
+    assert reassembly.declared == sum(map(charge_of, sizes))
 
 
 def test_numbers_of_one_stream_are_not_those_of_another() -> None:
@@ -129,7 +135,7 @@ def test_a_message_can_come_in_runs_only(count: int, cuts: list[int]) -> None:
 
 
 def test_a_run_is_refused_where_the_end_of_its_message_could_be_a_violation() -> None:
-    streams, gaps = Reassembly(WINDOW_BYTES), Reassembly(WINDOW_BYTES)
+    streams, gaps = Reassembly(PLENTY), Reassembly(PLENTY)
     receive(streams, *(whole(1, stream=stream) for stream in range(STREAMS_MAX - 1)))
     receive(gaps, *(whole(1, number=2 * n) for n in range(FINISHED_RANGES_MAX - 1)))
     assert streams.takes_run(whole(1, stream=STREAMS_MAX))
@@ -238,7 +244,7 @@ def test_a_message_is_charged_with_its_length_and_its_bookkeeping() -> None:
 
     [message] = receive(reassembly, whole(100))
 
-    assert message.charge == 100 + MESSAGE_OVERHEAD_BYTES
+    assert message.charge == charge_of(100)
     assert reassembly.bytes_held == message.charge
 
 
@@ -247,11 +253,11 @@ def test_the_first_fragment_declares_the_whole_message() -> None:
 
     receive(reassembly, *fragments_of(message_of(10_000), [1, 0]))
 
-    assert reassembly.declared == 10_000 + MESSAGE_OVERHEAD_BYTES
+    assert reassembly.declared == charge_of(10_000)
 
 
 def test_declaring_more_than_the_credit_is_a_violation() -> None:
-    charge = 100 + MESSAGE_OVERHEAD_BYTES
+    charge = charge_of(100)
     reassembly = Reassembly(3 * charge - 1)
     receive(reassembly, whole(100), whole(100, number=1))
 
@@ -266,7 +272,7 @@ def test_declaring_more_than_the_credit_is_a_violation() -> None:
 
 
 def test_releasing_a_message_gives_its_credit_back() -> None:
-    charge = 100 + MESSAGE_OVERHEAD_BYTES
+    charge = charge_of(100)
     reassembly = Reassembly(charge)
 
     for number in range(10):
@@ -310,7 +316,7 @@ def test_credit_is_announced_before_the_largest_message_does_not_fit_any_more() 
 
 
 def test_without_a_release_there_is_no_credit_to_announce() -> None:
-    charge = 100 + MESSAGE_OVERHEAD_BYTES
+    charge = charge_of(100)
     reassembly = Reassembly(2 * charge)
 
     receive(reassembly, whole(100), whole(100, number=1))
@@ -334,7 +340,7 @@ def test_without_a_release_there_is_no_credit_to_announce() -> None:
         ),
         (
             fragment_of(message_of(2000, fragment_bytes=1160), 1),
-            "fragments of 1360 and 1160 bytes in message 0 of stream 0",
+            f"fragments of {FRAGMENT_BYTES} and 1160 bytes in message 0 of stream 0",
         ),
     ],
 )
@@ -349,7 +355,7 @@ def test_a_fragment_that_does_not_fit_the_others_is_a_violation(second: Data, sa
 
 
 def test_more_streams_than_the_limit_are_a_violation() -> None:
-    reassembly = Reassembly(WINDOW_BYTES)
+    reassembly = Reassembly(PLENTY)
     receive(reassembly, *(whole(1, stream=stream) for stream in range(STREAMS_MAX)))
     receive(reassembly, whole(1, number=1))
 
@@ -360,7 +366,7 @@ def test_more_streams_than_the_limit_are_a_violation() -> None:
 
 
 def test_more_gaps_in_a_stream_than_an_honest_sender_leaves_are_a_violation() -> None:
-    reassembly = Reassembly(WINDOW_BYTES)
+    reassembly = Reassembly(PLENTY)
     receive(reassembly, *(whole(1, number=2 * n) for n in range(FINISHED_RANGES_MAX)))
 
     with pytest.raises(

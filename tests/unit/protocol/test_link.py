@@ -3,7 +3,7 @@
 import pytest
 
 from gradwire_protocol import InvalidMessageError, MessageReceived
-from gradwire_protocol.limits import MESSAGE_OVERHEAD_BYTES
+from gradwire_protocol.limits import charge_of
 from gradwire_protocol.link import CONTROL_RECORDS, Control, Message, UpdateReceived
 from gradwire_protocol.link import Link as MessageLink
 from gradwire_protocol.messages import (
@@ -18,6 +18,8 @@ from gradwire_protocol.messages import (
     Kind,
     Layout,
     Leave,
+    Order,
+    OrderDone,
     Peer,
     Refuse,
     Roster,
@@ -43,6 +45,8 @@ CONTROLS: tuple[Control, ...] = (
     Finish(5),
     Finished({1: 5}),
     Leave(5, "finished"),
+    Order("deny", "host:123"),
+    OrderDone("denied"),
 )
 
 
@@ -183,7 +187,7 @@ def test_updates_do_not_wait() -> None:
     assert isinstance(message, UpdateReceived)
     assert (message.rank, message.update) == (0, update)
     assert message.message.payload == update.pack()
-    assert message.charge == len(update.pack()) + MESSAGE_OVERHEAD_BYTES
+    assert message.charge == charge_of(len(update.pack()))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +225,7 @@ def test_control_messages_that_wait_for_their_turn_hold_their_senders_credit() -
         talk.receive(payload, stream=CONTROL_STREAM, number=number, kind=Kind.FINISH)
         held.append(talk.puppet.connection.bytes_held)
 
-    charge = len(payload) + MESSAGE_OVERHEAD_BYTES
+    charge = charge_of(len(payload))
     assert held == [charge, 2 * charge, 3 * charge, 0]
 
 
@@ -229,7 +233,7 @@ def test_control_messages_that_wait_for_their_turn_hold_their_senders_credit() -
     ("payload", "stream", "kind", "says"),
     [
         (b"x", CONTROL_STREAM, 0, "unknown kind 0 of message"),
-        (b"x", CONTROL_STREAM, 11, "unknown kind 11 of message"),
+        (b"x", CONTROL_STREAM, len(Kind) + 1, f"unknown kind {len(Kind) + 1} of message"),
         (b"x", RANKS_MAX, Kind.UPDATE, f"UPDATE in stream {RANKS_MAX}"),
         (b"x", CONTROL_STREAM, Kind.UPDATE, f"UPDATE in stream {CONTROL_STREAM}"),
         (b"x", 0, Kind.SNAPSHOT, "SNAPSHOT in stream 0"),

@@ -1,5 +1,6 @@
 """The messages of a run: each is read as it was written, and each field refuses what it must."""
 
+import json
 from dataclasses import fields, replace
 from itertools import product
 
@@ -31,6 +32,8 @@ from gradwire_protocol.messages import (
     Join,
     Layout,
     Leave,
+    Order,
+    OrderDone,
     Peer,
     Refuse,
     Roster,
@@ -39,6 +42,7 @@ from gradwire_protocol.messages import (
     Tensor,
     Welcome,
     covers,
+    name_in_roster,
     total,
 )
 from gradwire_protocol.schema import Record
@@ -77,6 +81,8 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(Finish, SEQUENCES),
     st.builds(Finished, VERSIONS),
     st.builds(Leave, SEQUENCES, NAMES),
+    st.builds(Order, NAMES, NAMES),
+    st.builds(OrderDone, NAMES),
 )
 
 LAYOUT = Layout((Tensor("weight", (3, 4)), Tensor("scale", ()), Tensor("bias", (4,))))
@@ -95,9 +101,13 @@ EXAMPLES: tuple[Record, ...] = (
     Finish(5),
     Finished({1: 5}),
     Leave(5, "finished"),
+    Order("deny", "gpu3"),
+    OrderDone("gpu3 is denied"),
 )
 LONG_NAME = "x" * (NAME_CHARACTERS_MAX + 1)
 LONG_REASON = "x" * (REASON_CHARACTERS_MAX + 1)
+
+LONG_WORKER_NAME = "x" * (WORKER_NAME_CHARACTERS_MAX + 1)
 
 REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Tensor, "name", LONG_NAME),
@@ -135,6 +145,10 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Snapshot, "start", ELEMENTS_MAX + 1),
     (Snapshot, "values", b"abc"),
     (Snapshot, "values", bytes(4 * BLOCK_ELEMENTS + 1)),
+    (Order, "action", LONG_WORKER_NAME),
+    (Order, "name", LONG_WORKER_NAME),
+    (Order, "name", "line\nbreak"),
+    (OrderDone, "text", "line\nbreak"),
     (EncodedUpdate, "sequence", 0),
     (EncodedUpdate, "sequence", SEQUENCE_MAX + 1),
     (EncodedUpdate, "based_on", -1),
@@ -353,3 +367,32 @@ def test_a_version_vector_covers_what_it_contains(
     assert covers(both, others)
     assert covers(versions, {})
     assert covers(versions, others) == (both == versions | dict.fromkeys(both.keys() - versions, 0))
+
+
+@pytest.mark.parametrize(
+    ("key_name", "own_name", "shown"),
+    [
+        (None, "host/1", "host/1"),
+        ("gpu1", "gpu1", "gpu1"),
+        ("gpu1", "host/1", "gpu1 at host/1"),
+        ("gpu1", "gpu2", "gpu1 at gpu2"),
+        ("g" * 63, "host/1", "g" * 63 + " "),
+    ],
+)
+def test_the_name_in_a_key_comes_first(key_name: str | None, own_name: str, shown: str) -> None:
+    assert name_in_roster(key_name, own_name) == shown
+
+
+def test_the_longest_status_fits_an_answer() -> None:
+    """As many workers as a run can have, with the names that take the most bytes."""
+    name = "\N{FERRIS WHEEL}" * WORKER_NAME_CHARACTERS_MAX
+    worker = {"rank": RANKS_MAX, "name": name, "phase": "founding", "quarantined": False}
+    status = {
+        "workers": [worker] * RANKS_MAX,
+        "versions": {str(rank): SEQUENCE_MAX for rank in range(RANKS_MAX)},
+        "denied": ["\N{FERRIS WHEEL}" * 15] * 1_000,
+    }
+    answer = OrderDone(json.dumps(status, ensure_ascii=False))
+
+    assert OrderDone.parse(answer.pack()) == answer
+    assert len(answer.pack()) <= MESSAGE_BYTES_MAX

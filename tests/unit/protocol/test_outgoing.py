@@ -1,7 +1,7 @@
 """Outgoing messages: urgent ones first, then short ones; streams in order, credit kept."""
 
 from gradwire_protocol import Priority
-from gradwire_protocol.limits import MESSAGE_OVERHEAD_BYTES, OPEN_MESSAGES_MAX
+from gradwire_protocol.limits import OPEN_MESSAGES_MAX, charge_of
 from support.queueing import line_of, order
 
 # Messages.
@@ -170,17 +170,17 @@ def test_what_has_arrived_cannot_be_lost() -> None:
 
 
 def test_no_message_begins_without_credit_for_all_of_it() -> None:
-    line = line_of(300, credit=300 + MESSAGE_OVERHEAD_BYTES - 1)
+    line = line_of(300, credit=charge_of(300) - 1)
 
     assert line.queue.head() is None
     line.queue.credit += 1
 
     assert len(line.take_all()) == 3
-    assert line.queue.declared == 300 + MESSAGE_OVERHEAD_BYTES
+    assert line.queue.declared == charge_of(300)
 
 
 def test_retransmission_needs_no_credit() -> None:
-    line = line_of(300, 400, credit=300 + MESSAGE_OVERHEAD_BYTES)
+    line = line_of(300, 400, credit=charge_of(300))
     first, *_ = line.take_all()
 
     line.lose(first)
@@ -192,7 +192,7 @@ def test_retransmission_needs_no_credit() -> None:
 def test_without_credit_for_an_urgent_message_one_that_is_begun_goes_on_but_none_begins() -> None:
     line = line_of(300, 400, priority=Priority.SNAPSHOT)
     line.take()
-    line.queue.credit = line.queue.declared + 500 + MESSAGE_OVERHEAD_BYTES - 1
+    line.queue.credit = line.queue.declared + charge_of(500) - 1
     line.push(500, priority=Priority.CONTROL)
 
     left = [number for number, _ in order(line.take_all())]

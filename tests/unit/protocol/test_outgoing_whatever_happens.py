@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import Priority
 from gradwire_protocol.frames import SHAPES_MAX
-from gradwire_protocol.limits import MESSAGE_OVERHEAD_BYTES
+from gradwire_protocol.limits import charge_of
 from support.queueing import Sent, line_of, order
 
 # Another shape.
@@ -54,7 +54,7 @@ def test_what_fits_stays_as_it_is() -> None:
 
 
 def test_a_message_is_declared_and_counted_once_however_often_it_is_cut() -> None:
-    line = line_of(400, credit=400 + MESSAGE_OVERHEAD_BYTES)
+    line = line_of(400, credit=charge_of(400))
     for fragment_bytes in (92, 80, 72):
         assert line.take(3)
         line.queue.reshape(fragment_bytes)
@@ -113,7 +113,7 @@ def test_everything_arrives_once_and_in_order_as_long_as_the_credit_allows_the_l
     narrow: list[int],
 ) -> None:
     """Fragments get lost, some only seemingly, and what has arrived is released some time."""
-    window = max(size for *_, size in messages) + MESSAGE_OVERHEAD_BYTES + spare
+    window = charge_of(max(size for *_, size in messages)) + spare
     line, random = line_of(credit=window), Random(seed)
     waiting = [*messages]
     flying, begun, released = list[Sent](), list[int](), 0
@@ -137,11 +137,11 @@ def test_everything_arrives_once_and_in_order_as_long_as_the_credit_allows_the_l
                     continue
             line.acknowledge(fragment)
         for number in line.complete[released:]:
-            line.queue.credit += messages[number][2] + MESSAGE_OVERHEAD_BYTES
+            line.queue.credit += charge_of(messages[number][2])
         released = len(line.complete)
 
     assert sorted(line.complete) == [*range(len(messages))]
     for stream in range(4):
         of_stream = [number for number in begun if messages[number][1] == stream]
         assert of_stream == sorted(of_stream)
-    assert line.queue.declared == sum(size + MESSAGE_OVERHEAD_BYTES for *_, size in messages)
+    assert line.queue.declared == sum(charge_of(size) for *_, size in messages)

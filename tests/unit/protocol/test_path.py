@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gradwire_protocol.limits import CHALLENGE_DATAGRAM_BYTES, CHALLENGE_TRIES_MAX
 from gradwire_protocol.path import PathValidation
 
-FULL = 2 * CHALLENGE_DATAGRAM_BYTES
+FULL = CHALLENGE_TRIES_MAX * CHALLENGE_DATAGRAM_BYTES
 """Size of a packet that is worth as many challenges as are ever sent."""
 
 
@@ -55,18 +55,44 @@ def test_another_address_is_challenged_at_once_and_a_few_times() -> None:
     assert path.address == "home"
 
 
-@given(size=st.integers(20, 1400))
-def test_challenges_are_less_than_three_times_as_long_as_the_packet_that_came(size: int) -> None:
-    """The shortest packet that can be authentic, of 20 bytes, is worth a challenge in suite 0."""
+@given(sizes=st.lists(st.integers(20, 200), min_size=1, max_size=12), responses=st.booleans())
+def test_no_more_is_sent_than_came_from_there(sizes: list[int], responses: bool) -> None:
     path = new_path()
-    path.on_packet("away", size, now=0.0)
+    came = sent = tries = 0
+    for now, size in enumerate(sizes):
+        path.on_packet("away", size, now=float(now))
+        came += size
+        if responses and path.may_respond("away"):
+            sent += CHALLENGE_DATAGRAM_BYTES
+        while path.next_timer is not None and path.challenge_to_send(0.1, path.next_timer):
+            sent += CHALLENGE_DATAGRAM_BYTES
+            tries += 1
+        assert sent <= came
 
-    sent = 0
-    while path.next_timer is not None:
-        sent += path.challenge_to_send(0.1, path.next_timer) is not None
+    assert responses or tries >= min(came // CHALLENGE_DATAGRAM_BYTES, 1)
 
-    worth = 3 * size // CHALLENGE_DATAGRAM_BYTES - 1  # one for a RESPONSE
-    assert sent == max(1, min(worth, CHALLENGE_TRIES_MAX))
+
+def test_a_challenge_waits_until_enough_has_come() -> None:
+    path = new_path()
+    path.on_packet("away", CHALLENGE_DATAGRAM_BYTES - 1, now=1.0)
+    assert path.next_timer is None
+    assert path.challenge_to_send(0.1, now=1.0) is None
+
+    path.on_packet("away", CHALLENGE_DATAGRAM_BYTES - 1, now=2.0)
+
+    assert path.next_timer == 1.0
+    assert challenge(path, now=2.0)
+
+
+def test_responses_go_to_where_the_peer_is_and_nowhere_else_unless_it_was_heard_from_there() -> None:
+    path = new_path()
+    assert path.may_respond("home")
+    assert not path.may_respond("away")
+
+    path.on_packet("away", CHALLENGE_DATAGRAM_BYTES, now=1.0)
+
+    assert path.may_respond("away")
+    assert not path.may_respond("away"), "one for what came"
 
 
 def test_the_right_response_from_the_right_address_moves_the_peer() -> None:

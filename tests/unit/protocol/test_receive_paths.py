@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import CloseCode, Drop, Priority
+from gradwire_protocol.checksum import Checksum
 from gradwire_protocol.frames import (
     Ack,
     Data,
@@ -31,7 +32,6 @@ from gradwire_protocol.limits import (
     STREAMS_MAX,
 )
 from gradwire_protocol.packets import ACCEPT, INIT, SINGLE, TRANSPORT, VERSIONS
-from gradwire_protocol.protection import Checksum
 from gradwire_protocol.train import ECN_CAPABLE, ECN_MARKED, ECN_NOT
 from support.state import state_of
 from support.traces import ADDRESSES, Listener, Peer, Step, Trace
@@ -308,7 +308,8 @@ def test_finishing_too_many_messages_has_the_same_effect(
             pack_data(Data(stream, number, 1, 1, 1160, 0, memoryview(b"x")))
             for stream, number in names[at : at + 60]
         )
-        steps.append(partial(Trace.packet, frames=frames))
+        # So that they are released before the window is full.
+        steps += [partial(Trace.packet, frames=frames), Trace.pause]
     steps += [
         partial(Trace.message, total=9 * 1160, fragment_bytes=1160, stream=9),
         partial(Trace.message, total=9 * 1160, fragment_bytes=1160, stream=STREAMS_MAX),

@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import ViolationError
+from gradwire_protocol.checksum import Checksum
 from gradwire_protocol.frames import DATA, DATA_HEADER, PARITY, Data, pack_data, pack_ping
-from gradwire_protocol.limits import PACKET_HEADER_BYTES
+from gradwire_protocol.limits import FRAGMENT_BYTES_MIN, PACKET_HEADER_BYTES, TAG_BYTES
 from gradwire_protocol.packets import SINGLE, TRANSPORT, TRANSPORT_HEADER
-from gradwire_protocol.protection import CHECKSUM_BYTES, Checksum
 from gradwire_protocol.rows import MINIMUM_BYTES, Packets
-from gradwire_protocol.shaped import ShapedMessage
+from gradwire_protocol.shaped import ShapedMessage, fragment_bytes_of
 from support.fragments import fragment_of, message_of, packets_of
 
 CHECKSUM = Checksum(b"secret")
 SIZE = 1200
-FRAGMENT_BYTES = 1160
+FRAGMENT_BYTES = fragment_bytes_of(SIZE)
 
 
 def packets_together(datagrams: Sequence[bytes]) -> Packets:
@@ -28,7 +28,7 @@ def packets_together(datagrams: Sequence[bytes]) -> Packets:
 
 def sent(message: ShapedMessage, first: int, stop: int, number: int) -> list[bytes]:
     """Return consecutive fragments as a sender sends them."""
-    return packets_of(message, first, stop, session_id=7, number=number, start=CHECKSUM.start)
+    return packets_of(message, first, stop, session_id=7, number=number, sealing=CHECKSUM)
 
 
 def packet(
@@ -36,7 +36,7 @@ def packet(
 ) -> bytes:
     """Return a packet of `SIZE`, filled up with zeros."""
     header = TRANSPORT_HEADER.pack(kind, flags & 0xFF, flags >> 8, session_id, number)
-    padded = frames.ljust(SIZE - PACKET_HEADER_BYTES - CHECKSUM_BYTES, b"\0")
+    padded = frames.ljust(SIZE - PACKET_HEADER_BYTES - TAG_BYTES, b"\0")
     return bytes(CHECKSUM.seal(bytearray(header + padded)))
 
 
@@ -159,7 +159,12 @@ def test_the_fragment_of_a_row_is_what_its_header_says(first: int, number: int) 
 
 
 @pytest.mark.parametrize(
-    ("total", "fragment_bytes", "index"), [(0, 1160, 0), (40 * 1160, 1160, 40), (1147, 1147, 0)]
+    ("total", "fragment_bytes", "index"),
+    [
+        (0, FRAGMENT_BYTES, 0),
+        (40 * FRAGMENT_BYTES, FRAGMENT_BYTES, 40),
+        (FRAGMENT_BYTES_MIN - 1, FRAGMENT_BYTES_MIN - 1, 0),
+    ],
 )
 def test_a_fragment_that_cannot_be_one_is_a_violation(
     total: int, fragment_bytes: int, index: int
@@ -173,11 +178,11 @@ def test_a_fragment_that_cannot_be_one_is_a_violation(
 @pytest.mark.parametrize(
     ("total", "fragment_bytes", "whole"),
     [
-        (6 * 1160, 1160, 6),
-        (6 * 1160 + 1, 1160, 6),
-        (6 * 1160 - 1, 1160, 5),
-        (6 * 1156, 1156, 0),
-        (6 * 1161, 1161, 0),
+        (6 * FRAGMENT_BYTES, FRAGMENT_BYTES, 6),
+        (6 * FRAGMENT_BYTES + 1, FRAGMENT_BYTES, 6),
+        (6 * FRAGMENT_BYTES - 1, FRAGMENT_BYTES, 5),
+        (6 * (FRAGMENT_BYTES - 4), FRAGMENT_BYTES - 4, 0),
+        (6 * (FRAGMENT_BYTES + 1), FRAGMENT_BYTES + 1, 0),
     ],
 )
 def test_fragments_are_whole_where_they_fill_their_packets(
@@ -213,4 +218,4 @@ def test_packets_that_do_not_all_begin_alike_have_no_session_id(other: bytes) ->
 def test_the_smallest_packet_with_a_fragment_has_a_payload_of_none() -> None:
     frame = pack_data(fragment_of(message_of(1), 0))
 
-    assert PACKET_HEADER_BYTES + len(frame) - 1 + CHECKSUM_BYTES == MINIMUM_BYTES
+    assert PACKET_HEADER_BYTES + len(frame) - 1 + TAG_BYTES == MINIMUM_BYTES

@@ -1,5 +1,6 @@
 """Records: a map whose every field is checked, and refused by name."""
 
+import tracemalloc
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.schema import (
+    COLLECTIONS_MAX,
     LIST_ITEMS_MAX,
     MAP_FIELDS_MAX,
     SHOWN_MAX,
@@ -254,3 +256,21 @@ def test_a_record_that_is_read_says_what_was_sent(field: str, value: object) -> 
         parsed = Outer.parse(msgpack.packb(plain))
 
     assert parsed is None or parsed.to_plain() == plain
+
+
+def test_lists_are_counted_however_they_are_nested() -> None:
+    """What is refused for their number takes little memory until then."""
+    inner = [[]] * 64
+    few = -(-COLLECTIONS_MAX // (len(inner) + 1))
+    packed = msgpack.packb([inner] * few)
+    assert len(packed) < SMALL_BYTES_MAX * 16
+
+    class Large(Inner):
+        BYTES_MAX = len(packed)
+
+    tracemalloc.start()
+    with pytest.raises(InvalidMessageError, match=f"more than {COLLECTIONS_MAX} lists and maps"):
+        Large.parse(packed)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 64 * 2 * COLLECTIONS_MAX

@@ -9,11 +9,11 @@ from gradwire_protocol.frames import Ack, Challenge, Credit, pack_challenge
 from gradwire_protocol.limits import (
     ACKS_UNASKED_MAX,
     DATAGRAM_BYTES_MIN,
-    MESSAGE_OVERHEAD_BYTES,
     SKIP_PACKETS_MEAN,
     TRAIN_BYTES_MAX,
     TRAIN_PACKETS_MAX,
     WINDOW_BYTES,
+    charge_of,
 )
 from gradwire_protocol.packets import TRANSPORT_HEADER
 from gradwire_protocol.shaped import SINGLE_DATA, fragment_bytes_of, packet_bytes
@@ -329,7 +329,7 @@ def test_an_acknowledgement_brings_credit() -> None:
     rig.sender.ping_due = True
     assert [kinds_of(packet) for packet in rig.packets()] == [["Ping"]]
 
-    rig.acknowledge((0, 0), credit=100 + MESSAGE_OVERHEAD_BYTES)
+    rig.acknowledge((0, 0), credit=charge_of(100))
 
     assert [kinds_of(packet) for packet in rig.packets(now=START + 0.1)] == [["Data"]]
 

@@ -10,6 +10,7 @@ from gradwire_protocol.limits import (
     SENT_PACKETS_MAX,
     TRAIN_BYTES_MAX,
     TRAIN_PACKETS_MAX,
+    charge_of,
 )
 from gradwire_protocol.pacer import BURST_SECONDS
 from gradwire_protocol.shaped import ShapedMessage
@@ -85,7 +86,7 @@ def test_the_controller_hears_of_every_train_and_whether_more_waits() -> None:
 def test_waiting_for_credit_is_not_the_fault_of_the_network() -> None:
     rig = Rig()
     rig.push(FRAGMENT_BYTES, 2 * FRAGMENT_BYTES)
-    rig.sender.queue.credit = 2 * FRAGMENT_BYTES
+    rig.sender.queue.credit = charge_of(2 * FRAGMENT_BYTES)
 
     rig.datagrams()
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradwire_protocol import Connection, ConnectionConfig, Counters, Priority
+from gradwire_protocol.checksum import Checksum
+from gradwire_protocol.handshake import Agreement
 from gradwire_protocol.limits import GIB, TRAIN_BYTES_MAX
 from gradwire_protocol.pacer import BURST_SECONDS
 from gradwire_protocol.packets import TransportLimits
-from gradwire_protocol.protection import checksums
 from gradwire_protocol.turns import (
     DRAIN_GAIN,
     FORGET_GROWTHS,
@@ -41,11 +42,8 @@ def connection_to(peer: str, datagram_bytes: int = 1400) -> Connection:
         random_bytes=Random(1).randbytes,
         on_activity=lambda *_: None,
     )
-    sealing, opening = checksums(bytes(32), bytes(32))
     limits = TransportLimits(GIB, datagram_bytes, 30.0)
-    connection.establish(
-        peer_session_id=2, limits=limits, sealing=sealing, opening=opening, now=START
-    )
+    connection.establish(Agreement(2, limits, Checksum(b"there"), Checksum(b"back")), START)
     return connection
 
 

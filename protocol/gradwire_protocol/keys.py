@@ -1,0 +1,292 @@
+"""Keys: who may take part in a run, under which name, and in which role.
+
+A run has a secret, the *run key*, which stays where its master is. From it follow *worker keys*,
+one for each name and role, by keyed BLAKE2s (RFC 7693, section 2.9), so that the master stores none
+of them: an INIT names its key by a *key id*, and the master computes the secret anew.
+
+::
+
+    key id            16 bytes, public; travels in the clear
+    0       1         role
+    1       3         fingerprint of the run key: tells which of several, as while keys are rotated
+    4       12        pseudonym of the name: keyed hash of role and name
+
+    secret            32 bytes: keyed hash of the key id; the pre-shared key of the handshake
+
+Who has a worker key knows neither the run key nor any other worker key, and who reads the traffic
+learns no names. The role is part of the key id, which the secret depends on, so nobody can give
+himself another one; the name comes sealed in the INIT and has to fit the key id.
+
+A key file is text, one key a line; empty lines and those that begin with ``#`` are comments::
+
+    gradwire-run-key:BASE64               a run key; several: all are accepted, the first makes keys
+    gradwire-worker-key:ROLE:NAME:BASE64  a worker key; only one
+
+BASE64 is the URL-safe alphabet (RFC 4648, section 5) without padding, of the secret (a worker's:
+key id and secret) and 4 bytes of its hash, so that half a line is found out.
+"""
+
+import binascii
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from hashlib import blake2s
+from typing import Final
+
+from gradwire_protocol.errors import UsageError
+from gradwire_protocol.limits import RUN_KEYS_MAX
+
+SECRET_BYTES: Final = 32
+KEY_ID_BYTES: Final = 16
+FINGERPRINT_BYTES: Final = 3
+PSEUDONYM_BYTES: Final = KEY_ID_BYTES - 1 - FINGERPRINT_BYTES
+CHECK_BYTES: Final = 4
+
+NAME_BYTES_MAX: Final = 63
+"""UTF-8 bytes of the name in a key: what a host may be called (RFC 1035, section 2.3.4)."""
+
+RUN_KEY_PREFIX: Final = "gradwire-run-key"
+WORKER_KEY_PREFIX: Final = "gradwire-worker-key"
+
+
+class KeyFormatError(UsageError):
+    """A key that cannot be read. The message never repeats any of it."""
+
+
+class Role(IntEnum):
+    """What the holder of a key may do. The number is the first byte of its key id."""
+
+    WORKER = 1
+    """Takes part: sends updates and receives those of others."""
+    OBSERVER = 2
+    """Receives what workers receive, and sends nothing that would change anything."""
+    OPERATOR = 3
+    """Gives the master orders, and has no part in the training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who is at the other end of a connection, as its key has proved."""
+
+    name: str
+    role: Role
+    key_id: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerKey:
+    """The key of one name in one role."""
+
+    name: str
+    role: Role
+    key_id: bytes
+    secret: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse parts that are no key."""
+        check_name(self.name)
+        if len(self.key_id) != KEY_ID_BYTES or self.key_id[0] != self.role:
+            raise KeyFormatError("the id of the worker key does not fit its role")
+        if len(self.secret) != SECRET_BYTES:
+            raise KeyFormatError(f"worker key of {len(self.secret)} bytes, not {SECRET_BYTES}")
+
+    def format(self) -> str:
+        """Return the line of a key file."""
+        text = _encoded(self.key_id + self.secret)
+        return f"{WORKER_KEY_PREFIX}:{self.role.name.lower()}:{self.name}:{text}"
+
+
+class RunKey:
+    """The secret of a run.
+
+    Parameters
+    ----------
+    secret : bytes
+        `SECRET_BYTES` random ones.
+    """
+
+    __slots__ = ("_secret", "fingerprint")
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) != SECRET_BYTES:
+            raise KeyFormatError(f"run key of {len(secret)} bytes, not {SECRET_BYTES}")
+        self._secret = bytes(secret)
+        self.fingerprint = self._derive(b"gw-print", b"", FINGERPRINT_BYTES)
+        """Public; tells run keys apart."""
+
+    def __repr__(self) -> str:
+        """Return nothing secret."""
+        return f"RunKey(fingerprint={self.fingerprint.hex()})"
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether it is the same secret."""
+        return isinstance(other, RunKey) and hmac.compare_digest(self._secret, other._secret)
+
+    def __hash__(self) -> int:
+        """Return a hash of what is public."""
+        return hash(self.fingerprint)
+
+    def worker_key(self, name: str, role: Role = Role.WORKER) -> WorkerKey:
+        """Return the key of a name in a role; always the same one."""
+        key_id = self.key_id(name, role)
+        return WorkerKey(name, role, key_id, self.secret_of(key_id))
+
+    def key_id(self, name: str, role: Role) -> bytes:
+        """Return the id of the key that a name has in a role."""
+        check_name(name)
+        named = bytes([role]) + name.encode()
+        return bytes([role]) + self.fingerprint + self._derive(b"gw-name", named, PSEUDONYM_BYTES)
+
+    def secret_of(self, key_id: bytes) -> bytes:
+        """Return the secret of the key with this id."""
+        return self._derive(b"gw-psk", key_id, SECRET_BYTES)
+
+    def reset_key(self, instance: str) -> bytes:
+        """Return the key for the reset tokens of one master: the same after its restart.
+
+        Parameters
+        ----------
+        instance : str
+            Tells masters apart that share this run key: else one would give away the tokens of the
+            other's connections (RFC 9000, section 21.11).
+        """
+        return self._derive(b"gw-reset", instance.encode(), SECRET_BYTES)
+
+    def format(self) -> str:
+        """Return the line of a key file."""
+        return f"{RUN_KEY_PREFIX}:{_encoded(self._secret)}"
+
+    def _derive(self, purpose: bytes, data: bytes, size: int) -> bytes:
+        return blake2s(data, key=self._secret, person=purpose, digest_size=size).digest()
+
+
+class Keyring:
+    """What a master knows of keys: the run keys it accepts, and the names it does not.
+
+    Parameters
+    ----------
+    run_keys : sequence of RunKey
+        The newest first; at least one, at most `limits.RUN_KEYS_MAX`.
+    denied : iterable of str
+        Names that may not take part, whatever key of theirs is used.
+    """
+
+    def __init__(self, run_keys: Sequence[RunKey], denied: Iterable[str] = ()) -> None:
+        if not 1 <= len(run_keys) <= RUN_KEYS_MAX:
+            raise UsageError(f"{len(run_keys)} run keys; it is 1 to {RUN_KEYS_MAX}")
+        self.run_keys = tuple(run_keys)
+        self.denied = frozenset(map(check_name, denied))
+        self._by_fingerprint = {key.fingerprint: key for key in self.run_keys}
+        if len(self._by_fingerprint) != len(self.run_keys):
+            raise UsageError("a run key occurs twice, or two have the same fingerprint")
+
+    def knows(self, key_id: bytes | memoryview) -> bool:
+        """Return whether the key with this id follows from one of the run keys, by what it says."""
+        return (
+            bytes(key_id[1 : 1 + FINGERPRINT_BYTES]) in self._by_fingerprint and key_id[0] in ROLES
+        )
+
+    def secret_of(self, key_id: bytes) -> bytes | None:
+        """Return the secret of the key with this id; None where no run key could have made it."""
+        run_key = self._by_fingerprint.get(key_id[1 : 1 + FINGERPRINT_BYTES])
+        return None if run_key is None else run_key.secret_of(key_id)
+
+    def identity(self, key_id: bytes, name: str) -> Identity | None:
+        """Return who has proved to own this key and says to have this name; None where it lies."""
+        run_key = self._by_fingerprint.get(key_id[1 : 1 + FINGERPRINT_BYTES])
+        if run_key is None or key_id[0] not in ROLES:
+            return None
+        role = Role(key_id[0])
+        try:
+            own = run_key.key_id(name, role)
+        except KeyFormatError:
+            return None
+        return Identity(name, role, key_id) if hmac.compare_digest(own, key_id) else None
+
+    def admits(self, identity: Identity) -> bool:
+        """Return whether its key is accepted still, and its name not denied."""
+        return identity.name not in self.denied and self.knows(identity.key_id)
+
+
+ROLES: Final = frozenset(int(role) for role in Role)
+
+
+def check_name(name: str) -> str:
+    """Return a name that a key can have.
+
+    Raises
+    ------
+    KeyFormatError
+        If it is empty, too long, not printable, or has a colon, a comma or white space in it.
+    """
+    size = len(name.encode(errors="replace"))
+    if not 1 <= size <= NAME_BYTES_MAX:
+        raise KeyFormatError(f"name of {size} bytes; it has 1 to {NAME_BYTES_MAX}")
+    if not name.isprintable() or any(c.isspace() or c in ":," for c in name):
+        raise KeyFormatError(f"name {name!r}; it is printable, without colons, commas and spaces")
+    return name
+
+
+def parse_keys(text: str) -> list[RunKey] | WorkerKey:
+    """Read the text of a key file.
+
+    Returns
+    -------
+    list of RunKey, or WorkerKey
+        Run keys in their order, or the one worker key.
+
+    Raises
+    ------
+    KeyFormatError
+        If it is none. The message does not repeat what it found.
+    """
+    lines = [line.strip() for line in text.splitlines()]
+    keys = [_parse_line(number, line) for number, line in enumerate(lines, 1) if _is_key(line)]
+    run_keys = [key for key in keys if isinstance(key, RunKey)]
+    worker_keys = [key for key in keys if isinstance(key, WorkerKey)]
+    if run_keys and not worker_keys:
+        if len(run_keys) > RUN_KEYS_MAX:
+            raise KeyFormatError(f"{len(run_keys)} run keys; the limit is {RUN_KEYS_MAX}")
+        return run_keys
+    if len(worker_keys) == 1 and not run_keys:
+        return worker_keys[0]
+    raise KeyFormatError(
+        f"{len(run_keys)} run keys and {len(worker_keys)} worker keys; a key file has either run "
+        "keys or one worker key"
+    )
+
+
+def _is_key(line: str) -> bool:
+    return bool(line) and not line.startswith("#")
+
+
+def _parse_line(number: int, line: str) -> RunKey | WorkerKey:
+    match line.split(":"):
+        case [prefix, text] if prefix == RUN_KEY_PREFIX:
+            return RunKey(_decoded(number, text, SECRET_BYTES))
+        case [prefix, role, name, text] if prefix == WORKER_KEY_PREFIX:
+            if role.upper() not in Role.__members__:
+                raise KeyFormatError(f"line {number}: no such role")
+            data = _decoded(number, text, KEY_ID_BYTES + SECRET_BYTES)
+            return WorkerKey(name, Role[role.upper()], data[:KEY_ID_BYTES], data[KEY_ID_BYTES:])
+    raise KeyFormatError(f"line {number} is no key: `gradwire keygen` makes key files")
+
+
+def _encoded(data: bytes) -> str:
+    return urlsafe_b64encode(data + _check(data)).decode().rstrip("=")
+
+
+def _decoded(number: int, text: str, size: int) -> bytes:
+    try:
+        data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, ValueError):
+        data = b""
+    if len(data) != size + CHECK_BYTES or _check(data[:size]) != data[size:]:
+        raise KeyFormatError(f"line {number}: the key is damaged or incomplete")
+    return data[:size]
+
+
+def _check(data: bytes) -> bytes:
+    return blake2s(data, person=b"gw-check", digest_size=CHECK_BYTES).digest()

@@ -1,0 +1,63 @@
+"""Suites: which algorithms make the bytes of a connection trustworthy.
+
+The initiator names one in its INIT, and there is nothing to negotiate: every responder that has
+keys takes every sealed suite, one that has none takes suite 0, and neither takes the other's. The
+number is part of what the handshake hashes, so nobody on the way can change it.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final, Protocol, TypeAlias
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Suite(IntEnum):
+    """The number of a suite in INIT and ACCEPT."""
+
+    CHECKSUM = 0
+    """Nothing secret, nobody proves anything: packets are only checked for damage."""
+    AES = 1
+    """Noise_NNpsk0_25519_AESGCM_SHA256; packets are sealed with AES-256-GCM."""
+    CHACHA = 2
+    """Noise_NNpsk0_25519_ChaChaPoly_SHA256; for machines that compute AES in software."""
+
+
+class Cipher(Protocol):
+    """An authenticated cipher with a key in it (RFC 5116): of AES-GCM or ChaCha20-Poly1305."""
+
+    def encrypt(self, nonce: Buffer, data: Buffer, associated_data: Buffer) -> bytes:
+        """Return the sealed data, tag included."""
+
+    def decrypt(self, nonce: Buffer, data: Buffer, associated_data: Buffer) -> bytes:
+        """Return the data, or raise `cryptography.exceptions.InvalidTag`."""
+
+    def encrypt_into(
+        self, nonce: Buffer, data: Buffer, associated_data: Buffer, buf: Buffer
+    ) -> int:
+        """Write the sealed data, tag included, to `buf`."""
+
+    def decrypt_into(
+        self, nonce: Buffer, data: Buffer, associated_data: Buffer, buf: Buffer
+    ) -> int:
+        """Write the data to `buf`, which may be where the sealed data lie."""
+
+
+CIPHERS: Final[dict[Suite, Callable[[bytes], Cipher]]] = {
+    Suite.AES: AESGCM,
+    Suite.CHACHA: ChaCha20Poly1305,
+}
+NOISE_NAMES: Final = {
+    Suite.AES: b"Noise_NNpsk0_25519_AESGCM_SHA256",
+    Suite.CHACHA: b"Noise_NNpsk0_25519_ChaChaPoly_SHA256",
+}
+
+CIPHER_KEY_BYTES: Final = 32
+CIPHER_NONCE_BYTES: Final = 12
+
+
+def cipher_of(suite: Suite, key: bytes) -> Cipher:
+    """Return the cipher of a sealed suite with a key."""
+    return CIPHERS[suite](key)

@@ -1,0 +1,534 @@
+"""Workers, observers and operators of sealed runs: what each can do, and cannot.
+
+Every history is determined by its seed, which is the test's parameter.
+"""
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from gradwire.errors import ConnectionLostError, RefusedError
+from gradwire_codecs import Replica, encode
+from gradwire_protocol import CloseCode, Role, RunKey
+from gradwire_protocol.keys import SECRET_BYTES
+from gradwire_protocol.messages import (
+    EndCode,
+    Finish,
+    Leave,
+    Order,
+    RefusalCode,
+    Refuse,
+    Welcome,
+)
+from gradwire_server.config import MasterConfig
+from support.network import Link
+from support.operating import SimulatedOperator
+from support.peer import ScriptedPeer, join_request
+from support.split_run import SplitRun
+from support.training import CHANGE, MASTER, SimulatedRun, SimulatedWorker
+
+HISTORIES = 8
+RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
+
+
+def bad_link(random: Random) -> Link:
+    """Draw a network that loses, repeats, delays and reorders."""
+    return Link(
+        delay=random.choice([0.0002, 0.005, 0.05]),
+        jitter=random.choice([0.0, 0.001, 0.02]),
+        loss=0.02,
+        duplication=0.02,
+    )
+
+
+def run_with(workers: int, *, seed: int = 1, config: MasterConfig | None = None) -> SimulatedRun:
+    run = SimulatedRun(seed, Link(), elements=40, run_key=RUN_KEY, master=config)
+    run.join_and_wait(workers)
+    return run
+
+
+def observer_in(run: SimulatedRun) -> SimulatedWorker:
+    observer = run.observe()
+    run.network.run(lambda: observer.live, seconds=60)
+    return observer
+
+
+def wait_for_quarantine(run: SimulatedRun) -> None:
+    run.network.run(lambda: sample(run, "quarantined_workers") == 1, seconds=30)
+
+
+def sample(run: SimulatedRun, name: str, **labels: str) -> float:
+    return run.metrics.registry.get_sample_value(f"gradwire_{name}", labels) or 0.0
+
+
+def scripted(
+    run: SimulatedRun, name: str, role: Role = Role.WORKER, *, address: str | None = None
+) -> ScriptedPeer:
+    """Return a peer with a key that says what the test lets it say."""
+    return ScriptedPeer(
+        run.network, address or f"{name}'s", dial=MASTER, credentials=run.credentials(name, role)
+    )
+
+
+# Workers.
+
+
+def test_a_worker_is_known_by_the_name_in_its_key_whatever_it_calls_itself() -> None:
+    run = run_with(2)
+    liar = scripted(run, "mallory")
+
+    liar.say(join_request(layout=run.layout, name="worker0"))
+    liar.wait_for(Welcome)
+
+    assert [peer.name for peer in run.master.roster.peers()] == [
+        "worker0",
+        "worker1",
+        "mallory at worker0",
+    ]
+    assert liar.all(Welcome)[0].roster == run.master.roster.peers()
+
+
+def test_a_worker_that_has_crashed_is_replaced_at_once_by_its_successor() -> None:
+    run = run_with(2)
+    run.train(3)
+    crashed = run.workers.pop()
+    rank = crashed.rank
+    run.network.kill(crashed.host)
+
+    successor = run.join(key_name="worker1")
+    run.network.run(lambda: successor.live, seconds=5)
+
+    assert successor.rank == rank
+    assert sample(run, "leaves_total", reason="replaced") == 1
+    assert sample(run, "workers") == 2
+    run.train(3)
+    run.finish()
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_of_two_processes_with_the_same_key_the_newer_one_stays(seed: int) -> None:
+    """Whichever process of the master each of them is connected to."""
+    run = SplitRun(seed, bad_link(Random(seed)), count=3, run_key=RUN_KEY)
+    run.join_and_wait(2)
+    run.train(2)
+    older = run.workers[1]
+
+    newer = run.join(key_name=older.name)
+    run.network.run(lambda: newer.live and older.closed, seconds=60)
+
+    run.workers.remove(older)
+    assert isinstance(older.error, ConnectionLostError)
+    assert "another process came in with the same key, that of worker1" in str(older.error)
+    assert sample(run, "leaves_total", reason="replaced") == 1
+    run.train(2)
+    run.finish()
+
+
+@pytest.mark.parametrize("role", Role)
+def test_who_has_not_joined_yet_is_replaced_too(role: Role) -> None:
+    run = run_with(1)
+    older = scripted(run, "twin", role, address="older")
+
+    scripted(run, "twin", role, address="newer")
+
+    assert older.wait_for_end().code == CloseCode.REPLACED
+    assert sample(run, "leaves_total", reason="replaced") == 0
+
+
+def test_two_roles_of_one_name_are_two_keys_and_do_not_replace_each_other() -> None:
+    run = run_with(1)
+
+    peers = [scripted(run, "worker0", role, address=role.name) for role in Role][1:]
+    run.network.run_for(1.0)
+
+    assert [peer.ended for peer in peers] == [None, None]
+
+
+# Observers.
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_an_observer_has_the_same_bits_as_the_workers_in_the_end(seed: int) -> None:
+    random = Random(seed)
+    link = bad_link(random)
+    if seed % 2:
+        run: SimulatedRun = SimulatedRun(seed, link, run_key=RUN_KEY)
+    else:
+        run = SplitRun(seed, link, count=2, run_key=RUN_KEY)
+    run.join_and_wait(random.randint(1, 3))
+    run.train(3)
+    observers = [run.observe() for _ in range(random.randint(1, 2))]
+    run.train(3)
+    run.network.run(lambda: all(o.live for o in observers), seconds=60)
+
+    run.finish()
+
+    assert all(observer.done for observer in observers)
+
+
+def test_an_observer_is_no_peer_and_takes_no_rank_that_a_worker_could_have() -> None:
+    run = run_with(1)
+    observer = observer_in(run)
+    late = run.join()
+    run.network.run(lambda: late.live, seconds=60)
+    run.network.run_for(1.0)
+
+    assert (late.rank, observer.rank) == (1, 4093)
+    for member in (*run.workers, observer):
+        assert [peer.rank for peer in member.peers] == [0, 1]
+    assert (sample(run, "workers"), sample(run, "observers")) == (2, 1)
+
+
+def test_an_observer_that_hears_nothing_holds_up_neither_stability_nor_the_end() -> None:
+    run = run_with(2)
+    observer = observer_in(run)
+    run.network.kill(observer.host)
+
+    run.train(3)
+    run.network.run(
+        lambda: all(w.stable.get(w.rank, 0) == w.sent > 0 for w in run.workers), seconds=5
+    )
+    for worker in run.workers:
+        worker.finish()
+    run.network.run(lambda: sum(w.try_to_complete() for w in run.workers) == 2, seconds=5)
+    run.network.run(lambda: run.master.run is None, seconds=5)
+
+    assert sample(run, "runs_finished_total") == 1
+
+
+def test_an_observer_is_refused_while_there_is_no_run() -> None:
+    run = SimulatedRun(1, Link(), elements=40, run_key=RUN_KEY)
+    observer = run.observe()
+
+    run.network.run(lambda: observer.closed, seconds=60)
+
+    assert isinstance(observer.error, RefusedError)
+    assert observer.error.code == RefusalCode.NO_RUN
+    assert "there is no run to observe" in str(observer.error)
+    assert run.master.run is None
+
+
+def test_an_observer_may_fetch_the_parameters_of_a_run_that_nobody_trains_any_more() -> None:
+    run = run_with(1)
+    run.train(3)
+    [worker] = run.workers
+    worker.leave()
+    run.network.run(lambda: worker.closed, seconds=60)
+
+    observer = observer_in(run)
+
+    assert run.master.run is not None
+    assert observer.replica.values.tobytes() == run.master.run.replica.values.tobytes()
+
+
+def test_an_observer_of_another_run_does_not_end_the_one_that_is_there() -> None:
+    run = run_with(1)
+    [worker] = run.workers
+    worker.leave()
+    run.network.run(lambda: worker.closed, seconds=60)
+    observer = scripted(run, "eyes", Role.OBSERVER)
+
+    observer.say(join_request(layout=run.layout, run="another"))
+
+    assert observer.wait_for(Refuse).code == RefusalCode.NO_RUN
+    assert run.master.run is not None
+    assert run.master.run.name == "default"
+
+
+def test_a_run_with_observers_only_makes_way_for_the_next_one() -> None:
+    run = run_with(1)
+    observer = observer_in(run)
+    [worker] = run.workers
+    worker.leave()
+    run.network.run(lambda: worker.closed, seconds=60)
+    other = scripted(run, "other")
+
+    other.say(join_request(layout=run.layout, name="other", run="another"))
+    other.wait_for(Welcome)
+    run.network.run(lambda: observer.closed, seconds=60)
+
+    assert other.all(Welcome)[0].founder
+    assert "the run that was observed is over" in str(observer.error)
+    assert sample(run, "leaves_total", reason="run_over") == 1
+
+
+def test_an_observer_of_a_finished_run_may_take_its_time_to_leave() -> None:
+    run = run_with(1)
+    observer = observer_in(run)
+    [worker] = run.workers
+    worker.finish()
+    run.network.run(worker.try_to_complete, seconds=60)
+    run.network.run(lambda: run.master.run is None, seconds=60)
+
+    run.network.run(observer.try_to_complete, seconds=60)
+    run.network.run(lambda: observer.closed, seconds=60)
+
+    assert observer.error is None
+    assert sample(run, "leaves_total", reason="left") == 2
+
+
+@pytest.mark.parametrize("what", ["update", "snapshot", "finish"])
+def test_an_observer_that_wants_a_say_is_sent_away_and_changes_nothing(what: str) -> None:
+    run = run_with(2)
+    rogue = scripted(run, "rogue", Role.OBSERVER)
+    rogue.say(join_request(layout=run.layout))
+    rank = rogue.wait_for(Welcome).rank
+    assert run.master.run is not None
+    before = run.master.run.replica.values.tobytes()
+
+    change = np.full(run.elements, CHANGE, np.float32)
+    if what == "update":
+        [body] = encode(change, Replica.zeros(run.elements), threshold=CHANGE)
+        rogue.say_update(rank, 1, body)
+    elif what == "snapshot":
+        rogue.say_block(0, np.ones(run.elements, np.int32))
+    else:
+        rogue.say(Finish(0))
+
+    end = rogue.wait_for_end()
+    assert end.code == CloseCode.INVALID_MESSAGE
+    assert end.reason.endswith(f"from rank {rank} (rogue), an observer")
+    assert run.master.run.replica.values.tobytes() == before
+    assert sample(run, "messages_invalid_total") == 1
+    assert sample(run, "leaves_total", reason="fault") == 1
+    run.train(2)
+    run.finish()
+
+
+def test_an_observer_can_leave() -> None:
+    run = run_with(1)
+    leaver = scripted(run, "leaver", Role.OBSERVER)
+    leaver.say(join_request(layout=run.layout))
+    leaver.wait_for(Welcome)
+
+    leaver.say(Leave(0, "enough seen"))
+
+    assert leaver.wait_for_end().code == EndCode.LEFT
+
+
+# Operators.
+
+
+def test_an_operator_sees_who_takes_part() -> None:
+    run = run_with(2)
+    observer_in(run)
+    run.train(1)
+
+    status = SimulatedOperator(run).status()
+
+    assert run.master.run is not None
+    assert status == {
+        "run": "default",
+        "finished": False,
+        "parameters": run.elements,
+        "workers": [
+            {"rank": 0, "name": "worker0", "phase": "live", "quarantined": False},
+            {"rank": 1, "name": "worker1", "phase": "live", "quarantined": False},
+        ],
+        "observers": [{"rank": 4093, "name": "observer0", "phase": "live", "quarantined": False}],
+        "versions": {str(r): s for r, s in sorted(run.master.run.relay.versions.items())},
+        "draining": False,
+        "denied": [],
+    }
+    assert sample(run, "orders_total") == 1
+
+
+def test_a_drained_master_lets_nobody_in_and_stops_when_the_last_worker_has_left() -> None:
+    run = run_with(2)
+    operator = SimulatedOperator(run)
+
+    assert operator.order("drain") == (
+        "nobody is let in any more; the master stops when the last has left; workers: 2"
+    )
+    operator.hang_up()
+    late = run.join()
+    run.network.run(lambda: late.closed, seconds=60)
+    run.workers.remove(late)
+    observer = run.observe()
+    run.network.run(lambda: observer.closed, seconds=60)
+    run.train(2)
+    assert run.drained is None
+    run.finish()
+
+    for refused in (late, observer):
+        assert isinstance(refused.error, RefusedError)
+        assert refused.error.code == RefusalCode.DRAINING
+    assert run.drained == "operator alice, who drained it"
+
+
+def test_a_drained_master_that_nobody_uses_stops_when_the_operator_has_his_answer() -> None:
+    run = SimulatedRun(1, Link(), run_key=RUN_KEY)
+    operator = SimulatedOperator(run)
+
+    operator.order("drain")
+    before = run.drained
+    operator.hang_up()
+    run.network.run(lambda: run.drained is not None, seconds=1)
+
+    assert before is None
+
+
+def test_draining_can_be_taken_back() -> None:
+    run = run_with(1)
+    operator = SimulatedOperator(run)
+    assert operator.refused("resume") == "the master lets workers in as it is"
+    operator.order("drain")
+
+    operator.order("resume")
+    late = run.join()
+    run.network.run(lambda: late.live, seconds=60)
+
+    run.train(1)
+    run.finish()
+    assert run.drained is None
+
+
+def test_a_name_that_is_denied_goes_at_once_and_comes_in_when_it_is_admitted() -> None:
+    run = run_with(2)
+    operator = SimulatedOperator(run)
+    denied = run.workers.pop()
+
+    answer = operator.order("deny", "worker1")
+    run.network.run(lambda: denied.closed, seconds=5)
+    again = run.join(key_name="worker1")
+    run.network.run_for(10.0)
+    in_vain = not again.live
+    operator = SimulatedOperator(run, "bob")
+    names = operator.status()["denied"]
+    operator.order("admit", "worker1")
+    run.network.run(lambda: again.live, seconds=60)
+
+    assert answer == (
+        "worker1 is denied until the master ends; for longer, start it with --deny worker1"
+    )
+    assert "the key of this worker is not accepted any more" in str(denied.error)
+    assert sample(run, "leaves_total", reason="denied") == 1
+    assert in_vain
+    assert names == ["worker1"]
+    run.train(1)
+    run.finish()
+
+
+def test_a_worker_in_quarantine_is_released_by_name_or_by_rank() -> None:
+    for how in ("worker1", "1"):
+        run = run_with(3)
+        run.train(12)
+        broken = run.workers[1]
+        broken.change = 1_000 * CHANGE
+        run.train(1)
+        wait_for_quarantine(run)
+        operator = SimulatedOperator(run)
+
+        answer = operator.order("release", how)
+
+        assert answer == f"released from quarantine: rank {broken.rank} (worker1)"
+        assert operator.refused("release", how) == f"{how} is not in quarantine"
+        operator.hang_up()
+        run.train(1)
+        run.finish()
+
+
+def test_a_worker_or_an_observer_is_sent_away_by_name_or_by_rank() -> None:
+    run = run_with(3)
+    observer = observer_in(run)
+    operator = SimulatedOperator(run)
+
+    answers = [operator.order("expel", who) for who in ("worker2", "1", "observer0")]
+    run.network.run(lambda: all(w.closed for w in (*run.workers[1:], observer)), seconds=60)
+
+    assert answers[0] == "sent away: rank 2 (worker2); unless denied, it may join again"
+    assert "operator alice has sent it away" in str(run.workers[2].error)
+    assert sample(run, "leaves_total", reason="expelled") == 3
+    assert operator.refused("expel", "worker2") == (
+        "nobody with name in a key worker2 takes part; status says who does"
+    )
+    operator.hang_up()
+    run.observers.clear()
+    run.train(1)
+    run.finish()
+
+
+def test_a_worker_in_quarantine_is_told_so_when_it_is_sent_away() -> None:
+    run = run_with(3)
+    run.train(12)
+    broken = run.workers.pop()
+    broken.change = 1_000 * CHANGE
+    broken.step()
+    wait_for_quarantine(run)
+    operator = SimulatedOperator(run)
+
+    operator.order("expel", broken.name)
+    run.network.run(lambda: broken.closed, seconds=60)
+
+    assert "in quarantine since an update was far larger" in str(broken.error)
+    assert sample(run, "leaves_total", reason="quarantined") == 1
+    operator.hang_up()
+    run.finish()
+
+
+def test_an_operator_may_not_join() -> None:
+    run = run_with(1)
+    operator = scripted(run, "alice", Role.OPERATOR)
+
+    operator.say(join_request(layout=run.layout))
+
+    assert operator.wait_for(Refuse).code == RefusalCode.ROLE
+    assert operator.wait_for_end().code == EndCode.REFUSED
+
+
+@pytest.mark.parametrize("role", [Role.WORKER, Role.OBSERVER])
+@pytest.mark.parametrize("joined", [False, True])
+def test_an_order_of_anybody_else_ends_his_connection(role: Role, joined: bool) -> None:
+    run = run_with(1)
+    rogue = scripted(run, "rogue", role)
+    if joined:
+        rogue.say(join_request(layout=run.layout))
+        rogue.wait_for(Welcome)
+
+    rogue.say(Order("drain", ""))
+
+    assert rogue.wait_for_end().code == CloseCode.INVALID_MESSAGE
+    assert sample(run, "messages_invalid_total") == 1
+    assert sample(run, "orders_total") == 0
+    run.train(1)
+    run.finish()
+
+
+def test_without_keys_nobody_gives_orders() -> None:
+    run = SimulatedRun(1, Link(), elements=40)
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+
+    rogue.say(Order("drain", ""))
+
+    end = rogue.wait_for_end()
+    assert end.code == CloseCode.INVALID_MESSAGE
+    assert end.reason == "drain ordered by who is no operator"
+
+
+def test_an_operator_who_asks_nothing_more_is_hung_up_on() -> None:
+    run = run_with(1)
+    operator = SimulatedOperator(run)
+    run.network.run_for(7.0)
+    operator.status()
+    run.network.run_for(7.0)  # each order gives him ten seconds more
+    operator.status()
+
+    end = operator.wait_for_end()
+
+    assert end.code == EndCode.NO_JOIN
+
+
+def test_an_operator_who_does_not_take_his_answers_is_hung_up_on() -> None:
+    run = run_with(2, config=MasterConfig(relay_queue_bytes_max=1_000))
+    operator = SimulatedOperator(run)
+    run.network.set_link(MASTER, operator.peer.host.address, Link(loss=1.0))
+
+    operator.peer.say(*[Order("status", "")] * 10)
+    run.network.run_for(1.0)
+
+    assert operator.peer.host.address not in {
+        str(connection.address)
+        for connection in run.master_endpoint.connections()
+        if connection.state.name == "OPEN"
+    }

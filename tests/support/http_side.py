@@ -1,0 +1,132 @@
+"""The HTTP side of a master on loopback, and visitors who need not speak HTTP as they should."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from gradwire_server.http.access import Access
+from gradwire_server.http.limits import HttpLimits
+from gradwire_server.http.server import HttpServer
+from gradwire_server.metrics import HttpRefusal, ServerMetrics
+from gradwire_udp import new_event_loop, resolve
+from support.waiting import until
+
+STATUS: dict[str, Any] = {"status": "ok", "run": None, "workers": [{"rank": 0}]}
+
+
+def run_on(kind: str, test: Callable[[], Awaitable[None]]) -> None:
+    """Run a coroutine on a loop of a kind; none of its callbacks may fail, which ends a daemon."""
+    failures: list[dict[str, Any]] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: failures.append(context))
+        await test()
+
+    with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
+        runner.run(run())
+    assert failures == []
+
+
+@dataclass
+class HttpSide:
+    """A server, and what it has counted."""
+
+    server: HttpServer
+    metrics: ServerMetrics
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.port}"
+
+    @property
+    def delayed(self) -> float:
+        return self.metrics.registry.get_sample_value("gradwire_http_delayed_total") or 0.0
+
+    def refused(self, reason: HttpRefusal) -> float:
+        return (
+            self.metrics.registry.get_sample_value(
+                "gradwire_http_refused_total", {"reason": reason}
+            )
+            or 0.0
+        )
+
+    @property
+    def refusals(self) -> dict[HttpRefusal, float]:
+        """All that were counted, by reason."""
+        return {reason: n for reason in HttpRefusal if (n := self.refused(reason))}
+
+    async def wait_for_refusals(self, reason: HttpRefusal, n: int = 1) -> None:
+        await until(lambda: self.refused(reason) >= n, f"{n} refused as {reason}")
+
+
+@asynccontextmanager
+async def serving(
+    *,
+    metrics: ServerMetrics | None = None,
+    status: Callable[[], dict[str, Any]] = lambda: STATUS,
+    refresh: Callable[[], Awaitable[None]] | None = None,
+    access: Access | None = None,
+    limits: HttpLimits | None = None,
+) -> AsyncIterator[HttpSide]:
+    """Run a server on loopback."""
+    metrics = metrics or ServerMetrics()
+    server = HttpServer(metrics, status, refresh=refresh, access=access, limits=limits)
+    family, address = resolve("127.0.0.1:0")
+    server.start(address, family)
+    try:
+        yield HttpSide(server, metrics)
+    finally:
+        await server.close()
+
+
+class Visitor:
+    """A TCP connection to a server that sends what a test says."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def come(cls, side: HttpSide) -> "Visitor":
+        return cls(*await asyncio.open_connection("127.0.0.1", side.server.port))
+
+    def send(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def hear(self) -> bytes:
+        """Return all that comes until the server closes, whichever way it does."""
+        heard = b""
+        try:
+            while data := await self._reader.read(65536):
+                heard += data
+        except ConnectionError:
+            pass
+        return heard
+
+    def go(self) -> None:
+        self._writer.transport.abort()
+
+
+def request(path: str, *headers: str, method: str = "GET") -> bytes:
+    """Return a request as it travels."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *headers, "", ""]
+    return "\r\n".join(lines).encode()
+
+
+async def ask(side: HttpSide, data: bytes) -> bytes:
+    """Send something on a connection of its own; return all that comes back."""
+    visitor = await Visitor.come(side)
+    try:
+        visitor.send(data)
+        return await visitor.hear()
+    finally:
+        visitor.go()
+
+
+def status_of(answer: bytes) -> int:
+    """Return the status of an answer."""
+    return int(answer.split(b" ", 2)[1])

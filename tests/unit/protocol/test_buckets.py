@@ -1,0 +1,75 @@
+"""Token buckets: never more than the rate and the burst allow, and memory stays bounded."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol.buckets import SourceBuckets, TokenBucket
+
+TIMES = st.lists(st.floats(0, 2), max_size=80)
+
+
+@given(rate=st.integers(1, 50), burst=st.integers(1, 20), steps=TIMES)
+def test_in_no_interval_more_is_allowed_than_burst_and_rate(
+    rate: int, burst: int, steps: list[float]
+) -> None:
+    bucket = TokenBucket(rate, burst)
+    now, taken = 1000.0, list[float]()
+    for step in steps:
+        now += step
+        if bucket.take(now):
+            taken.append(now)
+
+    for i, first in enumerate(taken):
+        for j, last in enumerate(taken[i:]):
+            assert j + 1 <= burst + rate * (last - first) + 1e-6
+
+
+def test_a_full_bucket_gives_its_burst_at_once_and_then_its_rate() -> None:
+    bucket = TokenBucket(8, 3)
+
+    at_once = [bucket.take(1000.0) for _ in range(5)]
+    later = [bucket.take(1000.0 + n / 16) for n in range(1, 9)]
+
+    assert at_once == [True] * 3 + [False] * 2
+    assert later == [False, True] * 4
+
+
+def test_a_pause_does_not_save_up_more_than_the_burst() -> None:
+    bucket = TokenBucket(10, 3)
+    bucket.take(1000.0)
+
+    assert [bucket.take(5000.0) for _ in range(4)] == [True] * 3 + [False]
+
+
+def test_one_source_does_not_use_up_what_another_one_has() -> None:
+    sources = SourceBuckets(10, 2, sources_max=5)
+
+    greedy = [sources.take("greedy", 1000.0) for _ in range(5)]
+
+    assert greedy == [True] * 2 + [False] * 3
+    assert sources.take("modest", 1000.0)
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_the_source_unused_for_longest_is_forgotten(used: int) -> None:
+    sources = SourceBuckets(0.001, 1, sources_max=2)
+    names = ["first", "second"]
+    for name in names:
+        assert sources.take(name, 1000.0)
+    assert not sources.take(names[used], 1000.0)
+
+    sources.take("third", 1000.0)
+
+    assert len(sources) == 2
+    assert not sources.take(names[used], 1000.0), "it is remembered"
+    assert sources.take(names[1 - used], 1000.0), "it is forgotten"
+
+
+@given(names=st.lists(st.integers(0, 1000), max_size=200))
+def test_no_more_sources_are_remembered_than_agreed(names: list[int]) -> None:
+    sources = SourceBuckets(1, 1, sources_max=7)
+
+    for name in names:
+        sources.take(name, 1000.0)
+        assert len(sources) <= 7

@@ -1,0 +1,284 @@
+"""The handshake is that of the Noise framework, and opens for whom it should and nobody else.
+
+`vectors/noise.json` was written by another implementation; and it takes part here as each side.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol import InvalidDatagramError, Suite
+from gradwire_protocol.noise import Handshake, NotAuthenticError, hkdf
+from gradwire_protocol.suites import NOISE_NAMES, cipher_of
+from support.reference_noise import ReferenceHandshake
+
+VECTORS: Final[list[dict[str, str]]] = json.loads(
+    (Path(__file__).parent / "vectors" / "noise.json").read_text()
+)
+SUITES_BY_NAME: Final = {name.decode(): suite for suite, name in NOISE_NAMES.items()}
+SEALED = pytest.mark.parametrize("suite", NOISE_NAMES)
+
+KEYS = st.binary(min_size=32, max_size=32)
+PAYLOADS = st.binary(max_size=200)
+SECRET = b"s" * 32
+PROLOGUE = b"prologue"
+
+
+def pair(
+    suite: Suite, *, secret: bytes = SECRET, prologue: bytes = PROLOGUE
+) -> tuple[Handshake, Handshake]:
+    """Return both sides of a handshake, one of which has this secret and this prologue."""
+    return Handshake(suite, SECRET, PROLOGUE), Handshake(suite, secret, prologue)
+
+
+def flip(data: bytes, bit: int) -> bytes:
+    """Return bytes with one bit changed."""
+    damaged = bytearray(data)
+    damaged[bit // 8] ^= 1 << bit % 8
+    return bytes(damaged)
+
+
+# As others do it.
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["secret"][:8])
+def test_every_byte_is_that_of_the_other_implementation(vector: dict[str, str]) -> None:
+    data = {what: bytes.fromhex(text) for what, text in vector.items() if what != "name"}
+    suite = SUITES_BY_NAME[vector["name"]]
+    initiator, responder = (Handshake(suite, data["secret"], data["prologue"]) for _ in range(2))
+
+    init = initiator.write_init(data["initiator_private_key"], data["greeting"])
+    greeting = responder.read_init(*init)
+    accept = responder.write_accept(data["responder_private_key"], data["reply"])
+    reply = initiator.read_accept(*accept)
+
+    assert init == (data["initiator_public_key"], data["sealed_greeting"])
+    assert greeting == data["greeting"]
+    assert accept == (data["responder_public_key"], data["sealed_reply"])
+    assert reply == data["reply"]
+    assert initiator.keys == responder.keys == (data["key_there"], data["key_back"])
+
+
+def test_there_are_vectors_of_every_sealed_suite() -> None:
+    assert {SUITES_BY_NAME[vector["name"]] for vector in VECTORS} == set(NOISE_NAMES)
+
+
+@given(
+    suite=st.sampled_from([*NOISE_NAMES]),
+    secret=KEYS,
+    prologue=PAYLOADS,
+    ours=KEYS,
+    theirs=KEYS,
+    payloads=st.tuples(PAYLOADS, PAYLOADS),
+)
+def test_an_initiator_of_ours_and_a_responder_of_theirs_understand_each_other(
+    suite: Suite,
+    secret: bytes,
+    prologue: bytes,
+    ours: bytes,
+    theirs: bytes,
+    payloads: tuple[bytes, bytes],
+) -> None:
+    initiator = Handshake(suite, secret, prologue)
+    responder = ReferenceHandshake(suite, secret, prologue, theirs, initiator=False)
+
+    assert responder.read(*initiator.write_init(ours, payloads[0])) == payloads[0]
+    assert initiator.read_accept(*responder.write(payloads[1])) == payloads[1]
+    assert initiator.keys == responder.keys[::-1]
+
+
+@given(
+    suite=st.sampled_from([*NOISE_NAMES]),
+    secret=KEYS,
+    prologue=PAYLOADS,
+    ours=KEYS,
+    theirs=KEYS,
+    payloads=st.tuples(PAYLOADS, PAYLOADS),
+)
+def test_an_initiator_of_theirs_and_a_responder_of_ours_understand_each_other(
+    suite: Suite,
+    secret: bytes,
+    prologue: bytes,
+    ours: bytes,
+    theirs: bytes,
+    payloads: tuple[bytes, bytes],
+) -> None:
+    initiator = ReferenceHandshake(suite, secret, prologue, theirs, initiator=True)
+    responder = Handshake(suite, secret, prologue)
+
+    assert responder.read_init(*initiator.write(payloads[0])) == payloads[0]
+    assert initiator.read(*responder.write_accept(ours, payloads[1])) == payloads[1]
+    assert initiator.keys == responder.keys
+
+
+@given(
+    suite=st.sampled_from([*NOISE_NAMES]),
+    key=KEYS,
+    number=st.integers(0, 2**62 - 1),
+    data=PAYLOADS,
+    header=st.binary(max_size=20),
+)
+def test_the_ciphers_are_those_of_rfc_5116_and_8439(
+    suite: Suite, key: bytes, number: int, data: bytes, header: bytes
+) -> None:
+    """The byte order of Noise's nonces depends on the cipher; ours are always little-endian."""
+    nonce = bytes(4) + number.to_bytes(8, "little")
+    there, back = cipher_of(suite, key), cipher_of(suite, key)
+
+    sealed = there.encrypt(nonce, data, header)
+
+    assert len(sealed) == len(data) + 16
+    assert back.decrypt(nonce, sealed, header) == data
+
+
+def test_outputs_of_hkdf_are_those_of_rfc_5869() -> None:
+    """Appendix A.3: no salt, which is 32 zeros, and no info."""
+    outputs = hkdf(bytes(32), b"\x0b" * 22, 2)
+
+    expected = (
+        "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8"
+    )
+    assert b"".join(outputs).hex().startswith(expected)
+
+
+# Whom it does not open for.
+
+
+@SEALED
+def test_who_has_another_key_cannot_read_an_init(suite: Suite) -> None:
+    initiator, responder = pair(suite, secret=flip(SECRET, 0))
+
+    with pytest.raises(NotAuthenticError, match="not made with this key"):
+        responder.read_init(*initiator.write_init(b"i" * 32, b"greeting"))
+
+
+@SEALED
+def test_who_has_heard_another_prologue_cannot_read_an_init(suite: Suite) -> None:
+    initiator, responder = pair(suite, prologue=b"another")
+
+    with pytest.raises(NotAuthenticError):
+        responder.read_init(*initiator.write_init(b"i" * 32, b"greeting"))
+
+
+def test_one_suite_cannot_read_what_another_wrote() -> None:
+    initiator = Handshake(Suite.AES, SECRET, PROLOGUE)
+    responder = Handshake(Suite.CHACHA, SECRET, PROLOGUE)
+
+    with pytest.raises(NotAuthenticError):
+        responder.read_init(*initiator.write_init(b"i" * 32, b"greeting"))
+
+
+def test_a_message_that_is_not_authentic_is_an_invalid_datagram() -> None:
+    assert issubclass(NotAuthenticError, InvalidDatagramError)
+
+
+@SEALED
+def test_no_bit_of_an_init_can_be_changed(suite: Suite) -> None:
+    initiator, _ = pair(suite)
+    public_key, sealed = initiator.write_init(b"i" * 32, b"greeting")
+    whole = public_key + sealed
+
+    for bit in range(8 * len(whole)):
+        damaged = flip(whole, bit)
+        with pytest.raises(NotAuthenticError):
+            pair(suite)[1].read_init(damaged[:32], damaged[32:])
+
+
+@SEALED
+def test_no_bit_of_an_accept_can_be_changed_and_the_attempt_changes_nothing(suite: Suite) -> None:
+    initiator, responder = pair(suite)
+    responder.read_init(*initiator.write_init(b"i" * 32, b"greeting"))
+    public_key, sealed = responder.write_accept(b"r" * 32, b"reply")
+    whole = public_key + sealed
+
+    for bit in range(8 * len(whole)):
+        damaged = flip(whole, bit)
+        with pytest.raises(NotAuthenticError):
+            initiator.read_accept(damaged[:32], damaged[32:])
+
+    assert initiator.read_accept(public_key, sealed) == b"reply"
+    assert initiator.keys == responder.keys
+
+
+@SEALED
+def test_an_accept_answers_one_init_only(suite: Suite) -> None:
+    first, second = pair(suite)[0], pair(suite)[0]
+    responder = pair(suite)[1]
+    first.write_init(b"i" * 32, b"greeting")
+    responder.read_init(*second.write_init(b"j" * 32, b"greeting"))
+    accept = responder.write_accept(b"r" * 32, b"reply")
+
+    with pytest.raises(NotAuthenticError):
+        first.read_accept(*accept)
+    assert second.read_accept(*accept) == b"reply"
+
+
+@SEALED
+def test_an_init_of_ours_is_no_accept_for_us(suite: Suite) -> None:
+    initiator, _ = pair(suite)
+
+    with pytest.raises(NotAuthenticError):
+        initiator.read_accept(*initiator.write_init(b"i" * 32, b"greeting"))
+
+
+SMALL_ORDER: Final = {
+    "zero": bytes(32),
+    "one": b"\1" + bytes(31),
+    "order 8": bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+    "p - 1": bytes.fromhex("ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"),
+}
+
+
+def small_order_init(suite: Suite, public_key: bytes) -> tuple[Handshake, Callable[[], object]]:
+    """Return a responder that has read an INIT with this public key, and what answers it."""
+    # Who has the secret can seal a greeting for any public key.
+    forger, responder = pair(suite)
+    forger._take_public(public_key)
+    responder.read_init(public_key, forger._seal(b"greeting"))
+    return forger, lambda: responder.write_accept(b"r" * 32, b"reply")
+
+
+@SEALED
+@pytest.mark.parametrize("public_key", SMALL_ORDER.values(), ids=SMALL_ORDER)
+def test_a_public_key_of_small_order_is_refused(suite: Suite, public_key: bytes) -> None:
+    """With it, everyone would know the result of the exchange."""
+    _, answer = small_order_init(suite, public_key)
+
+    with pytest.raises(NotAuthenticError, match="small order"):
+        answer()
+
+
+# Secrecy.
+
+
+@SEALED
+def test_both_directions_have_keys_of_their_own_and_every_handshake_has_others(
+    suite: Suite,
+) -> None:
+    keys: list[bytes] = []
+    for private_key in (b"r" * 32, b"q" * 32):
+        initiator, responder = pair(suite)
+        responder.read_init(*initiator.write_init(b"i" * 32, b"greeting"))
+        initiator.read_accept(*responder.write_accept(private_key, b"reply"))
+        assert initiator.keys == responder.keys
+        keys += initiator.keys
+
+    assert len(set(keys)) == 4
+
+
+@SEALED
+def test_neither_payload_can_be_read_by_who_does_not_take_part(suite: Suite) -> None:
+    initiator, responder = pair(suite)
+    greeting, reply = b"all that we say", b"all that they say"
+
+    init = b"".join(initiator.write_init(b"i" * 32, greeting))
+    responder.read_init(init[:32], init[32:])
+    accept = b"".join(responder.write_accept(b"r" * 32, reply))
+
+    assert greeting not in init
+    assert reply not in accept
