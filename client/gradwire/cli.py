@@ -7,11 +7,9 @@ server.
 """
 
 import io
-import json
 import logging
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from importlib.metadata import entry_points, version
 from typing import Annotated, Final, Literal
 
@@ -19,6 +17,9 @@ import typer
 
 from gradwire.demo.command import demo
 from gradwire.errors import GradwireError, RefusedError, TransportError
+from gradwire.keygen_command import keygen
+from gradwire.logs import JsonFormatter, RepeatFilter, TextFormatter
+from gradwire.operate_command import operate
 from gradwire.processes import MasterEndedError
 from gradwire.run_command import run
 
@@ -34,22 +35,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object per line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line)
 
 
 def _show_version(show: bool) -> None:
@@ -77,12 +62,8 @@ def configure(
     """Train one model on several machines over the network you have."""
     del show_version
     handler = logging.StreamHandler(sys.stderr)
-    if log_format == "json":
-        handler.setFormatter(JsonFormatter())
-    else:
-        handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
-        )
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.addFilter(RepeatFilter())
     root = logging.getLogger("gradwire")
     root.setLevel(log_level.upper())
     root.addHandler(handler)
@@ -90,6 +71,8 @@ def configure(
 
 app.command("run")(run)
 app.command("demo")(demo)
+app.command("keygen")(keygen)
+app.command("operate")(operate)
 
 for entry_point in sorted(entry_points(group="gradwire.commands"), key=lambda e: e.name):
     app.command(entry_point.name)(entry_point.load())

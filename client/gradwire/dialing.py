@@ -41,6 +41,17 @@ QUESTIONS: Final = {
 """By what was tried."""
 
 
+KEYS: Final = {
+    False: "This worker has no key, and a master that has one does not answer those without: "
+    "`gradwire keygen --worker NAME --from run.key` makes one there, key_file or GRADWIRE_KEY_FILE "
+    "names it here.",
+    True: "A master is silent, too, when it runs without a key, when this worker's key does not "
+    "follow from its run key or is denied there, and when the clocks of both differ much.",
+}
+"""What else the silence may mean, by whether the worker has a key. To who cannot prove anything a
+master says nothing, not even this."""
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """One way to a master."""
@@ -61,9 +72,13 @@ class Dialing:
         How a person would write the master's address, for error messages.
     timeout : float
         Seconds for all tries together.
+    has_key : bool
+        Whether they are made with a key.
     """
 
-    def __init__(self, ways: Sequence[Way], master: str, timeout: float) -> None:
+    def __init__(
+        self, ways: Sequence[Way], master: str, timeout: float, *, has_key: bool = False
+    ) -> None:
         self.way = ways[0]
         """What is being tried, or was taken."""
         self.next_at: float | None = None
@@ -71,6 +86,7 @@ class Dialing:
         self._ways = cycle(ways)
         self._master = master
         self._timeout = timeout
+        self._has_key = has_key
         self._names = tuple(dict.fromkeys(way.name for way in ways))
         self._reasons: dict[str, str] = {}
         self._began: float | None = None
@@ -106,7 +122,7 @@ class Dialing:
         return UnreachableError(
             f"no master answers at {self._master} (waited {self._timeout:g} s{tried}): "
             f"is `gradwire master` running there, and {QUESTIONS[self._names]} pass the firewalls "
-            "between?"
+            f"between? {KEYS[self._has_key]}"
         )
 
     def _say(self, names: Sequence[str]) -> str:

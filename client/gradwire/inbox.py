@@ -24,8 +24,8 @@ INBOX_BYTES_MAX: Final = 16 * MIB
 class Arrivals:
     """What the inbox held."""
 
-    updates: list[tuple[int, EncodedUpdate]] = field(default_factory=list)
-    """Rank and update, in the order they came."""
+    updates: list[tuple[int | None, EncodedUpdate]] = field(default_factory=list)
+    """Rank and update, in the order they came; without a rank, corrections of what we sent."""
     conflated: Int32Array | None = None
     """The sum of older ones, in quanta per element."""
     conflated_count: int = 0
@@ -49,14 +49,20 @@ class Inbox:
         self._elements = elements
         self._bytes_max = bytes_max
         self._lock = Lock()
-        self._waiting: deque[tuple[int, EncodedUpdate]] = deque()
+        self._waiting: deque[tuple[int | None, EncodedUpdate]] = deque()
         self._bytes = 0
         self._sum: Replica | None = None
         self._sum_count = 0
         self._sum_versions: dict[int, int] = {}
 
-    def put(self, rank: int, update: EncodedUpdate) -> None:
+    def put(self, rank: int | None, update: EncodedUpdate) -> None:
         """Add an update; conflate the oldest ones where too much waits.
+
+        Parameters
+        ----------
+        rank : int or None
+            Its origin; None for a correction, which is part of no version.
+        update : EncodedUpdate
 
         Raises
         ------
@@ -82,10 +88,11 @@ class Inbox:
                 self._sum, self._sum_count, self._sum_versions = None, 0, {}
             return arrivals
 
-    def _conflate(self, rank: int, update: EncodedUpdate) -> None:
+    def _conflate(self, rank: int | None, update: EncodedUpdate) -> None:
         if self._sum is None:
             self._sum = Replica.zeros(self._elements)
         self._sum.apply(update.body)
         self._bytes -= len(update.body)
-        self._sum_count += 1
-        self._sum_versions[rank] = update.sequence
+        if rank is not None:
+            self._sum_count += 1
+            self._sum_versions[rank] = update.sequence

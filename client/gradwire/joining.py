@@ -9,6 +9,7 @@ from time import monotonic
 
 import numpy as np
 
+from gradwire.credentials import CipherName, credentials_of
 from gradwire.dialing import Transport
 from gradwire.errors import (
     DeadlineError,
@@ -39,12 +40,14 @@ from gradwire_codecs import NonFiniteError as NotFinite
 from gradwire_codecs import OutOfRangeError as OutOfRange
 from gradwire_codecs.replica import HEADROOM
 from gradwire_codecs.update import MULTIPLE_MAX
+from gradwire_protocol.keys import Role, RunKey, WorkerKey
 from gradwire_protocol.messages import (
     CODEC_VERSION,
     LAYOUT_BYTES_MAX,
     WORKER_ID_BYTES,
     WORKER_NAME_CHARACTERS_MAX,
     Join,
+    name_in_roster,
 )
 from gradwire_udp import resolve, show_address
 
@@ -74,13 +77,17 @@ def join(
     datagram_bytes_max: int | None = None,
     congestion: Congestion | None = None,
     transport: Transport | None = None,
+    key_file: str | PathLike[str] | None = None,
+    key: WorkerKey | RunKey | str | None = None,
+    cipher: CipherName | None = None,
     loop: Loop | None = None,
     config: str | PathLike[str] | None = None,
 ) -> Session:
     """Take part in a run.
 
     The parameters of the first worker to join start the run; every later worker's parameters
-    become those that the run has by then. Returns when that is done.
+    become those that the run has by then. Returns when that is done. With the key of an observer,
+    the session only receives: see `Session`.
 
     Parameters
     ----------
@@ -91,7 +98,8 @@ def join(
         TOML file; its table ``[session]`` may hold every setting below.
     master, run, rank, workers, threshold, target_density, feedback, quantum, \
 connect_timeout_seconds, join_timeout_seconds, finish_timeout_seconds, leave_timeout_seconds, \
-idle_timeout_seconds, datagram_bytes, datagram_bytes_max, congestion, transport, loop
+idle_timeout_seconds, datagram_bytes, datagram_bytes_max, congestion, transport, \
+key_file, key, cipher, loop
         See `Settings`, which also says where they can come from besides.
 
     Returns
@@ -101,11 +109,13 @@ idle_timeout_seconds, datagram_bytes, datagram_bytes_max, congestion, transport,
     Raises
     ------
     UsageError
-        If target or settings cannot work. `NonFiniteError` and `OutOfRangeError` are cases of it.
+        If target, settings or key cannot work. `NonFiniteError` and `OutOfRangeError` are cases of
+        it.
     UnreachableError
         If the master's host is not known, or nobody answers there.
     RefusedError
-        If the master does not let us in: another model, another run, too many workers.
+        If the master does not let us in: another model, another run, too many workers; an
+        observer, while there is no run; anybody, while it is drained.
     VersionMismatchError
         If the master speaks another version of the protocol.
     DeadlineError
@@ -141,6 +151,9 @@ idle_timeout_seconds, datagram_bytes, datagram_bytes_max, congestion, transport,
             "datagram_bytes_max": datagram_bytes_max,
             "congestion": congestion,
             "transport": transport,
+            "key_file": key_file,
+            "key": key,
+            "cipher": cipher,
             "loop": loop,
         },
         os.environ,
@@ -167,11 +180,15 @@ class _Joining:
         self._deadline = monotonic() + settings.join_timeout_seconds
         self._family, self._address = resolve(settings.master)
         self._master = show_address(self._address)
-        self._name = f"{platform.node()}/{os.getpid()}"[-WORKER_NAME_CHARACTERS_MAX:]
+        credentials = credentials_of(settings.key, settings.key_file, settings.cipher)
+        key = None if credentials is None else credentials.key
+        self._role = Role.WORKER if key is None else key.role
+        own_name = f"{platform.node()}/{os.getpid()}"[-WORKER_NAME_CHARACTERS_MAX:]
+        self._name = name_in_roster(None if key is None else key.name, own_name)
         request = Join(
             run=settings.run,
             worker_id=os.urandom(WORKER_ID_BYTES),
-            name=self._name,
+            name=own_name,
             rank=settings.rank,
             codec=CODEC_VERSION,
             quantum_exponent=self._quantum_exponent(),
@@ -185,7 +202,7 @@ class _Joining:
             )
         self._membership = Membership(parameters.layout.elements)
         self._worker = Worker(request, self._membership, self._master)
-        self._network = NetworkThread(settings, self._worker, self._membership)
+        self._network = NetworkThread(settings, self._worker, self._membership, credentials)
 
     def session(self) -> Session:
         """Return the session, or raise why there is none."""
@@ -208,6 +225,7 @@ class _Joining:
                 sharing=sharing,
                 membership=self._membership,
                 network=self._network,
+                role=self._role,
             )
         except BaseException:
             self._network.call(self._worker.abort, "joining failed")

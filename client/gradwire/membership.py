@@ -36,6 +36,8 @@ class Membership:
         self.closed = False
         self.error: GradwireError | None = None
         self.updates_received = 0
+        self.updates_clipped = 0
+        """Of our own."""
         self.updates_delivered = 0
         self.bytes_delivered = 0
         """Of our own encoded updates."""
@@ -82,15 +84,12 @@ class Membership:
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         """Take a peer's update."""
-        try:
-            self.inbox.put(rank, update)
-        except MalformedUpdateError as error:
-            # The master checks what it relays, so this cannot come from another worker.
-            self.on_closed(ProtocolError(f"the master relayed an update of no use: {error}"))
-            return
-        with self._changed:
-            self.updates_received += 1
-            self._changed.notify_all()
+        self._put(rank, update)
+
+    def on_correction(self, correction: EncodedUpdate) -> None:
+        """Take what the master has clipped off an update of ours, with the sign turned."""
+        self.updates_clipped += 1
+        self._put(None, correction)
 
     def on_delivered(self, size: int) -> None:
         """Note that the master has an update of ours with a body of so many bytes."""
@@ -123,4 +122,17 @@ class Membership:
             if not self.closed:
                 self.closed = True
                 self.error = error
+            self._changed.notify_all()
+
+    # Private.
+
+    def _put(self, rank: int | None, update: EncodedUpdate) -> None:
+        try:
+            self.inbox.put(rank, update)
+        except MalformedUpdateError as error:
+            # The master checks what it relays, so this cannot come from another worker.
+            self.on_closed(ProtocolError(f"the master relayed an update of no use: {error}"))
+            return
+        with self._changed:
+            self.updates_received += 1
             self._changed.notify_all()

@@ -12,15 +12,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from gradwire.dialing import SHARES, TCP, TRIES, UDP, Dialing, Way
-from gradwire.errors import ConnectionLostError
-from gradwire.membership import Membership
+from gradwire.errors import ConnectionLostError, GradwireError
 from gradwire.settings import Settings
-from gradwire.worker import Worker
-from gradwire_protocol import Connection, ConnectionConfig, Endpoint
+from gradwire_protocol import Connection, ConnectionConfig, Credentials, Endpoint
 from gradwire_udp import (
+    Application,
     Drivers,
     SocketCounters,
     TcpCounters,
@@ -38,6 +37,23 @@ STOP_SECONDS_MAX = 2.0
 """How long the thread may take to say goodbye once it was told to stop."""
 
 
+class Dialler(Application, Protocol):
+    """Who has something to say to a master: a `Worker`, an `Operator`."""
+
+    def dial(self, dialing: Dialing, now: float) -> None:
+        """Dial the master, by whichever way leads there."""
+
+
+class Waiting(Protocol):
+    """Who waits on another thread for what comes of it."""
+
+    def on_closed(self, error: GradwireError | None) -> None:
+        """Note that it is over."""
+
+
+AnyDialler = TypeVar("AnyDialler", bound=Dialler)
+
+
 class Traffic(NamedTuple):
     """What went through sockets of all kinds."""
 
@@ -47,23 +63,32 @@ class Traffic(NamedTuple):
     bytes_received: int
 
 
-class NetworkThread:
+class NetworkThread(Generic[AnyDialler]):
     """One connection, what carries it, and the thread that it lives on.
 
     Parameters
     ----------
     settings : Settings
-    worker : Worker
-    membership : Membership
+    worker : Dialler
+    waiting : Waiting
         Told when something fails that nobody else would hear of.
+    credentials : Credentials, optional
+        What to dial with; unsealed, unless given.
     """
 
-    def __init__(self, settings: Settings, worker: Worker, membership: Membership) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        worker: AnyDialler,
+        waiting: Waiting,
+        credentials: Credentials | None = None,
+    ) -> None:
         self.worker = worker
         self._settings = settings
+        self._credentials = credentials
         self._datagrams = SocketCounters()
         self._streams = TcpCounters()
-        self._membership = membership
+        self._waiting = waiting
         self._loop = new_event_loop(settings.loop)
         self._loop.set_exception_handler(self._on_exception)
         self._drivers = Drivers(worker, self._loop)
@@ -132,13 +157,16 @@ class NetworkThread:
     ) -> None:
         ways = {TCP: Way(TCP, partial(self._dial_tcp, family, address))}
         if sock is not None:
-            endpoint = Endpoint(self._config(UDP), random_bytes=os.urandom)
+            endpoint = self._endpoint(UDP)
             self._drivers.add(
                 lambda worker: UdpDriver(sock, endpoint, worker, self._loop, self._datagrams)
             )
             ways[UDP] = Way(UDP, partial(endpoint.connect, address))
         tries = [ways[name] for name in TRIES[self._settings.transport]]
-        dialing = Dialing(tries, show_address(address), self._settings.connect_timeout_seconds)
+        dialing = Dialing(
+            tries, show_address(address), self._settings.connect_timeout_seconds,
+            has_key=self._credentials is not None,
+        )  # fmt: skip
         self.worker.dial(dialing, self._drivers.now())
         self._drivers.turn()
 
@@ -146,7 +174,7 @@ class NetworkThread:
         self, family: socket.AddressFamily, address: SocketAddress, now: float
     ) -> Connection:
         if self._tcp is None:
-            endpoint = Endpoint(self._config(TCP), random_bytes=os.urandom)
+            endpoint = self._endpoint(TCP)
             driver = self._drivers.add(
                 lambda worker: TcpDriver(endpoint, worker, self._loop, self._streams)
             )
@@ -155,6 +183,9 @@ class NetworkThread:
         connection = endpoint.connect(driver.dial(address, family), now)
         driver.turn()
         return connection
+
+    def _endpoint(self, name: str) -> Endpoint:
+        return Endpoint(self._config(name), random_bytes=os.urandom, credentials=self._credentials)
 
     def _config(self, name: str) -> ConnectionConfig:
         """Return the settings of connections over UDP or TCP."""
@@ -192,4 +223,4 @@ class NetworkThread:
         logger.error("the network thread failed", exc_info=error)
         lost = ConnectionLostError(f"the network thread failed: {error!r}; please report this")
         lost.__cause__ = error
-        self._membership.on_closed(lost)
+        self._waiting.on_closed(lost)

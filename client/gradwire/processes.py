@@ -14,6 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from gradwire.errors import DeadlineError, GradwireError
@@ -252,9 +253,18 @@ class LocalMaster:
 
 @asynccontextmanager
 async def local_master(
-    options: Sequence[str], on_stderr: Callable[[str], None]
+    options: Sequence[str], environ: Mapping[str, str], on_stderr: Callable[[str], None]
 ) -> AsyncIterator[LocalMaster]:
-    """Run ``gradwire master`` with these options for as long as the block lasts.
+    """Run ``gradwire master`` for as long as the block lasts.
+
+    Parameters
+    ----------
+    options : sequence of str
+        Of the command.
+    environ : mapping
+        What it finds in its environment besides ours.
+    on_stderr : callable
+        Called with each line that it logs.
 
     Raises
     ------
@@ -271,7 +281,7 @@ async def local_master(
 
     child = await Child.start(
         [sys.executable, "-c", MASTER_PROGRAM.format(os.getpid()), *MASTER_COMMAND, *options],
-        environ={},
+        environ=environ,
         on_stdout=on_stdout,
         on_stderr=on_stderr,
     )
@@ -310,7 +320,9 @@ def end_with_parent(parent: int) -> None:
         raise SystemExit(128 + signal.SIGTERM)
 
 
-def worker_environment(rank: int, workers: int, master: str, *, of_a_world: bool) -> dict[str, str]:
+def worker_environment(
+    rank: int, workers: int, master: str, key_file: Path | None, *, of_a_world: bool
+) -> dict[str, str]:
     """Return what a worker process finds in its environment: ours, and torchrun's names.
 
     Parameters
@@ -319,6 +331,8 @@ def worker_environment(rank: int, workers: int, master: str, *, of_a_world: bool
         Which one it is of how many on this machine.
     master : str
         Address of the master.
+    key_file : Path or None
+        Where its key lies, if that is not what our environment says anyway.
     of_a_world : bool
         Whether these workers are all there are.
     """
@@ -329,6 +343,8 @@ def worker_environment(rank: int, workers: int, master: str, *, of_a_world: bool
         # Progress has to come through a pipe while it is news.
         "PYTHONUNBUFFERED": "1",
     }
+    if key_file is not None:
+        environ["GRADWIRE_KEY_FILE"] = str(key_file)
     if of_a_world:
         environ |= {"RANK": str(rank), "WORLD_SIZE": str(workers)}
     if "OMP_NUM_THREADS" not in os.environ:

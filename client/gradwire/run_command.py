@@ -5,12 +5,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
 import typer
 
 from gradwire.errors import UsageError
+from gradwire.local_keys import local_keys
 from gradwire.processes import Child, local_master, worker_environment
+from gradwire_protocol.keys import WorkerKey
+from gradwire_udp.key_files import read_keys
 
 COLOURS: Final = (36, 33, 32, 35, 34, 31)
 """ANSI colours of the prefixes, by rank."""
@@ -43,20 +47,41 @@ def run(
             metavar="HOST:PORT", help="Where the master serves /metrics and /healthz, or 'off'."
         ),
     ] = "127.0.0.1:0",
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="GRADWIRE_KEY_FILE",
+            metavar="PATH",
+            help="The run key of the master that is started; a new one unless given. With "
+            "--master, the key that the workers have.",
+        ),
+    ] = None,
 ) -> None:
     """Start a master and local workers, and show what they print, each line with its rank.
 
     Every worker finds the master's address in GRADWIRE_MASTER, and its place in RANK, WORLD_SIZE
     and LOCAL_RANK. Ends when all workers have ended, or, with its exit status, when the first one
     fails: the others are then stopped. Ctrl-C is passed on to the workers. What a worker has left
-    running in its process group ends with it.
+    running in its process group ends with it. Master and workers get keys that are new for every
+    launch, so that nobody else on this machine can join.
     """
     launcher = Launcher(command, workers)
     if master is not None:
-        work = launcher.run(master, of_a_world=False)
+        _check_key(key_file, workers)
+        work = launcher.run(master, [key_file] * workers, of_a_world=False)
     else:
-        work = launcher.run_with_master(["--listen", listen, "--http", http])
+        work = launcher.run_with_master(["--listen", listen, "--http", http], key_file)
     raise typer.Exit(asyncio.run(launcher.supervise(work)))
+
+
+def _check_key(key_file: Path | None, workers: int) -> None:
+    """Refuse to give one worker's key to several: the master keeps the newest of these only."""
+    if workers > 1 and key_file is not None and isinstance(read_keys(key_file), WorkerKey):
+        raise UsageError(
+            f"{key_file} is the key of one worker, and these are {workers}: each would take the "
+            "place of the one before. Start one (-n 1), or give a run key, from which each makes a "
+            "key of its own"
+        )
 
 
 class Launcher:
@@ -92,25 +117,29 @@ class Launcher:
                 raise
             return 128 + self._signals[0]
 
-    async def run_with_master(self, options: Sequence[str]) -> int:
+    async def run_with_master(self, options: Sequence[str], key_file: Path | None) -> int:
         """Run the workers with a master of their own; return the exit status."""
-        async with local_master(options, _printer(sys.stderr, "master")) as master:
-            served = f", metrics at http://{master.http}/metrics" if master.http else ""
-            _write(sys.stderr, f"gradwire run: master at {master.address}{served}\n")
-            return await self.run(master.address, of_a_world=True)
+        printer = _printer(sys.stderr, "master")
+        with local_keys(self._workers, key_file) as keys:
+            async with local_master(options, keys.of_master, printer) as master:
+                served = f", metrics at http://{master.http}/metrics" if master.http else ""
+                _write(sys.stderr, f"gradwire run: master at {master.address}{served}\n")
+                return await self.run(master.address, keys.worker_key_files, of_a_world=True)
 
-    async def run(self, master: str, *, of_a_world: bool) -> int:
+    async def run(self, master: str, key_files: Sequence[Path | None], *, of_a_world: bool) -> int:
         """Run the workers; return the exit status of the first that failed, or 0."""
         try:
             for rank in range(self._workers):
-                await self._start(rank, master, of_a_world=of_a_world)
+                await self._start(rank, master, key_files[rank], of_a_world=of_a_world)
             self._all_started = True
             return await self._wait()
         finally:
             await self._stop_all()
 
-    async def _start(self, rank: int, master: str, *, of_a_world: bool) -> None:
-        environ = worker_environment(rank, self._workers, master, of_a_world=of_a_world)
+    async def _start(
+        self, rank: int, master: str, key_file: Path | None, *, of_a_world: bool
+    ) -> None:
+        environ = worker_environment(rank, self._workers, master, key_file, of_a_world=of_a_world)
         try:
             child = await Child.start(
                 self._command,

@@ -22,6 +22,8 @@ from gradwire.network import NetworkThread
 from gradwire.settings import Settings
 from gradwire.sharing import PeerUpdate, Sharing
 from gradwire.stats import SessionStats
+from gradwire.worker import Worker
+from gradwire_protocol import Role
 from gradwire_protocol.messages import REASON_CHARACTERS_MAX, covers, total
 
 logger = logging.getLogger("gradwire.session")
@@ -32,6 +34,10 @@ class Session:
 
     As a context manager it finishes when the block ends normally, and leaves at once when the
     block ends with an exception, so that the other workers go on without it.
+
+    With the key of an observer it only receives: `step` applies what workers sent and sends
+    nothing, `push` is an error, and `finish` waits for the workers to finish, but none of them
+    waits for it. It does not count in `world_size`, and its rank is none of a worker's.
     """
 
     def __init__(
@@ -40,7 +46,8 @@ class Session:
         settings: Settings,
         sharing: Sharing,
         membership: Membership,
-        network: NetworkThread,
+        network: NetworkThread[Worker],
+        role: Role = Role.WORKER,
     ) -> None:
         assert membership.welcome is not None
         self._settings = settings
@@ -48,6 +55,7 @@ class Session:
         self._network = network
         self._welcome = membership.welcome
         self._sharing = sharing
+        self._observes = role is Role.OBSERVER
         self._paused = False
         self._finishing = False
         self._said_finished = False
@@ -76,6 +84,11 @@ class Session:
     def transport(self) -> str:
         """What carries the packets to the master: ``"udp"`` or ``"tcp"``."""
         return self._network.worker.transport
+
+    @property
+    def finished(self) -> bool:
+        """Whether all workers have finished: the loop of an observer ends then."""
+        return self._membership.finished is not None
 
     @property
     def quantum(self) -> float:
@@ -110,7 +123,7 @@ class Session:
     # Training.
 
     def step(self) -> None:
-        """Push what this step changed, and apply what peers sent.
+        """Push what this step changed, and apply what peers sent; an observer only applies.
 
         To be called after ``optimizer.step()``.
 
@@ -123,6 +136,9 @@ class Session:
         ConnectionLostError
             If the master stopped, or was not heard for the idle timeout.
         """
+        if self._observes:
+            self.pull()
+            return
         self._check_may_push()
         self._sharing.push()
         if not self._paused:
@@ -146,6 +162,8 @@ class Session:
         ------
         NonFiniteError, OutOfRangeError, ConnectionLostError
             As `step`.
+        UsageError
+            If this is an observer.
         """
         self._check_may_push()
         return self._sharing.push(change)
@@ -176,7 +194,7 @@ class Session:
         """Send what is left, wait for all other workers to finish, and hold the same bits as they.
 
         Every worker sends its whole residual, applies everything that the others sent, and sets
-        its parameters to the shared ones.
+        its parameters to the shared ones. An observer does the same, but for sending.
 
         Parameters
         ----------
@@ -193,7 +211,7 @@ class Session:
             self._settings.finish_timeout_seconds if timeout is None else timeout
         )
         membership = self._membership
-        if not self._finishing:
+        if not self._finishing and not self._observes:
             self._sharing.flush()
             self._finishing = True
         while True:
@@ -201,7 +219,7 @@ class Session:
             known = membership.updates_received
             self._check_open()
             self._sharing.pull()
-            if not self._said_finished and self._sharing.flush_on():
+            if self._finishing and not self._said_finished and self._sharing.flush_on():
                 self._network.call(self._network.worker.finish)
                 self._said_finished = True
             if self._is_complete():
@@ -210,6 +228,8 @@ class Session:
             if left <= 0:
                 raise DeadlineError(self._what_finish_waits_for())
             membership.wait(partial(self._has_news, known), left)
+        # A correction is in no version vector, but in the inbox before the run is finished.
+        self._sharing.pull()
         self._sharing.settle()
         self._leave("finished")
 
@@ -252,6 +272,7 @@ class Session:
             updates_stable=max(
                 self._membership.stable.get(self.rank, 0) - self._welcome.sequence, 0
             ),
+            updates_clipped=self._membership.updates_clipped,
             updates_applied=tally.updates_applied,
             updates_conflated=tally.updates_conflated,
             elements_sent=tally.elements_sent,
@@ -310,7 +331,7 @@ class Session:
 
     def _what_finish_waits_for(self) -> str:
         finished = self._membership.finished
-        if not self._said_finished:
+        if self._finishing and not self._said_finished:
             return (
                 "finish() waited in vain for the slowest worker to take what is left: "
                 f"{self._sharing.unflushed} of our elements are not sent yet. Call it again to "
@@ -348,6 +369,11 @@ class Session:
 
     def _check_may_push(self) -> None:
         self._check_open()
+        if self._observes:
+            raise UsageError(
+                "an observer sends nothing: its key has the role observer, and it takes the key of "
+                "a worker to change the parameters"
+            )
         if self._finishing:
             raise UsageError(
                 "finish() has told the others that no more comes: call it again, or close()"

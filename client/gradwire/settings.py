@@ -5,19 +5,23 @@ Every field is a keyword of `gradwire.join`, a variable ``GRADWIRE_<NAME>`` and 
 otherwise, torchrun's ``MASTER_ADDR``, ``RANK`` and ``WORLD_SIZE`` are honoured.
 """
 
+import sys
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from os import PathLike
+from dataclasses import dataclass, field, fields
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
+from gradwire.credentials import CipherName, check_key
 from gradwire.dialing import Transport
 from gradwire.errors import UsageError
 from gradwire_codecs import AdaptiveThreshold, CodecError, FixedThreshold, ThresholdPolicy
 from gradwire_protocol import ConnectionConfig
+from gradwire_protocol.keys import RunKey, WorkerKey
 from gradwire_protocol.limits import DATAGRAM_BYTES, DATAGRAM_BYTES_MAX
 from gradwire_protocol.messages import NAME_CHARACTERS_MAX, RANKS_MAX
+from gradwire_udp.key_files import WORKER_CREDENTIAL, credential
 
 Feedback = Literal["local", "shared"]
 Loop = Literal["auto", "uvloop", "asyncio"]
@@ -86,18 +90,42 @@ class Settings:
     """What carries the packets: ``"auto"`` tries UDP first and takes TCP where nothing answers, as
     behind a firewall; ``"udp"`` and ``"tcp"`` try nothing else."""
 
+    key_file: str = ""
+    """File with this worker's key, made by ``gradwire keygen``; without one, the systemd credential
+    ``worker.key``. A run key is taken, too: the worker makes its own key from it."""
+
+    key: WorkerKey | RunKey | str | None = field(default=None, repr=False)
+    """The key itself, or the text of one, instead of a file. Only as a keyword: environments and
+    configuration files are read by too many."""
+
+    cipher: CipherName = "auto"
+    """What seals the packets where there is a key: ``"aes"`` is AES-256-GCM, ``"chacha"`` is
+    ChaCha20-Poly1305, and ``"auto"`` the one that this machine computes faster."""
+
     loop: Loop = "auto"
     """Event loop of the network thread: uvloop where it is installed, unless told otherwise."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the value."""
-        for field in fields(self):
-            self._check_type(field.name)
+        for setting in fields(self):
+            self._check_type(setting.name)
         self._check_names()
         if not self.master:
             raise UsageError(
                 "no master: pass master='host:port', or set GRADWIRE_MASTER, or MASTER_ADDR"
             )
+        self._check_choices()
+        self._check_keys()
+        for setting in fields(self):
+            if setting.name.endswith("_seconds"):
+                value = getattr(self, setting.name)
+                if not 0 < value < float("inf"):
+                    raise UsageError(f"{setting.name}={value}; it has to be above 0 and finite")
+        self.quantum_exponent  # noqa: B018  # refuse a quantum that is no power of two
+        self.connection  # noqa: B018  # and what no connection takes
+        self.make_policy()
+
+    def _check_choices(self) -> None:
         if self.feedback not in get_args(Feedback):
             raise UsageError(f"feedback={self.feedback!r}; it is 'local' or 'shared'")
         if self.transport not in get_args(Transport):
@@ -106,14 +134,13 @@ class Settings:
             raise UsageError(f"loop={self.loop!r}; it is 'auto', 'uvloop' or 'asyncio'")
         if self.congestion not in get_args(Congestion):
             raise UsageError(f"congestion={self.congestion!r}; it is 'bbr', 'cubic' or 'static'")
-        for field in fields(self):
-            if field.name.endswith("_seconds"):
-                value = getattr(self, field.name)
-                if not 0 < value < float("inf"):
-                    raise UsageError(f"{field.name}={value}; it has to be above 0 and finite")
-        self.quantum_exponent  # noqa: B018  # refuse a quantum that is no power of two
-        self.connection  # noqa: B018  # and what no connection takes
-        self.make_policy()
+        if self.cipher not in get_args(CipherName):
+            raise UsageError(f"cipher={self.cipher!r}; it is 'auto', 'aes' or 'chacha'")
+
+    def _check_keys(self) -> None:
+        check_key(self.key)
+        if self.key is not None and self.key_file:
+            raise UsageError(f"key and key_file={self.key_file!r}: a worker has one of them")
 
     def _check_names(self) -> None:
         """Refuse what the master would refuse with less to say."""
@@ -131,6 +158,8 @@ class Settings:
 
     def _check_type(self, name: str) -> None:
         """Refuse a value of another type: a file may hold anything."""
+        if name == "key":  # of which no message may show anything
+            return
         value = getattr(self, name)
         if name in _TEXTS:
             kind, fits = "a text", isinstance(value, str)
@@ -139,6 +168,8 @@ class Settings:
         else:
             kind, fits = "a number", isinstance(value, int | float)
             fits |= name == "threshold" and hasattr(value, "observe")
+            if isinstance(value, int) and abs(value) > sys.float_info.max:
+                kind, fits = f"at most {sys.float_info.max:g}", False
         optional = value is None and name in _OPTIONAL
         if not optional and (not fits or isinstance(value, bool)):
             raise UsageError(f"{name}={value!r}; it has to be {kind}")
@@ -197,7 +228,7 @@ def resolve_settings(
     UsageError
         If a name is not known, or a value cannot be what it should be.
     """
-    known = {field.name: field for field in fields(Settings)}
+    known = {setting.name for setting in fields(Settings)}
     values: dict[str, Any] = {
         name: _from_text(name, environ[variable], variable)
         for name, variable in TORCHRUN.items()
@@ -206,21 +237,38 @@ def resolve_settings(
     path = config if config is not None else environ.get("GRADWIRE_CONFIG")
     if path:
         values |= _from_file(Path(path))
+    if environ.get("GRADWIRE_KEY") or "key" in values:
+        raise UsageError(
+            "a key stands in the environment or in a configuration file, which too many can read: "
+            "put it into a file of its own, and name that by key_file or GRADWIRE_KEY_FILE"
+        )
     for name in known:
         variable = f"GRADWIRE_{name.upper()}"
         if environ.get(variable):
             values[name] = _from_text(name, environ[variable], variable)
-    values |= {name: value for name, value in keywords.items() if value is not None}
-    unknown = values.keys() - known.keys()
+    given = {name: value for name, value in keywords.items() if value is not None}
+    if "key" in given:
+        values.pop("key_file", None)  # a keyword comes first
+    values |= given
+    unknown = values.keys() - known
     if unknown:
         raise UsageError(f"unknown settings: {', '.join(sorted(unknown))}")
+    values |= _key_file(values, environ)
     return Settings(**values)
+
+
+def _key_file(values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the setting that says where the key is, if there is one."""
+    path = values.get("key_file")
+    if path is None and "key" not in values:
+        path = credential(environ, WORKER_CREDENTIAL)
+    return {"key_file": fspath(path)} if isinstance(path, PathLike) else {}
 
 
 def _from_file(path: Path) -> dict[str, Any]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8")).get("session", {})
-    except (OSError, ValueError) as error:  # no TOML, or not even text
+    except (OSError, ValueError, RecursionError) as error:  # no TOML, or not even text
         raise UsageError(f"configuration file {str(path)!r}: {error}") from None
     if not isinstance(table, dict):
         raise UsageError(f"configuration file {str(path)!r}: 'session' is not a table")
@@ -229,7 +277,9 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 _OPTIONAL: Final = frozenset({"run", "rank", "workers", "threshold", "quantum"})
 _INTEGERS: Final = frozenset({"rank", "workers", "datagram_bytes", "datagram_bytes_max"})
-_TEXTS: Final = frozenset({"master", "run", "feedback", "loop", "congestion", "transport"})
+_TEXTS: Final = frozenset(
+    {"master", "run", "feedback", "loop", "congestion", "transport", "key_file", "cipher"}
+)
 
 
 def _from_text(name: str, text: str, variable: str) -> Any:

@@ -19,6 +19,7 @@ from gradwire.network import NetworkThread
 from gradwire.parameters import Parameters
 from gradwire.settings import Settings
 from gradwire.stats import Tally
+from gradwire.worker import Worker
 from gradwire_codecs import (
     CodecError,
     Feedback,
@@ -89,7 +90,7 @@ class Sharing:
         parameters: Parameters,
         feedback: Feedback,
         membership: Membership,
-        network: NetworkThread,
+        network: NetworkThread[Worker],
     ) -> None:
         assert membership.welcome is not None
         self._settings = settings
@@ -212,6 +213,8 @@ class Sharing:
         applied = []
         for rank, update in arrivals.updates:
             decoded = self._decoded(update)
+            if rank is None:
+                continue  # a correction: the version vector has the update it belongs to
             staleness = total(self._versions, without=rank) - update.based_on
             self._versions[rank] = update.sequence
             tally.staleness.append(staleness)
@@ -241,10 +244,9 @@ class Sharing:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over residual and threshold policy, or raise `UsageError` and change nothing."""
-        if state.get("version") != STATE_VERSION:
-            raise UsageError(
-                f"state of version {state.get('version')!r}; this gradwire reads {STATE_VERSION}"
-            )
+        version = state.get("version")
+        if not isinstance(version, int) or version != STATE_VERSION:  # of an array, != is an array
+            raise UsageError(f"state of version {version!r}; this gradwire reads {STATE_VERSION}")
         try:
             residual = np.asarray(state["residual"])
             if not isinstance(state["policy"], Mapping):

@@ -23,6 +23,8 @@ class SessionStats:
     """Own updates that the master has."""
     updates_stable: int
     """Own updates that every live worker has."""
+    updates_clipped: int
+    """Own updates that the master made smaller, because they were far larger than the others'."""
     updates_applied: int
     """Updates of peers that are in the parameters."""
     updates_conflated: int

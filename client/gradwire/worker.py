@@ -101,6 +101,9 @@ class Listener(Protocol):
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         """Take a peer's update: each comes once, in the order of its origin."""
 
+    def on_correction(self, correction: EncodedUpdate) -> None:
+        """Add what the master has clipped off an update of ours, with the sign turned."""
+
     def on_delivered(self, size: int) -> None:
         """Note that the master has an update of ours with a body of so many bytes."""
 
@@ -337,6 +340,9 @@ class Worker:
             return
         assert self._link is not None
         rank, sequence = received.rank, received.update.sequence
+        if rank == self.rank:
+            self._take_correction(self._link, received)
+            return
         if rank not in self._origins:
             self._origins[rank] = InOrder(self._versions.get(rank, 0) + 1)
         origin = self._origins[rank]
@@ -345,6 +351,18 @@ class Worker:
         for ready in origin.push(sequence, received):
             self._link.connection.release(ready.charge)
             self._listener.on_update(rank, ready.update)
+
+    def _take_correction(self, link: Link, received: UpdateReceived) -> None:
+        """Take an update of our own that comes back: the master has passed on less than it.
+
+        Corrections need no order, and each comes once, like any message of a connection. The
+        master says that the run is finished when all of them have arrived.
+        """
+        link.connection.release(received.charge)
+        sequence = received.update.sequence
+        if sequence > self.sequence:
+            raise InvalidMessageError(f"correction of update {sequence}; {self.sequence} were sent")
+        self._listener.on_correction(received.update)
 
     def _delivered(self, event: MessageDelivered) -> None:
         if event.stream == SNAPSHOT_STREAM:

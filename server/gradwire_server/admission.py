@@ -1,9 +1,43 @@
 """Admission: who may join, and what to tell those who may not."""
 
+from gradwire_protocol import Role
 from gradwire_protocol.messages import CODEC_VERSION, Join, RefusalCode, Refuse
 from gradwire_server.config import MasterConfig
 from gradwire_server.roster import Roster
 from gradwire_server.run import Run
+
+
+def refusal_by_role(role: Role, run: Run | None, *, draining: bool) -> Refuse | None:
+    """Return why nobody with this role may join now, whatever it asks for; None where one may.
+
+    Parameters
+    ----------
+    role : Role
+        What its key says it may do.
+    run : Run or None
+        The run in progress.
+    draining : bool
+        Whether an operator has said that nobody is let in any more.
+    """
+    if role is Role.OPERATOR:
+        return Refuse(
+            RefusalCode.ROLE,
+            "an operator's key is for orders (gradwire operate), not for joining: use the key of a "
+            "worker or an observer",
+        )
+    if draining:
+        return Refuse(
+            RefusalCode.DRAINING,
+            "an operator drains this master: nobody is let in any more, and it stops when the last "
+            "worker has left",
+        )
+    if role is Role.OBSERVER and (run is None or not run.founded):
+        return Refuse(
+            RefusalCode.NO_RUN,
+            "there is no run to observe: an observer's parameters never begin one. Try again when "
+            "a worker has joined",
+        )
+    return None
 
 
 def refusal(join: Join, config: MasterConfig, run: Run | None, roster: Roster) -> Refuse | None:

@@ -17,8 +17,12 @@ from gradwire_protocol import GradwireError
 from gradwire_protocol.limits import MIB
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon import HTTP_PORT, Addresses, Daemon
+from gradwire_server.http.access import Access, find_token
+from gradwire_server.key_source import KeySource, denied_names
 from gradwire_server.listening import AddressInUseError, Transport
+from gradwire_server.vetting import OutlierPolicy
 from gradwire_udp import local_address_in, new_event_loop, show_address, split_address
+from gradwire_udp.key_files import RUN_CREDENTIAL, credential
 from gradwire_udp.sockets import PORT
 
 EXIT_USAGE: Final = 2
@@ -33,7 +37,7 @@ def load_config(context: typer.Context, path: Path | None) -> Path | None:
         return None
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8")).get("master", {})
-    except (OSError, ValueError) as error:  # no TOML, or not even text
+    except (OSError, ValueError, RecursionError) as error:  # no TOML, or not even text
         raise typer.BadParameter(f"{path}: {error}") from None
     if not isinstance(table, dict):
         raise typer.BadParameter(f"{path}: 'master' is not a table")
@@ -79,9 +83,25 @@ def master(
         typer.Option(
             envvar="GRADWIRE_HTTP",
             metavar="HOST:PORT",
-            help="Where /metrics and /healthz are served; 'off' for nowhere.",
+            help="Where /metrics, /status and /healthz are served; 'off' for nowhere. Other "
+            "machines can see only /healthz without --http-token-file.",
         ),
     ] = f"127.0.0.1:{HTTP_PORT}",
+    http_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="GRADWIRE_HTTP_TOKEN_FILE",
+            metavar="FILE",
+            help="File with the bearer token that everything over HTTP but /healthz then asks for. "
+            "Without it, the systemd credential http-token, if there is one.",
+        ),
+    ] = None,
+    public_metrics: Annotated[
+        bool,
+        typer.Option(
+            envvar="GRADWIRE_PUBLIC_METRICS", help="Let everyone read /metrics, without a token."
+        ),
+    ] = False,
     transport: Annotated[
         Transport,
         typer.Option(
@@ -90,6 +110,43 @@ def master(
             "firewalls that let no UDP through.",
         ),
     ] = "auto",
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="GRADWIRE_KEY_FILE",
+            metavar="FILE",
+            help="File with the run key, made by `gradwire keygen`: only workers with a key that "
+            "follows from it are let in, and packets are sealed. SIGHUP has it read again. Without "
+            "it, the systemd credential run.key, if there is one.",
+        ),
+    ] = None,
+    deny: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="GRADWIRE_DENY",
+            metavar="NAME",
+            help="A worker that may not take part, whatever its key; several with commas between, "
+            "or by several options.",
+        ),
+    ] = None,
+    deny_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="GRADWIRE_DENY_FILE",
+            metavar="FILE",
+            help="File with names to deny, one a line. SIGHUP has it read again, and who is in it "
+            "then is disconnected.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            envvar="GRADWIRE_INSECURE",
+            help="Listen without a key where other machines can reach it: anyone there can join, "
+            "read and change the model.",
+        ),
+    ] = False,
     run: Annotated[
         str | None,
         typer.Option(
@@ -98,7 +155,7 @@ def master(
         ),
     ] = DEFAULTS.run,
     workers_max: Annotated[
-        int, typer.Option(envvar="GRADWIRE_WORKERS_MAX", help="Workers at once.")
+        int, typer.Option(envvar="GRADWIRE_WORKERS_MAX", help="Workers and observers at once.")
     ] = DEFAULTS.workers_max,
     parameters_max: Annotated[
         int,
@@ -166,6 +223,29 @@ def master(
             help="A worker that was silent for this long is taken for dead.",
         ),
     ] = DEFAULTS.idle_timeout_seconds,
+    outlier_policy: Annotated[
+        OutlierPolicy,
+        typer.Option(
+            envvar="GRADWIRE_OUTLIER_POLICY",
+            help="What becomes of a worker whose update is far larger than the others': "
+            "'quarantine' keeps its updates aside until an operator decides, 'clip' makes them "
+            "smaller, 'off' takes them as they are.",
+        ),
+    ] = DEFAULTS.outlier_policy,
+    outlier_norm_multiple: Annotated[
+        float,
+        typer.Option(
+            envvar="GRADWIRE_OUTLIER_NORM_MULTIPLE",
+            help="How many times the others' norm an update may have.",
+        ),
+    ] = DEFAULTS.outlier_norm_multiple,
+    update_rate_max: Annotated[
+        float,
+        typer.Option(
+            envvar="GRADWIRE_UPDATE_RATE_MAX",
+            help="Updates per second that are taken from one worker; more wait, and slow it down.",
+        ),
+    ] = DEFAULTS.update_rate_max,
     loop: Annotated[
         str,
         typer.Option(
@@ -185,8 +265,8 @@ def master(
 ) -> None:
     """Run the master daemon: it lets workers join, keeps the parameters, and relays updates.
 
-    SIGTERM or Ctrl-C stop it; workers are told. Exit status: 0 stopped on request, 2 wrong usage,
-    3 address in use.
+    SIGTERM or Ctrl-C stop it; workers are told. SIGHUP has it read its keys and denied names again.
+    Exit status: 0 stopped on request, 2 wrong usage, 3 address in use.
     """
     del config  # has done its work as a callback
     try:
@@ -202,6 +282,9 @@ def master(
             link_rate=link_rate,
             processes=processes,
             idle_timeout_seconds=idle_timeout_seconds,
+            outlier_policy=outlier_policy,
+            outlier_norm_multiple=outlier_norm_multiple,
+            update_rate_max=update_rate_max,
         )
         _ = settings.connection  # refuses what a connection cannot do
         addresses = Addresses(
@@ -210,8 +293,15 @@ def master(
             advertise=advertise,
             transport=transport,
         )
+        access = Access(token=find_token(http_token_file), public_metrics=public_metrics)
+        keys = KeySource(
+            key_file=_key_file(key_file, insecure=insecure),
+            denied=denied_names(deny or ()),
+            deny_file=deny_file,
+            insecure=insecure,
+        )
         with asyncio.Runner(loop_factory=lambda: new_event_loop(loop)) as runner:
-            runner.run(_serve(settings, addresses))
+            runner.run(_serve(settings, addresses, access, keys))
     except AddressInUseError as error:
         typer.echo(f"gradwire master: {error}", err=True)
         raise typer.Exit(EXIT_ADDRESS_IN_USE) from None
@@ -220,8 +310,17 @@ def master(
         raise typer.Exit(EXIT_USAGE) from None
 
 
-async def _serve(settings: MasterConfig, addresses: Addresses) -> None:
-    await Daemon(settings, addresses).run()
+async def _serve(
+    settings: MasterConfig, addresses: Addresses, access: Access, keys: KeySource
+) -> None:
+    await Daemon(settings, addresses, access, keys).run()
+
+
+def _key_file(given: Path | None, *, insecure: bool) -> Path | None:
+    """Return where the run key is, if there is one."""
+    if given is not None or insecure:
+        return given
+    return credential(os.environ, RUN_CREDENTIAL)
 
 
 def _listen_address(listen: str, network: str | None) -> str:

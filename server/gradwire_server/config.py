@@ -1,7 +1,7 @@
 """How a master behaves: every setting with its default, its unit and its reason."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 from gradwire_protocol import ConnectionConfig, UsageError
 from gradwire_protocol.limits import (
@@ -13,6 +13,8 @@ from gradwire_protocol.limits import (
     WINDOW_BYTES_MIN,
 )
 from gradwire_protocol.messages import ELEMENTS_MAX, NAME_CHARACTERS_MAX, RANKS_MAX
+from gradwire_server.pace import UPDATE_RATE_MAX
+from gradwire_server.vetting import OUTLIER_NORM_MULTIPLE, OutlierPolicy
 
 CONNECTIONS_SPARE: Final = 8
 """Connections beyond the workers of a run, so that one worker too many is told so."""
@@ -30,7 +32,7 @@ class MasterConfig:
     """The only run that is served; None for whichever comes first, one after the other."""
 
     workers_max: int = 56
-    """Workers at once. With the default memory, each can have 16 MiB under way."""
+    """Workers and observers at once. With the default memory, each can have 16 MiB under way."""
 
     reassembly_bytes_max: int = REASSEMBLY_BYTES_MAX
     """Memory for messages on their way in, over all workers."""
@@ -66,6 +68,17 @@ class MasterConfig:
     stable_interval_seconds: float = 0.5
     """How often workers are told which updates are stable, if that has changed."""
 
+    outlier_policy: OutlierPolicy = "quarantine"
+    """What becomes of an update whose norm is beyond `outlier_norm_multiple` times the others':
+    ``"quarantine"`` keeps it and all later ones of its worker aside until an operator decides,
+    ``"clip"`` passes it on with that norm, ``"off"`` takes it as it is."""
+
+    outlier_norm_multiple: float = OUTLIER_NORM_MULTIPLE
+    """How far beyond the others' norm is too far; see `gradwire_server.vetting`."""
+
+    update_rate_max: float = UPDATE_RATE_MAX
+    """Updates per second that are taken from one worker; more wait, and slow it down."""
+
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming value and limit."""
         if not 1 <= self.workers_max <= RANKS_MAX:
@@ -90,13 +103,26 @@ class MasterConfig:
             raise UsageError(f"link_rate={self.link_rate}; it has to be above 0, in Mbit/s")
         if not 1 <= self.processes <= PROCESSES_MAX:
             raise UsageError(f"processes={self.processes}; it is 1 to {PROCESSES_MAX}")
+        self._check_vetting()
         for name in (
+            "update_rate_max",
             "relay_queue_bytes_max",
             "join_timeout_seconds",
             "stable_interval_seconds",
         ):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(f"{name}={getattr(self, name)}; it has to be above 0")
+
+    def _check_vetting(self) -> None:
+        """Refuse settings by which no update can be judged."""
+        if self.outlier_policy not in get_args(OutlierPolicy):
+            raise UsageError(
+                f"outlier_policy={self.outlier_policy!r}; it is 'quarantine', 'clip' or 'off'"
+            )
+        if not 1 <= self.outlier_norm_multiple < float("inf"):
+            raise UsageError(
+                f"outlier_norm_multiple={self.outlier_norm_multiple}; it is finite and at least 1"
+            )
 
     @property
     def link_bytes_per_second(self) -> float | None:

@@ -12,13 +12,16 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from gradwire_codecs import warm_up
+from gradwire_protocol import GradwireError, Keyring
 from gradwire_server.config import MasterConfig
 from gradwire_server.decoding import ThreadDecoder
-from gradwire_server.http import HttpServer
+from gradwire_server.http.access import METRICS_PATH, Access
+from gradwire_server.http.server import HttpServer
+from gradwire_server.key_source import KeySource, instance_of
 from gradwire_server.listening import Listening, Transport, explained
 from gradwire_server.master import Master
 from gradwire_server.metrics import MasterCollector, ServerMetrics
-from gradwire_udp import Drivers, show_address, split_address
+from gradwire_udp import Drivers, resolve, show_address, split_address
 
 logger = logging.getLogger("gradwire.daemon")
 
@@ -48,16 +51,38 @@ class Daemon:
     ----------
     config : MasterConfig
     addresses : Addresses
+    access : Access, optional
+        Who may see what over HTTP.
+    keys : KeySource, optional
+        Where its keys stand; without one it has none.
     """
 
-    def __init__(self, config: MasterConfig, addresses: Addresses) -> None:
+    def __init__(
+        self,
+        config: MasterConfig,
+        addresses: Addresses,
+        access: Access | None = None,
+        keys: KeySource | None = None,
+    ) -> None:
         self._addresses = addresses
+        self._access = access or Access()
         self._metrics = ServerMetrics()
         self._decoder = ThreadDecoder(self._on_decoded)
-        self._master = Master(config, self._metrics, self._decoder)
+        self._master = Master(
+            config, self._metrics, self._decoder, on_denied=self._deny, on_drained=self._stop
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drivers: Drivers | None = None
-        self._listening = Listening(config, addresses.transport)
+        self._keys = keys or KeySource()
+        self._keyring = self._keys.read()
+        self._denied: frozenset[str] = frozenset()
+        self._listening = Listening(
+            config,
+            addresses.transport,
+            self._keyring,
+            instance=instance_of(addresses.listen),
+            insecure=self._keys.insecure,
+        )
         self._stopping = asyncio.Event()
         self._reason = ""
         self._failure: BaseException | None = None
@@ -83,12 +108,16 @@ class Daemon:
         self._metrics.registry.register(
             MasterCollector(self._master, figures.counters, figures.sockets, listening.streams)
         )
-        http = HttpServer(self._metrics.registry, self._status, listening.refresh)
+        http = HttpServer(
+            self._metrics, self._status, refresh=listening.refresh, access=self._access
+        )
         try:
             await listening.start()
-            http_address = await self._start_http(http)
+            http_address = self._start_http(http)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stop, signal.Signals(number).name)
+            if self._keys.key_file is not None:
+                loop.add_signal_handler(signal.SIGHUP, self._read_keys_again)
             self._announce(http_address)
             await self._stopping.wait()
             logger.info("stopping: %s", self._reason)
@@ -100,15 +129,24 @@ class Daemon:
         if self._failure is not None:
             raise self._failure
 
-    async def _start_http(self, http: HttpServer) -> str | None:
+    def _start_http(self, http: HttpServer) -> str | None:
         if self._addresses.http is None:
             return None
-        host, port = split_address(self._addresses.http, HTTP_PORT)
+        host, _ = split_address(self._addresses.http, HTTP_PORT)
+        family, address = resolve(self._addresses.http, HTTP_PORT)
         try:
-            await http.start(host, port)
+            http.start(address, family)
         except OSError as error:
             raise explained(error, "HTTP", self._addresses.http, "--http") from None
-        return show_address((host, http.port))
+        shown = show_address((host, http.port))
+        if http.lacks_token:
+            logger.warning(
+                "HTTP at %s has no token, so all it serves is /healthz%s: give it one with "
+                "--http-token-file, or listen on loopback",
+                shown,
+                f" and {METRICS_PATH}" if self._access.public_metrics else "",
+            )
+        return shown
 
     def _announce(self, http_address: str | None) -> None:
         """Say on stdout, in one line that a program can read, where workers find us."""
@@ -128,15 +166,15 @@ class Daemon:
         sys.stdout.flush()
         reachable = host if host not in ("0.0.0.0", "::") else "THIS-HOST"
         logger.info("workers join with GRADWIRE_MASTER=%s", show_address((reachable, port)))
-        if not ip_address(bound).is_loopback:
+        if self._keys.key_file is None and not ip_address(bound).is_loopback:
             logger.warning(
-                "anyone who can reach port %d can join, and change the model: "
-                "keep it inside a network you trust",
+                "INSECURE: packets are neither sealed nor signed, and anyone who can reach port %d "
+                "can join, read and change the model. Instead of --insecure, make a key with "
+                "`gradwire keygen run.key` and say --key-file run.key",
                 port,
             )
 
     def _status(self) -> dict[str, Any]:
-        run = self._master.run
         return {
             "status": "ok",
             "version": version("gradwire"),
@@ -144,13 +182,7 @@ class Daemon:
                 {"pid": pid, "connections": connections}
                 for pid, connections in self._listening.connections_by_process.items()
             ],
-            "run": run.name if run else None,
-            "parameters": run.layout.elements if run else None,
-            "workers": [
-                {"rank": member.rank, "name": member.join.name, "phase": member.phase.name.lower()}
-                for member in self._master.roster
-            ],
-            "versions": {str(r): s for r, s in sorted(run.relay.versions.items())} if run else {},
+            **self._master.status(),
         }
 
     def _on_decoded(self) -> None:
@@ -162,6 +194,29 @@ class Daemon:
         assert self._drivers is not None
         self._master.handle_decoded(self._drivers.now())
         self._drivers.turn()
+
+    def _read_keys_again(self) -> None:
+        """Take the keys and denied names as they are now; where that fails, keep what there is."""
+        assert self._drivers is not None
+        try:
+            self._keyring = self._keys.read()
+        except GradwireError as error:
+            logger.error("the keys stay as they were: %s", error)  # noqa: TRY400  # it says it all
+            return
+        self._set_keyring()
+        self._drivers.turn()
+
+    def _deny(self, names: frozenset[str]) -> None:
+        """Let those in no more whom an operator has denied; the turn that is under way goes on."""
+        self._denied = names
+        self._set_keyring()
+
+    def _set_keyring(self) -> None:
+        assert self._keyring is not None, "only who has a key file reads it again or has operators"
+        assert self._drivers is not None
+        denied = self._keyring.denied | self._denied
+        keyring = Keyring(self._keyring.run_keys, denied)
+        self._listening.set_keyring(keyring, self._drivers.now())
 
     def _stop(self, reason: str) -> None:
         self._reason = f"the master was stopped by {reason}"

@@ -11,9 +11,12 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from ipaddress import ip_address
+from time import time_ns
 from typing import Any, Final, Literal, get_args
 
-from gradwire_protocol import Endpoint, Shard, UsageError
+from gradwire_protocol import Credentials, Endpoint, Shard, UsageError
+from gradwire_protocol.keys import Keyring
 from gradwire_server.config import MasterConfig
 from gradwire_server.shards.figures import Figures
 from gradwire_server.shards.steering import open_others
@@ -27,6 +30,7 @@ from gradwire_udp import (
     open_listener,
     open_socket,
     resolve,
+    source_of,
 )
 
 logger = logging.getLogger("gradwire.daemon")
@@ -50,9 +54,23 @@ class Listening:
     transport : str
         ``"udp"``, ``"tcp"``, or ``"auto"`` for both, or for UDP alone where the port is taken for
         TCP.
+    keyring : Keyring, optional
+        Whom it lets in; everybody, unsealed, unless given.
+    instance : str
+        Tells this master from others with the same run key; see `Credentials`.
+    insecure : bool
+        Whether it may be without a keyring where other machines can reach it.
     """
 
-    def __init__(self, config: MasterConfig, transport: Transport) -> None:
+    def __init__(
+        self,
+        config: MasterConfig,
+        transport: Transport,
+        keyring: Keyring | None = None,
+        *,
+        instance: str = "",
+        insecure: bool = False,
+    ) -> None:
         if transport not in get_args(Transport):
             raise UsageError(f"transport={transport!r}; it is 'auto', 'udp' or 'tcp'")
         if transport == "tcp" and config.processes > 1:
@@ -64,6 +82,9 @@ class Listening:
         """Where the master listens, once it does."""
         self._config = config
         self._transport = transport
+        self._keyring = keyring
+        self._instance = instance
+        self._insecure = insecure
         self._shards: Supervisor | None = None
         self._udp = Endpoint(
             config.connection,
@@ -73,6 +94,8 @@ class Listening:
             shard=Shard(0, config.processes),
             counters=self.figures.counters,
             elsewhere=lambda: len(self._tcp) + self._in_shards,
+            credentials=self._credentials(instance),
+            source_of=source_of,
         )
         self._tcp = Endpoint(
             config.connection.over_tcp,
@@ -80,6 +103,8 @@ class Listening:
             connections_max=config.connections_max,
             counters=self.figures.counters,
             elsewhere=lambda: len(self._udp) + self._in_shards,
+            credentials=self._credentials(""),  # no session outlives a TCP connection
+            source_of=source_of,
         )
 
     @property
@@ -110,7 +135,7 @@ class Listening:
         AddressInUseError
             If the address is taken.
         UsageError, UnreachableError
-            If it is none of this machine's.
+            If it is none of this machine's, or others can reach it and there is no keyring.
         """
         datagrams, listener = self._sockets(listen)
         drivers = Drivers(application, loop)
@@ -126,6 +151,7 @@ class Listening:
                         self._config, others, shared, loop, local=local, total=self.figures,
                         link=self._udp.link, on_lost=on_lost,
                         local_connections=lambda: len(self._udp) + len(self._tcp),
+                        keyring=self._keyring, instance=self._instance,
                     )
                 )  # fmt: skip
         if listener is not None:
@@ -143,6 +169,17 @@ class Listening:
         if self._shards is not None:
             await self._shards.refresh()
 
+    def set_keyring(self, keyring: Keyring, now: float) -> None:
+        """Let in whom this keyring admits, and end all other connections; a turn has to follow.
+
+        Only where there was a keyring from the beginning.
+        """
+        self._keyring = keyring
+        self._udp.set_keyring(keyring, now)
+        self._tcp.set_keyring(keyring, now)
+        if self._shards is not None:
+            self._shards.set_keyring(keyring)
+
     def accept_no_more(self) -> None:
         """Let no new connections in."""
         self._udp.connections_max = self._tcp.connections_max = 0
@@ -152,6 +189,20 @@ class Listening:
     @property
     def _in_shards(self) -> int:
         return 0 if self._shards is None else len(self._shards)
+
+    def _credentials(self, instance: str) -> Credentials | None:
+        if self._keyring is None:
+            return None
+        return Credentials(keyring=self._keyring, unix_time_ns=time_ns, instance=instance)
+
+    def _check_exposure(self, host: str, listen: str) -> None:
+        """Refuse to be reachable for others without a way to tell who may join."""
+        if self._keyring is None and not self._insecure and not ip_address(host).is_loopback:
+            raise UsageError(
+                f"without a key, anyone who can reach {listen} could join, and change the model: "
+                "make a key with `gradwire keygen run.key` and say --key-file run.key; or say "
+                "--insecure, where everyone in that network is trusted"
+            )
 
     def _others(
         self, datagrams: socket.socket, listener: socket.socket | None
@@ -168,6 +219,7 @@ class Listening:
 
     def _sockets(self, listen: str) -> tuple[socket.socket | None, socket.socket | None]:
         family, address = resolve(listen)
+        self._check_exposure(address[0], listen)
         if self._transport == "tcp":
             try:
                 return None, open_listener(address, family)

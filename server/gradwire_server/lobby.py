@@ -1,14 +1,17 @@
 """The lobby: connections that do not take part in the run, not yet or never.
 
-Who asks to join leaves it for the roster. Who is refused stays until it has heard why, and nobody
-stays for longer than the time there is to ask.
+Who asks to join leaves it for the roster. Who is refused stays until it has heard why. An operator
+never leaves it. Nobody stays for longer than the time there is to ask, for the first or for another
+thing.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gradwire_protocol import Connection, MessageDelivered
+from gradwire_protocol import Connection, MessageDelivered, Role
 from gradwire_protocol.link import Link
-from gradwire_protocol.messages import CONTROL_STREAM, EndCode, Refuse
+from gradwire_protocol.messages import CONTROL_STREAM, EndCode, OrderDone, Refuse
+from gradwire_server.roster import role_of
 
 
 @dataclass(slots=True)
@@ -38,6 +41,15 @@ class Lobby:
         """Return whether it is here."""
         return connection in self._strangers
 
+    def __iter__(self) -> Iterator[Connection]:
+        """Iterate over the connections, oldest first."""
+        return iter(self._strangers)
+
+    @property
+    def has_operators(self) -> bool:
+        """Whether an operator is here."""
+        return any(role_of(connection) is Role.OPERATOR for connection in self._strangers)
+
     def enter(self, connection: Connection, now: float) -> None:
         """Take in a new connection."""
         deadline = now + self._timeout_seconds
@@ -56,6 +68,12 @@ class Lobby:
         """Say why it may not join; it is closed when it has heard that."""
         stranger = self._strangers[connection]
         stranger.refusal = stranger.link.send(refused)
+
+    def answer(self, connection: Connection, answer: OrderDone | Refuse, now: float) -> None:
+        """Answer an operator, and give it as much time again."""
+        stranger = self._strangers[connection]
+        stranger.deadline = now + self._timeout_seconds
+        stranger.link.send(answer)
 
     def on_delivered(self, connection: Connection, event: MessageDelivered, now: float) -> None:
         """Close the connection of who has heard why it was refused."""

@@ -47,7 +47,36 @@ class Departure(StrEnum):
     IDLE = "idle"
     TOO_SLOW = "too_slow"
     FAULT = "fault"
+    QUARANTINED = "quarantined"
+    REPLACED = "replaced"
+    """Another process came in with the same key."""
+    DENIED = "denied"
+    """Its key is not accepted any more."""
+    EXPELLED = "expelled"
+    """An operator sent it away."""
+    RUN_OVER = "run_over"
+    """An observer was still there when the next run began."""
     STOPPED = "stopped"
+
+
+class HttpRefusal(StrEnum):
+    """Why somebody got no page over HTTP; a label of `gradwire_http_refused_total`."""
+
+    UNAUTHORIZED = "unauthorized"
+    """No token was shown, or a wrong one."""
+    CLOSED = "closed"
+    """There is no token to show, and not only this machine could ask."""
+    NOT_FOUND = "not_found"
+    METHOD = "method"
+    MALFORMED = "malformed"
+    """What came was no HTTP, or ended too early."""
+    TOO_LARGE = "too_large"
+    TOO_SLOW = "too_slow"
+    """The request did not come, or the page was not read, in time."""
+    CROWDED = "crowded"
+    """The oldest connection made room for another one."""
+    FAILED = "failed"
+    """An error of ours."""
 
 
 class SocketCounters(Protocol):
@@ -77,17 +106,17 @@ class ServerMetrics:
             {"version": version("gradwire")}
         )
         self.joins = Counter(
-            "gradwire_joins_total", "Workers that joined the run.", registry=registry
+            "gradwire_joins_total", "Workers and observers that joined the run.", registry=registry
         )
         self.leaves = Counter(
             "gradwire_leaves_total",
-            "Workers that no longer take part, by what ended it.",
+            "Workers and observers that no longer take part, by what ended it.",
             ["reason"],
             registry=registry,
         )
         self.refusals = Counter(
             "gradwire_refusals_total",
-            "Workers that were not let in, by reason.",
+            "Workers and observers that were not let in, and orders not carried out, by reason.",
             ["reason"],
             registry=registry,
         )
@@ -96,6 +125,19 @@ class ServerMetrics:
             self.leaves.labels(departure)
         for code in RefusalCode:
             self.refusals.labels(code)
+        self.http_refused = Counter(
+            "gradwire_http_refused_total",
+            "HTTP connections that got no page, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        for refusal in HttpRefusal:
+            self.http_refused.labels(refusal)
+        self.http_delayed = Counter(
+            "gradwire_http_delayed_total",
+            "Times that the next HTTP connection had to wait, as too many came.",
+            registry=registry,
+        )
         self.updates_accepted = Counter(
             "gradwire_updates_accepted_total",
             "Updates accepted from their origin, each counted once.",
@@ -116,10 +158,33 @@ class ServerMetrics:
             "Updates that did not fit the run; the worker's connection was closed.",
             registry=registry,
         )
+        self.updates_clipped = Counter(
+            "gradwire_updates_clipped_total",
+            "Updates that were far larger than the others' and were made smaller.",
+            registry=registry,
+        )
+        self.updates_quarantined = Counter(
+            "gradwire_updates_quarantined_total",
+            "Updates kept aside because one of their worker was far larger than the others'.",
+            registry=registry,
+        )
+        self.updates_delayed = Counter(
+            "gradwire_updates_delayed_total",
+            "Updates that had to wait because their worker sends more than it may.",
+            registry=registry,
+        )
+        self.updates_discarded = Counter(
+            "gradwire_updates_discarded_total",
+            "Updates dropped with their worker: it was in quarantine, or they waited for its rate.",
+            registry=registry,
+        )
         self.messages_invalid = Counter(
             "gradwire_messages_invalid_total",
             "Messages that broke their schema; the worker's connection was closed.",
             registry=registry,
+        )
+        self.orders = Counter(
+            "gradwire_orders_total", "Orders of operators that were carried out.", registry=registry
         )
         self.snapshots_sent = Counter(
             "gradwire_snapshots_sent_total",
@@ -163,6 +228,14 @@ class ServerMetrics:
         # Gauges that hold from one event to the next.
         self.workers = Gauge(
             "gradwire_workers", "Workers that take part in the run.", registry=registry
+        )
+        self.observers = Gauge(
+            "gradwire_observers", "Observers that receive the run's updates.", registry=registry
+        )
+        self.quarantined_workers = Gauge(
+            "gradwire_quarantined_workers",
+            "Workers whose updates are kept aside until an operator decides.",
+            registry=registry,
         )
         self.parameters = Gauge(
             "gradwire_parameters", "Parameters of the run's model.", registry=registry
@@ -283,6 +356,10 @@ class MasterCollector(Collector):
         described = {
             "packets_accepted": "Packets of established connections, authentic and new.",
             "handshakes_answered": "Handshakes answered, repeated ones included.",
+            "retries_sent": "INITs that were asked to come back with a cookie.",
+            "resets_sent": "Packets of unknown sessions that were answered with a RESET.",
+            "resets_received": "Connections that the other side did not know any more.",
+            "epochs_begun": "Times that a worker went on to its next key.",
             "connections_opened": "Connections established.",
             "fragments_sent": "Fragments of messages sent, retransmitted ones included.",
             "fragments_retransmitted": "Fragments of messages sent again.",

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gradwire_protocol import InOrder, ShapedMessage
+from gradwire_protocol.messages import EncodedUpdate
 from gradwire_server.roster import Member
 
 
@@ -66,17 +67,35 @@ class Relay:
             Everyone but its origin.
         now : float
         """
-        assert sequence == self.next_of(rank)
-        self.versions[rank] = sequence
-        origin = self._origins.setdefault(rank, _Origin())
-        count = 0
-        for member in destinations:
-            member.unacknowledged[rank, sequence] = now
+        for member in self._expect(rank, sequence, destinations, now):
             member.link.relay_update(message)
-            count += 1
-        origin.pending[sequence] = count
-        if not count:
-            self._arrived(origin, sequence)
+
+    def accept_clipped(
+        self,
+        member: Member,
+        update: EncodedUpdate,
+        correction: EncodedUpdate,
+        destinations: Iterable[Member],
+        now: float,
+    ) -> None:
+        """Pass on what is left of an update, and tell its origin what is not.
+
+        It is stable when the origin, too, has what it was sent.
+
+        Parameters
+        ----------
+        member : Member
+            The origin.
+        update, correction : EncodedUpdate
+            What the others get and what the origin gets, of the same sequence.
+        destinations : iterable of Member
+            Everyone but the origin.
+        now : float
+        """
+        packed, rank, sequence = update.pack(), member.rank, update.sequence
+        for other in self._expect(rank, sequence, [*destinations, member], now):
+            payload = correction.pack() if other is member else packed
+            other.link.send_update(rank, sequence, payload)
 
     def on_delivered(self, member: Member, rank: int, sequence: int) -> float | None:
         """Note that a worker has an update; return when it was accepted."""
@@ -90,6 +109,25 @@ class Relay:
         for rank, sequence in member.unacknowledged:
             self._count_down(rank, sequence)
         member.unacknowledged.clear()
+
+    def _expect(
+        self, rank: int, sequence: int, destinations: Iterable[Member], now: float
+    ) -> list[Member]:
+        """Note that these are about to be sent an update; return them.
+
+        Whether an observer has it, nobody waits for.
+        """
+        assert sequence == self.next_of(rank)
+        self.versions[rank] = sequence
+        origin = self._origins.setdefault(rank, _Origin())
+        members = list(destinations)
+        waited_for = [member for member in members if not member.observes]
+        for member in waited_for:
+            member.unacknowledged[rank, sequence] = now
+        origin.pending[sequence] = len(waited_for)
+        if not waited_for:
+            self._arrived(origin, sequence)
+        return members
 
     def _count_down(self, rank: int, sequence: int) -> None:
         origin = self._origins[rank]

@@ -7,17 +7,22 @@
 
 The first worker is FOUNDING: its parameters start the run. Who joins meanwhile is WAITING for
 them. Later ones are SYNCING while they receive a snapshot; updates reach them from the start.
+
+An observer is a member that sends nothing, and that nobody waits for. It has a rank as a name, from
+the highest one down, so that those of workers stay close together.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from gradwire_protocol import Connection, InOrder
+from gradwire_protocol import Connection, InOrder, Role
 from gradwire_protocol.link import Link, UpdateReceived
-from gradwire_protocol.messages import Join, Peer
+from gradwire_protocol.messages import RANKS_MAX, Join, Peer, name_in_roster
 from gradwire_protocol.snapshots import SnapshotFeed
+from gradwire_server.pace import Pace
+from gradwire_server.vetting import Norms
 
 
 class Phase(Enum):
@@ -39,7 +44,7 @@ TRANSITIONS: Final[dict[Phase, frozenset[Phase]]] = {
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A worker that takes part."""
+    """A worker that takes part, or an observer."""
 
     rank: int
     join: Join
@@ -54,7 +59,24 @@ class Member:
     leaving: str | None = None
     """Why it goes, once it has said so."""
     unacknowledged: dict[tuple[int, int], float] = field(default_factory=dict)
-    """Relayed updates (rank, sequence) that it does not have yet, and when they were accepted."""
+    """Relayed updates (rank, sequence) that it does not have yet, and when they were accepted. What
+    is of its own rank is a correction: it was clipped."""
+    pace: Pace[UpdateReceived] = field(default_factory=Pace)
+    """Its updates that were too many for one moment."""
+    norms: Norms = field(default_factory=Norms)
+    """How large its updates were."""
+    aside: list[UpdateReceived] | None = None
+    """Its updates since it is in quarantine, in order; None while it is not."""
+    vouched: bool = False
+    """Whether an operator has let it out of quarantine: it is not sent there again."""
+    clipped: bool = False
+    """Whether an update of it was clipped."""
+    observes: bool = field(init=False)
+    """Whether it is an observer, as its key says."""
+
+    def __post_init__(self) -> None:
+        """Look at its key."""
+        self.observes = role_of(self.link.connection) is Role.OBSERVER
 
     def move_to(self, phase: Phase) -> None:
         """Note how far it has got."""
@@ -62,9 +84,30 @@ class Member:
         self.phase = phase
 
     @property
+    def lacks_correction(self) -> bool:
+        """Whether it does not know yet what was clipped off its updates."""
+        return self.clipped and any(rank == self.rank for rank, _ in self.unacknowledged)
+
+    @property
+    def key_name(self) -> str | None:
+        """The name in its key; None without one."""
+        identity = self.link.connection.identity
+        return None if identity is None else identity.name
+
+    @property
+    def shown_name(self) -> str:
+        """What others know it by: the name in its key, and what it calls itself."""
+        return name_in_roster(self.key_name, self.join.name)
+
+    @property
     def name(self) -> str:
-        """For logs: rank and what the worker calls itself."""
-        return f"rank {self.rank} ({self.join.name})"
+        """For logs: rank and name."""
+        return f"rank {self.rank} ({self.shown_name})"
+
+
+def role_of(connection: Connection) -> Role:
+    """Return what a peer may do. Where nobody has a key, everyone is a worker."""
+    return Role.WORKER if connection.identity is None else connection.identity.role
 
 
 class Roster:
@@ -75,12 +118,22 @@ class Roster:
         self._by_connection: dict[Connection, Member] = {}
 
     def __len__(self) -> int:
-        """Return how many take part."""
+        """Return how many take part, observers included."""
         return len(self._by_rank)
 
     def __iter__(self) -> Iterator[Member]:
         """Iterate over the members by rank."""
         return iter([self._by_rank[rank] for rank in sorted(self._by_rank)])
+
+    @property
+    def workers(self) -> list[Member]:
+        """Those that train, by rank."""
+        return [member for member in self if not member.observes]
+
+    @property
+    def connections(self) -> Iterable[Connection]:
+        """Those of all members."""
+        return self._by_connection.keys()
 
     def add(self, member: Member) -> None:
         """Let a worker take part."""
@@ -97,18 +150,28 @@ class Roster:
         """Return the member behind a connection."""
         return self._by_connection.get(connection)
 
+    def at(self, rank: int) -> Member | None:
+        """Return the member with this rank."""
+        return self._by_rank.get(rank)
+
     def with_id(self, worker_id: bytes) -> Member | None:
         """Return the member with this identity."""
         return next((m for m in self if m.join.worker_id == worker_id), None)
 
-    def free_rank(self, wanted: int | None) -> int:
-        """Return the rank wanted if it is free, else the lowest free one."""
+    def free_rank(self, wanted: int | None, role: Role = Role.WORKER) -> int:
+        """Return the rank wanted if it is free, else the lowest free one.
+
+        An observer gets the highest free one: that which it wants might be meant for a worker.
+        """
+        if role is Role.OBSERVER:
+            return next(rank for rank in reversed(range(RANKS_MAX)) if rank not in self._by_rank)
         if wanted is not None and wanted not in self._by_rank:
             return wanted
         return next(rank for rank in range(len(self) + 1) if rank not in self._by_rank)
 
     def peers(self) -> tuple[Peer, ...]:
-        """Return what everyone may know of the members."""
+        """Return what everyone may know of the workers."""
         return tuple(
-            Peer(member.rank, member.join.name, member.last_sequence is not None) for member in self
+            Peer(member.rank, member.shown_name, member.last_sequence is not None)
+            for member in self.workers
         )

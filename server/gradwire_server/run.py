@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradwire_codecs import Replica
-from gradwire_protocol.messages import Join, Layout
+from gradwire_codecs.replica import FIRST_VALUE_MAX
+from gradwire_protocol import InvalidMessageError
+from gradwire_protocol.messages import Join, Layout, Snapshot
 from gradwire_protocol.snapshots import SnapshotAssembly
 from gradwire_server.relay import Relay
 
@@ -33,6 +35,25 @@ class Run:
     def begin_again(self, join: Join) -> None:
         """Wait for another worker's parameters: the one that should have sent them is gone."""
         self.replica, self.assembly = _unfounded(join)
+
+    def add_first(self, block: Snapshot) -> bool:
+        """Take a block of the first parameters; return whether that is all of them.
+
+        Raises
+        ------
+        InvalidMessageError
+            If it does not fit, or an element is so large that the run could not start with it. As
+            they are integers, there is no NaN and no infinity among them.
+        """
+        assert self.assembly is not None
+        values = np.frombuffer(block.values, "<i4", count=len(block.values) // 4)
+        for value in (int(values.min()), int(values.max())):
+            if abs(value) > FIRST_VALUE_MAX:
+                raise InvalidMessageError(
+                    f"first parameters with {value} quanta; the limit is {FIRST_VALUE_MAX}: choose "
+                    "a larger quantum"
+                )
+        return self.assembly.add(block)
 
     def snapshot(self) -> bytes:
         """Return the replica as it travels: a copy, little-endian int32."""

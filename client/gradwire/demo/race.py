@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Final
 import aiohttp
 
 from gradwire.errors import GradwireError
+from gradwire.local_keys import given_run_key_file, local_keys
 from gradwire.processes import Child, local_master, worker_environment
 
 SCRAPE_SECONDS: Final = 0.5
@@ -117,19 +118,20 @@ async def run_together(race: Race) -> None:
     """Train with all workers at once."""
     race.phase = "compiling, if this is the first time"
     said: list[str] = []
-    options = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    options = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--public-metrics"]
     options += ["--datagram-bytes", str(DATAGRAM_BYTES)]
-    async with local_master(options, said.append) as master:
-        race.phase = f"{len(race.workers)} workers"
-        race.place = f"master at {master.address}, metrics at http://{master.http}/metrics"
-        scraping = asyncio.create_task(_scrape_on(race, f"http://{master.http}/metrics"))
-        try:
-            await _run_workers(race, master.address)
-            await _scrape(race, f"http://{master.http}/metrics")
-        finally:
-            scraping.cancel()
-            with suppress(asyncio.CancelledError):
-                await scraping
+    with local_keys(len(race.workers), given_run_key_file()) as keys:
+        async with local_master(options, keys.of_master, said.append) as master:
+            race.phase = f"{len(race.workers)} workers"
+            race.place = f"master at {master.address}, metrics at http://{master.http}/metrics"
+            scraping = asyncio.create_task(_scrape_on(race, f"http://{master.http}/metrics"))
+            try:
+                await _run_workers(race, master.address, keys.worker_key_files)
+                await _scrape(race, f"http://{master.http}/metrics")
+            finally:
+                scraping.cancel()
+                with suppress(asyncio.CancelledError):
+                    await scraping
 
 
 async def run_alone(race: Race) -> None:
@@ -142,12 +144,14 @@ async def run_alone(race: Race) -> None:
         await child.stop()
 
 
-async def _run_workers(race: Race, master: str) -> None:
+async def _run_workers(race: Race, master: str, key_files: Sequence[Path]) -> None:
     children: list[Child] = []
     waiting: dict[asyncio.Task[int], Progress] = {}
     try:
         for rank, progress in enumerate(race.workers):
-            environ = worker_environment(rank, len(race.workers), master, of_a_world=True)
+            environ = worker_environment(
+                rank, len(race.workers), master, key_files[rank], of_a_world=True
+            )
             environ["GRADWIRE_DATAGRAM_BYTES"] = str(DATAGRAM_BYTES)
             child = await _start_worker(race, progress, environ, seed=rank)
             children.append(child)

@@ -21,6 +21,7 @@ from gradwire_protocol import (
 )
 from gradwire_server.shards.arena import Arena
 from gradwire_server.shards.figures import Figures, pack_figures
+from gradwire_server.shards.keys import pack_identity, parse_keyring
 from gradwire_server.shards.parcels import Inbox, Outbox, Parcel
 from gradwire_server.shards.records import Command, Place, Poster, Record, Report
 
@@ -68,6 +69,7 @@ class LocalShard:
             Command.RELAY: self._relay,
             Command.RELEASE: self._release,
             Command.CLOSE: self._close,
+            Command.KEYS: self._take_keys,
             Command.LIMITS: self._limit,
             Command.ASK: self._answer,
             Command.STOP: self._stop,
@@ -93,7 +95,8 @@ class LocalShard:
             number = self._numbers[connection] = self._next_number
             self._next_number += 1
             self._connections[number] = connection
-            self.post(Report.CONNECTED, number, connection.address)
+            identity = pack_identity(connection.identity)
+            self.post(Report.CONNECTED, number, connection.address, identity)
             return
         known = self._numbers.get(connection)
         if known is not None:
@@ -163,6 +166,9 @@ class LocalShard:
             self._forget(number)
             connection.close(code, reason, self._now)
             self.post(Report.GONE, number)
+
+    def _take_keys(self, run_keys: str, denied: Sequence[str]) -> None:
+        self._endpoint.set_keyring(parse_keyring(run_keys, denied), self._now)
 
     def _limit(self, elsewhere: int, link_rate: float | None) -> None:
         self.elsewhere = elsewhere

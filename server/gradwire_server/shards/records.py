@@ -8,7 +8,7 @@ counts. A *place* is a payload itself, where that is short or the arena was full
 
     a shard reports
     READY
-    CONNECTED     number, address
+    CONNECTED     number, address, identity          of the peer; nil without keys; see `keys`
     RECEIVED      number, place, stream, number in it, kind, fragment bytes, charge
     DELIVERED     number, stream, number in it
     MOVED         number, address
@@ -23,6 +23,7 @@ counts. A *place* is a payload itself, where that is short or the arena was full
     RELAY         numbers, place, stream, number in it, kind, priority, fragment bytes
     RELEASE       pairs of number and charge
     CLOSE         number, code, reason
+    KEYS          run keys, denied names             in place of those before; see `keys`
     LIMITS        connections of other processes, bytes per second of the link or nil
     ASK
     STOP                        take nobody in any more; answer when all connections are over
@@ -82,6 +83,7 @@ class Command(IntEnum):
     RELAY = auto()
     RELEASE = auto()
     CLOSE = auto()
+    KEYS = auto()
     LIMITS = auto()
     ASK = auto()
     STOP = auto()

@@ -23,10 +23,12 @@ from gradwire_protocol import (
     ShapedMessage,
     State,
 )
+from gradwire_protocol.keys import Identity
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_protocol.shaped import Payload
 from gradwire_server.shards.arena import Arena
 from gradwire_server.shards.figures import NO_FIGURES, ConnectionFigures, Figures, parse_figures
+from gradwire_server.shards.keys import PlainIdentity, parse_identity
 from gradwire_server.shards.parcels import Inbox, Outbox, Parcel
 from gradwire_server.shards.records import Command, Place, Poster, Record, Report
 
@@ -41,11 +43,16 @@ class RemoteConnection:
         What the shard calls it.
     address : Address
         Where the peer is.
+    identity : Identity or None
+        Who it is, where it has proved that.
     """
 
-    def __init__(self, shard: "RemoteShard", number: int, address: Address) -> None:
+    def __init__(
+        self, shard: "RemoteShard", number: int, address: Address, identity: Identity | None
+    ) -> None:
         self.state = State.OPEN
         self.address = address
+        self.identity = identity
         self.bytes_queued = 0
         """Payload of the messages that were not reported as delivered."""
         self.figures = NO_FIGURES
@@ -294,8 +301,10 @@ class RemoteShard:
     def _on_ready(self) -> None:
         self.ready = True
 
-    def _on_connected(self, number: int, address: Address) -> None:
-        connection = self._connections[number] = RemoteConnection(self, number, address)
+    def _on_connected(self, number: int, address: Address, identity: PlainIdentity) -> None:
+        connection = self._connections[number] = RemoteConnection(
+            self, number, address, parse_identity(identity)
+        )
         refusal = self._refusal()
         if refusal is None:
             self._tell(connection, Connected())

@@ -15,16 +15,18 @@ import socket
 import sys
 from collections.abc import Sequence
 from functools import partial
+from time import time_ns
 from typing import Any, Final
 
-from gradwire_protocol import Connection, Endpoint, Event, Shard
+from gradwire_protocol import Connection, Credentials, Endpoint, Event, Shard
 from gradwire_server.shards.arena import Arena
 from gradwire_server.shards.channel import Channel
 from gradwire_server.shards.figures import Figures
+from gradwire_server.shards.keys import take_keyring
 from gradwire_server.shards.local import LocalShard
 from gradwire_server.shards.records import Record, Report
 from gradwire_server.shards.startup import TICK_SECONDS, Setup
-from gradwire_udp import UdpDriver, new_event_loop
+from gradwire_udp import UdpDriver, new_event_loop, source_of
 
 logger = logging.getLogger("gradwire.shard")
 
@@ -58,6 +60,8 @@ class ShardApplication:
             shard=Shard(setup.index, setup.count),
             counters=figures.counters,
             elsewhere=lambda: self._shard.elsewhere,
+            credentials=_credentials(setup),
+            source_of=source_of,
         )
         self._channel = Channel(socket.socket(fileno=setup.channel), loop, self._obey, self._on_end)
         self._shard = LocalShard(
@@ -142,6 +146,14 @@ class ShardApplication:
     def _on_end(self) -> None:
         if not self.ended.done():
             self.ended.set_result(None)
+
+
+def _credentials(setup: Setup) -> Credentials | None:
+    """Return what it was started with; None where there are no keys."""
+    if setup.keyring is None:
+        return None
+    keyring = take_keyring(setup.keyring)
+    return Credentials(keyring=keyring, unix_time_ns=time_ns, instance=setup.instance)
 
 
 class ForwardingHandler(logging.Handler):

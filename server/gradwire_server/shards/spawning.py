@@ -27,7 +27,8 @@ def spawn(setup: Setup, ours: socket.socket, theirs: socket.socket) -> subproces
     # Until it knows that they are not for it, it must not be ended by them.
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, NOT_FOR_SHARDS)
     try:
-        return subprocess.Popen(
+        # No shell, and nothing from outside: this interpreter, our module, our own packed setup.
+        return subprocess.Popen(  # nosec B603
             # Without -P the folder that the master runs in could hold modules of any name.
             [sys.executable, "-P", "-m", PROGRAM, setup.pack()],
             stdin=subprocess.DEVNULL,

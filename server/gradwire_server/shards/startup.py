@@ -28,13 +28,19 @@ class Setup:
     connection: ConnectionConfig
     connections_max: int
     link_rate: float | None
+    keyring: int | None
+    """Descriptor of a file with the keys, see `keys`; None without. They do not stand here: a
+    command line is public."""
+    instance: str
+    """Of the credentials: the same in all processes."""
     silent_ticks_max: int
     """After so many without a word from process 0 it ends."""
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """What it has to inherit."""
-        return self.datagrams, self.channel, self.arena, self.arena_of_parent
+        always = self.datagrams, self.channel, self.arena, self.arena_of_parent
+        return always if self.keyring is None else (*always, self.keyring)
 
     def pack(self) -> str:
         """Return it as an argument of the command line."""

@@ -21,11 +21,13 @@ from time import monotonic
 from typing import Final
 
 from gradwire_protocol import GradwireError
+from gradwire_protocol.keys import Keyring
 from gradwire_protocol.turns import LinkPacer
 from gradwire_server.config import MasterConfig
 from gradwire_server.shards.arena import Arena
 from gradwire_server.shards.channel import Channel
 from gradwire_server.shards.figures import Figures
+from gradwire_server.shards.keys import new_keyring_file, pack_keyring
 from gradwire_server.shards.records import Command, Record
 from gradwire_server.shards.remote import Parcels, RemoteShard
 from gradwire_server.shards.spawning import how_it_ended, spawn
@@ -87,6 +89,10 @@ class Supervisor:
         Returns how many connections process 0 has.
     on_lost : callable
         Called when a shard has ended by itself.
+    keyring : Keyring, optional
+        Whom all of them let in; everybody, unsealed, unless given.
+    instance : str
+        Of the credentials.
     """
 
     def __init__(
@@ -101,8 +107,12 @@ class Supervisor:
         link: LinkPacer,
         local_connections: Callable[[], int],
         on_lost: Callable[[], None],
+        keyring: Keyring | None = None,
+        instance: str = "",
     ) -> None:
         self._config = config
+        self._keyring = keyring
+        self._instance = instance
         self._application = application
         self._loop = loop
         self._local = local
@@ -165,6 +175,14 @@ class Supervisor:
                 process.remote.post(Command.STOP)
             self.turn()
 
+    def set_keyring(self, keyring: Keyring) -> None:
+        """Have all shards let in whom this keyring admits, and end all other connections."""
+        assert self._keyring is not None, "a shard without keys cannot be given some"
+        self._keyring = keyring
+        for process in self._living():
+            process.remote.post(Command.KEYS, *pack_keyring(keyring))
+        self.turn()
+
     def turn(self) -> None:
         """Send what there is to say to shards."""
         if self._closed:
@@ -224,23 +242,7 @@ class Supervisor:
         return list(self._processes.values())
 
     def _start(self, index: int) -> None:
-        ours, theirs = socket.socketpair()
-        setup = Setup(
-            index=index,
-            count=self._count,
-            parent=os.getpid(),
-            loop="uvloop" if type(self._loop).__module__.startswith("uvloop") else "asyncio",
-            log_level=logging.getLogger("gradwire").getEffectiveLevel(),
-            connection=self._config.connection,
-            connections_max=self._config.connections_max,
-            link_rate=self._share_of_link(0),
-            silent_ticks_max=self._silent_ticks_max,
-            datagrams=self._sockets[index - 1].fileno(),
-            channel=theirs.fileno(),
-            arena=self._files[index],
-            arena_of_parent=self._files[0],
-        )
-        popen = spawn(setup, ours, theirs)
+        popen, ours = self._spawn(index)
         channel = Channel(
             ours, self._loop, partial(self._heard, index), partial(self._ended, index)
         )
@@ -255,6 +257,33 @@ class Supervisor:
         )
         remote.log = partial(_log, index)
         self._processes[index] = _Process(index, popen, channel, remote)
+
+    def _spawn(self, index: int) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """Start the process of a shard; return it and our end of its channel."""
+        keyring = None if self._keyring is None else new_keyring_file(self._keyring)
+        try:
+            ours, theirs = socket.socketpair()
+            setup = Setup(
+                index=index,
+                count=self._count,
+                parent=os.getpid(),
+                loop="uvloop" if type(self._loop).__module__.startswith("uvloop") else "asyncio",
+                log_level=logging.getLogger("gradwire").getEffectiveLevel(),
+                connection=self._config.connection,
+                connections_max=self._config.connections_max,
+                link_rate=self._share_of_link(0),
+                keyring=keyring,
+                instance=self._instance,
+                silent_ticks_max=self._silent_ticks_max,
+                datagrams=self._sockets[index - 1].fileno(),
+                channel=theirs.fileno(),
+                arena=self._files[index],
+                arena_of_parent=self._files[0],
+            )
+            return spawn(setup, ours, theirs), ours
+        finally:
+            if keyring is not None:
+                os.close(keyring)
 
     def _heard(self, index: int, records: Sequence[Record]) -> None:
         process = self._processes[index]

@@ -1,0 +1,197 @@
+"""``gradwire keygen``: makes the keys of a run and of its workers, and changes a run's key.
+
+The path of every file that was written goes to stdout, what to do next to stderr, and no key ever
+anywhere but into its file.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import typer
+
+from gradwire.errors import UsageError
+from gradwire_protocol.keys import SECRET_BYTES, Role, RunKey
+from gradwire_protocol.limits import RUN_KEYS_MAX
+from gradwire_udp.key_files import read_run_keys, replace_key, write_key
+
+RUN_KEY_FILE: Final = Path("run.key")
+KEY_SUFFIX: Final = ".key"
+
+READ_AGAIN: Final = (
+    "have the master read it again: kill -HUP its process, or systemctl reload its service"
+)
+
+
+def keygen(
+    path: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[PATH]",
+            help="The run key file to make: run.key unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    worker: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Make the key of a worker with this name. Can be given several times.",
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="PATH", help="The run key file that worker keys follow from."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Where a worker's key goes: a file, or a folder that exists. NAME.key unless "
+            "given.",
+        ),
+    ] = None,
+    role: Annotated[
+        Literal["worker", "observer", "operator"],
+        typer.Option(
+            help="What the holder of the key may do: take part in the training, only receive, or "
+            "give the master orders."
+        ),
+    ] = "worker",
+    rotate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Put a new run key first into this file; those before it stay valid.",
+        ),
+    ] = None,
+    retire: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Leave only the newest run key in this file."),
+    ] = None,
+) -> None:
+    """Make a run key, or keys of workers from it.
+
+    A run key stays with the master. From it follow the keys of workers, each for one name: who has
+    one can neither make others nor pass for somebody else. Files get mode 0600, and none is
+    overwritten.
+    """
+    _check_one_thing(path, worker, rotate, retire)
+    if worker:
+        _make_worker_keys(source, worker, Role[role.upper()], out)
+        return
+    if source is not None or out is not None:
+        raise UsageError("--from and --out go with --worker NAME")
+    if rotate is not None:
+        _rotate(rotate)
+    elif retire is not None:
+        _retire(retire)
+    else:
+        _make_run_key(path or RUN_KEY_FILE)
+
+
+def _check_one_thing(
+    path: Path | None, worker: Sequence[str] | None, rotate: Path | None, retire: Path | None
+) -> None:
+    asked = {"PATH": path, "--worker": worker or None, "--rotate": rotate, "--retire": retire}
+    given = [name for name, value in asked.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)}: one thing at a time")
+
+
+def _make_run_key(path: Path) -> None:
+    write_key(path, _text([_new_run_key([])]))
+    _show(path)
+    _say(f"{path} is the key of a run. It stays with the master, which takes it by")
+    _say(f"  gradwire master --key-file {path} --listen 0.0.0.0:40123")
+    _say("and from it follow the keys of workers, which take theirs by GRADWIRE_KEY_FILE:")
+    _say(f"  gradwire keygen --worker NAME --from {path}")
+
+
+def _make_worker_keys(
+    source: Path | None, names: Sequence[str], role: Role, out: Path | None
+) -> None:
+    if source is None:
+        raise UsageError(f"--worker {names[0]}: say which run key it follows from, by --from PATH")
+    run_key = read_run_keys(source)[0]
+    keys = [run_key.worker_key(name, role) for name in names]
+    places = _places(names, out)
+    for key, place in zip(keys, places, strict=True):
+        write_key(place, f"# gradwire: key of {key.name}, {role.name.lower()}.\n{key.format()}\n")
+        _show(place)
+    _say("copy each to its worker, over something safe such as scp, and set there")
+    _say("  GRADWIRE_KEY_FILE=NAME.key")
+
+
+def _places(names: Sequence[str], out: Path | None) -> list[Path]:
+    """Return where keys go; refuse what would be written twice or somewhere unexpected."""
+    if out is not None and not out.is_dir():
+        if len(names) > 1:
+            raise UsageError(f"--out {out}: for {len(names)} keys it has to be a folder")
+        return [out]
+    for name in names:
+        if "/" in name or name.startswith("."):
+            raise UsageError(f"name {name!r} makes no file name: say where by --out PATH")
+    if len(set(names)) != len(names):
+        raise UsageError("a name was given twice")
+    places = [(out or Path()) / f"{name}{KEY_SUFFIX}" for name in names]
+    there = [str(place) for place in places if place.exists()]
+    if there:  # before the first is written, so that it is all of them or none
+        raise UsageError(f"{', '.join(there)}: exists already, and is not overwritten")
+    return places
+
+
+def _rotate(path: Path) -> None:
+    keys = read_run_keys(path)
+    if len(keys) >= RUN_KEYS_MAX:
+        raise UsageError(
+            f"{path} has {len(keys)} run keys, which is the limit: retire those before the newest "
+            f"first, by gradwire keygen --retire {path}"
+        )
+    replace_key(path, _text([_new_run_key(keys), *keys]))
+    _show(path)
+    _say(f"{path} has {len(keys) + 1} run keys now, and a master takes all of them. What is next:")
+    _say(f"1. {READ_AGAIN}")
+    _say(f"2. make new keys for the workers: gradwire keygen --worker NAME --from {path}")
+    _say(f"3. when all workers have theirs: gradwire keygen --retire {path}")
+
+
+def _retire(path: Path) -> None:
+    keys = read_run_keys(path)
+    if len(keys) == 1:
+        _show(path)
+        _say(f"{path} has one run key only: there is nothing to retire")
+        return
+    replace_key(path, _text(keys[:1]))
+    _show(path)
+    _say(f"{path} has its newest run key only; {len(keys) - 1} retired. What is next:")
+    _say(f"{READ_AGAIN}. It then closes the connections of workers that have a key of those.")
+
+
+def _new_run_key(others: Sequence[RunKey]) -> RunKey:
+    """Return a run key whose fingerprint none of the others has: one in 16 million would."""
+    while True:
+        key = RunKey(os.urandom(SECRET_BYTES))
+        if key.fingerprint not in {other.fingerprint for other in others}:
+            return key
+
+
+def _text(keys: Sequence[RunKey]) -> str:
+    lines = ["# gradwire: key of a run. Who has it can make any worker's key: keep it secret."]
+    if len(keys) > 1:
+        lines.append("# The newest comes first. Leave only that: gradwire keygen --retire FILE")
+    for key in keys:
+        lines += [f"# fingerprint {key.fingerprint.hex()}", key.format()]
+    return "\n".join(lines) + "\n"
+
+
+def _show(path: Path) -> None:
+    typer.echo(str(path))
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)

@@ -1,0 +1,176 @@
+"""Who may see what: a bearer token (RFC 6750) for everything but `/healthz`.
+
+=========================  ==============  ==================  ====================
+configured                 `/healthz`      `/metrics`          everything else
+=========================  ==============  ==================  ====================
+a token                    open            the token           the token
+no token, on loopback      open            open                open
+no token, elsewhere        open            closed              closed
+``--public-metrics``       open            open                as above
+=========================  ==============  ==================  ====================
+
+A master without a token that listens for everyone starts all the same, and keeps its pages closed:
+whoever only probes `/healthz`, or scrapes public metrics, needs no secret for that.
+
+Loopback is open only to those who ask for it by that name. A web page whose own name has been made
+to point to 127.0.0.1 (DNS rebinding) could otherwise have its visitor's browser read all of it.
+"""
+
+import hmac
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from gradwire_protocol import UsageError
+from gradwire_server.http.limits import TOKEN_BYTES_MAX, TOKEN_CHARACTERS_MIN
+from gradwire_server.metrics import HttpRefusal
+
+HEALTH_PATH: Final = "/healthz"
+METRICS_PATH: Final = "/metrics"
+
+CREDENTIAL: Final = "http-token"
+"""Name of the systemd credential: ``LoadCredential=http-token:/etc/gradwire/http-token``."""
+
+B64TOKEN: Final = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
+"""What a token may consist of (RFC 6750, section 2.1)."""
+
+
+class Token:
+    """A bearer token, of which only the SHA-256 is kept: nothing that shows it can give it away.
+
+    Parameters
+    ----------
+    secret : bytes
+        Of the characters that RFC 6750 allows, at least `TOKEN_CHARACTERS_MIN`.
+
+    Raises
+    ------
+    UsageError
+        If it is no such text. The message does not repeat it.
+    """
+
+    __slots__ = ("_digest",)
+
+    def __init__(self, secret: bytes) -> None:
+        if not B64TOKEN.fullmatch(secret):
+            raise UsageError(
+                "the HTTP token is not one word of letters, digits and -._~+/ with = at its end; "
+                "make one with: openssl rand -base64 32"
+            )
+        if len(secret) < TOKEN_CHARACTERS_MIN:
+            raise UsageError(
+                f"the HTTP token has {len(secret)} characters; it has at least "
+                f"{TOKEN_CHARACTERS_MIN}. Make one with: openssl rand -base64 32"
+            )
+        self._digest = sha256(secret).digest()
+
+    def matches(self, offered: str) -> bool:
+        """Tell whether this is the token, in a time that tells nothing about it."""
+        # As aiohttp reads header bytes that are no UTF-8; digests are of one length, whatever came.
+        digest = sha256(offered.encode("utf-8", "surrogateescape")).digest()
+        return hmac.compare_digest(digest, self._digest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Decides who may see a page.
+
+    Parameters
+    ----------
+    token : Token, optional
+        What a visitor has to show.
+    public_metrics : bool
+        Whether everyone may read the metrics.
+    """
+
+    token: Token | None = None
+    public_metrics: bool = False
+
+    def refusal(
+        self, path: str, headers: Mapping[str, str], *, on_loopback: bool
+    ) -> HttpRefusal | None:
+        """Return why a visitor may not see a page; None if he may.
+
+        Parameters
+        ----------
+        path : str
+        headers : mapping
+            Of the request, whatever the case of their names.
+        on_loopback : bool
+            Whether only this machine can reach the server.
+        """
+        if path == HEALTH_PATH or (path == METRICS_PATH and self.public_metrics):
+            return None
+        if self.token is None:
+            is_open = on_loopback and _is_own_name(headers.get("Host", ""))
+            return None if is_open else HttpRefusal.CLOSED
+        scheme, _, credentials = headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self.token.matches(credentials.strip(" ")):
+            return None
+        return HttpRefusal.UNAUTHORIZED
+
+
+def find_token(path: Path | None, environ: Mapping[str, str] = os.environ) -> Token | None:
+    """Read the token from a file, or from the credential that systemd hands over.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file. None for the credential ``http-token``, if there is one.
+    environ : mapping
+        Where ``CREDENTIALS_DIRECTORY`` stands.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be read, holds no token, or is a file that others can read.
+    """
+    if path is not None:
+        return _read_token(path, must_be_private=True)
+    credentials = environ.get("CREDENTIALS_DIRECTORY")
+    if not credentials or not (credential := Path(credentials) / CREDENTIAL).exists():
+        return None
+    # systemd lets the service's user read it by an access control list, which shows as a right of
+    # the group; nobody else gets as far as the folder.
+    return _read_token(credential, must_be_private=False)
+
+
+def _read_token(path: Path, *, must_be_private: bool) -> Token:
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if must_be_private and mode & 0o077:
+                raise UsageError(
+                    f"the HTTP token in {path} can be read or changed by others (mode {mode:04o}); "
+                    f"say: chmod 600 {path}"
+                )
+            content = file.read(TOKEN_BYTES_MAX + 1)
+    except OSError as error:
+        raise UsageError(f"the HTTP token in {path} cannot be read: {error.strerror}") from None
+    if len(content) > TOKEN_BYTES_MAX:
+        raise UsageError(
+            f"the HTTP token in {path} has more than {TOKEN_BYTES_MAX} bytes; is it another file?"
+        )
+    try:
+        return Token(content.strip())
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _is_own_name(host: str) -> bool:
+    """Tell whether a ``Host`` header is one that no stranger's name server can answer for."""
+    name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.split(":")[0]
+    name = name.lower().removesuffix(".")
+    if not name or name == "localhost" or name.endswith(".localhost"):
+        return True  # only programs that are no browsers leave it out
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,115 @@
+"""Pages that take time to make: made in small steps, once for all who wait, and not too often."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from time import perf_counter
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.registry import Collector
+
+from gradwire_server.http.limits import FAILED_PAGE_SECONDS, STEP_SECONDS_MAX
+
+logger: Final = logging.getLogger("gradwire.http")
+
+
+class PageFailedError(Exception):
+    """A page could not be made; why is in the log."""
+
+
+class SharedPage:
+    """A page that is of this moment, or of one shortly before it when many ask.
+
+    Parameters
+    ----------
+    path : str
+        Where it is found, for the log.
+    parts : callable
+        Returns an iterator that makes it part by part. Other things happen between parts.
+    refresh : callable, optional
+        Awaited before.
+    load_max : float
+        Part of the time that may be spent on making it.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        parts: Callable[[], Iterator[bytes]],
+        refresh: Callable[[], Awaitable[None]] | None = None,
+        *,
+        load_max: float,
+    ) -> None:
+        self._path = path
+        self._parts = parts
+        self._refresh = refresh
+        self._load_max = load_max
+        self._made: bytes | None = None
+        self._good_until = 0.0
+        self._making: asyncio.Task[None] | None = None
+
+    async def get(self) -> bytes:
+        """Return it.
+
+        Raises
+        ------
+        PageFailedError
+            If it could not be made.
+        """
+        loop = asyncio.get_running_loop()
+        if self._making is None and loop.time() >= self._good_until:
+            self._making = loop.create_task(self._make())
+        if self._making is not None:
+            # A visitor who goes away does not take it from the others.
+            await asyncio.shield(self._making)
+        if self._made is None:
+            raise PageFailedError
+        return self._made
+
+    async def close(self) -> None:
+        """Stop making it."""
+        if self._making is not None:
+            self._making.cancel()
+            await asyncio.gather(self._making, return_exceptions=True)
+
+    async def _make(self) -> None:
+        spent = 0.0
+        pause = FAILED_PAGE_SECONDS
+        try:
+            if self._refresh is not None:
+                await self._refresh()
+            parts: list[bytes] = []
+            began = perf_counter()
+            for part in self._parts():
+                parts.append(part)
+                if (step := perf_counter() - began) > STEP_SECONDS_MAX:
+                    spent += step
+                    await asyncio.sleep(0)
+                    began = perf_counter()
+            spent += perf_counter() - began
+            self._made = b"".join(parts)
+            # After so long, what was spent is the allowed part of the time since it was begun.
+            pause = spent * (1 / self._load_max - 1)
+        except Exception:
+            self._made = None
+            logger.exception("%s could not be made", self._path)
+        finally:
+            self._good_until = asyncio.get_running_loop().time() + pause
+            self._making = None
+
+
+def metrics_parts(registry: CollectorRegistry) -> Iterator[bytes]:
+    """Yield the metrics as Prometheus reads them, one family at a time."""
+    for family in registry.collect():
+        yield generate_latest(_Family(family))
+
+
+class _Family(Collector):
+    """One family of metrics, as a collector of its own."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> tuple[Metric]:
+        return (self._family,)

@@ -1,0 +1,208 @@
+"""`HttpServer`: the pages of the master, and what those hear who may not see them."""
+
+import json
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, Final
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from gradwire_server.http.access import HEALTH_PATH, METRICS_PATH, Access
+from gradwire_server.http.gate import Gate
+from gradwire_server.http.limits import CLOSE_SECONDS_MAX, LINGERING_SECONDS_MAX, HttpLimits
+from gradwire_server.http.pages import PageFailedError, SharedPage, metrics_parts
+from gradwire_server.metrics import HttpRefusal, ServerMetrics
+from gradwire_udp import open_listener
+from gradwire_udp.sockets import SocketAddress
+
+STATUS_PATH: Final = "/status"
+
+HEALTH: Final = b'{"status": "ok"}'
+"""All that strangers are told: that the event loop still answers."""
+
+INDEX: Final = f"gradwire master: {HEALTH_PATH}, {METRICS_PATH}, {STATUS_PATH}\n".encode()
+
+TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """What somebody hears who is refused."""
+
+    status: int
+    text: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+REFUSED: Final = {
+    HttpRefusal.METHOD: _Refused(405, "there is only GET and HEAD here", (("Allow", "GET, HEAD"),)),
+    HttpRefusal.UNAUTHORIZED: _Refused(
+        401,
+        "send the token of the master's --http-token-file as 'Authorization: Bearer TOKEN'",
+        (("WWW-Authenticate", 'Bearer realm="gradwire"'),),
+    ),
+    HttpRefusal.CLOSED: _Refused(
+        403,
+        "the master has no token, so it shows this only on its own machine, at a loopback address "
+        "asked for as such. Start it with --http-token-file FILE, or, for metrics that everyone "
+        "may read, with --public-metrics",
+    ),
+    HttpRefusal.NOT_FOUND: _Refused(404, INDEX.decode().strip()),
+    HttpRefusal.FAILED: _Refused(500, "the page could not be made; the master's log says why"),
+}
+
+SILENT: Final = logging.Logger("gradwire.http.silent")
+"""For aiohttp, which would log a request that it cannot read, at any rate and with what was sent,
+possibly a token. `gradwire_http_refused_total` counts them."""
+SILENT.disabled = True
+
+
+class HttpServer:
+    """Serves until it is closed. Each connection carries one request.
+
+    Parameters
+    ----------
+    metrics : ServerMetrics
+        Behind ``/metrics``; visitors who are refused are counted there, too.
+    status : callable
+        Returns what ``/status`` says: plain values, as JSON holds them.
+    refresh : callable, optional
+        Awaited before the registry is read.
+    access : Access
+        Who may see what.
+    limits : HttpLimits
+        What all visitors together may take.
+    """
+
+    def __init__(
+        self,
+        metrics: ServerMetrics,
+        status: Callable[[], dict[str, Any]],
+        *,
+        refresh: Callable[[], Awaitable[None]] | None = None,
+        access: Access | None = None,
+        limits: HttpLimits | None = None,
+    ) -> None:
+        self._metrics = metrics
+        self._access = access or Access()
+        self._limits = limits = limits or HttpLimits()
+
+        def status_parts() -> Iterator[bytes]:
+            yield json.dumps(status()).encode()
+
+        self._shared = {
+            METRICS_PATH: SharedPage(
+                METRICS_PATH,
+                lambda: metrics_parts(metrics.registry),
+                refresh,
+                load_max=limits.load_max,
+            ),
+            STATUS_PATH: SharedPage(STATUS_PATH, status_parts, load_max=limits.load_max),
+        }
+        self._types = {
+            "/": TEXT, HEALTH_PATH: JSON, METRICS_PATH: CONTENT_TYPE_LATEST, STATUS_PATH: JSON,
+        }  # fmt: skip
+        self._gate: Gate | None = None
+        self._server: web.Server | None = None
+        self.on_loopback = False
+        """Whether only this machine can reach it."""
+        self.port = 0
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return 0 if self._gate is None else len(self._gate)
+
+    @property
+    def lacks_token(self) -> bool:
+        """Whether others could reach it and nobody may: see `access`."""
+        return not self.on_loopback and self._access.token is None
+
+    def start(self, address: SocketAddress, family: socket.AddressFamily) -> None:
+        """Listen; `port` tells where, if it was given as 0. Needs a running event loop.
+
+        Raises
+        ------
+        OSError
+            If the address cannot be had.
+        """
+        listener = open_listener(address, family)
+        host, self.port = listener.getsockname()[:2]
+        self.on_loopback = ip_address(host.partition("%")[0]).is_loopback
+        self._server = web.Server(
+            self._answer,
+            access_log=None,
+            logger=SILENT,
+            # Nothing that is sent along is used, so none of it has to be unpacked.
+            auto_decompress=False,
+            lingering_time=LINGERING_SECONDS_MAX,
+            # The gate ends every connection after a while.
+            keepalive_timeout=0,
+            tcp_keepalive=False,
+        )
+        self._gate = Gate(listener, self._server, self._metrics, self._limits)
+
+    async def close(self) -> None:
+        """Stop listening; let those who are being served have their page if they take it."""
+        if self._gate is None or self._server is None:
+            return
+        await self._gate.accept_no_more()
+        self._server.pre_shutdown()
+        await self._server.shutdown(CLOSE_SECONDS_MAX)
+        self._gate.turn_out()
+        for page in self._shared.values():
+            await page.close()
+        self._gate = self._server = None
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        assert self._gate is not None
+        self._gate.note_request(request.protocol)
+        try:
+            response = await self._respond(request)
+        except PageFailedError:
+            response = self._refuse(HttpRefusal.FAILED)
+        except Exception as error:
+            self._gate.report_failure(error)
+            response = self._refuse(HttpRefusal.FAILED)
+        response.headers["Cache-Control"] = "no-store"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.force_close()
+        return response
+
+    async def _respond(self, request: web.BaseRequest) -> web.Response:
+        path = request.path
+        refusal = self._refusal(request, path)
+        if refusal is not None:
+            return self._refuse(refusal)
+        return web.Response(
+            body=await self._page(path), headers={"Content-Type": self._types[path]}
+        )
+
+    def _refusal(self, request: web.BaseRequest, path: str) -> HttpRefusal | None:
+        if request.method not in ("GET", "HEAD"):
+            return HttpRefusal.METHOD
+        refusal = self._access.refusal(path, request.headers, on_loopback=self.on_loopback)
+        if refusal is None and path not in self._types:
+            return HttpRefusal.NOT_FOUND
+        return refusal
+
+    async def _page(self, path: str) -> bytes:
+        if path == HEALTH_PATH:
+            return HEALTH
+        if path in self._shared:
+            return await self._shared[path].get()
+        return INDEX
+
+    def _refuse(self, reason: HttpRefusal) -> web.Response:
+        self._metrics.http_refused.labels(reason).inc()
+        said = REFUSED[reason]
+        return web.Response(
+            status=said.status,
+            body=f"{said.text}\n".encode(),
+            headers={"Content-Type": TEXT, **dict(said.headers)},
+        )

@@ -1,0 +1,114 @@
+"""`KeySource`: where a master's keys and its denied names stand, to be read again while it runs."""
+
+import logging
+import platform
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gradwire_protocol import UsageError
+from gradwire_protocol.keys import KeyFormatError, Keyring, check_name
+from gradwire_protocol.limits import MIB
+from gradwire_udp.key_files import read_run_keys
+
+logger = logging.getLogger("gradwire.keys")
+
+DENY_FILE_BYTES_MAX: Final = MIB
+"""Largest file of denied names that is read: 16,000 names of the greatest length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySource:
+    """What was said about keys when the master was started."""
+
+    key_file: Path | None = None
+    """File with the run keys; None for a master without a key."""
+
+    denied: tuple[str, ...] = ()
+    """Names of workers that may not take part, whatever their keys."""
+
+    deny_file: Path | None = None
+    """File with more of them, one a line."""
+
+    insecure: bool = False
+    """Whether it may be without a key where other machines can reach it."""
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.key_file is not None and self.insecure:
+            raise UsageError(
+                f"--insecure with a key, {self.key_file}: leave one of them out; a master with a "
+                "key lets nobody in without"
+            )
+        if self.key_file is None and (self.denied or self.deny_file is not None):
+            raise UsageError(
+                "names are denied, but without a key nobody proves his name: make one with "
+                "`gradwire keygen run.key`, and say --key-file run.key"
+            )
+
+    def read(self) -> Keyring | None:
+        """Return the keys as they are now; None without a key.
+
+        Raises
+        ------
+        UsageError
+            If a file cannot be read, others can read the keys, or something in one is wrong.
+        """
+        if self.key_file is None:
+            return None
+        denied = {*self.denied, *self._names_in_file()}
+        keyring = Keyring(read_run_keys(self.key_file), denied)
+        logger.info(
+            "run keys %s of %s; %d names are denied",
+            ", ".join(key.fingerprint.hex() for key in keyring.run_keys), self.key_file,
+            len(denied),
+        )  # fmt: skip
+        return keyring
+
+    def _names_in_file(self) -> list[str]:
+        if self.deny_file is None:
+            return []
+        try:
+            with self.deny_file.open("rb") as file:
+                content = file.read(DENY_FILE_BYTES_MAX + 1)
+            if len(content) > DENY_FILE_BYTES_MAX:
+                raise UsageError(
+                    f"{self.deny_file} has more than {DENY_FILE_BYTES_MAX} bytes: it is no file of "
+                    "names"
+                )
+            lines = content.decode().splitlines()
+        except OSError as error:
+            raise UsageError(f"cannot read {self.deny_file}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise UsageError(f"{self.deny_file} is no text") from None
+        return [
+            _checked(name, f"{self.deny_file}, line {number}")
+            for number, line in enumerate(lines, 1)
+            if (name := line.partition("#")[0].strip())
+        ]
+
+
+def denied_names(given: Iterable[str]) -> tuple[str, ...]:
+    """Return the names in what was given, each one or more with commas or spaces between.
+
+    Raises
+    ------
+    UsageError
+        If one cannot be the name of a worker.
+    """
+    names = [name for text in given for name in re.split(r"[,\s]+", text) if name]
+    return tuple(_checked(name, "--deny") for name in names)
+
+
+def instance_of(listen: str) -> str:
+    """Return what tells the master at this address from others, the same when it starts again."""
+    return f"{platform.node()} {listen}"
+
+
+def _checked(name: str, where: str) -> str:
+    try:
+        return check_name(name)
+    except KeyFormatError as error:
+        raise UsageError(f"{where}: {error}") from None
