@@ -13,16 +13,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks import codec, codec_size, latency, lossy, overhead, relay, transport
+from benchmarks import attack, codec, codec_size, latency, lossy, overhead, relay, sealed, transport
 from benchmarks.figures import Figure, draw, machine, print_table
 
 BENCHMARKS = {
+    "attack": attack.run,
     "codec": codec.run,
     "codec-size": codec_size.run,
     "latency": latency.run,
     "lossy": lossy.run,
     "overhead": overhead.run,
     "relay": relay.run,
+    "sealed": sealed.run,
     "transport": transport.run,
 }
 

@@ -3,19 +3,23 @@
 It does what the rivals do and no more: a whole message from one connection goes to all others. A
 master does this too, and keeps the replica; the difference is what decoding costs.
 
-``python -m benchmarks.endpoint_relay``
+``python -m benchmarks.endpoint_relay [--sealed]``
 """
 
 import asyncio
 import os
+import sys
+from abc import ABC, abstractmethod
 from typing import Final
 
+from benchmarks import keys
 from benchmarks.programs import Meter, announce, end_with_parent
 from benchmarks.work import Work
 from gradwire_protocol import (
     Connected,
     Connection,
     ConnectionConfig,
+    Credentials,
     Disconnected,
     Endpoint,
     Event,
@@ -32,19 +36,25 @@ GREETING, UPDATE = 1, 2
 CONFIG: Final = ConnectionConfig(datagram_bytes=1400, datagram_bytes_max=1400)
 
 
-class _Application:
+class _Application(ABC):
     """What relay and workers have in common."""
 
-    def __init__(self, connections_max: int) -> None:
-        self.endpoint = Endpoint(CONFIG, random_bytes=os.urandom, connections_max=connections_max)
+    def __init__(self, connections_max: int, credentials: Credentials | None) -> None:
+        self.endpoint = Endpoint(
+            CONFIG,
+            random_bytes=os.urandom,
+            connections_max=connections_max,
+            credentials=credentials,
+        )
         sock = open_socket(("127.0.0.1", 0))
         loop = asyncio.get_running_loop()
         self.driver = UdpDriver(sock, self.endpoint, self, loop, SocketCounters())
 
-    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None: ...
 
-    def handle_timer(self, now: float) -> None: ...
+    def handle_timer(self, now: float) -> None:
+        return None
 
     def next_timer(self) -> float | None:
         return None
@@ -53,8 +63,8 @@ class _Application:
 class _Relay(_Application):
     """Hands every message on."""
 
-    def __init__(self) -> None:
-        super().__init__(WORKERS_MAX)
+    def __init__(self, *, sealed: bool) -> None:
+        super().__init__(WORKERS_MAX, keys.listening() if sealed else None)
         self._connections: list[Connection] = []
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
@@ -74,14 +84,16 @@ class _Relay(_Application):
 class _Worker(_Application):
     """Sends its updates and counts those of the others."""
 
-    def __init__(self, rank: int, work: Work, port: int, happened: asyncio.Event) -> None:
-        super().__init__(0)
+    def __init__(
+        self, rank: int, work: Work, relay: dict[str, int], happened: asyncio.Event
+    ) -> None:
+        super().__init__(0, keys.dialling(f"worker-{rank}") if relay["sealed"] else None)
         self.ready = False
         self.received = 0
         self._rank, self._work, self._happened = rank, work, happened
         self._sent = 0
         now = self.driver.now()
-        self._connection = self.endpoint.connect(("127.0.0.1", port), now)
+        self._connection = self.endpoint.connect(("127.0.0.1", relay["port"]), now)
         self.driver.turn()
 
     def begin(self) -> None:
@@ -114,12 +126,12 @@ class _Worker(_Application):
 def exchange(relay: dict[str, int], pid: int, work: Work) -> Meter:
     """Let the workers do their part; return what it cost the relay."""
     with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
-        return runner.run(_exchange(relay["port"], pid, work))
+        return runner.run(_exchange(relay, pid, work))
 
 
-async def _exchange(port: int, pid: int, work: Work) -> Meter:
+async def _exchange(relay: dict[str, int], pid: int, work: Work) -> Meter:
     happened = asyncio.Event()
-    workers = [_Worker(rank, work, port, happened) for rank in range(work.workers)]
+    workers = [_Worker(rank, work, relay, happened) for rank in range(work.workers)]
 
     async def wait_until_ready() -> None:
         while not all(worker.ready for worker in workers):
@@ -138,9 +150,9 @@ async def _exchange(port: int, pid: int, work: Work) -> Meter:
     return meter
 
 
-async def _serve() -> None:
-    relay = _Relay()
-    announce(port=relay.driver.address[1])
+async def _serve(*, sealed: bool) -> None:
+    relay = _Relay(sealed=sealed)
+    announce(port=relay.driver.address[1], sealed=sealed)
     await asyncio.Event().wait()
 
 
@@ -148,7 +160,7 @@ def main() -> None:
     """Relay until the parent ends."""
     end_with_parent()
     with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
-        runner.run(_serve())
+        runner.run(_serve(sealed="--sealed" in sys.argv))
 
 
 if __name__ == "__main__":

@@ -65,6 +65,13 @@ def within(name: str, value: float, unit: str, rival: str, rival_value: float, *
                   runs)  # fmt: skip
 
 
+def below(name: str, value: float, unit: str, rival: str, rival_value: float, *, limit: float,
+          runs: int) -> Figure:  # fmt: skip
+    """Return a figure whose ratio to its rival has to stay below `limit`."""
+    ratio = value / rival_value
+    return Figure(name, value, unit, rival, rival_value, ratio, f"< {limit}x", ratio < limit, runs)
+
+
 def beside(name: str, value: float, unit: str, rival: str, rival_value: float, *,
            runs: int) -> Figure:  # fmt: skip
     """Return a figure that is to be seen beside its rival, and has no aim."""

@@ -9,14 +9,17 @@ those that came in whole.
 import asyncio
 import os
 import time
+from abc import ABC, abstractmethod
 from typing import Final
 
+from benchmarks import keys
 from benchmarks.flow_options import FlowOptions, flow_options
 from benchmarks.programs import announce, end_with_parent
 from gradwire_protocol import (
     Connected,
     Connection,
     ConnectionConfig,
+    Credentials,
     Disconnected,
     Endpoint,
     Event,
@@ -31,7 +34,7 @@ MESSAGES_AHEAD: Final = 16
 """More than 200 Mbit/s times 100 ms, several times over."""
 
 
-class _End:
+class _End(ABC):
     """What both ends have in common: a socket, an endpoint, and an end."""
 
     def __init__(self, options: FlowOptions, host: str) -> None:
@@ -42,18 +45,26 @@ class _End:
             _config(options),
             random_bytes=os.urandom,
             connections_max=1 if options.receives else 0,
+            credentials=_credentials(options),
         )
         self.counters = SocketCounters()
         sock = open_socket((host, 0))
         self.driver = UdpDriver(sock, self.endpoint, self, self._loop, self.counters)
 
-    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None: ...
 
-    def handle_timer(self, now: float) -> None: ...
+    def handle_timer(self, now: float) -> None:
+        return None
 
     def next_timer(self) -> float | None:
         return None
+
+
+def _credentials(options: FlowOptions) -> Credentials | None:
+    if not options.sealed:
+        return None
+    return keys.listening() if options.receives else keys.dialling("sender")
 
 
 def _config(options: FlowOptions) -> ConnectionConfig:

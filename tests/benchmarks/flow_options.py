@@ -16,6 +16,8 @@ class FlowOptions:
     datagram_bytes: int
     congestion: str | None
     """Name of a congestion controller, where it is not the usual one."""
+    sealed: bool
+    """Whether packets are encrypted and authenticated; ours only."""
 
 
 def flow_options() -> FlowOptions:
@@ -27,6 +29,7 @@ def flow_options() -> FlowOptions:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--datagram-bytes", type=int, default=1400)
     parser.add_argument("--congestion")
+    parser.add_argument("--sealed", action="store_true")
     given = parser.parse_args()
     return FlowOptions(given.end == "receive", given.host, given.port, given.seconds,
-                       given.datagram_bytes, given.congestion)  # fmt: skip
+                       given.datagram_bytes, given.congestion, given.sealed)  # fmt: skip

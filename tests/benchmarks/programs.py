@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -45,6 +45,8 @@ class Program:
         To be put before the command, to run it in a network namespace.
     quiet : bool
         Whether to throw away what it writes to its standard error.
+    environ : mapping
+        Variables that only it has.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Program:
         core: int | None = None,
         prefix: Sequence[str] = (),
         quiet: bool = False,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self._name = module
         path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
@@ -63,7 +66,7 @@ class Program:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL if quiet else None,
-                env=os.environ | {"PYTHONPATH": path},
+                env=os.environ | {"PYTHONPATH": path} | dict(environ or {}),
                 bufsize=0,  # else `select` misses lines that were read ahead
             )
         self.announcement = self.read()

@@ -45,31 +45,32 @@ def run() -> list[Figure]:
         for _ in range(RUNS):
             for name, measure in _relays(elements).items():
                 share = 6 if name in (DATAGRAMS, DATAGRAMS_UVLOOP) else 1
-                work = _work(workers, body, GIGABITS / share)
+                work = work_of(workers, body, GIGABITS / share)
                 rates.setdefault(name, []).append(Rate.of(work, measure(work)))
         figures += _figures(workers, rates)
     return figures + scaling.run()
 
 
-def _work(workers: int, body: bytes, gigabits: float) -> Work:
+def work_of(workers: int, body: bytes, gigabits: float = GIGABITS) -> Work:
+    """Return as many updates as it takes for a relay to send so much."""
     one = Work(workers, 1, body).gigabits_out
     return Work(workers, max(1, round(gigabits / one)), body)
 
 
 def _relays(elements: int) -> dict[str, Callable[[Work], Meter]]:
     """Return what does the work, ours and the rivals, by name."""
-    datagrams = partial(_exchange, datagram_transport)
+    datagrams = partial(exchange_with, datagram_transport)
     return {
-        TRANSPORT: partial(_exchange, endpoint_relay),
-        ZEROMQ: partial(_exchange, zeromq_relay),
+        TRANSPORT: partial(exchange_with, endpoint_relay),
+        ZEROMQ: partial(exchange_with, zeromq_relay),
         MASTER: partial(_exchange_with_master, elements),
-        TCP: partial(_exchange, tcp_relay),
+        TCP: partial(exchange_with, tcp_relay),
         DATAGRAMS: partial(datagrams, arguments=("--loop", "asyncio")),
         DATAGRAMS_UVLOOP: partial(datagrams, arguments=("--loop", "uvloop")),
     }
 
 
-def _exchange(module: Any, work: Work, arguments: tuple[str, ...] = ()) -> Meter:
+def exchange_with(module: Any, work: Work, arguments: tuple[str, ...] = ()) -> Meter:
     """Start a relay that is a module with an `exchange`, and let workers use it."""
     with (
         Program(module.__name__, *arguments, core=FIRST_CORE) as relay,

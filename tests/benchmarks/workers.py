@@ -119,6 +119,8 @@ class IdleWorker:
         self.on_update_received(update.sequence)
         self._happened.set()
 
+    def on_correction(self, correction: EncodedUpdate) -> None: ...
+
     def on_delivered(self, size: int) -> None:
         self.delivered += 1
         self._happened.set()

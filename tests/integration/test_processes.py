@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from support.driven_worker import DrivenWorker
-from support.health import health, metrics
+from support.health import metrics, run_status
 from support.local_master import MasterProcess
 from support.waiting import wait_until
 
@@ -39,11 +39,11 @@ def join(stack: ExitStack, master: MasterProcess, n: int, **settings: object) ->
 
 def connections(master: MasterProcess) -> list[int]:
     """Return how many connections each process has."""
-    return [p["connections"] for p in health(master.announcement["http"])["processes"]]
+    return [p["connections"] for p in run_status(master.announcement["http"])["processes"]]
 
 
 def pids(master: MasterProcess) -> list[int]:
-    return [p["pid"] for p in health(master.announcement["http"])["processes"]]
+    return [p["pid"] for p in run_status(master.announcement["http"])["processes"]]
 
 
 def join_everywhere(
@@ -110,8 +110,8 @@ def test_a_process_that_is_killed_costs_its_workers_and_nothing_else() -> None:
 
         os.kill(before[1], signal.SIGKILL)
         left = len(workers) - lost
-        wait_until(lambda: len(health(http)["workers"]) == left, "the loss to be noticed")
-        ranks = {worker["rank"] for worker in health(http)["workers"]}
+        wait_until(lambda: len(run_status(http)["workers"]) == left, "the loss to be noticed")
+        ranks = {worker["rank"] for worker in run_status(http)["workers"]}
         wait_until(lambda: len(pids(master)) == 2, "its successor")
         answers = [worker.answer() for worker in workers]
         alive = [w for w, a in zip(workers, answers, strict=True) if a.get("rank") in ranks]

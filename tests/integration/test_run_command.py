@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gradwire_protocol.keys import SECRET_BYTES, RunKey
+from gradwire_udp.key_files import write_key
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -47,6 +49,22 @@ def launch(*command: str, workers: int = 2) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+HAS_KEYS = """
+import os, pathlib, numpy as np, gradwire
+path = pathlib.Path(os.environ["GRADWIRE_KEY_FILE"])
+print(os.environ["RANK"], path, flush=True)
+target = np.zeros(10, np.float32)
+with gradwire.join(target) as session:
+    session.wait()
+    if session.rank == 0:
+        try:
+            gradwire.join(target, key_file="", connect_timeout_seconds=0.5)
+        except gradwire.UnreachableError as error:
+            print("without:", error, flush=True)
+"""
+"""A worker that tells where its key is, and tries to get in without one."""
 
 
 def children_of(pid: int) -> list[int]:
@@ -92,6 +110,70 @@ def test_workers_find_their_place_in_the_environment() -> None:
         }
         for rank in range(3)
     }
+
+
+def test_master_and_workers_get_keys_that_are_gone_in_the_end() -> None:
+    done = gradwire_run(*python(HAS_KEYS))
+
+    assert done.returncode == 0, done.stderr
+    told = dict(line.split(" ")[1:3] for line in done.stdout.splitlines() if "/" in line[:40])
+    paths = {rank: Path(text) for rank, text in told.items() if rank.isdecimal()}
+    assert {rank: path.name for rank, path in paths.items()} == {
+        "0": "rank-0.key",
+        "1": "rank-1.key",
+    }
+    assert not any(path.parent.exists() for path in paths.values())
+    assert "without: no master answers" in done.stdout
+
+
+def test_a_run_key_that_is_given_is_the_masters_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "run.key"
+    run_key = RunKey(bytes(SECRET_BYTES))
+    write_key(path, run_key.format())
+    code = """
+import os, pathlib, numpy as np, gradwire
+print(pathlib.Path(os.environ["GRADWIRE_KEY_FILE"]).read_text().strip(), flush=True)
+gradwire.join(np.zeros(10, np.float32)).close()
+"""
+
+    as_option = gradwire_run(*python(code), workers=1, options=["--key-file", str(path)])
+    by_name = gradwire_run(*python(code), workers=1, environ={"GRADWIRE_KEY_FILE": str(path)})
+
+    for done in (as_option, by_name):
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == f"[0] {run_key.worker_key('rank-0').format()}\n"
+    assert path.exists()
+
+
+def test_a_worker_key_cannot_start_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "gpu7.key"
+    write_key(path, RunKey(bytes(SECRET_BYTES)).worker_key("gpu7").format())
+
+    done = gradwire_run("true", options=["--key-file", str(path)])
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"gradwire: key file {path} holds the key of worker 'gpu7'")
+
+
+def test_with_a_master_that_runs_already_the_key_goes_to_the_workers(tmp_path: Path) -> None:
+    path = tmp_path / "gpu7.key"
+    code = "import os; print(os.environ.get('GRADWIRE_KEY_FILE'))"
+    options = ["--master", "127.0.0.1:1"]
+
+    with_key = gradwire_run(*python(code), workers=1, options=[*options, "--key-file", str(path)])
+    without = gradwire_run(*python(code), workers=1, options=options)
+
+    assert (with_key.stdout, without.stdout) == (f"[0] {path}\n", "[0] None\n")
+
+
+def test_one_worker_s_key_is_not_given_to_several(tmp_path: Path) -> None:
+    path = tmp_path / "gpu7.key"
+    write_key(path, RunKey(bytes(SECRET_BYTES)).worker_key("gpu7").format())
+
+    done = gradwire_run("true", options=["--master", "127.0.0.1:9", "--key-file", str(path)])
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"gradwire: {path} is the key of one worker, and these are 2: ")
 
 
 def test_the_first_failure_ends_the_others_and_is_the_exit_status() -> None:

@@ -46,7 +46,7 @@ def test_behind_a_firewall_that_drops_udp_a_worker_takes_tcp_by_itself() -> None
         one, other = stack.enter_context(two_machines())
         drop_udp(one)
         master = stack.enter_context(
-            MasterProcess(prefix=one.prefix, listen=f"{one.address}:40123")
+            MasterProcess("--insecure", prefix=one.prefix, listen=f"{one.address}:40123")
         )
 
         worker = joined(stack, f"{one.address}:40123", *other.prefix, connect_timeout_seconds=2.0)

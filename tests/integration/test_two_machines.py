@@ -34,28 +34,39 @@ def commands_of_the_readme() -> list[str]:
     return [line.split("$ ", 1)[1] for line in lines if "$ " in line]
 
 
-def test_the_instructions_of_the_readme_work(machines: tuple[Machine, Machine]) -> None:
+def test_the_instructions_of_the_readme_work(
+    machines: tuple[Machine, Machine], tmp_path: Path
+) -> None:
     one, _ = machines
-    master_command, worker_command = commands_of_the_readme()
-    fill_in = {"gradwire": f"{sys.executable} -m gradwire", "10.0.2.4": one.address}
-    for written, meant in fill_in.items():
-        master_command = master_command.replace(written, meant)
-    worker_command = worker_command.replace("10.0.2.4", one.address)
-    worker_command = worker_command.replace("python ", f"{sys.executable} ") + " --steps 30"
+    *key_commands, master_command, worker_command = [
+        command.replace("gradwire ", f"{sys.executable} -m gradwire ", 1)
+        .replace("10.0.2.4", one.address)
+        .replace("python docs", f"{sys.executable} {REPOSITORY}/docs")
+        for command in commands_of_the_readme()
+    ]
+    for command in key_commands:
+        subprocess.run(["sh", "-c", command], check=True, cwd=tmp_path)
 
     with subprocess.Popen(
-        [*one.prefix, "sh", "-c", f"exec {master_command}"], stdout=subprocess.PIPE, text=True
+        [*one.prefix, "sh", "-c", f"exec {master_command}"],
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+        text=True,
     ) as master:
         assert master.stdout is not None
         announcement = json.loads(master.stdout.readline())
         workers = [
             subprocess.Popen(
-                [*machine.prefix, "sh", "-c", f"exec env {worker_command}"],
+                [*machine.prefix, "sh", "-c", f"exec env {command} --steps 30"],
                 stdout=subprocess.PIPE,
-                cwd=REPOSITORY,
+                cwd=tmp_path,
                 text=True,
             )
-            for machine in machines
+            for machine, command in zip(
+                machines,
+                (worker_command, worker_command.replace("one.key", "two.key")),
+                strict=True,
+            )
         ]
         outputs = [worker.communicate(timeout=150)[0] for worker in workers]
         master.terminate()

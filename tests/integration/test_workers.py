@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from support.driven_worker import DrivenWorker
-from support.health import health, metrics
+from support.health import metrics, run_status
 from support.local_master import MasterProcess
 from support.waiting import wait_until
 
@@ -60,7 +60,7 @@ def test_a_fifth_worker_joins_in_mid_run_and_one_is_killed_and_the_rest_end_equa
         victim.kill()
         first.answer()
         http = master.announcement["http"]
-        wait_until(lambda: len(health(http)["workers"]) == 4, "the death to be noticed")
+        wait_until(lambda: len(run_status(http)["workers"]) == 4, "the death to be noticed")
         rest = [first, second, third, fifth]
         for worker in rest:
             worker.tell("step", times=50)

@@ -72,7 +72,8 @@ def metrics_table() -> str:
         if not family.name.startswith("gradwire_"):
             continue
         suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
-        labels = {"leaves": "reason", "refusals": "reason", "datagrams_dropped": "reason",
+        labels = {"leaves": "reason", "refusals": "reason", "http_refused": "reason",
+                  "datagrams_dropped": "reason",
                   "relay_queue_bytes": "rank", "rtt_seconds": "rank",
                   "build": "version"}.get(family.name.removeprefix("gradwire_"), "")  # fmt: skip
         rows.append(

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from gradwire.dialing import SHARES, TCP, TRIES, UDP, Dialing, Transport, Way
+from gradwire.dialing import KEYS, SHARES, TCP, TRIES, UDP, Dialing, Transport, Way
 from gradwire.errors import GradwireError
 from gradwire.worker import Stage, Worker
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint
@@ -19,11 +19,13 @@ from support.peer import ScriptedPeer, join_request
 class Dialled:
     """Ways that lead nowhere, and when each was tried."""
 
-    def __init__(self, transport: Transport, timeout: float = 10.0) -> None:
+    def __init__(
+        self, transport: Transport, timeout: float = 10.0, *, has_key: bool = False
+    ) -> None:
         self.tried: list[tuple[float, str]] = []
         self._endpoint = dialling()
         ways = [Way(name, self._noting(name)) for name in TRIES[transport]]
-        self.dialing = Dialing(ways, "gpu7:1", timeout)
+        self.dialing = Dialing(ways, "gpu7:1", timeout, has_key=has_key)
 
     def _noting(self, name: str) -> Callable[[float], Connection]:
         def dial(now: float) -> Connection:
@@ -46,6 +48,7 @@ class Dialled:
             self.dialing.dial(now)
 
 
+NO_KEY = KEYS[False]
 NO_ANSWER = "no answer to 3 datagrams"
 REFUSED = "Connection refused"
 SILENCE = {UDP: 1.0, TCP: 4.0}
@@ -109,18 +112,18 @@ def test_while_a_try_is_under_way_nothing_is_due() -> None:
         (
             "udp",
             "no master answers at gpu7:1 (waited 10 s): is `gradwire master` running there, and "
-            "does UDP pass the firewalls between?",
+            f"does UDP pass the firewalls between? {NO_KEY}",
         ),
         (
             "tcp",
             "no master answers at gpu7:1 (waited 10 s; over TCP: Connection refused): is `gradwire "
-            "master` running there, and does TCP pass the firewalls between?",
+            f"master` running there, and does TCP pass the firewalls between? {NO_KEY}",
         ),
         (
             "auto",
             "no master answers at gpu7:1 (waited 10 s; no answer over UDP; over TCP: Connection "
             "refused): is `gradwire master` running there, and does UDP, or at least TCP, pass the "
-            "firewalls between?",
+            f"firewalls between? {NO_KEY}",
         ),
     ],
 )
@@ -132,6 +135,21 @@ def test_the_error_names_what_was_tried_and_what_to_look_at(
     dialled.fail(NOBODY, {UDP: NO_ANSWER, TCP: REFUSED})
 
     assert str(dialled.dialing.error()) == says
+
+
+@pytest.mark.parametrize(
+    ("has_key", "says"),
+    [
+        (False, "This worker has no key, and a master that has one does not answer those without"),
+        (True, "this worker's key does not follow from its run key or is denied there"),
+    ],
+)
+def test_the_error_tells_what_a_key_may_have_to_do_with_it(has_key: bool, says: str) -> None:
+    dialled = Dialled("udp", has_key=has_key)
+
+    dialled.fail(SILENCE, {UDP: NO_ANSWER})
+
+    assert says in str(dialled.dialing.error())
 
 
 def test_who_takes_the_first_way_has_nothing_to_explain() -> None:

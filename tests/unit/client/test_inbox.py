@@ -53,6 +53,21 @@ def test_an_empty_inbox_holds_nothing() -> None:
     assert (taken.conflated_count, taken.conflated_versions) == (0, {})
 
 
+@pytest.mark.parametrize("bytes_max", [0, 10_000], ids=["conflated", "one by one"])
+def test_a_correction_is_added_and_is_part_of_no_version(bytes_max: int) -> None:
+    inbox, put = Inbox(ELEMENTS, bytes_max), updates(4, 6)
+
+    for rank, update in put:
+        inbox.put(rank or None, update)
+    taken = inbox.take()
+
+    assert total([taken]).digest() == one_by_one(put).digest()
+    of_peers = [(rank, update.sequence) for rank, update in put if rank]
+    listed = [(rank, update.sequence) for rank, update in taken.updates if rank is not None]
+    assert len(listed) + taken.conflated_count == len(of_peers)
+    assert {**taken.conflated_versions, **dict(listed)} == dict(of_peers)
+
+
 def test_what_fits_is_taken_in_the_order_it_came_and_once() -> None:
     inbox, put = Inbox(ELEMENTS), updates(1, 10)
     for each in put:
@@ -155,6 +170,7 @@ def test_one_thread_may_put_while_another_one_takes() -> None:
     for arrivals in taken:
         versions |= arrivals.conflated_versions
         for rank, update in arrivals.updates:
+            assert rank is not None
             assert update.sequence == versions.get(rank, 0) + 1
             versions[rank] = update.sequence
     assert versions == {rank: update.sequence for rank, update in put}

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import gradwire
+from gradwire.dialing import KEYS
 from gradwire.membership import Membership
 from gradwire.network import NetworkThread
 from gradwire.parameters import parameters_of
@@ -216,7 +217,7 @@ def test_a_master_that_does_not_answer_is_unreachable() -> None:
     assert str(refused.value) == (
         f"no master answers at 127.0.0.1:{port} (waited 0.2 s; no answer over UDP; over TCP: "
         "Connection refused): is `gradwire master` running there, and does UDP, or at least TCP, "
-        "pass the firewalls between?"
+        f"pass the firewalls between? {KEYS[False]}"
     )
 
 

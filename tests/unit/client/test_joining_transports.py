@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gradwire
-from gradwire.dialing import Transport
+from gradwire.dialing import KEYS, Transport
 from gradwire_codecs.arrays import Float32Array
 from gradwire_server.config import MasterConfig
 from support.local_master import LocalMaster
@@ -93,7 +93,7 @@ def test_where_udp_is_asked_for_no_tcp_is_tried(unreachable: LocalMaster) -> Non
         )
 
     assert unreachable.listening.streams.accepted == 0
-    assert str(refused.value).endswith("does UDP pass the firewalls between?")
+    assert str(refused.value).endswith(f"does UDP pass the firewalls between? {KEYS[False]}")
 
 
 def test_a_master_that_is_not_there_yet_is_waited_for_over_tcp_as_over_udp() -> None:

@@ -26,6 +26,7 @@ from gradwire_protocol.messages import (
     Welcome,
 )
 from gradwire_server.config import MasterConfig
+from gradwire_server.vetting import NORMS_MIN, OutlierPolicy
 from support.local_master import Answering, LocalMaster
 from support.sessions import HALF, change, delivered, finish, join, loss_of, pull, zeros
 from support.waiting import wait_until
@@ -517,6 +518,54 @@ def test_a_script_that_ends_without_a_word_leaves(
 
     assert (done.returncode, done.stderr) == (0, b"")
     assert caplog.messages[-1].endswith(" left: the process ended")
+
+
+# What the master passes on of updates that are far too large.
+
+
+def outliers(policy: OutlierPolicy) -> MasterConfig:
+    return MasterConfig(outlier_policy=policy, outlier_norm_multiple=10.0)
+
+
+def sharing_as_equals(one: Session, other: Session, n: int = 2 * NORMS_MIN) -> None:
+    """Let both send so much that each is a reference for the other."""
+    for _ in range(n):
+        one.push(change(HALF, 0, 0, 0))
+        other.push(change(0, HALF, 0, 0))
+    pull(one, n)
+    pull(other, n)
+
+
+def test_a_worker_whose_updates_are_clipped_ends_with_the_others_bits() -> None:
+    mine, theirs = zeros(), zeros()
+    with LocalMaster(outliers("clip")) as master:
+        one, other = join(master, mine), join(master, theirs)
+        sharing_as_equals(one, other)
+
+        for _ in range(5):
+            other.push(change(0, 0, 20.0, 0))
+        finish(one, other)
+
+        assert mine.tobytes() == theirs.tobytes()
+        assert one.digest() == other.digest()
+        assert 0 < mine[2] < 5 * 11 * HALF
+        assert (one.stats.updates_clipped, other.stats.updates_clipped) == (0, 5)
+
+
+def test_a_worker_in_quarantine_is_told_when_the_others_have_finished() -> None:
+    mine, theirs = zeros(), zeros()
+    with LocalMaster(outliers("quarantine")) as master:
+        one, other = join(master, mine), join(master, theirs)
+        sharing_as_equals(one, other)
+
+        other.push(change(0, 0, 40.0, 0))
+        wait_until(lambda: master.sample("gradwire_quarantined_workers") == 1, "the quarantine")
+        one.finish()
+
+        assert mine.tolist() == [HALF * 2 * NORMS_MIN, HALF * 2 * NORMS_MIN, 0, 0]
+        assert "in quarantine since an update was far larger than the others'" in str(
+            loss_of(other)
+        )
 
 
 # Numbers.

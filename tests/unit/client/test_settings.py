@@ -11,6 +11,7 @@ import gradwire
 from gradwire.errors import UsageError
 from gradwire.settings import Settings, resolve_settings
 from gradwire_codecs import AdaptiveThreshold, FixedThreshold
+from gradwire_protocol.keys import SECRET_BYTES, RunKey
 
 FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     # From a file, from the environment, from a keyword.
@@ -31,10 +32,13 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "datagram_bytes_max": (1404, 1408, 1412),
     "congestion": ("cubic", "static", "bbr"),
     "transport": ("tcp", "udp", "tcp"),
+    "key_file": ("file.key", "environment.key", "keyword.key"),
+    "cipher": ("aes", "chacha", "auto"),
     "loop": ("asyncio", "uvloop", "asyncio"),
 }
 
 MASTER = {"GRADWIRE_MASTER": "somewhere"}
+RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
 
 
 @pytest.fixture
@@ -55,7 +59,7 @@ def written(config: Path, table: dict[str, Any]) -> Path:
 def test_every_setting_is_tested_here_and_is_a_keyword_of_join() -> None:
     names = {field.name for field in fields(Settings)}
 
-    assert set(FROM_ALL_PLACES) == names
+    assert set(FROM_ALL_PLACES) == names - {"key"}
     assert set(inspect.signature(gradwire.join).parameters) == names | {"target", "config"}
 
 
@@ -135,6 +139,7 @@ def test_a_file_without_the_table_says_nothing(config: Path) -> None:
     [
         ("[session\n", "Expected ']'"),
         ("session = 3\n", "'session' is not a table"),
+        ("a = " + 2_000 * "[", "recursion"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(config: Path, text: str, says: str) -> None:
@@ -195,6 +200,7 @@ def test_without_a_master_it_says_how_to_name_one() -> None:
     [
         ({"feedback": "global"}, "feedback='global'; it is 'local' or 'shared'"),
         ({"loop": "trio"}, "loop='trio'; it is 'auto', 'uvloop' or 'asyncio'"),
+        ({"cipher": "rot13"}, "cipher='rot13'; it is 'auto', 'aes' or 'chacha'"),
         ({"rank": -1}, "rank=-1; it is 0 to 4093"),
         ({"quantum": 0.3}, "quantum=0.3; it is a power of two from 2^-40 to 1"),
         ({"quantum": 2.0}, "quantum=2.0; it is a power of two from 2^-40 to 1"),
@@ -310,6 +316,7 @@ def test_a_value_of_another_type_is_named(config: Path, line: str) -> None:
         ({"run": "r" * 257}, "run='rrr"),
         ({"datagram_bytes": 10}, "datagram_bytes=10; it is a multiple of 4 from 1200"),
         ({"idle_timeout_seconds": 3_601.0}, "idle_timeout_seconds=3601.0; it is 0.001 to 3600"),
+        ({"threshold": 10**400}, r"threshold=10+; it has to be at most 1.79769e\+308"),
     ],
 )
 def test_a_value_that_the_master_would_refuse_is_refused_at_once(
@@ -328,3 +335,70 @@ def test_a_file_that_is_no_text_is_named(config: Path) -> None:
 
     with pytest.raises(UsageError, match=r"configuration file .*can't decode"):
         resolve_settings({}, MASTER, config)
+
+
+# Keys.
+
+
+@pytest.mark.parametrize(
+    "key", [RUN_KEY, RUN_KEY.format(), RUN_KEY.worker_key("gpu7"), RUN_KEY.worker_key("g").format()]
+)
+def test_a_key_is_a_keyword_and_shown_nowhere(key: Any) -> None:
+    text = key if isinstance(key, str) else key.format()
+
+    settings = resolve_settings({"key": key}, MASTER)
+
+    assert settings.key is key
+    assert "key=" not in repr(settings)
+    assert text.rpartition(":")[2] not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("environ", "line"),
+    [({"GRADWIRE_KEY": RUN_KEY.format()}, ""), ({}, "key = 'gradwire-run-key'")],
+)
+def test_a_key_where_too_many_can_read_it_is_refused_and_not_repeated(
+    config: Path, environ: dict[str, str], line: str
+) -> None:
+    config.write_text(f"[session]\n{line}\n")
+
+    with pytest.raises(UsageError, match="put it into a file of its own") as refused:
+        resolve_settings({}, MASTER | environ, config)
+
+    assert "gradwire-run-key" not in str(refused.value)
+
+
+@pytest.mark.parametrize("key", [RUN_KEY.format()[:-3], "gradwire-run-key:secret", b"secret", 5])
+def test_what_is_no_key_is_refused_and_not_repeated(key: Any) -> None:
+    with pytest.raises(UsageError) as refused:
+        Settings(master="somewhere", key=key)
+
+    assert "secret" not in str(refused.value)
+    assert RUN_KEY.format()[:-3].rpartition(":")[2] not in str(refused.value)
+
+
+def test_a_key_that_is_passed_comes_before_every_file() -> None:
+    environ = MASTER | {"GRADWIRE_KEY_FILE": "environment.key", "CREDENTIALS_DIRECTORY": "/tmp"}
+
+    settings = resolve_settings({"key": RUN_KEY}, environ)
+
+    assert (settings.key, settings.key_file) == (RUN_KEY, "")
+
+
+def test_two_keys_at_once_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"^key and key_file='my.key': a worker has one of them$"):
+        resolve_settings({"key": RUN_KEY, "key_file": "my.key"}, MASTER)
+
+
+def test_a_path_is_as_good_as_its_text() -> None:
+    assert resolve_settings({"key_file": Path("my.key")}, MASTER).key_file == "my.key"
+
+
+def test_without_a_key_the_credential_of_systemd_counts(tmp_path: Path) -> None:
+    environ = MASTER | {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    before = resolve_settings({}, environ).key_file
+    (tmp_path / "worker.key").touch()
+
+    assert before == ""
+    assert resolve_settings({}, environ).key_file == str(tmp_path / "worker.key")
+    assert resolve_settings({}, environ | {"GRADWIRE_KEY_FILE": "mine"}).key_file == "mine"

@@ -541,11 +541,13 @@ def test_a_residual_that_was_loaded_is_sent_like_any_other(master: LocalMaster) 
     [
         ({"version": 2}, "state of version 2; this gradwire reads 1"),
         ({"version": None}, "state of version None; this gradwire reads 1"),
+        ({"version": np.ones(2)}, "state of version array([1., 1.]); this gradwire reads 1"),
         ({"residual": np.zeros(3, np.float32)}, "the saved state does not fit: the residual has"),
         ({"residual": np.zeros(4)}, "the saved state does not fit: the residual has to be a fl"),
         ({"residual": change(0, np.nan, 0, 0)}, "the saved state does not fit: element 1 is nan"),
         ({"policy": {"threshold": -1.0}}, "the saved state does not fit: threshold=-1.0"),
         ({"policy": {}}, "the saved state does not fit: threshold=None"),
+        ({"policy": {"threshold": 10**400}}, "the saved state does not fit: threshold=1000"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gradwire.dialing import KEYS
 from gradwire.errors import (
     ConnectionLostError,
     GradwireError,
@@ -70,6 +71,9 @@ class Listening:
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         self.told.append(("update", rank, update.sequence))
+
+    def on_correction(self, correction: EncodedUpdate) -> None:
+        self.told.append(("correction", correction.sequence))
 
     def on_delivered(self, size: int) -> None:
         self.told.append(("delivered", size))
@@ -329,6 +333,34 @@ def test_nothing_is_pushed_before_it_is_live_or_after_it_left() -> None:
     assert talk.master.all(UpdateReceived) == []
 
 
+def test_an_update_of_one_s_own_that_comes_back_is_a_correction_in_whatever_order() -> None:
+    talk = Conversation().live(rank=2, sequence=10)
+    talk.worker.push([b"one", b"two", b"three"], 0, talk.network.now)
+    talk.turn()
+
+    talk.master.say_update(2, 13, b"less")
+    talk.master.say_update(2, 11, b"less")
+    talk.side.wait_for("correction", 2)
+
+    assert [told for told in talk.side.told if told[0] == "correction"] == [
+        ("correction", 13),
+        ("correction", 11),
+    ]
+    assert talk.worker.sequence == 13
+
+
+def test_a_correction_of_what_was_never_sent_ends_it() -> None:
+    talk = Conversation().live(rank=2, sequence=10)
+
+    talk.master.say_update(2, 11, b"less")
+    talk.side.wait_for("closed")
+
+    assert isinstance(talk.side.error, ProtocolError)
+    assert str(talk.side.error) == (
+        "the master at master sent nonsense: correction of update 11; 10 were sent"
+    )
+
+
 def test_sequences_are_not_used_twice_so_they_can_run_out() -> None:
     talk = Conversation().live(sequence=SEQUENCE_MAX - 1)
 
@@ -574,7 +606,7 @@ def test_nobody_at_the_master_s_address_is_unreachable() -> None:
     assert isinstance(side.error, UnreachableError)
     assert str(side.error) == (
         "no master answers at master (waited 2.5 s): is `gradwire master` running there, and does "
-        "UDP pass the firewalls between?"
+        f"UDP pass the firewalls between? {KEYS[False]}"
     )
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gradwire_protocol import Role
 from gradwire_protocol.messages import (
     CODEC_VERSION,
     WORKER_ID_BYTES,
@@ -13,7 +14,7 @@ from gradwire_protocol.messages import (
     Snapshot,
     Tensor,
 )
-from gradwire_server.admission import refusal
+from gradwire_server.admission import refusal, refusal_by_role
 from gradwire_server.config import MasterConfig
 from gradwire_server.roster import Roster
 from gradwire_server.run import Run
@@ -162,3 +163,37 @@ def test_every_refusal_can_be_sent() -> None:
     code, reason = reasons(join_request(layout=other), run=run, roster=roster_of([member(0)]))
 
     assert Refuse.parse(Refuse(code, reason).pack()) == Refuse(code, reason)
+
+
+# Roles.
+
+
+@pytest.mark.parametrize("role", [Role.WORKER, Role.OBSERVER])
+def test_a_run_is_open_to_workers_and_observers(role: Role) -> None:
+    assert refusal_by_role(role, run_in_progress(), draining=False) is None
+
+
+def test_a_worker_may_come_where_there_is_no_run_and_an_observer_may_not() -> None:
+    unfounded = Run.begin("alpha", join_request())
+
+    for run in (None, unfounded):
+        refused = refusal_by_role(Role.OBSERVER, run, draining=False)
+        assert refused is not None
+        assert refused.code == RefusalCode.NO_RUN
+        assert refusal_by_role(Role.WORKER, run, draining=False) is None
+
+
+@pytest.mark.parametrize("role", [Role.WORKER, Role.OBSERVER])
+def test_while_it_is_drained_nobody_is_let_in(role: Role) -> None:
+    refused = refusal_by_role(role, run_in_progress(), draining=True)
+
+    assert refused is not None
+    assert refused.code == RefusalCode.DRAINING
+
+
+def test_an_operator_is_told_how_to_give_orders() -> None:
+    refused = refusal_by_role(Role.OPERATOR, run_in_progress(), draining=False)
+
+    assert refused is not None
+    assert refused.code == RefusalCode.ROLE
+    assert "gradwire operate" in refused.reason

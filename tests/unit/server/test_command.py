@@ -12,7 +12,11 @@ import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from gradwire_protocol.keys import SECRET_BYTES, RunKey
 from gradwire_server.command import master
+from gradwire_udp.key_files import write_key
+
+RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
 
 app = typer.Typer(add_completion=False)
 app.command()(master)
@@ -30,6 +34,7 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for option in signature(master).parameters:
         monkeypatch.delenv(f"GRADWIRE_{option.upper()}", raising=False)
     monkeypatch.delenv("GRADWIRE_IP", raising=False)
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
 
 
 @pytest.fixture
@@ -68,6 +73,8 @@ def test_every_option_has_a_help_text_and_an_environment_variable() -> None:
         (["--reassembly-mib-max", "1"], "reassembly_bytes_max=1048576 is too little for"),
         (["--loop", "trio"], "loop='trio'; it is 'auto', 'uvloop' or 'asyncio'"),
         (["--processes", "65"], "processes=65; it is 1 to 64"),
+        (["--outlier-norm-multiple", "0"], "outlier_norm_multiple=0.0; it is finite and at least"),
+        (["--update-rate-max", "-1"], "update_rate_max=-1.0; it has to be above 0"),
         (["--processes", "2", "--transport", "tcp"], "processes=2; over TCP alone it is 1"),
         (["--listen", "127.0.0.1:x"], "address '127.0.0.1:x': the port 'x' is not 0 to 65535"),
         (["--http", ":80"], "address ':80' has no host"),
@@ -153,6 +160,21 @@ def test_a_file_that_cannot_be_used_is_refused(config: Path, text: str, says: st
     assert says in err
 
 
+def test_a_token_that_others_can_read_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("correct-horse-battery")
+    file.chmod(0o644)
+    says = f"gradwire master: the HTTP token in {file} can be read or changed by others"
+
+    by_option = invoke("--listen", "127.0.0.1:0", "--http-token-file", str(file))
+    by_variable = invoke(environ={"GRADWIRE_HTTP_TOKEN_FILE": str(file)})
+
+    assert by_option == by_variable
+    assert by_option[0] == 2
+    assert by_option[1].startswith(says)
+    assert "correct-horse" not in by_option[1]
+
+
 def test_a_file_that_does_not_exist_is_named(config: Path) -> None:
     status, err = invoke("--config", str(config))
 
@@ -207,3 +229,81 @@ def test_a_file_that_is_no_table_or_no_text_is_refused(
 
     assert status == 2
     assert says in err
+
+
+# Keys. What comes of them is shown by the error that an address in use is.
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.key"
+    write_key(path, RUN_KEY.format())
+    return path
+
+
+def started(*arguments: str, environ: dict[str, str] | None = None) -> tuple[int, str]:
+    """Start a master where others can reach it; where it would begin, the address is in use."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("0.0.0.0", 0))
+        listen = f"0.0.0.0:{other.getsockname()[1]}"
+        return invoke("--listen", listen, "--http", "off", *arguments, environ=environ)
+
+
+def test_without_a_key_it_does_not_start_where_others_can_reach_it() -> None:
+    status, err = started()
+
+    assert status == 2
+    assert err.startswith("gradwire master: without a key, anyone who can reach 0.0.0.0:")
+    for way_out in ("gradwire keygen run.key", "--key-file run.key", "--insecure"):
+        assert way_out in err
+
+
+def test_with_a_key_or_when_told_to_it_does(key_file: Path) -> None:
+    folder = str(key_file.parent)
+
+    assert started("--key-file", str(key_file))[0] == 3
+    assert started(environ={"GRADWIRE_KEY_FILE": str(key_file)})[0] == 3
+    assert started(environ={"CREDENTIALS_DIRECTORY": folder})[0] == 3
+    assert started("--insecure")[0] == 3
+    assert started("--insecure", environ={"CREDENTIALS_DIRECTORY": folder})[0] == 3
+
+
+def test_insecure_with_a_key_is_refused(key_file: Path) -> None:
+    status, err = started("--insecure", "--key-file", str(key_file))
+
+    assert (status, "leave one of them out" in err) == (2, True)
+
+
+@pytest.mark.parametrize("deny", [["--deny", "a", "--deny", "b:c"], ["--deny", "a,b:c"]])
+def test_names_to_deny_are_checked(key_file: Path, deny: list[str]) -> None:
+    as_options = started("--key-file", str(key_file), *deny)
+    in_environment = started("--key-file", str(key_file), environ={"GRADWIRE_DENY": "a b:c"})
+
+    assert as_options == in_environment
+    assert as_options[0] == 2
+    assert as_options[1].startswith("gradwire master: --deny: name 'b:c'; it is printable")
+
+
+def test_names_to_deny_may_stand_in_the_file(key_file: Path, config: Path) -> None:
+    config.write_text(f'[master]\nkey_file = "{key_file}"\ndeny = ["a", "b:c"]\n')
+
+    status, err = started("--config", str(config))
+
+    assert (status, "--deny: name 'b:c'" in err) == (2, True)
+
+
+def test_a_key_that_cannot_be_used_is_named_and_not_repeated(key_file: Path) -> None:
+    worker_key = RUN_KEY.worker_key("gpu7").format()
+    for text, mode, says in (
+        (RUN_KEY.format(), 0o644, f"key file {key_file} has mode 0644"),
+        (worker_key, 0o600, f"key file {key_file} holds the key of worker 'gpu7'"),
+        (RUN_KEY.format()[:-1], 0o600, f"key file {key_file}: line 1: the key is damaged"),
+    ):
+        key_file.write_text(text)
+        key_file.chmod(mode)
+
+        status, err = started("--key-file", str(key_file))
+
+        assert status == 2
+        assert err.startswith(f"gradwire master: {says}")
+        assert text.rpartition(":")[2] not in err

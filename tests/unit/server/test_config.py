@@ -49,6 +49,10 @@ def test_connections_get_the_settings_of_the_master() -> None:
         ({"join_timeout_seconds": float("inf")}, "join_timeout_seconds=inf; "),
         ({"stable_interval_seconds": -1.0}, "stable_interval_seconds=-1.0; it has to be above 0"),
         ({"processes": 0}, "processes=0; it is 1 to 64"),
+        ({"outlier_policy": "drop"}, "outlier_policy='drop'; it is 'quarantine', 'clip' or 'off'"),
+        ({"outlier_norm_multiple": 0.5}, "outlier_norm_multiple=0.5; it is finite and at least 1"),
+        ({"outlier_norm_multiple": float("nan")}, "outlier_norm_multiple=nan; "),
+        ({"update_rate_max": 0.0}, "update_rate_max=0.0; it has to be above 0"),
         ({"processes": 65}, "processes=65; it is 1 to 64"),
     ],
 )

@@ -19,6 +19,8 @@ import gradwire
 from gradwire_protocol import UnreachableError, UsageError
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon import Addresses, Daemon
+from gradwire_server.http.access import Access, Token
+from gradwire_server.key_source import KeySource
 from gradwire_server.listening import AddressInUseError
 from gradwire_udp import new_event_loop
 from support.local_master import MasterProcess
@@ -49,18 +51,22 @@ class Running:
         *,
         kind: str = "asyncio",
         end: int | None = signal.SIGTERM,
+        keys: KeySource | None = None,
+        access: Access | None = None,
     ) -> None:
         """Run a daemon, `look` at it, and end it with a signal unless it ends by itself."""
         with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
-            runner.run(self._run(addresses, look, end))
+            runner.run(self._run(addresses, look, end, keys, access))
 
     async def _run(
         self,
         addresses: Addresses,
         look: Callable[[Announcement], Awaitable[None]],
         end: int | None,
+        keys: KeySource | None,
+        access: Access | None,
     ) -> None:
-        task = asyncio.create_task(Daemon(MasterConfig(), addresses).run())
+        task = asyncio.create_task(Daemon(MasterConfig(), addresses, access, keys).run())
         await until(lambda: self._announced() or task.done(), "the announcement")
         if task.done():
             await task
@@ -119,26 +125,27 @@ def test_it_announces_in_one_line_of_json_where_it_can_be_reached(
 
 
 @LOOPS
-def test_health_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, kind: str) -> None:
+def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, kind: str) -> None:
     sessions: list[gradwire.Session] = []
     seen: list[Any] = []
 
     async def look(announcement: Announcement) -> None:
-        seen.append(await get_json(announcement, "/healthz"))
+        seen.append(await get_json(announcement, "/status"))
         target = np.zeros((3, 4), np.float32)
         join = partial(gradwire.join, target, master=announcement["master"], threshold=0.5)
         session = await asyncio.to_thread(join)
         sessions.append(session)
         session.push(np.ones((3, 4), np.float32))
         await until(lambda: session.stats.updates_delivered == 1, "the master to have the update")
-        seen.append(await get_json(announcement, "/healthz"))
+        seen.append(await get_json(announcement, "/status"))
 
     running(ANYWHERE, look, kind=kind)
 
+    nobody: Announcement = {"observers": [], "draining": False, "denied": [], "finished": False}
     nothing: Announcement = {"run": None, "parameters": None, "workers": [], "versions": {}}
     alone = [{"pid": os.getpid(), "connections": 0}]
     assert seen[0] == {
-        "status": "ok", "version": version("gradwire"), "processes": alone, **nothing,
+        "status": "ok", "version": version("gradwire"), "processes": alone, **nothing, **nobody,
     }  # fmt: skip
     name = f"{socket.gethostname()}/{os.getpid()}"
     assert seen[1] == {
@@ -147,8 +154,9 @@ def test_health_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
         "processes": [{"pid": os.getpid(), "connections": 1}],
         "run": "default",
         "parameters": 12,
-        "workers": [{"rank": 0, "name": name, "phase": "live"}],
+        "workers": [{"rank": 0, "name": name, "phase": "live", "quarantined": False}],
         "versions": {"0": 1},
+        **nobody,
     }
     with pytest.raises(gradwire.ConnectionLostError, match="the master was stopped by SIGTERM"):
         sessions[0].step()
@@ -170,6 +178,55 @@ def test_metrics_are_those_of_the_master_and_of_its_socket(running: Running) -> 
     assert samples['gradwire_datagrams_dropped_total{reason="short"}'] == "0.0"
     assert samples[f'gradwire_build_info{{version="{version("gradwire")}"}}'] == "1.0"
     assert "process_resident_memory_bytes" in samples
+
+
+def test_with_a_token_the_status_is_only_for_those_who_have_it(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = "correct-horse-battery"
+    statuses: list[int] = []
+
+    async def look(announcement: Announcement) -> None:
+        url = f"http://{announcement['http']}/status"
+        for headers in ({}, {"Authorization": f"Bearer {secret}"}):
+            async with aiohttp.ClientSession() as client, client.get(url, headers=headers) as got:
+                statuses.append(got.status)
+
+    with caplog.at_level(logging.DEBUG):
+        running(ANYWHERE, look, access=Access(token=Token(secret.encode())))
+
+    assert statuses == [401, 200]
+    assert secret not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("access", "pages"),
+    [(Access(), "/healthz"), (Access(public_metrics=True), "/healthz and /metrics")],
+)
+def test_http_for_everyone_without_a_token_says_what_it_does_not_serve(
+    running: Running, caplog: pytest.LogCaptureFixture, access: Access, pages: str
+) -> None:
+    seen: list[Announcement] = []
+
+    async def look(announcement: Announcement) -> None:
+        seen.append(announcement)
+
+    running(Addresses(listen="127.0.0.1:0", http="0.0.0.0:0"), look, access=access)
+
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
+        f"HTTP at {seen[0]['http']} has no token, so all it serves is {pages}: give it one with "
+        "--http-token-file, or listen on loopback"
+    ]
+
+
+def test_http_with_a_token_is_for_everyone_without_a_warning(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    access = Access(token=Token(b"correct-horse-battery"))
+
+    running(Addresses(listen="127.0.0.1:0", http="0.0.0.0:0"), do_nothing, access=access)
+
+    assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
 
 
 def test_http_can_be_left_out(running: Running) -> None:
@@ -201,7 +258,7 @@ def test_the_address_that_workers_should_use_is_the_one_announced(
     assert f"workers join with GRADWIRE_MASTER={shown.format(port=port)}" in caplog.messages
 
 
-def test_who_listens_on_every_address_is_warned(
+def test_who_is_insecure_on_every_address_is_warned(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[Announcement] = []
@@ -210,14 +267,15 @@ def test_who_listens_on_every_address_is_warned(
         seen.append(announcement)
 
     with caplog.at_level(logging.INFO, "gradwire.daemon"):
-        running(Addresses(listen="0.0.0.0:0", http=None), look)
+        running(Addresses(listen="0.0.0.0:0", http=None), look, keys=KeySource(insecure=True))
 
     port = seen[0]["master"].split(":")[1]
     assert f"workers join with GRADWIRE_MASTER=THIS-HOST:{port}" in caplog.messages
     warnings = [r.message for r in caplog.records if r.levelname == "WARNING"]
     assert warnings == [
-        f"anyone who can reach port {port} can join, and change the model: keep it inside a "
-        "network you trust"
+        f"INSECURE: packets are neither sealed nor signed, and anyone who can reach port {port} "
+        "can join, read and change the model. Instead of --insecure, make a key with `gradwire "
+        "keygen run.key` and say --key-file run.key"
     ]
 
 
@@ -274,7 +332,7 @@ def test_an_address_that_cannot_be_had_is_named(
     running: Running, listen: str, http: str | None, says: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        running(Addresses(listen=listen, http=http), do_nothing)
+        running(Addresses(listen=listen, http=http), do_nothing, keys=KeySource(insecure=True))
 
     assert not isinstance(refused.value, AddressInUseError)
     assert str(refused.value).startswith(says)
@@ -329,9 +387,11 @@ def test_as_a_process_it_ends_with_status_0_on_sigterm_and_tells_its_workers() -
         session.step()
 
 
-def test_who_listens_on_every_address_is_warned_whatever_is_advertised(
+def test_who_is_insecure_on_every_address_is_warned_whatever_is_advertised(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    running(Addresses(listen="0.0.0.0:0", http=None, advertise="127.0.0.1"), do_nothing)
+    addresses = Addresses(listen="0.0.0.0:0", http=None, advertise="127.0.0.1")
+
+    running(addresses, do_nothing, keys=KeySource(insecure=True))
 
     assert [r.levelname for r in caplog.records if "anyone who can" in r.message] == ["WARNING"]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from gradwire_protocol import Connection, Event, UsageError
+from gradwire_protocol.keys import SECRET_BYTES, Keyring, RunKey
 from gradwire_server import listening as module
 from gradwire_server.config import MasterConfig
 from gradwire_server.listening import AddressInUseError, Listening, Transport
@@ -38,7 +39,7 @@ def opened(
     loop: asyncio.AbstractEventLoop, transport: Transport, listen: str = "127.0.0.1:0"
 ) -> tuple[str, int, tuple[bool, bool]]:
     """Return where a master listens, and whether its port is taken for UDP and for TCP."""
-    listening = Listening(MasterConfig(), transport)
+    listening = Listening(MasterConfig(), transport, insecure=True)
     drivers = listening.open(listen, Nobody(), loop)
     host, port = listening.address[:2]
     taken = (
@@ -166,3 +167,41 @@ def test_only_these_transports_are_known() -> None:
         Listening(MasterConfig(), "sctp")  # type: ignore[arg-type]
 
     assert str(refused.value) == "transport='sctp'; it is 'auto', 'udp' or 'tcp'"
+
+
+# Who may join.
+
+
+@pytest.mark.parametrize("transport", ["auto", "udp", "tcp"])
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"])
+def test_where_others_can_reach_it_without_a_key_it_does_not_listen(
+    loop: asyncio.AbstractEventLoop, transport: Transport, listen: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        Listening(MasterConfig(), transport).open(listen, Nobody(), loop)
+
+    assert str(refused.value) == (
+        f"without a key, anyone who can reach {listen} could join, and change the model: make a "
+        "key with `gradwire keygen run.key` and say --key-file run.key; or say --insecure, where "
+        "everyone in that network is trusted"
+    )
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.1.2.3:0", "localhost:0"])
+def test_on_loopback_it_needs_no_key(loop: asyncio.AbstractEventLoop, listen: str) -> None:
+    listening = Listening(MasterConfig(), "auto")
+
+    drivers = listening.open(listen, Nobody(), loop)
+
+    assert listening.address[0].startswith("127.")
+    drivers.close()
+
+
+def test_with_a_key_it_listens_anywhere(loop: asyncio.AbstractEventLoop) -> None:
+    keyring = Keyring([RunKey(bytes(SECRET_BYTES))])
+    listening = Listening(MasterConfig(), "auto", keyring)
+
+    drivers = listening.open("0.0.0.0:0", Nobody(), loop)
+
+    assert listening.address[0] == "0.0.0.0"
+    drivers.close()

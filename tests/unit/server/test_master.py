@@ -176,7 +176,7 @@ def test_what_a_worker_does_not_say_ends_the_connection(message: Control) -> Non
 @pytest.mark.parametrize(
     ("stream", "kind", "payload", "says"),
     [
-        (CONTROL_STREAM, 11, b"\x80", "unknown kind 11 of message"),
+        (CONTROL_STREAM, len(Kind) + 1, b"\x80", f"unknown kind {len(Kind) + 1} of message"),
         (CONTROL_STREAM, Kind.UPDATE, b"\x80", "UPDATE in stream 65535"),
         (7, Kind.LEAVE, b"\x80", "LEAVE in stream 7"),
         (CONTROL_STREAM, Kind.LEAVE, b"\x80", "Leave: missing or unknown fields: "),

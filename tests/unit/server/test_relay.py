@@ -5,8 +5,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol import ShapedMessage
-from gradwire_protocol.messages import Kind
+from gradwire_protocol import Role, ShapedMessage
+from gradwire_protocol.messages import EncodedUpdate, Kind
 from gradwire_server.relay import Relay
 from support.members import member
 
@@ -23,6 +23,22 @@ def test_an_update_is_unstable_until_every_destination_has_it() -> None:
     assert relay.on_delivered(second, 0, 1) == 10.0
 
     assert (relay.versions, relay.stable, relay.unstable) == ({0: 1}, {0: 1}, 0)
+
+
+def test_a_clipped_update_is_stable_when_its_origin_has_the_correction() -> None:
+    relay, origin, other = Relay(), member(0), member(1)
+    origin.clipped = True
+
+    relay.accept_clipped(
+        origin, EncodedUpdate(1, 0, b"less"), EncodedUpdate(1, 0, b"rest"), [other], 10.0
+    )
+    relay.on_delivered(other, 0, 1)
+    assert (relay.versions, relay.stable) == ({0: 1}, {0: 0})
+    assert (origin.lacks_correction, other.lacks_correction) == (True, False)
+    relay.on_delivered(origin, 0, 1)
+
+    assert (relay.versions, relay.stable) == ({0: 1}, {0: 1})
+    assert not origin.lacks_correction
 
 
 def test_an_update_that_goes_to_nobody_is_stable_at_once() -> None:
@@ -130,3 +146,16 @@ def test_in_whatever_order_deliveries_come_and_workers_go_all_becomes_stable(
 
     assert relay.stable == relay.versions
     assert relay.unstable == 0
+
+
+def test_nobody_waits_for_an_observer() -> None:
+    relay, worker = Relay(), member(1)
+    observer = member(9, key_name="eyes", role=Role.OBSERVER)
+
+    relay.accept(0, 1, UPDATE, [worker, observer], 10.0)
+    relay.on_delivered(worker, 0, 1)
+    stable = relay.stable
+    relay.accept(0, 2, UPDATE, [observer], 11.0)
+
+    assert (stable, relay.stable) == ({0: 1}, {0: 2})
+    assert relay.on_delivered(observer, 0, 1) is None

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol import ConnectionConfig, Endpoint
-from gradwire_protocol.messages import WORKER_ID_BYTES, Peer
-from gradwire_server.roster import TRANSITIONS, Phase, Roster
+from gradwire_protocol import ConnectionConfig, Endpoint, Role
+from gradwire_protocol.messages import RANKS_MAX, WORKER_ID_BYTES, Peer
+from gradwire_server.roster import TRANSITIONS, Phase, Roster, role_of
 from support.members import member, roster_of
 
 
@@ -92,3 +92,34 @@ def test_a_member_moves_only_forward(phase: Phase) -> None:
 
 def test_a_member_is_called_by_its_rank_and_its_own_name() -> None:
     assert member(4).name == "rank 4 (worker4)"
+
+
+# Observers.
+
+
+def test_an_observer_gets_the_highest_free_rank_whatever_it_wants() -> None:
+    roster = roster_of([member(0), member(RANKS_MAX - 1)])
+
+    assert roster.free_rank(5, Role.OBSERVER) == RANKS_MAX - 2
+
+
+def test_observers_are_members_but_neither_workers_nor_peers() -> None:
+    worker = member(0, key_name="gpu1")
+    observer = member(RANKS_MAX - 1, key_name="eyes", role=Role.OBSERVER)
+    roster = roster_of([worker, observer])
+
+    assert list(roster) == [worker, observer]
+    assert roster.workers == [worker]
+    assert roster.peers() == (Peer(0, "gpu1 at worker0", finished=False),)
+    assert list(roster.connections) == [worker.link.connection, observer.link.connection]
+
+
+def test_without_a_key_everyone_is_a_worker_and_has_the_name_that_it_gives_itself() -> None:
+    worker = member(3)
+
+    assert role_of(worker.link.connection) is Role.WORKER
+    assert (worker.key_name, worker.shown_name, worker.name) == (
+        None,
+        "worker3",
+        "rank 3 (worker3)",
+    )

@@ -22,6 +22,7 @@ from gradwire_protocol import (
     ShapedMessage,
     State,
 )
+from gradwire_protocol.keys import SECRET_BYTES, Identity, Role, RunKey
 from gradwire_server.shards.arena import Arena
 from gradwire_server.shards.figures import ConnectionFigures, Figures, pack_figures
 from gradwire_server.shards.parcels import Outbox, Parcel
@@ -60,6 +61,7 @@ class Rig:
         self.arena = arenas[0]
         self.events: list[tuple[Any, Event]] = []
         self.refusal: str | None = None
+        self.identity: tuple[str, int, bytes] | None = None
         self.parcels = Parcels(self.arena)
         self.sent = [Sent() for _ in range(shards)]
         self.shards = [
@@ -73,7 +75,7 @@ class Rig:
         self.events.append((connection, event))
 
     def connect(self, number: int, shard: int = 0) -> Any:
-        self.shards[shard].handle([(Report.CONNECTED, number, ADDRESS)])
+        self.shards[shard].handle([(Report.CONNECTED, number, ADDRESS, self.identity)])
         return self.events[-1][0]
 
     def said(self, shard: int = 0) -> list[Record]:
@@ -104,6 +106,17 @@ def test_a_connection_is_reported_with_where_its_peer_is(rig: Rig) -> None:
     assert (connection.state, connection.address) == (State.OPEN, ADDRESS)
     assert (connection.rtt, connection.bytes_queued, connection.bytes_held) == (None, 0, 0)
     assert len(rig.shards[0]) == 1
+
+
+def test_a_connection_is_whose_the_shard_says_it_is(rig: Rig) -> None:
+    key = RunKey(bytes(SECRET_BYTES)).worker_key("gpu7", Role.OBSERVER)
+    nobody = rig.connect(0)
+    rig.identity = ("gpu7", int(Role.OBSERVER), key.key_id)
+
+    somebody = rig.connect(1)
+
+    assert nobody.identity is None
+    assert somebody.identity == Identity("gpu7", Role.OBSERVER, key.key_id)
 
 
 def test_a_message_is_reported_as_it_came_and_its_place_given_back(rig: Rig) -> None:
@@ -162,7 +175,7 @@ def test_a_connection_that_ends_is_reported_and_then_nothing_has_an_effect(rig: 
 def test_who_finds_no_room_is_told_so_and_not_reported(rig: Rig) -> None:
     rig.refusal = "no room: 64 connections are open"
 
-    rig.shards[0].handle([(Report.CONNECTED, 0, ADDRESS)])
+    rig.shards[0].handle([(Report.CONNECTED, 0, ADDRESS, None)])
 
     assert rig.events == []
     assert rig.said() == [(Command.CLOSE, 0, CloseCode.FULL, rig.refusal)]

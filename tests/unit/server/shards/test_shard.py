@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -21,6 +22,7 @@ from gradwire_protocol import (
     Priority,
     ShapedMessage,
 )
+from gradwire_protocol.limits import charge_of
 from gradwire_server.shards import shard as shard_module
 from gradwire_server.shards.arena import Arena
 from gradwire_server.shards.channel import Channel
@@ -78,7 +80,7 @@ async def parent_and_shard(**changes: Any) -> AsyncIterator[tuple[Parent, Any]]:
         "index": 3, "count": 4, "parent": os.getpid(), "loop": "asyncio", "log_level": 20,
         "datagrams": sock.detach(), "channel": theirs.detach(), "arena": files[0],
         "arena_of_parent": files[1], "connection": ConnectionConfig(), "connections_max": 3,
-        "link_rate": None, "silent_ticks_max": 3,
+        "link_rate": None, "silent_ticks_max": 3, "keyring": None, "instance": "",
     }  # fmt: skip
     setup = Setup(**options | changes)
     application = ShardApplication(setup, asyncio.get_running_loop())
@@ -97,8 +99,8 @@ async def worker_of(parent: Parent, address: Any) -> tuple[Side, int]:
     worker = Side()
     count = len(parent.of(Report.CONNECTED))
     worker.dial(address)
-    number, whence = await parent.hears(Report.CONNECTED, count + 1)
-    assert whence == worker.driver.address
+    number, whence, identity = await parent.hears(Report.CONNECTED, count + 1)
+    assert (whence, identity) == (worker.driver.address, None)
     return worker, number
 
 
@@ -245,7 +247,7 @@ def test_it_tells_what_it_has_counted(kind: str) -> None:
 
             assert figures.counters.connections_opened == 1
             assert figures.sockets.datagrams_received >= 3
-            assert connections[number].bytes_held == 5 * (len(SHORT) + 512)
+            assert connections[number].bytes_held == 5 * charge_of(len(SHORT))
             assert connections.keys() == {number}
 
     run_on(kind, test)
@@ -324,11 +326,14 @@ def test_a_setup_fits_a_command_line() -> None:
     setup = Setup(
         index=1, count=2, parent=3, loop="uvloop", log_level=10, datagrams=4, channel=5, arena=6,
         arena_of_parent=7, connection=ConnectionConfig(window_bytes=5_000_000, congestion="cubic"),
-        connections_max=8, link_rate=1.5, silent_ticks_max=9,
+        connections_max=8, link_rate=1.5, silent_ticks_max=9, keyring=None, instance="gpu7 :1",
     )  # fmt: skip
+    with_keys = replace(setup, keyring=10)
 
     assert Setup.parse(setup.pack()) == setup
     assert setup.descriptors == (4, 5, 6, 7)
+    assert Setup.parse(with_keys.pack()) == with_keys
+    assert with_keys.descriptors == (4, 5, 6, 7, 10)
 
 
 def test_its_process_ends_with_its_parent() -> None:

@@ -1,115 +1,20 @@
 """Shards as processes: started, shared out, watched, lost, started again, and ended."""
 
-import asyncio
 import logging
 import os
 import signal
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from gradwire_protocol import (
-    CloseCode,
-    Connected,
-    Connection,
-    ConnectionConfig,
-    Disconnected,
-    Event,
-    GradwireError,
-    MessageReceived,
-    Priority,
-)
-from gradwire_protocol.turns import LinkPacer
-from gradwire_server.config import MasterConfig
+from gradwire_protocol import CloseCode, Disconnected, GradwireError, MessageReceived, Priority
 from gradwire_server.shards import spawning, supervisor
-from gradwire_server.shards.figures import Figures
 from gradwire_server.shards.records import Report
-from gradwire_server.shards.steering import open_others
-from gradwire_server.shards.supervisor import Supervisor
-from gradwire_udp import open_socket
-from support.driven_side import CODE, LOOPS, Side, run_on
+from support.driven_side import CODE, LOOPS, run_on
+from support.shard_rig import shards
 from support.waiting import until
 
 pytestmark = pytest.mark.timeout(60)
-
-PROCESSES = 3
-
-
-@dataclass
-class Heard:
-    """In place of a master: what it hears."""
-
-    events: list[tuple[Connection, Event]] = field(default_factory=list)
-
-    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        self.events.append((connection, event))
-
-    def handle_timer(self, now: float) -> None: ...
-
-    def next_timer(self) -> float | None:
-        return None
-
-    def of(self, kind: type[Event]) -> list[Any]:
-        return [event for _, event in self.events if isinstance(event, kind)]
-
-    def last_connection(self) -> Connection:
-        return [connection for connection, event in self.events if event == Connected()][-1]
-
-
-class Rig:
-    """A supervisor with its shards; shard 0 is only a socket that nobody reads."""
-
-    def __init__(self, first: socket.socket, config: MasterConfig) -> None:
-        self.address = first.getsockname()
-        self.heard = Heard()
-        self.local, self.total = Figures(), Figures()
-        self.local_connections = 0
-        self.lost = 0
-        self.link = LinkPacer(config.link_bytes_per_second)
-        self.supervisor = Supervisor(
-            config, open_others(first, config.processes), self.heard, asyncio.get_running_loop(),
-            local=self.local, total=self.total, link=self.link,
-            local_connections=lambda: self.local_connections, on_lost=self.count_lost,
-        )  # fmt: skip
-
-    def count_lost(self) -> None:
-        self.lost += 1
-
-    @property
-    def pids(self) -> list[int]:
-        return list(self.supervisor.connections_by_process)
-
-    def dial(self, index: int) -> Side:
-        """Let a worker dial the shard with this number."""
-        worker = Side(config=ConnectionConfig(connect_timeout_seconds=10, idle_timeout_seconds=60))
-        # Its session id, which the kernel looks at, begins with the first byte it draws.
-        worker.endpoint._random_bytes = lambda n: bytes([index]) + os.urandom(n - 1)
-        worker.dial(self.address)
-        return worker
-
-    async def worker_at(self, index: int) -> tuple[Side, Connection]:
-        count = len(self.heard.of(Connected))
-        worker = self.dial(index)
-        await until(lambda: len(self.heard.of(Connected)) > count, "the connection")
-        await until(lambda: worker.connection, "the worker to know of it")
-        return worker, self.heard.last_connection()
-
-
-@asynccontextmanager
-async def shards(**settings: Any) -> AsyncIterator[Rig]:
-    """Start a master's shards, and end them."""
-    first = open_socket(("127.0.0.1", 0))
-    rig = Rig(first, MasterConfig(**{"processes": PROCESSES} | settings))
-    try:
-        await rig.supervisor.start()
-        yield rig
-    finally:
-        rig.supervisor.close()
-        first.close()
 
 
 def is_alive(pid: int) -> bool:

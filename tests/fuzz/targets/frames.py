@@ -1,0 +1,92 @@
+"""Frames: the input is what stands in a packet.
+
+What is accepted packs to the same frames again, and to the same bytes but for padding and for what
+a CLOSE shows of its reason.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from gradwire_protocol.errors import ViolationError
+from gradwire_protocol.frames import (
+    Ack,
+    Challenge,
+    Close,
+    Credit,
+    Data,
+    Frame,
+    Ping,
+    Response,
+    pack_ack,
+    pack_challenge,
+    pack_close,
+    pack_credit,
+    pack_data,
+    pack_ping,
+    pack_response,
+    parse_frames,
+)
+from gradwire_protocol.limits import FRAGMENT_BYTES_MIN, MESSAGE_BYTES_MAX
+from support.pair import data_frame
+
+BYTES_MAX: Final = 1_500
+
+_PACK: Final[dict[type[Frame], Callable[[Any], bytes]]] = {
+    Ack: pack_ack,
+    Data: pack_data,
+    Ping: lambda _: pack_ping(),
+    Credit: lambda frame: pack_credit(frame.credit),
+    Challenge: lambda frame: pack_challenge(frame.data),
+    Response: lambda frame: pack_response(frame.data),
+    Close: lambda frame: pack_close(frame.code, frame.reason),
+}
+
+
+def check(data: bytes) -> None:
+    """Read the frames of a packet."""
+    try:
+        frames = parse_frames(memoryview(data))
+    except ViolationError:
+        return
+    packed = b"".join(_PACK[type(frame)](frame) for frame in frames)
+    assert parse_frames(memoryview(packed)) == frames, "other frames"
+    if not any(isinstance(frame, Close) for frame in frames):
+        assert data.startswith(packed)
+        assert not any(data[len(packed) :])
+    for frame in frames:
+        check_bounds(frame)
+
+
+def check_bounds(frame: Frame) -> None:
+    """Compare a frame with what whoever acts on it relies upon."""
+    if isinstance(frame, Data):
+        assert 0 < len(frame.payload) <= frame.total <= MESSAGE_BYTES_MAX
+        assert frame.parity or frame.offset + len(frame.payload) <= frame.total
+        assert frame.fragments * FRAGMENT_BYTES_MIN < frame.total + frame.fragment_bytes
+    elif isinstance(frame, Ack):
+        numbers = [number for first, last in frame.ranges for number in (last, first)]
+        assert numbers == sorted(numbers, reverse=True)
+        assert numbers[-1] >= 0
+        assert all(
+            last + 1 < first
+            for (first, _), (_, last) in zip(frame.ranges, frame.ranges[1:], strict=False)
+        ), "ranges that touch"
+    elif isinstance(frame, Close):
+        assert frame.reason.isprintable()
+
+
+def seeds() -> Iterable[bytes]:
+    """Return a packet of each frame, and one of many."""
+    small = data_frame(b"an update", stream=3, number=9)
+    acks = pack_ack(Ack([(90, 100), (50, 80), (0, 3)], 0.001, 2**24, 5))
+    yield small
+    yield data_frame(b"p" * FRAGMENT_BYTES_MIN, index=2, total=5_000,
+                     fragment_bytes=FRAGMENT_BYTES_MIN, shape=3)  # fmt: skip
+    yield data_frame(b"p" * 40, index=0, total=40, parity=True)
+    yield acks
+    yield pack_credit(2**40)
+    yield pack_challenge(b"12345678")
+    yield pack_response(b"12345678")
+    yield pack_close(64, "left")
+    yield pack_close(64, "k\u00f6nnte\n\0")
+    yield acks + pack_ping() + small + pack_credit(1) + bytes(3)

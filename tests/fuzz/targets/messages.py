@@ -1,0 +1,100 @@
+"""Application messages: a byte says which record, the rest is read as one.
+
+Whatever is accepted packs to the same record again, in no more bytes than it came in.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from gradwire_protocol.errors import InvalidMessageError
+from gradwire_protocol.link import CONTROL_RECORDS
+from gradwire_protocol.messages import (
+    BLOCK_ELEMENTS,
+    CODEC_VERSION,
+    WORKER_ID_BYTES,
+    EncodedUpdate,
+    Finish,
+    Finished,
+    Join,
+    Layout,
+    Leave,
+    Peer,
+    Refuse,
+    Roster,
+    Snapshot,
+    Stable,
+    Tensor,
+    Welcome,
+)
+from gradwire_protocol.schema import Record
+from gradwire_protocol.snapshots import SnapshotAssembly
+
+BYTES_MAX: Final = 2_048
+
+RECORDS: Final[tuple[type[Record], ...]] = (*CONTROL_RECORDS.values(), Snapshot, EncodedUpdate)
+
+REPLICA_ELEMENTS: Final = 64
+
+
+def check(data: bytes) -> None:
+    """Read a record."""
+    if not data:
+        return
+    kind = RECORDS[data[0] % len(RECORDS)]
+    payload = data[1:]
+    try:
+        parsed = kind.parse(payload)
+    except InvalidMessageError:
+        return
+    packed = parsed.pack()
+    assert len(packed) <= len(payload), f"{len(packed)} bytes from {len(payload)}"
+    assert kind.parse(packed) == parsed, "another record"
+    if isinstance(parsed, Join | Welcome):
+        check_layout(parsed.layout)
+    elif isinstance(parsed, Snapshot):
+        check_block(parsed)
+
+
+def check_layout(layout: Layout) -> None:
+    """Use a layout as master and worker do."""
+    first, last = layout.locate(0), layout.locate(layout.elements - 1)
+    assert first
+    assert last
+    assert layout.difference(layout) is None
+    assert len(layout.digest) == 8
+
+
+def check_block(block: Snapshot) -> None:
+    """Put a block where it belongs, or not."""
+    assembly = SnapshotAssembly(REPLICA_ELEMENTS)
+    try:
+        complete = assembly.add(block)
+    except InvalidMessageError:
+        assert not assembly.elements_received
+        return
+    assert complete
+    assert bytes(assembly.values) == block.values
+
+
+def seeds() -> Iterable[bytes]:
+    """Return one of each kind, and larger ones of those that hold lists."""
+    layout = Layout((Tensor("weights", (3, 4)), Tensor("bias", (4,)), Tensor("scale", ())))
+    roster = (Peer(0, "one", finished=False), Peer(7, "another", finished=True))
+    versions = {0: 5, 7: 2**32 - 1}
+    records: list[Record] = [
+        Join(None, bytes(WORKER_ID_BYTES), "host", None, CODEC_VERSION, -24, layout),
+        Join("run", b"w" * WORKER_ID_BYTES, "host", 3, CODEC_VERSION, 0, layout),
+        Welcome("run", 1, 9, -24, layout, roster, True, versions),
+        Refuse("run_full", "no room for one more"),
+        Roster(roster),
+        Snapshot(0, bytes(range(4 * 16))),
+        Snapshot(0, bytes(4 * REPLICA_ELEMENTS)),
+        Snapshot(BLOCK_ELEMENTS, bytes(4)),
+        EncodedUpdate(1, 2**40, b"body of an update"),
+        Stable(versions),
+        Finish(12),
+        Finished(versions),
+        Leave(12, "closed"),
+    ]
+    for record in records:
+        yield bytes([RECORDS.index(type(record))]) + record.pack()

@@ -1,0 +1,111 @@
+"""Every parser bears what nobody would send; and what fuzzing is for, it finds."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from fuzz import corpus
+from fuzz.campaign import Budget, Campaign, Turn, total
+
+EXECUTIONS_MIN = 100_000
+"""Of all targets together, in every run of the tests."""
+
+needs_atheris = pytest.mark.skipif(
+    find_spec("atheris") is None, reason="atheris is not made for this machine"
+)
+
+FAULTS = {
+    "crash": ("if data[:1] == b'!': [][1]", "IndexError"),
+    "hang": ("while data[:1] == b'!': pass", "timeout after"),
+    "growth": ("kept.append(2_000 * b'x')", "out-of-memory"),
+    "claim": ("if data[:1] == b'!': import numpy; numpy.empty(2**32)", "MemoryError"),
+}
+"""What a target does wrong, and what is said about it."""
+
+FAULTY_TARGET = """
+BYTES_MAX = 4
+kept = []
+
+def seeds():
+    return [b"?"]
+
+def check(data):
+    {fault}
+"""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", corpus.TARGETS)
+def test_nothing_in_the_corpus_does_any_harm(name: str) -> None:
+    target = corpus.load(name)
+    inputs = corpus.inputs(name)
+
+    for file in inputs:
+        target.check(file.read_bytes())
+
+    assert inputs
+
+
+def test_what_is_checked_in_is_small_and_of_a_target() -> None:
+    sizes = [file.stat().st_size for name in corpus.TARGETS for file in corpus.inputs(name)]
+
+    assert sum(sizes) <= corpus.BYTES_MAX
+    assert sorted(folder.name for folder in corpus.CHECKED_IN.iterdir()) == list(corpus.TARGETS)
+
+
+@needs_atheris
+@pytest.mark.timeout(300)
+def test_a_hundred_thousand_inputs_do_no_harm(tmp_path: Path) -> None:
+    # The slow targets end by the time, the fast ones by the count: it is far more than asked for.
+    budget = Budget(executions=30_000, seconds=5, seed=1)
+
+    turns = Campaign(tmp_path).take_turns(corpus.TARGETS, budget, jobs=2)
+
+    assert [turn.failure for turn in turns] == [""] * len(turns)
+    assert all(turn.executions for turn in turns)
+    assert total(turns).executions >= EXECUTIONS_MIN
+
+
+@needs_atheris
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_and_the_input_kept(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = fuzz_faulty_target(fault, tmp_path, monkeypatch)
+
+    [kept] = (tmp_path / "crashes" / fault).iterdir()
+    assert f"python tests/fuzz {fault} {kept}" in turn.failure
+    assert FAULTS[fault][1] in turn.failure
+    assert fault == "growth" or kept.read_bytes().startswith(b"!")
+
+
+def fuzz_faulty_target(fault: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Turn:
+    module = folder / f"faulty_{fault}.py"
+    module.write_text(FAULTY_TARGET.format(fault=FAULTS[fault][0]))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    budget = Budget(seconds=30, seed=1)
+    return Campaign(folder).take_turn(fault, budget, module=module.stem)
+
+
+def test_an_input_is_run_again_by_its_name() -> None:
+    file = corpus.inputs("frames")[0]
+
+    done = fuzz("frames", str(file))
+
+    assert (done.returncode, done.stdout) == (0, f"frames: nothing wrong with {file}\n")
+
+
+def test_a_target_that_does_not_exist_is_refused() -> None:
+    done = fuzz("nothing")
+
+    assert done.returncode == 2
+    assert "neither targets nor files for one: nothing" in done.stderr
+
+
+def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(corpus.REPOSITORY / "tests" / "fuzz"), *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True)

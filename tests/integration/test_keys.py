@@ -1,0 +1,263 @@
+"""Keys between real processes: who gets in, keys that change meanwhile, and that none is shown."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+
+import gradwire
+from gradwire.cli import main
+from gradwire_protocol.keys import WorkerKey
+from gradwire_udp.key_files import read_keys, read_run_keys
+from support.driven_worker import DrivenWorker
+from support.local_master import MasterProcess
+from support.sessions import loss_of
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(120)
+
+ELEMENTS = 5
+
+
+class Keys:
+    """Key files in a folder, made as a person makes them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.run = folder / "run.key"
+        self.keygen(str(self.run))
+
+    def keygen(self, *arguments: str) -> None:
+        assert main(["keygen", *arguments]) == 0
+
+    def worker(self, name: str) -> Path:
+        """Make the key of a worker from the newest run key."""
+        path = self.folder / f"{name}.key"
+        self.keygen("--worker", name, "--from", str(self.run), "--out", str(path))
+        return path
+
+    def strangers(self) -> Path:
+        """Make the key of a worker in another run."""
+        other = Keys(self.folder / "other")
+        return other.worker("gpu1")
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    (tmp_path / "other").mkdir()
+    return Keys(tmp_path)
+
+
+def join(
+    master: MasterProcess, key_file: Path | None, *, seconds: float = 10.0, **settings: Any
+) -> gradwire.Session:
+    target = np.zeros(ELEMENTS, np.float32)
+    return gradwire.join(
+        target,
+        master=master.address,
+        key_file=key_file,
+        connect_timeout_seconds=seconds,
+        **settings,
+    )
+
+
+def refusal(master: MasterProcess, key_file: Path | None) -> str:
+    with pytest.raises(gradwire.UnreachableError) as refused:
+        join(master, key_file, seconds=1.0)
+    return str(refused.value)
+
+
+# Who gets in.
+
+
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+@pytest.mark.parametrize("cipher", ["aes", "chacha"])
+def test_who_has_a_key_of_the_run_gets_in_by_every_way(
+    keys: Keys, transport: str, cipher: str
+) -> None:
+    with MasterProcess("--key-file", str(keys.run)) as master:
+        session = join(master, keys.worker("gpu1"), transport=transport, cipher=cipher)
+
+        session.push(np.ones(ELEMENTS, np.float32))
+        wait_until(lambda: session.stats.updates_delivered == 1, "the master to have the update")
+        session.close()
+
+
+def test_whoever_has_none_hears_nothing_and_is_told_what_it_may_be(keys: Keys) -> None:
+    with MasterProcess("--key-file", str(keys.run), "--deny", "gpu2") as master:
+        without = refusal(master, None)
+        strangers = refusal(master, keys.strangers())
+        denied = refusal(master, keys.worker("gpu2"))
+
+    assert "This worker has no key, and a master that has one does not answer" in without
+    for message in (strangers, denied):
+        assert "this worker's key does not follow from its run key or is denied there" in message
+
+
+def test_a_worker_with_a_key_is_told_that_the_master_may_have_none(keys: Keys) -> None:
+    with MasterProcess() as master:
+        message = refusal(master, keys.worker("gpu1"))
+
+    assert "A master is silent, too, when it runs without a key" in message
+
+
+def test_a_worker_may_be_given_the_run_key_itself(keys: Keys) -> None:
+    with MasterProcess("--key-file", str(keys.run)) as master:
+        join(master, keys.run).close()
+
+
+# Keys that change while the run goes on.
+
+
+def test_keys_are_rotated_while_the_run_goes_on(keys: Keys) -> None:
+    former, latter = keys.worker("former"), keys.folder / "latter.key"
+    with MasterProcess("--key-file", str(keys.run)) as master:
+        one = join(master, former)
+        keys.keygen("--rotate", str(keys.run))
+        keys.keygen("--worker", "latter", "--from", str(keys.run), "--out", str(latter))
+
+        master.signal(signal.SIGHUP)
+        other = join(master, latter)
+        one.push(np.ones(ELEMENTS, np.float32))
+        wait_until(lambda: other.pull(), "the update of the one with the former key")
+        keys.keygen("--retire", str(keys.run))
+        master.signal(signal.SIGHUP)
+        lost = loss_of(one)
+        other.push(np.ones(ELEMENTS, np.float32))
+        wait_until(lambda: other.stats.updates_delivered == 1, "the master to have an update")
+        message = refusal(master, former)
+        other.close()
+
+    assert "the key of this worker is not accepted any more" in str(lost)
+    assert "does not follow from its run key" in message
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_worker_that_is_denied_is_gone_at_once_wherever_it_is(keys: Keys, processes: str) -> None:
+    if sys.platform != "linux" and processes != "1":
+        pytest.skip("only Linux can steer packets")
+    deny_file = keys.folder / "denied"
+    deny_file.touch()
+    options = ["--key-file", str(keys.run), "--deny-file", str(deny_file), "--processes", processes]
+    with MasterProcess(*options) as master:
+        bad = [join(master, keys.worker(f"bad{i}")) for i in range(4)]
+        good = join(master, keys.worker("good"))
+
+        deny_file.write_text("bad0\nbad1\nbad2\nbad3\n")
+        master.signal(signal.SIGHUP)
+
+        for session in bad:
+            assert "the key of this worker is not accepted any more" in str(loss_of(session))
+        good.push(np.ones(ELEMENTS, np.float32))
+        wait_until(lambda: good.stats.updates_delivered == 1, "the master to have an update")
+        good.close()
+
+
+def test_where_the_keys_cannot_be_read_again_those_before_stay(keys: Keys) -> None:
+    worker_key = keys.worker("gpu1")
+    with MasterProcess("--key-file", str(keys.run)) as master:
+        text = keys.run.read_text()
+        keys.run.write_text(text[:-5])
+        master.signal(signal.SIGHUP)
+        join(master, worker_key).close()
+
+        status, _, err = master.stop(signal.SIGTERM)
+
+    assert status == 0
+    assert f"the keys stay as they were: key file {keys.run}: line " in err
+    assert text[-20:-5] not in err
+
+
+# Nothing of a key is shown anywhere.
+
+
+def secrets_of(*paths: Path) -> list[bytes]:
+    """Return all ways in which what is secret in these files could be shown."""
+    shown: list[bytes] = []
+    for path in paths:
+        found = read_keys(path)
+        for key in [found] if isinstance(found, WorkerKey) else found:
+            secret = key.secret if isinstance(key, WorkerKey) else key._secret
+            text = key.format().rpartition(":")[2]
+            shown += [secret, secret.hex().encode(), repr(secret)[2:-1].encode(), text.encode()]
+    return shown
+
+
+def public_parts(pid: int) -> bytes:
+    """Return what ``ps`` shows of a process, and its environment."""
+    return b"".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
+
+
+def children_of(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
+    return [int(child) for child in text.split()]
+
+
+def served(http: str) -> Iterator[bytes]:
+    for path in ("/healthz", "/metrics", "/status", "/"):
+        try:
+            with urlopen(f"http://{http}{path}", timeout=5) as response:
+                yield response.read() + str(response.headers).encode()
+        except HTTPError as error:
+            yield error.read()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_keys_are_in_no_log_process_list_metric_or_traceback(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = [keys.run, keys.worker("gpu1"), keys.worker("gpu2")]
+    monkeypatch.setenv("GRADWIRE_LOG_LEVEL", "debug")
+    seen: list[bytes] = []
+    with ExitStack() as stack:
+        master = stack.enter_context(
+            MasterProcess("--key-file", str(keys.run), "--processes", "2", "--deny", "gpu3")
+        )
+        settings = {"key_file": str(paths[1])}
+        worker = stack.enter_context(
+            DrivenWorker(master.address, elements=ELEMENTS, settings=settings)
+        )
+        assert "rank" in worker.ask("join")
+        session = join(master, paths[2])
+        seen += [repr(session).encode(), repr(session.stats).encode()]
+        pid = master.announcement["pid"]
+        pids = [pid, *children_of(pid), worker.process.pid]
+        assert len(pids) == 3
+        seen += map(public_parts, pids)
+        seen += served(master.announcement["http"])
+        keys.keygen("--rotate", str(keys.run))
+        master.signal(signal.SIGHUP)
+        session.close()
+        keys.run.chmod(0o644)
+        master.signal(signal.SIGHUP)  # which is refused, and logged
+        worker.tell("poison", at=3)  # which fails in the worker
+        seen.append(repr(worker.answer()).encode())
+
+        status, out, err = master.stop(signal.SIGTERM)
+
+    keys.run.chmod(0o600)
+    shown = capfd.readouterr()
+    seen += [text.encode() for text in (out, err, shown.out, shown.err)]
+    assert status == 0
+    assert "run keys" in err, "what is public of the keys"
+    assert "has mode 0644" in err
+    for secret in secrets_of(*paths):
+        assert not any(secret in text for text in seen)
+
+
+def test_the_secrets_that_are_looked_for_would_be_found(keys: Keys) -> None:
+    [run_key] = read_run_keys(keys.run)
+
+    found = secrets_of(keys.run)
+
+    assert run_key.format().rpartition(":")[2].encode() in keys.run.read_bytes()
+    assert any(secret in keys.run.read_bytes() for secret in found)
+    assert os.fsencode(str(run_key.fingerprint.hex())) in keys.run.read_bytes()

@@ -1,0 +1,121 @@
+"""Orders to a real master, by the command and over sockets."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gradwire
+from gradwire.cli import main
+from support.local_master import MasterProcess
+from support.sessions import loss_of
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class Site:
+    """A folder with the keys of a run, its master, and who has them.
+
+    Parameters
+    ----------
+    folder : Path
+    options : str
+        Of the master.
+    """
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self.run_key = folder / "run.key"
+        assert main(["keygen", str(self.run_key)]) == 0
+        self.operator_key = self.key("alice", "operator")
+        self.master = MasterProcess("--key-file", str(self.run_key), *options)
+
+    def key(self, name: str, role: str = "worker") -> Path:
+        path = self.folder / f"{name}.key"
+        options = ["--worker", name, "--from", str(self.run_key), "--role", role]
+        assert main(["keygen", *options, "--out", str(path)]) == 0
+        return path
+
+    def join(self, key_file: Path, **settings: Any) -> gradwire.Session:
+        target = np.zeros(5, np.float32)
+        return gradwire.join(
+            target, master=self.master.address, key_file=key_file, threshold=0.5, **settings
+        )
+
+    def operate(self, *order: str) -> tuple[int, str]:
+        """Give an order; return exit status and stdout."""
+        command = [sys.executable, "-m", "gradwire", "operate", *order]
+        options = ["--master", self.master.address, "--key-file", str(self.operator_key)]
+        done = subprocess.run(
+            [*command, *options], capture_output=True, text=True, timeout=60, check=False
+        )
+        return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_a_master_that_is_drained_ends_with_status_0_when_the_last_worker_has_left(
+    tmp_path: Path, transport: str
+) -> None:
+    site = Site(tmp_path)
+    with site.master:
+        worker = site.join(site.key("gpu1"), transport=transport)
+        observer = site.join(site.key("eyes", "observer"), transport=transport)
+
+        drained = site.operate("drain")
+        _, shown = site.operate("status")
+        with pytest.raises(gradwire.RefusedError, match="an operator drains this master"):
+            site.join(site.key("gpu2"))
+        worker.finish()
+        lost = loss_of(observer)
+        status, _, err = site.master.wait()
+
+    assert drained[0] == 0
+    assert json.loads(shown)["draining"] is True
+    assert "the master was stopped by operator alice, who drained it" in str(lost)
+    assert status == 0
+    assert "order of operator alice, drain: nobody is let in any more" in err
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_who_is_denied_by_order_stays_out_also_when_the_keys_are_read_again(
+    tmp_path: Path, processes: str
+) -> None:
+    if sys.platform != "linux" and processes != "1":
+        pytest.skip("only Linux can steer packets")
+    site = Site(tmp_path, "--processes", processes)
+    with site.master:
+        bad_key = site.key("bad")
+        bad, good = site.join(bad_key), site.join(site.key("good"))
+
+        denied = site.operate("deny", "bad")
+        lost = loss_of(bad)
+        site.master.signal(signal.SIGHUP)
+        with pytest.raises(gradwire.UnreachableError):
+            site.join(bad_key, connect_timeout_seconds=1.0)
+        admitted = site.operate("admit", "bad")
+        site.join(bad_key).close()
+        good.push(np.ones(5, np.float32))
+        wait_until(lambda: good.stats.updates_delivered == 1, "the master to have an update")
+        good.close()
+
+    assert "the key of this worker is not accepted any more" in str(lost)
+    assert denied == (
+        0,
+        "bad is denied until the master ends; for longer, start it with --deny bad\n",
+    )
+    assert admitted == (0, "bad may come in again\n")
+
+
+def test_who_is_no_operator_gives_no_orders_by_any_key_of_the_run(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    with site.master:
+        site.operator_key = site.key("gpu1")
+        assert site.operate("drain") == (2, "")
+        site.operator_key = site.run_key
+        assert site.operate("checkpoint") == (4, "")

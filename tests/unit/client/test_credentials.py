@@ -1,0 +1,116 @@
+"""A worker's key and cipher: where they come from, and which one is taken."""
+
+import os
+import platform
+from pathlib import Path
+from time import time_ns
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire import credentials as module
+from gradwire.credentials import CipherName, credentials_of, fastest_suite, own_name
+from gradwire.errors import UsageError
+from gradwire_protocol import Credentials
+from gradwire_protocol.keys import NAME_BYTES_MAX, SECRET_BYTES, RunKey, WorkerKey, check_name
+from gradwire_protocol.suites import Suite
+from gradwire_udp.key_files import write_key
+
+RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
+OTHER_KEY = RunKey(bytes(SECRET_BYTES))
+WORKER_KEY = RUN_KEY.worker_key("gpu7")
+
+
+def credentials(key: Any = None, key_file: str = "", cipher: CipherName = "auto") -> Credentials:
+    found = credentials_of(key, key_file, cipher)
+    assert found is not None
+    return found
+
+
+def test_without_a_key_there_are_none() -> None:
+    assert credentials_of(None, "", "aes") is None
+
+
+@pytest.mark.parametrize("key", [WORKER_KEY, WORKER_KEY.format(), WORKER_KEY.format() + "\n"])
+def test_a_worker_key_is_taken_as_it_is(key: WorkerKey | str) -> None:
+    found = credentials(key)
+
+    assert found.key == WORKER_KEY
+    assert found.keyring is None
+    assert found.unix_time_ns is time_ns
+
+
+@pytest.mark.parametrize(
+    "key", [RUN_KEY, RUN_KEY.format(), f"{RUN_KEY.format()}\n{OTHER_KEY.format()}"]
+)
+def test_of_a_run_key_a_worker_makes_its_own(key: RunKey | str) -> None:
+    assert credentials(key).key == RUN_KEY.worker_key(own_name())
+
+
+def test_a_file_holds_one_or_the_other(tmp_path: Path) -> None:
+    write_key(tmp_path / "worker.key", WORKER_KEY.format())
+    write_key(tmp_path / "run.key", f"{RUN_KEY.format()}\n{OTHER_KEY.format()}\n")
+
+    assert credentials(key_file=str(tmp_path / "worker.key")).key == WORKER_KEY
+    assert credentials(key_file=str(tmp_path / "run.key")).key == RUN_KEY.worker_key(own_name())
+
+
+def test_where_there_is_no_key_in_the_end_it_does_not_go_on_without(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"run\.key: No such file or directory$"):
+        credentials_of(None, str(tmp_path / "run.key"), "auto")
+
+
+# Names.
+
+
+def test_the_name_of_a_process_tells_host_and_process() -> None:
+    assert own_name() == f"{platform.node()}/{os.getpid()}"[-NAME_BYTES_MAX:]
+
+
+@given(host=st.text(max_size=300))
+def test_whatever_a_host_is_called_its_processes_have_names(host: str) -> None:
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(platform, "node", lambda: host)
+
+        name = own_name()
+
+    assert check_name(name) == name
+    assert name.endswith(f"/{os.getpid()}")
+
+
+# Ciphers.
+
+
+@pytest.mark.parametrize(("cipher", "suite"), [("aes", Suite.AES), ("chacha", Suite.CHACHA)])
+def test_a_cipher_that_is_named_is_taken(cipher: CipherName, suite: Suite) -> None:
+    assert credentials(WORKER_KEY, cipher=cipher).suite is suite
+
+
+@pytest.mark.parametrize("faster", [Suite.AES, Suite.CHACHA])
+def test_else_it_is_the_faster_one(faster: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_sealing_ns", lambda suite: 1 if suite is faster else 2)
+    fastest_suite.cache_clear()
+    try:
+        assert credentials(WORKER_KEY).suite is faster
+    finally:
+        fastest_suite.cache_clear()
+
+
+def test_this_machine_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Suite] = []
+
+    def note(suite: Suite) -> int:
+        asked.append(suite)
+        return len(asked)
+
+    fastest_suite.cache_clear()
+    with monkeypatch.context() as changed:
+        changed.setattr(module, "_sealing_ns", note)
+        once = [fastest_suite() for _ in range(3)]
+    fastest_suite.cache_clear()
+
+    assert asked == [Suite.AES, Suite.CHACHA]
+    assert once == [Suite.AES] * 3
+    assert fastest_suite() in (Suite.AES, Suite.CHACHA), "and it has an answer of its own"

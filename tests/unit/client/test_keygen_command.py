@@ -1,0 +1,249 @@
+"""``gradwire keygen``: what it writes, what it refuses, and that it shows no key."""
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gradwire.cli import main
+from gradwire_protocol.keys import Keyring, Role, RunKey, WorkerKey
+from gradwire_protocol.limits import RUN_KEYS_MAX
+from gradwire_udp.key_files import read_keys, read_run_keys
+
+
+class Keygen:
+    """Runs the command in a folder of its own and looks at what it says."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture = capture
+        self.shown = ""
+
+    def __call__(self, *arguments: str) -> tuple[int, list[str], str]:
+        """Return exit status, lines of stdout, and stderr."""
+        status = main(["keygen", *arguments])
+        out, err = self._capture.readouterr()
+        self.shown += out + err
+        return status, out.splitlines(), err
+
+
+@pytest.fixture
+def keygen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Keygen]:
+    """Run in a folder of its own; whatever was written there, nothing of it may be shown."""
+    monkeypatch.chdir(tmp_path)
+    keygen = Keygen(capsys)
+    yield keygen
+    for path in tmp_path.rglob("*.key"):
+        keys = read_keys(path)
+        for key in [keys] if isinstance(keys, WorkerKey) else keys:
+            assert key.format().rpartition(":")[2] not in keygen.shown
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def worker_key(path: str) -> WorkerKey:
+    key = read_keys(Path(path))
+    assert isinstance(key, WorkerKey)
+    return key
+
+
+# A run key.
+
+
+@pytest.mark.parametrize(("arguments", "path"), [((), "run.key"), (("my.key",), "my.key")])
+def test_a_run_key_is_written_where_asked_and_its_path_is_all_of_stdout(
+    keygen: Keygen, arguments: tuple[str, ...], path: str
+) -> None:
+    status, out, err = keygen(*arguments)
+
+    assert (status, out) == (0, [path])
+    assert len(read_run_keys(Path(path))) == 1
+    assert f"gradwire keygen --worker NAME --from {path}" in err
+
+
+def test_every_run_key_is_another_one(keygen: Keygen) -> None:
+    keygen("one.key")
+    keygen("other.key")
+
+    assert read_run_keys(Path("one.key")) != read_run_keys(Path("other.key"))
+
+
+def test_no_file_is_overwritten(keygen: Keygen) -> None:
+    keygen()
+    before = Path("run.key").read_bytes()
+
+    status, out, err = keygen()
+
+    assert (status, out) == (2, [])
+    assert err.startswith("gradwire: run.key exists already")
+    assert Path("run.key").read_bytes() == before
+
+
+# Keys of workers.
+
+
+@pytest.mark.parametrize("role", Role)
+def test_a_worker_key_follows_from_the_run_key(keygen: Keygen, role: Role) -> None:
+    keygen()
+
+    status, out, _ = keygen("--worker", "gpu7", "--from", "run.key", "--role", role.name.lower())
+
+    [run_key] = read_run_keys(Path("run.key"))
+    assert (status, out) == (0, ["gpu7.key"])
+    assert worker_key("gpu7.key") == run_key.worker_key("gpu7", role)
+    keyring = Keyring([run_key])
+    assert keyring.secret_of(worker_key("gpu7.key").key_id) == worker_key("gpu7.key").secret
+
+
+def test_several_are_made_at_once_each_in_its_file(keygen: Keygen) -> None:
+    keygen()
+    Path("keys").mkdir()
+
+    status, out, _ = keygen("--worker", "a", "--worker", "b", "--from", "run.key", "--out", "keys")
+
+    assert (status, out) == (0, ["keys/a.key", "keys/b.key"])
+    assert [worker_key(path).name for path in out] == ["a", "b"]
+
+
+def test_the_newest_run_key_is_what_worker_keys_follow_from(keygen: Keygen) -> None:
+    keygen()
+    keygen("--rotate", "run.key")
+
+    keygen("--worker", "gpu7", "--from", "run.key", "--out", "elsewhere.key")
+
+    newest, _ = read_run_keys(Path("run.key"))
+    assert worker_key("elsewhere.key") == newest.worker_key("gpu7")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--worker", "gpu7"), "--worker gpu7: say which run key it follows from, by --from PATH"),
+        (
+            ("--worker", "gpu7", "--from", "worker.key"),
+            "key file worker.key holds the key of worker 'gpu6'",
+        ),
+        (("--worker", "gpu7", "--from", "none.key"), "cannot read key file none.key: No such file"),
+        (("--worker", "gpu 7", "--from", "run.key"), "name 'gpu 7'; it is printable"),
+        (("--worker", "x" * 64, "--from", "run.key"), "name of 64 bytes; it has 1 to 63"),
+        (
+            ("--worker", "../gpu7", "--from", "run.key"),
+            "name '../gpu7' makes no file name: say where by --out PATH",
+        ),
+        (("--worker", "a", "--worker", "a", "--from", "run.key"), "a name was given twice"),
+        (
+            ("--worker", "a", "--worker", "b", "--from", "run.key", "--out", "a.key"),
+            "--out a.key: for 2 keys it has to be a folder",
+        ),
+        (("run.key", "--worker", "a"), "PATH and --worker: one thing at a time"),
+        (("--rotate", "a", "--retire", "b"), "--rotate and --retire: one thing at a time"),
+        (("--from", "run.key"), "--from and --out go with --worker NAME"),
+        (("--rotate", "worker.key"), "key file worker.key holds the key of worker 'gpu6'"),
+        (("--retire", "none.key"), "cannot read key file none.key: No such file"),
+    ],
+)
+def test_what_cannot_be_done_is_named_and_nothing_written(
+    keygen: Keygen, arguments: tuple[str, ...], says: str
+) -> None:
+    keygen()
+    keygen("--worker", "gpu6", "--from", "run.key", "--out", "worker.key")
+    before = sorted(Path().iterdir())
+
+    status, out, err = keygen(*arguments)
+
+    assert (status, out) == (2, [])
+    assert err.startswith(f"gradwire: {says}")
+    assert sorted(Path().iterdir()) == before
+
+
+def test_of_several_keys_none_is_written_where_one_exists(keygen: Keygen) -> None:
+    keygen()
+    keygen("--worker", "b", "--from", "run.key")
+
+    status, _, err = keygen("--worker", "a", "--worker", "b", "--from", "run.key")
+
+    assert (status, err) == (2, "gradwire: b.key: exists already, and is not overwritten\n")
+    assert not Path("a.key").exists()
+
+
+def test_a_run_key_that_others_can_read_makes_no_keys(keygen: Keygen) -> None:
+    keygen()
+    Path("run.key").chmod(0o644)
+
+    status, _, err = keygen("--worker", "gpu7", "--from", "run.key")
+    Path("run.key").chmod(0o600)
+
+    assert status == 2
+    assert "key file run.key has mode 0644" in err
+    assert "chmod 600 run.key" in err
+
+
+# Another run key.
+
+
+def test_a_rotation_puts_a_new_key_first_and_keeps_the_others(keygen: Keygen) -> None:
+    keygen()
+    before = read_run_keys(Path("run.key"))
+
+    status, out, err = keygen("--rotate", "run.key")
+
+    after = read_run_keys(Path("run.key"))
+    assert (status, out) == (0, ["run.key"])
+    assert after[1:] == before
+    assert after[0] not in before
+    assert "kill -HUP" in err
+    assert "gradwire keygen --retire run.key" in err
+
+
+def test_there_is_a_limit_and_the_way_out_is_named(keygen: Keygen) -> None:
+    keygen()
+    for _ in range(RUN_KEYS_MAX - 1):
+        assert keygen("--rotate", "run.key")[0] == 0
+    before = read_run_keys(Path("run.key"))
+
+    status, _, err = keygen("--rotate", "run.key")
+
+    assert status == 2
+    assert f"has {RUN_KEYS_MAX} run keys, which is the limit" in err
+    assert "gradwire keygen --retire run.key" in err
+    assert read_run_keys(Path("run.key")) == before
+
+
+def test_retiring_leaves_the_newest_alone(keygen: Keygen) -> None:
+    keygen()
+    keygen("--rotate", "run.key")
+    newest, _ = read_run_keys(Path("run.key"))
+
+    status, out, err = keygen("--retire", "run.key")
+    again = keygen("--retire", "run.key")
+
+    assert (status, out) == (0, ["run.key"])
+    assert "kill -HUP" in err
+    assert read_run_keys(Path("run.key")) == [newest]
+    assert again == (
+        0, ["run.key"], "run.key has one run key only: there is nothing to retire\n"
+    )  # fmt: skip
+
+
+def test_run_keys_of_one_file_can_be_told_apart(
+    keygen: Keygen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keygen()
+    [first] = read_run_keys(Path("run.key"))
+    fingerprints = [first.fingerprint, b"abc"]
+    made: list[RunKey] = []
+
+    class Drawn(RunKey):
+        """A run key with the fingerprint whose turn it is."""
+
+        def __init__(self, secret: bytes) -> None:
+            super().__init__(secret)
+            self.fingerprint = fingerprints.pop(0)
+            made.append(self)
+
+    monkeypatch.setattr("gradwire.keygen_command.RunKey", Drawn)
+    keygen("--rotate", "run.key")
+
+    assert len(made) == 2
+    assert read_run_keys(Path("run.key")) == [made[1], first]

@@ -1,0 +1,79 @@
+"""Keys of what one command starts: new ones, for this user alone, and gone in the end."""
+
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gradwire.local_keys import given_run_key_file, local_keys
+from gradwire_protocol.keys import SECRET_BYTES, RunKey, WorkerKey
+from gradwire_udp.key_files import KeyFileError, read_keys, read_run_keys, write_key
+
+RUN_KEY = RunKey(bytes(SECRET_BYTES))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where temporary folders are made; in the end nothing is left there."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    yield tmp_path
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+
+
+def test_every_launch_has_another_run_key_and_its_workers_keys_follow_from_it() -> None:
+    with local_keys(3) as one, local_keys(1) as other:
+        [run_key] = read_run_keys(one.run_key_file)
+
+        assert read_run_keys(other.run_key_file) != [run_key]
+        assert [read_keys(path) for path in one.worker_key_files] == [
+            run_key.worker_key(f"rank-{rank}") for rank in range(3)
+        ]
+        assert one.of_master["GRADWIRE_KEY_FILE"] == str(one.run_key_file)
+
+
+def test_they_are_for_this_user_alone() -> None:
+    with local_keys(2) as keys:
+        files = [keys.run_key_file, *keys.worker_key_files]
+
+        assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+        assert {stat.S_IMODE(path.parent.stat().st_mode) for path in files} == {0o700}
+
+
+def test_they_are_gone_when_the_launch_fails() -> None:
+    with pytest.raises(LookupError), local_keys(2) as keys:
+        raise LookupError
+
+    assert not keys.run_key_file.exists()
+
+
+def test_a_run_key_that_is_given_stays_where_it_is(folder: Path) -> None:
+    given = folder / "mine.key"
+    write_key(given, RUN_KEY.format())
+
+    with local_keys(2, given) as keys:
+        assert keys.run_key_file == given
+        worker_key = read_keys(keys.worker_key_files[1])
+
+    assert worker_key == RUN_KEY.worker_key("rank-1")
+    assert read_run_keys(given) == [RUN_KEY]
+
+
+def test_a_worker_key_cannot_start_a_run(folder: Path) -> None:
+    given = folder / "gpu7.key"
+    write_key(given, RUN_KEY.worker_key("gpu7").format())
+    assert isinstance(read_keys(given), WorkerKey)
+
+    with pytest.raises(KeyFileError, match="holds the key of worker 'gpu7'"), local_keys(2, given):
+        pass
+
+
+def test_the_environment_may_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRADWIRE_KEY_FILE", raising=False)
+    without = given_run_key_file()
+    monkeypatch.setenv("GRADWIRE_KEY_FILE", "")
+    empty = given_run_key_file()
+    monkeypatch.setenv("GRADWIRE_KEY_FILE", "my.key")
+
+    assert (without, empty, given_run_key_file()) == (None, None, Path("my.key"))

@@ -1,0 +1,127 @@
+"""``gradwire operate``: what it asks for before it dials, and what a real master makes of it."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gradwire.cli import main
+from gradwire_protocol import Keyring, Role, RunKey
+from gradwire_protocol.keys import SECRET_BYTES
+from gradwire_udp.key_files import write_key
+from support.local_master import LocalMaster
+from support.sessions import join, loss_of
+from support.waiting import wait_until
+
+RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
+
+Operate = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    path = tmp_path / "alice.key"
+    write_key(path, RUN_KEY.worker_key("alice", Role.OPERATOR).format())
+    return path
+
+
+@pytest.fixture
+def operate(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key_file: Path
+) -> Operate:
+    """Run the command; return exit status, stdout and the last line of stderr."""
+    monkeypatch.setenv("GRADWIRE_CONNECT_TIMEOUT_SECONDS", "0.5")
+    logger = logging.getLogger("gradwire")
+    before = list(logger.handlers)
+
+    def run(*arguments: str, key: Path | None = key_file) -> tuple[int, str, str]:
+        options = [] if key is None else ["--key-file", str(key)]
+        status = main(["operate", *arguments, *options])
+        logger.handlers[:] = before  # the command's would write to a stderr that is no more
+        out, err = capsys.readouterr()
+        return status, out, err.splitlines()[-1] if err else ""
+
+    return run
+
+
+@pytest.fixture
+def master() -> Iterator[LocalMaster]:
+    with LocalMaster(keyring=Keyring([RUN_KEY])) as master:
+        yield master
+
+
+def test_the_status_goes_to_stdout_as_json(operate: Operate, master: LocalMaster) -> None:
+    worker = join(master, key=RUN_KEY.worker_key("gpu1"))
+
+    status, shown, _ = operate("status", "--master", master.address)
+
+    assert status == 0
+    assert [worker["rank"] for worker in json.loads(shown)["workers"]] == [0]
+    worker.close()
+
+
+def test_an_order_about_a_worker_is_carried_out(operate: Operate, master: LocalMaster) -> None:
+    worker = join(master, key=RUN_KEY.worker_key("gpu1"))
+
+    status, shown, _ = operate("expel", "gpu1", "--master", master.address)
+
+    assert (status, shown[:17]) == (0, "sent away: rank 0")
+    wait_until(lambda: master.sample("gradwire_workers") == 0, "the worker to be gone")
+    assert "operator alice has sent it away" in str(loss_of(worker))
+
+
+def test_a_run_key_is_an_operator_s_too(
+    operate: Operate, master: LocalMaster, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.key"
+    write_key(path, RUN_KEY.format())
+
+    status, _, _ = operate("status", "--master", master.address, key=path)
+
+    assert status == 0
+
+
+def test_what_is_refused_has_status_4(operate: Operate, master: LocalMaster) -> None:
+    status, shown, said = operate("checkpoint", "--master", master.address)
+
+    assert (status, shown) == (4, "")
+    assert said == (
+        f"gradwire: the master at {master.address} refused: this master keeps no checkpoints"
+    )
+
+
+def test_where_nobody_answers_it_has_status_5(operate: Operate) -> None:
+    status, shown, said = operate("status", "--master", "127.0.0.1:9")
+
+    assert (status, shown) == (5, "")
+    assert "no master answers at 127.0.0.1:9" in said
+
+
+@pytest.mark.parametrize("role", ["worker", "observer"])
+def test_the_key_of_anybody_else_is_refused_before_it_dials(
+    operate: Operate, tmp_path: Path, role: str
+) -> None:
+    path = tmp_path / "gpu1.key"
+    write_key(path, RUN_KEY.worker_key("gpu1", Role[role.upper()]).format())
+
+    status, _, said = operate("status", "--master", "127.0.0.1:9", key=path)
+
+    assert status == 2
+    assert said.startswith(f"gradwire: gpu1 has the key of role {role}: orders take one made with")
+
+
+def test_without_a_key_it_says_how_to_make_one(operate: Operate) -> None:
+    status, _, said = operate("status", "--master", "127.0.0.1:9", key=None)
+
+    assert status == 2
+    assert "gradwire keygen --worker NAME --role operator --from run.key" in said
+
+
+@pytest.mark.parametrize("name", ["x" * 65, "line\nbreak"])
+def test_a_name_that_nobody_can_have_is_refused(operate: Operate, name: str) -> None:
+    status, _, said = operate("deny", name, "--master", "127.0.0.1:9")
+
+    assert status == 2
+    assert "it is printable, with at most 64 characters" in said

@@ -1,0 +1,149 @@
+"""An operator's order: what it answers to what the master says, and whom it may not wait for."""
+
+import pytest
+
+from gradwire.dialing import UDP, Dialing, Way
+from gradwire.errors import (
+    ConnectionLostError,
+    DeadlineError,
+    GradwireError,
+    ProtocolError,
+    RefusedError,
+    UnreachableError,
+)
+from gradwire.operating import Operator
+from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
+from gradwire_protocol.link import Control
+from gradwire_protocol.messages import (
+    CONTROL_STREAM,
+    EndCode,
+    Finish,
+    Order,
+    OrderDone,
+    RefusalCode,
+    Refuse,
+)
+from support.network import Link, SimulatedNetwork
+from support.peer import ScriptedPeer, said_by_peer
+
+ORDER = Order("deny", "gpu1")
+TIMEOUT_SECONDS = 5.0
+
+
+class Talk:
+    """An operator and what stands in for a master."""
+
+    def __init__(self, *, answers: bool = True) -> None:
+        self.network = SimulatedNetwork(1, Link())
+        if answers:
+            self.master = ScriptedPeer(self.network, "master")
+        self.operator = Operator(ORDER, "master")
+        config = ConnectionConfig(connect_timeout_seconds=1.0)
+        self.endpoint = Endpoint(config, random_bytes=self.network.random.randbytes)
+        ways = [Way(UDP, lambda now: self.endpoint.connect("master", now))]
+        self.operator.dial(Dialing(ways, "master", TIMEOUT_SECONDS), self.network.now)
+        self.host = self.network.add("operator", self.endpoint, self.operator)
+        if answers:
+            self.master.wait_for(Order)
+
+    def say(self, *records: Control) -> None:
+        self.master.say(*records)
+        self.network.run_for(1.0)
+
+    def error(self) -> GradwireError:
+        with pytest.raises(GradwireError) as raised:
+            self.operator.wait(0.0)
+        return raised.value
+
+
+def test_the_order_is_given_as_soon_as_the_master_is_reached() -> None:
+    assert Talk().master.heard == [ORDER]
+
+
+def test_what_the_master_says_is_returned_and_it_is_told_that_this_was_all() -> None:
+    talk = Talk()
+
+    talk.say(OrderDone("gpu1 is denied"))
+
+    assert talk.operator.wait(0.0) == "gpu1 is denied"
+    assert talk.master.wait_for_end() == said_by_peer(EndCode.DONE, "done")
+
+
+def test_a_refusal_is_raised_with_its_reason() -> None:
+    talk = Talk()
+
+    talk.say(Refuse(RefusalCode.ORDER, "gpu1 is unknown"))
+
+    error = talk.error()
+    assert isinstance(error, RefusedError)
+    assert (error.code, str(error)) == (
+        RefusalCode.ORDER,
+        "the master at master refused: gpu1 is unknown",
+    )
+    assert talk.master.wait_for_end().code == EndCode.DONE
+
+
+def test_only_the_first_answer_counts() -> None:
+    talk = Talk()
+
+    talk.say(OrderDone("first"), OrderDone("second"), Finish(0))
+
+    assert talk.operator.wait(0.0) == "first"
+    assert talk.master.wait_for_end().code == EndCode.DONE
+
+
+def test_what_is_no_answer_is_an_error() -> None:
+    talk = Talk()
+
+    talk.say(Finish(0))
+
+    error = talk.error()
+    assert isinstance(error, ProtocolError)
+    assert str(error) == "the master at master sent nonsense: Finish in answer to an order"
+    assert talk.master.wait_for_end().code == CloseCode.INVALID_MESSAGE
+
+
+def test_what_is_no_message_is_an_error() -> None:
+    talk = Talk()
+
+    talk.master.say_anything(CONTROL_STREAM, 0, 99, b"?")
+    talk.network.run_for(1.0)
+
+    assert str(talk.error()) == "the master at master sent nonsense: unknown kind 99 of message"
+
+
+def test_a_connection_that_ends_without_an_answer_is_an_error() -> None:
+    talk = Talk()
+
+    talk.master.end(EndCode.STOPPED, "the master was stopped")
+    talk.network.run_for(1.0)
+
+    error = talk.error()
+    assert isinstance(error, ConnectionLostError)
+    assert str(error) == "the master at master ended the connection: the master was stopped"
+
+
+def test_it_dials_again_until_the_time_is_up_where_nobody_answers() -> None:
+    talk = Talk(answers=False)
+    talk.network.run_for(TIMEOUT_SECONDS - 1.0)
+    with pytest.raises(DeadlineError, match=r"did not answer the order within 0 s"):
+        talk.operator.wait(0.0)
+
+    talk.network.run_for(2.0)
+
+    assert isinstance(talk.error(), UnreachableError)
+
+
+def test_what_fails_before_there_is_an_answer_is_raised_and_later_does_not_matter() -> None:
+    failed, done = Talk(), Talk()
+    done.say(OrderDone("done"))
+
+    failed.operator.on_closed(ProtocolError("broken"))
+    done.operator.on_closed(ProtocolError("broken"))
+
+    assert str(failed.error()) == "broken"
+    assert done.operator.wait(0.0) == "done"
+
+
+def test_it_has_no_deadlines_of_its_own_before_it_dials() -> None:
+    assert Operator(ORDER, "master").next_timer() is None

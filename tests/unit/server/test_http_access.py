@@ -1,0 +1,251 @@
+"""Who may see which page, and where the token comes from and never goes to."""
+
+import os
+import pickle
+import re
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol import UsageError
+from gradwire_server.http.access import Access, Token, find_token
+from gradwire_server.http.limits import TOKEN_BYTES_MAX
+from gradwire_server.metrics import HttpRefusal
+
+SECRET = "correct-horse-battery-staple"
+LOCKED = Access(token=Token(SECRET.encode()))
+HERE = {"Host": "127.0.0.1:40124"}
+PATHS = ("/healthz", "/metrics", "/status")
+
+
+def refusals(
+    access: Access, headers: Mapping[str, str] | None = None, *, on_loopback: bool
+) -> list[HttpRefusal | None]:
+    """Return what is said at each of `PATHS`."""
+    headers = HERE if headers is None else headers
+    return [access.refusal(path, headers, on_loopback=on_loopback) for path in PATHS]
+
+
+# The rules.
+
+
+def test_without_a_token_loopback_is_open_and_elsewhere_only_health() -> None:
+    closed = HttpRefusal.CLOSED
+
+    assert refusals(Access(), on_loopback=True) == [None, None, None]
+    assert refusals(Access(), on_loopback=False) == [None, closed, closed]
+
+
+@pytest.mark.parametrize("on_loopback", [True, False])
+def test_a_token_is_asked_for_everywhere_but_at_health(on_loopback: bool) -> None:
+    bearer = {"Authorization": f"Bearer {SECRET}"}
+    no = HttpRefusal.UNAUTHORIZED
+
+    assert refusals(LOCKED, on_loopback=on_loopback) == [None, no, no]
+    assert refusals(LOCKED, bearer, on_loopback=on_loopback) == [None, None, None]
+
+
+def test_public_metrics_are_open_to_all_and_open_nothing_else() -> None:
+    public = Access(public_metrics=True)
+    locked = Access(token=LOCKED.token, public_metrics=True)
+
+    assert refusals(public, on_loopback=False) == [None, None, HttpRefusal.CLOSED]
+    assert refusals(locked, on_loopback=True) == [None, None, HttpRefusal.UNAUTHORIZED]
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        SECRET,
+        f"Basic {SECRET}",
+        f"Bearer {SECRET}x",
+        f"Bearer {SECRET[:-1]}",
+        f"Bearer {SECRET.upper()}",
+        f"Bearer {SECRET} {SECRET}",
+        f"Bearer x {SECRET}",
+        f"Bearer\u00a0{SECRET}",
+        f"Bearer {SECRET}\x00",
+        "Bearer \udcff",
+        "Bearer café-café-café-café",
+    ],
+)
+def test_anything_but_the_token_is_refused(authorization: str) -> None:
+    headers = {"Authorization": authorization}
+
+    assert LOCKED.refusal("/status", headers, on_loopback=True) is HttpRefusal.UNAUTHORIZED
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_the_scheme_may_be_written_either_way(scheme: str) -> None:
+    headers = {"Authorization": f"{scheme}  {SECRET} "}
+
+    assert LOCKED.refusal("/status", headers, on_loopback=True) is None
+
+
+@given(offered=st.text(st.characters(exclude_categories=())))
+def test_only_the_token_matches_and_no_text_is_an_error(offered: str) -> None:
+    token = Token(SECRET.encode())
+
+    try:
+        matches = token.matches(offered)
+    except UnicodeEncodeError:
+        # Lone surrogates that stand for no byte: no header that came over a socket has them.
+        assert re.search("[\ud800-\udc7f\udd00-\udfff]", offered)
+    else:
+        assert matches == (offered == SECRET)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_open"),
+    [
+        ("", True),
+        ("localhost", True),
+        ("LOCALHOST:40124", True),
+        ("localhost.", True),
+        ("master.localhost:1", True),
+        ("127.0.0.1:40124", True),
+        ("[::1]:40124", True),
+        ("[::1]", True),
+        ("192.0.2.1", True),
+        ("rebound.example", False),
+        ("rebound.example:40124", False),
+        ("127.0.0.1.example", False),
+        ("localhost.example", False),
+        ("notlocalhost", False),
+        ("[rebound.example]", False),
+    ],
+)
+def test_open_loopback_answers_only_to_names_that_nobody_else_can_give_it(
+    host: str, is_open: bool
+) -> None:
+    refusal = Access().refusal("/status", {"Host": host}, on_loopback=True)
+
+    assert (refusal is None) == is_open
+
+
+# The token never shows.
+
+
+def test_nothing_that_shows_an_access_shows_its_token() -> None:
+    shown = [repr(LOCKED), str(LOCKED), repr(LOCKED.token), repr(pickle.dumps(LOCKED))]
+
+    assert not any(SECRET in text for text in shown)
+    assert LOCKED.token is not None
+    slots = (getattr(LOCKED.token, name) for name in Token.__slots__)
+    assert not any(SECRET.encode() in value for value in slots)
+
+
+@pytest.mark.parametrize("content", ["se cret-of-ours", "sécret-of-ours-of-ours", "secret-of-ours"])
+def test_no_error_and_no_traceback_repeats_what_the_file_holds(
+    tmp_path: Path, content: str
+) -> None:
+    file = written(tmp_path / "token", content)
+
+    with pytest.raises(UsageError) as refused:
+        find_token(file)
+
+    assert content not in "".join(traceback.format_exception(refused.value))
+
+
+# Where it comes from.
+
+
+def written(path: Path, content: str, mode: int = 0o600) -> Path:
+    """Write a file; return its path."""
+    path.write_text(content, encoding="utf-8")
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.parametrize("content", [SECRET, f"{SECRET}\n", f" {SECRET}\r\n", "YWJj+/ab-_.~ab=="])
+def test_the_token_is_the_word_in_the_file(tmp_path: Path, content: str) -> None:
+    token = find_token(written(tmp_path / "token", content))
+
+    assert token is not None
+    assert token.matches(content.strip())
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o602, 0o644, 0o677])
+def test_a_file_that_others_can_read_or_change_is_refused(tmp_path: Path, mode: int) -> None:
+    file = written(tmp_path / "token", SECRET, mode)
+
+    with pytest.raises(UsageError) as refused:
+        find_token(file)
+
+    assert str(refused.value) == (
+        f"the HTTP token in {file} can be read or changed by others (mode {mode:04o}); "
+        f"say: chmod 600 {file}"
+    )
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400])
+def test_a_file_that_only_its_owner_can_read_is_taken(tmp_path: Path, mode: int) -> None:
+    assert find_token(written(tmp_path / "token", SECRET, mode)) is not None
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "is not one word of letters, digits and -._~+/ with = at its end"),
+        ("two words of some length", "is not one word of letters"),
+        ("line-of-some-length\nline-of-some-length", "is not one word of letters"),
+        ("=================", "is not one word of letters"),
+        ("fifteen-letters", "has 15 characters; it has at least 16"),
+        ("x" * (TOKEN_BYTES_MAX + 1), "has more than 4096 bytes; is it another file?"),
+    ],
+)
+def test_a_file_without_a_token_is_named_with_what_is_wrong(
+    tmp_path: Path, content: str, says: str
+) -> None:
+    file = written(tmp_path / "token", content)
+
+    with pytest.raises(UsageError, match=re.escape(says)) as refused:
+        find_token(file)
+
+    assert str(file) in str(refused.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        find_token(tmp_path / "nothing")
+
+    assert str(refused.value) == (
+        f"the HTTP token in {tmp_path / 'nothing'} cannot be read: No such file or directory"
+    )
+
+
+def test_without_a_file_the_credential_of_systemd_is_taken(tmp_path: Path) -> None:
+    # An access control list of systemd's shows as a right of the group.
+    written(tmp_path / "http-token", SECRET, 0o440)
+
+    token = find_token(None, {"CREDENTIALS_DIRECTORY": str(tmp_path)})
+
+    assert token is not None
+    assert token.matches(SECRET)
+
+
+def test_a_file_comes_before_the_credential(tmp_path: Path) -> None:
+    written(tmp_path / "http-token", "another-token-another-token")
+    file = written(tmp_path / "mine", SECRET)
+
+    token = find_token(file, {"CREDENTIALS_DIRECTORY": str(tmp_path)})
+
+    assert token is not None
+    assert token.matches(SECRET)
+
+
+def test_without_file_and_credential_there_is_no_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+
+    assert find_token(None) is None
+    assert find_token(None, {"CREDENTIALS_DIRECTORY": str(tmp_path)}) is None
+    assert find_token(None, dict(os.environ)) is None

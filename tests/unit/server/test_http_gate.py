@@ -1,0 +1,299 @@
+"""What strangers can do to the HTTP side, and what it costs: nothing grows, nothing stops."""
+
+import asyncio
+import logging
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradwire_server.http.gate import Gate
+from gradwire_server.http.limits import HttpLimits
+from gradwire_server.metrics import HttpRefusal, ServerMetrics
+from support.http_side import HttpSide, Visitor, ask, request, run_on, serving, status_of
+from support.waiting import until
+
+LOOPS = pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+
+UNHURRIED = 1e6
+"""Connections per second where a test is not about their rate."""
+
+
+def limits(**changes: Any) -> HttpLimits:
+    return HttpLimits(**{"connections_per_second_max": UNHURRIED, **changes})
+
+
+# Time.
+
+
+@LOOPS
+@pytest.mark.parametrize("begun", [b"", b"GET /hea", request("/healthz")[:-2]])
+def test_who_does_not_send_a_whole_request_in_time_is_closed(kind: str, begun: bytes) -> None:
+    async def test() -> None:
+        async with serving(limits=limits(connection_seconds_max=0.05)) as side:
+            heard = await ask(side, begun)
+
+            assert heard == b""
+            assert side.refusals == {HttpRefusal.TOO_SLOW: 1}
+            assert side.server.connections == 0
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_who_sends_a_byte_now_and_then_is_closed_all_the_same(kind: str) -> None:
+    async def test() -> None:
+        async with serving(limits=limits(connection_seconds_max=0.1)) as side:
+            visitor = await Visitor.come(side)
+            visitor.send(b"GET /healthz HTTP/1.1\r\nName: ")
+
+            def drip() -> bool:
+                if side.refused(HttpRefusal.TOO_SLOW):
+                    return True
+                visitor.send(b"x")
+                return False
+
+            await until(drip, "the visitor to be closed")
+            assert await visitor.hear() == b""
+            visitor.go()
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_who_does_not_read_is_closed(kind: str) -> None:
+    async def test() -> None:
+        # More than the buffers of both sockets hold.
+        status = {"much": "x" * 16 * 2**20}
+        few = limits(connection_seconds_max=0.3)
+        async with serving(status=lambda: status, limits=few) as side:
+            with socket.create_connection(("127.0.0.1", side.server.port)) as unread:
+                unread.sendall(request("/status"))
+                await side.wait_for_refusals(HttpRefusal.TOO_SLOW)
+
+            assert side.server.connections == 0
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_a_server_does_not_wait_for_those_who_do_not_read_when_it_ends(kind: str) -> None:
+    async def test() -> None:
+        status = {"much": "x" * 16 * 2**20}
+        asked = asyncio.Event()
+
+        def tell() -> dict[str, str]:
+            asked.set()
+            return status
+
+        async with serving(status=tell, limits=limits()) as side:
+            unread = socket.create_connection(("127.0.0.1", side.server.port))
+            unread.sendall(request("/status"))
+            await asked.wait()
+
+        unread.close()
+        assert side.server.connections == 0
+
+    run_on(kind, test)
+
+
+# Number.
+
+
+@LOOPS
+def test_a_thousand_connections_are_sixty_four_and_the_next_visitor_is_served(kind: str) -> None:
+    async def test() -> None:
+        most = 0
+        async with serving(limits=limits()) as side:
+            visitors = []
+            for n in range(1000):
+                visitors.append(await Visitor.come(side))
+                most = max(most, side.server.connections)
+                if n % 100 == 99:
+                    assert status_of(await ask(side, request("/healthz"))) == 200
+
+            await side.wait_for_refusals(HttpRefusal.CROWDED, 1000 - 64)
+            assert most == 64
+            for visitor in visitors:
+                visitor.go()
+            await until(lambda: side.server.connections == 0, "all to be gone")
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_more_connections_than_the_rate_allows_wait_their_turn(kind: str) -> None:
+    async def test() -> None:
+        one_in_an_hour = limits(connections_per_second_max=1 / 3600, connections_burst_max=3)
+        async with serving(limits=one_in_an_hour) as side:
+            answers = await asyncio.gather(*(ask(side, request("/healthz")) for _ in range(3)))
+            late = asyncio.create_task(ask(side, request("/healthz")))
+            await until(lambda: side.delayed == 1, "the rate to be kept")
+
+            assert [status_of(answer) for answer in answers] == [200, 200, 200]
+            assert not late.done()
+            late.cancel()
+
+    run_on(kind, test)
+
+
+@LOOPS
+def test_a_connection_carries_one_request(kind: str) -> None:
+    async def test() -> None:
+        async with serving(limits=limits()) as side:
+            answer = await ask(side, request("/healthz") * 100)
+
+        assert answer.count(b"HTTP/1.1 200 OK") == 1
+        assert b"Connection: close\r\n" in answer
+
+    run_on(kind, test)
+
+
+# Size.
+
+
+@LOOPS
+@pytest.mark.parametrize(
+    "endless",
+    [
+        b"x" * 1024,
+        b"GET /" + b"x" * 1024,
+        b"GET / HTTP/1.1\r\n" + b"Some-Header: x\r\n" * 64,
+        request("/healthz", "Content-Length: 1000000000", method="POST") + b"x" * 1024,
+        request("/healthz", "Transfer-Encoding: chunked", method="POST") + b"200\r\n" + b"x" * 512,
+    ],
+)
+def test_who_sends_more_than_a_request_can_have_is_closed(kind: str, endless: bytes) -> None:
+    async def test() -> None:
+        few = limits(request_bytes_max=512)
+        async with serving(limits=few) as side:
+            await ask(side, endless)
+
+            assert side.refused(HttpRefusal.TOO_LARGE) == 1
+            assert side.server.connections == 0
+
+    run_on(kind, test)
+
+
+# Nonsense.
+
+
+@LOOPS
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        b"\x00\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nAuthorization Bearer my-own-secret\r\n\r\n",
+        b"GET /healthz HTTP/9.9\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_counted_and_never_logged(
+    kind: str, nonsense: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with serving(limits=limits()) as side:
+            await ask(side, nonsense)
+            await side.wait_for_refusals(HttpRefusal.MALFORMED)
+
+            assert status_of(await ask(side, request("/healthz"))) == 200
+
+    with caplog.at_level(logging.DEBUG):
+        run_on(kind, test)
+
+    assert [r for r in caplog.records if r.name.startswith(("aiohttp", "gradwire"))] == []
+
+
+@LOOPS
+def test_who_comes_and_goes_has_done_no_wrong(kind: str) -> None:
+    async def test() -> None:
+        async with serving(limits=limits()) as side:
+            for _ in range(10):
+                (await Visitor.come(side)).go()
+            assert status_of(await ask(side, request("/healthz"))) == 200
+            await until(lambda: side.server.connections == 0, "all to be gone")
+
+            assert side.refusals == {}
+
+    run_on(kind, test)
+
+
+# What breaks here does not break the daemon.
+
+
+class Failing(asyncio.Protocol):
+    """Fails whenever something comes."""
+
+    def data_received(self, data: bytes) -> None:
+        raise LookupError(f"what to do with {data!r}?")
+
+
+@LOOPS
+def test_an_error_behind_a_connection_ends_that_connection_only(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        metrics = ServerMetrics()
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        port = listener.getsockname()[1]
+        gate = Gate(listener, Failing, metrics, limits())
+        for _ in range(3):
+            visitor = Visitor(*await asyncio.open_connection("127.0.0.1", port))
+            visitor.send(b"my-own-secret")
+            assert await visitor.hear() == b""
+            visitor.go()
+        await gate.accept_no_more()
+
+        labels = {"reason": str(HttpRefusal.FAILED)}
+        assert metrics.registry.get_sample_value("gradwire_http_refused_total", labels) == 3
+        assert len(gate) == 0
+
+    run_on(kind, test)
+
+    [record] = [r for r in caplog.records if r.name == "gradwire.http"]
+    assert record.message.startswith("an HTTP connection failed: LookupError\n")
+    assert "data_received" in record.message
+    assert "my-own-secret" not in caplog.text
+
+
+@contextmanager
+def no_descriptors_left() -> Iterator[None]:
+    """Let the process open nothing more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux")
+@LOOPS
+def test_without_descriptors_visitors_wait_until_there_are_some(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer_after_famine(side: HttpSide) -> bytes:
+        with socket.socket() as visitor:
+            visitor.setblocking(False)
+            loop = asyncio.get_running_loop()
+            with no_descriptors_left():
+                await loop.sock_connect(visitor, ("127.0.0.1", side.server.port))
+                await until(lambda: "can be accepted" in caplog.text, "the lack to be noticed")
+            await loop.sock_sendall(visitor, request("/healthz"))
+            return await loop.sock_recv(visitor, 65536)
+
+    async def test() -> None:
+        async with serving(limits=limits()) as side:
+            assert status_of(await answer_after_famine(side)) == 200
+
+    run_on(kind, test)
+
+    assert "no HTTP connection can be accepted: Too many open files" in caplog.messages

@@ -1,0 +1,166 @@
+"""A page is made once for all who wait, in steps, and not too often."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from time import perf_counter
+
+import pytest
+from prometheus_client import generate_latest
+
+from gradwire_server.http.limits import STEP_SECONDS_MAX, HttpLimits
+from gradwire_server.http.pages import PageFailedError, SharedPage, metrics_parts
+from gradwire_server.metrics import ServerMetrics
+from support.http_side import HttpSide, ask, request, serving, status_of
+
+ALWAYS = 1.0
+"""A `load_max` that lets a page be made whenever it is asked for."""
+
+HARDLY_EVER = 1e-12
+"""One that lets it be made once in a test."""
+
+
+class Numbered:
+    """A page that says how often it was made."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def parts(self) -> Iterator[bytes]:
+        self.made += 1
+        yield b"page "
+        yield str(self.made).encode()
+
+
+async def test_who_asks_again_gets_the_page_of_that_moment() -> None:
+    page = SharedPage("/x", Numbered().parts, load_max=ALWAYS)
+
+    assert [await page.get() for _ in range(3)] == [b"page 1", b"page 2", b"page 3"]
+
+
+async def test_who_asks_too_often_gets_the_last_page() -> None:
+    page = SharedPage("/x", Numbered().parts, load_max=HARDLY_EVER)
+
+    assert [await page.get() for _ in range(3)] == [b"page 1"] * 3
+
+
+async def test_all_who_wait_get_the_same_page() -> None:
+    numbered = Numbered()
+    refreshed = asyncio.Event()
+
+    async def refresh() -> None:
+        await refreshed.wait()
+
+    page = SharedPage("/x", numbered.parts, refresh, load_max=ALWAYS)
+    waiting = [asyncio.create_task(page.get()) for _ in range(100)]
+    await asyncio.sleep(0)
+    refreshed.set()
+
+    assert set(await asyncio.gather(*waiting)) == {b"page 1"}
+    assert numbered.made == 1
+
+
+async def test_who_goes_away_takes_the_page_from_nobody() -> None:
+    refreshed = asyncio.Event()
+
+    async def refresh() -> None:
+        await refreshed.wait()
+
+    page = SharedPage("/x", Numbered().parts, refresh, load_max=ALWAYS)
+    first, second = (asyncio.create_task(page.get()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    refreshed.set()
+
+    assert await second == b"page 1"
+
+
+async def test_other_things_happen_while_a_long_page_is_made() -> None:
+    happened = 0
+
+    async def other() -> None:
+        nonlocal happened
+        while True:
+            await asyncio.sleep(0)
+            happened += 1
+
+    def parts() -> Iterator[bytes]:
+        for _ in range(8):
+            until = perf_counter() + 2 * STEP_SECONDS_MAX
+            while perf_counter() < until:
+                pass
+            yield b"part"
+
+    page = SharedPage("/x", parts, load_max=ALWAYS)
+    task = asyncio.create_task(other())
+    made = await page.get()
+    task.cancel()
+
+    assert made == b"part" * 8
+    assert happened >= 8
+
+
+async def test_a_page_that_fails_is_logged_once_and_not_tried_again_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tried = 0
+
+    def parts() -> Iterator[bytes]:
+        nonlocal tried
+        tried += 1
+        yield b"half a page"
+        raise LookupError("nobody has thought of this")
+
+    page = SharedPage("/x", parts, load_max=ALWAYS)
+    for _ in range(3):
+        with pytest.raises(PageFailedError):
+            await page.get()
+
+    assert tried == 1
+    assert [(r.levelno, r.message) for r in caplog.records] == [
+        (logging.ERROR, "/x could not be made")
+    ]
+
+
+async def test_a_page_that_is_being_made_can_be_given_up() -> None:
+    async def refresh() -> None:
+        await asyncio.Event().wait()
+
+    page = SharedPage("/x", Numbered().parts, refresh, load_max=ALWAYS)
+    waiting = asyncio.create_task(page.get())
+    await asyncio.sleep(0)
+    await page.close()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+def test_metrics_in_parts_are_those_in_one_piece() -> None:
+    registry = ServerMetrics().registry
+
+    def lines(text: bytes) -> list[bytes]:
+        # What the process itself uses changes from one look to the next.
+        return [
+            line for line in text.splitlines() if not line.startswith((b"process_", b"python_"))
+        ]
+
+    assert lines(b"".join(metrics_parts(registry))) == lines(generate_latest(registry))
+
+
+async def test_a_flood_of_scrapes_makes_the_metrics_once() -> None:
+    refreshed = 0
+
+    async def refresh() -> None:
+        nonlocal refreshed
+        refreshed += 1
+
+    async def scrape(side: HttpSide) -> int:
+        return status_of(await ask(side, request("/metrics")))
+
+    limits = HttpLimits(load_max=HARDLY_EVER, connections_per_second_max=1e6)
+    async with serving(refresh=refresh, limits=limits) as side:
+        for _ in range(10):
+            statuses = await asyncio.gather(*(scrape(side) for _ in range(30)))
+            assert set(statuses) == {200}
+
+    assert refreshed == 1

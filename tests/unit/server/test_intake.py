@@ -1,0 +1,647 @@
+"""The intake: only what fits the run gets in, no worker floods it, and a quarantine can end.
+
+Whole runs with a broken worker are in `tests/simulation`; here a scripted peer joins a simulated
+run and sends one update after the other.
+"""
+
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_codecs import Replica, Update, encode
+from gradwire_codecs.replica import FIRST_VALUE_MAX
+from gradwire_codecs.update import HEADER, pack_update
+from gradwire_protocol import CloseCode, UsageError
+from gradwire_protocol.link import UpdateReceived
+from gradwire_protocol.messages import (
+    WORKER_ID_BYTES,
+    EndCode,
+    Finish,
+    Finished,
+    Leave,
+    Snapshot,
+    Welcome,
+)
+from gradwire_server.config import MasterConfig
+from gradwire_server.decoding import Decoded, InlineDecoder
+from gradwire_server.pace import BURST_UPDATES_MIN
+from gradwire_server.vetting import NORMS_MIN
+from support.network import Link
+from support.peer import ScriptedPeer, join_request, said_by_peer
+from support.training import MASTER, SimulatedRun
+
+ELEMENTS = 40
+STEPS = NORMS_MIN + 4
+"""Steps of the others until they are a reference; a step need not reach a threshold."""
+
+
+def body_of(value: int, *, element: int = 0, multiple: int = 1000) -> bytes:
+    """Return an encoded update that changes one element by so many thousand quanta."""
+    index, count = np.array([element], np.uint32), np.array([value], np.int32)
+    return pack_update(Update(0, ELEMENTS, multiple, index, count))
+
+
+HARMLESS = body_of(1)
+OUTLIER = body_of(500_000)
+
+
+def run_with(workers: int, **settings: object) -> SimulatedRun:
+    """Return a run whose workers have trained long enough to be a reference."""
+    run = SimulatedRun(1, Link(), elements=ELEMENTS, master=MasterConfig(**settings))  # type: ignore[arg-type]
+    run.join_and_wait(workers)
+    run.train(STEPS)
+    run.network.run_for(5.0)
+    return run
+
+
+def rogue_in(run: SimulatedRun, name: str = "rogue", rank: int | None = None) -> ScriptedPeer:
+    """Return a peer that has joined the run like any worker, and has its snapshot."""
+    rogue = ScriptedPeer(run.network, name, dial=MASTER)
+    identity = name.encode().ljust(WORKER_ID_BYTES, b".")
+    rogue.say(join_request(layout=run.layout, name=name, worker_id=identity, rank=rank))
+    rogue.wait_for(Welcome)
+    rogue.wait_for(Snapshot)
+    run.network.run_for(1.0)
+    return rogue
+
+
+def sample(run: SimulatedRun, name: str, **labels: str) -> float:
+    return run.metrics.registry.get_sample_value(f"gradwire_{name}", labels) or 0.0
+
+
+def digest_of(run: SimulatedRun) -> int:
+    assert run.master.run is not None
+    return run.master.run.replica.digest()
+
+
+def say_and_wait(run: SimulatedRun, rogue: ScriptedPeer, *bodies: bytes, first: int = 1) -> None:
+    rank = rogue.all(Welcome)[0].rank
+    for sequence, body in enumerate(bodies, first):
+        run.ledger.updates.setdefault((rank, sequence), body)
+        run.ledger.encoders.setdefault((rank, sequence), rogue.host.address)
+        rogue.say_update(rank, sequence, body)
+    run.network.run_for(1.0)
+
+
+# What does not fit the run.
+
+
+def changed(body: bytes, **fields: int) -> bytes:
+    """Return an update with other fields in its header."""
+    names = ["coder", "gap", "magnitude", "reserved", "multiple", "start", "length", "hits", "max"]
+    values = dict(zip(names, HEADER.unpack_from(body), strict=True)) | fields
+    return HEADER.pack(*values.values()) + body[HEADER.size :]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (HARMLESS[:10], "10 bytes are no update"),
+        (HARMLESS + b"\x00", "1 hits end at bit 2 of 16, with something behind"),
+        (changed(HARMLESS, length=ELEMENTS + 1), "elements 0 to 41 of a vector of 40"),
+        (changed(HARMLESS, start=1), "elements 1 to 41 of a vector of 40"),
+        (changed(HARMLESS, length=0), "elements 0 to 0 of a vector of 40"),
+        (changed(HARMLESS, hits=ELEMENTS + 1), "41 hits among 40 elements"),
+        (changed(HARMLESS, hits=ELEMENTS), "40 hits cannot be coded in 1 bytes"),
+        (changed(HARMLESS, hits=0), "0 hits among 40 elements"),
+        (changed(HARMLESS, multiple=0), "multiple=0; it is 1 to"),
+        (changed(HARMLESS, multiple=2**24 + 1), "multiple=16777217; it is 1 to"),
+        (changed(HARMLESS, max=2**31 - 1), "magnitude_max=2147483647 times multiple=1000 exceeds"),
+        (changed(HARMLESS, max=7), "magnitude_max=7 is not what the counts hold"),
+        (struct.pack("<f", float("nan")) * 10, "unknown format"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_update_that_does_not_fit_changes_nothing_and_ends_the_connection(
+    body: bytes, says: str
+) -> None:
+    run = run_with(2)
+    rogue, before = rogue_in(run), digest_of(run)
+
+    say_and_wait(run, rogue, body, HARMLESS)
+
+    end = rogue.wait_for_end()
+    assert end.code == EndCode.MALFORMED_UPDATE
+    assert end.reason.startswith(says)
+    assert sample(run, "updates_malformed_total") == 1
+    assert digest_of(run) == before
+    run.finish()
+
+
+@given(body=st.binary(max_size=60))
+def test_bytes_that_are_no_update_never_reach_the_replica(body: bytes) -> None:
+    """Whatever they are: either they decode to integers in range, or the connection ends."""
+    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run.join_and_wait(1)
+    rogue, before = rogue_in(run), digest_of(run)
+
+    if body:
+        say_and_wait(run, rogue, body)
+
+    if rogue.ended is not None:
+        assert rogue.ended.code == EndCode.MALFORMED_UPDATE
+        assert digest_of(run) == before
+
+
+@pytest.mark.parametrize("policy", ["quarantine", "clip", "off"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_update_that_leaves_the_range_of_the_replica_ends_the_connection(
+    policy: str, sign: int
+) -> None:
+    run = SimulatedRun(1, Link(), elements=ELEMENTS, master=MasterConfig(outlier_policy=policy))  # type: ignore[arg-type]
+    run.join_and_wait(1)  # alone, it is no reference, so nothing is out of proportion
+    rogue = rogue_in(run)
+    largest = body_of(sign * 1536, multiple=2**20)
+
+    say_and_wait(run, rogue, largest)
+    before = digest_of(run)
+    say_and_wait(run, rogue, largest, HARMLESS, first=2)
+
+    end = rogue.wait_for_end()
+    assert end.code == EndCode.MALFORMED_UPDATE
+    assert "it takes weights[0] beyond 2147483647 quanta of 5.96" in end.reason
+    assert digest_of(run) == before
+    assert sample(run, "updates_accepted_total") == 1
+
+
+@pytest.mark.parametrize("value", [FIRST_VALUE_MAX + 1, -FIRST_VALUE_MAX - 1, -(2**31)])
+def test_first_parameters_that_could_not_grow_end_the_connection(value: int) -> None:
+    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    founder = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    founder.say(join_request(layout=run.layout))
+    founder.wait_for(Welcome)
+    values = np.zeros(ELEMENTS, np.int32)
+    values[7] = value
+
+    founder.say_block(0, values)
+
+    assert founder.wait_for_end() == said_by_peer(
+        CloseCode.INVALID_MESSAGE,
+        f"first parameters with {value} quanta; the limit is {FIRST_VALUE_MAX}: choose a larger "
+        "quantum",
+    )
+    assert run.master.run is None
+
+
+def test_the_largest_first_parameters_that_a_worker_makes_are_taken() -> None:
+    run = SimulatedRun(1, Link(), elements=2)
+    founder = ScriptedPeer(run.network, "founder", dial=MASTER)
+    founder.say(join_request(layout=run.layout))
+    founder.wait_for(Welcome)
+    limit = np.float32(2**31 * 2.0**-24 / 16)
+    largest = np.array([1, -1], np.float32) * np.nextafter(limit, np.float32(0))
+
+    founder.say_block(0, Replica.from_parameters(largest).values)
+    run.network.run_for(1.0)
+
+    assert founder.ended is None
+    assert run.master.run is not None
+    assert run.master.run.founded
+
+
+# What a worker says of versions.
+
+
+def test_a_worker_moves_no_version_but_its_own() -> None:
+    run = run_with(2)
+    rogue = rogue_in(run)
+    assert run.master.run is not None
+    before = dict(run.master.run.relay.versions)
+
+    say_and_wait(run, rogue, HARMLESS, HARMLESS)
+    rogue.say(Finish(2))
+    run.network.run_for(1.0)
+
+    assert run.master.run.relay.versions == {**before, 2: 2}
+    assert rogue.ended is None
+
+
+def test_a_joiner_gets_no_rank_of_a_live_worker_and_goes_on_where_its_rank_stopped() -> None:
+    run = run_with(2)
+    first = rogue_in(run, "first")
+    say_and_wait(run, first, HARMLESS, HARMLESS)
+    first.say(Leave(2, "enough"))
+    first.wait_for_end()
+
+    second = rogue_in(run, "second", rank=2)
+    third = rogue_in(run, "third", rank=2)
+
+    assert [p.all(Welcome)[0].rank for p in (second, third)] == [2, 3]
+    assert [p.all(Welcome)[0].sequence for p in (second, third)] == [2, 0]
+    say_and_wait(run, second, HARMLESS, HARMLESS)  # 1 and 2 once more
+    assert sample(run, "updates_duplicate_total") == 2
+    assert run.master.run is not None
+    assert run.master.run.relay.versions[2] == 2
+
+
+def test_an_update_beyond_the_last_one_announced_ends_the_connection() -> None:
+    run = run_with(2)
+    rogue = rogue_in(run)
+    rogue.say(Finish(1))
+
+    say_and_wait(run, rogue, HARMLESS, HARMLESS)
+
+    assert rogue.wait_for_end() == said_by_peer(
+        CloseCode.INVALID_MESSAGE, "rank 2 (rogue) sent update 2 after its last one, 1"
+    )
+
+
+# Rate.
+
+
+def test_more_than_the_rate_waits_in_order_and_nothing_is_lost() -> None:
+    run = run_with(2, update_rate_max=10.0)
+    rogue = rogue_in(run)
+    assert run.master.run is not None
+    updates = 3 * BURST_UPDATES_MIN
+    relay, began = run.master.run.relay, run.network.now
+    seconds = 2 * BURST_UPDATES_MIN / 10.0
+
+    for sequence in range(1, updates + 1):
+        rogue.say_update(2, sequence, HARMLESS)
+    run.network.run_for(1.0)
+    at_once = relay.versions[2]
+    run.network.run(lambda: relay.versions[2] == updates, seconds=seconds + 5.0)
+
+    assert BURST_UPDATES_MIN <= at_once <= BURST_UPDATES_MIN + 10
+    assert run.network.now - began == pytest.approx(seconds, abs=0.5)
+    assert sample(run, "updates_delayed_total") == 2 * BURST_UPDATES_MIN
+    assert sample(run, "updates_discarded_total") == 0
+    run.network.run_for(5.0)
+    assert run.master.next_timer() is None
+
+
+def test_who_leaves_is_let_go_when_what_waits_for_its_rate_is_in() -> None:
+    run = run_with(2, update_rate_max=10.0)
+    rogue = rogue_in(run)
+    updates = BURST_UPDATES_MIN + 20
+
+    say_and_wait(run, rogue, *[HARMLESS] * updates)
+    rogue.say(Leave(updates, "enough"))
+
+    assert rogue.wait_for_end() == said_by_peer(EndCode.LEFT, "left")
+    assert run.master.run is not None
+    assert run.master.run.relay.versions[2] == updates
+
+
+def test_who_floods_holds_its_own_credit_and_delays_nobody_else() -> None:
+    run = run_with(2, update_rate_max=1.0)
+    rogue = rogue_in(run)
+
+    say_and_wait(run, rogue, *[HARMLESS] * 500)
+    held = {m.rank: m.link.connection.bytes_held for m in run.master.roster}
+    other = rogue_in(run, "other")
+    say_and_wait(run, other, HARMLESS)
+
+    assert held[2] >= 400 * len(HARMLESS)
+    assert (held[0], held[1]) == (0, 0)
+    assert run.master.run is not None
+    assert run.master.run.relay.versions[3] == 1
+
+
+def test_what_waits_for_the_rate_of_a_worker_that_is_gone_is_counted() -> None:
+    run = run_with(2, update_rate_max=1.0)
+    rogue = rogue_in(run)
+    say_and_wait(run, rogue, *[HARMLESS] * (BURST_UPDATES_MIN + 11))
+
+    rogue.end(EndCode.ABORTED, "out of memory")
+    run.network.run_for(1.0)
+
+    assert run.master.run is not None
+    accepted = run.master.run.relay.versions[2]
+    assert sample(run, "updates_discarded_total") == BURST_UPDATES_MIN + 11 - accepted > 0
+    run.network.run_for(5.0)
+    assert run.master.next_timer() is None
+    run.finish()
+
+
+# Quarantine.
+
+
+def in_quarantine(run: SimulatedRun) -> ScriptedPeer:
+    """Return a peer whose second update has put it in quarantine, with three kept aside."""
+    rogue = rogue_in(run)
+    say_and_wait(run, rogue, HARMLESS, OUTLIER, HARMLESS, HARMLESS)
+    return rogue
+
+
+def test_from_an_outlier_on_everything_of_its_worker_is_kept_aside(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = run_with(2)
+
+    with caplog.at_level(logging.WARNING, "gradwire.master"):
+        rogue = in_quarantine(run)
+
+    assert run.master.run is not None
+    assert run.master.run.relay.versions[2] == 1
+    assert rogue.ended is None
+    assert sample(run, "quarantined_workers") == 1
+    assert sample(run, "updates_quarantined_total") == 3
+    [line] = caplog.messages
+    assert line.startswith("update 2 of rank 2 (rogue) is kept aside: its norm is 5e+08 quanta, ")
+
+
+def test_what_is_kept_aside_holds_its_sender_s_credit() -> None:
+    run = run_with(2)
+    in_quarantine(run)
+
+    held = {m.rank: m.link.connection.bytes_held for m in run.master.roster}
+
+    assert held[2] >= len(OUTLIER) + 2 * len(HARMLESS)
+    assert (held[0], held[1]) == (0, 0)
+
+
+def test_a_worker_in_quarantine_hears_the_others() -> None:
+    run = run_with(2)
+    rogue = in_quarantine(run)
+    before = len(rogue.all(UpdateReceived))
+
+    run.train(2)
+    run.network.run_for(1.0)
+
+    assert len(rogue.all(UpdateReceived)) > before
+
+
+def test_released_its_updates_are_accepted_in_order_and_what_comes_after_too() -> None:
+    run = run_with(2)
+    rogue = in_quarantine(run)
+    assert run.master.run is not None
+    values = run.master.run.replica.values.copy()
+
+    run.master.release(2, run.network.now)
+    run.network.turn(run.master_host)
+    say_and_wait(run, rogue, OUTLIER, first=5)
+
+    assert run.master.run.relay.versions[2] == 5
+    assert run.master.run.replica.values[0] - values[0] == 2 * 500_000_000 + 2_000
+    assert sample(run, "quarantined_workers") == 0
+    assert sample(run, "updates_quarantined_total") == 3
+    assert sample(run, "updates_discarded_total") == 0
+
+
+def test_what_waited_for_its_rate_comes_after_what_was_aside() -> None:
+    run = run_with(2, update_rate_max=5.0)
+    rogue = rogue_in(run)
+    updates = [HARMLESS, OUTLIER, *[HARMLESS] * (BURST_UPDATES_MIN + 20)]
+    say_and_wait(run, rogue, *updates)
+
+    run.master.release(2, run.network.now)
+    run.network.turn(run.master_host)
+    run.network.run_for(60.0)
+
+    assert run.master.run is not None
+    assert run.master.run.relay.versions[2] == len(updates)
+    assert rogue.ended is None
+
+
+def test_expelled_it_hears_why_and_what_was_kept_aside_is_counted() -> None:
+    run = run_with(2)
+    rogue, before = in_quarantine(run), digest_of(run)
+
+    run.master.expel(2, "its learning rate is 1000 times ours", run.network.now)
+    run.network.turn(run.master_host)
+
+    assert rogue.wait_for_end() == said_by_peer(
+        EndCode.QUARANTINED,
+        "in quarantine since an update was far larger than the others': its learning rate is 1000 "
+        "times ours; 3 updates were dropped",
+    )
+    assert sample(run, "leaves_total", reason="quarantined") == 1
+    assert sample(run, "updates_discarded_total") == 3
+    assert sample(run, "quarantined_workers") == 0
+    assert digest_of(run) == before
+    run.finish()
+
+
+@pytest.mark.parametrize("rank", [0, 2, 7])
+def test_who_is_not_in_quarantine_is_neither_released_nor_expelled(rank: int) -> None:
+    run = run_with(2)
+    rogue_in(run)
+
+    with pytest.raises(UsageError, match=f"no worker of rank {rank} is in quarantine"):
+        run.master.release(rank, run.network.now)
+    with pytest.raises(UsageError, match=f"no worker of rank {rank} is in quarantine"):
+        run.master.expel(rank, "no", run.network.now)
+    assert len(run.master.roster) == 3
+
+
+class HeldDecoder(InlineDecoder):
+    """Decodes at once, or, while it is held, when it is asked for what is done."""
+
+    def __init__(self) -> None:
+        self.held = False
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def decode(
+        self, origin: int, body: bytes, elements: int, done: Callable[[Decoded], None]
+    ) -> None:
+        decode = partial(super().decode, origin, body, elements, done)
+        if self.held:
+            self._waiting.append(decode)
+        else:
+            decode()
+
+    def deliver(self) -> None:
+        while self._waiting:
+            self._waiting.popleft()()
+
+    def drain(self) -> None:
+        self.deliver()
+
+
+def test_what_is_being_decoded_at_the_release_keeps_its_place() -> None:
+    decoder = HeldDecoder()
+    run = SimulatedRun(1, Link(), elements=ELEMENTS, decoder=decoder)
+    run.join_and_wait(2)
+    run.train(STEPS)
+    rogue = rogue_in(run)
+    decoder.held = True
+    say_and_wait(run, rogue, HARMLESS, OUTLIER, HARMLESS)
+    run.master.handle_decoded(run.network.now)
+    assert sample(run, "updates_quarantined_total") == 2
+    say_and_wait(run, rogue, HARMLESS, HARMLESS, first=4)
+
+    run.master.release(2, run.network.now)
+    run.master.handle_decoded(run.network.now)
+    run.network.turn(run.master_host)
+
+    assert run.master.run is not None
+    assert run.master.run.relay.versions[2] == 5
+    assert rogue.ended is None
+
+
+def test_who_leaves_in_quarantine_is_not_waited_for() -> None:
+    run = run_with(2)
+    rogue = in_quarantine(run)
+
+    rogue.say(Leave(9, "enough"))
+
+    end = rogue.wait_for_end()
+    assert end.code == EndCode.QUARANTINED
+    assert end.reason.endswith("it left; 3 updates were dropped")
+    run.finish()
+
+
+def test_who_had_said_that_it_leaves_goes_when_it_comes_into_quarantine() -> None:
+    run = run_with(2)
+    rogue = rogue_in(run)
+    rogue.say(Leave(2, "enough"))
+
+    say_and_wait(run, rogue, HARMLESS, OUTLIER)
+
+    assert rogue.wait_for_end().code == EndCode.QUARANTINED
+    run.finish()
+
+
+def test_the_run_ends_without_the_one_in_quarantine_and_it_hears_so() -> None:
+    run = run_with(2)
+    rogue = in_quarantine(run)
+
+    run.finish()
+
+    end = rogue.wait_for_end()
+    assert end.code == EndCode.QUARANTINED
+    assert end.reason.endswith("the run is finished; 3 updates were dropped")
+    assert rogue.all(Finished) == []
+
+
+def test_a_run_that_waits_for_one_worker_ends_when_that_comes_into_quarantine() -> None:
+    run = run_with(1)
+    one, rogue = rogue_in(run, "one"), rogue_in(run)
+    run.workers[0].finish()
+    one.say(Finish(0))
+    rogue.say(Finish(3))
+    run.network.run_for(5.0)
+    assert one.all(Finished) == []
+
+    say_and_wait(run, rogue, OUTLIER)
+
+    assert one.wait_for(Finished).versions.get(2, 0) == 0
+    assert rogue.wait_for_end().code == EndCode.QUARANTINED
+
+
+def test_a_run_with_nobody_but_workers_in_quarantine_goes_on() -> None:
+    run = run_with(1)
+    rogue = in_quarantine_as(run, 1)
+
+    run.workers[0].leave()
+    run.network.run_for(5.0)
+
+    assert rogue.ended is None
+    assert run.master.run is not None
+    run.master.release(1, run.network.now)
+    rogue.say(Finish(4))
+    assert rogue.wait_for(Finished).versions[1] == 4
+
+
+def in_quarantine_as(run: SimulatedRun, rank: int) -> ScriptedPeer:
+    rogue = in_quarantine(run)
+    assert rogue.all(Welcome)[0].rank == rank
+    return rogue
+
+
+def test_nonsense_from_quarantine_ends_the_connection_all_the_same() -> None:
+    run = run_with(2)
+    rogue = in_quarantine(run)
+
+    say_and_wait(run, rogue, b"nonsense", first=5)
+
+    assert rogue.wait_for_end().code == EndCode.MALFORMED_UPDATE
+    assert sample(run, "updates_discarded_total") == 3
+    assert sample(run, "quarantined_workers") == 0
+
+
+def test_a_small_update_is_never_an_outlier() -> None:
+    run = run_with(2)
+    rogue = rogue_in(run)
+
+    say_and_wait(run, rogue, *[body_of(1, multiple=1)] * 20)
+    run.train(STEPS)
+
+    assert sample(run, "quarantined_workers") == 0
+    assert sample(run, "updates_quarantined_total") == 0
+
+
+def test_who_becomes_larger_step_by_step_is_found_out_all_the_same() -> None:
+    """Its own updates are no part of what it is compared with."""
+    run = run_with(2)
+    rogue = rogue_in(run)
+
+    say_and_wait(run, rogue, *[body_of(2**i) for i in range(20)])
+
+    assert sample(run, "quarantined_workers") == 1
+
+
+def test_with_the_policy_off_everything_that_fits_is_accepted() -> None:
+    run = run_with(2, outlier_policy="off")
+
+    in_quarantine(run)
+
+    assert run.master.run is not None
+    assert run.master.run.relay.versions[2] == 4
+    assert sample(run, "updates_quarantined_total") == 0
+
+
+# Clipping.
+
+
+def test_the_origin_of_a_clipped_update_hears_what_is_missing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = run_with(2, outlier_policy="clip")
+    rogue = rogue_in(run)
+    assert run.master.run is not None
+    before = int(run.master.run.replica.values[0])
+
+    with caplog.at_level(logging.WARNING, "gradwire.master"):
+        say_and_wait(run, rogue, HARMLESS, OUTLIER, OUTLIER)
+
+    change = int(run.master.run.replica.values[0]) - before
+    told = Replica.zeros(ELEMENTS)
+    for update in rogue.all(UpdateReceived):
+        if update.rank == 2:
+            told.apply(update.update.body)
+    assert [u for u in rogue.updates if u[0] == 2] == [(2, 2), (2, 3)]
+    assert 1_000_001_000 + int(told.values[0]) == change
+    assert 1_000 < change < 100_000_000
+    assert sample(run, "updates_clipped_total") == 2
+    assert [m.split(":")[0] for m in caplog.messages] == ["update 2 of rank 2 (rogue) is clipped"]
+
+
+def test_the_run_is_not_finished_before_a_correction_has_arrived() -> None:
+    """The FINISHED of a control stream would overtake it, and its origin would end without it."""
+    run = run_with(1, outlier_policy="clip")
+    rogue = rogue_in(run)
+    run.workers[0].finish()
+    run.network.run_for(1.0)
+    heard: list[object] = []
+
+    rogue.say(Finish(1))
+    rogue.say_update(1, 1, OUTLIER)
+    rogue.wait_for(Finished)
+    heard = [type(message) for message in rogue.heard]
+
+    assert rogue.updates[-1] == (1, 1)
+    assert heard.index(Finished) > max(
+        i for i, message in enumerate(rogue.heard) if isinstance(message, UpdateReceived)
+    )
+
+
+def test_the_first_updates_of_a_run_are_compared_with_nothing() -> None:
+    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run.join_and_wait(2)
+    rogue = rogue_in(run)
+    [large] = encode(np.ones(ELEMENTS, np.float32), Replica.zeros(ELEMENTS), threshold=1.0)
+
+    say_and_wait(run, rogue, large)
+
+    assert sample(run, "quarantined_workers") == 0
+    assert sample(run, "updates_accepted_total") == 1

@@ -1,0 +1,204 @@
+"""Orders: each does what it says or is refused with a reason, and every answer can be sent."""
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol import Role
+from gradwire_protocol.messages import Action, Order, OrderDone, RefusalCode, Refuse
+from gradwire_server.orders import DENIED_NAMES_MAX, Orders, Powers
+from gradwire_server.roster import Member, Roster
+from gradwire_server.status import status_of
+from support.members import member, roster_of
+
+NAMED = (Action.DENY, Action.ADMIT, Action.RELEASE, Action.EXPEL)
+UNNAMED = tuple(action for action in Action if action not in NAMED)
+
+
+class Desk:
+    """Where orders come in, and what they come to."""
+
+    def __init__(self, members: Sequence[Member] = ()) -> None:
+        self.roster = roster_of(members) if members else Roster()
+        self.done: list[Any] = []
+        self.orders = Orders(
+            self.roster,
+            Powers(
+                status=lambda: status_of(None, self.roster, self.orders),
+                release=lambda member: self.done.append(("release", member)),
+                expel=lambda member, reason: self.done.append(("expel", member, reason)),
+                deny=lambda names: self.done.append(("deny", names)),
+            ),
+        )
+
+    def order(self, action: str, name: str = "") -> str:
+        answer = self.orders.obey("alice", Order(action, name))
+        assert isinstance(answer, OrderDone), answer
+        return answer.text
+
+    def refused(self, action: str, name: str = "") -> str:
+        before = (list(self.done), self.orders.denied, self.orders.draining)
+        answer = self.orders.obey("alice", Order(action, name))
+        assert isinstance(answer, Refuse), answer
+        assert answer.code == RefusalCode.ORDER
+        assert before == (self.done, self.orders.denied, self.orders.draining)
+        return answer.reason
+
+
+@pytest.mark.parametrize("action", NAMED)
+def test_an_order_about_somebody_says_whom(action: Action) -> None:
+    assert Desk().refused(action) == f"{action} takes a name or, where it makes sense, a rank"
+
+
+@pytest.mark.parametrize("action", UNNAMED)
+def test_an_order_about_nobody_has_no_name(action: Action) -> None:
+    assert Desk().refused(action, "gpu1") == f"{action} is about nobody: leave out 'gpu1'"
+
+
+def test_an_order_that_is_not_known_is_refused_with_those_that_are() -> None:
+    assert Desk().refused("explode") == (
+        "no such order: 'explode'; this master knows status, drain, resume, deny, admit, release, "
+        "expel, checkpoint"
+    )
+
+
+def test_a_checkpoint_is_refused() -> None:
+    assert Desk().refused("checkpoint") == "this master keeps no checkpoints"
+
+
+def test_the_status_is_json_that_has_names_as_they_are() -> None:
+    desk = Desk([member(0, key_name="größe"), member(9, key_name="eyes", role=Role.OBSERVER)])
+
+    text = desk.order("status")
+
+    assert "größe" in text
+    assert [worker["name"] for worker in json.loads(text)["workers"]] == ["größe at worker0"]
+    assert [observer["rank"] for observer in json.loads(text)["observers"]] == [9]
+
+
+def test_draining_begins_and_ends_by_order() -> None:
+    desk = Desk([member(0), member(9, key_name="eyes", role=Role.OBSERVER)])
+
+    assert desk.refused("resume") == "the master lets workers in as it is"
+    assert desk.order("drain").endswith("workers: 1")
+    assert desk.orders.draining == "alice"
+    assert json.loads(desk.order("status"))["draining"] is True
+    desk.order("resume")
+
+    assert desk.orders.draining is None
+
+
+def test_names_are_denied_one_after_the_other_and_admitted_again() -> None:
+    desk = Desk()
+
+    desk.order("deny", "gpu1")
+    desk.order("deny", "gpu2")
+    desk.order("admit", "gpu1")
+
+    assert desk.done == [
+        ("deny", {"gpu1"}),
+        ("deny", {"gpu1", "gpu2"}),
+        ("deny", {"gpu2"}),
+    ]
+    assert desk.orders.denied == {"gpu2"}
+
+
+def test_who_was_not_denied_by_order_cannot_be_admitted_by_one() -> None:
+    assert Desk().refused("admit", "gpu1") == (
+        "gpu1 was not denied by order; if the master's --deny or --deny-file names it, take it out "
+        "there"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("alice", "nobody can deny himself: it takes another operator's key"),
+        ("two words", "name 'two words'; it is printable, without colons, commas and spaces"),
+    ],
+)
+def test_what_is_nobody_s_name_or_one_s_own_is_not_denied(name: str, reason: str) -> None:
+    assert Desk().refused("deny", name) == reason
+
+
+def test_names_that_are_denied_have_a_limit() -> None:
+    desk = Desk()
+    for i in range(DENIED_NAMES_MAX):
+        desk.order("deny", f"gpu{i}")
+
+    assert desk.refused("deny", "one-more").startswith("1000 names are denied by order, which is")
+
+
+@pytest.mark.parametrize("who", ["gpu1", "1"])
+def test_members_are_meant_by_the_name_in_their_key_or_by_rank(who: str) -> None:
+    other, meant = member(0, key_name="gpu0"), member(1, key_name="gpu1")
+    meant.aside = []
+    desk = Desk([other, meant])
+
+    assert desk.order("release", who) == "released from quarantine: rank 1 (gpu1 at worker1)"
+    assert desk.order("expel", who) == (
+        "sent away: rank 1 (gpu1 at worker1); unless denied, it may join again"
+    )
+
+    assert desk.done == [
+        ("release", meant),
+        ("expel", meant, "operator alice has sent it away"),
+    ]
+
+
+def test_everyone_with_a_name_is_sent_away_in_whichever_role() -> None:
+    both = [member(0, key_name="gpu0"), member(9, key_name="gpu0", role=Role.OBSERVER)]
+    desk = Desk(both)
+
+    desk.order("expel", "gpu0")
+
+    assert [done[1] for done in desk.done] == both
+
+
+def test_only_who_is_in_quarantine_is_released() -> None:
+    desk = Desk([member(0, key_name="gpu0")])
+
+    assert desk.refused("release", "gpu0") == "gpu0 is not in quarantine"
+
+
+@pytest.mark.parametrize(
+    ("who", "reason"),
+    [
+        ("gpu1", "nobody with name in a key gpu1 takes part; status says who does"),
+        ("1", "nobody with rank 1 takes part; status says who does"),
+    ],
+)
+def test_who_is_not_there_cannot_be_sent_away(who: str, reason: str) -> None:
+    assert Desk([member(0)]).refused("expel", who) == reason
+
+
+def test_the_log_names_the_operator_and_what_came_of_the_order(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk()
+    with caplog.at_level(logging.INFO, "gradwire.master"):
+        desk.order("deny", "gpu1")
+        desk.order("status")
+        desk.refused("checkpoint")
+
+    assert caplog.messages == [
+        "order of operator alice, deny gpu1: gpu1 is denied until the master ends; for longer, "
+        "start it with --deny gpu1",
+        "order of operator alice, status",
+        "refused an order of operator alice, checkpoint: this master keeps no checkpoints",
+    ]
+
+
+@given(
+    action=st.sampled_from([*Action, "explode"]),
+    name=st.text(max_size=64).filter(str.isprintable),
+)
+def test_every_order_has_an_answer_that_can_be_sent(action: str, name: str) -> None:
+    answer = Desk([member(0, key_name="gpu0")]).orders.obey("alice", Order(action, name))
+
+    assert type(answer).parse(answer.pack()) == answer
