@@ -449,7 +449,7 @@ class Connection:
             self._counters.packets_marked += count
         self._liveness.last_heard = now
         if number > self._received.largest:
-            self._path.on_packet(address, size, now)
+            self._path.on_packet(address, count * size, now)
 
     def _receive_singly(
         self, packets: Packets, first: int, stop: int, address: Address, ecn: int, now: float

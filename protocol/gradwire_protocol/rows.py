@@ -48,14 +48,28 @@ class Packets:
         self.rows: NDArray[np.uint8] = data.reshape(self.count, size)
         self.words: Words = data.view("<u4").reshape(self.count, size // WORD_BYTES)
 
+    @classmethod
+    def of(cls, view: memoryview, rows: NDArray[np.uint8], words: Words) -> "Packets":
+        """Return packets that were cut into rows and words before."""
+        packets = cls.__new__(cls)
+        packets._view = view
+        packets.count, packets.size = rows.shape
+        packets.rows = rows
+        packets.words = words
+        return packets
+
     def datagram(self, row: int) -> memoryview:
         """Return one of them."""
         return self._view[row * self.size : (row + 1) * self.size]
 
     def session_id(self) -> int:
         """Return the session id of all, or 0 where they differ in what stands before the number."""
-        before = self.words[:, :NUMBER_LOW]
-        return int(before[0, SESSION]) if (before == before[0]).all() else 0
+        # Comparing bytes takes a quarter of the time that comparing arrays does.
+        before: bytes = self.words[:, :NUMBER_LOW].tobytes()
+        first = before[: NUMBER_LOW * WORD_BYTES]
+        if before != first * self.count:
+            return 0
+        return int.from_bytes(first[SESSION * WORD_BYTES :], "little")
 
     def frames(self, row: int) -> memoryview:
         """Return what stands between header and tag of one of them."""

@@ -33,6 +33,7 @@ from gradwire_protocol.shaped import (
     NUMBER_HIGH,
     NUMBER_LOW,
     SESSION,
+    SINGLE_DATA,
     ShapedMessage,
 )
 from gradwire_protocol.suites import CIPHER_NONCE_BYTES, Cipher, Suite
@@ -57,7 +58,17 @@ class TrainRoom:
         Of a packet.
     """
 
-    __slots__ = ("_view", "capacity", "numbers", "openings", "rows", "sealings", "size", "words")
+    __slots__ = (
+        "_headed",
+        "_view",
+        "capacity",
+        "numbers",
+        "openings",
+        "rows",
+        "sealings",
+        "size",
+        "words",
+    )
 
     def __init__(self, buffer: NDArray[np.uint8], size: int) -> None:
         self.size = size
@@ -78,10 +89,35 @@ class TrainRoom:
         """Of each packet: nonce, frames, header, and where frames and tag go."""
         self.openings = [(nonce, body, header, frames) for nonce, frames, header, body in parts]
         """Of each packet: nonce, frames and tag, header, and where the frames go."""
+        self._headed: tuple[int, int] | None = None
+
+    def forget(self) -> None:
+        """Note that somebody else writes to the buffer."""
+        self._headed = None
+
+    def address(self, n: int, session_id: int, number: int) -> None:
+        """Write the headers and nonces of the first packets."""
+        low, high = number & MASK, number >> 32
+        words = self.words
+        if self._headed != (session_id, high):
+            self._headed = session_id, high
+            words[:, 0] = SINGLE_DATA
+            words[:, SESSION] = session_id
+            words[:, NUMBER_HIGH] = self.numbers[:, 1] = high
+        lows = COUNTING[:n] + np.uint32(low)
+        words[:n, NUMBER_LOW] = self.numbers[:n, 0] = lows
+        if low + n > MASK:
+            self._headed = None
+            words[MASK - low + 1 : n, NUMBER_HIGH] += np.uint32(1)
+            self.numbers[:n, 1] = words[:n, NUMBER_HIGH]
 
     def datagrams(self, size: int) -> memoryview:
         """Return so many bytes of packets, one behind the other."""
         return self._view[:size]
+
+    def packets(self, count: int) -> Packets:
+        """Return the first packets, to be read."""
+        return Packets.of(self._view[: count * self.size], self.rows[:count], self.words[:count])
 
     def last_sealing(self, index: int, size: int) -> CipherArguments:
         """Return one of `sealings` for a packet that is shorter than the others."""
@@ -97,10 +133,17 @@ class Workspace:
     def __init__(self) -> None:
         self._buffers = tuple(np.zeros(READ_BYTES_MAX, np.uint8) for _ in range(2))
         self._rooms: tuple[OrderedDict[int, TrainRoom], ...] = (OrderedDict(), OrderedDict())
+        self._outgoing: TrainRoom | None = None
 
     def outgoing(self, size: int) -> TrainRoom:
         """Return room for a train of packets of this size on its way out."""
-        return self._room(0, size)
+        last = self._outgoing
+        if last is not None and last.size == size:
+            return last
+        if last is not None:
+            last.forget()
+        self._outgoing = self._room(0, size)
+        return self._outgoing
 
     def incoming(self, size: int) -> TrainRoom:
         """Return room for packets of this size on their way in."""
@@ -168,15 +211,8 @@ class CipherSealing:
             header = TRANSPORT_HEADER.pack(TRANSPORT, SINGLE, 0, session_id, number)
             return self.seal(bytearray(header) + rows[0, HEAD : size - TAG_BYTES].data)
         room = self._workspace.outgoing(message.stride)
-        room.rows[:n] = rows
-        words = room.words
-        low = number & MASK
-        words[:n, SESSION] = session_id
-        words[:n, NUMBER_LOW] = COUNTING[:n] + np.uint32(low)
-        words[:n, NUMBER_HIGH] = number >> 32
-        if low + n > MASK:
-            words[MASK - low + 1 : n, NUMBER_HIGH] += np.uint32(1)
-        room.numbers[:n] = words[:n, NUMBER_LOW : NUMBER_HIGH + 1]
+        room.rows[:n, HEAD:] = rows[:, HEAD:]
+        room.address(n, session_id, number)
         sealings = room.sealings[:n]
         if size < message.stride:
             sealings[-1] = room.last_sealing(n - 1, size)
@@ -258,7 +294,7 @@ class CipherOpening:
         except InvalidTag:
             return None  # one by one tells which, and counts it
         self._keys.on_authentic(last)
-        return Packets(room.datagrams(count * packets.size), packets.size)
+        return room.packets(count)
 
     def forget_previous(self) -> None:
         """Erase the key before the newest one."""

@@ -263,25 +263,26 @@ class Sender:
         run = self._sealing.seal_run(shaped, first, stop, session, number)
         message.on_sent(first, stop)
         last_bytes = shaped.size_of(stop - 1)
-        self._note_train(message, _COUNTING[first:stop], last_bytes, now)
-        if self.queue.head() is None:
+        if self._note_train(message, _COUNTING[first:stop], last_bytes, now):
             self._tail.add(message)
         return [run], min(stride, len(run)), len(run)
 
     def _note_train(
         self, message: OutgoingMessage, fragments: Sequence[int] | np.ndarray, last_bytes: int,
         now: float
-    ) -> None:  # fmt: skip
+    ) -> bool:  # fmt: skip
+        """Note what is being sent; return whether nothing else waits to be."""
         count = len(fragments)
         stride = message.shaped.stride
         queue = self.queue
         queue.on_sent(message)
+        idle = queue.head() is None
         self.recovery.on_train(
             fragments,
             message.key,
             stride,
             last_bytes,
-            app_limited=queue.head() is None,
+            app_limited=idle,
             now=now,
         )
         self._counters.fragments_sent += count
@@ -289,6 +290,7 @@ class Sender:
         self._sent_eliciting(now)
         if self._unanswered is None:
             self._unanswered = (now, min(stride, last_bytes) if count == 1 else stride)
+        return idle
 
     # Private: other packets.
 
