@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -33,6 +34,7 @@ from gradwire_protocol.limits import (
 from gradwire_protocol.packets import (
     ACCEPT,
     INIT,
+    INIT_BYTES,
     RESET,
     RETRY,
     SHORT_BYTES,
@@ -51,7 +53,7 @@ from support.keyed import (
     dialling_with,
     listening_with,
 )
-from support.network import Link
+from support.network import Link, damage
 from support.numbering import go_on_from
 from support.pair import INITIATOR, RESPONDER, Pair, Passing, Side
 
@@ -96,17 +98,36 @@ def test_sealed_handshakes_succeed_on_a_path_that_loses_a_third(suite: Suite, se
 
 @SEEDS
 @SEALED
-def test_sealed_handshakes_survive_damage_and_damaged_ones_are_not_answered(
-    suite: Suite, seed: int
-) -> None:
+def test_sealed_handshakes_survive_damage(suite: Suite, seed: int) -> None:
+    """Half of all attempts go wrong, so all of ten seconds do now and then: dial again."""
+    gave_up = 0
     for attempt in range(20):
         link = Link(delay=0.0075, corruption=0.3)
         pair = Pair(link, suite=suite, seed=20 * seed + attempt).dial()
-        pair.network.run(lambda: connected(pair), seconds=10)  # noqa: B023
-        answered = len(of_type(pair, ACCEPT))
-        assert answered <= len(of_type(pair, INIT)) - drops(pair.responder.endpoint).get(
-            Drop.NOT_AUTHENTIC, 0
-        )
+        pair.network.run(lambda: connected(pair) or bool(ends(pair.initiator)), seconds=11)  # noqa: B023
+        if ends(pair.initiator):
+            gave_up += 1
+            pair.dial()
+            pair.network.run(lambda: connected(pair), seconds=10)  # noqa: B023
+    assert gave_up <= 1
+
+
+@SEEDS
+@SEALED
+def test_damaged_inits_are_not_answered(suite: Suite, seed: int) -> None:
+    pair = Pair(suite=suite, seed=seed)
+    pair.lets_pass = lambda passing: passing.packet_type != INIT
+    pair.dial()
+    [init, *_] = of_type(pair, INIT)
+    damaged = {damage(init.datagram, pair.network.random) for _ in range(150)}
+    undamaged = {d for d in damaged if len(d) == INIT_BYTES and d[:176] == init.datagram[:176]}
+
+    for n, datagram in enumerate(damaged - undamaged):
+        pair.network.after(n / 100, partial(pair.network.send, INITIATOR, RESPONDER, datagram))
+    pair.network.run_for(5.0)
+
+    assert not pair.sent_by(RESPONDER)
+    assert len(pair.responder.endpoint._responder) == 0
 
 
 @SEALED
@@ -351,8 +372,9 @@ def test_after_three_probe_timeouts_the_key_before_is_gone_on_both_sides() -> No
         go_on_from(side.connection, EPOCH - 2)
         side.send(bytes(5_000))
     sides = (pair.initiator, pair.responder)
-    began = {side: lambda side=side: side.endpoint.counters.epochs_begun == 1 for side in sides}
-    pair.network.run(lambda: all(has() for has in began.values()), seconds=1.0)  # type: ignore[misc]
+    pair.network.run(
+        lambda: all(side.endpoint.counters.epochs_begun == 1 for side in sides), seconds=1.0
+    )
 
     openings = [side.connection._opening for side in sides]
     for opening in openings:

@@ -66,7 +66,8 @@ def agreed(init: bytes, accept: bytes) -> tuple[Reply, Checksum, Checksum]:
     handshake = ChecksumHandshake(asked.prologue)
     handshake.read_init(asked.public_key, asked.sealed)
     reply = Reply.parse(handshake.read_accept(answer.public_key, answer.sealed))
-    return reply, *(Checksum(key) for key in handshake.keys)
+    there, back = handshake.keys
+    return reply, Checksum(there), Checksum(back)
 
 
 def other_version(datagram: bytes) -> bytes:

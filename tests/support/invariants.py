@@ -20,6 +20,7 @@ I3, that no update is lost or invented, is what `support.training` keeps its `Le
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 from zlib import crc32
 
@@ -96,6 +97,10 @@ class Invariants:
             assert not missing, f"I2: {sorted(missing)} of {len(end.said)} messages are missing"
             unknown = end.said.keys() - end.told_of
             assert not unknown, f"I2: nobody was told that {sorted(unknown)} arrived"
+
+    def accounts(self) -> Iterable[Account]:
+        """Return what is known of every end of a connection."""
+        return self._ends.values()
 
     # What goes in and comes out.
 

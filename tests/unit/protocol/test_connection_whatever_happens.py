@@ -13,6 +13,7 @@ from gradwire_protocol import (
     Disconnected,
     Priority,
     State,
+    Suite,
 )
 from gradwire_protocol.frames import (
     Ack,
@@ -95,10 +96,12 @@ class Conversation(RuleBasedStateMachine):
     `Pair.invariants` checks everything after every turn of a side.
     """
 
+    suite = Suite.CHECKSUM
+
     def __init__(self) -> None:
         super().__init__()
         config = ConnectionConfig(window_bytes=WINDOW_BYTES_MIN, idle_timeout_seconds=600.0)
-        self.pair = Pair(config=config).connect()
+        self.pair = Pair(config=config, suite=self.suite).connect()
         self.sides = (self.pair.initiator, self.pair.responder)
         self.moves = 0
 
@@ -183,3 +186,13 @@ class Conversation(RuleBasedStateMachine):
 
 TestConversation = pytest.mark.timeout(60)(Conversation.TestCase)
 TestConversation.settings = settings(max_examples=25, stateful_step_count=20)
+
+
+class SealedConversation(Conversation):
+    """The same, sealed."""
+
+    suite = Suite.AES
+
+
+TestSealedConversation = pytest.mark.timeout(60)(SealedConversation.TestCase)
+TestSealedConversation.settings = settings(max_examples=25, stateful_step_count=20)

@@ -260,7 +260,7 @@ def test_a_record_that_is_read_says_what_was_sent(field: str, value: object) -> 
 
 def test_lists_are_counted_however_they_are_nested() -> None:
     """What is refused for their number takes little memory until then."""
-    inner = [[]] * 64
+    inner: list[list[int]] = [[]] * 64
     few = -(-COLLECTIONS_MAX // (len(inner) + 1))
     packed = msgpack.packb([inner] * few)
     assert len(packed) < SMALL_BYTES_MAX * 16
