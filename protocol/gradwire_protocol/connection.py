@@ -10,14 +10,13 @@ A responder's connection begins OPEN, with the first authentic packet of its pee
 CLOSE is repeated, in DRAINING nothing is sent; both last long enough that late packets do not
 look like those of a stranger.
 
-The methods are of three kinds. Input: `receive`, `receive_train`, `receive_accept`,
-`receive_versions`, `handle_timer`. What the application wants: `send`, `relay`, `release`, `close`.
-Output, to be asked in this order after every input: `next_event`, `next_train`, `next_timer`. An
-`endpoint.Endpoint` does all that for many connections.
+The methods are of three kinds. Input: `receive` and those that begin with it, `handle_timer`. What
+the application wants: `send`, `relay`, `release`, `close`. Output, to be asked in this order after
+every input: `next_event`, `next_train`, `next_timer`. An `endpoint.Endpoint` does all that for many
+connections.
 
-Packets that come together are taken together where they hold consecutive fragments of one message,
-as they do when much is sent: that is what `receive_train` is for. What it does is the same as
-receiving them one by one.
+What comes in over an open connection is its `receiver.Receiver`'s, what leaves its
+`sender.Sender`'s; here is what begins and ends it, and what it tells the application.
 """
 
 from collections import deque
@@ -41,38 +40,34 @@ from gradwire_protocol.events import (
 )
 from gradwire_protocol.frames import (
     Ack,
-    Challenge,
     Close,
     CloseCode,
     Credit,
-    Data,
     Frame,
     Response,
     pack_challenge,
     pack_close,
     pack_response,
-    parse_frames,
 )
 from gradwire_protocol.handshake import Agreement, Initiator
-from gradwire_protocol.incoming import Reassembly
+from gradwire_protocol.incoming import IncomingMessage, Reassembly
 from gradwire_protocol.keys import Identity
 from gradwire_protocol.limits import (
     CLOSE_COPIES,
     EVENTS_MAX,
     MESSAGE_BYTES_MAX,
-    PROBE_PACKETS,
     STALL_IDLE_TIMEOUTS,
-    VECTOR_PACKETS_MIN,
 )
 from gradwire_protocol.liveness import Liveness
 from gradwire_protocol.outgoing import Priority
-from gradwire_protocol.packets import SINGLE, TRANSPORT_HEADER, parse_versions
+from gradwire_protocol.packets import parse_versions
 from gradwire_protocol.path import PathValidation
 from gradwire_protocol.received import ReceivedPackets
+from gradwire_protocol.receiver import Receiver
 from gradwire_protocol.rows import Packets
 from gradwire_protocol.sender import Sender
 from gradwire_protocol.shaped import Payload, ShapedMessage
-from gradwire_protocol.train import ECN_MARKED, Train
+from gradwire_protocol.train import Train
 
 
 class State(Enum):
@@ -136,14 +131,12 @@ class Connection:
         self._received = ReceivedPackets()
         self._reassembly = Reassembly(config.window_bytes)
         self._events: deque[Event] = deque()
-        self._responses: deque[tuple[bytes, Address]] = deque(maxlen=PROBE_PACKETS)
         self._was_open = False
         # What ends it.
         self._close_frame = b""
         self._close_copies = 0
         self._close_next = 0.0
         self._end: float | None = None
-        self._erase_key_at: float | None = None
 
     def connect(self, initiator: Initiator) -> None:
         """Begin the handshake as its initiator."""
@@ -153,7 +146,6 @@ class Connection:
     def establish(self, agreement: Agreement, now: float) -> None:
         """Open the connection with what the handshake has agreed on."""
         self._agreement = agreement
-        self._opening = agreement.opening
         self.identity = agreement.identity
         limits = agreement.limits
         self._was_open = True
@@ -175,6 +167,16 @@ class Connection:
         self._sender.on_credit(limits.window_bytes)
         idle_timeout = min(config.idle_timeout_seconds, limits.idle_timeout_seconds)
         self._liveness = Liveness(idle_timeout, config.keepalive_seconds, now)
+        self._receiver = Receiver(
+            owner=self,
+            opening=agreement.opening,
+            received=self._received,
+            reassembly=self._reassembly,
+            path=self._path,
+            liveness=self._liveness,
+            counters=self._counters,
+            probe_timeout=lambda: self._sender.recovery.probe_timeout,
+        )
         self._move_to(State.OPEN)
         self._counters.connections_opened += 1
         self._report(Connected())
@@ -242,33 +244,16 @@ class Connection:
         if self.state in (State.CONNECTING, State.CLOSED):
             self._counters.drop(Drop.UNKNOWN_SESSION)
             return
-        epoch = self._opening.epoch
-        frames = self._opening.open(datagram)
-        if frames is None:
-            self._counters.drop(Drop.NOT_AUTHENTIC)
-            if self._opening.worn_out and self.state is State.OPEN:
-                self._end_with(CloseCode.FORGERIES, "too many forged packets", now)
-            return
-        if self._opening.epoch != epoch:
-            self._epoch_began(now)
-        self._receive_opened(datagram, frames, address, ecn, now)
+        if self._receiver.receive(datagram, address, ecn, now):
+            self._on_activity(self, False)
 
     def receive_train(self, packets: Packets, address: Address, ecn: int, now: float) -> None:
         """Take several TRANSPORT packets of one size with our session id."""
-        epoch = self._opening.epoch if self.state is State.OPEN else 0
-        opened = self._opening.open_rows(packets) if self.state is State.OPEN else None
-        if opened is None:
+        if self.state is not State.OPEN:
             for row in range(packets.count):
                 self.receive(packets.datagram(row), address, ecn, now)
-            return
-        if self._opening.epoch != epoch:
-            self._epoch_began(now)
-        for first, stop in opened.runs():
-            # Any of them may have ended the connection.
-            if stop - first < VECTOR_PACKETS_MIN or self.state is not State.OPEN:
-                self._receive_singly(opened, first, stop, address, ecn, now)
-            else:
-                self._receive_run(opened, first, stop, address, ecn, now)
+        elif self._receiver.receive_train(packets, address, ecn, now):
+            self._on_activity(self, False)
 
     def lose(self, reason: str) -> None:
         """End at once: there is no way to the peer any more."""
@@ -301,13 +286,56 @@ class Connection:
                     self._liveness.on_asked(now)
                 self._sender.handle_timer(now)
                 self._end_if_stalled(now)
-            if self._erase_key_at is not None and now >= self._erase_key_at:
-                self._erase_key_at = None
-                self._opening.forget_previous()
+            self._receiver.handle_timer(now)
         elif self._end is not None and now >= self._end:
             self._move_to(State.CLOSED)
             self._end = None
         self._on_activity(self, False)
+
+    # Input, by way of the receiver: see `receiver.Owner`.
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes part in what packets say."""
+        return self.state is State.OPEN
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it hears of nothing any more."""
+        return self.state is State.CLOSED
+
+    def on_message(self, message: IncomingMessage) -> None:
+        """Report a message that is complete."""
+        self._report(MessageReceived(message.shaped, message.charge))
+
+    def on_frame(self, frame: Frame, address: Address, now: float) -> None:
+        """Act on a frame that is no fragment of a message."""
+        if isinstance(frame, Close):
+            self._receive_close(frame, now)
+        if self.state is not State.OPEN:
+            return
+        match frame:
+            case Ack():
+                for message in self._sender.on_ack(frame, now):
+                    self._report(MessageDelivered(message.stream, message.number))
+            case Credit():
+                self._sender.on_credit(frame.credit)
+            case Response():
+                if self._path.on_response(frame.data, address):
+                    self._sender.on_path_changed()
+                    self._counters.addresses_changed += 1
+                    self._report(AddressChanged(address))
+
+    def on_violation(self, error: ViolationError, now: float) -> None:
+        """End the connection with who broke a rule."""
+        self._counters.violations += 1
+        if self.state is State.OPEN:
+            self._end_with(error.code, str(error), now)
+
+    def on_worn_out(self, now: float) -> None:
+        """End the connection when nothing should be believed any more."""
+        if self.state is State.OPEN:
+            self._end_with(CloseCode.FORGERIES, "too many forged packets", now)
 
     # What the application wants.
 
@@ -403,7 +431,7 @@ class Connection:
                 self._path.next_timer,
                 self._idle_deadline,
                 self._keepalive_deadline,
-                self._erase_key_at,
+                self._receiver.deadline,
             )
         elif self.state is State.CONNECTING and self._initiator is not None:
             deadlines = (self._initiator.next_timer,)
@@ -440,139 +468,8 @@ class Connection:
 
     # Private.
 
-    def _accept(
-        self, number: int, count: int, size: int, address: Address, ecn: int, now: float
-    ) -> None:
-        """Note packets with consecutive numbers that are authentic and new."""
-        self._counters.packets_accepted += count
-        if ecn == ECN_MARKED:
-            self._counters.packets_marked += count
-        self._liveness.last_heard = now
-        if number > self._received.largest:
-            self._path.on_packet(address, count * size, now)
-
-    def _receive_singly(
-        self, packets: Packets, first: int, stop: int, address: Address, ecn: int, now: float
-    ) -> None:
-        for row in range(first, stop):
-            self._receive_opened(packets.datagram(row), packets.frames(row), address, ecn, now)
-
-    def _receive_opened(
-        self, packet: memoryview, frames: memoryview, address: Address, ecn: int, now: float
-    ) -> None:
-        """Take an authentic packet: its header, and what it held."""
-        if self.state is State.CLOSED:
-            self._counters.drop(Drop.UNKNOWN_SESSION)
-            return
-        _, flags, reserved, _, number = TRANSPORT_HEADER.unpack_from(packet)
-        if not self._received.is_new(number, number + 1):
-            self._counters.drop(Drop.DUPLICATE)
-            return
-        self._accept(number, 1, len(packet), address, ecn, now)
-        try:
-            if flags & ~SINGLE or reserved:
-                _refuse_flags(flags, reserved)
-            self._receive_frames(number, parse_frames(frames), address, ecn, now)
-        except ViolationError as error:
-            self._violated(error, now)
-        self._on_activity(self, False)
-
-    def _epoch_began(self, now: float) -> None:
-        """Keep the key of the epoch before for what is still under way."""
-        self._counters.epochs_begun += 1
-        self._erase_key_at = now + 3 * self._sender.recovery.probe_timeout
-
-    def _receive_run(
-        self, packets: Packets, first: int, stop: int, address: Address, ecn: int, now: float
-    ) -> None:
-        """Take packets with consecutive numbers and consecutive fragments of one message."""
-        number = packets.number(first)
-        message = None
-        try:
-            data = packets.data(first)
-            count = min(packets.whole_fragments(data) - data.index, stop - first)
-            taken = (
-                count >= VECTOR_PACKETS_MIN
-                and self._received.takes_run(number, number + count)
-                and self._reassembly.takes_run(data)
-            )
-            if taken:
-                rows = packets.rows[first : first + count]
-                message = self._reassembly.receive_run(data, rows)
-        except ViolationError:
-            taken = False  # nothing has changed, and one by one tells which of them it is
-        if not taken:
-            self._receive_singly(packets, first, stop, address, ecn, now)
-            return
-        self._accept(number, count, packets.size, address, ecn, now)
-        if message is not None:
-            self._report(MessageReceived(message.shaped, message.charge))
-        self._received.add(
-            number,
-            number + count,
-            eliciting=True,
-            completing=message is not None,
-            marked=ecn == ECN_MARKED,
-            now=now,
-        )
-        self._on_activity(self, False)
-        self._receive_singly(packets, first + count, stop, address, ecn, now)
-
-    def _violated(self, error: ViolationError, now: float) -> None:
-        self._counters.violations += 1
-        if self.state is State.OPEN:
-            self._end_with(error.code, str(error), now)
-
-    def _receive_frames(
-        self, number: int, frames: Iterable[Frame], address: Address, ecn: int, now: float
-    ) -> None:
-        eliciting = completing = False
-        challenge: Challenge | None = None
-        for frame in frames:
-            if isinstance(frame, Close):
-                self._receive_close(frame, now)
-            elif self.state is State.OPEN:
-                eliciting |= not isinstance(frame, Ack)
-                completing |= self._receive_frame(frame, address, now)
-                challenge = frame if isinstance(frame, Challenge) else challenge
-        if challenge is not None and self._path.may_respond(address):
-            # One answer to a packet, however many it asks for: see `path`.
-            self._responses.append((challenge.data, address))
-        self._received.add(
-            number,
-            number + 1,
-            eliciting=eliciting,
-            completing=completing,
-            marked=ecn == ECN_MARKED,
-            now=now,
-        )
-
     def _random(self) -> float:
         return int.from_bytes(self._random_bytes(6), "little") / 2**48
-
-    def _receive_frame(self, frame: Frame, address: Address, now: float) -> bool:
-        """Act on a frame; return whether it completed a message."""
-        match frame:
-            case Data():
-                return self._receive_data(frame)
-            case Ack():
-                for message in self._sender.on_ack(frame, now):
-                    self._report(MessageDelivered(message.stream, message.number))
-            case Credit():
-                self._sender.on_credit(frame.credit)
-            case Response():
-                if self._path.on_response(frame.data, address):
-                    self._sender.on_path_changed()
-                    self._counters.addresses_changed += 1
-                    self._report(AddressChanged(address))
-        return False
-
-    def _receive_data(self, data: Data) -> bool:
-        message = self._reassembly.receive(data)
-        if message is None:
-            return False
-        self._report(MessageReceived(message.shaped, message.charge))
-        return True
 
     def _receive_close(self, close: Close, now: float) -> None:
         if self.state is State.OPEN:
@@ -587,9 +484,9 @@ class Connection:
         if challenge is not None:
             frame, address = pack_challenge(challenge[0]), challenge[1]
             return _train(sender.packet_with(frame, now, eliciting=True), address)
-        if self._responses:
-            data, address = self._responses.popleft()
-            frame = pack_response(data)
+        response = self._path.response_to_send()
+        if response is not None:
+            frame, address = pack_response(response[0]), response[1]
             return _train(sender.packet_with(frame, now, eliciting=True), address)
         packets = sender.next_packets(now)
         return None if packets is None else _train(packets, self.address)
@@ -627,12 +524,6 @@ class Connection:
     def _report(self, event: Event) -> None:
         assert len(self._events) < EVENTS_MAX, "the application does not take its events"
         self._events.append(event)
-
-
-def _refuse_flags(flags: int, reserved: int) -> None:
-    raise ViolationError(
-        CloseCode.VIOLATION, f"packet with flags {flags} and {reserved} in a reserved field"
-    )
 
 
 def _train(packets: tuple[list[memoryview], int, int], address: Address) -> Train:

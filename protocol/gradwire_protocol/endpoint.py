@@ -352,12 +352,13 @@ class Endpoint:
         if not self.connections_max:
             self.counters.drop(Drop.NOT_ACCEPTING)
             return
-        if len(view) != INIT_BYTES:  # else the answer might be the larger one
-            raise InvalidDatagramError(f"INIT of {len(view)} bytes, not {INIT_BYTES}")
         if view[1] != VERSION:
             self.counters.drop(Drop.VERSION)
-            self._replies.append((pack_versions(session_id_of(view)), address))
+            if len(view) == INIT_BYTES:  # else the answer might be the larger one
+                self._replies.append((pack_versions(session_id_of(view)), address))
             return
+        if len(view) != INIT_BYTES:
+            raise InvalidDatagramError(f"INIT of {len(view)} bytes, not {INIT_BYTES}")
         if self._open >= self.connections_max:
             self.counters.drop(Drop.FULL)
             return

@@ -223,6 +223,9 @@ peer is there: small packets keep it alive on a path that swallows the large one
 CHALLENGE_TRIES_MAX: Final = 3
 """Challenges sent to a new address before it is given up, each when enough has come from there."""
 
+RESPONSES_MAX: Final = 2
+"""Answers to challenges that are owed at once; the oldest gives way, and is asked for again."""
+
 AMPLIFICATION_MAX: Final = 1
 """What an address that has not proved itself gets is at most so many times what came from there.
 RFC 9000, section 8.1, allows three times as much, for the sake of certificates."""

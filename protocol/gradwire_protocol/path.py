@@ -7,12 +7,14 @@ that has a CHALLENGE. Both together are never more than the data that came from 
 turn a connection towards a third party by replaying packets, and gain anything by it.
 """
 
+from collections import deque
 from collections.abc import Callable
 
 from gradwire_protocol.events import Address
 from gradwire_protocol.limits import (
     CHALLENGE_DATAGRAM_BYTES,
     CHALLENGE_TRIES_MAX,
+    RESPONSES_MAX,
 )
 
 
@@ -36,6 +38,7 @@ class PathValidation:
         self._room = 0
         """Bytes that may still be sent to the candidate: those that came from there, less."""
         self._next: float | None = None
+        self._responses: deque[tuple[bytes, Address]] = deque(maxlen=RESPONSES_MAX)
 
     @property
     def next_timer(self) -> float | None:
@@ -56,14 +59,17 @@ class PathValidation:
             self._next = now
         self._room += size
 
-    def may_respond(self, address: Address) -> bool:
-        """Return whether a RESPONSE may go there, and count it."""
-        if address == self.address:
-            return True
-        if address != self._candidate or self._room < CHALLENGE_DATAGRAM_BYTES:
-            return False
-        self._room -= CHALLENGE_DATAGRAM_BYTES
-        return True
+    def on_challenge(self, data: bytes, address: Address) -> None:
+        """Owe a response, if one may go to where the challenge came from."""
+        if address != self.address:
+            if address != self._candidate or self._room < CHALLENGE_DATAGRAM_BYTES:
+                return
+            self._room -= CHALLENGE_DATAGRAM_BYTES
+        self._responses.append((data, address))
+
+    def response_to_send(self) -> tuple[bytes, Address] | None:
+        """Return a response that is owed, and where it goes."""
+        return self._responses.popleft() if self._responses else None
 
     def challenge_to_send(self, interval: float, now: float) -> tuple[bytes, Address] | None:
         """Return a challenge and where it goes, if one is due; the next after `interval`."""

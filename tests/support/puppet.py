@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from gradwire_protocol import Address, Connection, ConnectionConfig, Endpoint, Event
-from gradwire_protocol.frames import Ack, Challenge, Frame, pack_ack, pack_ping
+from gradwire_protocol.frames import TOKEN_BYTES, Ack, Challenge, Frame, pack_ack, pack_ping
 from gradwire_protocol.limits import DATAGRAM_BYTES, WINDOW_BYTES
 from gradwire_protocol.packets import (
     SINGLE,
@@ -114,8 +114,9 @@ class Puppet:
         flags: int = 0,
         address: Address = ADDRESS,
     ) -> None:
-        """Let the endpoint receive a packet now."""
-        self.deliver(self.pack(*frames, number=number, flags=flags), address=address)
+        """Let the endpoint receive a packet now, as long as a `Sender` makes it at least."""
+        padding = bytes(max(TOKEN_BYTES - sum(map(len, frames)), 0))
+        self.deliver(self.pack(*frames, padding, number=number, flags=flags), address=address)
 
     def acknowledge(self, address: Address = ADDRESS) -> None:
         """Acknowledge now whatever came so far."""

@@ -11,6 +11,7 @@ from gradwire_protocol import AddressChanged, ConnectionConfig, Priority
 from gradwire_protocol.congestion import CONTROLLERS, BbrLite
 from gradwire_protocol.datagram_size import DatagramSizes
 from gradwire_protocol.frames import Data, Response, pack_challenge, pack_ping, pack_response
+from gradwire_protocol.limits import CHALLENGE_DATAGRAM_BYTES, CHALLENGE_TRIES_MAX
 from support.network import Link
 from support.pair import RESPONDER, Pair, kinds_of
 from support.puppet import Puppet
@@ -61,7 +62,16 @@ def test_a_wrong_response_does_not_count() -> None:
     assert puppet.connection.address == Puppet.ADDRESS
 
 
-@pytest.mark.parametrize(("size", "challenges"), [(36, 1), (44, 1), (48, 2), (1400, 3)])
+@pytest.mark.parametrize(
+    ("size", "challenges"),
+    [
+        (36, 0),
+        (CHALLENGE_DATAGRAM_BYTES, 1),
+        (2 * CHALLENGE_DATAGRAM_BYTES - 4, 1),
+        (2 * CHALLENGE_DATAGRAM_BYTES, 2),
+        (1400, CHALLENGE_TRIES_MAX),
+    ],
+)
 def test_an_address_that_does_not_answer_is_challenged_a_few_times(
     size: int, challenges: int
 ) -> None:
@@ -74,7 +84,7 @@ def test_an_address_that_does_not_answer_is_challenged_a_few_times(
     puppet.wait(puppet.now + 5.0)
 
     assert len(puppet.challenges) == challenges
-    assert len(set(puppet.challenges)) == 1
+    assert len(set(puppet.challenges)) == min(challenges, 1)
     assert puppet.connection.address == Puppet.ADDRESS
 
 
@@ -90,7 +100,7 @@ def test_an_address_that_does_not_answer_is_challenged_a_few_times(
         max_size=20,
     )
 )
-def test_no_address_that_has_not_answered_gets_more_than_three_times_what_came_from_it(
+def test_no_address_that_has_not_answered_gets_more_than_what_came_from_it(
     packets: list[tuple[list[bytes], int, int, str, float]],
 ) -> None:
     puppet = Puppet()
@@ -101,7 +111,7 @@ def test_no_address_that_has_not_answered_gets_more_than_three_times_what_came_f
         puppet.wait(puppet.now + seconds)
 
         for elsewhere in ("moved", "elsewhere"):
-            assert puppet.bytes_to[elsewhere] <= 3 * puppet.bytes_from[elsewhere]
+            assert puppet.bytes_to[elsewhere] <= puppet.bytes_from[elsewhere]
 
 
 def test_an_old_packet_from_elsewhere_puts_nothing_in_doubt() -> None:

@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.limits import CHALLENGE_DATAGRAM_BYTES, CHALLENGE_TRIES_MAX
+from gradwire_protocol.limits import CHALLENGE_DATAGRAM_BYTES, CHALLENGE_TRIES_MAX, RESPONSES_MAX
 from gradwire_protocol.path import PathValidation
 
 FULL = CHALLENGE_TRIES_MAX * CHALLENGE_DATAGRAM_BYTES
@@ -62,8 +62,9 @@ def test_no_more_is_sent_than_came_from_there(sizes: list[int], responses: bool)
     for now, size in enumerate(sizes):
         path.on_packet("away", size, now=float(now))
         came += size
-        if responses and path.may_respond("away"):
-            sent += CHALLENGE_DATAGRAM_BYTES
+        if responses:
+            path.on_challenge(bytes(8), "away")
+            sent += CHALLENGE_DATAGRAM_BYTES * (path.response_to_send() is not None)
         while path.next_timer is not None and path.challenge_to_send(0.1, path.next_timer):
             sent += CHALLENGE_DATAGRAM_BYTES
             tries += 1
@@ -84,15 +85,31 @@ def test_a_challenge_waits_until_enough_has_come() -> None:
     assert challenge(path, now=2.0)
 
 
-def test_responses_go_to_where_the_peer_is_and_nowhere_else_unless_it_was_heard_from_there() -> None:
+def test_responses_go_to_where_the_peer_is_or_was_heard_from() -> None:
     path = new_path()
-    assert path.may_respond("home")
-    assert not path.may_respond("away")
+    path.on_challenge(b"at home.", "home")
+    assert path.response_to_send() == (b"at home.", "home")
+    path.on_challenge(b"nowhere.", "away")
+    assert path.response_to_send() is None
 
     path.on_packet("away", CHALLENGE_DATAGRAM_BYTES, now=1.0)
+    path.on_challenge(b"is away.", "away")
+    path.on_challenge(b"too many", "away")
 
-    assert path.may_respond("away")
-    assert not path.may_respond("away"), "one for what came"
+    assert path.response_to_send() == (b"is away.", "away")
+    assert path.response_to_send() is None, "one for what came"
+
+
+def test_few_responses_are_owed_and_the_oldest_gives_way() -> None:
+    path = new_path()
+    for number in range(RESPONSES_MAX + 1):
+        path.on_challenge(bytes([number] * 8), "home")
+
+    owed = []
+    while (response := path.response_to_send()) is not None:
+        owed.append(response[0][0])
+
+    assert owed == list(range(1, RESPONSES_MAX + 1))
 
 
 def test_the_right_response_from_the_right_address_moves_the_peer() -> None:
