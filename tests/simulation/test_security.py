@@ -376,7 +376,7 @@ def test_after_three_probe_timeouts_the_key_before_is_gone_on_both_sides() -> No
         lambda: all(side.endpoint.counters.epochs_begun == 1 for side in sides), seconds=1.0
     )
 
-    openings = [side.connection._opening for side in sides]
+    openings = [side.connection._receiver._opening for side in sides]
     for opening in openings:
         assert isinstance(opening, CipherOpening)
         assert opening._keys.cipher(EPOCH - 1) is not None
@@ -384,7 +384,7 @@ def test_after_three_probe_timeouts_the_key_before_is_gone_on_both_sides() -> No
     pair.network.run_for(3 * timeout)
 
     for side in sides:
-        opening, sealing = side.connection._opening, side.connection._sender._sealing
+        opening, sealing = side.connection._receiver._opening, side.connection._sender._sealing
         assert isinstance(opening, CipherOpening)
         assert isinstance(sealing, CipherSealing)
         assert opening._keys.cipher(EPOCH - 1) is None
