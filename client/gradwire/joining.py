@@ -41,9 +41,9 @@ from gradwire_codecs import OutOfRangeError as OutOfRange
 from gradwire_codecs.replica import HEADROOM
 from gradwire_codecs.update import MULTIPLE_MAX
 from gradwire_protocol.keys import Role, RunKey, WorkerKey
+from gradwire_protocol.layout import LAYOUT_BYTES_MAX
 from gradwire_protocol.messages import (
     CODEC_VERSION,
-    LAYOUT_BYTES_MAX,
     WORKER_ID_BYTES,
     WORKER_NAME_CHARACTERS_MAX,
     Join,

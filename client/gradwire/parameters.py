@@ -12,7 +12,7 @@ import numpy as np
 
 from gradwire.errors import UsageError
 from gradwire_codecs.arrays import Float32Array, describe
-from gradwire_protocol.messages import Layout, Tensor
+from gradwire_protocol.layout import Layout, Tensor
 
 
 class Parameters(Protocol):

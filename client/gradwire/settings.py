@@ -19,8 +19,9 @@ from gradwire.errors import UsageError
 from gradwire_codecs import AdaptiveThreshold, CodecError, FixedThreshold, ThresholdPolicy
 from gradwire_protocol import ConnectionConfig
 from gradwire_protocol.keys import RunKey, WorkerKey
+from gradwire_protocol.layout import NAME_CHARACTERS_MAX
 from gradwire_protocol.limits import DATAGRAM_BYTES, DATAGRAM_BYTES_MAX
-from gradwire_protocol.messages import NAME_CHARACTERS_MAX, RANKS_MAX
+from gradwire_protocol.messages import RANKS_MAX
 from gradwire_udp.key_files import WORKER_CREDENTIAL, credential
 
 Feedback = Literal["local", "shared"]

@@ -18,8 +18,8 @@ import torch
 
 from gradwire.errors import UsageError
 from gradwire_codecs.arrays import Float32Array
-from gradwire_protocol.messages import NAME_CHARACTERS_MAX, TENSORS_MAX, Layout
-from gradwire_protocol.messages import Tensor as TensorLayout
+from gradwire_protocol.layout import NAME_CHARACTERS_MAX, TENSORS_MAX, Layout
+from gradwire_protocol.layout import Tensor as TensorLayout
 
 
 @dataclass(slots=True)

@@ -299,11 +299,6 @@ class Connection:
         """Whether it takes part in what packets say."""
         return self.state is State.OPEN
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it hears of nothing any more."""
-        return self.state is State.CLOSED
-
     def on_message(self, message: IncomingMessage) -> None:
         """Report a message that is complete."""
         self._report(MessageReceived(message.shaped, message.charge))

@@ -29,7 +29,7 @@ class Drop(StrEnum):
     UNKNOWN_KEY = "unknown_key"
     """An INIT with a key that no run key of ours has made, by what it says."""
     COOKIE = "cookie"
-    """An INIT with a cookie that was not made for its address, or too long ago."""
+    """A cookie that was not made for its address, or too long ago: as if its INIT had none."""
     TOO_MANY = "too_many"
     """An INIT beyond what its source may send in a while."""
     DENIED = "denied"

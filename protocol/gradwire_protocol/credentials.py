@@ -16,7 +16,7 @@ class Credentials:
     of its key is a replay."""
 
     key: WorkerKey | None = None
-    """What it dials out with."""
+    """What it dials out with; without one, it does not."""
 
     keyring: Keyring | None = None
     """Whom it lets in."""

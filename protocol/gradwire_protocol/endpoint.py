@@ -155,9 +155,9 @@ class Endpoint:
 
     def connect(self, address: Address, now: float) -> Connection:
         """Dial out; `Connected` or `Disconnected` tells how it ends."""
-        connection = self._new_connection(self._new_session_id(), address)
+        session_id = self._new_session_id()
         initiator = Initiator(
-            connection.session_id,
+            session_id,
             self._transport_limits(),
             self._credentials,
             random_bytes=self._random_bytes,
@@ -165,6 +165,7 @@ class Endpoint:
             timeout_seconds=self.config.connect_timeout_seconds,
             now=now,
         )
+        connection = self._new_connection(session_id, address)
         connection.connect(initiator)
         return connection
 

@@ -6,12 +6,12 @@ the datagrams and `responder` for the other side. Both leave an `Agreement`.
 
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gradwire_protocol.checksum import Checksum, ChecksumHandshake
 from gradwire_protocol.credentials import Credentials
-from gradwire_protocol.errors import InvalidDatagramError
+from gradwire_protocol.errors import InvalidDatagramError, UsageError
 from gradwire_protocol.keys import Identity
 from gradwire_protocol.limits import (
     HANDSHAKE_TIMER_SECONDS,
@@ -66,7 +66,7 @@ class Agreement:
     opening: Opening
     identity: Identity | None = None
     """Who the initiator is; None at the initiator, and in suite 0."""
-    reset_token: bytes = NO_TOKEN
+    reset_token: bytes = field(default=NO_TOKEN, repr=False)
     """Of the RESET that ends this connection."""
 
     def is_reset(self, token: bytes) -> bool:
@@ -103,7 +103,7 @@ class Initiator:
     limits : TransportLimits
         Ours.
     credentials : Credentials or None
-        None for suite 0.
+        None for suite 0; else with a key.
     random_bytes : callable
         Source of unpredictable bytes.
     workspace : Workspace
@@ -124,12 +124,14 @@ class Initiator:
         timeout_seconds: float,
         now: float,
     ) -> None:
-        key = None if credentials is None else credentials.key
         self._workspace = workspace
-        if credentials is None or key is None:
+        if credentials is None:
             suite, key_id, secret = Suite.CHECKSUM, NO_KEY_ID, b""
             greeting = Greeting(limits)
         else:
+            key = credentials.key
+            if key is None:
+                raise UsageError("credentials without a key: what is dialled would not be sealed")
             suite, key_id, secret = credentials.suite, key.key_id, key.secret
             greeting = Greeting(limits, credentials.unix_time_ns(), key.name)
         init = Init(suite, session_id, key_id, b"", b"")

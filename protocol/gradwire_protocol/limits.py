@@ -213,6 +213,10 @@ HALF_OPEN_SECONDS_MAX: Final = 10.0
 """INITs that were answered and not yet followed by a packet, the oldest giving way; about 2 KiB
 each, keys and ACCEPT included."""
 
+HALF_OPEN_OF_KEY_MAX: Final = 4
+"""Of which with one key, the oldest giving way: a worker dials once at a time, so these are it and
+attempts that it gave up. Without keys, anybody may have all of them."""
+
 IDLE_TIMEOUT_SECONDS_MAX: Final = 3_600.0
 """Nobody gone for an hour is waited for."""
 

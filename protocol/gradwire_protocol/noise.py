@@ -7,9 +7,9 @@ its sections are given below. Written for this one pattern::
     <- e, ee        in ACCEPT, with a payload
 
 The pre-shared key comes first, so the payload of the INIT is authentic before the responder has
-computed any Diffie-Hellman exchange or kept anything. The ephemeral keys make what was sent secret
-even from those who learn the pre-shared key later. The prologue is the beginning of the INIT: type,
-version, suite, session id and key id, so that a change of any of them shows.
+computed any Diffie-Hellman exchange or kept anything. The ephemeral keys make all but that payload
+secret even from those who learn the pre-shared key later. The prologue is the beginning of the
+INIT: type, version, suite, session id and key id, so that a change of any of them shows.
 
 An all-zero exchange cannot happen by accident; `cryptography` raises `ValueError` for it.
 """

@@ -79,7 +79,7 @@ a cookie. In suite 0 nothing is sealed, and the tags are CRC-32s: see `checksum`
 """
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gradwire_protocol.errors import InvalidDatagramError
@@ -120,6 +120,7 @@ ACCEPT_BYTES: Final = _ACCEPT.size
 SUITE_AT: Final = 2
 COOKIE_LENGTH_AT: Final = 3
 KEY_ID_AT: Final = slice(8, 24)
+COOKIE_AT: Final = slice(24, 40)
 """Where these are in an INIT."""
 
 SHORT_BYTES: Final = _SHORT.size
@@ -203,7 +204,7 @@ class Reply:
 
     session_id: int
     limits: TransportLimits
-    reset_token: bytes = NO_TOKEN
+    reset_token: bytes = field(default=NO_TOKEN, repr=False)
 
     def pack(self) -> bytes:
         """Return the bytes of the wire, not sealed."""

@@ -31,10 +31,6 @@ class Owner(Protocol):
     def is_open(self) -> bool:
         """Whether it takes part in what packets say; afterwards it only hears of a CLOSE."""
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it hears of nothing any more."""
-
     def on_message(self, message: IncomingMessage) -> None:
         """Hear of a message that is complete."""
 
@@ -142,10 +138,7 @@ class Receiver:
         """Take packets one by one that are sealed still."""
         accepted = False
         for row in range(packets.count):
-            if self._owner.is_over:
-                self._counters.drop(Drop.UNKNOWN_SESSION)
-            else:
-                accepted |= self.receive(packets.datagram(row), address, ecn, now)
+            accepted |= self.receive(packets.datagram(row), address, ecn, now)
         return accepted
 
     def _receive_singly(
@@ -163,9 +156,6 @@ class Receiver:
         self, packet: memoryview, frames: memoryview, address: Address, ecn: int, now: float
     ) -> bool:
         """Take an authentic packet: its header, and what it held."""
-        if self._owner.is_over:
-            self._counters.drop(Drop.UNKNOWN_SESSION)
-            return False
         _, flags, reserved, _, number = TRANSPORT_HEADER.unpack_from(packet)
         if not self._received.is_new(number, number + 1):
             self._counters.drop(Drop.DUPLICATE)

@@ -5,17 +5,20 @@ What an INIT has to pass, the cheapest first, and what it costs then:
 1. Its size, and a key id that one of our run keys could have made. 1 us.
 2. A cookie, while more INITs come than `limits.INITS_PER_SECOND`: a RETRY asks for it, and
    nothing is kept. 5 us. So an address that is not the sender's leads no further, and INITs with
-   a cookie are counted by source: nobody can use up what another one has. 3 us.
+   a cookie are counted by source: nobody can use up what another one has. 3 us. A cookie that is
+   not good is as none: who got it before we were started anew, before a NAT gave him another
+   address, or from somebody else, is asked for another one.
 3. Its greeting has to open with the key that it names, 15 us, to fit the name in it, which has to
    be one that is not denied, and to be newer than the last one of this key: INITs cannot be
    replayed.
 4. Then it is answered, 60 us, and costs a `HalfOpen` of about 2 KiB and no timer, until a packet
-   shows that the initiator got the answer; at most `limits.HALF_OPEN_MAX`, the oldest giving way.
-   The same INIT again gets the same answer.
+   shows that the initiator got the answer; at most `limits.HALF_OPEN_MAX`, and few of one key,
+   the oldest giving way. The same INIT again gets the same answer.
 
 In suite 0 there are no keys, so 1 and 3 let everyone pass; the rest is the same.
 
-Nothing that fails is answered: who has no key cannot even tell that something is there. Every
+An INIT that fails is not answered. That something is there shows all the same: in a RESET for a
+packet of an unknown session, and in the endpoint's answer to an INIT of an unknown version. Every
 answer is smaller than what it answers.
 """
 
@@ -34,6 +37,7 @@ from gradwire_protocol.handshake import Agreement, handshake_of, protections
 from gradwire_protocol.keys import Identity
 from gradwire_protocol.limits import (
     HALF_OPEN_MAX,
+    HALF_OPEN_OF_KEY_MAX,
     HALF_OPEN_SECONDS_MAX,
     INITS_BURST,
     INITS_PER_SECOND,
@@ -46,6 +50,7 @@ from gradwire_protocol.limits import (
 )
 from gradwire_protocol.noise import NotAuthenticError
 from gradwire_protocol.packets import (
+    COOKIE_AT,
     COOKIE_LENGTH_AT,
     KEY_ID_AT,
     NO_TOKEN,
@@ -142,10 +147,7 @@ class Responder:
         self._sources = SourceBuckets(SOURCE_INITS_PER_SECOND, SOURCE_INITS_BURST, SOURCES_MAX)
         self._replays = Replays()
         self._resets = TokenBucket(RESETS_PER_SECOND, RESETS_PER_SECOND)
-        self._reset_key = b""
-        if self.keyring is not None and credentials is not None and credentials.instance:
-            # Of the oldest key, which a rotation leaves as it is.
-            self._reset_key = self.keyring.run_keys[-1].reset_key(credentials.instance)
+        self._instance = "" if credentials is None else credentials.instance
 
     def __contains__(self, session_id: int) -> bool:
         """Return whether an INIT was answered with this session id."""
@@ -174,7 +176,8 @@ class Responder:
         if keyring is not None and not keyring.knows(view[KEY_ID_AT]):
             self._counters.drop(Drop.UNKNOWN_KEY if view[SUITE_AT] else Drop.OTHER_SUITE)
             return None
-        if not view[COOKIE_LENGTH_AT] and not self._inits.take(now):
+        has_cookie = self._has_cookie(view, address, now)
+        if not has_cookie and not self._inits.take(now):
             # Tens of thousands a second have to pass here: it is not even parsed.
             self._counters.retries_sent += 1
             cookie = self._cookies.make(address, view[KEY_ID_AT], now)
@@ -183,13 +186,9 @@ class Responder:
         if (init.suite is Suite.CHECKSUM) is (keyring is not None):
             self._counters.drop(Drop.OTHER_SUITE)
             return None
-        if init.cookie:
-            if not self._cookies.is_valid(init.cookie, address, init.key_id, now):
-                self._counters.drop(Drop.COOKIE)
-                return None
-            if not self._sources.take(self._source_of(address), now):
-                self._counters.drop(Drop.TOO_MANY)
-                return None
+        if has_cookie and not self._sources.take(self._source_of(address), now):
+            self._counters.drop(Drop.TOO_MANY)
+            return None
         self._expire(now)
         half_open = self._known(init, address) or self._answer(init, address, now)
         if half_open is None:
@@ -212,10 +211,13 @@ class Responder:
 
     def reset_for(self, session_id: int, size: int, now: float) -> bytes | None:
         """Return what to answer to a packet of a session that nobody knows, if anything."""
-        if not self._reset_key or size < RESET_DATAGRAM_BYTES_MIN or not self._resets.take(now):
+        if size < RESET_DATAGRAM_BYTES_MIN or not self._resets.take(now):
+            return None
+        token = self._token(session_id)
+        if token == NO_TOKEN:
             return None
         self._counters.resets_sent += 1
-        return pack_reset(session_id, self._token(session_id))
+        return pack_reset(session_id, token)
 
     def forget_denied(self) -> None:
         """Forget those that the keyring does not admit any more."""
@@ -225,6 +227,16 @@ class Responder:
                 self._forget(half_open)
 
     # Private.
+
+    def _has_cookie(self, view: memoryview, address: Address, now: float) -> bool:
+        """Return whether an INIT has a cookie that is good."""
+        if not view[COOKIE_LENGTH_AT]:
+            return False
+        cookie = bytes(view[COOKIE_AT])
+        if self._cookies.is_valid(cookie, address, view[KEY_ID_AT], now):
+            return True
+        self._counters.drop(Drop.COOKIE)
+        return False
 
     def _known(self, init: Init, address: Address) -> HalfOpen | None:
         known = self._answered.get((address, init.session_id))
@@ -259,8 +271,7 @@ class Responder:
             Agreement(init.session_id, greeting.limits, sealing, opening, identity),
             now + HALF_OPEN_SECONDS_MAX,
         )
-        if len(self._half_open) >= HALF_OPEN_MAX:
-            self._forget(next(iter(self._half_open.values())))
+        self._make_room(identity)
         self._half_open[session_id] = half_open
         self._answered[address, init.session_id] = session_id
         return half_open
@@ -279,11 +290,25 @@ class Responder:
             return None
         return identity
 
+    def _make_room(self, identity: Identity | None) -> None:
+        """Have the oldest half-open connections give way to one more, of this identity."""
+        if len(self._half_open) >= HALF_OPEN_MAX:
+            self._forget(next(iter(self._half_open.values())))
+        if identity is None:
+            return
+        # Else a single worker could push out all others by asking again and again.
+        same = [h for h in self._half_open.values() if h.agreement.identity == identity]
+        if len(same) >= HALF_OPEN_OF_KEY_MAX:
+            self._forget(same[0])
+
     def _token(self, session_id: int) -> bytes:
-        if not self._reset_key:
+        if self.keyring is None or not self._instance:
             return NO_TOKEN
+        # Of the oldest run key, which one more leaves as it is. One that was taken out, perhaps
+        # because others have it, must not make any more.
+        key = self.keyring.run_keys[-1].reset_key(self._instance)
         data = session_id.to_bytes(4, "little")
-        return blake2s(data, key=self._reset_key, digest_size=TOKEN_BYTES).digest()
+        return blake2s(data, key=key, digest_size=TOKEN_BYTES).digest()
 
     def _forget(self, half_open: HalfOpen) -> None:
         del self._half_open[half_open.session_id]

@@ -74,6 +74,16 @@ class SnapshotAssembly:
         """How much of the replica is there."""
         self._received = set[int]()
 
+    def begin_again(self) -> None:
+        """Wait for all blocks anew, of another sender perhaps."""
+        for start in self._received:  # no more work than it was to put them there
+            block = memoryview(self.values)[ELEMENT_BYTES * start :][
+                : ELEMENT_BYTES * BLOCK_ELEMENTS
+            ]
+            block[:] = bytes(len(block))
+        self.elements_received = 0
+        self._received.clear()
+
     def add(self, block: Snapshot) -> bool:
         """Put a block in its place; return whether the replica is complete.
 

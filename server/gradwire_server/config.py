@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from gradwire_protocol import ConnectionConfig, UsageError
+from gradwire_protocol.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
 from gradwire_protocol.limits import (
     DATAGRAM_BYTES,
     DATAGRAM_BYTES_MAX,
@@ -12,7 +13,7 @@ from gradwire_protocol.limits import (
     WINDOW_BYTES,
     WINDOW_BYTES_MIN,
 )
-from gradwire_protocol.messages import ELEMENTS_MAX, NAME_CHARACTERS_MAX, RANKS_MAX
+from gradwire_protocol.messages import RANKS_MAX
 from gradwire_server.pace import UPDATE_RATE_MAX
 from gradwire_server.vetting import OUTLIER_NORM_MULTIPLE, OutlierPolicy
 

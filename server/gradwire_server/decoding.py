@@ -43,8 +43,8 @@ class Decoder(Protocol):
     def deliver(self) -> None:
         """Call `done` for what has been decoded meanwhile."""
 
-    def drain(self) -> None:
-        """Wait until everything is decoded, and deliver it."""
+    def drain(self, origin: int | None = None) -> None:
+        """Wait until everything is decoded, or all that is of one origin, and deliver it."""
 
     def close(self) -> None:
         """Give up what is not decoded."""
@@ -62,7 +62,7 @@ class InlineDecoder:
     def deliver(self) -> None:
         """Do nothing: everything was delivered."""
 
-    def drain(self) -> None:
+    def drain(self, origin: int | None = None) -> None:
         """Do nothing: everything was delivered."""
 
     def close(self) -> None:
@@ -99,20 +99,28 @@ class ThreadDecoder:
     def deliver(self) -> None:
         """Call `done` for what has been decoded meanwhile."""
         while self._waiting and self._waiting[0][1].done():
-            self._deliver_first()
+            self._deliver(0)
 
-    def drain(self) -> None:
-        """Wait until everything is decoded, and deliver it."""
-        while self._waiting:
-            self._deliver_first()
+    def drain(self, origin: int | None = None) -> None:
+        """Wait until everything is decoded, or all that is of one origin, and deliver it.
+
+        Who is called for one origin may drain it again, or another one.
+        """
+        if origin is None:
+            while self._waiting:
+                self._deliver(0)
+        else:
+            while self._of_origin[origin]:
+                self._deliver([of for of, _, _ in self._waiting].index(origin))
 
     def close(self) -> None:
         """Give up what is not decoded."""
         self._waiting.clear()
         self._executor.shutdown(cancel_futures=True)
 
-    def _deliver_first(self) -> None:
-        origin, future, done = self._waiting.popleft()
+    def _deliver(self, place: int) -> None:
+        origin, future, done = self._waiting[place]
+        del self._waiting[place]
         self._of_origin[origin] -= 1
         done(future.result())
 

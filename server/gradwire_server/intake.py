@@ -94,20 +94,49 @@ class Intake:
         if member.phase not in (Phase.SYNCING, Phase.LIVE):
             raise InvalidMessageError(f"{member.name} sent an update before it had the parameters")
         sequence = received.update.sequence
-        if member.last_sequence is not None and sequence > member.last_sequence:
-            raise InvalidMessageError(
-                f"{member.name} sent update {sequence} after its last one, {member.last_sequence}"
-            )
+        if member.last_sequence is not None:
+            _check_last(member, sequence, member.last_sequence)
         if member.updates.is_duplicate(sequence):
             member.link.connection.release(received.charge)
             self._metrics.updates_duplicate.inc()
             return
         ready = member.updates.push(sequence, received)
+        if ready and member.last_sequence is not None:
+            # What waited for this one may be behind the last one, of which was heard only then.
+            _check_last(member, ready[-1].update.sequence, member.last_sequence)
         for each in ready:
             member.pace.push(each)
         self._let_through(run, member)
         # Those that wait are the last ones, so what came now is among them as far as it fits.
         self._metrics.updates_delayed.inc(min(len(ready), len(member.pace)))
+
+    def take_last(self, member: Member, sequence: int, *, leaves: bool = False) -> None:
+        """Note which update is a worker's last one.
+
+        The run may be finished with it, so that nothing behind it must come in any more. And
+        everyone is told, so that it is said once: to finish, and once more to leave.
+
+        Parameters
+        ----------
+        member : Member
+        sequence : int
+            Of that update.
+        leaves : bool
+            Whether the worker goes when it is here.
+
+        Raises
+        ------
+        InvalidMessageError
+            If that cannot be, or was said before.
+        """
+        taken = member.updates.expected - 1
+        if sequence < taken:
+            raise InvalidMessageError(
+                f"{member.name} calls update {sequence} its last one, and has sent {taken}"
+            )
+        if member.leaving is not None or (member.last_sequence is not None and not leaves):
+            raise InvalidMessageError(f"{member.name} has said before which update is its last one")
+        member.last_sequence = sequence
 
     def handle_timer(self, now: float) -> None:
         """Let through what has waited for its time."""
@@ -116,9 +145,12 @@ class Intake:
             self._let_through(run, member)
 
     def release(self, run: Run, member: Member, now: float) -> None:
-        """End a quarantine: accept what was kept aside, in order, and all that comes."""
+        """End a quarantine: accept what was kept aside, in order, and all that comes.
+
+        The decoder must not hold anything of that worker: it comes after what is aside, and before
+        what waits.
+        """
         self._now = now
-        self._decoder.drain()  # what it holds comes after what is aside, and before what waits
         kept, member.aside = member.aside or [], None
         member.vouched = True
         self._count_quarantined()
@@ -269,6 +301,13 @@ class Intake:
     def _count_quarantined(self) -> None:
         count = sum(member.aside is not None for member in self._roster)
         self._metrics.quarantined_workers.set(count)
+
+
+def _check_last(member: Member, sequence: int, last: int) -> None:
+    if sequence > last:
+        raise InvalidMessageError(
+            f"{member.name} sent update {sequence} after its last one, {last}"
+        )
 
 
 def _staleness(run: Run, member: Member, received: UpdateReceived) -> int:

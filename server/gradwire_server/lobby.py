@@ -64,6 +64,10 @@ class Lobby:
         stranger = self._strangers.get(connection)
         return stranger.link if stranger else None
 
+    def was_refused(self, connection: Connection) -> bool:
+        """Return whether it was told that it may not join, and stays only to hear it."""
+        return self._strangers[connection].refusal is not None
+
     def refuse(self, connection: Connection, refused: Refuse) -> None:
         """Say why it may not join; it is closed when it has heard that."""
         stranger = self._strangers[connection]

@@ -167,12 +167,15 @@ class Orders:
         self._powers.deny(names)
 
     def _members(self, name: str) -> list[Member]:
-        """Return who has this rank, if it is a number, or else this name in its key."""
-        found = [
-            member
-            for member in self._roster
-            if (str(member.rank) if name.isdecimal() else member.key_name) == name
-        ]
+        """Return who has this name in its key, or this rank; refuse what could be either."""
+        named = [member for member in self._roster if member.key_name == name]
+        ranked = [member for member in self._roster if str(member.rank) == name]
+        if named and ranked and named != ranked:
+            raise UsageError(
+                f"{name} is the rank of {_names(ranked)}, and the name in the key of "
+                f"{_names(named)}: say the rank of the latter, or the name in the key of the former"
+            )
+        found = named or ranked
         if not found:
             what = "rank" if name.isdecimal() else "name in a key"
             raise UsageError(f"nobody with {what} {name} takes part; status says who does")

@@ -58,6 +58,8 @@ class Member:
     """Of its last update, once it has said which that is."""
     leaving: str | None = None
     """Why it goes, once it has said so."""
+    going: bool = False
+    """Whether it is being parted with: what it has sent comes in, and nothing follows from it."""
     unacknowledged: dict[tuple[int, int], float] = field(default_factory=dict)
     """Relayed updates (rank, sequence) that it does not have yet, and when they were accepted. What
     is of its own rank is a correction: it was clipped."""

@@ -7,7 +7,8 @@ import numpy as np
 from gradwire_codecs import Replica
 from gradwire_codecs.replica import FIRST_VALUE_MAX
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages import Join, Layout, Snapshot
+from gradwire_protocol.layout import Layout
+from gradwire_protocol.messages import Join, Snapshot
 from gradwire_protocol.snapshots import SnapshotAssembly
 from gradwire_server.relay import Relay
 
@@ -26,6 +27,8 @@ class Run:
     """The first worker's parameters, while they come in."""
     relay: Relay = field(default_factory=Relay)
     finished: bool = False
+    stable_told: dict[int, int] = field(default_factory=dict)
+    """By rank: what everyone was told last of which updates are stable."""
 
     @classmethod
     def begin(cls, name: str, join: Join) -> "Run":
@@ -33,8 +36,13 @@ class Run:
         return cls(name, join.layout, *_unfounded(join))
 
     def begin_again(self, join: Join) -> None:
-        """Wait for another worker's parameters: the one that should have sent them is gone."""
-        self.replica, self.assembly = _unfounded(join)
+        """Wait for another worker's parameters: the one that should have sent them is gone.
+
+        They come into the same memory, so there is no question whether there is enough.
+        """
+        assert self.assembly is not None
+        self.assembly.begin_again()
+        self.replica = _replica_of(self.assembly, join)
 
     def add_first(self, block: Snapshot) -> bool:
         """Take a block of the first parameters; return whether that is all of them.
@@ -68,4 +76,8 @@ class Run:
 def _unfounded(join: Join) -> tuple[Replica, SnapshotAssembly]:
     """Return a replica and what fills it: two views of the same memory."""
     assembly = SnapshotAssembly(join.layout.elements)
-    return Replica(np.frombuffer(assembly.values, "<i4"), join.quantum_exponent), assembly
+    return _replica_of(assembly, join), assembly
+
+
+def _replica_of(assembly: SnapshotAssembly, join: Join) -> Replica:
+    return Replica(np.frombuffer(assembly.values, "<i4"), join.quantum_exponent)

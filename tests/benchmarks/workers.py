@@ -15,14 +15,13 @@ from gradwire.worker import Worker
 from gradwire_codecs import Update
 from gradwire_codecs.update import pack_update
 from gradwire_protocol import ConnectionConfig, Endpoint, GradwireError
+from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.messages import (
     CODEC_VERSION,
     WORKER_ID_BYTES,
     EncodedUpdate,
     Join,
-    Layout,
     Peer,
-    Tensor,
     Welcome,
 )
 from gradwire_udp import SocketCounters, UdpDriver, open_socket, resolve

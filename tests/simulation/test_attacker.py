@@ -193,13 +193,12 @@ class Attack(RuleBasedStateMachine):
         asked = Init.parse(self._sure(which, INIT).datagram)
         session_id = asked.session_id.to_bytes(4, "little")
         packet = self._some(which, TRANSPORT)
+        session = 0 if packet is None else int.from_bytes(packet.datagram[4:8], "little")
         for datagram in (
             pack_retry(asked.session_id, cookie),
             bytes([0x13, 1, 0, 0]) + session_id + bytes([version]),
             pack_reset(asked.session_id, token),
-            pack_reset(
-                0 if packet is None else int.from_bytes(packet.datagram[4:8], "little"), token
-            ),
+            pack_reset(session, token),
         ):
             self.network.send(RESPONDER, INITIATOR, datagram)
 

@@ -14,6 +14,7 @@ from gradwire_protocol import (
     Event,
     MessageReceived,
 )
+from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.link import CONTROL_RECORDS, Control, Link, Message, UpdateReceived
 from gradwire_protocol.messages import (
     CODEC_VERSION,
@@ -21,9 +22,7 @@ from gradwire_protocol.messages import (
     WORKER_ID_BYTES,
     EncodedUpdate,
     Join,
-    Layout,
     Snapshot,
-    Tensor,
 )
 from gradwire_protocol.outgoing import Priority
 from support.network import SimulatedNetwork

@@ -22,14 +22,13 @@ from gradwire.worker import Worker
 from gradwire_codecs import LocalFeedback, Replica, SharedFeedback, decode, multiple_of
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, Keyring, Role, RunKey
+from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.messages import (
     CODEC_VERSION,
     WORKER_ID_BYTES,
     EncodedUpdate,
     Join,
-    Layout,
     Peer,
-    Tensor,
     Welcome,
     covers,
     total,

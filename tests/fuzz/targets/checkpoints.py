@@ -19,7 +19,8 @@ from gradwire.settings import Settings
 from gradwire.sharing import STATE_VERSION, Sharing
 from gradwire.worker import Worker
 from gradwire_codecs import LocalFeedback, Replica
-from gradwire_protocol.messages import Layout, Tensor, Welcome
+from gradwire_protocol.layout import Layout, Tensor
+from gradwire_protocol.messages import Welcome
 
 BYTES_MAX: Final = 512
 ELEMENTS: Final = 16

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from gradwire_protocol.errors import InvalidMessageError
+from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.link import CONTROL_RECORDS
 from gradwire_protocol.messages import (
     BLOCK_ELEMENTS,
@@ -16,14 +17,12 @@ from gradwire_protocol.messages import (
     Finish,
     Finished,
     Join,
-    Layout,
     Leave,
     Peer,
     Refuse,
     Roster,
     Snapshot,
     Stable,
-    Tensor,
     Welcome,
 )
 from gradwire_protocol.schema import Record

@@ -11,7 +11,7 @@ from gradwire.errors import UsageError
 from gradwire.parameters import NumpyParameters, parameters_of
 from gradwire.torch_parameters import TorchParameters
 from gradwire_codecs.arrays import Float32Array
-from gradwire_protocol.messages import Layout, Tensor
+from gradwire_protocol.layout import Layout, Tensor
 
 # Arrays.
 

@@ -9,7 +9,7 @@ import torch
 from gradwire.errors import UsageError
 from gradwire.parameters import parameters_of
 from gradwire.torch_parameters import TorchParameters
-from gradwire_protocol.messages import NAME_CHARACTERS_MAX, Layout, Tensor
+from gradwire_protocol.layout import NAME_CHARACTERS_MAX, Layout, Tensor
 
 
 def model(seed: int = 0) -> torch.nn.Sequential:

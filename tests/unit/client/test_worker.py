@@ -18,6 +18,7 @@ from gradwire.errors import (
 from gradwire.worker import EARLY_UPDATES_MAX, TRANSITIONS, Stage, Worker
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
+from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.link import Control, UpdateReceived
 from gradwire_protocol.messages import (
     BLOCK_ELEMENTS,
@@ -27,14 +28,12 @@ from gradwire_protocol.messages import (
     Finish,
     Finished,
     Join,
-    Layout,
     Leave,
     Peer,
     Refuse,
     Roster,
     Snapshot,
     Stable,
-    Tensor,
     Welcome,
 )
 from gradwire_protocol.packets import INIT, VERSION, pack_versions, session_id_of

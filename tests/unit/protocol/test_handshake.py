@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from gradwire_protocol import Credentials, InvalidDatagramError, Suite, WorkerKey
+from gradwire_protocol import Credentials, InvalidDatagramError, Suite, UsageError, WorkerKey
 from gradwire_protocol.handshake import Agreement, Initiator, handshake_of, protections
 from gradwire_protocol.limits import RETRIES_MAX
 from gradwire_protocol.packets import (
@@ -91,8 +91,16 @@ def test_an_init_says_what_a_responder_has_to_know(suite: Suite) -> None:
         assert greeting == Greeting(LIMITS, TIME, WORKER_KEY.name)
 
 
-def test_who_has_no_key_speaks_suite_0() -> None:
-    assert initiator_of(Suite.AES, key=None).init.suite is Suite.CHECKSUM
+def test_who_has_credentials_never_falls_back_to_what_is_not_sealed() -> None:
+    with pytest.raises(UsageError, match="credentials without a key"):
+        initiator_of(Suite.AES, key=None)
+
+
+def test_a_reset_token_shows_in_no_representation() -> None:
+    _, _, agreement = answer_to(initiator_of().init)
+    agreement = replace(agreement, reset_token=REPLY.reset_token)
+
+    assert "tttt" not in repr(REPLY) + repr(agreement)
 
 
 @pytest.mark.parametrize("suite", [Suite.AES, Suite.CHACHA])

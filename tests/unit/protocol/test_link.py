@@ -3,6 +3,7 @@
 import pytest
 
 from gradwire_protocol import InvalidMessageError, MessageReceived
+from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.limits import charge_of
 from gradwire_protocol.link import CONTROL_RECORDS, Control, Message, UpdateReceived
 from gradwire_protocol.link import Link as MessageLink
@@ -16,7 +17,6 @@ from gradwire_protocol.messages import (
     Finished,
     Join,
     Kind,
-    Layout,
     Leave,
     Order,
     OrderDone,
@@ -25,7 +25,6 @@ from gradwire_protocol.messages import (
     Roster,
     Snapshot,
     Stable,
-    Tensor,
     Welcome,
 )
 from gradwire_protocol.schema import Record

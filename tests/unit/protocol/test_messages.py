@@ -9,19 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import CloseCode, InvalidMessageError
-from gradwire_protocol.limits import MESSAGE_BYTES_MAX
-from gradwire_protocol.messages import (
-    BLOCK_ELEMENTS,
+from gradwire_protocol.layout import (
     DIMENSIONS_MAX,
     ELEMENTS_MAX,
     LAYOUT_BYTES_MAX,
     NAME_CHARACTERS_MAX,
+    TENSORS_MAX,
+    Layout,
+    Tensor,
+)
+from gradwire_protocol.limits import MESSAGE_BYTES_MAX
+from gradwire_protocol.messages import (
+    BLOCK_ELEMENTS,
     QUANTUM_EXPONENT_MAX,
     QUANTUM_EXPONENT_MIN,
     RANKS_MAX,
     REASON_CHARACTERS_MAX,
     SEQUENCE_MAX,
-    TENSORS_MAX,
     UPDATE_BYTES_MAX,
     WORKER_ID_BYTES,
     WORKER_NAME_CHARACTERS_MAX,
@@ -30,7 +34,6 @@ from gradwire_protocol.messages import (
     Finish,
     Finished,
     Join,
-    Layout,
     Leave,
     Order,
     OrderDone,
@@ -39,7 +42,6 @@ from gradwire_protocol.messages import (
     Roster,
     Snapshot,
     Stable,
-    Tensor,
     Welcome,
     covers,
     name_in_roster,

@@ -21,6 +21,7 @@ from gradwire_protocol.handshake import Agreement, Initiator
 from gradwire_protocol.limits import (
     COOKIE_SECONDS,
     HALF_OPEN_MAX,
+    HALF_OPEN_OF_KEY_MAX,
     HALF_OPEN_SECONDS_MAX,
     INITS_BURST,
     INITS_PER_SECOND,
@@ -30,11 +31,14 @@ from gradwire_protocol.limits import (
     SOURCE_INITS_BURST,
 )
 from gradwire_protocol.packets import (
+    COOKIE_BYTES,
+    COOKIE_LENGTH_AT,
     INIT_BYTES,
     NO_TOKEN,
     RETRY,
     TRANSPORT,
     TRANSPORT_HEADER,
+    pack_retry,
     parse_short,
     session_id_of,
 )
@@ -212,8 +216,10 @@ def test_no_byte_of_an_init_can_be_changed(suite: Suite, data: st.DataObject) ->
     except InvalidDatagramError:
         answer = None
 
-    # The version is the endpoint's to look at, and no part of what this side hashes.
-    assert answer is None or at == 1
+    # The version is the endpoint's to look at, and no part of what this side hashes. A cookie
+    # comes later than what is authenticated, and one that is not good counts as none.
+    has_cookie = datagram[COOKIE_LENGTH_AT] == COOKIE_BYTES
+    assert answer is None or at == 1 or has_cookie
     assert len(door.responder) == (answer is not None)
 
 
@@ -298,7 +304,8 @@ def test_half_open_connections_are_bounded_and_the_oldest_gives_way(suite: Suite
     agreements = []
     for n in range(HALF_OPEN_MAX + 1):
         now = NOW + n / INITS_PER_SECOND
-        initiator = initiator_of(suite, session_id=n + 1, seed=n)
+        key = RUN_KEY.worker_key(f"worker-{n}")
+        initiator = initiator_of(suite, session_id=n + 1, seed=n, key=key)
         accept = door.ask(initiator.datagram, now=now)
         assert accept is not None
         agreements.append(initiator.receive_accept(memoryview(accept)))
@@ -313,6 +320,23 @@ def test_half_open_connections_are_bounded_and_the_oldest_gives_way(suite: Suite
 
     assert len(door.responder) == HALF_OPEN_MAX - 1
     assert established == [False, True]
+
+
+def test_one_key_cannot_push_out_the_half_open_connections_of_others() -> None:
+    door = Door()
+    honest = agreement_of(door, initiator_of(key=RUN_KEY.worker_key("another")), "peer:2")
+    agreements = []
+    for n in range(2 * HALF_OPEN_MAX):
+        greedy = initiator_of(session_id=n + 1, seed=n)
+        accept = door.ask(greedy.datagram, now=NOW + n / INITS_PER_SECOND)
+        assert accept is not None
+        agreements.append(greedy.receive_accept(memoryview(accept)))
+
+    kept = [agreement.peer_session_id in door.responder for agreement in agreements]
+
+    assert kept == [n >= len(kept) - HALF_OPEN_OF_KEY_MAX for n in range(len(kept))]
+    assert honest.peer_session_id in door.responder
+    assert len(door.responder._answered) == len(door.responder) == HALF_OPEN_OF_KEY_MAX + 1
 
 
 @SUITES
@@ -409,16 +433,31 @@ def test_the_answer_is_the_same_with_a_cookie_and_without() -> None:
 @pytest.mark.parametrize(
     ("address", "later"), [("elsewhere:1", 0.0), ("peer:2", 0.0), ("peer:1", 2 * COOKIE_SECONDS)]
 )
-def test_a_cookie_of_another_address_or_time_is_refused(address: str, later: float) -> None:
+def test_a_cookie_of_another_address_or_time_is_as_none(address: str, later: float) -> None:
     door, initiator = Door(), initiator_of()
     door.exhaust()
     retry = door.ask(initiator.datagram)
     assert retry is not None
     initiator.receive_retry(memoryview(retry), NOW)
+    door.exhaust(NOW + later)
 
-    assert door.ask(initiator.datagram, address, NOW + later) is None
+    another = door.ask(initiator.datagram, address, NOW + later)
+    assert another is not None
+    assert another[0] == RETRY
+    assert parse_short(another) != parse_short(retry)
     assert door.drops()[Drop.COOKIE] == 1
     assert len(door.responder) == 0
+
+
+def test_where_no_cookie_is_asked_for_a_wrong_one_does_no_harm() -> None:
+    """As after a restart, or where somebody else has sent a RETRY."""
+    door, initiator = Door(), initiator_of()
+    initiator.receive_retry(memoryview(pack_retry(7, b"c" * 16)), NOW)
+
+    agreement = agreement_of(door, initiator)
+
+    assert agreement.peer_session_id in door.responder
+    assert door.drops() == {Drop.COOKIE: 1}
 
 
 def test_a_source_with_cookies_cannot_use_up_what_another_one_has() -> None:
@@ -474,6 +513,22 @@ def test_a_new_run_key_in_front_leaves_the_tokens_as_they_are() -> None:
 
     assert reset is not None
     assert agreement.is_reset(parse_short(reset))
+
+
+def test_a_run_key_that_was_taken_out_makes_no_tokens_any_more() -> None:
+    door = Door(Keyring([OTHER_RUN_KEY, RUN_KEY]))
+    door.responder.keyring = Keyring([OTHER_RUN_KEY])
+
+    agreement = agreement_of(door, initiator_of(key=OTHER_RUN_KEY.worker_key("worker")))
+
+    old, new = (
+        Door(Keyring([key])).responder.reset_for(agreement.peer_session_id, 1400, NOW)
+        for key in (RUN_KEY, OTHER_RUN_KEY)
+    )
+    assert old is not None
+    assert new is not None
+    assert not agreement.is_reset(parse_short(old))
+    assert agreement.is_reset(parse_short(new))
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,24 @@ def test_the_second_of_two_blocks_for_one_place_changes_nothing() -> None:
     assert assembly.values == 8 * b"a"
 
 
+def test_an_assembly_begins_again_in_the_same_memory() -> None:
+    values = b"a" * (BLOCK_BYTES + 8)
+    assembly = SnapshotAssembly(BLOCK_ELEMENTS + 2)
+    memory = assembly.values
+    first, last = blocks_of(values, BLOCK_ELEMENTS)
+    assembly.add(first)
+    assembly.add(last)
+
+    assembly.begin_again()
+
+    assert assembly.values is memory
+    assert not any(memory)
+    assert not assembly.add(last)
+    assert assembly.elements_received == 2
+    assert assembly.add(first)
+    assert memory == values
+
+
 def test_a_replica_may_be_given_as_integers() -> None:
     connection = Puppet().connection
 

@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 
 from gradwire_protocol import Role
+from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.messages import (
     CODEC_VERSION,
     WORKER_ID_BYTES,
     Join,
-    Layout,
     RefusalCode,
     Refuse,
     Snapshot,
-    Tensor,
 )
 from gradwire_server.admission import refusal, refusal_by_role
 from gradwire_server.config import MasterConfig

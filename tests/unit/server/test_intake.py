@@ -4,10 +4,12 @@ Whole runs with a broken worker are in `tests/simulation`; here a scripted peer 
 run and sends one update after the other.
 """
 
+import inspect
 import logging
 import struct
-from collections import deque
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -26,6 +28,7 @@ from gradwire_protocol.messages import (
     Finish,
     Finished,
     Leave,
+    Roster,
     Snapshot,
     Welcome,
 )
@@ -438,30 +441,61 @@ class HeldDecoder(InlineDecoder):
 
     def __init__(self) -> None:
         self.held = False
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
 
     def decode(
         self, origin: int, body: bytes, elements: int, done: Callable[[Decoded], None]
     ) -> None:
         decode = partial(super().decode, origin, body, elements, done)
         if self.held:
-            self._waiting.append(decode)
+            self._waiting.append((origin, decode))
         else:
             decode()
 
     def deliver(self) -> None:
-        while self._waiting:
-            self._waiting.popleft()()
+        self.drain()
 
-    def drain(self) -> None:
-        self.deliver()
+    def drain(self, origin: int | None = None) -> None:
+        while (place := self._place_of(origin)) is not None:
+            _, decode = self._waiting.pop(place)
+            decode()
+
+    def _place_of(self, origin: int | None) -> int | None:
+        places = (i for i, (o, _) in enumerate(self._waiting) if origin in (None, o))
+        return next(places, None)
+
+
+def held_run(workers: int) -> tuple[SimulatedRun, HeldDecoder]:
+    """Return a run whose workers are a reference, and what its master decodes with."""
+    decoder = HeldDecoder()
+    run = SimulatedRun(1, Link(), elements=ELEMENTS, decoder=decoder)
+    run.join_and_wait(workers)
+    run.train(STEPS)
+    run.network.run_for(5.0)
+    return run, decoder
+
+
+FRAMES_MAX = 100
+"""Calls within one another that handling one event may take."""
+
+
+@contextmanager
+def shallow_stack() -> Iterator[None]:
+    """Have calls fail that go deeper than `FRAMES_MAX`."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + FRAMES_MAX)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+DEEP = 300
+"""More updates than functions may call one another over: none may wait for the next one."""
 
 
 def test_what_is_being_decoded_at_the_release_keeps_its_place() -> None:
-    decoder = HeldDecoder()
-    run = SimulatedRun(1, Link(), elements=ELEMENTS, decoder=decoder)
-    run.join_and_wait(2)
-    run.train(STEPS)
+    run, decoder = held_run(2)
     rogue = rogue_in(run)
     decoder.held = True
     say_and_wait(run, rogue, HARMLESS, OUTLIER, HARMLESS)
@@ -476,6 +510,114 @@ def test_what_is_being_decoded_at_the_release_keeps_its_place() -> None:
     assert run.master.run is not None
     assert run.master.run.relay.versions[2] == 5
     assert rogue.ended is None
+
+
+def test_who_leaves_from_quarantine_may_have_any_number_of_updates_being_decoded() -> None:
+    run, decoder = held_run(2)
+    rogue = rogue_in(run)
+    say_and_wait(run, rogue, OUTLIER)
+    decoder.held = True
+    say_and_wait(run, rogue, *[HARMLESS] * DEEP, first=2)
+
+    rogue.say(Leave(1 + DEEP, "enough"))
+
+    assert rogue.wait_for_end().code == EndCode.QUARANTINED
+    decoder.held = False
+    run.master.handle_decoded(run.network.now)
+    assert sample(run, "updates_discarded_total") == 1 + DEEP
+    run.finish()
+
+
+def test_any_number_of_workers_may_leave_with_updates_that_are_being_decoded() -> None:
+    run, decoder = held_run(2)
+    rogues = [rogue_in(run, f"rogue{i}") for i in range(54)]
+    decoder.held = True
+    for rogue in rogues:
+        rank = rogue.all(Welcome)[0].rank
+        for sequence in range(1, 4):
+            rogue.say_update(rank, sequence, HARMLESS)
+        rogue.say(Leave(3, "enough"))
+    run.network.run_for(5.0)
+
+    with shallow_stack():
+        run.master.handle_decoded(run.network.now)
+    run.network.turn(run.master_host)
+
+    assert {rogue.wait_for_end().code for rogue in rogues} == {EndCode.LEFT}
+    assert run.master.run is not None
+    versions = run.master.run.relay.versions
+    assert [versions[rogue.all(Welcome)[0].rank] for rogue in rogues] == [3] * len(rogues)
+    assert len(run.master.roster) == 2
+
+
+def test_a_release_is_refused_when_what_was_being_decoded_is_no_update() -> None:
+    run, decoder = held_run(2)
+    rogue = rogue_in(run)
+    say_and_wait(run, rogue, OUTLIER)
+    decoder.held = True
+    say_and_wait(run, rogue, b"nonsense", first=2)
+
+    with pytest.raises(UsageError, match="no worker of rank 2 is in quarantine"):
+        run.master.release(2, run.network.now)
+    run.network.turn(run.master_host)
+
+    assert rogue.wait_for_end().code == EndCode.MALFORMED_UPDATE
+    decoder.held = False
+    run.finish()
+
+
+def test_a_last_update_before_those_that_are_being_decoded_ends_the_connection() -> None:
+    run, decoder = held_run(2)
+    rogue = rogue_in(run)
+    decoder.held = True
+    say_and_wait(run, rogue, HARMLESS, HARMLESS)
+
+    rogue.say(Finish(1))
+
+    assert rogue.wait_for_end() == said_by_peer(
+        CloseCode.INVALID_MESSAGE, "rank 2 (rogue) calls update 1 its last one, and has sent 2"
+    )
+    decoder.held = False
+    run.finish()
+
+
+def test_an_update_beyond_the_last_one_that_waited_for_that_ends_the_connection() -> None:
+    run = run_with(2)
+    rogue = rogue_in(run)
+    rogue.say_update(2, 2, HARMLESS)
+    rogue.say(Finish(1))
+    run.network.run_for(1.0)
+
+    rogue.say_update(2, 1, HARMLESS)
+
+    assert rogue.wait_for_end() == said_by_peer(
+        CloseCode.INVALID_MESSAGE, "rank 2 (rogue) sent update 2 after its last one, 1"
+    )
+    run.finish()
+
+
+@pytest.mark.parametrize("first", [Finish(0), Leave(5, "later")], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("again", [Finish(0), Leave(5, "now")], ids=lambda m: type(m).__name__)
+def test_which_update_is_the_last_one_is_said_once(
+    first: Finish | Leave, again: Finish | Leave
+) -> None:
+    run = run_with(2)
+    rogue = rogue_in(run)
+    rogue.say(first)
+    run.network.run_for(1.0)
+    told = len(rogue.all(Roster))
+
+    rogue.say(again)
+    run.network.run_for(1.0)
+
+    if isinstance(first, Finish) and isinstance(again, Leave):
+        assert rogue.ended is None
+    else:
+        assert rogue.wait_for_end() == said_by_peer(
+            CloseCode.INVALID_MESSAGE,
+            "rank 2 (rogue) has said before which update is its last one",
+        )
+    assert len(rogue.all(Roster)) == told
 
 
 def test_who_leaves_in_quarantine_is_not_waited_for() -> None:
@@ -633,6 +775,19 @@ def test_the_run_is_not_finished_before_a_correction_has_arrived() -> None:
     assert heard.index(Finished) > max(
         i for i, message in enumerate(rogue.heard) if isinstance(message, UpdateReceived)
     )
+
+
+def test_who_takes_no_corrections_is_sent_away_before_its_queue_is_too_long() -> None:
+    run = run_with(2, outlier_policy="clip", relay_queue_bytes_max=1_000)
+    rogue = rogue_in(run)
+    run.network.on_datagram = lambda source, target, _: target != "rogue"
+
+    for sequence in range(1, 30):
+        rogue.say_update(2, sequence, OUTLIER)
+        run.network.run_for(0.1)
+
+    assert sample(run, "leaves_total", reason="too_slow") == 1
+    assert len(run.master.roster) == 2
 
 
 def test_the_first_updates_of_a_run_are_compared_with_nothing() -> None:

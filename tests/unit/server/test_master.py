@@ -13,11 +13,13 @@ import pytest
 from gradwire_codecs import Replica, encode
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode
+from gradwire_protocol.layout import DIMENSIONS_MAX, NAME_CHARACTERS_MAX, Layout, Tensor
 from gradwire_protocol.limits import MESSAGE_OVERHEAD_BYTES, WINDOW_BYTES_MIN
 from gradwire_protocol.link import Control, UpdateReceived
 from gradwire_protocol.messages import (
     CODEC_VERSION,
     CONTROL_STREAM,
+    REASON_CHARACTERS_MAX,
     SNAPSHOT_STREAM,
     WORKER_ID_BYTES,
     EncodedUpdate,
@@ -26,7 +28,6 @@ from gradwire_protocol.messages import (
     Finished,
     Join,
     Kind,
-    Layout,
     Leave,
     Peer,
     RefusalCode,
@@ -34,7 +35,6 @@ from gradwire_protocol.messages import (
     Roster,
     Snapshot,
     Stable,
-    Tensor,
     Welcome,
 )
 from gradwire_server.config import MasterConfig
@@ -318,6 +318,36 @@ def test_the_same_worker_is_let_in_once() -> None:
     )
     assert sample(run, "refusals_total", reason="already_joined") == 1
     assert [member.rank for member in run.master.roster] == [0, 1]
+
+
+def test_who_was_refused_is_not_heard_again(caplog: pytest.LogCaptureFixture) -> None:
+    run = run_with(2)
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    refused = join_request(layout=Layout((Tensor("weights", (3,)),)))
+
+    with caplog.at_level(logging.WARNING, "gradwire.master"):
+        rogue.say(*[refused] * 10, Finish(0))
+        rogue.wait_for_end()
+
+    assert len(rogue.all(Refuse)) == sample(run, "refusals_total", reason="other_layout") == 1
+    assert len(caplog.messages) == 1
+    assert rogue.ended is not None
+    assert rogue.ended.code == EndCode.REFUSED
+
+
+def test_a_refusal_fits_its_message_however_long_the_names_of_parameters_are() -> None:
+    run = SimulatedRun(1, Link())
+    founder, other = (ScriptedPeer(run.network, n, dial=MASTER) for n in ("founder", "other"))
+    shape = (1,) * DIMENSIONS_MAX
+    layouts = [Layout((Tensor(c * NAME_CHARACTERS_MAX, shape),)) for c in "\\a"]
+    founder.say(join_request(layout=layouts[0]))
+    founder.wait_for(Welcome)
+
+    other.say(join_request(layout=layouts[1], worker_id=b"o" * WORKER_ID_BYTES))
+
+    refused = other.wait_for(Refuse)
+    assert refused.code == RefusalCode.OTHER_LAYOUT
+    assert len(refused.reason) == REASON_CHARACTERS_MAX
 
 
 def test_a_worker_that_was_refused_and_stays_silent_is_closed_all_the_same() -> None:

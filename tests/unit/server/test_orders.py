@@ -151,6 +151,22 @@ def test_members_are_meant_by_the_name_in_their_key_or_by_rank(who: str) -> None
     ]
 
 
+def test_a_number_may_be_a_name_but_not_the_rank_of_another() -> None:
+    named, ranked = member(0, key_name="7"), member(7, key_name="gpu7")
+
+    assert Desk([named]).order("expel", "7").startswith("sent away: rank 0 (7 at worker0);")
+    assert Desk([named, ranked]).refused("expel", "7") == (
+        "7 is the rank of rank 7 (gpu7 at worker7), and the name in the key of rank 0 (7 at "
+        "worker0): say the rank of the latter, or the name in the key of the former"
+    )
+
+
+def test_a_worker_may_have_its_rank_for_a_name() -> None:
+    desk = Desk([member(7, key_name="7")])
+
+    assert desk.order("expel", "7").startswith("sent away: rank 7 (7 at worker7);")
+
+
 def test_everyone_with_a_name_is_sent_away_in_whichever_role() -> None:
     both = [member(0, key_name="gpu0"), member(9, key_name="gpu0", role=Role.OBSERVER)]
     desk = Desk(both)

@@ -3,7 +3,8 @@
 import numpy as np
 
 from gradwire_codecs.arrays import Int32Array
-from gradwire_protocol.messages import BLOCK_ELEMENTS, Layout, Snapshot, Tensor
+from gradwire_protocol.layout import Layout, Tensor
+from gradwire_protocol.messages import BLOCK_ELEMENTS, Snapshot
 from gradwire_server.run import Run
 from support.peer import join_request
 
@@ -63,6 +64,7 @@ def test_a_run_begins_again_with_nothing_of_the_worker_that_is_gone() -> None:
 
     assert not run.replica.values.any()
     assert run.replica.quantum_exponent == -10
+    assert np.shares_memory(run.replica.values, np.frombuffer(run.assembly.values, "<i4"))
     assert not run.founded
     assert run.layout == TWO_BLOCKS
     assert run.assembly.elements_received == 0

@@ -130,7 +130,7 @@ def ignore_the_window(pair: Pair) -> None:
 
 
 def talk_to_a_third_party(pair: Pair) -> None:
-    pair.initiator.connection._responses.append((b"whoisit?", "elsewhere"))
+    pair.initiator.connection._path._responses.append((b"whoisit?", "elsewhere"))
 
 
 def talk_to_a_stranger(pair: Pair) -> None:

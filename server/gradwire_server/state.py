@@ -1,0 +1,52 @@
+"""`State`: what the parts of a master have in common, and how it speaks to everyone.
+
+`master` hears of events, `reception` deals with who does not take part yet, `departures` with who
+takes part no more. Each decides for itself; what they decide about is here.
+"""
+
+from dataclasses import dataclass, field
+
+from gradwire_protocol.link import Control
+from gradwire_protocol.messages import Roster as RosterMessage
+from gradwire_server.config import MasterConfig
+from gradwire_server.decoding import Decoder
+from gradwire_server.lobby import Lobby
+from gradwire_server.metrics import ServerMetrics
+from gradwire_server.roster import Roster
+from gradwire_server.run import Run
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """Who is there, what for, and at what time."""
+
+    config: MasterConfig
+    metrics: ServerMetrics
+    decoder: Decoder
+    lobby: Lobby
+    """Who is connected and does not take part."""
+    roster: Roster = field(default_factory=Roster)
+    """Who takes part."""
+    run: Run | None = None
+    """The run in progress."""
+    now: float = 0.0
+    """Time of the event that is being handled."""
+    queues_grew: bool = False
+    """Whether so much may wait for somebody by now that he is too slow."""
+
+    def tell_all(self, message: Control) -> None:
+        """Send a message to everyone who takes part."""
+        packed = message.pack()
+        for member in self.roster:
+            member.link.send(message, packed)
+        self.queues_grew = True
+
+    def tell_roster(self) -> None:
+        """Tell everyone who takes part now."""
+        self.tell_all(RosterMessage(self.roster.peers()))
+
+    def count_members(self) -> None:
+        """Bring the metrics up to date after somebody has come or gone."""
+        workers = len(self.roster.workers)
+        self.metrics.workers.set(workers)
+        self.metrics.observers.set(len(self.roster) - workers)
