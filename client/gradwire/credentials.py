@@ -71,8 +71,11 @@ def credentials_of(
 
 
 def own_name() -> str:
-    """Return a name for this process that a key can have, and that no other process should have."""
-    name = f"{platform.node()}/{os.getpid()}"
+    """Return a name for this process that a key can have, and that no other process has.
+
+    Containers can have the host's name, and all the same process id.
+    """
+    name = f"{platform.node()}/{os.getpid()}-{os.urandom(3).hex()}"
     # A host may be called anything. What comes last tells processes apart.
     fitting = "".join(
         c if c.isascii() and c.isprintable() and c not in " :," else "-" for c in name

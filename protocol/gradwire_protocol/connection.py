@@ -233,11 +233,13 @@ class Connection:
             If it is no such answer.
         """
         versions = parse_versions(datagram)
-        if self.state is State.CONNECTING:
-            listed = ", ".join(map(str, versions))
-            self._disconnect(CloseCode.VERSION, listed, by_peer=True)
-        else:
+        if self.state is not State.CONNECTING or self._initiator is None:
             self._counters.drop(Drop.DUPLICATE)
+            return
+        self._initiator.versions = versions
+        if not self._initiator.is_sealed:
+            self._give_up(self._initiator)
+        # Else anybody may have said so: it is believed when nobody has proved the contrary.
 
     def receive(self, datagram: memoryview, address: Address, ecn: int, now: float) -> None:
         """Take a TRANSPORT packet with our session id."""
@@ -270,8 +272,7 @@ class Connection:
         """Act on every deadline at or before `now`."""
         if self.state is State.CONNECTING:
             if self._initiator is not None and now >= self._initiator.deadline:
-                reason = f"no answer to {self._initiator.sent} datagrams"
-                self._disconnect(CloseCode.UNREACHABLE, reason, by_peer=False)
+                self._give_up(self._initiator)
         elif self.state is State.OPEN:
             # Silence outranks everything: a probe to a dead peer is wasted.
             if now >= self._idle_deadline:
@@ -465,6 +466,15 @@ class Connection:
 
     def _random(self) -> float:
         return int.from_bytes(self._random_bytes(6), "little") / 2**48
+
+    def _give_up(self, initiator: Initiator) -> None:
+        """End because there was no answer that leads to a connection."""
+        if initiator.versions:
+            listed = ", ".join(map(str, initiator.versions))
+            self._disconnect(CloseCode.VERSION, listed, by_peer=True)
+        else:
+            reason = f"no answer to {initiator.sent} datagrams"
+            self._disconnect(CloseCode.UNREACHABLE, reason, by_peer=False)
 
     def _receive_close(self, close: Close, now: float) -> None:
         if self.state is State.OPEN:

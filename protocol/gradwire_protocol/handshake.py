@@ -16,6 +16,7 @@ from gradwire_protocol.keys import Identity
 from gradwire_protocol.limits import (
     HANDSHAKE_TIMER_SECONDS,
     HANDSHAKE_TIMER_SECONDS_MAX,
+    INIT_SECONDS_MAX,
     RETRIES_MAX,
 )
 from gradwire_protocol.noise import Handshake
@@ -96,6 +97,9 @@ def protections(
 class Initiator:
     """One attempt to connect.
 
+    The same INIT is sent again and again, but not for ever: the other side forgets what it has
+    answered, and would then take it for a replay.
+
     Parameters
     ----------
     session_id : int
@@ -124,26 +128,44 @@ class Initiator:
         timeout_seconds: float,
         now: float,
     ) -> None:
-        self._workspace = workspace
-        if credentials is None:
-            suite, key_id, secret = Suite.CHECKSUM, NO_KEY_ID, b""
-            greeting = Greeting(limits)
-        else:
-            key = credentials.key
-            if key is None:
-                raise UsageError("credentials without a key: what is dialled would not be sealed")
-            suite, key_id, secret = credentials.suite, key.key_id, key.secret
-            greeting = Greeting(limits, credentials.unix_time_ns(), key.name)
-        init = Init(suite, session_id, key_id, b"", b"")
-        self._state = handshake_of(suite, secret, init.prologue)
-        public_key, sealed = self._state.write_init(random_bytes(PUBLIC_KEY_BYTES), greeting.pack())
-        self.init = replace(init, public_key=public_key, sealed=sealed)
-        self.datagram = self.init.pack()
+        if credentials is not None and credentials.key is None:
+            raise UsageError("credentials without a key: what is dialled would not be sealed")
+        self.versions: tuple[int, ...] = ()
+        """What somebody says that the other side speaks, if not our version."""
         self.sent = 0
         self.deadline = now + timeout_seconds
-        self._retries_left = RETRIES_MAX
+        self._session_id = session_id
+        self._limits = limits
+        self._credentials = credentials
+        self._random_bytes = random_bytes
+        self._workspace = workspace
         self._interval = HANDSHAKE_TIMER_SECONDS
         self._next = now
+        self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        """Make an INIT."""
+        credentials = self._credentials
+        key = None if credentials is None else credentials.key
+        if credentials is None or key is None:
+            suite, key_id, secret = Suite.CHECKSUM, NO_KEY_ID, b""
+            greeting = Greeting(self._limits)
+        else:
+            suite, key_id, secret = credentials.suite, key.key_id, key.secret
+            greeting = Greeting(self._limits, credentials.unix_time_ns(), key.name)
+        init = Init(suite, self._session_id, key_id, b"", b"")
+        self._state = handshake_of(suite, secret, init.prologue)
+        private_key = self._random_bytes(PUBLIC_KEY_BYTES)
+        public_key, sealed = self._state.write_init(private_key, greeting.pack())
+        self.init = replace(init, public_key=public_key, sealed=sealed)
+        self.datagram = self.init.pack()
+        self._retries_left = RETRIES_MAX
+        self._renew_at = now + INIT_SECONDS_MAX
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the answer has to prove itself."""
+        return self.init.suite is not Suite.CHECKSUM
 
     @property
     def next_timer(self) -> float:
@@ -154,6 +176,8 @@ class Initiator:
         """Return the INIT if it is time for it."""
         if now < self._next:
             return None
+        if now >= self._renew_at:
+            self._begin(now)
         self.sent += 1
         self._next = now + self._interval
         self._interval = min(2 * self._interval, HANDSHAKE_TIMER_SECONDS_MAX)

@@ -208,6 +208,10 @@ HANDSHAKE_TIMER_SECONDS: Final = 0.25
 HANDSHAKE_TIMER_SECONDS_MAX: Final = 2.0
 """An INIT is repeated after this time, doubled every time up to the latter."""
 
+INIT_SECONDS_MAX: Final = 5.0
+"""After this time an initiator makes a new INIT: the responder may have answered the old one, its
+answer may be lost, and it may have forgotten it since."""
+
 HALF_OPEN_MAX: Final = 256
 HALF_OPEN_SECONDS_MAX: Final = 10.0
 """INITs that were answered and not yet followed by a packet, the oldest giving way; about 2 KiB

@@ -206,7 +206,11 @@ class Responder:
         if half_open.agreement.opening.open(view) is None:
             self._counters.drop(Drop.NOT_AUTHENTIC)
             return None
-        self._forget(half_open)
+        # All that this initiator was answered, with what it sent until there was an answer.
+        asked = (half_open.address, half_open.init.session_id, half_open.init.key_id)
+        for other in list(self._half_open.values()):
+            if (other.address, other.init.session_id, other.init.key_id) == asked:
+                self._forget(other)
         return half_open
 
     def reset_for(self, session_id: int, size: int, now: float) -> bytes | None:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from pathlib import Path
 from time import time_ns
 from typing import Any
@@ -14,7 +15,7 @@ from gradwire import credentials as module
 from gradwire.credentials import CipherName, credentials_of, fastest_suite, own_name
 from gradwire.errors import UsageError
 from gradwire_protocol import Credentials
-from gradwire_protocol.keys import NAME_BYTES_MAX, SECRET_BYTES, RunKey, WorkerKey, check_name
+from gradwire_protocol.keys import SECRET_BYTES, RunKey, WorkerKey, check_name
 from gradwire_protocol.suites import Suite
 from gradwire_udp.key_files import write_key
 
@@ -46,7 +47,9 @@ def test_a_worker_key_is_taken_as_it_is(key: WorkerKey | str) -> None:
     "key", [RUN_KEY, RUN_KEY.format(), f"{RUN_KEY.format()}\n{OTHER_KEY.format()}"]
 )
 def test_of_a_run_key_a_worker_makes_its_own(key: RunKey | str) -> None:
-    assert credentials(key).key == RUN_KEY.worker_key(own_name())
+    own = credentials(key).key
+    assert own is not None
+    assert own == RUN_KEY.worker_key(own.name)
 
 
 def test_a_file_holds_one_or_the_other(tmp_path: Path) -> None:
@@ -54,7 +57,9 @@ def test_a_file_holds_one_or_the_other(tmp_path: Path) -> None:
     write_key(tmp_path / "run.key", f"{RUN_KEY.format()}\n{OTHER_KEY.format()}\n")
 
     assert credentials(key_file=str(tmp_path / "worker.key")).key == WORKER_KEY
-    assert credentials(key_file=str(tmp_path / "run.key")).key == RUN_KEY.worker_key(own_name())
+    own = credentials(key_file=str(tmp_path / "run.key")).key
+    assert own is not None
+    assert own == RUN_KEY.worker_key(own.name)
 
 
 def test_where_there_is_no_key_in_the_end_it_does_not_go_on_without(tmp_path: Path) -> None:
@@ -65,8 +70,13 @@ def test_where_there_is_no_key_in_the_end_it_does_not_go_on_without(tmp_path: Pa
 # Names.
 
 
-def test_the_name_of_a_process_tells_host_and_process() -> None:
-    assert own_name() == f"{platform.node()}/{os.getpid()}"[-NAME_BYTES_MAX:]
+def test_a_name_tells_host_and_process_and_is_never_given_twice() -> None:
+    names = [own_name() for _ in range(100)]
+
+    assert len(set(names)) == len(names)
+    for name in names:
+        beginning = f"{platform.node()}/{os.getpid()}-"
+        assert re.fullmatch(re.escape(beginning) + "[0-9a-f]{6}", name)
 
 
 @given(host=st.text(max_size=300))
@@ -77,7 +87,7 @@ def test_whatever_a_host_is_called_its_processes_have_names(host: str) -> None:
         name = own_name()
 
     assert check_name(name) == name
-    assert name.endswith(f"/{os.getpid()}")
+    assert re.search(rf"/{os.getpid()}-[0-9a-f]{{6}}$", name)
 
 
 # Ciphers.

@@ -141,6 +141,34 @@ def test_a_retry_after_the_connection_is_open_changes_nothing() -> None:
 # RESETs.
 
 
+# Other versions.
+
+
+def test_who_says_that_the_master_speaks_another_version_does_not_stop_the_handshake() -> None:
+    worker, master = dialling_with(), listening_with(RUN_KEY)
+    connection = worker.connect("master", NOW)
+    [accept] = ask(master, sent_init(worker), "worker")
+
+    hand_over(worker, [b"\x13\x01\0\0" + connection.session_id.to_bytes(4, "little") + b"\x02"])
+    hand_over(worker, [accept], "master")
+
+    assert events_of(worker) == [(connection, Connected())]
+
+
+def test_it_is_believed_when_nobody_answers_besides() -> None:
+    worker = dialling_with()
+    connection = worker.connect("master", NOW)
+    hand_over(worker, [b"\x13\x01\0\0" + connection.session_id.to_bytes(4, "little") + b"\x02"])
+    assert events_of(worker) == []
+
+    sent_by(worker)
+    while (timer := worker.next_timer()) is not None:
+        worker.handle_timer(timer)
+        sent_by(worker, timer)
+
+    assert ends(worker) == [Disconnected(CloseCode.VERSION, "2", by_peer=True)]
+
+
 def restarted_for(connection: Connection, *, size: int = RESET_DATAGRAM_BYTES_MIN) -> list[bytes]:
     """Return what a master that was restarted answers to a packet of a connection."""
     session_id = connection._agreement.peer_session_id

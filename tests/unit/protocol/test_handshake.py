@@ -7,7 +7,7 @@ import pytest
 
 from gradwire_protocol import Credentials, InvalidDatagramError, Suite, UsageError, WorkerKey
 from gradwire_protocol.handshake import Agreement, Initiator, handshake_of, protections
-from gradwire_protocol.limits import RETRIES_MAX
+from gradwire_protocol.limits import HALF_OPEN_SECONDS_MAX, INIT_SECONDS_MAX, RETRIES_MAX
 from gradwire_protocol.packets import (
     NO_KEY_ID,
     NO_TOKEN,
@@ -71,6 +71,26 @@ def test_an_init_is_repeated_at_growing_intervals_until_time_is_up() -> None:
     assert times == [0.0, 0.25, 0.75, 1.75, 3.75, 5.75, 7.75, 9.75]
     assert initiator.sent == 8
     assert initiator.next_timer == initiator.deadline == 110.0
+
+
+@pytest.mark.parametrize("suite", [Suite.AES, Suite.CHACHA])
+def test_it_asks_anew_before_the_other_side_can_have_forgotten_what_it_answered(
+    suite: Suite,
+) -> None:
+    """The same INIT would be a replay then."""
+    assert INIT_SECONDS_MAX < HALF_OPEN_SECONDS_MAX
+    initiator = initiator_of(suite)
+    first = initiator.init
+    while initiator.next_timer < INIT_SECONDS_MAX:
+        assert initiator.datagram_to_send(initiator.next_timer) == first.pack()
+
+    again = Init.parse(initiator.datagram_to_send(initiator.next_timer) or b"")
+
+    assert again.prologue == first.prologue
+    assert again.public_key != first.public_key
+    with pytest.raises(InvalidDatagramError):
+        initiator.receive_accept(memoryview(answer_to(first)[0]))
+    assert initiator.receive_accept(memoryview(answer_to(again)[0])).limits == REPLY.limits
 
 
 # What it says.

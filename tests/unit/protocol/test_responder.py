@@ -364,17 +364,23 @@ def test_a_packet_that_proves_nothing_leaves_it_half_open() -> None:
     assert door.responder.establish(agreement.peer_session_id, memoryview(packet), NOW)
 
 
-def test_two_inits_of_one_session_id_and_address_are_two_and_end_apart() -> None:
+@pytest.mark.parametrize("taken", [0, 1])
+def test_of_several_inits_of_one_attempt_any_leads_in_and_the_others_are_forgotten(
+    taken: int,
+) -> None:
+    """An initiator that is not answered for long makes a new INIT."""
     door = Door(None)
-    first, second = (initiator_of(Suite.CHECKSUM, seed=seed) for seed in (1, 2))
-    agreements = [agreement_of(door, initiator) for initiator in (first, second)]
+    initiators = [initiator_of(Suite.CHECKSUM, seed=seed) for seed in (1, 2)]
+    agreements = [agreement_of(door, initiator) for initiator in initiators]
+    agreement_of(door, initiator_of(Suite.CHECKSUM, seed=3), "somebody else")
+    assert len(door.responder) == 3
 
-    for agreement in agreements:
-        packet = memoryview(first_packet(agreement))
-        assert door.responder.establish(agreement.peer_session_id, packet, NOW)
+    packet = memoryview(first_packet(agreements[taken]))
+    assert door.responder.establish(agreements[taken].peer_session_id, packet, NOW)
 
-    assert len(door.responder) == 0
-    assert door.responder._answered == {}
+    assert len(door.responder) == len(door.responder._answered) == 1
+    other = memoryview(first_packet(agreements[1 - taken]))
+    assert not door.responder.establish(agreements[1 - taken].peer_session_id, other, NOW)
 
 
 def test_who_is_denied_later_does_not_stay_half_open() -> None:
