@@ -39,14 +39,14 @@ def operate(
     ] = None,
     *,
     master: Annotated[
-        str | None,
+        str,
         typer.Option(
             envvar="GRADWIRE_MASTER",
             metavar="HOST:PORT",
             help="Where the master listens.",
             show_default=False,
         ),
-    ] = None,
+    ],
     key_file: Annotated[
         Path | None,
         typer.Option(

@@ -61,7 +61,7 @@ class KeySource:
         denied = {*self.denied, *self._names_in_file()}
         keyring = Keyring(read_run_keys(self.key_file), denied)
         logger.info(
-            "run keys %s of %s; %d names are denied",
+            "run keys %s of %s; names denied: %d",
             ", ".join(key.fingerprint.hex() for key in keyring.run_keys), self.key_file,
             len(denied),
         )  # fmt: skip
@@ -71,6 +71,9 @@ class KeySource:
         if self.deny_file is None:
             return []
         try:
+            if not self.deny_file.is_file():  # a pipe would be waited for
+                reason = "not a file" if self.deny_file.exists() else "no such file"
+                raise UsageError(f"cannot read {self.deny_file}: {reason}")
             with self.deny_file.open("rb") as file:
                 content = file.read(DENY_FILE_BYTES_MAX + 1)
             if len(content) > DENY_FILE_BYTES_MAX:

@@ -1,6 +1,7 @@
 """Where a master's keys and denied names come from, and what is wrong with some of them."""
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def test_what_is_logged_of_keys_is_public(key_file: Path, caplog: pytest.LogCapt
 
     assert caplog.messages == [
         f"run keys {RUN_KEY.fingerprint.hex()}, {OTHER_KEY.fingerprint.hex()} of {key_file}; "
-        "1 names are denied"
+        "names denied: 1"
     ]
     assert RUN_KEY.format().rpartition(":")[2] not in caplog.text
 
@@ -110,8 +111,17 @@ def test_what_is_no_file_of_names_is_named(
 
 
 def test_a_file_of_names_that_is_not_there_is_named(key_file: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"^cannot read {tmp_path}/none: No such file"):
+    with pytest.raises(UsageError, match=f"^cannot read {tmp_path}/none: no such file"):
         KeySource(key_file=key_file, deny_file=tmp_path / "none").read()
+
+
+def test_a_pipe_in_place_of_a_file_of_names_is_not_waited_for(
+    key_file: Path, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(UsageError, match=f"^cannot read {tmp_path}/pipe: not a file"):
+        KeySource(key_file=key_file, deny_file=tmp_path / "pipe").read()
 
 
 @pytest.mark.parametrize(
