@@ -19,10 +19,10 @@ class Nobody:
     """An application that nobody tells anything."""
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        raise NotImplementedError
+        raise AssertionError("nothing happens to who only listens")
 
     def handle_timer(self, now: float) -> None:
-        raise NotImplementedError
+        raise AssertionError("nothing happens to who only listens")
 
     def next_timer(self) -> float | None:
         return None
