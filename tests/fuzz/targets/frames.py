@@ -59,7 +59,7 @@ def check(data: bytes) -> None:
 
 
 def _has_text(frame: Frame) -> bool:
-    """Return whether a reason, if there is one, was UTF-8: what stands for other bytes is longer."""
+    """Return whether there is no reason but in UTF-8: what stands for other bytes is longer."""
     return not isinstance(frame, Close) or "\N{REPLACEMENT CHARACTER}" not in frame.reason
 
 
