@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 demo: venv
 	$(BIN)/gradwire demo
 
+# Every core takes the next test there is.
 test: venv
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 check: venv
 	$(BIN)/ruff check .

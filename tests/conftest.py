@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 # A red run in CI is then always a real change: it draws the same examples every time.
 settings.register_profile(
     "ci",
-    max_examples=200,
+    max_examples=100,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -183,7 +183,7 @@ class Campaign:
         with self._lock:
             self.interrupted = True
             for process in self._running:
-                process.send_signal(signal.SIGINT)
+                os.killpg(process.pid, signal.SIGINT)
 
 
 def total(turns: Iterable[Turn]) -> Turn:

@@ -4,6 +4,7 @@ A worker's is put together with nothing else; a master's goes through the comman
 defaults of its options. Whatever is accepted makes settings that work.
 """
 
+import atexit
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -24,6 +25,7 @@ BYTES_MAX: Final = 1_024
 
 _file = tempfile.NamedTemporaryFile(prefix="gradwire-fuzz-", suffix=".toml", buffering=0)  # noqa: SIM115
 """Kept open: making it anew would take longer than reading it."""
+atexit.register(_file.close)
 
 _application = typer.Typer(add_completion=False)
 _application.command()(master)
