@@ -5,9 +5,9 @@ nothing is answered; so after a while TCP has its turn, and then, as long as the
 again: a master that is only just starting would else be reached over TCP by whoever was early.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, repeat
 from typing import Final, Literal
 
 from gradwire.errors import UnreachableError
@@ -74,10 +74,18 @@ class Dialing:
         Seconds for all tries together.
     has_key : bool
         Whether they are made with a key.
+    pauses : iterator of float, optional
+        Seconds from the beginning of one try to that of the next, at least.
     """
 
     def __init__(
-        self, ways: Sequence[Way], master: str, timeout: float, *, has_key: bool = False
+        self,
+        ways: Sequence[Way],
+        master: str,
+        timeout: float,
+        *,
+        has_key: bool = False,
+        pauses: Iterator[float] | None = None,
     ) -> None:
         self.way = ways[0]
         """What is being tried, or was taken."""
@@ -87,10 +95,16 @@ class Dialing:
         self._master = master
         self._timeout = timeout
         self._has_key = has_key
+        self._pauses = pauses or repeat(PAUSE_SHARE * timeout)
         self._names = tuple(dict.fromkeys(way.name for way in ways))
         self._reasons: dict[str, str] = {}
         self._began: float | None = None
         self._tried_at = 0.0
+
+    def begin(self, now: float) -> None:
+        """Let the time run, and the first try wait for its pause."""
+        self._began = self._tried_at = now
+        self.next_at = now + next(self._pauses)
 
     def dial(self, now: float) -> Connection:
         """Begin the next try."""
@@ -105,10 +119,14 @@ class Dialing:
         """Note that a try has led nowhere; return whether there will be another one."""
         self._reasons[self.way.name] = reason
         assert self._began is not None
-        pause = PAUSE_SHARE * self._timeout
+        pause = next(self._pauses)
         over = now - self._began >= self._timeout - pause
         self.next_at = None if over else max(self._tried_at + pause, now)
         return not over
+
+    def again(self, timeout: float, pauses: Iterator[float]) -> "Dialing":
+        """Return a dialing for who was connected before, by the way that has led there."""
+        return Dialing([self.way], self._master, timeout, has_key=self._has_key, pauses=pauses)
 
     @property
     def detour(self) -> str | None:

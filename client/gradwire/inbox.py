@@ -20,9 +20,24 @@ INBOX_BYTES_MAX: Final = 16 * MIB
 """Encoded updates that wait; a step of a hundred peers with 20 KB updates takes 2 MB."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rebase:
+    """Another replica in place of the worker's own."""
+
+    values: bytearray
+    """Little-endian int32."""
+    versions: dict[int, int]
+    """What it contains."""
+    sequence: int
+    """Our own updates that it contains; those after it are to be added."""
+
+
 @dataclass(slots=True)
 class Arrivals:
     """What the inbox held."""
+
+    rebase: Rebase | None = None
+    """Comes first: the updates are for this replica."""
 
     updates: list[tuple[int | None, EncodedUpdate]] = field(default_factory=list)
     """Rank and update, in the order they came; without a rank, corrections of what we sent."""
@@ -54,6 +69,7 @@ class Inbox:
         self._sum: Replica | None = None
         self._sum_count = 0
         self._sum_versions: dict[int, int] = {}
+        self._rebase: Rebase | None = None
 
     def put(self, rank: int | None, update: EncodedUpdate) -> None:
         """Add an update; conflate the oldest ones where too much waits.
@@ -78,15 +94,36 @@ class Inbox:
     def take(self) -> Arrivals:
         """Remove and return everything."""
         with self._lock:
-            arrivals = Arrivals(list(self._waiting))
-            self._waiting.clear()
-            self._bytes = 0
+            arrivals = Arrivals(self._rebase, list(self._waiting))
             if self._sum is not None:
                 arrivals.conflated = self._sum.values
                 arrivals.conflated_count = self._sum_count
                 arrivals.conflated_versions = self._sum_versions
-                self._sum, self._sum_count, self._sum_versions = None, 0, {}
+            self._clear()
             return arrivals
+
+    def restart(self, rebase: Rebase, later: "Inbox") -> None:
+        """Replace everything: by a replica, and by the updates that come after it.
+
+        What was here is for the replica that is replaced. At once, because whoever takes must not
+        find the one without the other.
+        """
+        arrivals = later.take()
+        with self._lock:
+            self._clear()
+            self._rebase = rebase
+            self._waiting.extend(arrivals.updates)
+            self._bytes = sum(len(update.body) for _, update in arrivals.updates)
+            if arrivals.conflated is not None:
+                self._sum = Replica(arrivals.conflated)
+                self._sum_count = arrivals.conflated_count
+                self._sum_versions = arrivals.conflated_versions
+
+    def _clear(self) -> None:
+        self._waiting.clear()
+        self._bytes = 0
+        self._sum, self._sum_count, self._sum_versions = None, 0, {}
+        self._rebase = None
 
     def _conflate(self, rank: int | None, update: EncodedUpdate) -> None:
         if self._sum is None:

@@ -5,6 +5,7 @@ import os
 import platform
 from collections.abc import Callable
 from os import PathLike
+from random import SystemRandom
 from time import monotonic
 
 import numpy as np
@@ -73,6 +74,8 @@ def join(
     finish_timeout_seconds: float | None = None,
     leave_timeout_seconds: float | None = None,
     idle_timeout_seconds: float | None = None,
+    reconnect_seconds: float | None = None,
+    alone_steps_max: int | None = None,
     datagram_bytes: int | None = None,
     datagram_bytes_max: int | None = None,
     congestion: Congestion | None = None,
@@ -98,7 +101,8 @@ def join(
         TOML file; its table ``[session]`` may hold every setting below.
     master, run, rank, workers, threshold, target_density, feedback, quantum, \
 connect_timeout_seconds, join_timeout_seconds, finish_timeout_seconds, leave_timeout_seconds, \
-idle_timeout_seconds, datagram_bytes, datagram_bytes_max, congestion, transport, \
+idle_timeout_seconds, reconnect_seconds, alone_steps_max, \
+datagram_bytes, datagram_bytes_max, congestion, transport, \
 key_file, key, cipher, loop
         See `Settings`, which also says where they can come from besides.
 
@@ -147,6 +151,8 @@ key_file, key, cipher, loop
             "finish_timeout_seconds": finish_timeout_seconds,
             "leave_timeout_seconds": leave_timeout_seconds,
             "idle_timeout_seconds": idle_timeout_seconds,
+            "reconnect_seconds": reconnect_seconds,
+            "alone_steps_max": alone_steps_max,
             "datagram_bytes": datagram_bytes,
             "datagram_bytes_max": datagram_bytes_max,
             "congestion": congestion,
@@ -201,7 +207,13 @@ class _Joining:
                 f"bytes; the limit is {LAYOUT_BYTES_MAX}"
             )
         self._membership = Membership(parameters.layout.elements)
-        self._worker = Worker(request, self._membership, self._master)
+        self._worker = Worker(
+            request,
+            self._membership,
+            self._master,
+            random=SystemRandom().random,
+            reconnect_seconds=settings.reconnect_seconds,
+        )
         self._network = NetworkThread(settings, self._worker, self._membership, credentials)
 
     def session(self) -> Session:

@@ -5,14 +5,17 @@ worker's `Listener`; the training thread reads the attributes and waits for cond
 always with a deadline.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from threading import Condition
 from time import monotonic
 
 from gradwire.errors import GradwireError, ProtocolError
-from gradwire.inbox import Inbox
+from gradwire.inbox import Inbox, Rebase
 from gradwire_codecs import MalformedUpdateError
 from gradwire_protocol.messages import EncodedUpdate, Peer, Welcome
+
+logger = logging.getLogger("gradwire.session")
 
 
 class Membership:
@@ -30,6 +33,10 @@ class Membership:
         self.snapshot_elements = 0
         self.snapshot: bytearray | None = None
         self.live = False
+        self.lost: str | None = None
+        """Why there is no connection to the master just now."""
+        self.reconnections = 0
+        self.rebases = 0
         self.peers: Sequence[Peer] = ()
         self.stable: Mapping[int, int] = {}
         self.finished: Mapping[int, int] | None = None
@@ -41,6 +48,9 @@ class Membership:
         self.updates_delivered = 0
         self.bytes_delivered = 0
         """Of our own encoded updates."""
+        self._resync: Inbox | None = None
+        """What comes after a replica that is on its way, to take the place of our own."""
+        self._elements = elements
         self._changed = Condition()
 
     # The training thread.
@@ -81,6 +91,39 @@ class Membership:
             self.snapshot = snapshot
             self.live = True
             self._changed.notify_all()
+
+    def on_lost(self, reason: str) -> None:
+        """Note that the connection is lost, and that the worker dials again."""
+        self._resync = None
+        with self._changed:
+            if self.lost is None:
+                logger.warning(
+                    "the connection to the master is lost (%s): training goes on by itself, and "
+                    "the master is dialled again",
+                    reason,
+                )
+            self.lost = reason
+            self._changed.notify_all()
+
+    def on_resync(self) -> None:
+        """Keep the updates from now on for the replica that comes."""
+        self._resync = Inbox(self._elements)
+
+    def on_back(self, rebase: Rebase | None) -> None:
+        """Note that we take part again: with our replica, or with another one in its place."""
+        if rebase is not None:
+            assert self._resync is not None
+            self.inbox.restart(rebase, self._resync)
+        self._resync = None
+        with self._changed:
+            self.lost = None
+            self.reconnections += 1
+            self.rebases += rebase is not None
+            self._changed.notify_all()
+        logger.info(
+            "back at the master, %s",
+            "with what was missed" if rebase is None else "with its replica: too much was missed",
+        )
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         """Take a peer's update."""
@@ -128,7 +171,7 @@ class Membership:
 
     def _put(self, rank: int | None, update: EncodedUpdate) -> None:
         try:
-            self.inbox.put(rank, update)
+            (self.inbox if self._resync is None else self._resync).put(rank, update)
         except MalformedUpdateError as error:
             # The master checks what it relays, so this cannot come from another worker.
             self.on_closed(ProtocolError(f"the master relayed an update of no use: {error}"))

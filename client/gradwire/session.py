@@ -57,6 +57,8 @@ class Session:
         self._sharing = sharing
         self._observes = role is Role.OBSERVER
         self._paused = False
+        self._alone = 0
+        """Steps since the connection was lost."""
         self._finishing = False
         self._said_finished = False
         self._over: str | None = None
@@ -134,15 +136,27 @@ class Session:
         OutOfRangeError
             If a parameter has outgrown the run's quantum; nothing was changed or sent.
         ConnectionLostError
-            If the master stopped, or was not heard for the idle timeout.
+            If the master stopped, or was lost and not reached again for `reconnect_seconds`.
         """
         if self._observes:
             self.pull()
             return
         self._check_may_push()
+        self._wait_if_too_long_alone()
         self._sharing.push()
         if not self._paused:
             self._sharing.pull_gathered()
+
+    def _wait_if_too_long_alone(self) -> None:
+        """Train on without the master for some steps, and then wait for it."""
+        membership = self._membership
+        if membership.lost is None:
+            self._alone = 0
+            return
+        self._alone += 1
+        if self._alone > self._settings.alone_steps_max:
+            membership.wait(lambda: membership.lost is None, self._settings.reconnect_seconds)
+            self._check_open()
 
     def push(self, change: Any = None) -> int:
         """Hand to the network what has reached the threshold.
@@ -275,6 +289,8 @@ class Session:
             updates_clipped=self._membership.updates_clipped,
             updates_applied=tally.updates_applied,
             updates_conflated=tally.updates_conflated,
+            reconnections=self._membership.reconnections,
+            rebases=self._membership.rebases,
             elements_sent=tally.elements_sent,
             bytes_encoded=tally.bytes_encoded,
             transport=self.transport,

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, get_args
 from gradwire.credentials import CipherName, check_key
 from gradwire.dialing import Transport
 from gradwire.errors import UsageError
+from gradwire.worker import RECONNECT_SECONDS
 from gradwire_codecs import AdaptiveThreshold, CodecError, FixedThreshold, ThresholdPolicy
 from gradwire_protocol import ConnectionConfig
 from gradwire_protocol.keys import RunKey, WorkerKey
@@ -76,6 +77,13 @@ class Settings:
 
     idle_timeout_seconds: float = 30.0
     """The master is taken for dead when nothing was heard for this long."""
+
+    reconnect_seconds: float = RECONNECT_SECONDS
+    """How long to dial a master that was lost, before the session gives up."""
+
+    alone_steps_max: int = 1_000
+    """Steps that are trained without a connection to the master; further ones wait for it, because
+    what one worker learns by itself drifts away from the others."""
 
     datagram_bytes: int = DATAGRAM_BYTES
     """Size of full datagrams to begin with."""
@@ -149,6 +157,8 @@ class Settings:
             raise UsageError(f"rank={self.rank}; it is 0 to {RANKS_MAX - 1}")
         if self.workers is not None and not 1 <= self.workers <= RANKS_MAX:
             raise UsageError(f"workers={self.workers}; it is 1 to {RANKS_MAX}")
+        if self.alone_steps_max < 0:
+            raise UsageError(f"alone_steps_max={self.alone_steps_max}; it is 0 or more")
         if self.run is not None and (
             len(self.run) > NAME_CHARACTERS_MAX or not self.run.isprintable()
         ):
@@ -277,7 +287,9 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 
 _OPTIONAL: Final = frozenset({"run", "rank", "workers", "threshold", "quantum"})
-_INTEGERS: Final = frozenset({"rank", "workers", "datagram_bytes", "datagram_bytes_max"})
+_INTEGERS: Final = frozenset(
+    {"rank", "workers", "datagram_bytes", "datagram_bytes_max", "alone_steps_max"}
+)
 _TEXTS: Final = frozenset(
     {"master", "run", "feedback", "loop", "congestion", "transport", "key_file", "cipher"}
 )

@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from gradwire.errors import NonFiniteError, OutOfRangeError, ProtocolError, UsageError
+from gradwire.inbox import Rebase
+from gradwire.kept import Kept, OwnUpdate
 from gradwire.membership import Membership
 from gradwire.network import NetworkThread
 from gradwire.parameters import Parameters
@@ -106,6 +108,7 @@ class Sharing:
         self._unstable: deque[tuple[int, int]] = deque()
         """Sequence and size of what was flushed and some worker does not have."""
         self._flush_bytes_max = 0
+        self._kept = Kept()
         self.tally = Tally()
 
     @property
@@ -182,8 +185,10 @@ class Sharing:
         while self._unstable and self._unstable[0][0] <= stable:
             self._unstable.popleft()
         under_way = sum(size for _, size in self._unstable)
-        return self._unflushed > 0 and (
-            under_way + self._flush_piece_bytes <= self._flush_bytes_max or not under_way
+        return (
+            self._unflushed > 0
+            and self._membership.lost is None
+            and (under_way + self._flush_piece_bytes <= self._flush_bytes_max or not under_way)
         )
 
     @property
@@ -201,10 +206,12 @@ class Sharing:
     def pull_gathered(self) -> list[PeerUpdate]:
         """Do the same right after a `push`, when the vector is what the target holds."""
         arrivals = self._membership.inbox.take()
-        if not arrivals.updates and arrivals.conflated is None:
+        if not arrivals.updates and arrivals.conflated is None and arrivals.rebase is None:
             return []
         began = perf_counter()
         tally = self.tally
+        if arrivals.rebase is not None:
+            self._rebase(arrivals.rebase)
         if arrivals.conflated is not None:
             self._feedback.apply_sum(arrivals.conflated)
             self._versions |= arrivals.conflated_versions
@@ -223,6 +230,16 @@ class Sharing:
         self._parameters.scatter()
         tally.apply_seconds += perf_counter() - began
         return applied
+
+    def _rebase(self, rebase: Rebase) -> None:
+        """Put another replica in the place of ours.
+
+        What we have sent and the master has not, it will get, so it is part of the replica.
+        """
+        own = [update.body for update in self._kept.after(rebase.sequence)]
+        with self._named_errors():
+            self._feedback.rebase(np.frombuffer(rebase.values, "<i4"), own)
+        self._versions = {**rebase.versions, self._rank: self._versions[self._rank]}
 
     def settle(self) -> None:
         """Set the parameters to the shared ones; what was not sent is dropped."""
@@ -306,7 +323,10 @@ class Sharing:
         based_on = total(self._versions, without=self._rank)
         self._network.call(self._network.worker.push, bodies, based_on)
         elements = sum(map(encoded_hits, bodies))
-        self._versions[self._rank] += len(bodies)
+        self._kept.forget(self._membership.stable.get(self._rank, 0))
+        for body in bodies:
+            self._versions[self._rank] += 1
+            self._kept.put(OwnUpdate(self._versions[self._rank], based_on, body))
         self.tally.updates_sent += len(bodies)
         self.tally.elements_sent += elements
         self.tally.bytes_encoded += sum(map(len, bodies))
@@ -339,7 +359,8 @@ class Sharing:
         """Return whether the network has enough to do with what it was given."""
         tally, membership = self.tally, self._membership
         return (
-            tally.bytes_encoded - membership.bytes_delivered > OUTBOX_BYTES_MAX
+            membership.lost is not None
+            or tally.bytes_encoded - membership.bytes_delivered > OUTBOX_BYTES_MAX
             or tally.updates_sent - membership.updates_delivered > OUTBOX_UPDATES_MAX
         )
 

@@ -29,6 +29,10 @@ class SessionStats:
     """Updates of peers that are in the parameters."""
     updates_conflated: int
     """Of these, how many had to be added up first because the training was behind."""
+    reconnections: int
+    """How often the master was lost and reached again."""
+    rebases: int
+    """Of these, how often so much had been missed that the whole replica came anew."""
     elements_sent: int
     """Elements changed by own updates."""
     bytes_encoded: int

@@ -2,19 +2,28 @@
 
 ::
 
-    CONNECTING ──▶ JOINING ──▶ FOUNDING ──▶ LIVE ──▶ LEAVING ──▶ CLOSED
-                      └──────▶ SYNCING ──────▲
+                      ┌────────────────────────────┐ connection lost
+                      ▼                            │
+    CONNECTING ──▶ JOINING ──▶ FOUNDING ────────▶ LIVE ──▶ LEAVING ──▶ CLOSED
+                      ├──────▶ SYNCING ────────────▲
+                      └── (back, lacks little) ────┘
+
+A worker that has lost its connection dials again for a while, and asks to take part as who it was:
+with the same rank, and with all that it has. It is then sent the updates that it lacks, or, where
+the master does not keep them any more, a snapshot; and sends again what the master does not have.
 
 It does no I/O and owns no parameters: the network thread hands it events and the time, and what it
 learns goes to a `Listener`, which hands it on to the training thread. In the simulator the same
 object runs without any thread.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from typing import Final, Protocol
 
+from gradwire.backoff import pauses
 from gradwire.dialing import UDP, Dialing, Way
 from gradwire.errors import (
     ConnectionLostError,
@@ -23,6 +32,8 @@ from gradwire.errors import (
     RefusedError,
     VersionMismatchError,
 )
+from gradwire.inbox import Rebase
+from gradwire.kept import Kept, OwnUpdate
 from gradwire_protocol import (
     CloseCode,
     Connected,
@@ -48,10 +59,12 @@ from gradwire_protocol.messages import (
     Peer,
     RefusalCode,
     Refuse,
+    Resume,
     Roster,
     Snapshot,
     Stable,
     Welcome,
+    total,
 )
 from gradwire_protocol.packets import VERSION
 from gradwire_protocol.shaped import Payload
@@ -72,14 +85,22 @@ class Stage(Enum):
 
 TRANSITIONS: Final[dict[Stage, frozenset[Stage]]] = {
     Stage.CONNECTING: frozenset({Stage.JOINING, Stage.CLOSED}),
-    Stage.JOINING: frozenset({Stage.FOUNDING, Stage.SYNCING, Stage.CLOSED}),
-    Stage.FOUNDING: frozenset({Stage.LIVE, Stage.LEAVING, Stage.CLOSED}),
-    Stage.SYNCING: frozenset({Stage.LIVE, Stage.LEAVING, Stage.CLOSED}),
-    Stage.LIVE: frozenset({Stage.LEAVING, Stage.CLOSED}),
+    Stage.JOINING: frozenset(
+        {Stage.FOUNDING, Stage.SYNCING, Stage.LIVE, Stage.CONNECTING, Stage.CLOSED}
+    ),
+    Stage.FOUNDING: frozenset({Stage.LIVE, Stage.LEAVING, Stage.CONNECTING, Stage.CLOSED}),
+    Stage.SYNCING: frozenset({Stage.LIVE, Stage.LEAVING, Stage.CONNECTING, Stage.CLOSED}),
+    Stage.LIVE: frozenset({Stage.LEAVING, Stage.CONNECTING, Stage.CLOSED}),
     Stage.LEAVING: frozenset({Stage.CLOSED}),
     Stage.CLOSED: frozenset(),
 }
 
+
+RECOVERABLE: Final = frozenset({CloseCode.IDLE, CloseCode.LOST, CloseCode.RESET})
+"""Ends of a connection that nobody wanted: the worker dials again."""
+
+RECONNECT_SECONDS: Final = 600.0
+"""How long it goes on dialling: a machine has been started again by then."""
 
 EARLY_UPDATES_MAX: Final = 1_024
 """Updates held until the WELCOME has come. It is repeated every few round trips where it is lost,
@@ -97,6 +118,15 @@ class Listener(Protocol):
 
     def on_live(self, snapshot: bytearray | None) -> None:
         """Begin: the replica is here, or, for the founder (None), there."""
+
+    def on_lost(self, reason: str) -> None:
+        """Note that the connection is lost, and that the worker dials again."""
+
+    def on_resync(self) -> None:
+        """Keep the updates from now on for the replica that comes; it is not here yet."""
+
+    def on_back(self, rebase: Rebase | None) -> None:
+        """Note that it takes part again: with its replica, or with another one in its place."""
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         """Take a peer's update: each comes once, in the order of its origin."""
@@ -130,9 +160,21 @@ class Worker:
     listener : Listener
     master : str
         How a person would write the master's address, for error messages.
+    random : callable
+        Returns numbers from 0 to 1, evenly distributed: when to dial again.
+    reconnect_seconds : float
+        How long to dial when the connection is lost.
     """
 
-    def __init__(self, join: Join, listener: Listener, master: str) -> None:
+    def __init__(
+        self,
+        join: Join,
+        listener: Listener,
+        master: str,
+        *,
+        random: Callable[[], float],
+        reconnect_seconds: float = RECONNECT_SECONDS,
+    ) -> None:
         self.stage = Stage.CONNECTING
         self.rank = -1
         self.sequence = 0
@@ -149,6 +191,21 @@ class Worker:
         self._versions: Mapping[int, int] = {}
         self._origins: dict[int, InOrder[UpdateReceived]] = {}
         self._sizes: dict[int, int] = {}
+        self._kept = Kept()
+        self._random = random
+        self._reconnect_seconds = reconnect_seconds
+        self._accepted = 0
+        """Of our own updates: how many the master had when it let us in."""
+        self._based_on_max = 0
+        self._before: tuple[Mapping[int, int], dict[int, InOrder[UpdateReceived]]] | None = None
+        """The updates that our replica has, while another one comes in its place."""
+        self._took_part = False
+        """Whether it was live at any time: it is back then, and not new."""
+        self._finish_said = False
+        self._leave_reason: str | None = None
+        """Why it goes, said while there was nobody to say it to."""
+        self._lost: str | None = None
+        """Why there is no connection; None while there is one, or never was."""
 
     @property
     def rtt(self) -> float | None:
@@ -193,7 +250,7 @@ class Worker:
             How many updates of others the parameters contained that they were computed with.
         now : float
         """
-        if self.stage is not Stage.LIVE or self._link is None:
+        if not self._took_part or self.stage in (Stage.LEAVING, Stage.CLOSED):
             return
         for body in bodies:
             if self.sequence == SEQUENCE_MAX:
@@ -201,17 +258,22 @@ class Worker:
                 return
             self.sequence += 1
             self._sizes[self.sequence] = len(body)
-            payload = EncodedUpdate(self.sequence, based_on, body).pack()
-            self._link.send_update(self.rank, self.sequence, payload)
+            update = OwnUpdate(self.sequence, based_on, body)
+            self._kept.put(update)
+            if self.stage is Stage.LIVE:
+                self._send(update)
 
     def finish(self, now: float) -> None:
         """Say that no more updates come; `Listener.on_finished` is called when nobody sends any."""
+        self._finish_said = self._took_part
         if self.stage is Stage.LIVE and self._link is not None:
             self._link.send(Finish(self.sequence))
 
     def leave(self, reason: str, now: float) -> None:
-        """Go when everything we sent has arrived."""
-        if self.stage in (Stage.FOUNDING, Stage.SYNCING, Stage.LIVE) and self._link is not None:
+        """Go when everything we sent has arrived; who is cut off, when it is back."""
+        if self._is_cut_off:
+            self._leave_reason = reason
+        elif self.stage in (Stage.FOUNDING, Stage.SYNCING, Stage.LIVE) and self._link is not None:
             self._link.send(Leave(self.sequence, reason))
             self._move_to(Stage.LEAVING)
         elif self.stage is not Stage.LEAVING:
@@ -233,13 +295,15 @@ class Worker:
             return
         match event:
             case Connected():
-                link.send(self._join)
+                link.send(self._request())
                 self._move_to(Stage.JOINING)
             case MessageReceived():
                 self._receive(link, event, now)
             case MessageDelivered():
                 self._delivered(event)
             case Disconnected(code=CloseCode.UNREACHABLE) if self._dials_again(event, now):
+                pass
+            case Disconnected() if self._comes_back(event, now):
                 pass
             case Disconnected():
                 error = self._error(event)
@@ -266,6 +330,50 @@ class Worker:
     def _dials_again(self, event: Disconnected, now: float) -> bool:
         return self._dialing is not None and self._dialing.failed(event.reason, now)
 
+    @property
+    def _is_cut_off(self) -> bool:
+        """Whether it takes part, has lost its connection, and is not live again yet."""
+        return self._lost is not None and self.stage is not Stage.CLOSED
+
+    def _comes_back(self, event: Disconnected, now: float) -> bool:
+        """Dial again, if a connection has ended that nobody wanted to end."""
+        if event.code not in RECOVERABLE or not (self._is_cut_off or self.stage is Stage.LIVE):
+            return False
+        assert self._dialing is not None
+        if self._lost is None:
+            self._lost = event.reason
+            self._dialing = self._dialing.again(self._reconnect_seconds, pauses(self._random))
+            self._dialing.begin(now)
+            self._listener.on_lost(event.reason)
+        elif not self._dialing.failed(event.reason, now):
+            return False
+        self._assembly, self._snapshot_complete, self._feed = None, False, None
+        self._early.clear()
+        if self._before is not None:
+            (self._versions, self._origins), self._before = self._before, None
+        # What waits for its predecessors comes again, and its credit was the lost connection's.
+        self._origins = {rank: InOrder(each.expected) for rank, each in self._origins.items()}
+        self._move_to(Stage.CONNECTING)
+        return True
+
+    def _request(self) -> Join:
+        """Return what to ask for: to take part, or to take part again."""
+        if not self._took_part:
+            return self._join
+        versions = {
+            **self._versions,
+            **{rank: origin.expected - 1 for rank, origin in self._origins.items()},
+        }
+        versions.pop(self.rank, None)
+        return replace(
+            self._join, rank=self.rank, resume=Resume(self.rank, self.sequence, versions)
+        )
+
+    def _send(self, update: OwnUpdate) -> None:
+        assert self._link is not None
+        payload = EncodedUpdate(update.sequence, update.based_on, update.body).pack()
+        self._link.send_update(self.rank, update.sequence, payload)
+
     def _receive(self, link: Link, event: MessageReceived, now: float) -> None:
         try:
             for message in link.receive(event):
@@ -287,6 +395,7 @@ class Worker:
             case Roster():
                 self._listener.on_roster(message.peers)
             case Stable():
+                self._kept.forget(message.versions.get(self.rank, 0))
                 self._listener.on_stable(message.versions)
             case Finished():
                 self._listener.on_finished(message.versions)
@@ -302,18 +411,43 @@ class Worker:
         difference = welcome.layout.difference(self._join.layout)
         if difference is not None:
             raise InvalidMessageError(f"Welcome with another layout: {difference}")
-        stage = Stage.FOUNDING if welcome.founder else Stage.SYNCING
-        if stage not in TRANSITIONS[self.stage]:
+        if self.stage is not Stage.JOINING:
             raise InvalidMessageError(f"Welcome while {self.stage.name}")
-        self._move_to(stage)
-        self.rank = welcome.rank
-        self.sequence = welcome.sequence
-        self._versions = welcome.versions
-        self._listener.on_welcome(welcome)
-        self._begin_if_complete()
+        if self._took_part:
+            self._take_welcome_back(welcome)
+        else:
+            self._move_to(Stage.FOUNDING if welcome.founder else Stage.SYNCING)
+            self.rank = welcome.rank
+            self.sequence = welcome.sequence
+            self._versions = welcome.versions
+            self._listener.on_welcome(welcome)
+        self._accepted = welcome.sequence
+        if welcome.resumed:
+            self._begin_again(None)
+        else:
+            self._begin_if_complete()
         early, self._early = self._early, []
         for update in early:
             self._take_update(update)
+
+    def _take_welcome_back(self, welcome: Welcome) -> None:
+        """Take up again what there was before the connection was lost."""
+        if welcome.rank != self.rank or welcome.founder:
+            raise InvalidMessageError(
+                f"Welcome of rank {welcome.rank} back, founder: {welcome.founder}; "
+                f"the rank was {self.rank}"
+            )
+        if welcome.sequence > self.sequence or not self._kept.reaches_back_to(welcome.sequence):
+            raise InvalidMessageError(
+                f"Welcome back after update {welcome.sequence}; {self.sequence} were sent and "
+                f"{len(self._kept)} are kept"
+            )
+        if not welcome.resumed:
+            self._move_to(Stage.SYNCING)
+            self._before = self._versions, self._origins
+            self._versions, self._origins = welcome.versions, {}
+            self._listener.on_resync()
+        self._based_on_max = total(welcome.versions, without=self.rank)
 
     def _take_block(self, block: Snapshot) -> None:
         if self.stage not in (Stage.JOINING, Stage.SYNCING):
@@ -328,8 +462,33 @@ class Worker:
         """Begin when both are here, the WELCOME and the snapshot; they overtake each other."""
         if self.stage is Stage.SYNCING and self._snapshot_complete and self._assembly is not None:
             values, self._assembly = self._assembly.values, None
-            self._move_to(Stage.LIVE)
-            self._listener.on_live(values)
+            if self._took_part:
+                self._begin_again(Rebase(values, dict(self._versions), self._accepted))
+            else:
+                self._begin(values)
+
+    def _begin(self, values: bytearray | None) -> None:
+        """Begin, with a replica that has come, or with our own one."""
+        self._move_to(Stage.LIVE)
+        self._took_part = True
+        self._listener.on_live(values)
+
+    def _begin_again(self, rebase: Rebase | None) -> None:
+        """Go on after the connection was lost, and send what the master does not have."""
+        self._move_to(Stage.LIVE)
+        self._lost = self._before = None
+        for sequence in [each for each in self._sizes if each <= self._accepted]:
+            self._listener.on_delivered(self._sizes.pop(sequence))
+        self._listener.on_back(rebase)
+        for update in self._kept.after(self._accepted):
+            # It may have been computed with updates that this master has not accepted yet.
+            self._send(replace(update, based_on=min(update.based_on, self._based_on_max)))
+        assert self._link is not None
+        if self._finish_said:
+            self._link.send(Finish(self.sequence))
+        if self._leave_reason is not None:
+            self._link.send(Leave(self.sequence, self._leave_reason))
+            self._move_to(Stage.LEAVING)
 
     def _take_update(self, received: UpdateReceived) -> None:
         if self.stage is Stage.JOINING:
@@ -369,17 +528,25 @@ class Worker:
             if self._feed is not None and self._feed.on_delivered():
                 self._feed = None
                 if self.stage is Stage.FOUNDING:
-                    self._move_to(Stage.LIVE)
-                    self._listener.on_live(None)
+                    self._begin(None)
         elif event.stream == self.rank:
             self._listener.on_delivered(self._sizes.pop(event.number))
 
     def _error(self, event: Disconnected) -> GradwireError | None:
         """Return what to tell the training thread about the end of the connection."""
         match event.code:
-            case CloseCode.UNREACHABLE:
+            case CloseCode.UNREACHABLE if self._lost is None:
                 assert self._dialing is not None
                 return self._dialing.error()
+            case _ if self._lost is not None and event.code in {
+                CloseCode.UNREACHABLE,
+                *RECOVERABLE,
+            }:
+                return ConnectionLostError(
+                    f"the connection to the master at {self._master} was lost ({self._lost}), and "
+                    f"in {self._reconnect_seconds:g} s of dialling it did not come back: "
+                    f"{event.reason}"
+                )
             case CloseCode.VERSION:
                 return VersionMismatchError(
                     f"the master at {self._master} speaks protocol version {event.reason}, this "

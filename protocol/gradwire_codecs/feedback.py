@@ -10,6 +10,7 @@ rounding of one float32. They differ in where the unsent part, the residual, wai
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import ClassVar, Final
 
 import numpy as np
@@ -165,6 +166,28 @@ class Feedback(ABC):
             part = total[start : start + HITS_CAPACITY_MAX]
             index = np.flatnonzero(part)
             self._add((index + start).astype(np.uint32), part[index], 1)
+
+    def rebase(self, values: Int32Array, updates: Iterable[Buffer]) -> None:
+        """Put another replica in the place of ours; the residual stays what it is.
+
+        Parameters
+        ----------
+        values : ndarray of shape (N,), dtype int32
+            Copied.
+        updates : iterable of bytes-like
+            Encoded updates that come on top.
+
+        Raises
+        ------
+        NonFiniteError
+            If the residual is not finite. Nothing is changed then.
+        """
+        residual = self.residual()
+        self.check_residual(residual)
+        self.replica.values[:] = values
+        for update in updates:
+            self.replica.apply(update)
+        self.restore_residual(residual)
 
     def first_threshold(self, density: float) -> float:
         """Return the threshold that about a part `density` of the elements has reached now.

@@ -3,7 +3,7 @@
 ::
 
     kind  name       from    says
-    1     JOIN       worker  who I am, what my model looks like
+    1     JOIN       worker  who I am, what my model looks like, what I have if I am back
     2     WELCOME    master  your rank, who takes part, where your updates and the run's stand
     3     REFUSE     master  no, and why
     4     ROSTER     master  who takes part now
@@ -139,6 +139,7 @@ class RefusalCode(StrEnum):
     RUN_FULL = "run_full"
     RUN_FINISHED = "run_finished"
     ALREADY_JOINED = "already_joined"
+    NOT_EXPECTED = "not_expected"
     DRAINING = "draining"
     NO_RUN = "no_run"
     ROLE = "role"
@@ -197,6 +198,23 @@ class Peer(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class Resume(Record):
+    """What a worker still has that took part before and lost its connection."""
+
+    rank: int
+    sequence: int
+    """Of the last update that it has encoded, sent or not."""
+    versions: Mapping[int, int]
+    """The updates of others that it has."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "rank": _RANK,
+        "sequence": _SEQUENCE,
+        "versions": _VERSIONS,
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class Join(Record):
     """A worker asks to take part."""
 
@@ -213,6 +231,8 @@ class Join(Record):
     quantum_exponent: int
     """The quantum that suits its parameters, used if it is the first one."""
     layout: Layout
+    resume: Resume | None = None
+    """What it has, if it is back."""
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "run": optional(_NAME),
@@ -222,15 +242,17 @@ class Join(Record):
         "codec": integer(0, 2**16 - 1),
         "quantum_exponent": integer(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX),
         "layout": record(Layout),
+        "resume": optional(record(Resume)),
     }
-    BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + SMALL_BYTES_MAX
+    BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + VERSIONS_BYTES_MAX + SMALL_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome(Record):
     """A worker takes part.
 
-    With `founder` set it asks for the first parameters; without, a snapshot comes too. Who joins
+    With `founder` set it asks for the first parameters; without, a snapshot comes too, unless the
+    worker is back and the updates it lacks are still kept. Who joins
     while another worker's are on their way is welcomed when they are here, or, where that worker is
     gone before, may be asked for its own.
     """
@@ -246,6 +268,8 @@ class Welcome(Record):
     """Whether this worker's parameters start the run; otherwise a snapshot follows."""
     versions: Mapping[int, int]
     """What the snapshot contains."""
+    resumed: bool = False
+    """Whether the worker keeps its replica, because every update that it lacks is sent to it."""
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "run": _NAME,
@@ -256,6 +280,7 @@ class Welcome(Record):
         "roster": listing(record(Peer), RANKS_MAX),
         "founder": boolean,
         "versions": _VERSIONS,
+        "resumed": boolean,
     }
     BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + ROSTER_BYTES_MAX + VERSIONS_BYTES_MAX
 

@@ -1,7 +1,7 @@
 """Admission: who may join, and what to tell those who may not."""
 
-from gradwire_protocol import Role
-from gradwire_protocol.messages import CODEC_VERSION, Join, RefusalCode, Refuse
+from gradwire_protocol import InvalidMessageError, Role
+from gradwire_protocol.messages import CODEC_VERSION, Join, RefusalCode, Refuse, Resume
 from gradwire_server.config import MasterConfig
 from gradwire_server.roster import Roster
 from gradwire_server.run import Run
@@ -86,7 +86,7 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
             f"run {run.name!r} is in progress, not {join.run!r}: wait for its end, or start "
             "another master on another port",
         )
-    if run.finished:
+    if run.finished and not _has_all_accepted(join, run):
         return Refuse(
             RefusalCode.RUN_FINISHED,
             f"run {run.name!r} has just finished and its workers are leaving: try again",
@@ -102,6 +102,41 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
             "start another master, or name another run once this one is over",
         )
     return None
+
+
+def _has_all_accepted(join: Join, run: Run) -> bool:
+    """Return whether somebody is back who has nothing to send any more."""
+    resume = join.resume
+    return resume is not None and resume.sequence == run.relay.versions.get(resume.rank, 0)
+
+
+def not_expected(config: MasterConfig) -> Refuse:
+    """Return what to tell a worker that is back, and that the master does not know any more."""
+    return Refuse(
+        RefusalCode.NOT_EXPECTED,
+        "this master keeps no place for this worker: it was away for longer than "
+        f"{config.rejoin_seconds:g} s, or its run is over, or the master was started anew. Join "
+        "again, as a new worker",
+    )
+
+
+def check_claims(resume: Resume, run: Run) -> None:
+    """Raise `InvalidMessageError` for a worker that claims to have what nobody has sent.
+
+    What it says decides what it is sent, and nothing else; but a replica with updates that the
+    run does not have could never become equal to the others'.
+    """
+    versions = run.relay.versions
+    accepted = versions.get(resume.rank, 0)
+    if resume.sequence < accepted:
+        raise InvalidMessageError(
+            f"back as rank {resume.rank} after update {resume.sequence}; {accepted} were accepted"
+        )
+    for rank, sequence in resume.versions.items():
+        if sequence > versions.get(rank, 0):
+            raise InvalidMessageError(
+                f"back with update {sequence} of rank {rank}; {versions.get(rank, 0)} were accepted"
+            )
 
 
 def no_memory_for(join: Join) -> Refuse:

@@ -15,6 +15,7 @@ from gradwire_protocol.limits import (
 )
 from gradwire_protocol.messages import RANKS_MAX
 from gradwire_server.pace import UPDATE_RATE_MAX
+from gradwire_server.update_log import UPDATE_LOG_BYTES_MAX
 from gradwire_server.vetting import OUTLIER_NORM_MULTIPLE, OutlierPolicy
 
 CONNECTIONS_SPARE: Final = 8
@@ -66,6 +67,13 @@ class MasterConfig:
     join_timeout_seconds: float = 10.0
     """A connection that has not asked for anything by then is closed."""
 
+    rejoin_seconds: float = 600.0
+    """How long the rank of a worker that lost its connection is kept for it."""
+
+    update_log_bytes_max: int = UPDATE_LOG_BYTES_MAX
+    """The updates accepted last that are kept for workers that come back; one that has missed more
+    is sent the whole replica."""
+
     stable_interval_seconds: float = 0.5
     """How often workers are told which updates are stable, if that has changed."""
 
@@ -109,6 +117,8 @@ class MasterConfig:
             "update_rate_max",
             "relay_queue_bytes_max",
             "join_timeout_seconds",
+            "rejoin_seconds",
+            "update_log_bytes_max",
             "stable_interval_seconds",
         ):
             if not 0 < getattr(self, name) < float("inf"):

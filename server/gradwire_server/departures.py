@@ -13,7 +13,7 @@ from gradwire_protocol import CloseCode, Connection, Disconnected, UsageError
 from gradwire_protocol.messages import EndCode, Finished
 from gradwire_server.founding import found_again
 from gradwire_server.metrics import Departure
-from gradwire_server.roster import Member
+from gradwire_server.roster import Member, Phase
 from gradwire_server.state import State
 
 logger = logging.getLogger("gradwire.master")
@@ -32,12 +32,21 @@ class Departures:
     Parameters
     ----------
     state : State
+    on_lost : callable
+        Called with a member whose connection was lost, before its place is given up.
     on_forgotten : callable
         Called with every member that is gone, after the roster has forgotten it.
     """
 
-    def __init__(self, state: State, on_forgotten: Callable[[Member], None]) -> None:
+    def __init__(
+        self,
+        state: State,
+        *,
+        on_lost: Callable[[Member], None],
+        on_forgotten: Callable[[Member], None],
+    ) -> None:
         self._state = state
+        self._on_lost = on_lost
         self._on_forgotten = on_forgotten
 
     # By themselves.
@@ -93,6 +102,8 @@ class Departures:
         else:
             departure = DEPARTURES.get(event.code, Departure.FAULT)
         logger.warning("%s is gone: %s", member.name, event.reason)
+        if not event.by_peer and event.code in (CloseCode.IDLE, CloseCode.LOST):
+            self._keep_place(member)
         self._remove(member, departure)
 
     def _let_go(self, member: Member) -> None:
@@ -112,6 +123,8 @@ class Departures:
             logger.warning("closed a connection from %s: %s", connection.address, reason)
         elif not member.going:
             logger.warning("closed the connection of %s: %s", member.name, reason)
+            if departure is Departure.REPLACED:
+                self._keep_place(member)  # by itself, perhaps, over another connection
             self._remove(member, departure)
 
     def expel_unfit(self, member: Member, code: int, reason: str) -> None:
@@ -176,6 +189,20 @@ class Departures:
 
     # What both come to.
 
+    def _keep_place(self, member: Member) -> None:
+        """Expect a member back whose connection was lost."""
+        if member.phase not in (Phase.SYNCING, Phase.LIVE):
+            return
+        self._on_lost(member)
+        self._state.leases.keep(
+            member.join.worker_id,
+            member.rank,
+            member.link.connection.identity,
+            self._state.now,
+            missed_correction=member.clipped,
+            finished=member.last_sequence is not None,
+        )
+
     def stop(self, reason: str) -> None:
         """Part with all members: the master ends."""
         for member in self._state.roster:
@@ -190,12 +217,12 @@ class Departures:
         self._forget(member, departure)
         state.tell_roster()
         if state.run is not None and not found_again(state.run, state.roster):
-            state.run = None
+            state.end_run()
         self.finish_if_all_have()
-        if state.run is not None and state.run.finished and not state.roster.workers:
-            state.run = None
-        if state.run is None:
-            state.metrics.parameters.set(0)
+        # Who was cut off at the end may still want to hear of it, until another run begins.
+        over = state.run is not None and state.run.finished and not state.roster.workers
+        if over and not state.leases.has_finished:
+            state.end_run()
 
     def _forget(self, member: Member, departure: Departure) -> None:
         state = self._state

@@ -7,7 +7,7 @@ Who joins meanwhile is welcomed when they are here, and with them the quantum.
 import logging
 
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages import Snapshot, Welcome
+from gradwire_protocol.messages import Resume, Snapshot, Welcome
 from gradwire_protocol.snapshots import SnapshotFeed
 from gradwire_server.roster import Member, Phase, Roster
 from gradwire_server.run import Run
@@ -21,6 +21,15 @@ def welcome(member: Member, run: Run, roster: Roster) -> None:
         _let_in(member, run, roster, run.snapshot())
     elif not _has_founder(roster):
         _ask_to_found(member, run, roster)
+
+
+def welcome_back(member: Member, resume: Resume, run: Run, roster: Roster) -> None:
+    """Give who is back the updates that it has missed."""
+    member.move_to(Phase.SYNCING)
+    _welcome(member, run, roster, resumed=True)
+    member.move_to(Phase.LIVE)
+    for _, _, message in run.relay.log.since(resume.versions, without=member.rank):
+        member.link.relay_update(message)
 
 
 def take_block(member: Member, block: Snapshot, run: Run | None, roster: Roster) -> None:
@@ -69,11 +78,13 @@ def _ask_to_found(member: Member, run: Run, roster: Roster) -> None:
 def _let_in(member: Member, run: Run, roster: Roster, snapshot: bytes) -> None:
     """Give a worker the run's parameters."""
     member.move_to(Phase.SYNCING)
-    _welcome(member, run, roster, founder=False)
+    _welcome(member, run, roster)
     member.feed = SnapshotFeed(snapshot, member.link)
 
 
-def _welcome(member: Member, run: Run, roster: Roster, *, founder: bool) -> None:
+def _welcome(
+    member: Member, run: Run, roster: Roster, *, founder: bool = False, resumed: bool = False
+) -> None:
     member.link.send(
         Welcome(
             run=run.name,
@@ -84,5 +95,6 @@ def _welcome(member: Member, run: Run, roster: Roster, *, founder: bool) -> None
             roster=roster.peers(),
             founder=founder,
             versions=dict(run.relay.versions),
+            resumed=resumed,
         )
     )

@@ -17,7 +17,7 @@ everything kept aside is accepted in order, as if the network had been slow.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -158,6 +158,12 @@ class Intake:
         member.pace.push_front(kept)
         self._let_through(run, member)
 
+    def hurry(self, member: Member) -> None:
+        """Let through all that waits of a worker that is lost: it was acknowledged."""
+        run = self._paced.pop(member, None)
+        if run is not None:
+            self._decode(run, member, member.pace.pop_all())
+
     def forget(self, member: Member) -> None:
         """Drop what is kept of a worker that is gone."""
         dropped = member.pace.clear() + len(member.aside or ())
@@ -176,17 +182,20 @@ class Intake:
 
     def _let_through(self, run: Run, member: Member) -> None:
         """Decode what may pass now."""
-        while (received := member.pace.pop(self._now)) is not None:
+        self._decode(run, member, iter(lambda: member.pace.pop(self._now), None))
+        if len(member.pace):
+            self._paced[member] = run
+        else:
+            self._paced.pop(member, None)
+
+    def _decode(self, run: Run, member: Member, updates: Iterable[UpdateReceived]) -> None:
+        for received in updates:
             self._decoder.decode(
                 member.rank,
                 received.update.body,
                 run.layout.elements,
                 partial(self._take_decoded, run, member, received),
             )
-        if len(member.pace):
-            self._paced[member] = run
-        else:
-            self._paced.pop(member, None)
 
     def _take_decoded(
         self, run: Run, member: Member, received: UpdateReceived, decoded: Decoded

@@ -46,6 +46,7 @@ from gradwire_server.decoding import Decoder, InlineDecoder
 from gradwire_server.departures import Departures
 from gradwire_server.founding import take_block
 from gradwire_server.intake import Consequences, Intake
+from gradwire_server.leases import Leases
 from gradwire_server.lobby import Lobby
 from gradwire_server.metrics import Departure, ServerMetrics
 from gradwire_server.orders import Orders, Powers
@@ -90,8 +91,13 @@ class Master:
             metrics=metrics,
             decoder=decoder or InlineDecoder(),
             lobby=Lobby(config.join_timeout_seconds),
+            leases=Leases(config.rejoin_seconds, config.workers_max),
         )
-        self._departures = Departures(self._state, lambda member: self._intake.forget(member))
+        self._departures = Departures(
+            self._state,
+            on_lost=lambda member: self._intake.hurry(member),
+            on_forgotten=lambda member: self._intake.forget(member),
+        )
         self._intake = Intake(
             config,
             metrics,

@@ -105,6 +105,11 @@ class ServerMetrics:
         Info("gradwire_build", "Version of gradwire.", registry=registry).info(
             {"version": version("gradwire")}
         )
+        self.rejoins = Counter(
+            "gradwire_rejoins_total",
+            "Workers and observers that were back after their connection was lost.",
+            registry=registry,
+        )
         self.joins = Counter(
             "gradwire_joins_total", "Workers and observers that joined the run.", registry=registry
         )

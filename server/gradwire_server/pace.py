@@ -67,6 +67,12 @@ class Pace(Generic[Item]):
         self._paid_until = max(self._paid_until, now) + self._interval
         return self._waiting.popleft()
 
+    def pop_all(self) -> list[Item]:
+        """Return everything that waits, whether it may pass or not."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        return waiting
+
     def clear(self) -> int:
         """Drop what waits; return how many that were."""
         dropped = len(self._waiting)

@@ -12,14 +12,22 @@ from gradwire_protocol import CloseCode, Connection, InOrder, InvalidMessageErro
 from gradwire_protocol.link import Link, Message, UpdateReceived
 from gradwire_protocol.messages import (
     REASON_CHARACTERS_MAX,
+    Finished,
     Join,
     Order,
     Refuse,
+    Resume,
     name_in_roster,
 )
-from gradwire_server.admission import no_memory_for, refusal, refusal_by_role
+from gradwire_server.admission import (
+    check_claims,
+    no_memory_for,
+    not_expected,
+    refusal,
+    refusal_by_role,
+)
 from gradwire_server.departures import Departures
-from gradwire_server.founding import welcome
+from gradwire_server.founding import welcome, welcome_back
 from gradwire_server.metrics import Departure
 from gradwire_server.orders import Orders
 from gradwire_server.pace import Pace
@@ -96,18 +104,36 @@ class Reception:
         self._departures.drop_if_too_slow(link.connection)
 
     def _join(self, link: Link, join: Join) -> None:
+        if join.resume is not None:
+            self._replace_twin(link.connection, join)
         run = self._run_for(link, join)
         if isinstance(run, Refuse):
             self._refuse(link.connection, join, run)
+        elif join.resume is not None:
+            self._let_back_in(link, join, join.resume, run)
         else:
             self._let_in(link, join, run)
+
+    def _replace_twin(self, connection: Connection, join: Join) -> None:
+        """Close the lost connection of who is back, if it was not found to be lost yet."""
+        twin = self._state.roster.with_id(join.worker_id)
+        if twin is not None and twin.link.connection.identity == connection.identity:
+            reason = "its worker is back over another connection"
+            self._departures.expel(
+                twin.link.connection, CloseCode.REPLACED, reason, Departure.REPLACED
+            )
 
     def _run_for(self, link: Link, join: Join) -> Run | Refuse:
         """Return the run that somebody may join, a new one perhaps, or why he may not."""
         state, role = self._state, role_of(link.connection)
         run = state.run
-        if run is not None and not state.roster.workers and join.run not in (None, run.name):
-            run = None  # nobody is left in that run, and this worker means another one
+        if (
+            run is not None
+            and not state.roster.workers
+            and (run.finished or join.run not in (None, run.name))
+            and join.resume is None
+        ):
+            run = None  # nobody is left in that run, and it is over, or another one is meant
         draining = self._orders.draining is not None
         refused = refusal_by_role(role, run, draining=draining) or refusal(
             join, state.config, run, state.roster
@@ -116,8 +142,11 @@ class Reception:
             return refused
         if run is not None:
             return run
+        if join.resume is not None:
+            return not_expected(state.config)
         try:
-            return Run.begin(join.run or state.config.run or RUN_DEFAULT, join)
+            name = join.run or state.config.run or RUN_DEFAULT
+            return Run.begin(name, join, state.config.update_log_bytes_max)
         except MemoryError:
             return no_memory_for(join)
 
@@ -130,24 +159,58 @@ class Reception:
         shown = replace(refused, reason=refused.reason[:REASON_CHARACTERS_MAX])
         self._state.lobby.refuse(connection, shown)
 
+    def _let_back_in(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
+        """Give a worker the place that was kept for it, and what it has missed."""
+        state = self._state
+        lease = state.leases.find(join.worker_id, link.connection.identity, state.now)
+        if run is not state.run or lease is None or lease.rank != resume.rank:
+            self._refuse(link.connection, join, not_expected(state.config))
+            return
+        check_claims(resume, run)
+        state.leases.end(join.worker_id)
+        state.lobby.leave(link.connection)
+        member = self._admit(lease.rank, link, join, run)
+        member.clipped = lease.missed_correction
+        state.metrics.rejoins.inc()
+        if lease.missed_correction or not run.relay.log.reaches_back_to(
+            resume.versions, without=lease.rank
+        ):
+            logger.info("%s is back in run %r, and gets the replica", member.name, run.name)
+            welcome(member, run, state.roster)
+        else:
+            logger.info("%s is back in run %r", member.name, run.name)
+            welcome_back(member, resume, run, state.roster)
+        state.tell_roster()
+        if run.finished:
+            member.last_sequence = resume.sequence
+            link.send(Finished(dict(run.relay.versions)))
+
     def _let_in(self, link: Link, join: Join, run: Run) -> None:
         state, role = self._state, role_of(link.connection)
         state.lobby.leave(link.connection)
         if run is not state.run:
             self._departures.dismiss_observers()
+            state.end_run()
             state.run = run
             state.metrics.parameters.set(join.layout.elements)
-        rank = state.roster.free_rank(join.rank, role)
-        first = run.relay.versions.get(rank, 0) + 1
-        pace: Pace[UpdateReceived] = Pace(state.config.update_rate_max)
-        member = Member(rank, join, link, InOrder(first), pace=pace)
-        state.roster.add(member)
+        state.leases.end_of(link.connection.identity)
+        rank = state.roster.free_rank(join.rank, role, state.leases.ranks(state.now))
+        member = self._admit(rank, link, join, run)
         state.metrics.joins.inc()
-        state.count_members()
         what = "observes" if member.observes else "joined"
         logger.info("%s %s run %r", member.name, what, run.name)
         welcome(member, run, state.roster)
         state.tell_roster()
+
+    def _admit(self, rank: int, link: Link, join: Join, run: Run) -> Member:
+        """Let somebody take part who is given the parameters next."""
+        state = self._state
+        first = run.relay.versions.get(rank, 0) + 1
+        pace: Pace[UpdateReceived] = Pace(state.config.update_rate_max)
+        member = Member(rank, join, link, InOrder(first), pace=pace)
+        state.roster.add(member)
+        state.count_members()
+        return member
 
 
 def name_of(message: Message) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from gradwire_protocol import InOrder, ShapedMessage
 from gradwire_protocol.messages import EncodedUpdate
 from gradwire_server.roster import Member
+from gradwire_server.update_log import UPDATE_LOG_BYTES_MAX, UpdateLog
 
 
 @dataclass(slots=True)
@@ -25,9 +26,17 @@ class _Origin:
 
 
 class Relay:
-    """What was accepted, and who has it."""
+    """What was accepted, and who has it.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    log_bytes_max : int
+        What is kept of it for workers that come back.
+    """
+
+    def __init__(self, log_bytes_max: int = UPDATE_LOG_BYTES_MAX) -> None:
+        self.log = UpdateLog(log_bytes_max)
+        """The updates accepted last."""
         self.versions: dict[int, int] = {}
         """By rank: the sequence of the last update accepted."""
         self._origins: dict[int, _Origin] = {}
@@ -67,6 +76,7 @@ class Relay:
             Everyone but its origin.
         now : float
         """
+        self.log.put(rank, sequence, message)
         for member in self._expect(rank, sequence, destinations, now):
             member.link.relay_update(message)
 
@@ -93,6 +103,7 @@ class Relay:
         now : float
         """
         packed, rank, sequence = update.pack(), member.rank, update.sequence
+        self.log.skip(rank, sequence)
         for other in self._expect(rank, sequence, [*destinations, member], now):
             payload = correction.pack() if other is member else packed
             other.link.send_update(rank, sequence, payload)

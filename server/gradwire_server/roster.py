@@ -160,16 +160,20 @@ class Roster:
         """Return the member with this identity."""
         return next((m for m in self if m.join.worker_id == worker_id), None)
 
-    def free_rank(self, wanted: int | None, role: Role = Role.WORKER) -> int:
+    def free_rank(
+        self, wanted: int | None, role: Role = Role.WORKER, kept: frozenset[int] = frozenset()
+    ) -> int:
         """Return the rank wanted if it is free, else the lowest free one.
 
         An observer gets the highest free one: that which it wants might be meant for a worker.
+        Those that are kept for somebody are not free.
         """
+        taken = self._by_rank.keys() | kept
         if role is Role.OBSERVER:
-            return next(rank for rank in reversed(range(RANKS_MAX)) if rank not in self._by_rank)
-        if wanted is not None and wanted not in self._by_rank:
+            return next(rank for rank in reversed(range(RANKS_MAX)) if rank not in taken)
+        if wanted is not None and wanted not in taken:
             return wanted
-        return next(rank for rank in range(len(self) + 1) if rank not in self._by_rank)
+        return next(rank for rank in range(len(taken) + 1) if rank not in taken)
 
     def peers(self) -> tuple[Peer, ...]:
         """Return what everyone may know of the workers."""

@@ -11,6 +11,7 @@ from gradwire_protocol.layout import Layout
 from gradwire_protocol.messages import Join, Snapshot
 from gradwire_protocol.snapshots import SnapshotAssembly
 from gradwire_server.relay import Relay
+from gradwire_server.update_log import UPDATE_LOG_BYTES_MAX
 
 
 @dataclass(slots=True)
@@ -25,15 +26,15 @@ class Run:
     replica: Replica
     assembly: SnapshotAssembly | None
     """The first worker's parameters, while they come in."""
-    relay: Relay = field(default_factory=Relay)
+    relay: Relay
     finished: bool = False
     stable_told: dict[int, int] = field(default_factory=dict)
     """By rank: what everyone was told last of which updates are stable."""
 
     @classmethod
-    def begin(cls, name: str, join: Join) -> "Run":
+    def begin(cls, name: str, join: Join, log_bytes_max: int = UPDATE_LOG_BYTES_MAX) -> "Run":
         """Make a run that waits for the parameters of its first worker."""
-        return cls(name, join.layout, *_unfounded(join))
+        return cls(name, join.layout, *_unfounded(join), Relay(log_bytes_max))
 
     def begin_again(self, join: Join) -> None:
         """Wait for another worker's parameters: the one that should have sent them is gone.

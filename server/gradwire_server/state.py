@@ -10,6 +10,7 @@ from gradwire_protocol.link import Control
 from gradwire_protocol.messages import Roster as RosterMessage
 from gradwire_server.config import MasterConfig
 from gradwire_server.decoding import Decoder
+from gradwire_server.leases import Leases
 from gradwire_server.lobby import Lobby
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.roster import Roster
@@ -27,6 +28,8 @@ class State:
     """Who is connected and does not take part."""
     roster: Roster = field(default_factory=Roster)
     """Who takes part."""
+    leases: Leases
+    """Who is expected back."""
     run: Run | None = None
     """The run in progress."""
     now: float = 0.0
@@ -44,6 +47,12 @@ class State:
     def tell_roster(self) -> None:
         """Tell everyone who takes part now."""
         self.tell_all(RosterMessage(self.roster.peers()))
+
+    def end_run(self) -> None:
+        """Forget the run, and who is expected back in it."""
+        self.run = None
+        self.leases.clear()
+        self.metrics.parameters.set(0)
 
     def count_members(self) -> None:
         """Bring the metrics up to date after somebody has come or gone."""

@@ -8,6 +8,7 @@ trains. One worker at a time sends an update of 4 KB, and all workers acknowledg
 import gc
 import os
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from statistics import median
 from time import perf_counter
 from typing import Final
@@ -81,6 +82,13 @@ class _Listener:
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         self._on_received()
 
+    def on_lost(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def on_resync(self) -> None: ...
+
+    def on_back(self, rebase: object) -> None: ...
+
     def on_correction(self, correction: EncodedUpdate) -> None: ...
 
     def on_delivered(self, size: int) -> None: ...
@@ -132,7 +140,7 @@ class _Run:
         listener = _Listener(self._count)
         join = Join(None, os.urandom(WORKER_ID_BYTES), f"worker{rank}", None, CODEC_VERSION,
                     QUANTUM_EXPONENT, layout)  # fmt: skip
-        worker = Worker(join, listener, "the master")
+        worker = Worker(join, listener, "the master", random=Random(1).random)
         before = set(self._others.connections())
         worker.connect(self._others, "master", self.now)
         (connection,) = set(self._others.connections()) - before

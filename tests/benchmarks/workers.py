@@ -7,6 +7,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from random import Random
 from typing import Final
 
 import numpy as np
@@ -66,7 +67,7 @@ class IdleWorker:
         layout = Layout((Tensor("weights", (elements,)),))
         join = Join(None, os.urandom(WORKER_ID_BYTES), name, None, CODEC_VERSION,
                     QUANTUM_EXPONENT, layout)  # fmt: skip
-        self._worker = Worker(join, self, master)
+        self._worker = Worker(join, self, master, random=Random(1).random)
         config = ConnectionConfig(datagram_bytes=datagram_bytes, datagram_bytes_max=datagram_bytes)
         endpoint = Endpoint(config, random_bytes=os.urandom)
         family, address = resolve(master)
@@ -117,6 +118,13 @@ class IdleWorker:
         self.received += 1
         self.on_update_received(update.sequence)
         self._happened.set()
+
+    def on_lost(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def on_resync(self) -> None: ...
+
+    def on_back(self, rebase: object) -> None: ...
 
     def on_correction(self, correction: EncodedUpdate) -> None: ...
 

@@ -117,7 +117,7 @@ def test_workers_hear_why_the_master_stops_and_say_so() -> None:
 def test_a_killed_master_is_noticed_by_its_silence() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
-        [worker] = start(stack, master, 1, idle_timeout_seconds=1.0)
+        [worker] = start(stack, master, 1, idle_timeout_seconds=1.0, reconnect_seconds=2.0)
 
         master.stop(signal.SIGKILL)
         answer = worker.ask("step", times=1)
@@ -125,7 +125,8 @@ def test_a_killed_master_is_noticed_by_its_silence() -> None:
             answer = worker.ask("step", times=1)
 
         assert answer["error"] == "ConnectionLostError"
-        assert "nothing heard for" in answer["message"]
+        assert "was lost (nothing heard for" in answer["message"]
+        assert "in 2 s of dialling it did not come back" in answer["message"]
         assert master.address in answer["message"]
 
 
@@ -200,3 +201,27 @@ def test_random_bytes_at_the_masters_port_change_nothing() -> None:
             + dropped
             + (counted["gradwire_handshakes_answered_total"])
         )
+
+
+def test_a_worker_that_stood_still_for_longer_than_the_idle_timeout_comes_back() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "1"))
+        http = master.announcement["http"]
+        stopped, *others = workers = start(stack, master, 3, idle_timeout_seconds=1.0)
+        for worker in workers:
+            worker.ask("step", times=20)
+        stopped.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: len(run_status(http)["workers"]) == 2, "its silence to be noticed")
+        for worker in others:
+            worker.ask("step", times=20)
+
+        stopped.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: metrics(http)["gradwire_rejoins_total"] == 1, "it to come back")
+        for worker in workers:
+            worker.ask("step", times=20)
+        ends = finish(workers)
+
+        assert len({str(end["digest"]) for end in ends}) == 1
+        sent = [int(str(end["updates_sent"])) for end in ends]
+        assert [end["updates_applied"] for end in ends[1:]] == [sum(sent) - n for n in sent[1:]]
+        assert metrics(http)["gradwire_updates_accepted_total"] == sum(sent)

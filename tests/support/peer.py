@@ -22,6 +22,7 @@ from gradwire_protocol.messages import (
     WORKER_ID_BYTES,
     EncodedUpdate,
     Join,
+    Resume,
     Snapshot,
 )
 from gradwire_protocol.outgoing import Priority
@@ -42,9 +43,10 @@ def join_request(
     codec: int = CODEC_VERSION,
     quantum_exponent: int = -24,
     layout: Layout = LAYOUT,
+    resume: Resume | None = None,
 ) -> Join:
     """Return a JOIN that is as it should be but for what the caller says."""
-    return Join(run, worker_id, name, rank, codec, quantum_exponent, layout)
+    return Join(run, worker_id, name, rank, codec, quantum_exponent, layout, resume)
 
 
 class ScriptedPeer:

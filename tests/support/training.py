@@ -17,7 +17,8 @@ from random import Random
 import numpy as np
 
 from gradwire.errors import GradwireError
-from gradwire.inbox import Inbox
+from gradwire.inbox import Inbox, Rebase
+from gradwire.kept import Kept, OwnUpdate
 from gradwire.worker import Worker
 from gradwire_codecs import LocalFeedback, Replica, SharedFeedback, decode, multiple_of
 from gradwire_codecs.arrays import Int32Array
@@ -114,6 +115,12 @@ class SimulatedWorker:
         self.closed = False
         self.error: GradwireError | None = None
         self.stable: Mapping[int, int] = {}
+        self.lost: str | None = None
+        self.later: Inbox | None = None
+        """What comes after a replica that is on its way."""
+        self.reconnections = 0
+        self.rebases = 0
+        self.kept = Kept()
         self.delivered = 0
         self.sent = 0
         self.applied = 0
@@ -132,7 +139,7 @@ class SimulatedWorker:
             layout=run.layout,
         )
         self.initial = self.random.normal(0, 0.1, run.elements).astype(np.float32)
-        self.worker = Worker(request, self, MASTER)
+        self.worker = Worker(request, self, MASTER, random=run.network.random.random)
         self.endpoint = Endpoint(
             run.config, random_bytes=run.network.random.randbytes, credentials=credentials
         )
@@ -174,8 +181,22 @@ class SimulatedWorker:
                 self.run.ledger.note(self.name, rank, earlier)
         self.live = True
 
+    def on_lost(self, reason: str) -> None:
+        self.lost = reason
+
+    def on_resync(self) -> None:
+        self.later = Inbox(self.run.elements, bytes_max=2_000)
+
+    def on_back(self, rebase: Rebase | None) -> None:
+        if rebase is not None:
+            assert self.later is not None
+            self.inbox.restart(rebase, self.later)
+            self.rebases += 1
+        self.lost = self.later = None
+        self.reconnections += 1
+
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
-        self.inbox.put(rank, update)
+        (self.inbox if self.later is None else self.later).put(rank, update)
 
     def on_correction(self, correction: EncodedUpdate) -> None:
         assert (self.rank, correction.sequence) not in self.run.ledger.corrections
@@ -217,6 +238,8 @@ class SimulatedWorker:
         before = parameters.astype(np.float64)
         parameters += self.random.normal(0, self.change, parameters.size).astype(np.float32)
         self.came_in += parameters - before
+        if self.lost is not None:
+            return  # what was trained waits in the residual
         self.push(self.feedback.encode(multiple_of(2 * CHANGE, float(self.replica.quantum))))
         self.pull()
 
@@ -225,12 +248,15 @@ class SimulatedWorker:
         for body in bodies:
             self.versions[self.rank] += 1
             self.run.ledger.encoded(self.name, self.rank, self.versions[self.rank], body)
+            self.kept.put(OwnUpdate(self.versions[self.rank], based_on, body))
         self.sent += len(bodies)
         self.worker.push(bodies, based_on, self.run.network.now)
         self.run.network.turn(self.host)
 
     def pull(self) -> None:
         arrivals = self.inbox.take()
+        if arrivals.rebase is not None:
+            self.rebase(arrivals.rebase)
         if arrivals.conflated is not None:
             self.feedback.apply_sum(arrivals.conflated)
             for rank, sequence in arrivals.conflated_versions.items():
@@ -246,6 +272,18 @@ class SimulatedWorker:
             self.run.ledger.note(self.name, origin, update.sequence)
             self.versions[origin] = update.sequence
             self.applied += 1
+
+    def rebase(self, rebase: Rebase) -> None:
+        """Take another replica in the place of our own."""
+        own = [update.body for update in self.kept.after(rebase.sequence)]
+        self.feedback.rebase(np.frombuffer(rebase.values, "<i4"), own)
+        for rank, sequence in rebase.versions.items():
+            if rank != self.rank:
+                assert sequence >= self.versions.get(rank, 0), "nothing is taken back"
+                for each in range(self.versions.get(rank, 0) + 1, sequence + 1):
+                    self.run.ledger.note(self.name, rank, each)
+                    self.applied += 1
+        self.versions = {**rebase.versions, self.rank: self.versions[self.rank]}
 
     def finish(self) -> None:
         """Send the rest and say so."""

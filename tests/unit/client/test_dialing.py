@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from random import Random
 from typing import get_args
 
 import pytest
@@ -198,7 +199,7 @@ def dialling_worker(
         ConnectionConfig(connect_timeout_seconds=0.5), random_bytes=network.random.randbytes
     )
     told = Told()
-    worker = Worker(join_request(), told, "gpu7:1")
+    worker = Worker(join_request(), told, "gpu7:1", random=Random(1).random)
     names = dict(zip(addresses, (UDP, TCP), strict=False))
     ways = [Way(names[address], partial(endpoint.connect, address)) for address in addresses]
     worker.dial(Dialing(ways, "gpu7:1", timeout), network.now)
@@ -246,6 +247,22 @@ def test_a_worker_may_give_up_between_two_tries() -> None:
 
 
 def test_a_worker_that_has_not_dialled_goes_no_way() -> None:
-    worker = Worker(join_request(), Told(), "gpu7:1")
+    worker = Worker(join_request(), Told(), "gpu7:1", random=Random(1).random)
 
     assert (worker.transport, worker.detour, worker.next_timer()) == ("", None, None)
+
+
+def test_who_was_connected_dials_again_by_the_same_way_and_waits_before() -> None:
+    dialled = Dialled("auto")
+    dialled.dialing.dial(0.0)
+
+    again = dialled.dialing.again(2.0, iter([0.25, 0.5, 4.0]))
+    again.begin(100.0)
+
+    assert again.next_at == 100.25
+    again.dial(100.25)
+    assert again.failed("no answer", 100.3)
+    assert again.next_at == 100.75
+    again.dial(100.75)
+    assert not again.failed("no answer", 101.0), "less time is left than the next pause takes"
+    assert [name for _, name in dialled.tried] == [UDP] * 3

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.inbox import Arrivals, Inbox
+from gradwire.inbox import Arrivals, Inbox, Rebase
 from gradwire_codecs import MalformedUpdateError, Replica, encode
 from gradwire_protocol.messages import EncodedUpdate
 
@@ -174,3 +174,24 @@ def test_one_thread_may_put_while_another_one_takes() -> None:
             assert update.sequence == versions.get(rank, 0) + 1
             versions[rank] = update.sequence
     assert versions == {rank: update.sequence for rank, update in put}
+
+
+@pytest.mark.parametrize("bytes_max", [0, 300, 100_000])
+def test_a_replica_comes_with_the_updates_after_it_and_nothing_from_before(bytes_max: int) -> None:
+    inbox, later = Inbox(ELEMENTS, bytes_max), Inbox(ELEMENTS, bytes_max)
+    for rank, update in updates(1, 8):
+        inbox.put(rank, update)
+    after = updates(2, 8)
+    for rank, update in after[:6]:
+        later.put(rank, update)
+    rebase = Rebase(bytearray(4 * ELEMENTS), {0: 3}, 2)
+
+    inbox.restart(rebase, later)
+    for rank, update in after[6:]:
+        inbox.put(rank, update)
+    taken = inbox.take()
+
+    assert taken.rebase is rebase
+    assert total([taken]).digest() == one_by_one(after).digest()
+    assert taken.conflated_count + len(taken.updates) == len(after)
+    assert inbox.take().rebase is None

@@ -4,6 +4,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from threading import Event
 from typing import Any
 
@@ -237,7 +238,9 @@ def test_who_waits_for_the_first_worker_s_parameters_is_told_its_name(
     """The first worker here never sends them."""
     layout = parameters_of(target()).layout
     membership = Membership(layout.elements)
-    worker = Worker(join_request(name="gpu7/1234", layout=layout), membership, "")
+    worker = Worker(
+        join_request(name="gpu7/1234", layout=layout), membership, "", random=Random(1).random
+    )
     network = NetworkThread(Settings(master=master.address), worker, membership)
     network.start(*resolve(master.address))
     assert membership.wait(lambda: membership.welcome is not None, 10.0)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
@@ -24,7 +25,9 @@ class Connected:
     def __init__(self, master: LocalMaster, loop: str) -> None:
         settings = Settings(master=master.address, loop=loop)  # type: ignore[arg-type]
         self.membership = Membership(LAYOUT.elements)
-        self.worker = Worker(join_request(), self.membership, master.address)
+        self.worker = Worker(
+            join_request(), self.membership, master.address, random=Random(1).random
+        )
         self.network = NetworkThread(settings, self.worker, self.membership)
         self.network.start(*resolve(master.address))
 

@@ -465,12 +465,13 @@ def test_a_session_whose_master_stopped_says_why(call: Callable[[Session], objec
 
 
 def test_a_master_that_falls_silent_is_lost_after_the_idle_timeout(master: LocalMaster) -> None:
-    session = join(master, idle_timeout_seconds=0.2)
+    session = join(master, idle_timeout_seconds=0.2, reconnect_seconds=0.3)
 
     with master.held_up():
         lost = loss_of(session)
 
-    assert "is over: nothing heard for 0." in str(lost)
+    assert "was lost (nothing heard for 0." in str(lost)
+    assert "in 0.3 s of dialling" in str(lost)
     session.close()
 
 

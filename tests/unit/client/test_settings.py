@@ -26,6 +26,8 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "connect_timeout_seconds": (1.5, 2.5, 3.5),
     "join_timeout_seconds": (1.5, 2.5, 3.5),
     "finish_timeout_seconds": (1.5, 2.5, 3.5),
+    "reconnect_seconds": (1.5, 2.5, 3.5),
+    "alone_steps_max": (1, 2, 3),
     "leave_timeout_seconds": (1.5, 2.5, 3.5),
     "idle_timeout_seconds": (1.5, 2.5, 3.5),
     "datagram_bytes": (1204, 1208, 1212),

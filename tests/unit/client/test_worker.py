@@ -1,6 +1,7 @@
 """The worker against a scripted master: whatever comes, in whatever order it comes."""
 
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from gradwire.errors import (
     UnreachableError,
     VersionMismatchError,
 )
+from gradwire.inbox import Rebase
 from gradwire.worker import EARLY_UPDATES_MAX, TRANSITIONS, Stage, Worker
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
@@ -53,7 +55,9 @@ class Listening:
     ) -> None:
         self.told: list[tuple[Any, ...]] = []
         self.network = network
-        self.worker = Worker(join_request(layout=layout, name="worker"), self, MASTER)
+        self.worker = Worker(
+            join_request(layout=layout, name="worker"), self, MASTER, random=Random(1).random
+        )
         config = ConnectionConfig(connect_timeout_seconds=connect_timeout)
         endpoint = Endpoint(config, random_bytes=network.random.randbytes)
         self.worker.connect(endpoint, MASTER, network.now)
@@ -67,6 +71,15 @@ class Listening:
 
     def on_live(self, snapshot: bytearray | None) -> None:
         self.told.append(("live", None if snapshot is None else bytes(snapshot)))
+
+    def on_lost(self, reason: str) -> None:
+        self.told.append(("lost", reason))
+
+    def on_resync(self) -> None:
+        self.told.append(("resync",))
+
+    def on_back(self, rebase: Rebase | None) -> None:
+        self.told.append(("back", rebase))
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         self.told.append(("update", rank, update.sequence))
@@ -645,7 +658,7 @@ def test_the_round_trip_is_known_once_something_was_answered() -> None:
 
 def test_a_worker_that_never_dialled_knows_nothing() -> None:
     side = Listening(SimulatedNetwork(6))
-    idle = Worker(join_request(), side, MASTER)
+    idle = Worker(join_request(), side, MASTER, random=Random(1).random)
 
     idle.abort("nothing to end", 0.0)
     idle.finish(0.0)

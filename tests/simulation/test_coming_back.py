@@ -1,0 +1,223 @@
+"""Workers that lose their connection, train on by themselves, and come back as who they were.
+
+``pytest tests/simulation/test_coming_back.py -k '[17]'`` shows one history again.
+"""
+
+from functools import partial
+from random import Random
+
+import pytest
+
+from gradwire.errors import ConnectionLostError
+from gradwire_protocol.messages import RefusalCode, Refuse, Resume, Welcome
+from gradwire_server.config import MasterConfig
+from support.network import Link
+from support.peer import ScriptedPeer, join_request
+from support.training import MASTER, SimulatedRun, SimulatedWorker
+
+IDLE_SECONDS = 3.0
+NOTHING = Link(loss=1.0)
+
+
+def link_of(random: Random) -> Link:
+    """Draw a network that loses, repeats, delays and reorders."""
+    return Link(
+        delay=random.choice([0.0002, 0.005, 0.05]),
+        jitter=random.choice([0.0, 0.001, 0.02]),
+        loss=random.choice([0.0, 0.02]),
+        duplication=0.02,
+    )
+
+
+def begin(seed: int, *, log_bytes_max: int = 2**20, elements: int = 400) -> SimulatedRun:
+    """Let a run begin whose master keeps so much for who is cut off."""
+    config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, update_log_bytes_max=log_bytes_max)
+    return SimulatedRun(
+        seed,
+        link_of(Random(seed)),
+        elements=elements,
+        idle_timeout_seconds=IDLE_SECONDS,
+        master=config,
+    )
+
+
+def cut_off(run: SimulatedRun, worker: SimulatedWorker, seconds: float) -> None:
+    """Let nothing through between a worker and the master, for some time."""
+    network, before = run.network, run.network.link
+    for ends in ((worker.name, MASTER), (MASTER, worker.name)):
+        network.set_link(*ends, NOTHING)
+        network.after(seconds, partial(network.set_link, *ends, before))
+
+
+def wait_until_all_are_back(run: SimulatedRun) -> None:
+    """Wait until nobody is cut off."""
+    alive = [worker for worker in run.workers if not worker.is_gone]
+    run.network.run(
+        lambda: (
+            all(worker.lost is None for worker in alive) and len(run.master.roster) == len(alive)
+        ),
+        seconds=60,
+    )
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_histories_in_which_workers_are_cut_off_for_longer_than_the_idle_timeout(
+    seed: int,
+) -> None:
+    random = Random(seed)
+    run = begin(seed, log_bytes_max=random.choice([1, 2_000, 2**20]))
+    run.join_and_wait(random.randint(2, 5))
+    for worker in random.sample(run.workers, random.randint(1, len(run.workers))):
+        for _ in range(random.choice([1, 1, 2])):
+            start = random.uniform(0, 12)
+            run.network.after(start, partial(cut_off, run, worker, random.uniform(1, 9)))
+    if random.random() < 0.3:
+        run.network.after(random.uniform(0, 9), run.join)
+
+    run.train(60, interval=0.3)
+    run.network.run_for(10)  # whoever is cut off at the end may not have noticed yet
+    wait_until_all_are_back(run)
+
+    run.finish()
+
+
+@pytest.mark.parametrize(("log_bytes_max", "rebases"), [(2**20, 0), (1, 1)])
+def test_who_is_back_gets_what_is_kept_and_else_the_replica(
+    log_bytes_max: int, rebases: int
+) -> None:
+    run = begin(1, log_bytes_max=log_bytes_max)
+    run.join_and_wait(3)
+    lost, ranks = run.workers[1], [worker.rank for worker in run.workers]
+
+    cut_off(run, lost, 10.0)
+    run.train(40, interval=0.5)
+    wait_until_all_are_back(run)
+
+    assert (lost.reconnections, lost.rebases) == (1, rebases)
+    assert [worker.rank for worker in run.workers] == ranks
+    assert run.metrics.registry.get_sample_value("gradwire_rejoins_total") == 1
+    run.finish()
+
+
+def test_a_place_is_kept_for_who_is_expected_back() -> None:
+    run = begin(2)
+    run.join_and_wait(3)
+    lost = run.workers[0]
+
+    cut_off(run, lost, 10.0)
+    run.network.run(lambda: len(run.master.roster) == 2, seconds=30)
+    late = run.join()
+    run.network.run(lambda: late.live, seconds=5)
+    wait_until_all_are_back(run)
+
+    assert late.rank not in (worker.rank for worker in run.workers if worker is not late)
+    run.train(3)
+    run.finish()
+
+
+def test_who_was_away_for_too_long_is_told_to_join_anew() -> None:
+    config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, rejoin_seconds=5.0)
+    run = SimulatedRun(3, Link(), idle_timeout_seconds=IDLE_SECONDS, master=config)
+    run.join_and_wait(2)
+    lost = run.workers[0]
+
+    cut_off(run, lost, 20.0)
+    run.network.run(lambda: lost.closed, seconds=60)
+
+    assert lost.error is not None
+    assert "Join again, as a new worker" in str(lost.error)
+    run.train(3)
+    run.finish()
+
+
+def test_who_does_not_reach_the_master_any_more_gives_up_in_the_end() -> None:
+    run = begin(4)
+    run.join_and_wait(2)
+    lost = run.workers[0]
+
+    cut_off(run, lost, 1e6)
+    run.network.run(lambda: lost.closed, seconds=1_000)
+
+    assert isinstance(lost.error, ConnectionLostError)
+    assert "600 s of dialling" in str(lost.error)
+
+
+def lost_impostor(run: SimulatedRun, resume: Resume) -> ScriptedPeer:
+    """Let the master lose a worker, and somebody with its id come back for it."""
+    lost = run.workers[0]
+    cut_off(run, lost, 1e6)
+    run.network.run(lambda: len(run.master.roster) == len(run.workers) - 1, seconds=30)
+    impostor = ScriptedPeer(run.network, "impostor", dial=MASTER)
+    request = join_request(worker_id=lost.worker._join.worker_id, layout=run.layout, resume=resume)
+    impostor.say(request)
+    return impostor
+
+
+@pytest.mark.parametrize(
+    ("resume", "what"),
+    [
+        (Resume(0, 0, {}), "back as rank 0 after update 0; 1 were accepted"),
+        (Resume(0, 9, {1: 10_000}), "back with update 10000 of rank 1"),
+        (Resume(0, 9, {99: 1}), "back with update 1 of rank 99; 0 were accepted"),
+    ],
+)
+def test_who_claims_what_cannot_be_is_sent_away(resume: Resume, what: str) -> None:
+    run = begin(5)
+    run.join_and_wait(3)
+    assert run.workers[0].rank == 0
+    run.workers[0].step()
+    run.network.run(lambda: run.workers[0].delivered == 1, seconds=5)
+
+    impostor = lost_impostor(run, resume)
+
+    assert what in impostor.wait_for_end().reason
+
+
+def test_who_claims_another_rank_than_its_own_is_refused() -> None:
+    run = begin(5)
+    run.join_and_wait(3)
+
+    impostor = lost_impostor(run, Resume(2, 9, {}))
+
+    assert impostor.wait_for(Refuse).code == RefusalCode.NOT_EXPECTED
+    assert len(run.master.roster) == 2
+
+
+def test_where_there_is_no_run_nobody_is_expected_back() -> None:
+    run = begin(6)
+    stranger = ScriptedPeer(run.network, "stranger", dial=MASTER)
+
+    stranger.say(join_request(layout=run.layout, resume=Resume(0, 0, {})))
+
+    assert stranger.wait_for(Refuse).code == RefusalCode.NOT_EXPECTED
+    assert run.master.run is None
+
+
+def test_who_is_back_before_it_was_missed_takes_its_own_place() -> None:
+    run = begin(7)
+    run.join_and_wait(2)
+    before, after = (ScriptedPeer(run.network, name, dial=MASTER) for name in ("old", "new"))
+    before.say(join_request(layout=run.layout))
+    rank = before.wait_for(Welcome).rank
+    run.network.run(lambda: run.metrics.snapshots_sent._value.get() >= 2, seconds=5)
+
+    after.say(join_request(layout=run.layout, resume=Resume(rank, 0, {})))
+
+    assert before.wait_for_end().reason == "its worker is back over another connection"
+    welcome = after.wait_for(Welcome)
+    assert (welcome.rank, welcome.resumed) == (rank, True)
+
+
+def test_who_had_finished_hears_of_the_end_when_it_is_back() -> None:
+    run = begin(8)
+    run.join_and_wait(3)
+    run.train(3)
+    lost, *others = run.workers
+    for worker in run.workers:
+        worker.finish()
+    cut_off(run, lost, 8.0)
+    run.network.run(lambda: all(w.try_to_complete() for w in others), seconds=60)
+
+    run.network.run(lost.try_to_complete, seconds=60)
+
+    assert len({worker.replica.digest() for worker in run.workers}) == 1

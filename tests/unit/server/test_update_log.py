@@ -1,0 +1,63 @@
+"""The update log: what was accepted last, in bounded memory, and whether that is enough."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol import ShapedMessage
+from gradwire_protocol.messages import Kind
+from gradwire_server.update_log import UpdateLog
+
+
+def logged(
+    sizes: list[tuple[int, int]], bytes_max: int = 1_000
+) -> tuple[UpdateLog, list[tuple[int, int]]]:
+    """Return a log of updates of ranks with sizes, and the names of all of them."""
+    log, names, last = UpdateLog(bytes_max), [], dict[int, int]()
+    for rank, size in sizes:
+        sequence = last[rank] = last.get(rank, 0) + 1
+        message = ShapedMessage.of(rank, sequence, Kind.UPDATE, bytes(size), 1200)
+        log.put(rank, sequence, message)
+        names.append((rank, sequence))
+    return log, names
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 400)), max_size=40),
+    versions=st.dictionaries(st.integers(0, 3), st.integers(0, 12)),
+    own=st.integers(0, 3),
+)
+def test_it_has_all_that_somebody_lacks_exactly_when_it_says_so(
+    sizes: list[tuple[int, int]], versions: dict[int, int], own: int
+) -> None:
+    log, names = logged(sizes)
+    lacking = [
+        (rank, sequence)
+        for rank, sequence in names
+        if rank != own and sequence > versions.get(rank, 0)
+    ]
+
+    found = [(rank, sequence) for rank, sequence, _ in log.since(versions, without=own)]
+
+    assert log.nbytes <= 1_000
+    assert found == lacking[len(lacking) - len(found) :]
+    assert log.reaches_back_to(versions, without=own) == (found == lacking)
+
+
+def test_every_message_is_the_one_that_was_relayed() -> None:
+    log = UpdateLog(1_000)
+    message = ShapedMessage.of(2, 1, Kind.UPDATE, b"an update", 1200)
+    log.put(2, 1, message)
+
+    [(_, _, found)] = log.since({}, without=0)
+
+    assert found is message
+
+
+def test_what_was_clipped_is_not_kept() -> None:
+    log, _ = logged([(0, 10), (1, 10)])
+
+    log.skip(1, 2)
+
+    assert not log.reaches_back_to({0: 1, 1: 1}, without=9)
+    assert log.reaches_back_to({0: 0, 1: 2}, without=9)
+    assert log.reaches_back_to({}, without=1)
