@@ -178,6 +178,21 @@ def master(
             help="MiB that may wait for one worker before it is dropped as too slow.",
         ),
     ] = DEFAULTS.relay_queue_bytes_max // MIB,
+    rejoin_seconds: Annotated[
+        float,
+        typer.Option(
+            envvar="GRADWIRE_REJOIN_SECONDS",
+            help="How long the rank of a worker that lost its connection is kept for it.",
+        ),
+    ] = DEFAULTS.rejoin_seconds,
+    update_log_mib_max: Annotated[
+        int,
+        typer.Option(
+            envvar="GRADWIRE_UPDATE_LOG_MIB_MAX",
+            help="MiB of accepted updates that are kept for workers that come back; one that has "
+            "missed more is sent the whole replica.",
+        ),
+    ] = DEFAULTS.update_log_bytes_max // MIB,
     datagram_bytes: Annotated[
         int,
         typer.Option(
@@ -276,6 +291,8 @@ def master(
             parameters_max=parameters_max,
             reassembly_bytes_max=reassembly_mib_max * MIB,
             relay_queue_bytes_max=relay_queue_mib_max * MIB,
+            rejoin_seconds=rejoin_seconds,
+            update_log_bytes_max=update_log_mib_max * MIB,
             datagram_bytes=datagram_bytes,
             datagram_bytes_max=datagram_bytes_max,
             congestion=congestion,
