@@ -35,6 +35,8 @@ class Membership:
         self.live = False
         self.lost: str | None = None
         """Why there is no connection to the master just now."""
+        self.wanted = False
+        """Whether a master that was started anew waits for our replica."""
         self.reconnections = 0
         self.rebases = 0
         self.peers: Sequence[Peer] = ()
@@ -103,6 +105,12 @@ class Membership:
                     reason,
                 )
             self.lost = reason
+            self._changed.notify_all()
+
+    def on_wanted(self) -> None:
+        """Note that the master was started anew and wants our replica."""
+        with self._changed:
+            self.wanted = True
             self._changed.notify_all()
 
     def on_resync(self) -> None:

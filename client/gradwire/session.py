@@ -155,7 +155,10 @@ class Session:
             return
         self._alone += 1
         if self._alone > self._settings.alone_steps_max:
-            membership.wait(lambda: membership.lost is None, self._settings.reconnect_seconds)
+            membership.wait(
+                lambda: membership.lost is None or membership.wanted,
+                self._settings.reconnect_seconds,
+            )
             self._check_open()
 
     def push(self, change: Any = None) -> int:
@@ -337,6 +340,7 @@ class Session:
     def _has_news(self, updates_known: int) -> bool:
         return (
             self._membership.updates_received != updates_known
+            or self._membership.wanted
             or self._is_complete()
             or self._sharing.may_flush_on()
         )

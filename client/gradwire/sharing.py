@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from gradwire.errors import NonFiniteError, OutOfRangeError, ProtocolError, UsageError
-from gradwire.inbox import Rebase
+from gradwire.inbox import Arrivals, Rebase
 from gradwire.kept import Kept, OwnUpdate
 from gradwire.membership import Membership
 from gradwire.network import NetworkThread
@@ -206,6 +206,19 @@ class Sharing:
     def pull_gathered(self) -> list[PeerUpdate]:
         """Do the same right after a `push`, when the vector is what the target holds."""
         arrivals = self._membership.inbox.take()
+        try:
+            return self._apply(arrivals)
+        finally:
+            if self._membership.wanted:
+                self._give_replica()
+
+    def _give_replica(self) -> None:
+        """Give a master that was started anew what it has lost."""
+        self._membership.wanted = False
+        values = self._feedback.replica.values.astype("<i4").tobytes()
+        self._network.call(self._network.worker.found_again, values, dict(self._versions))
+
+    def _apply(self, arrivals: Arrivals) -> list[PeerUpdate]:
         if not arrivals.updates and arrivals.conflated is None and arrivals.rebase is None:
             return []
         began = perf_counter()

@@ -50,6 +50,7 @@ from gradwire_protocol.link import Link, Message, UpdateReceived
 from gradwire_protocol.messages import (
     SEQUENCE_MAX,
     SNAPSHOT_STREAM,
+    Contents,
     EncodedUpdate,
     EndCode,
     Finish,
@@ -121,6 +122,9 @@ class Listener(Protocol):
 
     def on_lost(self, reason: str) -> None:
         """Note that the connection is lost, and that the worker dials again."""
+
+    def on_wanted(self) -> None:
+        """Note that the master was started anew and wants our replica: `Worker.found_again`."""
 
     def on_resync(self) -> None:
         """Keep the updates from now on for the replica that comes; it is not here yet."""
@@ -194,6 +198,10 @@ class Worker:
         self._kept = Kept()
         self._random = random
         self._reconnect_seconds = reconnect_seconds
+        self._welcome: Welcome | None = None
+        """The first one."""
+        self._workers = 0
+        """How many take part, ourselves included."""
         self._accepted = 0
         """Of our own updates: how many the master had when it let us in."""
         self._based_on_max = 0
@@ -237,6 +245,14 @@ class Worker:
     def found(self, values: Payload, now: float) -> None:
         """Start the run with a replica: little-endian int32, which must not change any more."""
         if self.stage is Stage.FOUNDING and self._link is not None:
+            self._feed = SnapshotFeed(values, self._link)
+
+    def found_again(self, values: Payload, versions: Mapping[int, int], now: float) -> None:
+        """Give a master that was started anew our replica, with what it contains."""
+        if self.stage is Stage.FOUNDING and self._is_cut_off and self._link is not None:
+            self._accepted = versions[self.rank]
+            self._based_on_max = total(versions, without=self.rank)
+            self._link.send(Contents(versions))
             self._feed = SnapshotFeed(values, self._link)
 
     def push(self, bodies: Sequence[bytes], based_on: int, now: float) -> None:
@@ -365,8 +381,13 @@ class Worker:
             **{rank: origin.expected - 1 for rank, origin in self._origins.items()},
         }
         versions.pop(self.rank, None)
+        assert self._welcome is not None
         return replace(
-            self._join, rank=self.rank, resume=Resume(self.rank, self.sequence, versions)
+            self._join,
+            run=self._welcome.run,
+            rank=self.rank,
+            quantum_exponent=self._welcome.quantum_exponent,
+            resume=Resume(self.rank, self.sequence, versions, self._workers),
         )
 
     def _send(self, update: OwnUpdate) -> None:
@@ -393,6 +414,7 @@ class Worker:
             case Welcome():
                 self._take_welcome(message)
             case Roster():
+                self._workers = len(message.peers)
                 self._listener.on_roster(message.peers)
             case Stable():
                 self._kept.forget(message.versions.get(self.rank, 0))
@@ -413,6 +435,7 @@ class Worker:
             raise InvalidMessageError(f"Welcome with another layout: {difference}")
         if self.stage is not Stage.JOINING:
             raise InvalidMessageError(f"Welcome while {self.stage.name}")
+        self._accepted = welcome.sequence
         if self._took_part:
             self._take_welcome_back(welcome)
         else:
@@ -420,8 +443,9 @@ class Worker:
             self.rank = welcome.rank
             self.sequence = welcome.sequence
             self._versions = welcome.versions
+            self._welcome = welcome
+            self._workers = len(welcome.roster)
             self._listener.on_welcome(welcome)
-        self._accepted = welcome.sequence
         if welcome.resumed:
             self._begin_again(None)
         else:
@@ -432,11 +456,14 @@ class Worker:
 
     def _take_welcome_back(self, welcome: Welcome) -> None:
         """Take up again what there was before the connection was lost."""
-        if welcome.rank != self.rank or welcome.founder:
+        if welcome.rank != self.rank:
             raise InvalidMessageError(
-                f"Welcome of rank {welcome.rank} back, founder: {welcome.founder}; "
-                f"the rank was {self.rank}"
+                f"Welcome back of rank {welcome.rank}; the rank was {self.rank}"
             )
+        if welcome.founder:
+            self._move_to(Stage.FOUNDING)
+            self._listener.on_wanted()
+            return
         if welcome.sequence > self.sequence or not self._kept.reaches_back_to(welcome.sequence):
             raise InvalidMessageError(
                 f"Welcome back after update {welcome.sequence}; {self.sequence} were sent and "
@@ -528,7 +555,10 @@ class Worker:
             if self._feed is not None and self._feed.on_delivered():
                 self._feed = None
                 if self.stage is Stage.FOUNDING:
-                    self._begin(None)
+                    if self._took_part:
+                        self._begin_again(None)
+                    else:
+                        self._begin(None)
         elif event.stream == self.rank:
             self._listener.on_delivered(self._sizes.pop(event.number))
 

@@ -14,6 +14,7 @@ from gradwire_protocol.messages import (
     CONTROL_STREAM,
     RANKS_MAX,
     SNAPSHOT_STREAM,
+    Contents,
     EncodedUpdate,
     Finish,
     Finished,
@@ -34,7 +35,17 @@ from gradwire_protocol.schema import Record
 from gradwire_protocol.shaped import Payload, ShapedMessage
 
 Control: TypeAlias = (
-    Join | Welcome | Refuse | Roster | Stable | Finish | Finished | Leave | Order | OrderDone
+    Join
+    | Welcome
+    | Contents
+    | Refuse
+    | Roster
+    | Stable
+    | Finish
+    | Finished
+    | Leave
+    | Order
+    | OrderDone
 )
 
 CONTROL_RECORDS: dict[Kind, type[Control]] = {
@@ -48,6 +59,7 @@ CONTROL_RECORDS: dict[Kind, type[Control]] = {
     Kind.LEAVE: Leave,
     Kind.ORDER: Order,
     Kind.DONE: OrderDone,
+    Kind.CONTENTS: Contents,
 }
 _KINDS: dict[type[Record], Kind] = {record: kind for kind, record in CONTROL_RECORDS.items()}
 

@@ -16,6 +16,7 @@
     10    LEAVE      worker  that was my last update, do not wait for me
     11    ORDER      operator  do this
     12    DONE       master  it is done, or what was asked for
+    13    CONTENTS   worker  which updates the replica contains that I send you
 
 An observer says JOIN and LEAVE, and hears what workers hear; an operator says ORDER, and hears DONE
 or REFUSE, one for each, in order. What a peer is, its key says; without keys, everyone is a worker.
@@ -106,6 +107,7 @@ class Kind(IntEnum):
     LEAVE = 10
     ORDER = 11
     DONE = 12
+    CONTENTS = 13
 
 
 class Action(StrEnum):
@@ -206,11 +208,14 @@ class Resume(Record):
     """Of the last update that it has encoded, sent or not."""
     versions: Mapping[int, int]
     """The updates of others that it has."""
+    workers: int
+    """How many workers took part when it last heard of them."""
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "rank": _RANK,
         "sequence": _SEQUENCE,
         "versions": _VERSIONS,
+        "workers": integer(0, RANKS_MAX),
     }
 
 
@@ -283,6 +288,17 @@ class Welcome(Record):
         "resumed": boolean,
     }
     BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + ROSTER_BYTES_MAX + VERSIONS_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Contents(Record):
+    """A worker says which updates the replica contains that it sends to a master started anew."""
+
+    versions: Mapping[int, int]
+    """Its own included."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"versions": _VERSIONS}
+    BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,8 +115,7 @@ def not_expected(config: MasterConfig) -> Refuse:
     return Refuse(
         RefusalCode.NOT_EXPECTED,
         "this master keeps no place for this worker: it was away for longer than "
-        f"{config.rejoin_seconds:g} s, or its run is over, or the master was started anew. Join "
-        "again, as a new worker",
+        f"{config.rejoin_seconds:g} s, or its run is over. Join again, as a new worker",
     )
 
 
@@ -133,6 +132,8 @@ def check_claims(resume: Resume, run: Run) -> None:
             f"back as rank {resume.rank} after update {resume.sequence}; {accepted} were accepted"
         )
     for rank, sequence in resume.versions.items():
+        if run.recovered:
+            break  # it may have had updates that the run has lost
         if sequence > versions.get(rank, 0):
             raise InvalidMessageError(
                 f"back with update {sequence} of rank {rank}; {versions.get(rank, 0)} were accepted"

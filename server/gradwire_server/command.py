@@ -185,6 +185,14 @@ def master(
             help="How long the rank of a worker that lost its connection is kept for it.",
         ),
     ] = DEFAULTS.rejoin_seconds,
+    recovery_seconds: Annotated[
+        float,
+        typer.Option(
+            envvar="GRADWIRE_RECOVERY_SECONDS",
+            help="How long a master that was started anew waits for all workers of the run that "
+            "it gets back from them.",
+        ),
+    ] = DEFAULTS.recovery_seconds,
     update_log_mib_max: Annotated[
         int,
         typer.Option(
@@ -292,6 +300,7 @@ def master(
             reassembly_bytes_max=reassembly_mib_max * MIB,
             relay_queue_bytes_max=relay_queue_mib_max * MIB,
             rejoin_seconds=rejoin_seconds,
+            recovery_seconds=recovery_seconds,
             update_log_bytes_max=update_log_mib_max * MIB,
             datagram_bytes=datagram_bytes,
             datagram_bytes_max=datagram_bytes_max,

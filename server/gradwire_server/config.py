@@ -70,6 +70,10 @@ class MasterConfig:
     rejoin_seconds: float = 600.0
     """How long the rank of a worker that lost its connection is kept for it."""
 
+    recovery_seconds: float = 5.0
+    """How long a master that was started anew waits for all workers of the run that it gets back
+    from them; a worker dials every second."""
+
     update_log_bytes_max: int = UPDATE_LOG_BYTES_MAX
     """The updates accepted last that are kept for workers that come back; one that has missed more
     is sent the whole replica."""
@@ -118,6 +122,7 @@ class MasterConfig:
             "relay_queue_bytes_max",
             "join_timeout_seconds",
             "rejoin_seconds",
+            "recovery_seconds",
             "update_log_bytes_max",
             "stable_interval_seconds",
         ):

@@ -323,12 +323,12 @@ def _staleness(run: Run, member: Member, received: UpdateReceived) -> int:
     """Return how many updates of others an update does not know of."""
     update = received.update
     accepted = total(run.relay.versions, without=member.rank)
-    if update.based_on > accepted:
+    if update.based_on > accepted and not run.recovered:
         raise InvalidMessageError(
             f"update {update.sequence} of {member.name} is based on {update.based_on} "
             f"updates of others; {accepted} were accepted"
         )
-    return accepted - update.based_on
+    return max(accepted - update.based_on, 0)
 
 
 def _add(run: Run, update: Update) -> None:

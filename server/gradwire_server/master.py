@@ -36,6 +36,7 @@ from gradwire_protocol.link import Message, UpdateReceived
 from gradwire_protocol.messages import (
     CONTROL_STREAM,
     SNAPSHOT_STREAM,
+    Contents,
     Finish,
     Leave,
     Snapshot,
@@ -44,7 +45,7 @@ from gradwire_protocol.messages import (
 from gradwire_server.config import MasterConfig
 from gradwire_server.decoding import Decoder, InlineDecoder
 from gradwire_server.departures import Departures
-from gradwire_server.founding import take_block
+from gradwire_server.founding import recover, take_block, take_contents
 from gradwire_server.intake import Consequences, Intake
 from gradwire_server.leases import Leases
 from gradwire_server.lobby import Lobby
@@ -146,6 +147,9 @@ class Master:
         self._intake.handle_timer(now)
         if self._stable_due is not None and now >= self._stable_due:
             self._tell_stable()
+        if self._recovery_due is not None and now >= self._recovery_due:
+            assert self.run is not None
+            recover(self.run, self.roster)
         self._conclude()
 
     def handle_decoded(self, now: float) -> None:
@@ -191,7 +195,12 @@ class Master:
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
-        deadlines = (self._state.lobby.next_timer(), self._intake.next_timer(), self._stable_due)
+        deadlines = (
+            self._state.lobby.next_timer(),
+            self._intake.next_timer(),
+            self._stable_due,
+            self._recovery_due,
+        )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def status(self) -> dict[str, Any]:
@@ -243,6 +252,8 @@ class Master:
             case UpdateReceived():
                 assert self.run is not None
                 self._intake.take(self.run, member, message, self._state.now)
+            case Contents():
+                take_contents(member, message, self.run, self.roster)
             case Snapshot():
                 take_block(member, message, self.run, self.roster)
             case Finish():
@@ -304,6 +315,12 @@ class Master:
             self._state.tell_all(Stable(stable))
         if run.relay.unstable:
             self._stable_due = self._state.now + self.config.stable_interval_seconds
+
+    @property
+    def _recovery_due(self) -> float | None:
+        """When those who are back go on without the others."""
+        recovery = None if self.run is None else self.run.recovery
+        return recovery.deadline if recovery is not None and recovery.gathering else None
 
     def _conclude(self) -> None:
         """Do what is due after everything that happens."""

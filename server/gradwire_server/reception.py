@@ -17,6 +17,7 @@ from gradwire_protocol.messages import (
     Order,
     Refuse,
     Resume,
+    covers,
     name_in_roster,
 )
 from gradwire_server.admission import (
@@ -27,10 +28,11 @@ from gradwire_server.admission import (
     refusal_by_role,
 )
 from gradwire_server.departures import Departures
-from gradwire_server.founding import welcome, welcome_back
+from gradwire_server.founding import gather, welcome, welcome_back
 from gradwire_server.metrics import Departure
 from gradwire_server.orders import Orders
 from gradwire_server.pace import Pace
+from gradwire_server.recovery import Recovery
 from gradwire_server.roster import Member, role_of
 from gradwire_server.run import Run
 from gradwire_server.state import State
@@ -142,13 +144,14 @@ class Reception:
             return refused
         if run is not None:
             return run
-        if join.resume is not None:
-            return not_expected(state.config)
         try:
             name = join.run or state.config.run or RUN_DEFAULT
-            return Run.begin(name, join, state.config.update_log_bytes_max)
+            run = Run.begin(name, join, state.config.update_log_bytes_max)
         except MemoryError:
             return no_memory_for(join)
+        if join.resume is not None:
+            run.recovery = Recovery(state.now + state.config.recovery_seconds)
+        return run
 
     def _refuse(self, connection: Connection, join: Join, refused: Refuse) -> None:
         self._state.metrics.refusals.labels(refused.code).inc()
@@ -162,18 +165,26 @@ class Reception:
     def _let_back_in(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
         """Give a worker the place that was kept for it, and what it has missed."""
         state = self._state
+        if run.recovery is not None:
+            self._gather(link, join, resume, run)
+            return
         lease = state.leases.find(join.worker_id, link.connection.identity, state.now)
-        if run is not state.run or lease is None or lease.rank != resume.rank:
+        if not (lease is not None and lease.rank == resume.rank) and not (
+            resume.rank in run.unclaimed and state.roster.at(resume.rank) is None
+        ):
             self._refuse(link.connection, join, not_expected(state.config))
             return
         check_claims(resume, run)
         state.leases.end(join.worker_id)
+        run.unclaimed.discard(resume.rank)
         state.lobby.leave(link.connection)
-        member = self._admit(lease.rank, link, join, run)
-        member.clipped = lease.missed_correction
+        member = self._admit(resume.rank, link, join, run)
+        member.clipped = lease is not None and lease.missed_correction
         state.metrics.rejoins.inc()
-        if lease.missed_correction or not run.relay.log.reaches_back_to(
-            resume.versions, without=lease.rank
+        if (
+            member.clipped
+            or not covers(run.relay.versions, resume.versions)
+            or not run.relay.log.reaches_back_to(resume.versions, without=resume.rank)
         ):
             logger.info("%s is back in run %r, and gets the replica", member.name, run.name)
             welcome(member, run, state.roster)
@@ -185,16 +196,37 @@ class Reception:
             member.last_sequence = resume.sequence
             link.send(Finished(dict(run.relay.versions)))
 
+    def _gather(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
+        """Let somebody wait who is back, until the run is."""
+        state = self._state
+        if state.roster.at(resume.rank) is not None:
+            self._refuse(link.connection, join, not_expected(state.config))
+            return
+        state.lobby.leave(link.connection)
+        if run is not state.run:
+            self._begin(run)
+        member = self._admit(resume.rank, link, join, run)
+        state.metrics.rejoins.inc()
+        logger.info("%s is back, and run %r not yet", member.name, run.name)
+        gather(member, resume, run, state.roster)
+        state.tell_roster()
+
+    def _begin(self, run: Run) -> None:
+        """Serve a run from now on, in place of another one."""
+        state = self._state
+        self._departures.dismiss_observers()
+        state.end_run()
+        state.run = run
+        state.metrics.parameters.set(run.layout.elements)
+
     def _let_in(self, link: Link, join: Join, run: Run) -> None:
         state, role = self._state, role_of(link.connection)
         state.lobby.leave(link.connection)
         if run is not state.run:
-            self._departures.dismiss_observers()
-            state.end_run()
-            state.run = run
-            state.metrics.parameters.set(join.layout.elements)
+            self._begin(run)
         state.leases.end_of(link.connection.identity)
-        rank = state.roster.free_rank(join.rank, role, state.leases.ranks(state.now))
+        kept = state.leases.ranks(state.now) | run.unclaimed | run.returning
+        rank = state.roster.free_rank(join.rank, role, kept)
         member = self._admit(rank, link, join, run)
         state.metrics.joins.inc()
         what = "observes" if member.observes else "joined"

@@ -6,7 +6,7 @@ and encoded again, in the stream of its origin. When every worker it went to has
 and every earlier one, it is stable.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gradwire_protocol import InOrder, ShapedMessage
@@ -40,6 +40,13 @@ class Relay:
         self.versions: dict[int, int] = {}
         """By rank: the sequence of the last update accepted."""
         self._origins: dict[int, _Origin] = {}
+
+    def go_on_from(self, versions: Mapping[int, int]) -> None:
+        """Begin with a replica that contains updates already; none of them is in the log."""
+        self.versions = dict(versions)
+        for rank, sequence in versions.items():
+            self._origins[rank] = _Origin(arrived=InOrder(sequence + 1))
+            self.log.skip(rank, sequence)
 
     @property
     def stable(self) -> dict[int, int]:

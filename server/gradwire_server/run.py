@@ -10,6 +10,7 @@ from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.layout import Layout
 from gradwire_protocol.messages import Join, Snapshot
 from gradwire_protocol.snapshots import SnapshotAssembly
+from gradwire_server.recovery import Recovery
 from gradwire_server.relay import Relay
 from gradwire_server.update_log import UPDATE_LOG_BYTES_MAX
 
@@ -28,6 +29,12 @@ class Run:
     """The first worker's parameters, while they come in."""
     relay: Relay
     finished: bool = False
+    recovery: Recovery | None = None
+    """While it comes back from the workers, after the master was started anew."""
+    recovered: bool = False
+    """Whether it came back so: workers may have had updates that it has not got yet."""
+    unclaimed: set[int] = field(default_factory=set)
+    """Ranks of workers that were not back when it went on, and still may come."""
     stable_told: dict[int, int] = field(default_factory=dict)
     """By rank: what everyone was told last of which updates are stable."""
 
@@ -57,7 +64,7 @@ class Run:
         assert self.assembly is not None
         values = np.frombuffer(block.values, "<i4", count=len(block.values) // 4)
         for value in (int(values.min()), int(values.max())):
-            if abs(value) > FIRST_VALUE_MAX:
+            if abs(value) > FIRST_VALUE_MAX and self.recovery is None:
                 raise InvalidMessageError(
                     f"first parameters with {value} quanta; the limit is {FIRST_VALUE_MAX}: choose "
                     "a larger quantum"
@@ -67,6 +74,14 @@ class Run:
     def snapshot(self) -> bytes:
         """Return the replica as it travels: a copy, little-endian int32."""
         return self.replica.values.astype("<i4", copy=False).tobytes()
+
+    @property
+    def returning(self) -> frozenset[int]:
+        """Ranks that somebody may come back for of whom those know who are back."""
+        if self.recovery is None:
+            return frozenset()
+        known = [resume.versions for resume in self.recovery.returned.values()]
+        return frozenset().union(*known)
 
     @property
     def founded(self) -> bool:

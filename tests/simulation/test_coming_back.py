@@ -156,9 +156,9 @@ def lost_impostor(run: SimulatedRun, resume: Resume) -> ScriptedPeer:
 @pytest.mark.parametrize(
     ("resume", "what"),
     [
-        (Resume(0, 0, {}), "back as rank 0 after update 0; 1 were accepted"),
-        (Resume(0, 9, {1: 10_000}), "back with update 10000 of rank 1"),
-        (Resume(0, 9, {99: 1}), "back with update 1 of rank 99; 0 were accepted"),
+        (Resume(0, 0, {}, 3), "back as rank 0 after update 0; 1 were accepted"),
+        (Resume(0, 9, {1: 10_000}, 3), "back with update 10000 of rank 1"),
+        (Resume(0, 9, {99: 1}, 3), "back with update 1 of rank 99; 0 were accepted"),
     ],
 )
 def test_who_claims_what_cannot_be_is_sent_away(resume: Resume, what: str) -> None:
@@ -177,20 +177,10 @@ def test_who_claims_another_rank_than_its_own_is_refused() -> None:
     run = begin(5)
     run.join_and_wait(3)
 
-    impostor = lost_impostor(run, Resume(2, 9, {}))
+    impostor = lost_impostor(run, Resume(2, 9, {}, 3))
 
     assert impostor.wait_for(Refuse).code == RefusalCode.NOT_EXPECTED
     assert len(run.master.roster) == 2
-
-
-def test_where_there_is_no_run_nobody_is_expected_back() -> None:
-    run = begin(6)
-    stranger = ScriptedPeer(run.network, "stranger", dial=MASTER)
-
-    stranger.say(join_request(layout=run.layout, resume=Resume(0, 0, {})))
-
-    assert stranger.wait_for(Refuse).code == RefusalCode.NOT_EXPECTED
-    assert run.master.run is None
 
 
 def test_who_is_back_before_it_was_missed_takes_its_own_place() -> None:
@@ -201,7 +191,7 @@ def test_who_is_back_before_it_was_missed_takes_its_own_place() -> None:
     rank = before.wait_for(Welcome).rank
     run.network.run(lambda: run.metrics.snapshots_sent._value.get() >= 2, seconds=5)
 
-    after.say(join_request(layout=run.layout, resume=Resume(rank, 0, {})))
+    after.say(join_request(layout=run.layout, resume=Resume(rank, 0, {}, 3)))
 
     assert before.wait_for_end().reason == "its worker is back over another connection"
     welcome = after.wait_for(Welcome)

@@ -184,6 +184,16 @@ class SimulatedWorker:
     def on_lost(self, reason: str) -> None:
         self.lost = reason
 
+    def on_wanted(self) -> None:
+        self.run.network.after(0, self.found_again)
+
+    def found_again(self) -> None:
+        if self.host.alive:
+            self.pull()
+            values = self.replica.values.astype("<i4").tobytes()
+            self.worker.found_again(values, dict(self.versions), self.run.network.now)
+            self.run.network.turn(self.host)
+
     def on_resync(self) -> None:
         self.later = Inbox(self.run.elements, bytes_max=2_000)
 
@@ -349,9 +359,20 @@ class SimulatedRun:
         self._greetings = count(1)
         self._names = count()
         settings = master or MasterConfig(idle_timeout_seconds=idle_timeout_seconds)
+        self.settings = settings
+        self.decoder = decoder
+        self.start_master()
+
+    def start_master(self) -> None:
+        """Let a master begin that knows nothing."""
+        settings = self.settings
         self.metrics = ServerMetrics()
         self.master = Master(
-            settings, self.metrics, decoder, on_denied=self.on_denied, on_drained=self.on_drained
+            settings,
+            self.metrics,
+            self.decoder,
+            on_denied=self.on_denied,
+            on_drained=self.on_drained,
         )
         self.master_endpoint = Endpoint(
             settings.connection,
@@ -360,6 +381,11 @@ class SimulatedRun:
             credentials=self.master_credentials,
         )
         self.master_host = self.network.add(MASTER, self.master_endpoint, self.master)
+
+    def kill_master(self, *, back_after: float) -> None:
+        """Let the master die without a word, and another one begin in its place."""
+        self.network.kill(self.master_host)
+        self.network.after(back_after, self.start_master)
 
     @property
     def random(self) -> Random:

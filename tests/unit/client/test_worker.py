@@ -75,6 +75,8 @@ class Listening:
     def on_lost(self, reason: str) -> None:
         self.told.append(("lost", reason))
 
+    def on_wanted(self) -> None: ...
+
     def on_resync(self) -> None:
         self.told.append(("resync",))
 
