@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from gradwire_protocol.keys import RunKey
 from gradwire_server.config import MasterConfig
 from gradwire_server.roster import Phase
+from support.keyed import RUN_KEY
 from support.network import Link
 from support.training import SimulatedRun
 
@@ -31,7 +31,7 @@ def begin(seed: int, random: Random, *, sealed: bool = False) -> SimulatedRun:
         elements=random.choice([50, 400, 3000]),
         idle_timeout_seconds=IDLE_SECONDS,
         master=MasterConfig(idle_timeout_seconds=IDLE_SECONDS, recovery_seconds=4.0),
-        run_key=RunKey.generate(random.randbytes) if sealed else None,
+        run_key=RUN_KEY if sealed else None,
     )
 
 
@@ -80,21 +80,6 @@ def test_one_worker_may_die_with_the_master() -> None:
     run.network.run(lambda: all(w.lost is None for w in alive), seconds=60)
     run.train(5)
 
-    run.finish()
-
-
-def test_a_worker_that_joins_meanwhile_waits_for_the_run() -> None:
-    run = begin(2, Random(2))
-    run.join_and_wait(3)
-    run.train(5)
-    run.kill_master(back_after=0.5)
-    run.network.run_for(1.0)
-
-    late = run.join()
-    run.network.run(lambda: late.live, seconds=120)
-    wait_until_all_are_back(run)
-
-    run.train(5)
     run.finish()
 
 
