@@ -11,12 +11,14 @@ Two lines in a training loop:
             optimizer.step()
             session.step()
 
-`join` makes a `Session`; the errors are in `gradwire.errors`. The codec alone, on arrays and with
-no network, is `gradwire_codecs`.
+`join` makes a `Session`; `load_checkpoint` gives a model what a master has written to its disk; the
+errors are in `gradwire.errors`. The codec alone, on arrays and with no network, is
+`gradwire_codecs`.
 """
 
 import logging
 
+from gradwire.checkpoints import LoadedCheckpoint, load_checkpoint
 from gradwire.errors import (
     ConnectionLostError,
     DeadlineError,
@@ -40,6 +42,7 @@ __all__ = [
     "ConnectionLostError",
     "DeadlineError",
     "GradwireError",
+    "LoadedCheckpoint",
     "NonFiniteError",
     "OutOfRangeError",
     "PeerUpdate",
@@ -53,6 +56,7 @@ __all__ = [
     "UsageError",
     "VersionMismatchError",
     "join",
+    "load_checkpoint",
 ]
 
 # A library says nothing unless its user has set logging up.

@@ -5,14 +5,29 @@ imported only where torch already is.
 """
 
 import sys
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from gradwire.errors import UsageError
 from gradwire_codecs.arrays import Float32Array, describe
 from gradwire_protocol.layout import Layout, Tensor
+
+if TYPE_CHECKING:
+    import torch
+
+Writer: TypeAlias = Callable[[Float32Array], None]
+"""Sets all values of one tensor, from a flat array."""
+
+
+class Places(NamedTuple):
+    """The tensors of a target, to be written to and left where they are."""
+
+    layout: Layout
+    writers: Sequence[Writer]
+    """One for each tensor of the layout."""
 
 
 class Parameters(Protocol):
@@ -76,15 +91,41 @@ def parameters_of(target: object) -> Parameters:
     """
     if isinstance(target, np.ndarray):
         return NumpyParameters(target)
+    tensors, module = _tensors_of(target)
+    from gradwire.torch_parameters import TorchParameters
+
+    return TorchParameters(tensors, module)
+
+
+def places_of(target: object) -> Places:
+    """Return where to write the parameters of a target, none of which is moved for that.
+
+    Raises
+    ------
+    UsageError
+        If it is nothing that can be trained.
+    """
+    if isinstance(target, np.ndarray):
+        parameters = NumpyParameters(target)
+        return Places(parameters.layout, [partial(np.copyto, parameters.vector)])
+    tensors, _ = _tensors_of(target)
+    from gradwire.torch_parameters import layout_of, trained_of, write
+
+    trained = trained_of(tensors)
+    return Places(layout_of(trained), [partial(write, tensor) for _, tensor in trained])
+
+
+def _tensors_of(
+    target: object,
+) -> "tuple[Sequence[tuple[str, torch.Tensor]], torch.nn.Module | None]":
+    """Return the tensors of a target with their names, and the module that they are of."""
     # Whoever passes something of torch has imported it; nobody else has to pay for that.
     torch = sys.modules.get("torch")
     if torch is not None:
-        from gradwire.torch_parameters import TorchParameters
-
         if isinstance(target, torch.nn.Module):
-            return TorchParameters(list(target.named_parameters()), target)
+            return list(target.named_parameters()), target
         if isinstance(target, Sequence) and all(isinstance(t, torch.Tensor) for t in target):
-            return TorchParameters([(str(i), tensor) for i, tensor in enumerate(target)])
+            return [(str(i), tensor) for i, tensor in enumerate(target)], None
     raise UsageError(
         "the target has to be a torch.nn.Module, a list of torch tensors, or a float32 numpy "
         f"array, not {describe(target)}"

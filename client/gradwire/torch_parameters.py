@@ -58,14 +58,10 @@ class TorchParameters:
         tensors: Sequence[tuple[str, torch.Tensor]],
         module: torch.nn.Module | None = None,
     ) -> None:
-        unique: dict[int, tuple[str, torch.Tensor]] = {}
-        for name, tensor in tensors:
-            unique.setdefault(id(tensor), (name, tensor))
-        objects = list(unique.values())
-        _check(objects)
+        objects = _distinct(tensors)
         named = _with_memory_of_their_own(objects)
         held_twice = _storages_held_twice([tensor for _, tensor in objects])
-        self.layout = Layout(tuple(TensorLayout(n, tuple(t.shape)) for n, t in named))
+        self.layout = layout_of(named)
         self._flat = flat = torch.empty(self.layout.elements, dtype=torch.float32)
         self._address = flat.data_ptr()
         self.vector: Float32Array = flat.numpy()
@@ -149,6 +145,38 @@ class TorchParameters:
         self._viewed.remove(viewed)
         viewed.view.copy_(viewed.tensor)
         self._attach(viewed.name, viewed.tensor, viewed.view)
+
+
+def trained_of(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
+    """Return the tensors that a session would train, each once.
+
+    Raises
+    ------
+    UsageError
+        If one of them cannot be trained.
+    """
+    return _with_memory_of_their_own(_distinct(tensors))
+
+
+def layout_of(named: Sequence[tuple[str, torch.Tensor]]) -> Layout:
+    """Return how a vector is made of tensors."""
+    return Layout(tuple(TensorLayout(name, tuple(tensor.shape)) for name, tensor in named))
+
+
+@torch.no_grad()
+def write(tensor: torch.Tensor, values: Float32Array) -> None:
+    """Set all values of a tensor, where it is."""
+    tensor.copy_(torch.from_numpy(values).view(tensor.shape))
+
+
+def _distinct(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
+    """Return each tensor once; refuse what cannot be trained."""
+    unique: dict[int, tuple[str, torch.Tensor]] = {}
+    for name, tensor in tensors:
+        unique.setdefault(id(tensor), (name, tensor))
+    objects = list(unique.values())
+    _check(objects)
+    return objects
 
 
 def _with_memory_of_their_own(

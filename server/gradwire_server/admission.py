@@ -1,7 +1,14 @@
 """Admission: who may join, and what to tell those who may not."""
 
 from gradwire_protocol import InvalidMessageError, Role
-from gradwire_protocol.messages import CODEC_VERSION, Join, RefusalCode, Refuse, Resume
+from gradwire_protocol.messages import (
+    CODEC_VERSION,
+    Join,
+    RefusalCode,
+    Refuse,
+    Resume,
+    covers,
+)
 from gradwire_server.config import MasterConfig
 from gradwire_server.roster import Roster
 from gradwire_server.run import Run
@@ -81,6 +88,12 @@ def refusal(join: Join, config: MasterConfig, run: Run | None, roster: Roster) -
 
 def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
     if join.run is not None and join.run != run.name:
+        if run.awaited:
+            return Refuse(
+                RefusalCode.OTHER_RUN,
+                f"run {run.name!r} was resumed from a checkpoint and waits for its workers, not "
+                f"{join.run!r}: name that one, or start the master without --resume",
+            )
         return Refuse(
             RefusalCode.OTHER_RUN,
             f"run {run.name!r} is in progress, not {join.run!r}: wait for its end, or start "
@@ -117,6 +130,12 @@ def not_expected(config: MasterConfig) -> Refuse:
         "this master keeps no place for this worker: it was away for longer than "
         f"{config.rejoin_seconds:g} s, or its run is over. Join again, as a new worker",
     )
+
+
+def is_behind(resume: Resume, run: Run) -> bool:
+    """Return whether a run contains everything that somebody has who is back."""
+    versions = run.relay.versions
+    return resume.sequence <= versions.get(resume.rank, 0) and covers(versions, resume.versions)
 
 
 def check_claims(resume: Resume, run: Run) -> None:

@@ -8,6 +8,8 @@ says where the master listens.
 import asyncio
 import os
 import tomllib
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -15,11 +17,14 @@ import typer
 
 from gradwire_protocol import GradwireError
 from gradwire_protocol.limits import MIB
+from gradwire_server.checkpoint_folder import CheckpointFolder
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon import HTTP_PORT, Addresses, Daemon
 from gradwire_server.http.access import Access, find_token
 from gradwire_server.key_source import KeySource, denied_names
 from gradwire_server.listening import AddressInUseError, Transport
+from gradwire_server.resuming import resumed_run
+from gradwire_server.run import Run
 from gradwire_server.vetting import OutlierPolicy
 from gradwire_udp import local_address_in, new_event_loop, show_address, split_address
 from gradwire_udp.key_files import RUN_CREDENTIAL, credential
@@ -269,6 +274,39 @@ def master(
             help="Updates per second that are taken from one worker; more wait, and slow it down.",
         ),
     ] = DEFAULTS.update_rate_max,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="GRADWIRE_CHECKPOINT",
+            metavar="DIR",
+            help="Folder to write the run to: while it goes on, when it is finished, and when the "
+            "master stops. Who can write there can change the model.",
+        ),
+    ] = None,
+    checkpoint_seconds: Annotated[
+        float,
+        typer.Option(
+            envvar="GRADWIRE_CHECKPOINT_SECONDS",
+            help="How often it is written, if it has changed.",
+        ),
+    ] = DEFAULTS.checkpoint_seconds,
+    checkpoint_keep: Annotated[
+        int,
+        typer.Option(
+            envvar="GRADWIRE_CHECKPOINT_KEEP",
+            help="Checkpoints to keep, and of finished runs as many. Each takes 4 bytes for each "
+            "parameter.",
+        ),
+    ] = DEFAULTS.checkpoint_keep,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            envvar="GRADWIRE_RESUME",
+            metavar="DIR",
+            help="Go on with the run of the newest checkpoint in this folder; where none can be "
+            "used, do not start. 'auto' is the folder of --checkpoint, and may be empty.",
+        ),
+    ] = None,
     loop: Annotated[
         str,
         typer.Option(
@@ -311,6 +349,8 @@ def master(
             outlier_policy=outlier_policy,
             outlier_norm_multiple=outlier_norm_multiple,
             update_rate_max=update_rate_max,
+            checkpoint_seconds=checkpoint_seconds,
+            checkpoint_keep=checkpoint_keep,
         )
         _ = settings.connection  # refuses what a connection cannot do
         addresses = Addresses(
@@ -326,8 +366,12 @@ def master(
             deny_file=deny_file,
             insecure=insecure,
         )
-        with asyncio.Runner(loop_factory=lambda: new_event_loop(loop)) as runner:
-            runner.run(_serve(settings, addresses, access, keys))
+        with (
+            _folder(checkpoint, checkpoint_keep) as folder,
+            asyncio.Runner(loop_factory=lambda: new_event_loop(loop)) as runner,
+        ):
+            resumed = resumed_run(resume, checkpoint, settings)
+            runner.run(_serve(settings, addresses, access, keys, resumed, folder))
     except AddressInUseError as error:
         typer.echo(f"gradwire master: {error}", err=True)
         raise typer.Exit(EXIT_ADDRESS_IN_USE) from None
@@ -337,9 +381,24 @@ def master(
 
 
 async def _serve(
-    settings: MasterConfig, addresses: Addresses, access: Access, keys: KeySource
+    settings: MasterConfig,
+    addresses: Addresses,
+    access: Access,
+    keys: KeySource,
+    run: Run | None,
+    folder: CheckpointFolder | None,
 ) -> None:
-    await Daemon(settings, addresses, access, keys).run()
+    await Daemon(settings, addresses, access, keys, run=run, folder=folder).run()
+
+
+@contextmanager
+def _folder(path: Path | None, keep: int) -> Iterator[CheckpointFolder | None]:
+    """Hold the folder for checkpoints, if there is one."""
+    if path is None:
+        yield None
+        return
+    with closing(CheckpointFolder(path, keep)) as folder:
+        yield folder
 
 
 def _key_file(given: Path | None, *, insecure: bool) -> Path | None:

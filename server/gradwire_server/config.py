@@ -25,6 +25,9 @@ PROCESSES_MAX: Final = 64
 """Far below the 256 that the byte of a session id can tell apart which says whose a packet is: so
 first packets, where that byte is random, spread evenly."""
 
+CHECKPOINTS_MAX: Final = 100_000
+"""Kept at the most: two months of one a minute. More would make every look at the folder slow."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterConfig:
@@ -40,8 +43,8 @@ class MasterConfig:
     """Memory for messages on their way in, over all workers."""
 
     parameters_max: int = 1_000_000_000
-    """Parameters of a run; each takes 4 bytes of memory, and 4 more for every worker that is being
-    sent them."""
+    """Parameters of a run; each takes 4 bytes of memory, 4 more for every worker that is being sent
+    them, and 4 more while a checkpoint is written."""
 
     relay_queue_bytes_max: int = 64 * MIB
     """What may wait for one worker before it is dropped as too slow."""
@@ -92,6 +95,13 @@ class MasterConfig:
     update_rate_max: float = UPDATE_RATE_MAX
     """Updates per second that are taken from one worker; more wait, and slow it down."""
 
+    checkpoint_seconds: float = 60.0
+    """How often a run that has changed is written, where there is a folder for it. What a crash of
+    everybody costs is as much training."""
+
+    checkpoint_keep: int = 3
+    """Checkpoints that are kept, and of finished runs as many."""
+
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming value and limit."""
         if not 1 <= self.workers_max <= RANKS_MAX:
@@ -116,6 +126,10 @@ class MasterConfig:
             raise UsageError(f"link_rate={self.link_rate}; it has to be above 0, in Mbit/s")
         if not 1 <= self.processes <= PROCESSES_MAX:
             raise UsageError(f"processes={self.processes}; it is 1 to {PROCESSES_MAX}")
+        if not 1 <= self.checkpoint_keep <= CHECKPOINTS_MAX:
+            raise UsageError(
+                f"checkpoint_keep={self.checkpoint_keep}; it is 1 to {CHECKPOINTS_MAX}"
+            )
         self._check_vetting()
         for name in (
             "update_rate_max",
@@ -125,6 +139,7 @@ class MasterConfig:
             "recovery_seconds",
             "update_log_bytes_max",
             "stable_interval_seconds",
+            "checkpoint_seconds",
         ):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(f"{name}={getattr(self, name)}; it has to be above 0")

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from gradwire_codecs import warm_up
 from gradwire_protocol import GradwireError, Keyring
+from gradwire_server.checkpoint_folder import CheckpointFolder
+from gradwire_server.checkpoint_writer import ThreadWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.decoding import ThreadDecoder
 from gradwire_server.http.access import METRICS_PATH, Access
@@ -21,6 +23,7 @@ from gradwire_server.key_source import KeySource, instance_of
 from gradwire_server.listening import Listening, Transport, explained
 from gradwire_server.master import Master
 from gradwire_server.metrics import MasterCollector, ServerMetrics
+from gradwire_server.run import Run
 from gradwire_udp import Drivers, resolve, show_address, split_address
 
 logger = logging.getLogger("gradwire.daemon")
@@ -28,6 +31,9 @@ logger = logging.getLogger("gradwire.daemon")
 HTTP_PORT: Final = 40124
 STOP_SECONDS_MAX: Final = 2.0
 """How long goodbyes may take: some probe timeouts to the farthest worker."""
+
+STOP_WRITING_SECONDS_MAX: Final = 60.0
+"""How long the last checkpoint may take: 6 GB at 100 MB/s. systemd waits for 90 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +61,10 @@ class Daemon:
         Who may see what over HTTP.
     keys : KeySource, optional
         Where its keys stand; without one it has none.
+    run : Run, optional
+        The run to go on with.
+    folder : CheckpointFolder, optional
+        Where checkpoints are written; without one there are none.
     """
 
     def __init__(
@@ -63,13 +73,23 @@ class Daemon:
         addresses: Addresses,
         access: Access | None = None,
         keys: KeySource | None = None,
+        *,
+        run: Run | None = None,
+        folder: CheckpointFolder | None = None,
     ) -> None:
         self._addresses = addresses
         self._access = access or Access()
         self._metrics = ServerMetrics()
         self._decoder = ThreadDecoder(self._on_decoded)
+        self._written = asyncio.Event()
         self._master = Master(
-            config, self._metrics, self._decoder, on_denied=self._deny, on_drained=self._stop
+            config,
+            self._metrics,
+            self._decoder,
+            on_denied=self._deny,
+            on_drained=self._stop,
+            run=run,
+            writer=None if folder is None else ThreadWriter(folder, self._on_written),
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drivers: Drivers | None = None
@@ -122,6 +142,7 @@ class Daemon:
             await self._stopping.wait()
             logger.info("stopping: %s", self._reason)
             await self._say_goodbye(drivers)
+            await self._wait_for_disk()
         finally:
             await http.close()
             self._decoder.close()
@@ -195,6 +216,17 @@ class Daemon:
         self._master.handle_decoded(self._drivers.now())
         self._drivers.turn()
 
+    def _on_written(self) -> None:
+        """Have what came of a checkpoint taken up; called on the thread that writes."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._take_written)
+
+    def _take_written(self) -> None:
+        assert self._drivers is not None
+        self._master.handle_written(self._drivers.now())
+        self._drivers.turn()
+        self._written.set()
+
     def _read_keys_again(self) -> None:
         """Take the keys and denied names as they are now; where that fails, keep what there is."""
         assert self._drivers is not None
@@ -225,9 +257,22 @@ class Daemon:
     async def _say_goodbye(self, drivers: Drivers) -> None:
         """Tell every worker why, and wait until they have had time to hear it."""
         self._listening.accept_no_more()
-        self._master.stop(self._reason, drivers.now())
+        self._master.stop(self._reason, drivers.now(), broken=self._failure is not None)
         drivers.turn()
         await drivers.wait_quiet(STOP_SECONDS_MAX)
+
+    async def _wait_for_disk(self) -> None:
+        """Wait until the last checkpoint is written, or for as long as that may take."""
+        try:
+            async with asyncio.timeout(STOP_WRITING_SECONDS_MAX):
+                while self._master.checkpoints.busy and self._failure is None:
+                    self._written.clear()
+                    await self._written.wait()
+        except TimeoutError:
+            logger.error(  # noqa: TRY400  # it says it all
+                "no checkpoint of what was last: the disk took longer than %g s",
+                STOP_WRITING_SECONDS_MAX,
+            )
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """End the daemon when one of its callbacks fails: going on half broken helps nobody."""

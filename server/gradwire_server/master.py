@@ -12,7 +12,8 @@ Observers get what workers get and have no say in any of this. Operators give or
 
                   ┌─▶ reception ──▶ admission, founding, orders
     events ──▶ Master ─▶ intake ──▶ decoding, vetting, relay
-                  └─▶ departures
+                  ├─▶ departures
+                  └─▶ checkpoints
 
 What they have in common is in `state`.
 """
@@ -42,6 +43,8 @@ from gradwire_protocol.messages import (
     Snapshot,
     Stable,
 )
+from gradwire_server.checkpoint_writer import CheckpointWriter
+from gradwire_server.checkpoints import Checkpoints
 from gradwire_server.config import MasterConfig
 from gradwire_server.decoding import Decoder, InlineDecoder
 from gradwire_server.departures import Departures
@@ -75,6 +78,10 @@ class Master:
     on_drained : callable
         Called with who drained the master when the last worker has left: it should stop then. It
         may be called again until it does.
+    run : Run, optional
+        The run to go on with, from a checkpoint.
+    writer : CheckpointWriter, optional
+        What writes checkpoints; without it there are none.
     """
 
     def __init__(
@@ -85,6 +92,8 @@ class Master:
         *,
         on_denied: Callable[[frozenset[str]], None] = lambda names: None,
         on_drained: Callable[[str], None] = lambda reason: None,
+        run: Run | None = None,
+        writer: CheckpointWriter | None = None,
     ) -> None:
         self.config = config
         self._state = State(
@@ -93,7 +102,10 @@ class Master:
             decoder=decoder or InlineDecoder(),
             lobby=Lobby(config.join_timeout_seconds),
             leases=Leases(config.rejoin_seconds, config.workers_max),
+            run=run,
         )
+        metrics.parameters.set(0 if run is None else run.layout.elements)
+        self.checkpoints = Checkpoints(self._state, writer)
         self._departures = Departures(
             self._state,
             on_lost=lambda member: self._intake.hurry(member),
@@ -113,6 +125,7 @@ class Master:
                 release=lambda member: self.release(member.rank, self._state.now),
                 expel=self._departures.expel_by_order,
                 deny=on_denied,
+                checkpoint=self.checkpoints.ask,
             ),
         )
         self._reception = Reception(self._state, self._departures, self._orders)
@@ -158,6 +171,11 @@ class Master:
         self._state.decoder.deliver()
         self._conclude()
 
+    def handle_written(self, now: float) -> None:
+        """Go on after a checkpoint that was written meanwhile, or could not be."""
+        self._state.now = now
+        self._conclude()
+
     def release(self, rank: int, now: float) -> None:
         """End a worker's quarantine: what was kept aside is accepted, and all that it sends.
 
@@ -184,12 +202,22 @@ class Master:
         self._state.now = now
         self._departures.expel_quarantined(rank, reason)
 
-    def stop(self, reason: str, now: float) -> None:
-        """Tell everyone why, and end all connections."""
+    def stop(self, reason: str, now: float, *, broken: bool = False) -> None:
+        """Tell everyone why, end all connections, and have what has changed written.
+
+        Parameters
+        ----------
+        reason : str
+        now : float
+        broken : bool
+            Whether it stops because of an error of ours: then nothing is written, as what there is
+            may be wrong.
+        """
         self._state.now = now
         self._state.decoder.drain()
         self._state.lobby.close(reason, now)
         self._departures.stop(reason)
+        self.checkpoints.stop(broken=broken)
 
     # Output.
 
@@ -200,12 +228,13 @@ class Master:
             self._intake.next_timer(),
             self._stable_due,
             self._recovery_due,
+            self.checkpoints.next_timer(),
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def status(self) -> dict[str, Any]:
         """Return what there is to know of the run, as plain values."""
-        return status_of(self.run, self.roster, self._orders)
+        return status_of(self.run, self.roster, self._orders, self.checkpoints.status())
 
     @property
     def run(self) -> Run | None:
@@ -324,6 +353,7 @@ class Master:
 
     def _conclude(self) -> None:
         """Do what is due after everything that happens."""
+        self.checkpoints.conclude()
         self._departures.drop_all_too_slow()
         # It is time to stop when the last worker of a drained master has left. An operator may
         # still have to hear that his order was carried out; he hangs up then.

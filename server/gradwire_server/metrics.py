@@ -230,7 +230,30 @@ class ServerMetrics:
             buckets=DELAY_BUCKETS,
             registry=registry,
         )
+        self.checkpoints_written = Counter(
+            "gradwire_checkpoints_written_total",
+            "Checkpoints that were written.",
+            registry=registry,
+        )
+        self.checkpoints_failed = Counter(
+            "gradwire_checkpoints_failed_total",
+            "Checkpoints that could not be written; the log says why.",
+            registry=registry,
+        )
         # Gauges that hold from one event to the next.
+        self.checkpoint_seconds = Gauge(
+            "gradwire_checkpoint_duration_seconds",
+            "What writing the last checkpoint took.",
+            registry=registry,
+        )
+        self.checkpoint_bytes = Gauge(
+            "gradwire_checkpoint_bytes", "Size of the last checkpoint.", registry=registry
+        )
+        self.checkpoint_time = Gauge(
+            "gradwire_checkpoint_timestamp_seconds",
+            "Time of day (Unix) when the last checkpoint was written; 0 while there is none.",
+            registry=registry,
+        )
         self.workers = Gauge(
             "gradwire_workers", "Workers that take part in the run.", registry=registry
         )

@@ -35,6 +35,8 @@ class Powers:
     """Closes the connection of a member, for this reason."""
     deny: Callable[[frozenset[str]], None]
     """Accepts no keys of these names, and of those denied before whatever is not among them."""
+    checkpoint: Callable[[], str]
+    """Has a checkpoint written, and says what comes of that; `UsageError` if it cannot."""
 
 
 class Orders:
@@ -118,7 +120,8 @@ class Orders:
         return "workers are let in again"
 
     def _checkpoint(self, operator: str) -> str:
-        raise UsageError("this master keeps no checkpoints")
+        del operator
+        return self._powers.checkpoint()
 
     # With one.
 

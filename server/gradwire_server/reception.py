@@ -22,6 +22,7 @@ from gradwire_protocol.messages import (
 )
 from gradwire_server.admission import (
     check_claims,
+    is_behind,
     no_memory_for,
     not_expected,
     refusal,
@@ -129,13 +130,14 @@ class Reception:
         """Return the run that somebody may join, a new one perhaps, or why he may not."""
         state, role = self._state, role_of(link.connection)
         run = state.run
-        if (
-            run is not None
-            and not state.roster.workers
-            and (run.finished or join.run not in (None, run.name))
-            and join.resume is None
-        ):
-            run = None  # nobody is left in that run, and it is over, or another one is meant
+        if run is not None and not state.roster.workers:
+            if join.resume is not None:
+                # What a worker of a run has is newer than what a checkpoint has of it.
+                run = None if run.awaited and not is_behind(join.resume, run) else run
+            elif run.finished or join.run not in (None, run.name):
+                # Nobody is left in that run, and it is over, or this worker means another one. For
+                # one that was resumed somebody has yet to come.
+                run = run if run.awaited else None
         draining = self._orders.draining is not None
         refused = refusal_by_role(role, run, draining=draining) or refusal(
             join, state.config, run, state.roster
@@ -228,6 +230,7 @@ class Reception:
         kept = state.leases.ranks(state.now) | run.unclaimed | run.returning
         rank = state.roster.free_rank(join.rank, role, kept)
         member = self._admit(rank, link, join, run)
+        run.awaited = run.awaited and member.observes
         state.metrics.joins.inc()
         what = "observes" if member.observes else "joined"
         logger.info("%s %s run %r", member.name, what, run.name)

@@ -1,5 +1,6 @@
 """A run: the training of one model, from its first worker's parameters to the last update."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from gradwire_codecs import Replica
 from gradwire_codecs.replica import FIRST_VALUE_MAX
 from gradwire_protocol import InvalidMessageError
+from gradwire_protocol.checkpoint import Checkpoint
 from gradwire_protocol.layout import Layout
 from gradwire_protocol.messages import Join, Snapshot
 from gradwire_protocol.snapshots import SnapshotAssembly
@@ -15,11 +17,21 @@ from gradwire_server.relay import Relay
 from gradwire_server.update_log import UPDATE_LOG_BYTES_MAX
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the last checkpoint of a run contains."""
+
+    name: str
+    """Of its file."""
+    versions: Mapping[int, int]
+    finished: bool
+
+
 @dataclass(slots=True)
 class Run:
     """What a master keeps of a run.
 
-    Made from the request of a worker whose parameters are to start it.
+    Made from the request of a worker whose parameters are to start it, or from a checkpoint.
     """
 
     name: str
@@ -37,11 +49,24 @@ class Run:
     """Ranks of workers that were not back when it went on, and still may come."""
     stable_told: dict[int, int] = field(default_factory=dict)
     """By rank: what everyone was told last of which updates are stable."""
+    kept: Kept | None = None
+    """What is on the disk of it."""
+    awaited: bool = False
+    """Whether it is from a checkpoint and no worker has joined it yet: no other run takes its
+    place."""
 
     @classmethod
     def begin(cls, name: str, join: Join, log_bytes_max: int = UPDATE_LOG_BYTES_MAX) -> "Run":
         """Make a run that waits for the parameters of its first worker."""
         return cls(name, join.layout, *_unfounded(join), Relay(log_bytes_max))
+
+    @classmethod
+    def resume(cls, checkpoint: Checkpoint, values: memoryview) -> "Run":
+        """Make a run that goes on where a checkpoint ends; its replica is in this memory."""
+        replica = Replica(np.frombuffer(values, "<i4"), checkpoint.quantum_exponent)
+        relay = Relay()
+        relay.go_on_from(checkpoint.versions)
+        return cls(checkpoint.run, checkpoint.layout, replica, None, relay, awaited=True)
 
     def begin_again(self, join: Join) -> None:
         """Wait for another worker's parameters: the one that should have sent them is gone.

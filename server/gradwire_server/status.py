@@ -7,7 +7,9 @@ from gradwire_server.roster import Member, Roster
 from gradwire_server.run import Run
 
 
-def status_of(run: Run | None, roster: Roster, orders: Orders) -> dict[str, Any]:
+def status_of(
+    run: Run | None, roster: Roster, orders: Orders, checkpoint: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Return what can be written as JSON."""
     return {
         "run": run.name if run else None,
@@ -18,6 +20,7 @@ def status_of(run: Run | None, roster: Roster, orders: Orders) -> dict[str, Any]
         "versions": {str(r): s for r, s in sorted(run.relay.versions.items())} if run else {},
         "draining": orders.draining is not None,
         "denied": sorted(orders.denied),
+        "checkpoint": checkpoint,
     }
 
 

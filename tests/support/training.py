@@ -34,10 +34,12 @@ from gradwire_protocol.messages import (
     covers,
     total,
 )
+from gradwire_server.checkpoint_writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.decoding import Decoder
 from gradwire_server.master import Master
 from gradwire_server.metrics import ServerMetrics
+from gradwire_server.run import Run
 from support.invariants import Invariants
 from support.network import Host, Link, SimulatedNetwork
 
@@ -329,6 +331,10 @@ class SimulatedRun:
     idle_timeout_seconds : float
     run_key : RunKey, optional
         Of the master; with it, everyone has a key, and all packets are sealed.
+    resumed : Run, optional
+        What the master begins with.
+    writer : CheckpointWriter, optional
+        What writes its checkpoints.
     """
 
     def __init__(
@@ -341,6 +347,8 @@ class SimulatedRun:
         master: MasterConfig | None = None,
         decoder: Decoder | None = None,
         run_key: RunKey | None = None,
+        resumed: Run | None = None,
+        writer: CheckpointWriter | None = None,
     ) -> None:
         self.network = SimulatedNetwork(seed, link)
         self.invariants = Invariants(self.network)
@@ -361,18 +369,24 @@ class SimulatedRun:
         settings = master or MasterConfig(idle_timeout_seconds=idle_timeout_seconds)
         self.settings = settings
         self.decoder = decoder
-        self.start_master()
+        self.start_master(resumed, writer)
 
-    def start_master(self) -> None:
-        """Let a master begin that knows nothing."""
+    def start_master(
+        self, resumed: Run | None = None, writer: CheckpointWriter | None = None
+    ) -> None:
+        """Let a master begin, that knows nothing unless it has a checkpoint."""
         settings = self.settings
         self.metrics = ServerMetrics()
+        if resumed is not None:
+            self.initial = resumed.replica.values.copy()
         self.master = Master(
             settings,
             self.metrics,
             self.decoder,
             on_denied=self.on_denied,
             on_drained=self.on_drained,
+            run=resumed,
+            writer=writer,
         )
         self.master_endpoint = Endpoint(
             settings.connection,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol import Role
+from gradwire_protocol import Role, UsageError
 from gradwire_protocol.messages import Action, Order, OrderDone, RefusalCode, Refuse
 from gradwire_server.orders import DENIED_NAMES_MAX, Orders, Powers
 from gradwire_server.roster import Member, Roster
@@ -26,6 +26,8 @@ class Desk:
     def __init__(self, members: Sequence[Member] = ()) -> None:
         self.roster = roster_of(members) if members else Roster()
         self.done: list[Any] = []
+        self.no_checkpoints = ""
+        """Why there are none."""
         self.orders = Orders(
             self.roster,
             Powers(
@@ -33,8 +35,15 @@ class Desk:
                 release=lambda member: self.done.append(("release", member)),
                 expel=lambda member, reason: self.done.append(("expel", member, reason)),
                 deny=lambda names: self.done.append(("deny", names)),
+                checkpoint=self.checkpoint,
             ),
         )
+
+    def checkpoint(self) -> str:
+        if self.no_checkpoints:
+            raise UsageError(self.no_checkpoints)
+        self.done.append(("checkpoint",))
+        return "it is written"
 
     def order(self, action: str, name: str = "") -> str:
         answer = self.orders.obey("alice", Order(action, name))
@@ -67,8 +76,14 @@ def test_an_order_that_is_not_known_is_refused_with_those_that_are() -> None:
     )
 
 
-def test_a_checkpoint_is_refused() -> None:
-    assert Desk().refused("checkpoint") == "this master keeps no checkpoints"
+def test_a_checkpoint_is_written_or_the_reason_told_why_not() -> None:
+    desk = Desk()
+
+    assert desk.order("checkpoint") == "it is written"
+    desk.no_checkpoints = "this master keeps no checkpoints"
+    assert desk.refused("checkpoint") == "this master keeps no checkpoints"
+
+    assert desk.done == [("checkpoint",)]
 
 
 def test_the_status_is_json_that_has_names_as_they_are() -> None:
@@ -197,6 +212,7 @@ def test_the_log_names_the_operator_and_what_came_of_the_order(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     desk = Desk()
+    desk.no_checkpoints = "this master keeps no checkpoints"
     with caplog.at_level(logging.INFO, "gradwire.master"):
         desk.order("deny", "gpu1")
         desk.order("status")

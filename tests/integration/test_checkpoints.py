@@ -1,0 +1,156 @@
+"""A real master that is killed and begins again from its checkpoints."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+
+import gradwire
+from gradwire_udp.checkpoint_files import names_in, read
+from support.local_master import MasterProcess
+from support.sessions import HALF, change, delivered, finish
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(120)
+
+OFTEN = ("--checkpoint-seconds", "0.05")
+NEVER = ("--checkpoint-seconds", "100000")
+
+
+def join(master: MasterProcess, **options: Any) -> gradwire.Session:
+    target = np.zeros(4, np.float32)
+    return gradwire.join(target, master=master.address, threshold=HALF, **options)
+
+
+def status(master: MasterProcess) -> Any:
+    with urlopen(f"http://{master.announcement['http']}/status", timeout=5) as response:
+        return json.load(response)
+
+
+def metrics(master: MasterProcess) -> dict[str, float]:
+    with urlopen(f"http://{master.announcement['http']}/metrics", timeout=5) as response:
+        lines = response.read().decode().splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines
+            if line.startswith("gradwire_checkpoint")}  # fmt: skip
+
+
+def train(*sessions: gradwire.Session) -> None:
+    """Let each session change its own element, and wait until the master has that."""
+    for i, session in enumerate(sessions):
+        for _ in range(3):
+            session.push(change(*(float(i == j) for j in range(4))))
+        delivered(session, 3)
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(
+    tmp_path: Path, processes: str
+) -> None:
+    options = ("--checkpoint", str(tmp_path), "--processes", processes)
+    with MasterProcess(*options, *OFTEN) as master:
+        train(join(master), join(master))
+        wait_until(
+            lambda: (status(master)["checkpoint"] or {}).get("updates") == 6, "all to be on disk"
+        )
+        counted = metrics(master)
+        master.signal(signal.SIGKILL)
+        master.wait()
+
+    newest = read(tmp_path / names_in(tmp_path)[0])
+    assert newest.checkpoint.versions == {0: 3, 1: 3}
+    assert np.frombuffer(newest.values, "<i4").tolist() == [3 * 2**24, 3 * 2**24, 0, 0]
+    assert counted["gradwire_checkpoints_written_total"] >= 1
+    assert counted["gradwire_checkpoint_bytes"] == newest.path.stat().st_size
+    target = np.zeros(4, np.float32)
+    loaded = gradwire.load_checkpoint(tmp_path, target)
+    assert target.tolist() == [3.0, 3.0, 0.0, 0.0]
+
+    with MasterProcess(*options, *NEVER, "--resume", str(tmp_path)) as master:
+        before = status(master)
+        sessions = [join(master), join(master)]
+        assert [session.digest() for session in sessions] == [loaded.digest] * 2
+        train(*sessions)
+        finish(*sessions)
+        digests = {session.digest() for session in sessions}
+        wait_until(lambda: len(metrics(master)) and status(master)["run"] is None, "the end")
+        state, _, _ = master.stop(signal.SIGTERM)
+
+    assert (before["run"], before["parameters"], before["workers"]) == ("default", 4, [])
+    assert before["checkpoint"]["updates"] == 6
+    assert state == 0
+    end = gradwire.load_checkpoint(tmp_path, target)
+    assert (end.finished, end.updates) == (True, 12)
+    assert {end.digest} == digests
+    assert target.tolist() == [6.0, 6.0, 0.0, 0.0]
+
+
+def test_a_master_that_is_stopped_writes_what_it_has(tmp_path: Path) -> None:
+    options = ("--checkpoint", str(tmp_path / "new"), "--resume", "auto", *NEVER)
+    with MasterProcess(*options) as master:
+        session = join(master)
+        train(session)
+        digest = session.digest()
+        state, _, err = master.stop(signal.SIGTERM)
+
+    assert state == 0
+    assert "there is no checkpoint in" in err
+    assert "run 'default' with 3 updates is in run-000001.gradwire" in err
+    with MasterProcess(*options) as master:
+        again = join(master)
+        assert again.digest() == digest
+        train(again)
+        again.close()
+        master.stop(signal.SIGTERM)
+    with MasterProcess(*options) as master:
+        last = status(master)
+        _, _, err = master.stop(signal.SIGTERM)
+
+    assert last["versions"] == {"0": 6}
+    assert names_in(tmp_path / "new") == ["run-000002.gradwire", "run-000001.gradwire"]
+    assert " is in run-" not in err, "nothing has changed since"
+
+
+def test_a_damaged_checkpoint_is_named_and_without_any_other_it_does_not_start(
+    tmp_path: Path,
+) -> None:
+    options = ("--checkpoint", str(tmp_path), *NEVER)
+    for _ in range(2):
+        with MasterProcess(*options, "--resume", "auto") as master:
+            session = join(master)
+            train(session)
+            session.close()
+            master.stop(signal.SIGTERM)
+    newer, older = (tmp_path / name for name in names_in(tmp_path))
+    newer.write_bytes(newer.read_bytes()[:-1])
+
+    with MasterProcess(*options, "--resume", str(tmp_path)) as master:
+        versions = status(master)["versions"]
+        _, _, err = master.stop(signal.SIGTERM)
+    older.write_bytes(b"")
+    with MasterProcess(*options, "--resume", str(tmp_path)) as master:
+        failed, out, why = master.wait()
+
+    assert versions == {"0": 3}
+    assert f"a checkpoint cannot be used: {newer}: it has " in err
+    assert (failed, out, master.announcement) == (2, "", {})
+    assert f"gradwire master: --resume: no checkpoint in {tmp_path} can be used, of 2: " in why
+
+
+def test_a_folder_that_is_gone_stops_nothing_and_may_come_back(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    with MasterProcess("--checkpoint", str(folder), *OFTEN) as master:
+        session = join(master)
+        gone = folder.rename(tmp_path / "gone")
+        train(session)
+        wait_until(lambda: metrics(master)["gradwire_checkpoints_failed_total"] >= 1, "a failure")
+        gone.rename(folder)
+        wait_until(lambda: names_in(folder), "a checkpoint")
+        session.close()
+        state, _, err = master.stop(signal.SIGTERM)
+
+    assert state == 0
+    assert f"no checkpoint of run 'default': {folder}: No such file or directory" in err

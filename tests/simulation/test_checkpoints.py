@@ -1,0 +1,178 @@
+"""Checkpoints of a simulated master: written at the right moments, and a run goes on from them."""
+
+import numpy as np
+import pytest
+
+from gradwire_protocol import RunKey
+from gradwire_protocol.checkpoint import parse
+from gradwire_protocol.keys import SECRET_BYTES
+from gradwire_protocol.layout import Layout, Tensor
+from gradwire_protocol.messages import RefusalCode, Refuse, Welcome
+from gradwire_server.checkpoint_writer import Copy
+from gradwire_server.config import MasterConfig
+from gradwire_server.run import Run
+from support.checkpointing import ScriptedWriter
+from support.network import Link
+from support.operating import SimulatedOperator
+from support.peer import ScriptedPeer, join_request
+from support.training import MASTER, SimulatedRun
+
+SECONDS = 600.0
+"""So long that only what is special is written."""
+
+LOSSY = Link(loss=0.02, duplication=0.02, delay=0.01)
+
+
+def run_with(
+    workers: int, writer: ScriptedWriter, *, seed: int = 1, resumed: Run | None = None
+) -> SimulatedRun:
+    config = MasterConfig(checkpoint_seconds=SECONDS)
+    run = SimulatedRun(
+        seed, LOSSY, elements=60, master=config, writer=writer, resumed=resumed,
+        run_key=RunKey(bytes(SECRET_BYTES)),
+    )  # fmt: skip
+    run.join_and_wait(workers)
+    return run
+
+
+def read_again(copy: Copy) -> Run:
+    """Return the run in the file that a copy is written to."""
+    checkpoint, values = parse(bytearray(b"".join(copy.pieces())))
+    run = Run.resume(checkpoint, values)
+    assert run.replica.digest() == checkpoint.digest
+    return run
+
+
+def crashed_after_training(writer: ScriptedWriter, *, seed: int = 1) -> tuple[SimulatedRun, Run]:
+    """Return a run that was written in the midst of training, and what was."""
+    run = run_with(3, writer, seed=seed)
+    run.train(5)
+    SimulatedOperator(run).order("checkpoint")
+    return run, read_again(writer.copies[-1])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_run_that_is_resumed_goes_on_exactly_where_the_checkpoint_ends(seed: int) -> None:
+    before, resumed = crashed_after_training(ScriptedWriter(), seed=seed)
+    expected = before.initial + before.ledger.sum_of(resumed.relay.versions, before.elements)
+    assert resumed.replica.values.tolist() == expected.tolist()
+    assert sum(resumed.relay.versions.values()) > 0
+    versions = dict(resumed.relay.versions)
+
+    run = run_with(0, ScriptedWriter(), seed=seed + 100, resumed=resumed)
+    assert run.metrics.registry.get_sample_value("gradwire_parameters") == 60
+    run.join_and_wait(2)
+    for worker in run.workers:
+        assert worker.welcome is not None
+        assert not worker.welcome.founder
+        assert worker.welcome.sequence == versions.get(worker.rank, 0)
+        assert worker.snapshot_values.tolist() == expected.tolist()
+    run.train(5)
+    run.join_and_wait(2)
+    run.train(5)
+    run.finish()
+
+    assert all(
+        worker.versions[rank] >= versions[rank] for worker in run.workers for rank in versions
+    )
+
+
+def test_a_run_that_is_resumed_waits_for_its_workers_and_for_no_others() -> None:
+    _, resumed = crashed_after_training(ScriptedWriter())
+    run = run_with(0, ScriptedWriter(), resumed=resumed)
+    run.network.run_for(600)
+    assert run.master.run is resumed
+
+    other_layout = Layout((Tensor("weights", (59,)),))
+    for join, code, says in (
+        (join_request(run="beta", layout=run.layout), RefusalCode.OTHER_RUN,
+         "run 'default' was resumed from a checkpoint and waits for its workers, not 'beta': name "
+         "that one, or start the master without --resume"),
+        (join_request(layout=other_layout), RefusalCode.OTHER_LAYOUT,
+         "the model differs from that of run 'default': 'weights' of shape (59,) where the run has "
+         "'weights' of shape (60,). "),
+    ):  # fmt: skip
+        peer = ScriptedPeer(
+            run.network, says, dial=MASTER, credentials=run.credentials(f"other-{code}")
+        )
+        peer.say(join)
+        refusal = peer.wait_for(Refuse)
+        assert (refusal.code, refusal.reason.startswith(says)) == (code, True), refusal.reason
+    run.observe()
+    run.network.run(lambda: all(o.live for o in run.observers), seconds=60)
+    still = resumed.awaited
+    run.join_and_wait(1)
+
+    assert (still, resumed.awaited) == (True, False), "an observer does not take part"
+    run.train(3)
+    run.finish()
+
+
+def test_when_its_workers_have_come_and_gone_it_is_a_run_like_any_other() -> None:
+    _, resumed = crashed_after_training(ScriptedWriter())
+    writer = ScriptedWriter()
+    run = run_with(1, writer, resumed=resumed)
+    run.train(3)
+    run.workers[0].leave()
+    run.network.run(lambda: not run.master.roster.workers, seconds=60)
+    assert run.master.run is resumed
+
+    peer = ScriptedPeer(run.network, "b", dial=MASTER, credentials=run.credentials("b"))
+    peer.say(join_request(run="beta", layout=run.layout))
+    assert peer.wait_for(Welcome).founder
+
+    [last] = writer.copies
+    assert last.of is resumed, "what it had come to is written before it is gone"
+    assert np.array_equal(last.replica.values, resumed.replica.values)
+
+
+def test_a_run_is_written_when_it_is_finished_and_when_the_master_stops() -> None:
+    writer = ScriptedWriter()
+    run = run_with(2, writer)
+    run.train(4)
+    assert run.master.run is not None
+    over = run.master.run
+    run.finish()
+
+    [copy] = writer.copies
+    assert (copy.finished, copy.versions) == (True, over.relay.versions)
+    assert copy.replica.digest() == over.replica.digest()
+    writer.succeed()
+    run.join_and_wait(1)
+    run.master.stop("the test is over", run.network.now)
+
+    assert [each.finished for each in writer.copies] == [True, False]
+    assert run.master.checkpoints.busy
+
+
+def test_a_run_is_written_as_often_as_was_said() -> None:
+    writer = ScriptedWriter()
+    run = run_with(2, writer)
+    run.train(2)
+    assert writer.copies == []
+
+    run.network.run_for(SECONDS + 1)
+
+    assert len(writer.copies) == 1
+    writer.fail()
+    run.network.run_for(SECONDS + 1)
+    assert len(writer.copies) == 2, "and again, where that failed"
+    run.train(2)
+    writer.succeed()
+    run.finish()
+
+
+def test_an_operator_hears_what_comes_of_his_order() -> None:
+    writer = ScriptedWriter()
+    run = run_with(1, writer)
+    operator = SimulatedOperator(run)
+
+    first = operator.order("checkpoint")
+    status = operator.status()["checkpoint"]
+    writer.succeed()
+    second = operator.order("checkpoint")
+
+    assert first.startswith("run 'default' is being written with the 0 updates there are; ")
+    assert status == {"file": None, "updates": None, "writing": True}
+    assert second == "nothing has changed since run-000001.gradwire was written"
+    assert operator.status()["checkpoint"]["file"] == "run-000001.gradwire"

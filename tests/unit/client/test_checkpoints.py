@@ -1,0 +1,200 @@
+"""load_checkpoint: the parameters of a file in a model, bit by bit, or an error and no change."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import gradwire
+from gradwire_codecs import Replica
+from gradwire_codecs.arrays import Int32Array
+from gradwire_protocol.layout import Layout, Tensor
+from gradwire_udp.checkpoint_files import name_of
+from support.checkpointing import VALUES, VERSIONS, bytes_of, checkpoint_of, written_to
+from support.local_master import LocalMaster
+from support.sessions import join
+
+ELEMENTS = 26
+MODEL_LAYOUT = Layout(
+    (
+        Tensor("0.weight", (4, 3)),
+        Tensor("0.bias", (4,)),
+        Tensor("2.weight", (2, 4)),
+        Tensor("2.bias", (2,)),
+    )
+)
+
+
+def model() -> torch.nn.Sequential:
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+
+
+def of_model(seed: int = 1) -> Int32Array:
+    random = np.random.default_rng(seed)
+    return random.integers(-(2**24), 2**24, ELEMENTS).astype(np.int32)  # a float32 holds these
+
+
+def expected(values: Int32Array, exponent: int = -24) -> list[float]:
+    parameters = np.empty(len(values), np.float32)
+    Replica(values.copy(), exponent).write_parameters(parameters)
+    return list(parameters.tolist())
+
+
+def flat(module: torch.nn.Module) -> list[float]:
+    found: list[float] = torch.nn.utils.parameters_to_vector(module.parameters()).tolist()
+    return found
+
+
+def save(folder: Path, values: Int32Array, layout: Layout = MODEL_LAYOUT, number: int = 1) -> Path:
+    return written_to(folder, number, bytes_of(checkpoint_of(values, layout=layout), values))
+
+
+def refusal(path: Path, target: object) -> str:
+    with pytest.raises(gradwire.UsageError) as refused:
+        gradwire.load_checkpoint(path, target)
+    return str(refused.value)
+
+
+# Targets.
+
+
+def test_a_module_has_the_parameters_and_keeps_its_memory(tmp_path: Path) -> None:
+    path, module = save(tmp_path, of_model()), model()
+    places = [p.data_ptr() for p in module.parameters()]
+    optimizer = torch.optim.SGD(module.parameters())
+
+    loaded = gradwire.load_checkpoint(path, module)
+
+    assert flat(module) == expected(of_model())
+    assert [p.data_ptr() for p in module.parameters()] == places
+    assert all(p.requires_grad and p.grad is None for p in module.parameters())
+    assert len(optimizer.param_groups[0]["params"]) == 4
+    assert loaded == gradwire.LoadedCheckpoint(
+        path=path,
+        run="alpha",
+        elements=ELEMENTS,
+        quantum=2.0**-24,
+        versions=VERSIONS,
+        updates=4,
+        finished=False,
+        digest=f"{Replica(of_model()).digest():016x}",
+    )
+
+
+def test_a_list_of_tensors_keeps_its_dtypes(tmp_path: Path) -> None:
+    layout = Layout((Tensor("0", (2, 3)), Tensor("1", (0,)), Tensor("2", ())))
+    save(tmp_path, VALUES, layout)
+    tensors = [torch.zeros(3, 2, dtype=torch.float64).T, torch.zeros(0), torch.zeros(())]
+
+    gradwire.load_checkpoint(tmp_path, tensors)
+
+    assert tensors[0].reshape(-1).tolist() == expected(VALUES)[:6]
+    assert tensors[0].dtype == torch.float64
+    assert tensors[2].item() == expected(VALUES)[6]
+
+
+def test_an_array_is_written_in_place(tmp_path: Path) -> None:
+    save(tmp_path, VALUES[:6], Layout((Tensor("array", (2, 3)),)))
+    array = np.zeros((2, 3), np.float32)
+
+    gradwire.load_checkpoint(str(tmp_path), array)
+
+    assert array.reshape(-1).tolist() == expected(VALUES[:6])
+
+
+def test_a_weight_that_is_tied_is_one(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2))
+    module[1].weight = module[0].weight
+    layout = Layout((Tensor("0.weight", (2, 2)), Tensor("1.bias", (2,))))
+    save(tmp_path, VALUES[:6], layout)
+
+    gradwire.load_checkpoint(tmp_path, module)
+
+    assert flat(module) == expected(VALUES[:6])
+
+
+def test_a_model_that_was_loaded_can_begin_a_run(tmp_path: Path, master: LocalMaster) -> None:
+    module = model()
+    loaded = gradwire.load_checkpoint(save(tmp_path, of_model()), module)
+
+    with join(master, module) as session:
+        assert session.digest() == loaded.digest
+
+
+# Folders.
+
+
+def test_of_a_folder_the_newest_is_taken_that_is_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path, of_model(1), number=1)
+    newer = tmp_path / name_of(2, finished=True)
+    newer.write_bytes(
+        bytes_of(checkpoint_of(of_model(2), layout=MODEL_LAYOUT, finished=True), of_model(2))
+    )
+    damaged = written_to(tmp_path, 3, b"damaged")
+    module = model()
+
+    with caplog.at_level(logging.WARNING, "gradwire.checkpoints"):
+        loaded = gradwire.load_checkpoint(tmp_path, module)
+
+    assert (loaded.path, loaded.finished) == (newer, True)
+    assert flat(module) == expected(of_model(2))
+    assert caplog.messages[0].startswith(f"a checkpoint cannot be used: {damaged}: ")
+
+
+def test_of_a_folder_without_any_that_is_said(tmp_path: Path) -> None:
+    assert refusal(tmp_path, model()) == f"there is no checkpoint in {tmp_path}"
+
+
+# What is refused, and changes nothing.
+
+
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        (
+            torch.nn.Sequential(torch.nn.Linear(3, 5)),
+            "'0.weight' of shape (5, 3) where the run has '0.weight' of shape (4, 3)",
+        ),
+        (
+            torch.nn.Sequential(torch.nn.Linear(3, 4)),
+            "2 tensors with 16 parameters where the run has 4 with 26",
+        ),
+        (
+            np.zeros(26, np.float32),
+            "'array' of shape (26,) where the run has '0.weight' of shape (4, 3)",
+        ),
+    ],
+)
+def test_of_another_model_the_first_difference_is_named(
+    tmp_path: Path, other: object, difference: str
+) -> None:
+    path = save(tmp_path, of_model())
+
+    assert refusal(path, other) == (
+        f"{path}: the model differs from that of run 'alpha': {difference}"
+    )
+
+
+def test_a_file_that_is_damaged_changes_nothing(tmp_path: Path) -> None:
+    path, module = save(tmp_path, of_model()), model()
+    before = flat(module)
+    data = bytearray(path.read_bytes())
+    data[-40] ^= 1
+    path.write_bytes(data)
+
+    assert refusal(path, module) == (
+        f"{path}: its checksum is not that of its contents: it is damaged"
+    )
+    path.write_bytes(bytes_of(checkpoint_of(of_model(), layout=MODEL_LAYOUT, digest=7), of_model()))
+    assert refusal(path, module).startswith(f"{path}: its replica has digest ")
+    assert flat(module) == before
+
+
+def test_what_cannot_be_trained_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    assert "the target has to be" in refusal(tmp_path, "a model")
+    assert "it is no checkpoint" in refusal(Path(__file__), model())
+    assert "No such file" in refusal(tmp_path / "missing", model())

@@ -1,0 +1,292 @@
+"""The folder for checkpoints: whole files or none, whatever fails and at whichever step."""
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gradwire_protocol import UsageError
+from gradwire_server import checkpoint_folder
+from gradwire_server.checkpoint_folder import TEMPORARY_PREFIX, CheckpointFolder
+from gradwire_udp.checkpoint_files import CheckpointFile, names_in, newest, read
+from support.checkpointing import bytes_of, checkpoint_of
+
+OLD = np.zeros(7, np.int32)
+NEW = np.ones(7, np.int32)
+
+STEPS_MAX = 100
+"""More than there are in writing one checkpoint."""
+
+
+class Crash(BaseException):
+    """The power fails: nothing that would clean up is done any more."""
+
+
+class FaultyOs:
+    """The module `os`, where one of its calls fails, the one with this number.
+
+    Parameters
+    ----------
+    fails_at : int
+    error : exception
+        A `Crash` makes all later calls fail, too.
+    """
+
+    COUNTED = frozenset({"open", "write", "fsync", "rename", "close", "unlink", "listdir"})
+
+    def __init__(self, fails_at: int, error: BaseException) -> None:
+        self._left = fails_at
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(os, name)
+        if name not in self.COUNTED:
+            return function
+
+        def call(*arguments: Any) -> Any:
+            self._left -= 1
+            fails = self._left == -1 or (self._left < 0 and isinstance(self._error, Crash))
+            if not fails:
+                return function(*arguments)
+            if name == "write":
+                os.write(arguments[0], arguments[1][: len(arguments[1]) // 2])
+            elif name == "close":
+                os.close(arguments[0])  # what it stands for is gone either way
+            raise self._error
+
+        return call
+
+    @property
+    def failed(self) -> bool:
+        return self._left < 0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoints"
+
+
+@pytest.fixture
+def folder(path: Path) -> Iterator[CheckpointFolder]:
+    with closing(CheckpointFolder(path, 3)) as opened:
+        yield opened
+
+
+def pieces(values: Any = NEW) -> list[bytes]:
+    data = bytes_of(checkpoint_of(values), values)
+    return [data[:50], data[50:]]
+
+
+def take_all(file: CheckpointFile) -> None:
+    """Find nothing wrong with a file."""
+
+
+def leftovers(path: Path) -> list[str]:
+    return [name for name in names_of_all(path) if name.startswith(TEMPORARY_PREFIX)]
+
+
+def names_of_all(path: Path) -> list[str]:
+    return sorted(file.name for file in path.iterdir())
+
+
+def digest_of_newest(path: Path) -> int:
+    return newest(path, take_all).file.checkpoint.digest
+
+
+# What it does.
+
+
+def test_files_are_numbered_and_whole_and_of_nobody_else(
+    folder: CheckpointFolder, path: Path
+) -> None:
+    first = folder.write(pieces(OLD), finished=False)
+    second = folder.write(pieces(NEW), finished=True)
+
+    assert (first.name, second.name) == ("run-000001.gradwire", "run-000002-finished.gradwire")
+    assert first.size == len(bytes_of()) == (path / first.name).stat().st_size
+    assert (first.complaint, leftovers(path)) == ("", [])
+    assert read(path / second.name).checkpoint == checkpoint_of(NEW)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert stat.S_IMODE((path / first.name).stat().st_mode) == 0o600
+
+
+def test_the_last_ones_are_kept_and_of_finished_runs_as_many(
+    folder: CheckpointFolder, path: Path
+) -> None:
+    for i in range(1, 13):
+        folder.write(pieces(), finished=i % 6 == 0 or i == 1)
+
+    kept = [name.removeprefix("run-0000").removesuffix(".gradwire") for name in names_in(path)]
+    assert kept == ["12-finished", "11", "10", "09", "06-finished", "01-finished"]
+
+
+def test_numbers_go_on_where_the_last_master_ended(path: Path) -> None:
+    for _ in range(2):
+        with closing(CheckpointFolder(path, 3)) as folder:
+            folder.write(pieces(), finished=False)
+
+    assert names_in(path) == ["run-000002.gradwire", "run-000001.gradwire"]
+
+
+def test_numbers_go_on_behind_what_has_come_there_meanwhile(
+    folder: CheckpointFolder, path: Path
+) -> None:
+    folder.write(pieces(), finished=False)
+    (path / "run-000050.gradwire").write_bytes(bytes_of())
+
+    assert folder.write(pieces(), finished=False).name == "run-000051.gradwire"
+
+
+def test_what_a_dead_master_was_writing_is_removed(path: Path) -> None:
+    path.mkdir()
+    (path / f"{TEMPORARY_PREFIX}run-000007.gradwire").write_bytes(b"half a")
+    (path / "notes.txt").write_text("of somebody else")
+
+    CheckpointFolder(path, 3).close()
+
+    assert names_of_all(path) == ["notes.txt"]
+
+
+def test_an_old_one_that_cannot_be_removed_is_complained_about(path: Path) -> None:
+    with closing(CheckpointFolder(path, 1)) as folder:
+        (path / "run-000001.gradwire").mkdir()
+
+        written = folder.write(pieces(), finished=False)
+
+    assert written.name == "run-000002.gradwire"
+    assert written.complaint.startswith(f"cannot remove {path / 'run-000001.gradwire'}: ")
+
+
+# What it refuses.
+
+
+def test_two_masters_do_not_write_to_one_folder(folder: CheckpointFolder, path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        CheckpointFolder(path, 3)
+
+    assert str(refused.value) == (
+        f"--checkpoint {path}: another master writes there; give each a folder of its own"
+    )
+    folder.write(pieces(), finished=False)
+
+
+def test_a_file_system_without_locks_will_do(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*arguments: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+
+    CheckpointFolder(path, 3).close()
+
+
+@pytest.mark.parametrize("failing", ["listdir", "unlink"])
+def test_a_folder_that_cannot_be_used_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    path.mkdir()
+    (path / f"{TEMPORARY_PREFIX}x").touch()
+
+    def fail(*arguments: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, failing, fail)
+        with pytest.raises(UsageError, match=f"--checkpoint {path}: Permission denied"):
+            CheckpointFolder(path, 3)
+    CheckpointFolder(path, 3).close()
+
+
+def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+
+    with pytest.raises(UsageError, match=f"--checkpoint {file}: File exists"):
+        CheckpointFolder(file, 3)
+
+
+# What fails.
+
+
+def test_whatever_fails_the_older_one_stays_and_no_half_file_has_a_name(tmp_path: Path) -> None:
+    reached_the_end = False
+    for step in range(STEPS_MAX):
+        path = tmp_path / str(step)
+        with closing(CheckpointFolder(path, 3)) as folder, pytest.MonkeyPatch.context() as patch:
+            folder.write(pieces(OLD), finished=False)
+            faulty = FaultyOs(step, OSError(errno.ENOSPC, "No space left on device"))
+            patch.setattr(checkpoint_folder, "os", faulty)
+            with suppress(OSError):
+                folder.write(pieces(NEW), finished=False)
+            reached_the_end = not faulty.failed
+            patch.undo()
+            digests = [read(path / name).checkpoint.digest for name in names_in(path)]
+            assert checkpoint_of(OLD).digest in digests, step
+            assert leftovers(path) == [], step
+            folder.write(pieces(NEW), finished=False)
+            assert digest_of_newest(path) == checkpoint_of(NEW).digest
+        if reached_the_end:
+            break
+
+    assert reached_the_end
+    assert step > 8, "each step has failed once"
+
+
+def test_whenever_the_power_fails_the_newest_one_is_whole(tmp_path: Path) -> None:
+    found = []
+    for step in range(STEPS_MAX):
+        path = tmp_path / str(step)
+        folder = CheckpointFolder(path, 1)
+        folder.write(pieces(OLD), finished=False)
+        with pytest.MonkeyPatch.context() as patch:
+            faulty = FaultyOs(step, Crash())
+            patch.setattr(checkpoint_folder, "os", faulty)
+            with suppress(Crash):
+                folder.write(pieces(NEW), finished=False)
+        folder.close()
+        found.append(digest_of_newest(path))
+        with closing(CheckpointFolder(path, 1)) as again:
+            assert leftovers(path) == [], step
+            assert digest_of_newest(path) == found[-1]
+            assert again.write(pieces(NEW), finished=False).complaint == ""
+        assert len(names_in(path)) == 1
+        if not faulty.failed:
+            break
+
+    assert not faulty.failed
+    assert found == sorted(found, key=[checkpoint_of(OLD).digest, checkpoint_of(NEW).digest].index)
+    assert len(set(found)) == 2
+
+
+def test_a_folder_that_has_vanished_is_an_error_and_may_come_back(
+    folder: CheckpointFolder, path: Path
+) -> None:
+    folder.write(pieces(OLD), finished=False)
+    gone = path.rename(path.with_name("gone"))
+
+    with pytest.raises(FileNotFoundError):
+        folder.write(pieces(NEW), finished=False)
+    assert not path.exists(), "it is not made anew: something may have been mounted there"
+    gone.rename(path)
+
+    assert folder.write(pieces(NEW), finished=False).name == "run-000002.gradwire"
+
+
+def test_a_folder_that_cannot_be_brought_to_the_disk_will_do(
+    folder: CheckpointFolder, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", sync)
+
+    folder.write(pieces(NEW), finished=False)
+
+    assert digest_of_newest(path) == checkpoint_of(NEW).digest

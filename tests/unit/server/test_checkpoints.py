@@ -1,0 +1,413 @@
+"""When a run is written: as often as was said, at its end, by order, and only where it has changed.
+
+The decisions alone, with a writer that does as a test says; `tests/simulation/test_checkpoints.py`
+has them in a master.
+"""
+
+import logging
+
+import numpy as np
+import pytest
+
+from gradwire_protocol import UsageError
+from gradwire_server.checkpoint_writer import Copy
+from gradwire_server.checkpoints import Checkpoints
+from gradwire_server.config import MasterConfig
+from gradwire_server.decoding import InlineDecoder
+from gradwire_server.lobby import Lobby
+from gradwire_server.metrics import ServerMetrics
+from gradwire_server.run import Run
+from gradwire_server.state import State
+from support.checkpointing import VALUES, ScriptedWriter, checkpoint_of
+from support.peer import join_request
+
+SECONDS = 60.0
+
+
+class Watch:
+    """A master's state, its checkpoints, and a clock."""
+
+    def __init__(self, run: Run | None = None) -> None:
+        config = MasterConfig(checkpoint_seconds=SECONDS)
+        self.metrics = ServerMetrics()
+        self.state = State(
+            config=config, metrics=self.metrics, decoder=InlineDecoder(), lobby=Lobby(10.0), run=run
+        )
+        self.writer = ScriptedWriter()
+        self.checkpoints = Checkpoints(self.state, self.writer)
+        self.checkpoints.conclude()
+
+    @property
+    def run(self) -> Run:
+        assert self.state.run is not None
+        return self.state.run
+
+    @property
+    def copies(self) -> list[Copy]:
+        return self.writer.copies
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, and call when it was asked for."""
+        end = self.state.now + seconds
+        while (due := self.checkpoints.next_timer()) is not None and due <= end:
+            assert due > self.state.now, "it is called for ever at the same time"
+            self.state.now = due
+            self.checkpoints.conclude()
+        self.state.now = end
+
+    def accept(self, rank: int = 0) -> None:
+        """Let an update be accepted."""
+        self.run.replica.values[0] += 1
+        self.run.relay.versions[rank] = self.run.relay.versions.get(rank, 0) + 1
+        self.checkpoints.conclude()
+
+    def succeed(self, complaint: str = "") -> None:
+        self.writer.succeed(complaint)
+        self.checkpoints.conclude()
+
+    def fail(self) -> None:
+        self.writer.fail()
+        self.checkpoints.conclude()
+
+    def become(self, run: Run | None) -> None:
+        self.state.run = run
+        self.checkpoints.conclude()
+
+    def sample(self, name: str) -> float:
+        return self.metrics.registry.get_sample_value(f"gradwire_checkpoint{name}") or 0.0
+
+
+def founded(name: str = "alpha") -> Run:
+    run = Run.resume(checkpoint_of(run=name), memoryview(bytearray(VALUES.astype("<i4").tobytes())))
+    run.awaited = False
+    return run
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch(founded())
+
+
+# As often as was said.
+
+
+def test_a_run_is_written_when_the_time_has_come(watch: Watch) -> None:
+    watch.pass_time(SECONDS - 1)
+    assert watch.copies == []
+    watch.pass_time(1)
+
+    [copy] = watch.copies
+    assert copy.of is watch.run
+    assert copy.replica.values.tolist() == VALUES.tolist()
+
+
+def test_what_has_not_changed_is_not_written_again(watch: Watch) -> None:
+    watch.pass_time(SECONDS)
+    watch.succeed()
+
+    watch.pass_time(10 * SECONDS)
+    assert len(watch.copies) == 1
+    watch.accept()
+    watch.pass_time(SECONDS)
+
+    assert len(watch.copies) == 2
+    assert watch.copies[1].versions == {0: 4, 2: 1}
+
+
+def test_a_run_that_is_from_a_checkpoint_is_written_when_it_has_changed() -> None:
+    run = founded()
+    run.kept = None
+    watch = Watch(run)
+    watch.pass_time(SECONDS)
+    watch.succeed()
+    again = Watch(watch.run)
+
+    again.pass_time(10 * SECONDS)
+
+    assert again.copies == []
+
+
+def test_one_is_written_at_a_time_and_what_comes_meanwhile_waits(watch: Watch) -> None:
+    watch.pass_time(SECONDS)
+    watch.accept()
+
+    watch.pass_time(10 * SECONDS)
+    assert len(watch.copies) == 1, "the disk is slow"
+    watch.succeed()
+    assert len(watch.copies) == 1, "and is left alone for a while"
+    watch.pass_time(SECONDS)
+
+    assert len(watch.copies) == 2
+
+
+def test_what_cannot_be_written_is_counted_and_tried_again(
+    watch: Watch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch.pass_time(SECONDS)
+    watch.fail()
+
+    watch.pass_time(SECONDS - 1)
+    assert len(watch.copies) == 1
+    watch.pass_time(1)
+    watch.succeed()
+
+    assert len(watch.copies) == 2
+    assert watch.sample("s_failed_total") == 1
+    assert watch.sample("s_written_total") == 1
+    assert caplog.messages == [
+        "no checkpoint of run 'alpha': No space left on device; it is tried again after 60 s, and "
+        "the run goes on"
+    ]
+
+
+def test_where_there_is_no_memory_for_a_copy_the_run_goes_on(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def too_much(run: Run) -> Copy:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Copy, "make", too_much)
+        watch.pass_time(SECONDS)
+    watch.pass_time(SECONDS)
+
+    assert "there is not enough memory for a copy" in caplog.text
+    assert watch.sample("s_failed_total") == 1
+    assert len(watch.copies) == 1
+
+
+def test_metrics_and_log_tell_of_what_was_written(
+    watch: Watch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch.pass_time(SECONDS)
+    with caplog.at_level(logging.INFO, "gradwire.master"):
+        watch.succeed("cannot remove run-000000.gradwire: Permission denied")
+
+    assert watch.sample("s_written_total") == 1
+    assert watch.sample("_bytes") == 1_000
+    assert watch.sample("_duration_seconds") == 2.0
+    assert watch.sample("_timestamp_seconds") == 3e9
+    assert caplog.messages == [
+        "run 'alpha' with 4 updates is in run-000001.gradwire: 1000 bytes, written in 2.0 s",
+        "older checkpoints stay: cannot remove run-000000.gradwire: Permission denied",
+    ]
+
+
+def test_a_run_that_waits_for_its_first_parameters_is_none_yet() -> None:
+    watch = Watch(Run.begin("alpha", join_request()))
+
+    watch.pass_time(10 * SECONDS)
+    assert watch.copies == []
+    watch.run.assembly = None
+    watch.checkpoints.conclude()
+    watch.pass_time(SECONDS)
+
+    assert len(watch.copies) == 1
+
+
+def test_where_there_is_no_run_nothing_is_due(watch: Watch) -> None:
+    watch.pass_time(SECONDS)
+    watch.succeed()
+
+    watch.become(None)
+
+    assert watch.checkpoints.next_timer() is None
+    assert Watch().checkpoints.next_timer() is None
+
+
+# At its end.
+
+
+def test_a_run_that_is_finished_is_written_at_once(watch: Watch) -> None:
+    watch.pass_time(SECONDS)
+    watch.succeed()
+
+    watch.run.finished = True
+    watch.checkpoints.conclude()
+
+    assert [copy.finished for copy in watch.copies] == [False, True]
+    watch.succeed()
+    watch.pass_time(10 * SECONDS)
+    assert len(watch.copies) == 2
+
+
+def test_the_end_of_a_run_is_written_although_everybody_has_left_meanwhile(watch: Watch) -> None:
+    watch.pass_time(SECONDS)
+    watch.accept()
+    watch.run.finished = True
+    watch.checkpoints.conclude()
+    over = watch.run
+
+    watch.become(None)
+    watch.succeed()
+
+    assert [copy.of for copy in watch.copies] == [over, over]
+    assert [copy.finished for copy in watch.copies] == [False, True]
+    watch.succeed()
+    assert not watch.checkpoints.busy
+    assert watch.checkpoints.next_timer() is None
+
+
+def test_the_end_of_a_run_is_written_once_although_it_is_over_before_that_is_done(
+    watch: Watch,
+) -> None:
+    watch.run.finished = True
+    watch.checkpoints.conclude()
+    watch.become(None)
+    watch.succeed()
+
+    assert len(watch.copies) == 1
+    assert watch.checkpoints.next_timer() is None
+
+
+def test_a_run_whose_place_another_takes_is_written_first(watch: Watch) -> None:
+    before, after = watch.run, founded("beta")
+
+    watch.become(after)
+    assert [copy.of for copy in watch.copies] == [before]
+    watch.succeed()
+
+    assert [copy.of for copy in watch.copies] == [before, after], "and then the other one"
+
+
+def test_the_end_of_a_run_that_cannot_be_written_is_tried_again(watch: Watch) -> None:
+    before = watch.run
+    watch.become(None)
+    watch.fail()
+
+    assert watch.checkpoints.next_timer() == SECONDS
+    watch.pass_time(SECONDS)
+    watch.succeed()
+
+    assert [copy.of for copy in watch.copies] == [before, before]
+
+
+def test_of_runs_that_are_over_and_cannot_be_written_the_last_is_kept(
+    watch: Watch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = watch.run, founded("beta")
+    watch.become(second)
+    watch.become(None)
+    watch.fail()
+    watch.pass_time(SECONDS)
+    watch.succeed()
+
+    assert [copy.of for copy in watch.copies] == [first, second]
+    assert "no checkpoint of run 'alpha': it is given up, for 'beta' is over, too" in caplog.text
+    assert watch.sample("s_failed_total") == 2
+
+
+# By order.
+
+
+def test_an_order_has_it_written_at_once_and_says_so(watch: Watch) -> None:
+    said = watch.checkpoints.ask()
+    watch.checkpoints.conclude()
+
+    assert said == (
+        "run 'alpha' is being written with the 4 updates there are; status says when it is done"
+    )
+    assert watch.checkpoints.status() == {"file": None, "updates": None, "writing": True}
+    watch.succeed()
+    assert watch.checkpoints.status() == {
+        "file": "run-000001.gradwire",
+        "updates": 4,
+        "writing": False,
+    }
+
+
+def test_an_order_that_comes_while_one_is_written_has_another_written(watch: Watch) -> None:
+    watch.checkpoints.ask()
+    watch.checkpoints.conclude()
+    watch.accept()
+
+    said = watch.checkpoints.ask()
+    watch.checkpoints.conclude()
+    assert "with the 5 updates there are behind the one that is being written; " in said
+    watch.succeed()
+
+    assert [sum(copy.versions.values()) for copy in watch.copies] == [4, 5]
+
+
+def test_an_order_for_what_is_written_already_says_where(watch: Watch) -> None:
+    watch.checkpoints.ask()
+    watch.checkpoints.conclude()
+    watch.succeed()
+
+    assert watch.checkpoints.ask() == "nothing has changed since run-000001.gradwire was written"
+    watch.checkpoints.conclude()
+    assert len(watch.copies) == 1
+
+
+def test_an_order_is_refused_where_there_is_no_run_or_no_folder(watch: Watch) -> None:
+    nothing = "there is no run to write: none has begun, or the last one is over"
+    with pytest.raises(UsageError, match=nothing):
+        Watch().checkpoints.ask()
+    with pytest.raises(UsageError, match=nothing):
+        Watch(Run.begin("alpha", join_request())).checkpoints.ask()
+
+    nowhere = Checkpoints(watch.state, None)
+    with pytest.raises(UsageError) as refused:
+        nowhere.ask()
+
+    assert str(refused.value) == (
+        "this master keeps no checkpoints: start it with --checkpoint DIR"
+    )
+    assert nowhere.status() is None
+    nowhere.conclude()
+    nowhere.stop(broken=False)
+    assert (nowhere.next_timer(), nowhere.busy) == (None, False)
+
+
+# When the master stops.
+
+
+def test_a_master_that_stops_has_what_has_changed_written(watch: Watch) -> None:
+    watch.checkpoints.stop(broken=False)
+    assert watch.checkpoints.busy
+    watch.succeed()
+
+    assert len(watch.copies) == 1
+    assert not watch.checkpoints.busy
+
+
+def test_a_master_that_stops_while_one_is_written_has_the_rest_written_after_it(
+    watch: Watch,
+) -> None:
+    watch.pass_time(SECONDS)
+    watch.accept()
+    watch.checkpoints.stop(broken=False)
+    watch.succeed()
+    assert watch.checkpoints.busy
+    watch.fail()
+
+    assert [sum(copy.versions.values()) for copy in watch.copies] == [4, 5]
+    assert not watch.checkpoints.busy, "nobody waits for a disk that is full"
+
+
+def test_a_master_that_stops_with_nothing_new_writes_nothing(watch: Watch) -> None:
+    watch.pass_time(SECONDS)
+    watch.succeed()
+
+    watch.checkpoints.stop(broken=False)
+
+    assert (len(watch.copies), watch.checkpoints.busy) == (1, False)
+
+
+def test_a_master_that_fails_writes_nothing_that_may_be_wrong(watch: Watch) -> None:
+    watch.pass_time(SECONDS)
+    watch.accept()
+
+    watch.checkpoints.stop(broken=True)
+    watch.succeed()
+
+    assert (len(watch.copies), watch.checkpoints.busy) == (1, False)
+
+
+def test_a_copy_does_not_change_with_the_run(watch: Watch) -> None:
+    watch.pass_time(SECONDS)
+    watch.accept()
+
+    [copy] = watch.copies
+    assert np.array_equal(copy.replica.values, VALUES)
+    assert copy.versions == checkpoint_of().versions

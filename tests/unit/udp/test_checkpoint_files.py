@@ -1,0 +1,186 @@
+"""Checkpoint files: how the newest one is found, and what is said of those that are no use."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_protocol import UsageError
+from gradwire_protocol import checkpoint as checkpoint_format
+from gradwire_protocol.checkpoint import CheckpointError
+from gradwire_udp import checkpoint_files
+from gradwire_udp.checkpoint_files import (
+    CheckpointFile,
+    is_of_finished_run,
+    name_of,
+    names_in,
+    newest,
+    number_in,
+    read,
+)
+from support.checkpointing import VALUES, bytes_of, checkpoint_of, written_to
+
+
+def take_all(file: CheckpointFile) -> None:
+    """Find nothing wrong with a file."""
+
+
+def refusal(path: Path, *, elements_max: int = 100) -> str:
+    with pytest.raises(UsageError) as refused:
+        read(path, elements_max=elements_max)
+    return str(refused.value)
+
+
+@given(number=st.integers(0, 10**15), finished=st.booleans())
+def test_a_name_tells_its_number_and_whether_its_run_was_finished(
+    number: int, finished: bool
+) -> None:
+    name = name_of(number, finished=finished)
+
+    assert number_in(name) == number
+    assert is_of_finished_run(name) is finished
+
+
+def test_names_sort_as_their_numbers_do() -> None:
+    assert name_of(42, finished=False) == "run-000042.gradwire"
+    assert name_of(43, finished=True) == "run-000043-finished.gradwire"
+
+
+def test_other_files_are_none_of_our_business(tmp_path: Path) -> None:
+    for name in ("run-1.gradwire", ".writing-run-000001.gradwire", "run-000001.gradwire~", "x"):
+        (tmp_path / name).touch()
+    for number in (999_999, 1_000_000, 7):
+        written_to(tmp_path, number)
+
+    assert names_in(tmp_path) == [
+        "run-1000000.gradwire",
+        "run-999999.gradwire",
+        "run-000007.gradwire",
+    ]
+
+
+def test_a_file_is_read_and_its_replica_is_memory_of_its_own(tmp_path: Path) -> None:
+    path = written_to(tmp_path)
+
+    file = read(path)
+
+    assert file.path == path
+    assert file.checkpoint == checkpoint_of()
+    assert bytes(file.values) == VALUES.astype("<i4").tobytes()
+    file.values[0] = 1
+    assert bytes(read(path).values) == VALUES.astype("<i4").tobytes()
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    missing, pipe, damaged = tmp_path / "missing", tmp_path / "pipe", tmp_path / "damaged"
+    os.mkfifo(pipe)
+    damaged.write_bytes(bytes_of()[:-1])
+
+    assert refusal(missing) == f"cannot read {missing}: No such file or directory"
+    assert refusal(pipe) == f"{pipe}: it is no regular file"
+    assert refusal(tmp_path) == f"{tmp_path}: it is no regular file"
+    assert refusal(damaged).startswith(f"{damaged}: it has ")
+
+
+def test_a_file_that_is_far_too_large_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written_to(tmp_path)
+    monkeypatch.setattr(checkpoint_files, "FILE_BYTES_MAX", 200)
+    size = path.stat().st_size
+
+    assert refusal(path) == f"{path}: it has {size} bytes; the limit is 200"
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written_to(tmp_path)
+    size = path.stat().st_size
+
+    def shorten(*arguments: object) -> checkpoint_format.Head:
+        os.truncate(path, 99)
+        return checkpoint_format.parse_head(bytes_of(), size)
+
+    monkeypatch.setattr(checkpoint_files, "parse_head", shorten)
+
+    assert refusal(path) == f"{path}: it ends after 99 bytes; it had {size} when it was opened"
+
+
+def test_memory_is_taken_for_no_more_parameters_than_there_may_be(tmp_path: Path) -> None:
+    path = written_to(tmp_path)
+
+    assert refusal(path, elements_max=6) == f"{path}: it has 7 parameters; the limit is 6"
+
+
+def test_where_memory_is_missing_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written_to(tmp_path)
+
+    def too_much(*arguments: object) -> bytearray:
+        raise MemoryError
+
+    monkeypatch.setattr(checkpoint_files, "_pread", too_much)
+
+    assert refusal(path) == f"{path}: this machine has not enough memory for it"
+
+
+# The newest one.
+
+
+def test_the_newest_is_the_one_with_the_highest_number(tmp_path: Path) -> None:
+    written_to(tmp_path, 2)
+    newer = written_to(tmp_path, 10)
+    os.utime(newer, (1, 1))
+
+    found = newest(tmp_path, take_all)
+
+    assert (found.file.path, found.passed_over) == (newer, ())
+
+
+def test_damaged_ones_are_passed_over_and_named(tmp_path: Path) -> None:
+    good = written_to(tmp_path, 1)
+    short = written_to(tmp_path, 2, b"short")
+    flipped = written_to(tmp_path, 3, bytes_of()[:-1] + b"?")
+
+    found = newest(tmp_path, take_all)
+
+    assert found.file.path == good
+    assert [reason.split(":")[0] for reason in found.passed_over] == [str(flipped), str(short)]
+
+
+def test_what_a_caller_finds_wrong_is_passed_over_too(tmp_path: Path) -> None:
+    good, bad = written_to(tmp_path, 1), written_to(tmp_path, 2)
+
+    def verify(file: CheckpointFile) -> None:
+        if file.path == bad:
+            raise CheckpointError(f"{bad}: it has two heads")
+
+    found = newest(tmp_path, verify)
+
+    assert (found.file.path, found.passed_over) == (good, (f"{bad}: it has two heads",))
+
+
+def test_an_older_one_is_not_taken_for_want_of_memory(tmp_path: Path) -> None:
+    one = checkpoint_of(VALUES)
+    written_to(tmp_path, 1, bytes_of(one))
+    written_to(tmp_path, 2)
+
+    with pytest.raises(UsageError, match="it has 7 parameters; the limit is 3") as refused:
+        newest(tmp_path, take_all, elements_max=3)
+    assert not isinstance(refused.value, CheckpointError)
+
+
+def test_where_there_is_none_the_error_says_why(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    with pytest.raises(CheckpointError, match=f"cannot read folder {missing}: No such file"):
+        newest(missing, take_all)
+    with pytest.raises(CheckpointError, match=f"there is no checkpoint in {tmp_path}"):
+        newest(tmp_path, take_all)
+    for number in range(1, 6):
+        written_to(tmp_path, number, b"damaged")
+    with pytest.raises(CheckpointError, match=f"no checkpoint in {tmp_path} can be used, of 5: "):
+        newest(tmp_path, take_all)
