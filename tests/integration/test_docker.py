@@ -216,8 +216,10 @@ def test_prometheus_has_nothing_to_say_against_our_metrics_and_our_file(
 def test_the_composition_names_what_exists() -> None:
     builds = [service["build"]["target"] for service in SERVICES.values() if "build" in service]
     volumes = [each for service in SERVICES.values() for each in service.get("volumes", [])]
-    mounted = [volume.split(":")[0] for volume in volumes]
+    sources = {volume.split(":")[0] for volume in volumes}
+    mounted = sources - COMPOSITION["volumes"].keys()
 
+    assert COMPOSITION["volumes"].keys() <= sources
     assert set(builds) <= set(re.findall(r"FROM \S+ AS (\w+)", DOCKERFILE))
     assert mounted
     assert all((REPOSITORY / "docker" / path).exists() for path in mounted)
@@ -235,7 +237,17 @@ def test_every_container_has_a_root_that_cannot_be_written_and_no_rights_of_root
     assert "privileged" not in service
 
 
-def test_our_images_end_as_a_plain_user_who_can_write_only_in_memory() -> None:
+def test_the_master_writes_checkpoints_to_a_volume_that_is_its_own_and_goes_on_from_them() -> None:
+    master = SERVICES["master"]
+    folder = master["environment"]["GRADWIRE_CHECKPOINT"]
+    [user] = [step for step in instructions("RUN") if step.startswith("useradd")]
+
+    assert master["volumes"] == [f"checkpoints:{folder}"]
+    assert master["environment"]["GRADWIRE_RESUME"] == "auto"
+    assert re.search(rf"install -d -m 700 -o gradwire -g gradwire {folder}$", user.strip())
+
+
+def test_our_images_end_as_a_plain_user_who_can_write_only_in_memory_and_volumes() -> None:
     [numba] = [value for value in instructions("ENV") if value.startswith("NUMBA_CACHE_DIR=")]
     cache = numba.partition("=")[2]
     ours = [service for service in SERVICES.values() if "build" in service]

@@ -112,6 +112,35 @@ def test_who_is_denied_by_order_stays_out_also_when_the_keys_are_read_again(
     assert admitted == (0, "bad may come in again\n")
 
 
+def test_a_checkpoint_is_written_by_order_and_the_status_says_when(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    site = Site(tmp_path, "--checkpoint", str(folder))
+    with site.master:
+        early = site.operate("checkpoint")
+        worker = site.join(site.key("gpu1"))
+        worker.push(np.ones(5, np.float32))
+        wait_until(lambda: worker.stats.updates_delivered == 1, "the master to have an update")
+
+        ordered = site.operate("checkpoint")
+        wait_until(lambda: (folder / "run-000001.gradwire").exists(), "a checkpoint")
+        wait_until(
+            lambda: not json.loads(site.operate("status")[1])["checkpoint"]["writing"], "its end"
+        )
+        again = site.operate("checkpoint")
+        loaded = gradwire.load_checkpoint(folder, np.zeros(5, np.float32))
+        digest = worker.digest()
+        worker.close()
+
+    assert early == (4, "")
+    assert ordered == (
+        0,
+        "run 'default' is being written with the 1 updates there are; status says when it is "
+        "done\n",
+    )
+    assert again == (0, "nothing has changed since run-000001.gradwire was written\n")
+    assert (loaded.updates, loaded.digest) == (1, digest)
+
+
 def test_who_is_no_operator_gives_no_orders_by_any_key_of_the_run(tmp_path: Path) -> None:
     site = Site(tmp_path)
     with site.master:

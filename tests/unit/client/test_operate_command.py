@@ -88,7 +88,8 @@ def test_what_is_refused_has_status_4(operate: Operate, master: LocalMaster) -> 
 
     assert (status, shown) == (4, "")
     assert said == (
-        f"gradwire: the master at {master.address} refused: this master keeps no checkpoints"
+        f"gradwire: the master at {master.address} refused: this master keeps no checkpoints: "
+        "start it with --checkpoint DIR"
     )
 
 

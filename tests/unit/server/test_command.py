@@ -75,6 +75,11 @@ def test_every_option_has_a_help_text_and_an_environment_variable() -> None:
         (["--processes", "65"], "processes=65; it is 1 to 64"),
         (["--outlier-norm-multiple", "0"], "outlier_norm_multiple=0.0; it is finite and at least"),
         (["--update-rate-max", "-1"], "update_rate_max=-1.0; it has to be above 0"),
+        (["--checkpoint-seconds", "0"], "checkpoint_seconds=0.0; it has to be above 0"),
+        (["--checkpoint-keep", "0"], "checkpoint_keep=0; it is 1 to 100000"),
+        (["--checkpoint", "/dev/null"], "--checkpoint /dev/null: File exists"),
+        (["--resume", "auto"], "--resume auto goes on from the folder of --checkpoint: say that"),
+        (["--resume", "/dev"], "--resume: there is no checkpoint in /dev"),
         (["--processes", "2", "--transport", "tcp"], "processes=2; over TCP alone it is 1"),
         (["--listen", "127.0.0.1:x"], "address '127.0.0.1:x': the port 'x' is not 0 to 65535"),
         (["--http", ":80"], "address ':80' has no host"),
@@ -181,6 +186,26 @@ def test_a_file_that_does_not_exist_is_named(config: Path) -> None:
     assert status == 2
     assert str(config) in err
     assert "No such file" in err
+
+
+# Checkpoints.
+
+
+def test_folders_may_stand_in_the_file_and_are_let_go_in_the_end(
+    tmp_path: Path, config: Path
+) -> None:
+    config.write_text(
+        f'[master]\ncheckpoint = "{tmp_path}"\nresume = "auto"\ncheckpoint_keep = 2\n'
+        "checkpoint_seconds = 5.0\n"
+    )
+    (tmp_path / "run-000001.gradwire").write_bytes(b"damaged")
+
+    for _ in range(2):
+        status, err = invoke("--listen", "127.0.0.1:0", "--config", str(config))
+
+        assert status == 2
+        assert "--resume: no checkpoint in" in err
+        assert "it is no checkpoint: it begins with b'damaged'" in err
 
 
 # Addresses.

@@ -1,14 +1,18 @@
 """The daemon on loopback: what it announces, serves and refuses, and how it ends."""
 
 import asyncio
+import errno
 import json
 import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import aiohttp
@@ -17,18 +21,21 @@ import pytest
 
 import gradwire
 from gradwire_protocol import UnreachableError, UsageError
+from gradwire_server.checkpoint_folder import CheckpointFolder
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon import Addresses, Daemon
 from gradwire_server.http.access import Access, Token
 from gradwire_server.key_source import KeySource
 from gradwire_server.listening import AddressInUseError
 from gradwire_udp import new_event_loop
+from gradwire_udp.checkpoint_files import names_in, read
 from support.local_master import MasterProcess
 from support.waiting import until
 
 Announcement: TypeAlias = dict[str, Any]
 LOOPS = pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
 ANYWHERE = Addresses(listen="127.0.0.1:0", http="127.0.0.1:0")
+CHECKPOINT_SECONDS = 0.02
 
 
 class Running:
@@ -53,10 +60,11 @@ class Running:
         end: int | None = signal.SIGTERM,
         keys: KeySource | None = None,
         access: Access | None = None,
+        folder: CheckpointFolder | None = None,
     ) -> None:
         """Run a daemon, `look` at it, and end it with a signal unless it ends by itself."""
         with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
-            runner.run(self._run(addresses, look, end, keys, access))
+            runner.run(self._run(addresses, look, end, keys, access, folder))
 
     async def _run(
         self,
@@ -65,8 +73,11 @@ class Running:
         end: int | None,
         keys: KeySource | None,
         access: Access | None,
+        folder: CheckpointFolder | None,
     ) -> None:
-        task = asyncio.create_task(Daemon(MasterConfig(), addresses, access, keys).run())
+        config = MasterConfig(checkpoint_seconds=CHECKPOINT_SECONDS)
+        daemon = Daemon(config, addresses, access, keys, folder=folder)
+        task = asyncio.create_task(daemon.run())
         await until(lambda: self._announced() or task.done(), "the announcement")
         if task.done():
             await task
@@ -144,7 +155,8 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
 
     running(ANYWHERE, look, kind=kind)
 
-    nobody: Announcement = {"observers": [], "draining": False, "denied": [], "finished": False}
+    nobody: Announcement = {"observers": [], "draining": False, "denied": [], "finished": False,
+                            "checkpoint": None}  # fmt: skip
     nothing: Announcement = {"run": None, "parameters": None, "workers": [], "versions": {}}
     alone = [{"pid": os.getpid(), "connections": 0}]
     assert seen[0] == {
@@ -288,6 +300,74 @@ def test_who_listens_on_loopback_is_not_warned(
     running(Addresses(listen="127.0.0.1:0", http=None), do_nothing)
 
     assert [r.message for r in caplog.records if r.levelno >= logging.WARNING] == []
+
+
+# Checkpoints.
+
+
+def test_a_disk_that_is_full_is_counted_and_the_run_goes_on(
+    running: Running,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def full(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def counted(announcement: Announcement, what: str) -> float:
+        url = f"http://{announcement['http']}/metrics"
+        async with aiohttp.ClientSession() as client, client.get(url) as response:
+            lines = (await response.text()).splitlines()
+        name = f"gradwire_checkpoints_{what}_total "
+        return next(float(line[len(name) :]) for line in lines if line.startswith(name))
+
+    async def look(announcement: Announcement) -> None:
+        join = partial(gradwire.join, np.zeros(4, np.float32), master=announcement["master"])
+        session = await asyncio.to_thread(partial(join, threshold=0.5))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)  # uvloop and sockets do not use it
+            while await counted(announcement, "failed") < 2:
+                session.push(np.ones(4, np.float32))
+        while not await counted(announcement, "written"):
+            session.push(np.ones(4, np.float32))
+        await asyncio.to_thread(session.close)
+
+    with closing(CheckpointFolder(tmp_path, 1)) as folder:
+        running(ANYWHERE, look, folder=folder)
+
+    assert f"no checkpoint of run 'default': {tmp_path}: No space left on device; " in caplog.text
+    [name] = names_in(tmp_path)
+    assert read(tmp_path / name).checkpoint.updates > 0
+    assert [file.name for file in tmp_path.iterdir()] == [name], "nothing half is left"
+
+
+def test_a_disk_that_never_answers_does_not_keep_it_from_ending(
+    running: Running,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answer = threading.Event()
+    asked = threading.Event()
+
+    def hang(*arguments: object, **options: object) -> None:
+        asked.set()
+        answer.wait(10)
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def look(announcement: Announcement) -> None:
+        join = partial(gradwire.join, np.zeros(4, np.float32), master=announcement["master"])
+        session = await asyncio.to_thread(join)
+        await until(asked.is_set, "the disk to be asked")
+        await asyncio.to_thread(session.close)
+
+    monkeypatch.setattr("gradwire_server.daemon.STOP_WRITING_SECONDS_MAX", 0.05)
+    with closing(CheckpointFolder(tmp_path, 1)) as folder:
+        monkeypatch.setattr(folder, "write", hang)
+        running(ANYWHERE, look, folder=folder)
+        answer.set()
+
+    assert "no checkpoint of what was last: the disk took longer than 0.05 s" in caplog.messages
 
 
 # What it refuses.

@@ -73,12 +73,22 @@ def test_the_key_is_a_credential_and_cannot_get_to_a_disk() -> None:
     assert not any("key" in value.lower() for value in unit["ExecStart"] + unit["Environment"])
 
 
-def test_the_only_folder_that_can_be_written_is_the_compilers_cache() -> None:
+def test_the_only_folders_that_can_be_written_are_for_the_compiler_and_for_checkpoints() -> None:
     unit = settings()
 
     assert unit["CacheDirectory"] == ["gradwire"]
     assert unit["Environment"] == ["NUMBA_CACHE_DIR=%C/gradwire/numba"]
-    assert not unit.keys() & {"ReadWritePaths", "StateDirectory", "RuntimeDirectory"}
+    assert unit["StateDirectory"] == ["gradwire"]
+    assert unit["StateDirectoryMode"] == unit["CacheDirectoryMode"] == ["0700"]
+    assert not unit.keys() & {"ReadWritePaths", "RuntimeDirectory", "LogsDirectory"}
+
+
+def test_a_master_that_is_started_again_goes_on_where_it_was() -> None:
+    unit = settings()
+
+    assert "--checkpoint %S/gradwire --resume auto" in unit["ExecStart"][0]
+    assert unit["Restart"] == ["on-failure"]
+    assert unit["RestartPreventExitStatus"] == ["2"]
 
 
 def test_memory_and_tasks_are_limited_and_a_failure_is_not_the_end() -> None:
