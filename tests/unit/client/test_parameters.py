@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gradwire.errors import UsageError
-from gradwire.parameters import NumpyParameters, parameters_of
+from gradwire.parameters import NumpyParameters, parameters_of, places_of
 from gradwire.torch_parameters import TorchParameters
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.layout import Layout, Tensor
@@ -96,7 +96,10 @@ def test_a_module_s_parameters_have_their_names_and_a_list_s_their_numbers() -> 
 def test_what_cannot_be_trained_is_refused(target: object, is_: str) -> None:
     with pytest.raises(UsageError) as refused:
         parameters_of(target)
+    with pytest.raises(UsageError) as refused_too:
+        places_of(target)
 
+    assert str(refused.value) == str(refused_too.value)
     assert str(refused.value) == (
         "the target has to be a torch.nn.Module, a list of torch tensors, or a float32 numpy "
         f"array, not an object of type {is_}"

@@ -41,6 +41,19 @@ def test_a_clipped_update_is_stable_when_its_origin_has_the_correction() -> None
     assert not origin.lacks_correction
 
 
+def test_what_a_checkpoint_contains_is_stable_and_its_ranks_go_on_there() -> None:
+    relay = Relay({0: 3, 5: 2**32 - 2})
+    assert (relay.stable, relay.unstable) == ({0: 3, 5: 2**32 - 2}, 0)
+    assert [relay.next_of(rank) for rank in (0, 1, 5)] == [4, 1, 2**32 - 1]
+
+    other = member(1)
+    relay.accept(0, 4, UPDATE, [other], 1.0)
+    assert (relay.stable[0], relay.unstable) == (3, 1)
+    relay.on_delivered(other, 0, 4)
+
+    assert (relay.versions[0], relay.stable[0], relay.unstable) == (4, 4, 0)
+
+
 def test_an_update_that_goes_to_nobody_is_stable_at_once() -> None:
     relay = Relay()
 
