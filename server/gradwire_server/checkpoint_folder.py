@@ -65,6 +65,7 @@ class CheckpointFolder:
         except OSError as error:
             raise UsageError(f"--checkpoint {path}: {error.strerror}") from None
         try:
+            self._check_access()
             self._lock()
             self._remove_leftovers()
             self._number = self._last_number()
@@ -105,6 +106,10 @@ class CheckpointFolder:
             raise
         self._sync()
         return WrittenFile(name, size, self._prune())
+
+    def _check_access(self) -> None:
+        if not os.access(self.path, os.W_OK | os.X_OK):
+            raise UsageError(f"--checkpoint {self.path}: nothing can be written there")
 
     def _lock(self) -> None:
         try:

@@ -330,6 +330,7 @@ def test_an_operator_sees_who_takes_part() -> None:
         "versions": {str(r): s for r, s in sorted(run.master.run.relay.versions.items())},
         "draining": False,
         "denied": [],
+        "checkpoint": None,
     }
     assert sample(run, "orders_total") == 1
 

@@ -203,6 +203,15 @@ def test_a_folder_that_cannot_be_used_is_refused(
     CheckpointFolder(path, 3).close()
 
 
+def test_a_folder_that_cannot_be_written_to_is_refused_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # tests may be root's
+
+    with pytest.raises(UsageError, match=f"--checkpoint {path}: nothing can be written there"):
+        CheckpointFolder(path, 3)
+
+
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
