@@ -14,6 +14,7 @@ from gradwire_server.checkpoint_writer import Copy
 from gradwire_server.checkpoints import Checkpoints
 from gradwire_server.config import MasterConfig
 from gradwire_server.decoding import InlineDecoder
+from gradwire_server.leases import Leases
 from gradwire_server.lobby import Lobby
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.run import Run
@@ -31,7 +32,12 @@ class Watch:
         config = MasterConfig(checkpoint_seconds=SECONDS)
         self.metrics = ServerMetrics()
         self.state = State(
-            config=config, metrics=self.metrics, decoder=InlineDecoder(), lobby=Lobby(10.0), run=run
+            config=config,
+            metrics=self.metrics,
+            decoder=InlineDecoder(),
+            lobby=Lobby(10.0),
+            leases=Leases(600.0, 8),
+            run=run,
         )
         self.writer = ScriptedWriter()
         self.checkpoints = Checkpoints(self.state, self.writer)
