@@ -560,7 +560,11 @@ class Worker:
                     else:
                         self._begin(None)
         elif event.stream == self.rank:
-            self._listener.on_delivered(self._sizes.pop(event.number))
+            # What was sent again over another connection may have been delivered before: the master
+            # had it, and lost the connection before it had looked at it.
+            size = self._sizes.pop(event.number, None)
+            if size is not None:
+                self._listener.on_delivered(size)
 
     def _error(self, event: Disconnected) -> GradwireError | None:
         """Return what to tell the training thread about the end of the connection."""

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from support.driven_worker import DrivenWorker
-from support.health import metrics
+from support.health import metrics, run_status
 from support.local_master import MasterProcess
 from support.namespaces import Machine, can_have_machines, ip, two_machines
 from support.tcp_proxy import TcpProxy
@@ -79,7 +79,7 @@ def test_workers_over_udp_and_tcp_end_equal() -> None:
         assert counted["gradwire_received_bytes_total"] > 0
 
 
-def test_a_tcp_connection_that_is_cut_is_reported_at_once_and_the_others_go_on() -> None:
+def test_a_tcp_connection_that_is_cut_is_noticed_at_once_and_made_anew() -> None:
     """Long before anybody could have been missed: the idle timeout is 30 seconds."""
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
@@ -89,22 +89,21 @@ def test_a_tcp_connection_that_is_cut_is_reported_at_once_and_the_others_go_on()
         cut.tell("flood")  # in the middle of an update, most likely
         stays.ask("step", times=10)
 
+        http = master.announcement["http"]
         proxy.cut()
-        answer = cut.answer()
-        stays.ask("step", times=10)
+        wait_until(lambda: metrics(http)["gradwire_rejoins_total"] == 1, "it to come back")
+        assert metrics(http)['gradwire_leaves_total{reason="disconnected"}'] == 1
+        cut.kill()
+        wait_until(lambda: len(run_status(http)["workers"]) == 1, "its end to be noticed")
         [end] = finished([stays])
 
-        assert answer["error"] == "ConnectionLostError"
-        assert "its TCP connection " in answer["message"]
         assert end["world_size"] == 1
-        counted = metrics(master.announcement["http"])
-        assert counted['gradwire_leaves_total{reason="disconnected"}'] == 1
 
 
 def test_a_killed_master_is_noticed_at_once_over_tcp() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
-        worker = joined(stack, master.address, transport="tcp")
+        worker = joined(stack, master.address, transport="tcp", reconnect_seconds=0.3)
 
         master.stop(signal.SIGKILL)
         answer = worker.ask("step", times=1)

@@ -85,7 +85,10 @@ def test_histories_in_which_a_process_is_killed_and_another_takes_its_place(seed
     run.train(10)
     network.run(lambda: len(run.master.roster) == 6 - lost, seconds=5)
     run.replace(1)
-    network.run(lambda: sum(w.closed for w in run.workers) == lost, seconds=60)
+    network.run(
+        lambda: len(run.master.roster) == 6 and not any(w.lost for w in run.workers), seconds=60
+    )
+    assert sum(w.reconnections for w in run.workers) == lost
     for _ in range(3):
         run.join()
     network.run(lambda: all(w.live for w in run.workers), seconds=60)

@@ -136,7 +136,7 @@ def test_a_worker_that_joins_after_all_have_died_goes_on_with_the_run() -> None:
 
     assert run.master.run is not None
     assert heir.replica.digest() == run.master.run.replica.digest()
-    assert heir.versions == run.master.run.relay.versions
+    assert heir.versions == {**run.master.run.relay.versions, heir.rank: 0}
     assert heir.welcome is not None
     assert not heir.welcome.founder
 
@@ -161,10 +161,11 @@ def test_a_master_that_dies_is_noticed() -> None:
     run.join_and_wait(2)
 
     run.network.kill(run.master_host)
-    run.network.run(lambda: all(w.closed for w in run.workers), seconds=10)
+    run.network.run(lambda: all(w.lost for w in run.workers), seconds=10)
+    run.network.run(lambda: all(w.closed for w in run.workers), seconds=700)
 
     assert all(isinstance(w.error, ConnectionLostError) for w in run.workers)
-    assert "nothing heard for 3.0 seconds" in str(run.workers[0].error)
+    assert "was lost (nothing heard for 3.0 seconds)" in str(run.workers[0].error)
 
 
 def test_a_master_that_is_not_there_is_unreachable() -> None:

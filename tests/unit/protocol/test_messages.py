@@ -29,6 +29,7 @@ from gradwire_protocol.messages import (
     UPDATE_BYTES_MAX,
     WORKER_ID_BYTES,
     WORKER_NAME_CHARACTERS_MAX,
+    Contents,
     EncodedUpdate,
     EndCode,
     Finish,
@@ -39,6 +40,7 @@ from gradwire_protocol.messages import (
     OrderDone,
     Peer,
     Refuse,
+    Resume,
     Roster,
     Snapshot,
     Stable,
@@ -58,6 +60,7 @@ TENSORS = st.builds(Tensor, NAMES, st.lists(st.integers(1, 9), max_size=4).map(t
 LAYOUTS = st.builds(Layout, st.lists(TENSORS, min_size=1, max_size=5).map(tuple))
 PEERS = st.lists(st.builds(Peer, RANKS, NAMES, st.booleans()), max_size=5).map(tuple)
 
+RESUMES = st.builds(Resume, RANKS, SEQUENCES, VERSIONS, st.integers(0, RANKS_MAX))
 RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(
         Join,
@@ -68,8 +71,21 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
         st.integers(0, 2**16 - 1),
         EXPONENTS,
         LAYOUTS,
+        st.none() | RESUMES,
     ),
-    st.builds(Welcome, NAMES, RANKS, SEQUENCES, EXPONENTS, LAYOUTS, PEERS, st.booleans(), VERSIONS),
+    st.builds(
+        Welcome,
+        NAMES,
+        RANKS,
+        SEQUENCES,
+        EXPONENTS,
+        LAYOUTS,
+        PEERS,
+        st.booleans(),
+        VERSIONS,
+        st.booleans(),
+    ),
+    st.builds(Contents, VERSIONS),
     st.builds(Refuse, NAMES, NAMES),
     st.builds(Roster, PEERS),
     st.builds(Snapshot, st.integers(0, ELEMENTS_MAX), st.binary(min_size=4, max_size=50)),
@@ -89,16 +105,19 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
 
 LAYOUT = Layout((Tensor("weight", (3, 4)), Tensor("scale", ()), Tensor("bias", (4,))))
 PEER = Peer(1, "host:123", finished=False)
+RESUME = Resume(1, 7, {0: 5}, 3)
 EXAMPLES: tuple[Record, ...] = (
     Tensor("weight", (3, 4)),
     LAYOUT,
     PEER,
-    Join("run", bytes(WORKER_ID_BYTES), "host:123", 1, 1, -24, LAYOUT),
+    RESUME,
+    Join("run", bytes(WORKER_ID_BYTES), "host:123", 1, 1, -24, LAYOUT, RESUME),
     Welcome("run", 1, 5, -24, LAYOUT, (PEER,), founder=True, versions={1: 5}),
     Refuse("run_full", "16 workers take part, which is the limit"),
     Roster((PEER,)),
     Snapshot(0, bytes(4)),
     EncodedUpdate(1, 0, b"body"),
+    Contents({1: 5}),
     Stable({1: 5}),
     Finish(5),
     Finished({1: 5}),
@@ -132,6 +151,13 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Join, "codec", 2**16),
     (Join, "quantum_exponent", QUANTUM_EXPONENT_MAX + 1),
     (Join, "layout", Layout(())),
+    (Join, "resume", replace(RESUME, rank=RANKS_MAX)),
+    (Resume, "rank", -1),
+    (Resume, "sequence", SEQUENCE_MAX + 1),
+    (Resume, "versions", {RANKS_MAX: 1}),
+    (Resume, "workers", RANKS_MAX + 1),
+    (Contents, "versions", {0: -1}),
+    (Welcome, "resumed", 1),
     (Welcome, "run", None),
     (Welcome, "rank", RANKS_MAX),
     (Welcome, "sequence", SEQUENCE_MAX + 1),
@@ -253,7 +279,9 @@ def test_the_largest_of_every_other_message_with_lists_is_read_too() -> None:
             2**16 - 1,
             QUANTUM_EXPONENT_MIN,
             layout_of(LAYOUT_BYTES_MAX),
+            Resume(RANKS_MAX - 1, SEQUENCE_MAX, versions, RANKS_MAX),
         ),
+        Contents(versions),
         Refuse(widest * NAME_CHARACTERS_MAX, widest * REASON_CHARACTERS_MAX),
         Roster((peer,) * RANKS_MAX),
         Snapshot(ELEMENTS_MAX, bytes(4 * BLOCK_ELEMENTS)),
