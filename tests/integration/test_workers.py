@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -225,3 +226,34 @@ def test_a_worker_that_stood_still_for_longer_than_the_idle_timeout_comes_back()
         sent = [int(str(end["updates_sent"])) for end in ends]
         assert [end["updates_applied"] for end in ends[1:]] == [sum(sent) - n for n in sent[1:]]
         assert metrics(http)["gradwire_updates_accepted_total"] == sum(sent)
+
+
+@pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "insecure"])
+def test_a_master_that_is_killed_and_started_anew_gets_its_run_back(
+    sealed: bool, tmp_path: Path
+) -> None:
+    key = tmp_path / "run.key"
+    subprocess.run([sys.executable, "-m", "gradwire", "keygen", str(key)], check=True)
+    settings: dict[str, object] = {"idle_timeout_seconds": 1.0}
+    options = ["--idle-timeout-seconds", "1"]
+    if sealed:
+        options += ["--key-file", str(key)]
+        settings["key_file"] = str(key)  # from which each process makes its own
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess(*options))
+        workers = start(stack, master, 3, **settings)
+        for worker in workers:
+            worker.tell("step", times=30)
+        for worker in workers:
+            worker.answer()
+
+        master.stop(signal.SIGKILL)
+        anew = stack.enter_context(MasterProcess(*options, listen=master.address))
+        ends = finish(workers)
+
+        assert len({str(end["digest"]) for end in ends}) == 1
+        sent = [int(str(end["updates_sent"])) for end in ends]
+        assert all(sent)
+        counted = metrics(anew.announcement["http"])
+        assert counted["gradwire_rejoins_total"] == 3
+        assert counted["gradwire_runs_finished_total"] == 1
