@@ -12,6 +12,7 @@ from gradwire_protocol.messages import (
     RANKS_MAX,
     SNAPSHOT_STREAM,
     WORKER_ID_BYTES,
+    Contents,
     EncodedUpdate,
     Finish,
     Finished,
@@ -38,6 +39,7 @@ BLOCK = Snapshot(0, bytes(4))
 CONTROLS: tuple[Control, ...] = (
     Join("run", bytes(WORKER_ID_BYTES), "host:123", None, 1, -24, LAYOUT),
     Welcome("run", 1, 5, -24, LAYOUT, (PEER,), founder=True, versions={1: 5}),
+    Contents({1: 5}),
     Refuse("run_full", "16 workers take part, which is the limit"),
     Roster((PEER,)),
     Stable({1: 5}),
