@@ -142,24 +142,9 @@ class Session:
             self.pull()
             return
         self._check_may_push()
-        self._wait_if_too_long_alone()
         self._sharing.push()
         if not self._paused:
             self._sharing.pull_gathered()
-
-    def _wait_if_too_long_alone(self) -> None:
-        """Train on without the master for some steps, and then wait for it."""
-        membership = self._membership
-        if membership.lost is None:
-            self._alone = 0
-            return
-        self._alone += 1
-        if self._alone > self._settings.alone_steps_max:
-            membership.wait(
-                lambda: membership.lost is None or membership.wanted,
-                self._settings.reconnect_seconds,
-            )
-            self._check_open()
 
     def push(self, change: Any = None) -> int:
         """Hand to the network what has reached the threshold.
@@ -387,6 +372,24 @@ class Session:
             network.call(network.worker.abort, printable)
         network.stop()
 
+    def _wait_if_too_long_alone(self) -> None:
+        """Train on without the master for some steps, and then wait for it."""
+        membership, settings = self._membership, self._settings
+        if membership.lost is None:
+            self._alone = 0
+            return
+        self._alone += 1
+        if self._alone <= settings.alone_steps_max:
+            return
+        # The worker gives up after the former; the last try may take the latter.
+        timeout = settings.reconnect_seconds + settings.connect_timeout_seconds
+        if not membership.wait(lambda: membership.lost is None or membership.wanted, timeout):
+            self._check_open()
+            raise DeadlineError(
+                f"{settings.alone_steps_max} steps were trained without the master; waited "
+                f"{timeout:g} s for it to come back"
+            )
+
     def _check_may_push(self) -> None:
         self._check_open()
         if self._observes:
@@ -398,6 +401,7 @@ class Session:
             raise UsageError(
                 "finish() has told the others that no more comes: call it again, or close()"
             )
+        self._wait_if_too_long_alone()
 
     def _check_open(self) -> None:
         if self._process != os.getpid():

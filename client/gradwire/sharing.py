@@ -206,11 +206,10 @@ class Sharing:
     def pull_gathered(self) -> list[PeerUpdate]:
         """Do the same right after a `push`, when the vector is what the target holds."""
         arrivals = self._membership.inbox.take()
-        try:
-            return self._apply(arrivals)
-        finally:
-            if self._membership.wanted:
-                self._give_replica()
+        applied = self._apply(arrivals)
+        if self._membership.wanted:
+            self._give_replica()
+        return applied
 
     def _give_replica(self) -> None:
         """Give a master that was started anew what it has lost."""

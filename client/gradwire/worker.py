@@ -1,12 +1,6 @@
 """The worker: what a session says to the master and hears from it.
 
-::
-
-                      ┌────────────────────────────┐ connection lost
-                      ▼                            │
-    CONNECTING ──▶ JOINING ──▶ FOUNDING ────────▶ LIVE ──▶ LEAVING ──▶ CLOSED
-                      ├──────▶ SYNCING ────────────▲
-                      └── (back, lacks little) ────┘
+How far it has got says its `Stage`.
 
 A worker that has lost its connection dials again for a while, and asks to take part as who it was:
 with the same rank, and with all that it has. It is then sent the updates that it lacks, or, where
@@ -19,9 +13,8 @@ object runs without any thread.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum, auto
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from gradwire.backoff import pauses
 from gradwire.dialing import UDP, Dialing, Way
@@ -34,6 +27,8 @@ from gradwire.errors import (
 )
 from gradwire.inbox import Rebase
 from gradwire.kept import Kept, OwnUpdate
+from gradwire.listener import Listener
+from gradwire.stages import TRANSITIONS, Stage
 from gradwire_protocol import (
     CloseCode,
     Connected,
@@ -57,7 +52,6 @@ from gradwire_protocol.messages import (
     Finished,
     Join,
     Leave,
-    Peer,
     RefusalCode,
     Refuse,
     Resume,
@@ -71,32 +65,6 @@ from gradwire_protocol.packets import VERSION
 from gradwire_protocol.shaped import Payload
 from gradwire_protocol.snapshots import SnapshotAssembly, SnapshotFeed
 
-
-class Stage(Enum):
-    """How far a worker has got."""
-
-    CONNECTING = auto()
-    JOINING = auto()
-    FOUNDING = auto()
-    SYNCING = auto()
-    LIVE = auto()
-    LEAVING = auto()
-    CLOSED = auto()
-
-
-TRANSITIONS: Final[dict[Stage, frozenset[Stage]]] = {
-    Stage.CONNECTING: frozenset({Stage.JOINING, Stage.CLOSED}),
-    Stage.JOINING: frozenset(
-        {Stage.FOUNDING, Stage.SYNCING, Stage.LIVE, Stage.CONNECTING, Stage.CLOSED}
-    ),
-    Stage.FOUNDING: frozenset({Stage.LIVE, Stage.LEAVING, Stage.CONNECTING, Stage.CLOSED}),
-    Stage.SYNCING: frozenset({Stage.LIVE, Stage.LEAVING, Stage.CONNECTING, Stage.CLOSED}),
-    Stage.LIVE: frozenset({Stage.LEAVING, Stage.CONNECTING, Stage.CLOSED}),
-    Stage.LEAVING: frozenset({Stage.CLOSED}),
-    Stage.CLOSED: frozenset(),
-}
-
-
 RECOVERABLE: Final = frozenset({CloseCode.IDLE, CloseCode.LOST, CloseCode.RESET})
 """Ends of a connection that nobody wanted: the worker dials again."""
 
@@ -106,52 +74,6 @@ RECONNECT_SECONDS: Final = 600.0
 EARLY_UPDATES_MAX: Final = 1_024
 """Updates held until the WELCOME has come. It is repeated every few round trips where it is lost,
 and a thousand workers send no more in that time."""
-
-
-class Listener(Protocol):
-    """Who is told; every method returns at once."""
-
-    def on_welcome(self, welcome: Welcome) -> None:
-        """Note that we take part. With `founder` set, `Worker.found` is due."""
-
-    def on_snapshot_progress(self, elements: int) -> None:
-        """Note how many elements of the replica have come."""
-
-    def on_live(self, snapshot: bytearray | None) -> None:
-        """Begin: the replica is here, or, for the founder (None), there."""
-
-    def on_lost(self, reason: str) -> None:
-        """Note that the connection is lost, and that the worker dials again."""
-
-    def on_wanted(self) -> None:
-        """Note that the master was started anew and wants our replica: `Worker.found_again`."""
-
-    def on_resync(self) -> None:
-        """Keep the updates from now on for the replica that comes; it is not here yet."""
-
-    def on_back(self, rebase: Rebase | None) -> None:
-        """Note that it takes part again: with its replica, or with another one in its place."""
-
-    def on_update(self, rank: int, update: EncodedUpdate) -> None:
-        """Take a peer's update: each comes once, in the order of its origin."""
-
-    def on_correction(self, correction: EncodedUpdate) -> None:
-        """Add what the master has clipped off an update of ours, with the sign turned."""
-
-    def on_delivered(self, size: int) -> None:
-        """Note that the master has an update of ours with a body of so many bytes."""
-
-    def on_roster(self, peers: Sequence[Peer]) -> None:
-        """Note who takes part now."""
-
-    def on_stable(self, versions: Mapping[int, int]) -> None:
-        """Note that every live worker has these updates."""
-
-    def on_finished(self, versions: Mapping[int, int]) -> None:
-        """Note that all workers have finished; these are all updates."""
-
-    def on_closed(self, error: GradwireError | None) -> None:
-        """Note that it is over; without an error where we wanted it."""
 
 
 class Worker:

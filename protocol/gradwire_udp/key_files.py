@@ -5,7 +5,6 @@ file that others can read is refused, as ``ssh`` refuses it: who else has read i
 out afterwards. No message repeats anything that stood in a file.
 """
 
-import errno
 import os
 import stat
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from gradwire_protocol.keys import (
     parse_keys,
 )
 from gradwire_protocol.limits import KIB, RUN_KEYS_MAX
+from gradwire_udp.durable import sync_folder
 
 KEY_FILE_BYTES_MAX: Final = 16 * KIB
 """Largest key file that is read; whatever is larger is something else. The longest line takes less
@@ -144,7 +144,7 @@ def replace_key(path: Path, text: str) -> None:
         raise KeyFileError(f"cannot change {path}: {error.strerror}") from None
     try:
         new.replace(target)
-        _sync_folder(target)
+        sync_folder(target.parent)
     except OSError as error:
         new.unlink(missing_ok=True)
         raise KeyFileError(f"cannot change {path}: {error.strerror}") from None
@@ -216,19 +216,7 @@ def _write(path: Path, text: str, mode: int, owner: tuple[int, int] | None = Non
                 os.fchown(descriptor, *owner)
             os.fchmod(descriptor, mode)
             os.fsync(descriptor)
-        _sync_folder(path)
+        sync_folder(path.parent)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-
-
-def _sync_folder(path: Path) -> None:
-    """Have the name of a file survive a power failure, too."""
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot
-            raise
-    finally:
-        os.close(descriptor)

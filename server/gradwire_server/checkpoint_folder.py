@@ -19,6 +19,7 @@ from typing import Final
 from gradwire_protocol import UsageError
 from gradwire_protocol.checkpoint import CheckpointError
 from gradwire_udp.checkpoint_files import is_of_finished_run, name_of, names_in, number_in
+from gradwire_udp.durable import sync_folder
 
 TEMPORARY_PREFIX: Final = ".writing-"
 """Of the file that is being written. One that is there when a master begins is of one that died."""
@@ -104,7 +105,8 @@ class CheckpointFolder:
         except BaseException:
             _remove(temporary)
             raise
-        self._sync()
+        # By its name, and not by what holds the lock: the folder may have been made anew since.
+        sync_folder(self.path)
         return WrittenFile(name, size, self._prune())
 
     def _check_access(self) -> None:
@@ -131,18 +133,6 @@ class CheckpointFolder:
         for name in os.listdir(self.path):  # noqa: PTH208
             if name.startswith(TEMPORARY_PREFIX):
                 os.unlink(self.path / name)  # noqa: PTH108
-
-    def _sync(self) -> None:
-        """Have the name of the file survive a power failure, too."""
-        # Not by the descriptor that holds the lock: the folder may have been made anew since.
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot
-                raise
-        finally:
-            os.close(descriptor)
 
     def _prune(self) -> str:
         """Remove what is too old; return what is in the way of that."""

@@ -9,7 +9,8 @@ import pytest
 
 from gradwire.dialing import KEYS, SHARES, TCP, TRIES, UDP, Dialing, Transport, Way
 from gradwire.errors import GradwireError
-from gradwire.worker import Stage, Worker
+from gradwire.stages import Stage
+from gradwire.worker import Worker
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint
 from gradwire_protocol.messages import Join
 from support.endpoints import dialling

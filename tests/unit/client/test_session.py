@@ -475,6 +475,22 @@ def test_a_master_that_falls_silent_is_lost_after_the_idle_timeout(master: Local
     session.close()
 
 
+def test_who_is_alone_trains_for_some_steps_and_then_waits(master: LocalMaster) -> None:
+    session = join(master, idle_timeout_seconds=0.2, reconnect_seconds=0.5, alone_steps_max=3)
+    before = session.stats.steps
+
+    with master.held_up():
+        wait_until(lambda: session._membership.lost is not None, "the silence to be noticed")
+        for _ in range(3):
+            session.step()
+        with pytest.raises(gradwire.ConnectionLostError):
+            session.push()
+
+    assert session.stats.steps == before + 3
+    assert session.stats.steps_deferred == 3
+    session.close()
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 def test_a_session_belongs_to_the_process_that_joined(

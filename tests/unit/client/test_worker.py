@@ -17,7 +17,8 @@ from gradwire.errors import (
     VersionMismatchError,
 )
 from gradwire.inbox import Rebase
-from gradwire.worker import EARLY_UPDATES_MAX, TRANSITIONS, Stage, Worker
+from gradwire.stages import TRANSITIONS, Stage
+from gradwire.worker import EARLY_UPDATES_MAX, Worker
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
 from gradwire_protocol.layout import Layout, Tensor

@@ -15,6 +15,7 @@ import pytest
 from gradwire_protocol import UsageError
 from gradwire_server import checkpoint_folder
 from gradwire_server.checkpoint_folder import TEMPORARY_PREFIX, CheckpointFolder
+from gradwire_udp import durable
 from gradwire_udp.checkpoint_files import CheckpointFile, names_in, newest, read
 from support.checkpointing import bytes_of, checkpoint_of
 
@@ -230,7 +231,8 @@ def test_whatever_fails_the_older_one_stays_and_no_half_file_has_a_name(tmp_path
         with closing(CheckpointFolder(path, 3)) as folder, pytest.MonkeyPatch.context() as patch:
             folder.write(pieces(OLD), finished=False)
             faulty = FaultyOs(step, OSError(errno.ENOSPC, "No space left on device"))
-            patch.setattr(checkpoint_folder, "os", faulty)
+            for module in (checkpoint_folder, durable):
+                patch.setattr(module, "os", faulty)
             with suppress(OSError):
                 folder.write(pieces(NEW), finished=False)
             reached_the_end = not faulty.failed
@@ -255,7 +257,8 @@ def test_whenever_the_power_fails_the_newest_one_is_whole(tmp_path: Path) -> Non
         folder.write(pieces(OLD), finished=False)
         with pytest.MonkeyPatch.context() as patch:
             faulty = FaultyOs(step, Crash())
-            patch.setattr(checkpoint_folder, "os", faulty)
+            for module in (checkpoint_folder, durable):
+                patch.setattr(module, "os", faulty)
             with suppress(Crash):
                 folder.write(pieces(NEW), finished=False)
         folder.close()

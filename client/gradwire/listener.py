@@ -1,0 +1,57 @@
+"""`Listener`: what a `Worker` tells whoever trains.
+
+The worker lives on the network thread, and calls these there.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from gradwire.errors import GradwireError
+from gradwire.inbox import Rebase
+from gradwire_protocol.messages import EncodedUpdate, Peer, Welcome
+
+
+class Listener(Protocol):
+    """Who is told; every method returns at once."""
+
+    def on_welcome(self, welcome: Welcome) -> None:
+        """Note that we take part. With `founder` set, `Worker.found` is due."""
+
+    def on_snapshot_progress(self, elements: int) -> None:
+        """Note how many elements of the replica have come."""
+
+    def on_live(self, snapshot: bytearray | None) -> None:
+        """Begin: the replica is here, or, for the founder (None), there."""
+
+    def on_lost(self, reason: str) -> None:
+        """Note that the connection is lost, and that the worker dials again."""
+
+    def on_wanted(self) -> None:
+        """Note that the master was started anew and wants our replica: `Worker.found_again`."""
+
+    def on_resync(self) -> None:
+        """Keep the updates from now on for the replica that comes; it is not here yet."""
+
+    def on_back(self, rebase: Rebase | None) -> None:
+        """Note that it takes part again: with its replica, or with another one in its place."""
+
+    def on_update(self, rank: int, update: EncodedUpdate) -> None:
+        """Take a peer's update: each comes once, in the order of its origin."""
+
+    def on_correction(self, correction: EncodedUpdate) -> None:
+        """Add what the master has clipped off an update of ours, with the sign turned."""
+
+    def on_delivered(self, size: int) -> None:
+        """Note that the master has an update of ours with a body of so many bytes."""
+
+    def on_roster(self, peers: Sequence[Peer]) -> None:
+        """Note who takes part now."""
+
+    def on_stable(self, versions: Mapping[int, int]) -> None:
+        """Note that every live worker has these updates."""
+
+    def on_finished(self, versions: Mapping[int, int]) -> None:
+        """Note that all workers have finished; these are all updates."""
+
+    def on_closed(self, error: GradwireError | None) -> None:
+        """Note that it is over; without an error where we wanted it."""

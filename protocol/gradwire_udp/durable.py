@@ -1,0 +1,23 @@
+"""`sync_folder`: what makes the name of a new file survive a power failure."""
+
+import errno
+import os
+from pathlib import Path
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder written to the disk, where its file system can do that.
+
+    Raises
+    ------
+    OSError
+        If the disk fails.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot
+            raise
+    finally:
+        os.close(descriptor)
