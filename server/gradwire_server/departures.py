@@ -193,7 +193,10 @@ class Departures:
         """Expect a member back whose connection was lost."""
         if member.phase not in (Phase.SYNCING, Phase.LIVE):
             return
+        member.going = True  # or its last update would let it go, in the midst of this
         self._on_lost(member)
+        if member.leaving is not None:
+            return  # it wanted to go
         self._state.leases.keep(
             member.join.worker_id,
             member.rank,

@@ -11,6 +11,7 @@ import pytest
 from gradwire.errors import ConnectionLostError
 from gradwire_protocol.messages import RefusalCode, Refuse, Resume, Welcome
 from gradwire_server.config import MasterConfig
+from gradwire_server.pace import BURST_UPDATES_MIN
 from support.network import Link
 from support.peer import ScriptedPeer, join_request
 from support.training import MASTER, SimulatedRun, SimulatedWorker
@@ -211,3 +212,28 @@ def test_who_had_finished_hears_of_the_end_when_it_is_back() -> None:
     run.network.run(lost.try_to_complete, seconds=60)
 
     assert len({worker.replica.digest() for worker in run.workers}) == 1
+
+
+def test_what_a_worker_had_sent_counts_when_it_is_lost_while_it_leaves() -> None:
+    """Its updates wait for their pace; the last one lets it go, while it is being parted with."""
+    config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, update_rate_max=0.1)
+    run = SimulatedRun(9, Link(), idle_timeout_seconds=IDLE_SECONDS, master=config)
+    run.join_and_wait(2)
+    lost, other = run.workers
+    for _ in range(BURST_UPDATES_MIN + 10):
+        lost.step()
+    lost.leave()
+    run.network.run(lambda: lost.delivered == lost.sent, seconds=5)
+    assert run.master.run is not None
+    assert run.master.run.relay.versions[lost.rank] < lost.sent
+
+    run.network.kill(lost.host)
+    run.network.run(lambda: len(run.master.roster) == 1, seconds=30)
+
+    assert run.master.run.relay.versions[lost.rank] == lost.sent
+    run.network.run_for(1.0)
+    other.pull()
+    assert other.versions[lost.rank] == lost.sent
+    heir = run.join()
+    run.network.run(lambda: heir.live, seconds=10)
+    assert heir.rank == lost.rank, "no place is kept for who wanted to go"
