@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench fuzz audit pins venv format
+.PHONY: demo test check bench fuzz soak soak-processes audit pins venv format
 
 demo: venv
 	$(BIN)/gradwire demo
@@ -31,6 +31,21 @@ bench: venv
 # Until it is stopped; `make test` runs each target for a bounded count.
 fuzz: venv
 	$(BIN)/python tests/fuzz
+
+# A master and workers of which always some are killed or stand still. Fails where an update is lost,
+# or where memory or open files of a process grow; `make test` does it for a minute.
+SECONDS ?= 3600
+SEED ?= 1
+
+soak-processes: venv
+	$(BIN)/python tests/chaos --seconds $(SECONDS) --seed $(SEED)
+
+# Simulated histories that no test has played: SEEDS=FIRST:LAST, or FIRST: until it is stopped. Also
+# 5:, --long or --crowd: SEEDS="0:100 --crowd".
+SEEDS ?= 2000:
+
+soak: venv
+	$(BIN)/python tests/simulation $(SEEDS)
 
 # Known vulnerabilities of the pins. It asks databases that are not in reach everywhere, and ends
 # with 3 where they are not; so `make check` leaves it out.

@@ -3,11 +3,14 @@
 UDP comes first. Where a firewall drops it nobody says so, and all there is to notice is that
 nothing is answered; so after a while TCP has its turn, and then, as long as there is time, UDP
 again: a master that is only just starting would else be reached over TCP by whoever was early.
+
+A run can have two masters, one of which is in charge. A master says where the other one is; who has
+lost his, or was told that it is not in charge, then tries both in turn.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle, repeat
+from itertools import repeat
 from typing import Final, Literal
 
 from gradwire.errors import UnreachableError
@@ -32,6 +35,9 @@ PAUSE_SHARE: Final = 0.05
 """From the beginning of one try to that of the next, at least, as a part of all the time: a port
 where nobody listens says so at once, and may be about to be listened at. Nothing is begun any more
 when less than this is left."""
+
+MASTERS_MAX: Final = 4
+"""Addresses of masters that are tried: two, by the names that the worker and each of them knows."""
 
 QUESTIONS: Final = {
     (UDP,): "does UDP",
@@ -59,6 +65,8 @@ class Way:
     name: str
     dial: Callable[[float], Connection]
     """Told the time, begins a connection."""
+    master: str = ""
+    """Which master it leads to; empty for the one that was named first."""
 
 
 class Dialing:
@@ -76,6 +84,9 @@ class Dialing:
         Whether they are made with a key.
     pauses : iterator of float, optional
         Seconds from the beginning of one try to that of the next, at least.
+    reach : callable, optional
+        Told ``"udp"`` or ``"tcp"`` and the address of another master, returns the way there. Raises
+        `GradwireError` where there is none.
     """
 
     def __init__(
@@ -86,12 +97,17 @@ class Dialing:
         *,
         has_key: bool = False,
         pauses: Iterator[float] | None = None,
+        reach: Callable[[str, str], Way] | None = None,
     ) -> None:
         self.way = ways[0]
         """What is being tried, or was taken."""
         self.next_at: float | None = None
         """When `dial` has to be called; None while a try is under way, or when all is over."""
-        self._ways = cycle(ways)
+        self._ways = list(ways)
+        self._turn = 0
+        self._others: list[Way] = []
+        """To other masters."""
+        self._reach = reach
         self._master = master
         self._timeout = timeout
         self._has_key = has_key
@@ -110,7 +126,9 @@ class Dialing:
         """Begin the next try."""
         if self._began is None:
             self._began = now
-        self.way = next(self._ways)
+        ways = [*self._ways, *self._others]
+        self.way = ways[self._turn % len(ways)]
+        self._turn += 1
         self._tried_at = now
         self.next_at = None
         return self.way.dial(now)
@@ -124,9 +142,25 @@ class Dialing:
         self.next_at = None if over else max(self._tried_at + pause, now)
         return not over
 
+    def learn(self, master: str | None) -> None:
+        """Note the address of another master, to be tried, too."""
+        known = {way.master for way in (*self._ways, *self._others)}
+        if master is None or self._reach is None or master in known or len(known) >= MASTERS_MAX:
+            return
+        self._others.append(self._reach(self.way.name, master))
+
     def again(self, timeout: float, pauses: Iterator[float]) -> "Dialing":
-        """Return a dialing for who was connected before, by the way that has led there."""
-        return Dialing([self.way], self._master, timeout, has_key=self._has_key, pauses=pauses)
+        """Return a dialing for who was connected before, by the way that has led there.
+
+        And by those that lead to other masters.
+        """
+        dialing = Dialing(
+            [self.way], self._master, timeout, has_key=self._has_key, pauses=pauses,
+            reach=self._reach,
+        )  # fmt: skip
+        ways = {way.master: way for way in (*self._ways, *self._others)}
+        dialing._others = [way for master, way in ways.items() if master != self.way.master]
+        return dialing
 
     @property
     def detour(self) -> str | None:

@@ -7,14 +7,16 @@ wait for the training.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
+from gradwire.origins import Sum
 from gradwire_codecs import Replica
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.limits import MIB
-from gradwire_protocol.messages import EncodedUpdate
+from gradwire_protocol.messages import Blocks, EncodedUpdate
 
 INBOX_BYTES_MAX: Final = 16 * MIB
 """Encoded updates that wait; a step of a hundred peers with 20 KB updates takes 2 MB."""
@@ -22,14 +24,15 @@ INBOX_BYTES_MAX: Final = 16 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Rebase:
-    """Another replica in place of the worker's own."""
+    """Blocks of the master's replica in place of the worker's own."""
 
-    values: bytearray
-    """Little-endian int32."""
-    versions: dict[int, int]
-    """What it contains."""
-    sequence: int
-    """Our own updates that it contains; those after it are to be added."""
+    blocks: Blocks
+    """What the worker compared its replica with."""
+    values: Mapping[int, bytes]
+    """By number, the blocks that differ: little-endian int32."""
+    missed: bool
+    """Whether they differ because of updates that the worker has missed, and that are in its
+    replica from now on; else because of damage."""
 
 
 @dataclass(slots=True)
@@ -38,13 +41,12 @@ class Arrivals:
 
     rebase: Rebase | None = None
     """Comes first: the updates are for this replica."""
-
     updates: list[tuple[int | None, EncodedUpdate]] = field(default_factory=list)
     """Rank and update, in the order they came; without a rank, corrections of what we sent."""
     conflated: Int32Array | None = None
     """The sum of older ones, in quanta per element."""
     conflated_count: int = 0
-    """How many updates that sum contains."""
+    """How many updates that sum contains, those included that the master had added up."""
     conflated_versions: dict[int, int] = field(default_factory=dict)
     """The last sequence of each rank in it."""
 
@@ -91,6 +93,23 @@ class Inbox:
             while self._bytes > self._bytes_max:
                 self._conflate(*self._waiting.popleft())
 
+    def put_sum(self, total: Sum) -> None:
+        """Add updates that the master has added up, and add up with them what waits already.
+
+        Raises
+        ------
+        MalformedUpdateError
+            If a part of it, or an update that waits, is not valid.
+        """
+        with self._lock:
+            while self._waiting:
+                self._conflate(*self._waiting.popleft())
+            conflated = self._begin_sum()
+            for body in total.bodies:
+                conflated.apply(body)
+            self._sum_count += total.updates
+            self._sum_versions |= total.versions
+
     def take(self) -> Arrivals:
         """Remove and return everything."""
         with self._lock:
@@ -101,6 +120,11 @@ class Inbox:
                 arrivals.conflated_versions = self._sum_versions
             self._clear()
             return arrivals
+
+    def mend(self, rebase: Rebase) -> None:
+        """Add blocks in the place of damaged ones: to what is here, as they commute with it."""
+        with self._lock:
+            self._rebase = rebase
 
     def restart(self, rebase: Rebase, later: "Inbox") -> None:
         """Replace everything: by a replica, and by the updates that come after it.
@@ -125,10 +149,13 @@ class Inbox:
         self._sum, self._sum_count, self._sum_versions = None, 0, {}
         self._rebase = None
 
-    def _conflate(self, rank: int | None, update: EncodedUpdate) -> None:
+    def _begin_sum(self) -> Replica:
         if self._sum is None:
             self._sum = Replica.zeros(self._elements)
-        self._sum.apply(update.body)
+        return self._sum
+
+    def _conflate(self, rank: int | None, update: EncodedUpdate) -> None:
+        self._begin_sum().apply(update.body)
         self._bytes -= len(update.body)
         if rank is not None:
             self._sum_count += 1

@@ -4,6 +4,7 @@ import logging
 import os
 import platform
 from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from random import SystemRandom
 from time import monotonic
@@ -76,6 +77,7 @@ def join(
     idle_timeout_seconds: float | None = None,
     reconnect_seconds: float | None = None,
     alone_steps_max: int | None = None,
+    digest_seconds: float | None = None,
     datagram_bytes: int | None = None,
     datagram_bytes_max: int | None = None,
     congestion: Congestion | None = None,
@@ -101,7 +103,7 @@ def join(
         TOML file; its table ``[session]`` may hold every setting below.
     master, run, rank, workers, threshold, target_density, feedback, quantum, \
 connect_timeout_seconds, join_timeout_seconds, finish_timeout_seconds, leave_timeout_seconds, \
-idle_timeout_seconds, reconnect_seconds, alone_steps_max, \
+idle_timeout_seconds, reconnect_seconds, alone_steps_max, digest_seconds, \
 datagram_bytes, datagram_bytes_max, congestion, transport, \
 key_file, key, cipher, loop
         See `Settings`, which also says where they can come from besides.
@@ -153,6 +155,7 @@ key_file, key, cipher, loop
             "idle_timeout_seconds": idle_timeout_seconds,
             "reconnect_seconds": reconnect_seconds,
             "alone_steps_max": alone_steps_max,
+            "digest_seconds": digest_seconds,
             "datagram_bytes": datagram_bytes,
             "datagram_bytes_max": datagram_bytes_max,
             "congestion": congestion,
@@ -215,6 +218,7 @@ class _Joining:
             reconnect_seconds=settings.reconnect_seconds,
         )
         self._network = NetworkThread(settings, self._worker, self._membership, credentials)
+        self._membership.leave = partial(self._network.call, self._worker.comply)
 
     def session(self) -> Session:
         """Return the session, or raise why there is none."""

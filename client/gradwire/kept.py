@@ -1,19 +1,26 @@
-"""`Kept`: a worker's own updates, until everyone has them.
+"""What a worker keeps until everyone has it: its own updates, and those that it was sent.
 
 A master that lives has what it acknowledged, and one that was killed has nothing. So a worker keeps
 what it sent until the master says that it is stable, and sends again what turns out to be missing.
+And it keeps what others sent, because they may be killed together with the master.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from gradwire_protocol.limits import MIB
+from gradwire_protocol.messages import EncodedUpdate
 
 KEPT_BYTES_MAX: Final = 64 * MIB
-"""Encoded updates kept at most. Those that the master does not have yet are bounded by the outbox,
-and what is not stable by what a master keeps for a slow worker; the oldest one gives way."""
+"""Encoded updates kept at most. Those that the master does not have yet are bounded by the outbox.
+What is not stable yet, because some worker is slow, may be more; then the oldest one gives way, and
+could not be sent again to a master that was started anew. As much is kept of others' updates."""
+
+
+ENTRY_BYTES: Final = 512
+"""What an update takes besides its body, however small that is: objects, and places in queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,7 @@ class Kept:
     Parameters
     ----------
     bytes_max : int
-        Of their bodies.
+        As `nbytes` counts.
     """
 
     def __init__(self, bytes_max: int = KEPT_BYTES_MAX) -> None:
@@ -48,13 +55,13 @@ class Kept:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of their bodies."""
+        """Bytes of their bodies, and `ENTRY_BYTES` for each."""
         return self._bytes
 
     def put(self, update: OwnUpdate) -> None:
         """Keep the next one."""
         self._updates.append(update)
-        self._bytes += len(update.body)
+        self._bytes += len(update.body) + ENTRY_BYTES
         while self._bytes > self._bytes_max:
             self._forget()
 
@@ -62,6 +69,11 @@ class Kept:
         """Forget all updates up to this one."""
         while self._updates and self._updates[0].sequence <= sequence:
             self._forget()
+
+    @property
+    def first(self) -> int | None:
+        """Return the sequence of the oldest one; None where there is none."""
+        return self._updates[0].sequence if self._updates else None
 
     def reaches_back_to(self, sequence: int) -> bool:
         """Return whether every update after this one is still there."""
@@ -73,5 +85,73 @@ class Kept:
 
     def _forget(self) -> None:
         update = self._updates.popleft()
-        self._bytes -= len(update.body)
+        self._bytes -= len(update.body) + ENTRY_BYTES
         self._forgotten = update.sequence
+
+
+class KeptOfPeers:
+    """Updates of others by rank, each rank's without a gap.
+
+    Parameters
+    ----------
+    bytes_max : int
+        As `nbytes` counts. Of the rank that takes most, the oldest one gives way.
+    """
+
+    def __init__(self, bytes_max: int = KEPT_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._updates: dict[int, deque[EncodedUpdate]] = {}
+        self._bytes: dict[int, int] = {}
+        self._total = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all bodies, and `ENTRY_BYTES` for each."""
+        return self._total
+
+    def put(self, rank: int, update: EncodedUpdate) -> None:
+        """Keep an update; where it does not come next, what was kept of that rank is forgotten."""
+        updates = self._updates.get(rank)
+        if updates is not None and updates[-1].sequence + 1 != update.sequence:
+            self.forget(rank, updates[-1].sequence)
+        self._updates.setdefault(rank, deque()).append(update)
+        size = len(update.body) + ENTRY_BYTES
+        self._bytes[rank] = self._bytes.get(rank, 0) + size
+        self._total += size
+        while self._total > self._bytes_max:
+            largest = max(self._bytes, key=self._bytes.__getitem__)
+            self.forget(largest, self._updates[largest][0].sequence)
+
+    def forget(self, rank: int, sequence: int) -> None:
+        """Forget the updates of a rank up to this one."""
+        updates = self._updates.get(rank)
+        while updates and updates[0].sequence <= sequence:
+            size = len(updates.popleft().body) + ENTRY_BYTES
+            self._bytes[rank] -= size
+            self._total -= size
+        if updates is not None and not updates:
+            del self._updates[rank], self._bytes[rank]
+
+    def forget_stable(self, versions: Mapping[int, int]) -> None:
+        """Forget what everyone has."""
+        for rank in list(self._updates):
+            self.forget(rank, versions.get(rank, 0))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._updates.clear()
+        self._bytes.clear()
+        self._total = 0
+
+    def firsts(self, versions: Mapping[int, int]) -> dict[int, int]:
+        """Return by rank the first update kept, of those that lead up to a version vector."""
+        return {
+            rank: updates[0].sequence
+            for rank, updates in self._updates.items()
+            if updates[-1].sequence == versions.get(rank)
+        }
+
+    def between(self, rank: int, first: int, last: int) -> list[EncodedUpdate]:
+        """Return the updates of a rank from one to another, as far as they are kept."""
+        updates = self._updates.get(rank, ())
+        return [update for update in updates if first <= update.sequence <= last]

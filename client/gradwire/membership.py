@@ -6,16 +6,29 @@ always with a deadline.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Condition
 from time import monotonic
 
 from gradwire.errors import GradwireError, ProtocolError
 from gradwire.inbox import Inbox, Rebase
+from gradwire.mending import complete
+from gradwire.origins import Sum
 from gradwire_codecs import MalformedUpdateError
-from gradwire_protocol.messages import EncodedUpdate, Peer, Welcome
+from gradwire_protocol.messages import Blocks, EncodedUpdate, Peer, Welcome
 
 logger = logging.getLogger("gradwire.session")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a replica has to be compared with, and why."""
+
+    blocks: Blocks
+    missed: bool
+    """Because of updates that it lacks, and not because it is damaged."""
 
 
 class Membership:
@@ -37,6 +50,18 @@ class Membership:
         """Why there is no connection to the master just now."""
         self.wanted = False
         """Whether a master that was started anew waits for our replica."""
+        self.lender: Callable[[], None] | None = None
+        """What gives it the replica, while the training thread may not step for long."""
+        self.stopping: str | None = None
+        """Why the master is about to end, if it is: it wants no more updates."""
+        self.leave: Callable[[str], None] = lambda reason: None
+        """Has the network thread leave because the master is about to end, after all that it was
+        given before."""
+        self._sending = False
+        self.comparison: Comparison | None = None
+        """What our replica has to be compared with."""
+        self.mending = False
+        """Whether damage was found, and is not mended yet."""
         self.reconnections = 0
         self.rebases = 0
         self.peers: Sequence[Peer] = ()
@@ -52,6 +77,8 @@ class Membership:
         """Of our own encoded updates."""
         self._resync: Inbox | None = None
         """What comes after a replica that is on its way, to take the place of our own."""
+        self._fence: Mapping[int, int] = {}
+        """What that replica contains."""
         self._elements = elements
         self._changed = Condition()
 
@@ -74,6 +101,23 @@ class Membership:
                 self._changed.wait(left)
         return True
 
+    @contextmanager
+    def sending(self) -> Iterator[bool]:
+        """Encode and hand over inside the block, if its value says so.
+
+        So what is encoded is sent: the master is told which update is the last one when it has been
+        handed over.
+        """
+        with self._changed:
+            self._sending = self.stopping is None
+        try:
+            yield self._sending
+        finally:
+            with self._changed:
+                was_sending, self._sending = self._sending, False
+            if was_sending and self.stopping is not None:
+                self.leave(self.stopping)
+
     # The network thread.
 
     def on_welcome(self, welcome: Welcome) -> None:
@@ -92,17 +136,21 @@ class Membership:
         with self._changed:
             self.snapshot = snapshot
             self.live = True
+            self.reconnections += self.lost is not None
+            self.lost = None
             self._changed.notify_all()
 
     def on_lost(self, reason: str) -> None:
         """Note that the connection is lost, and that the worker dials again."""
         self._resync = None
+        self.mending, self.comparison = False, None
         with self._changed:
             if self.lost is None:
                 logger.warning(
-                    "the connection to the master is lost (%s): training goes on by itself, and "
-                    "the master is dialled again",
+                    "the connection to the master is lost (%s): %s, and the master is dialled "
+                    "again",
                     reason,
+                    "training goes on by itself" if self.live else "what has come is kept",
                 )
             self.lost = reason
             self._changed.notify_all()
@@ -111,11 +159,26 @@ class Membership:
         """Note that the master was started anew and wants our replica."""
         with self._changed:
             self.wanted = True
+            lender = self.lender
             self._changed.notify_all()
+        if lender is not None:
+            lender()
 
-    def on_resync(self) -> None:
-        """Keep the updates from now on for the replica that comes."""
+    def on_resync(self, versions: Mapping[int, int]) -> None:
+        """Keep the updates beyond these for the replica that comes."""
         self._resync = Inbox(self._elements)
+        self._fence = versions
+
+    def on_anew(self) -> None:
+        """Forget the updates that have come: what they are for comes anew, with others."""
+        self._resync = None
+        self.inbox.take()
+
+    def on_part(self, values: bytearray, blocks: Blocks) -> tuple[int, ...]:
+        """Apply the updates that have come to the part of a replica that has."""
+        assert self._resync is not None
+        before, self.inbox, self._resync = self.inbox, self._resync, None
+        return complete(values, before.take(), blocks)
 
     def on_back(self, rebase: Rebase | None) -> None:
         """Note that we take part again: with our replica, or with another one in its place."""
@@ -124,18 +187,40 @@ class Membership:
             self.inbox.restart(rebase, self._resync)
         self._resync = None
         with self._changed:
+            self.comparison = None
             self.lost = None
             self.reconnections += 1
             self.rebases += rebase is not None
             self._changed.notify_all()
         logger.info(
             "back at the master, %s",
-            "with what was missed" if rebase is None else "with its replica: too much was missed",
+            "with what was missed"
+            if rebase is None
+            else f"with {len(rebase.values)} blocks of its replica: too much was missed",
         )
+
+    def on_blocks(self, blocks: Blocks, *, missed: bool) -> None:
+        """Have the training thread compare our replica with the master's."""
+        with self._changed:
+            self.comparison = Comparison(blocks, missed=missed)
+            self.mending = not missed
+            self._changed.notify_all()
+
+    def on_mended(self, rebase: Rebase | None) -> None:
+        """Take what comes in the place of damaged blocks."""
+        if rebase is not None:
+            self.inbox.mend(rebase)
+        with self._changed:
+            self.mending = False
+            self._changed.notify_all()
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         """Take a peer's update."""
         self._put(rank, update)
+
+    def on_sum(self, total: Sum) -> None:
+        """Take updates of peers that the master has added up."""
+        self._take(lambda inbox: inbox.put_sum(total), total.updates)
 
     def on_correction(self, correction: EncodedUpdate) -> None:
         """Take what the master has clipped off an update of ours, with the sign turned."""
@@ -167,6 +252,16 @@ class Membership:
             self.finished = versions
             self._changed.notify_all()
 
+    def on_stopping(self, reason: str) -> None:
+        """Note that the master is about to end: what is not sent yet waits in the residual."""
+        logger.warning("the master is about to end, and what was sent arrives: %s", reason)
+        with self._changed:
+            self.stopping = reason
+            sending = self._sending
+            self._changed.notify_all()
+        if not sending:
+            self.leave(reason)
+
     def on_closed(self, error: GradwireError | None) -> None:
         """Note that it is over. The first reason counts."""
         with self._changed:
@@ -178,12 +273,16 @@ class Membership:
     # Private.
 
     def _put(self, rank: int | None, update: EncodedUpdate) -> None:
+        later = rank is None or update.sequence > self._fence.get(rank, 0)
+        self._take(lambda inbox: inbox.put(rank, update), 1, later=later)
+
+    def _take(self, put: Callable[[Inbox], None], updates: int, *, later: bool = True) -> None:
         try:
-            (self.inbox if self._resync is None else self._resync).put(rank, update)
+            put(self._resync if self._resync is not None and later else self.inbox)
         except MalformedUpdateError as error:
             # The master checks what it relays, so this cannot come from another worker.
             self.on_closed(ProtocolError(f"the master relayed an update of no use: {error}"))
             return
         with self._changed:
-            self.updates_received += 1
+            self.updates_received += updates
             self._changed.notify_all()

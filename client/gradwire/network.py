@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from threading import Event, Thread
@@ -27,6 +27,7 @@ from gradwire_udp import (
     UdpDriver,
     new_event_loop,
     open_socket,
+    resolve,
     show_address,
 )
 from gradwire_udp.sockets import SocketAddress
@@ -92,6 +93,7 @@ class NetworkThread(Generic[AnyDialler]):
         self._loop = new_event_loop(settings.loop)
         self._loop.set_exception_handler(self._on_exception)
         self._drivers = Drivers(worker, self._loop)
+        self._udp: Endpoint | None = None
         self._tcp: tuple[TcpDriver, Endpoint] | None = None
         self._stopping = False
         self._lingering: asyncio.Task[None] | None = None
@@ -157,7 +159,7 @@ class NetworkThread(Generic[AnyDialler]):
     ) -> None:
         ways = {TCP: Way(TCP, partial(self._dial_tcp, family, address))}
         if sock is not None:
-            endpoint = self._endpoint(UDP)
+            endpoint = self._udp = self._endpoint(UDP)
             self._drivers.add(
                 lambda worker: UdpDriver(sock, endpoint, worker, self._loop, self._datagrams)
             )
@@ -166,9 +168,32 @@ class NetworkThread(Generic[AnyDialler]):
         dialing = Dialing(
             tries, show_address(address), self._settings.connect_timeout_seconds,
             has_key=self._credentials is not None,
+            reach=partial(self._reach, family, ways),
         )  # fmt: skip
         self.worker.dial(dialing, self._drivers.now())
         self._drivers.turn()
+
+    def _reach(
+        self, family: socket.AddressFamily, ways: Mapping[str, Way], name: str, master: str
+    ) -> Way:
+        """Return the way to another master, of whose address our own master has told us."""
+
+        def dial(now: float) -> Connection:
+            # Now, because a name may lead elsewhere by the time that it is needed.
+            try:
+                other_family, address = resolve(master)
+            except GradwireError as error:
+                logger.warning("the other master at %s cannot be reached: %s", master, error)
+                return ways[name].dial(now)
+            if name == TCP:
+                return self._dial_tcp(other_family, address, now)
+            if other_family != family:
+                logger.warning("the other master at %s has no address of our family", master)
+                return ways[name].dial(now)
+            assert self._udp is not None
+            return self._udp.connect(address, now)
+
+        return Way(name, dial, master)
 
     def _dial_tcp(
         self, family: socket.AddressFamily, address: SocketAddress, now: float

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any, BinaryIO, Final
 
 from gradwire.errors import DeadlineError, GradwireError
@@ -134,6 +135,8 @@ class Child:
         self._outputs = outputs
         self._failed = failed
         self._is_over = False
+        self._told_at: float | None = None
+        """When it was asked to end."""
         self._over = asyncio.create_task(self._see_it_out())
 
     @classmethod
@@ -198,15 +201,23 @@ class Child:
 
     def send_signal(self, number: int) -> None:
         """Send a signal to it and to whatever it has started in its process group."""
+        if number == signal.SIGTERM and self._told_at is None:
+            self._told_at = monotonic()
         if self._is_over:
             return  # the group's number may be another's by now
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
     async def stop(self) -> int:
-        """Ask it to end, insist after `STOP_SECONDS_MAX`, and return its exit status."""
-        self.send_signal(signal.SIGTERM)
-        await asyncio.wait((self._over,), timeout=STOP_SECONDS_MAX)
+        """Ask it to end, insist after `STOP_SECONDS_MAX`, and return its exit status.
+
+        It is asked once: who is asked a second time may take that for impatience.
+        """
+        if self._told_at is None:
+            self.send_signal(signal.SIGTERM)
+        assert self._told_at is not None
+        left = self._told_at + STOP_SECONDS_MAX - monotonic()
+        await asyncio.wait((self._over,), timeout=max(left, 0.0))
         self.send_signal(signal.SIGKILL)
         await asyncio.wait((self._over,))
         return self._over.result()
@@ -239,7 +250,7 @@ The master asks for its own end, before anything else: asyncio can run nothing b
 that is safe where there are threads.
 """
 
-MASTER_COMMAND: Final = ("--log-level", "warning", "master")
+MASTER_COMMAND: Final = ("--log-level", "warning", "master", "--recovery-seconds", "0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,9 +61,10 @@ def run(
 
     Every worker finds the master's address in GRADWIRE_MASTER, and its place in RANK, WORLD_SIZE
     and LOCAL_RANK. Ends when all workers have ended, or, with its exit status, when the first one
-    fails: the others are then stopped. Ctrl-C is passed on to the workers. What a worker has left
-    running in its process group ends with it. Master and workers get keys that are new for every
-    launch, so that nobody else on this machine can join.
+    fails: the others are then stopped. Ctrl-C and SIGTERM are passed on to the workers; who has not
+    ended 10 seconds after SIGTERM is killed. What a worker has left running in its process group
+    ends with it. Master and workers get keys that are new for every launch, so that nobody else on
+    this machine can join.
     """
     launcher = Launcher(command, workers)
     if master is not None:
@@ -99,6 +100,8 @@ class Launcher:
         self._children: list[Child] = []
         self._all_started = False
         self._signals: list[int] = []
+        self._stopping: asyncio.Task[None] | None = None
+        """What kills the workers that do not end after a SIGTERM."""
 
     async def supervise(self, work: Coroutine[Any, Any, int]) -> int:
         """Do the work of one of the methods below, under signals; return the exit status."""
@@ -184,6 +187,8 @@ class Launcher:
         else:
             for child in self._children:
                 child.send_signal(number if is_first else signal.SIGKILL)
+            if number == signal.SIGTERM:
+                self._stopping = asyncio.create_task(self._stop_all())
 
 
 def _printer(stream: TextIO, name: str) -> Callable[[str], None]:

@@ -6,7 +6,6 @@ own and is never waited for, but in `wait`, `finish` and `close`; these waits ha
 say on expiry what they were waiting for.
 """
 
-import atexit
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from typing import Any, Self
 from gradwire.errors import ConnectionLostError, DeadlineError, UsageError
 from gradwire.membership import Membership
 from gradwire.network import NetworkThread
+from gradwire.process_end import close_at_the_end, forget, put_off
 from gradwire.settings import Settings
 from gradwire.sharing import PeerUpdate, Sharing
 from gradwire.stats import SessionStats
@@ -62,8 +62,9 @@ class Session:
         self._finishing = False
         self._said_finished = False
         self._over: str | None = None
+        self._gone = False
         self._process = os.getpid()
-        _open_sessions.add(self)
+        close_at_the_end(self)
 
     # Who takes part.
 
@@ -184,11 +185,15 @@ class Session:
 
         Peers' updates wait meanwhile, in bounded memory.
         """
-        before, self._paused = self._paused, True
-        try:
+        if self._paused:
             yield
+            return
+        self._paused = True
+        try:
+            with self._sharing.lent():
+                yield
         finally:
-            self._paused = before
+            self._paused = False
 
     # The end.
 
@@ -236,9 +241,16 @@ class Session:
         self._leave("finished")
 
     def close(self, reason: str = "closed") -> None:
-        """Leave the run. What was pushed arrives; what was not stays unsent. Can be repeated."""
-        if self._over is None and self._process == os.getpid():
+        """Leave the run. What was pushed arrives; what was not stays unsent. Can be repeated.
+
+        Called by a signal handler in the middle of a `step`, it leaves when that is over.
+        """
+        if self._process != os.getpid() or put_off(partial(self.close, reason)):
+            return
+        if self._over is None:
             self._leave(reason)
+        elif not self._gone:
+            self._wait_until_gone(self._over)  # a signal came while it was leaving
 
     def __enter__(self) -> Self:
         """Return the session."""
@@ -279,6 +291,8 @@ class Session:
             updates_conflated=tally.updates_conflated,
             reconnections=self._membership.reconnections,
             rebases=self._membership.rebases,
+            repairs=self._sharing.mending.repairs,
+            blocks_repaired=self._sharing.mending.blocks_repaired,
             elements_sent=tally.elements_sent,
             bytes_encoded=tally.bytes_encoded,
             transport=self.transport,
@@ -326,13 +340,18 @@ class Session:
         return (
             self._membership.updates_received != updates_known
             or self._membership.wanted
+            or self._membership.comparison is not None
             or self._is_complete()
             or self._sharing.may_flush_on()
         )
 
     def _is_complete(self) -> bool:
         finished = self._membership.finished
-        return finished is not None and covers(self._sharing.versions, finished)
+        return (
+            finished is not None
+            and covers(self._sharing.versions, finished)
+            and not self._membership.mending
+        )
 
     def _what_finish_waits_for(self) -> str:
         finished = self._membership.finished
@@ -356,21 +375,26 @@ class Session:
         return f"finish() waited in vain for {missing} updates of other workers to arrive"
 
     def _leave(self, reason: str) -> None:
+        self._network.call(self._network.worker.leave, _printable(reason))
         self._over = reason
-        _open_sessions.discard(self)
+        self._wait_until_gone(reason)
+
+    def _wait_until_gone(self, reason: str) -> None:
+        """Wait until the master has confirmed that we left, or for as long as that may take."""
         network, membership = self._network, self._membership
-        printable = "".join(c if c.isprintable() else " " for c in reason)
-        printable = printable[:REASON_CHARACTERS_MAX]
-        network.call(network.worker.leave, printable)
         timeout = self._settings.leave_timeout_seconds
-        if not membership.wait(lambda: membership.closed, timeout):
+        with self._sharing.lent():  # a master that was started anew may want the replica now
+            closed = membership.wait(lambda: membership.closed, timeout)
+        if not closed:
             logger.warning(
                 "left without knowing that everything arrived: the master did not confirm within "
                 "%g s",
                 timeout,
             )
-            network.call(network.worker.abort, printable)
+            network.call(network.worker.abort, _printable(reason))
         network.stop()
+        self._gone = True
+        forget(self)
 
     def _wait_if_too_long_alone(self) -> None:
         """Train on without the master for some steps, and then wait for it."""
@@ -383,7 +407,7 @@ class Session:
             return
         # The worker gives up after the former; the last try may take the latter.
         timeout = settings.reconnect_seconds + settings.connect_timeout_seconds
-        if not membership.wait(lambda: membership.lost is None or membership.wanted, timeout):
+        if not membership.wait(lambda: _is_called(membership), timeout):
             self._check_open()
             raise DeadlineError(
                 f"{settings.alone_steps_max} steps were trained without the master; waited "
@@ -409,18 +433,18 @@ class Session:
         if self._over is not None:
             raise UsageError(f"this session is over ({self._over}); join again")
         if self._membership.closed:
-            _open_sessions.discard(self)
+            forget(self)
             self._network.stop()
+            if self._membership.stopping is not None and not self._paused:
+                self._sharing.pull()  # the master has seen to it that everything came
             raise self._membership.error or ConnectionLostError("the connection is closed")
 
 
-# Held until they are over, also where the script keeps no reference: their threads go on, and the
-# master has to be told at the end.
-_open_sessions: set[Session] = set()
+def _printable(reason: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in reason)[:REASON_CHARACTERS_MAX]
 
 
-@atexit.register
-def _close_all() -> None:
-    """Let the master know when a script ends without having closed its session."""
-    for session in list(_open_sessions):
-        session.close("the process ended")
+def _is_called(membership: Membership) -> bool:
+    """Return whether the training thread is needed, or need not wait for the master any more."""
+    called = membership.wanted or membership.comparison is not None
+    return membership.lost is None or called

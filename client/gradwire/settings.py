@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, get_args
 from gradwire.credentials import CipherName, check_key
 from gradwire.dialing import Transport
 from gradwire.errors import UsageError
+from gradwire.mending import DIGEST_SECONDS
 from gradwire.worker import RECONNECT_SECONDS
 from gradwire_codecs import AdaptiveThreshold, CodecError, FixedThreshold, ThresholdPolicy
 from gradwire_protocol import ConnectionConfig
@@ -85,6 +86,10 @@ class Settings:
     """Steps that are trained without a connection to the master; further ones wait for it, because
     what one worker learns by itself drifts away from the others."""
 
+    digest_seconds: float = DIGEST_SECONDS
+    """How often the master is told the digest of the shared parameters, so that damage to them is
+    found and mended; seldomer where computing it takes long, and never with 0."""
+
     datagram_bytes: int = DATAGRAM_BYTES
     """Size of full datagrams to begin with."""
 
@@ -128,7 +133,8 @@ class Settings:
         for setting in fields(self):
             if setting.name.endswith("_seconds"):
                 value = getattr(self, setting.name)
-                if not 0 < value < float("inf"):
+                may_be_zero = setting.name == "digest_seconds"
+                if not 0 < value < float("inf") and not (value == 0 and may_be_zero):
                     raise UsageError(f"{setting.name}={value}; it has to be above 0 and finite")
         self.quantum_exponent  # noqa: B018  # refuse a quantum that is no power of two
         self.connection  # noqa: B018  # and what no connection takes

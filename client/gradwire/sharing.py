@@ -1,24 +1,28 @@
 """`Sharing`: a worker's part in the shared parameters, what it sends of them and applies to them.
 
 It belongs to the training thread, and so do the parameters: they change in `push`, `pull`,
-`flush_on`, `settle` and `restore`, and at no other time.
+`flush_on`, `settle` and `restore`, and at no other time. While no step may come for long, it can be
+lent to the network thread, which then reads the replica where a master needs it.
 """
 
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
 
 from gradwire.errors import NonFiniteError, OutOfRangeError, ProtocolError, UsageError
-from gradwire.inbox import Arrivals, Rebase
+from gradwire.inbox import Arrivals
 from gradwire.kept import Kept, OwnUpdate
-from gradwire.membership import Membership
+from gradwire.membership import Comparison, Membership
+from gradwire.mending import Mending
 from gradwire.network import NetworkThread
 from gradwire.parameters import Parameters
+from gradwire.process_end import uninterrupted
 from gradwire.settings import Settings
 from gradwire.stats import Tally
 from gradwire.worker import Worker
@@ -41,9 +45,9 @@ OUTBOX_UPDATES_MAX: Final = 64
 """Own updates that the master does not have yet. Beyond either bound a step sends nothing: its
 change waits in the residual, where it costs no memory, and goes out with a later step."""
 
-FLUSH_BYTES_MAX: Final = 32 * MIB
+FLUSH_BYTES_MAX: Final = 8 * MIB
 """What all workers together have under way to the slowest one when each sends its whole residual
-at the end: half of what the master keeps for a worker before it is dropped as too slow."""
+at the end: half of what the master queues for a worker before it adds up what comes then."""
 
 ELEMENT_BYTES_MAX: Final = 8
 """What an element takes at most in an encoded update of more than a few."""
@@ -109,6 +113,19 @@ class Sharing:
         """Sequence and size of what was flushed and some worker does not have."""
         self._flush_bytes_max = 0
         self._kept = Kept()
+        self._changing = Lock()
+        """Held while the replica changes, or is read by another thread."""
+        self.mending = Mending(
+            feedback,
+            self._rank,
+            self._versions,
+            self._kept,
+            self._welcome.layout,
+            seconds=settings.digest_seconds,
+            clock=perf_counter,
+        )
+        self._reconnections = 0
+        """Those that are known."""
         self.tally = Tally()
 
     @property
@@ -127,6 +144,7 @@ class Sharing:
 
     # Sending.
 
+    @uninterrupted()
     def push(self, change: Any = None) -> int:
         """Add a change to the parameters, if one is given, and send what reaches the threshold.
 
@@ -147,6 +165,7 @@ class Sharing:
         self._scatter_sent()
         return elements
 
+    @uninterrupted()
     def flush(self) -> None:
         """Begin to send the whole residual; `flush_on` does it, range by range."""
         self._parameters.gather()
@@ -155,6 +174,7 @@ class Sharing:
         self._flush_bytes_max = FLUSH_BYTES_MAX // max(len(self._membership.peers), 1)
         self._unflushed = len(self._feedback.replica)
 
+    @uninterrupted()
     def flush_on(self) -> bool:
         """Send of the residual as much as the others keep up with; return whether that is all.
 
@@ -165,15 +185,18 @@ class Sharing:
         while self.may_flush_on():
             start = elements - self._unflushed
             stop = min(start + step, elements)
-            with self._named_errors():
-                bodies = self._feedback.encode(
-                    1,
-                    magnitude_max=INT32_MAX,
-                    bytes_max=UPDATE_BYTES_MAX,
-                    start=start,
-                    stop=stop,
-                )
-            self._hand_over(bodies)
+            with self._membership.sending() as may_send, self._changing:
+                if not may_send:
+                    break
+                with self._named_errors():
+                    bodies = self._feedback.encode(
+                        1,
+                        magnitude_max=INT32_MAX,
+                        bytes_max=UPDATE_BYTES_MAX,
+                        start=start,
+                        stop=stop,
+                    )
+                self._hand_over(bodies)
             self._unflushed = elements - stop
             self._unstable.append((self._versions[self._rank], sum(map(len, bodies))))
         self._scatter_sent()
@@ -188,6 +211,7 @@ class Sharing:
         return (
             self._unflushed > 0
             and self._membership.lost is None
+            and self._membership.stopping is None
             and (under_way + self._flush_piece_bytes <= self._flush_bytes_max or not under_way)
         )
 
@@ -198,42 +222,86 @@ class Sharing:
 
     # Applying.
 
+    @uninterrupted()
     def pull(self) -> list[PeerUpdate]:
         """Apply everything in the inbox; return what was not conflated of it."""
         self._parameters.gather()
         return self.pull_gathered()
 
+    @uninterrupted()
     def pull_gathered(self) -> list[PeerUpdate]:
         """Do the same right after a `push`, when the vector is what the target holds."""
-        arrivals = self._membership.inbox.take()
-        applied = self._apply(arrivals)
-        if self._membership.wanted:
-            self._give_replica()
+        membership = self._membership
+        comparison = membership.comparison
+        if membership.reconnections != self._reconnections:
+            self._reconnections = membership.reconnections
+            self.mending.note_reconnection()
+        arrivals = membership.inbox.take()
+        with self._changing:
+            applied = self._apply(arrivals)
+        self._give_if_wanted()
+        if comparison is not None:
+            self._compare(comparison)
+        elif membership.lost is None:
+            digest = self.mending.digest(self._versions)
+            if digest is not None:
+                self._network.call(self._network.worker.tell_digest, digest)
         return applied
 
-    def _give_replica(self) -> None:
+    def _compare(self, comparison: Comparison) -> None:
+        """Compare our replica with the master's, and ask for what differs."""
+        numbers = self.mending.compare(comparison.blocks, self._versions, missed=comparison.missed)
+        if numbers is None:
+            return  # updates have to come first
+        if self._membership.comparison is comparison:
+            self._membership.comparison = None
+        self._network.call(self._network.worker.want, comparison.blocks, numbers)
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let the network thread give the replica away inside the block, if a master wants it."""
+        self._membership.lender = self._give_if_wanted
+        try:
+            self._give_if_wanted()
+            yield
+        finally:
+            self._membership.lender = None
+
+    @uninterrupted()
+    def _give_if_wanted(self) -> None:
         """Give a master that was started anew what it has lost."""
-        self._membership.wanted = False
-        values = self._feedback.replica.values.astype("<i4").tobytes()
-        self._network.call(self._network.worker.found_again, values, dict(self._versions))
+        with self._changing:
+            if not self._membership.wanted:
+                return
+            self._membership.wanted = False
+            values = self._feedback.replica.values.astype("<i4").tobytes()
+            versions = dict(self._versions)
+        self._network.call(self._network.worker.found_again, values, versions)
 
     def _apply(self, arrivals: Arrivals) -> list[PeerUpdate]:
         if not arrivals.updates and arrivals.conflated is None and arrivals.rebase is None:
             return []
         began = perf_counter()
         tally = self.tally
-        if arrivals.rebase is not None:
-            self._rebase(arrivals.rebase)
+        rebase = arrivals.rebase
+        if rebase is not None:
+            self.mending.mend(rebase)
+            if rebase.missed:
+                own = {self._rank: self._versions[self._rank]}
+                self._versions = {**rebase.blocks.versions, **own}
         if arrivals.conflated is not None:
             self._feedback.apply_sum(arrivals.conflated)
             self._versions |= arrivals.conflated_versions
+            self.mending.note_sum(arrivals.conflated_versions)
             tally.updates_applied += arrivals.conflated_count
             tally.updates_conflated += arrivals.conflated_count
         applied = []
         for rank, update in arrivals.updates:
             decoded = self._decoded(update)
             if rank is None:
-                continue  # a correction: the version vector has the update it belongs to
+                self.mending.note_correction(update)
+                continue  # the version vector has the update it belongs to
+            self.mending.note(rank, update)
             staleness = total(self._versions, without=rank) - update.based_on
             self._versions[rank] = update.sequence
             tally.staleness.append(staleness)
@@ -243,16 +311,7 @@ class Sharing:
         tally.apply_seconds += perf_counter() - began
         return applied
 
-    def _rebase(self, rebase: Rebase) -> None:
-        """Put another replica in the place of ours.
-
-        What we have sent and the master has not, it will get, so it is part of the replica.
-        """
-        own = [update.body for update in self._kept.after(rebase.sequence)]
-        with self._named_errors():
-            self._feedback.rebase(np.frombuffer(rebase.values, "<i4"), own)
-        self._versions = {**rebase.versions, self._rank: self._versions[self._rank]}
-
+    @uninterrupted()
     def settle(self) -> None:
         """Set the parameters to the shared ones; what was not sent is dropped."""
         self._feedback.settle()
@@ -260,6 +319,7 @@ class Sharing:
 
     # What goes into a checkpoint.
 
+    @uninterrupted()
     def state(self) -> dict[str, Any]:
         """Return residual, threshold policy and versions."""
         self._parameters.gather()
@@ -271,6 +331,7 @@ class Sharing:
             "versions": dict(self._versions),
         }
 
+    @uninterrupted()
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over residual and threshold policy, or raise `UsageError` and change nothing."""
         version = state.get("version")
@@ -299,23 +360,30 @@ class Sharing:
         return self._welcome.rank
 
     def _send(self) -> int:
+        """Send what is due, if anything may be sent; return how many elements that changes."""
+        self.tally.steps += 1
+        with self._membership.sending() as may_send:
+            if may_send and not self._is_behind():
+                return self._encode()
+        self.tally.steps_deferred += 1
+        with self._named_errors():
+            check_finite(self._parameters.vector)
+            self._feedback.absorb()
+        return 0
+
+    def _encode(self) -> int:
         """Encode what has reached the threshold; return how many elements that changes."""
         began = perf_counter()
-        self.tally.steps += 1
-        if self._is_behind():
-            self.tally.steps_deferred += 1
-            with self._named_errors():
-                check_finite(self._parameters.vector)
-                self._feedback.absorb()
-            return 0
         with self._named_errors():
             if self._policy.threshold is None:
                 if not self._feedback.residual().any():
                     return 0  # nothing has changed yet from which a threshold could be taken
                 self._policy.start(self._feedback.first_threshold(self._policy.target_density))
             multiple = self._multiple(self._policy.threshold)
-            bodies = self._feedback.encode(multiple, bytes_max=UPDATE_BYTES_MAX)
-        sent = self._hand_over(bodies)
+        with self._changing:
+            with self._named_errors():
+                bodies = self._feedback.encode(multiple, bytes_max=UPDATE_BYTES_MAX)
+            sent = self._hand_over(bodies)
         self.tally.density = sent / len(self._feedback.replica)
         self.tally.threshold = multiple * self.quantum
         if sent or self._is_training():
@@ -335,7 +403,8 @@ class Sharing:
         based_on = total(self._versions, without=self._rank)
         self._network.call(self._network.worker.push, bodies, based_on)
         elements = sum(map(encoded_hits, bodies))
-        self._kept.forget(self._membership.stable.get(self._rank, 0))
+        if self._membership.comparison is None:
+            self.mending.forget(self._membership.stable.get(self._rank, 0))
         for body in bodies:
             self._versions[self._rank] += 1
             self._kept.put(OwnUpdate(self._versions[self._rank], based_on, body))

@@ -7,6 +7,8 @@
     CONNECTING ──▶ JOINING ──▶ FOUNDING ────────▶ LIVE ──▶ LEAVING ──▶ CLOSED
                       ├──────▶ SYNCING ────────────▲
                       └── (back, lacks little) ────┘
+
+While the master is not in charge, JOINING leads back to CONNECTING.
 """
 
 from enum import Enum, auto
@@ -33,6 +35,6 @@ TRANSITIONS: Final[dict[Stage, frozenset[Stage]]] = {
     Stage.FOUNDING: frozenset({Stage.LIVE, Stage.LEAVING, Stage.CONNECTING, Stage.CLOSED}),
     Stage.SYNCING: frozenset({Stage.LIVE, Stage.LEAVING, Stage.CONNECTING, Stage.CLOSED}),
     Stage.LIVE: frozenset({Stage.LEAVING, Stage.CONNECTING, Stage.CLOSED}),
-    Stage.LEAVING: frozenset({Stage.CLOSED}),
+    Stage.LEAVING: frozenset({Stage.CONNECTING, Stage.CLOSED}),
     Stage.CLOSED: frozenset(),
 }

@@ -28,11 +28,16 @@ class SessionStats:
     updates_applied: int
     """Updates of peers that are in the parameters."""
     updates_conflated: int
-    """Of these, how many had to be added up first because the training was behind."""
+    """Of these, how many had to be added up first, because the training was behind, or by the
+    master, because the network was."""
     reconnections: int
     """How often the master was lost and reached again."""
     rebases: int
-    """Of these, how often so much had been missed that the whole replica came anew."""
+    """Of these, how often so much had been missed that blocks of the replica came anew."""
+    repairs: int
+    """How often the replica was found to be damaged, and was mended."""
+    blocks_repaired: int
+    """Blocks of the replica, of 2^18 parameters each, that were damaged and came anew."""
     elements_sent: int
     """Elements changed by own updates."""
     bytes_encoded: int

@@ -10,10 +10,12 @@
 (array([0, 3], dtype=uint32), array([2, 4], dtype=int32))
 
 The way through the modules: `threshold` finds what to send, `sparse` or `dense` codes it,
-`update` puts a header before it; `replica` is what updates add up to, `feedback` keeps what is not
-sent, `policy` chooses the threshold.
+`update` puts a header before it; `replica` is what updates add up to and `digests` proves it,
+`packing` makes it small for its way, `feedback` keeps what is not sent, `policy` chooses the
+threshold.
 """
 
+from gradwire_codecs.digests import BlockDigests, digest_of, unflip
 from gradwire_codecs.errors import (
     CodecError,
     MalformedUpdateError,
@@ -27,6 +29,7 @@ from gradwire_codecs.feedback import (
     encode,
     multiple_of,
 )
+from gradwire_codecs.packing import pack_block, unpack_block
 from gradwire_codecs.policy import AdaptiveThreshold, FixedThreshold, ThresholdPolicy
 from gradwire_codecs.replica import Replica, check_finite, quantum_exponent_for
 from gradwire_codecs.update import Update, decode, encoded_bytes_max, encoded_hits
@@ -34,6 +37,7 @@ from gradwire_codecs.warm_up import warm_up
 
 __all__ = [
     "AdaptiveThreshold",
+    "BlockDigests",
     "CodecError",
     "Feedback",
     "FixedThreshold",
@@ -47,10 +51,14 @@ __all__ = [
     "Update",
     "check_finite",
     "decode",
+    "digest_of",
     "encode",
     "encoded_bytes_max",
     "encoded_hits",
     "multiple_of",
+    "pack_block",
     "quantum_exponent_for",
+    "unflip",
+    "unpack_block",
     "warm_up",
 ]

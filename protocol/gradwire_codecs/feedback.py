@@ -10,7 +10,6 @@ rounding of one float32. They differ in where the unsent part, the residual, wai
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from typing import ClassVar, Final
 
 import numpy as np
@@ -155,39 +154,37 @@ class Feedback(ABC):
         self._add(update.index, update.count, update.multiple)
         return update
 
-    def apply_sum(self, total: Int32Array) -> None:
+    def apply_sum(self, total: Int32Array, start: int = 0) -> None:
         """Add a sum of updates, in quanta per element.
 
         Parameters
         ----------
-        total : ndarray of shape (N,), dtype int32
+        total : ndarray of shape (n,), dtype int32
+        start : int
+            Place of its first element.
         """
-        for start in range(0, len(total), HITS_CAPACITY_MAX):
-            part = total[start : start + HITS_CAPACITY_MAX]
+        for low in range(0, len(total), HITS_CAPACITY_MAX):
+            part = total[low : low + HITS_CAPACITY_MAX]
             index = np.flatnonzero(part)
-            self._add((index + start).astype(np.uint32), part[index], 1)
+            self._add((index + (start + low)).astype(np.uint32), part[index], 1)
 
-    def rebase(self, values: Int32Array, updates: Iterable[Buffer]) -> None:
-        """Put another replica in the place of ours; the residual stays what it is.
+    def mend(self, error: Int32Array, start: int = 0) -> None:
+        """Correct the replica where it was damaged.
+
+        Replica and residual together stay what they are: they say what the worker knows, which the
+        damage has not changed. So what was sent because of it is taken back by later updates.
 
         Parameters
         ----------
-        values : ndarray of shape (N,), dtype int32
-            Copied.
-        updates : iterable of bytes-like
-            Encoded updates that come on top.
-
-        Raises
-        ------
-        NonFiniteError
-            If the residual is not finite. Nothing is changed then.
+        error : ndarray of shape (n,), dtype int32
+            What to add to its elements, modulo 2^32.
+        start : int
+            Place of the first one.
         """
-        residual = self.residual()
-        self.check_residual(residual)
-        self.replica.values[:] = values
-        for update in updates:
-            self.replica.apply(update)
-        self.restore_residual(residual)
+        stop = start + len(error)
+        before = self._shared(start, stop)
+        self.replica.values[start:stop] += error
+        self._keep(start, before, self._shared(start, stop))
 
     def first_threshold(self, density: float) -> float:
         """Return the threshold that about a part `density` of the elements has reached now.
@@ -240,6 +237,10 @@ class Feedback(ABC):
     def _commit(self, update: Update) -> None:
         """Move the hits from the residual to the replica."""
 
+    @abstractmethod
+    def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
+        """Make up in the residual, from `start` on, for what the replica stands for now."""
+
     def check_residual(self, residual: Float32Array) -> None:
         """Raise `CodecError` for a residual that `restore_residual` would not take."""
         if residual.dtype != np.float32 or residual.shape != self.parameters.shape:
@@ -255,6 +256,12 @@ class Feedback(ABC):
     def _add(self, index: UInt32Array, count: Int32Array, multiple: int) -> None:
         replica = self.replica
         lattice.add(self.parameters, replica.values, replica.quantum, index, count, multiple)
+
+    def _shared(self, start: int, stop: int) -> Float32Array:
+        """Return what some elements of the replica stand for."""
+        values: Float32Array = self.replica.values[start:stop].astype(np.float32)
+        values *= self.replica.quantum
+        return values
 
     def _scan(self, multiple: int, magnitude_max: int, start: int, stop: int) -> int:
         hits, element = scan(
@@ -308,6 +315,9 @@ class LocalFeedback(Feedback):
     def _commit(self, update: Update) -> None:
         self.replica.apply(update)
 
+    def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
+        """Do nothing: the parameters are ahead of the replica by so much now."""
+
 
 class SharedFeedback(Feedback):
     """The residual waits in a vector of its own. Takes what `Feedback` takes."""
@@ -348,6 +358,11 @@ class SharedFeedback(Feedback):
             update.count,
             update.multiple,
         )
+
+    def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
+        place = slice(start, start + len(before))
+        self._waiting[place] += before - after
+        self.parameters[place] = after + (self.parameters[place] - before)
 
 
 def _difference(parameters: Float32Array, replica: Replica, stride: int) -> Float32Array:

@@ -15,6 +15,7 @@ import numpy as np
 
 from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array, describe
 from gradwire_codecs.compiled import compiled
+from gradwire_codecs.digests import MODULUS, digest_of
 from gradwire_codecs.errors import CodecError, NonFiniteError, OutOfRangeError
 from gradwire_codecs.update import ELEMENTS_MAX, INT32_MAX, Update, decode
 
@@ -46,18 +47,6 @@ def _largest_after(values: Int32Array, index: UInt32Array, count: Int32Array, mu
     for j in range(index.size):
         largest = max(largest, abs(np.int64(values[index[j]]) + np.int64(count[j]) * multiple))
     return int(largest)
-
-
-@compiled
-def _digest(values: Int32Array) -> np.uint64:
-    total = np.uint64(values.size)
-    for i in range(values.size):
-        x = np.uint64(i + 1) * np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x = (x ^ (x >> np.uint64(31))) | np.uint64(1)
-        total += x * np.uint64(np.int64(values[i]))
-    return total
 
 
 class Replica:
@@ -163,19 +152,8 @@ class Replica:
         np.multiply(self.values.astype(np.float32), self.quantum, out=parameters)
 
     def digest(self) -> int:
-        """Return 64 bits that prove that two replicas are equal.
-
-        It is N plus the sum of ``values[i] * h(i)`` modulo 2^64, where h is the finalizer of
-        splitmix64 [1]_ made odd. Being a sum, it shows a single changed element for certain and
-        anything else but for one chance in 2^64. It finds accidents; it does not resist someone
-        who searches for a collision.
-
-        References
-        ----------
-        .. [1] G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number
-           generators", OOPSLA 2014.
-        """
-        return int(_digest(self.values))
+        """Return 64 bits that prove that two replicas are equal; see `digests`."""
+        return (len(self) + digest_of(self.values)) % MODULUS
 
 
 def check_finite(parameters: Float32Array) -> None:

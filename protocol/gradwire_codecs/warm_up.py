@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from gradwire_codecs.digests import BlockDigests, digest_of, unflip
 from gradwire_codecs.feedback import LocalFeedback, SharedFeedback
+from gradwire_codecs.packing import pack_block, unpack_block
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.update import ELEMENTS_MAX, decode
 
@@ -20,11 +22,16 @@ def warm_up() -> None:
             for part in mine.encode(multiple):
                 theirs.apply(decode(part, change.size))
             theirs.apply_sum(mine.replica.values)
+            theirs.mend(mine.replica.values)
             mine.settle()
-            mine.replica.digest()
     # So many magnitudes fit no sparse code: this one takes the dense coder.
     dense = LocalFeedback(np.ones(1000, np.float32), Replica.zeros(1000))
     for part in dense.encode(1, magnitude_max=1):
         update = decode(part, ELEMENTS_MAX)
-        Replica.zeros(1000).first_outside(update)
-        Replica.zeros(1000).apply(update)
+        replica = Replica.zeros(1000)
+        replica.first_outside(update)
+        digests = BlockDigests.of(replica.values, 1000)
+        digests.add(update)
+        replica.apply(update)
+        unflip(replica.values, 0, digest_of(replica.values))
+        unpack_block(pack_block(replica.values), 1000)

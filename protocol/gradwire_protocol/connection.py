@@ -11,9 +11,9 @@ CLOSE is repeated, in DRAINING nothing is sent; both last long enough that late 
 look like those of a stranger.
 
 The methods are of three kinds. Input: `receive` and those that begin with it, `handle_timer`. What
-the application wants: `send`, `relay`, `release`, `close`. Output, to be asked in this order after
-every input: `next_event`, `next_train`, `next_timer`. An `endpoint.Endpoint` does all that for many
-connections.
+the application wants: `send`, `relay`, `release`, `pass_over`, `close`. Output, to be asked in this
+order after every input: `next_event`, `next_train`, `next_timer`. An `endpoint.Endpoint` does all
+that for many connections.
 
 What comes in over an open connection is its `receiver.Receiver`'s, what leaves its
 `sender.Sender`'s; here is what begins and ends it, and what it tells the application.
@@ -377,6 +377,10 @@ class Connection:
         self._reassembly.release(charge)
         if self._reassembly.announcement_due:
             self._on_activity(self, False)
+
+    def pass_over(self, stream: int, number: int) -> None:
+        """Note that what the peer has not sent of a stream below this number does not come."""
+        self._reassembly.pass_over(stream, number)
 
     def close(self, code: int, reason: str, now: float) -> None:
         """End the connection and tell the peer why. What was not delivered is dropped."""

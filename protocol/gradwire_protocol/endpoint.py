@@ -325,7 +325,8 @@ class Endpoint:
         self, session_id: int, view: memoryview, address: Address, now: float
     ) -> Connection | None:
         """Turn a half-open connection into one, if this packet proves who sent it."""
-        if session_id not in self._responder and self._shard.owns(session_id):
+        unknown = session_id not in self._responder and self._shard.owns(session_id)
+        if unknown and self.connections_max:
             reset = self._responder.reset_for(session_id, len(view), now)
             if reset is not None:
                 self._replies.append((reset, address))

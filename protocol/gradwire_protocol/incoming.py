@@ -194,6 +194,15 @@ class Reassembly:
         assert self.released <= self.declared, "released more than was received"
         self.credit = self.released + self.window_bytes
 
+    def pass_over(self, stream: int, number: int) -> None:
+        """Note that no message of a stream comes any more whose number is below this one.
+
+        Where the numbers that never come were not said, each of them would be a gap for ever.
+        """
+        finished = self._finished.get(stream)
+        if finished is not None:
+            finished.add(0, number)
+
     def _message_of(self, data: Data) -> IncomingMessage | None:
         """Return the message that a fragment belongs to; None where it is of no use."""
         finished = self._finished.get(data.stream)

@@ -64,6 +64,8 @@ class Role(IntEnum):
     """Receives what workers receive, and sends nothing that would change anything."""
     OPERATOR = 3
     """Gives the master orders, and has no part in the training."""
+    STANDBY = 4
+    """Takes the master's place when it is lost. Who has the run key makes itself one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,9 +194,11 @@ REPLAYS_MAX: Final = 2**16
 """Keys of which the time of the last INIT is known, the longest unused giving way; about 150 bytes
 each. Only who has the run key can make more than that."""
 
-RESETS_PER_SECOND: Final = 10
-"""Packets of unknown sessions that are answered with a RESET: enough for the workers of a master
-that was restarted, each of which sends dozens, and useless for attacking a third party."""
+RESETS_PER_SECOND: Final = 500
+"""Packets of unknown sessions that are answered with a RESET, 1 % of a core at 20 us each. A worker
+of a master that was restarted probes with two packets, and then waits twice as long as before: who
+gets no answer loses seconds, and holds up everyone. A RESET is smaller than what it answers, so it
+is useless for attacking a third party."""
 
 RESET_DATAGRAM_BYTES_MIN: Final = 48
 """Smaller packets are not answered with one, so that two who do not know each other's sessions fall

@@ -11,22 +11,32 @@ from gradwire_protocol.connection import Connection
 from gradwire_protocol.errors import InvalidMessageError
 from gradwire_protocol.events import MessageReceived
 from gradwire_protocol.messages import (
+    CONFLATED_STREAM,
     CONTROL_STREAM,
     RANKS_MAX,
     SNAPSHOT_STREAM,
+    Blocks,
+    Conflated,
     Contents,
+    Digest,
     EncodedUpdate,
     Finish,
     Finished,
+    Follow,
     Join,
     Kind,
     Leave,
     Order,
     OrderDone,
+    Promise,
+    Recall,
     Refuse,
     Roster,
     Snapshot,
     Stable,
+    Stopping,
+    Voters,
+    Want,
     Welcome,
 )
 from gradwire_protocol.ordering import InOrder
@@ -38,14 +48,22 @@ Control: TypeAlias = (
     Join
     | Welcome
     | Contents
+    | Recall
     | Refuse
     | Roster
     | Stable
     | Finish
     | Finished
     | Leave
+    | Stopping
     | Order
     | OrderDone
+    | Follow
+    | Promise
+    | Voters
+    | Digest
+    | Blocks
+    | Want
 )
 
 CONTROL_RECORDS: dict[Kind, type[Control]] = {
@@ -60,6 +78,14 @@ CONTROL_RECORDS: dict[Kind, type[Control]] = {
     Kind.ORDER: Order,
     Kind.DONE: OrderDone,
     Kind.CONTENTS: Contents,
+    Kind.RECALL: Recall,
+    Kind.STOPPING: Stopping,
+    Kind.FOLLOW: Follow,
+    Kind.PROMISE: Promise,
+    Kind.VOTERS: Voters,
+    Kind.DIGEST: Digest,
+    Kind.BLOCKS: Blocks,
+    Kind.WANT: Want,
 }
 _KINDS: dict[type[Record], Kind] = {record: kind for kind, record in CONTROL_RECORDS.items()}
 
@@ -75,7 +101,7 @@ class UpdateReceived:
     """To be released when it is used or dropped: until then it holds its sender's credit."""
 
 
-Message: TypeAlias = Control | Snapshot | UpdateReceived
+Message: TypeAlias = Control | Snapshot | Conflated | UpdateReceived
 
 
 class Link:
@@ -86,12 +112,13 @@ class Link:
     connection : Connection
     """
 
-    __slots__ = ("_blocks_sent", "_control_in", "_control_sent", "connection")
+    __slots__ = ("_blocks_sent", "_control_in", "_control_sent", "_parts_sent", "connection")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._control_sent = 0
         self._blocks_sent = 0
+        self._parts_sent = 0
         self._control_in: InOrder[tuple[Control, int]] = InOrder(0)
 
     def send(self, record: Control, packed: bytes | None = None) -> int:
@@ -127,6 +154,14 @@ class Link:
             SNAPSHOT_STREAM, number, Kind.SNAPSHOT, block.pack(), Priority.SNAPSHOT
         )
 
+    def send_part(self, part: Conflated) -> None:
+        """Send a part of a sum of updates."""
+        number = self._parts_sent
+        self._parts_sent += 1
+        self.connection.send(
+            CONFLATED_STREAM, number, Kind.CONFLATED, part.pack(), Priority.CONFLATED
+        )
+
     def receive(self, event: MessageReceived) -> list[Message]:
         """Check a message; return those whose turn it is: none, it, or it and its successors.
 
@@ -153,6 +188,9 @@ class Link:
         if kind is Kind.SNAPSHOT and event.stream == SNAPSHOT_STREAM:
             self.connection.release(event.charge)
             return [Snapshot.parse(event.payload)]
+        if kind is Kind.CONFLATED and event.stream == CONFLATED_STREAM:
+            self.connection.release(event.charge)
+            return [Conflated.parse(event.payload)]
         record = CONTROL_RECORDS.get(kind)
         if record is None or event.stream != CONTROL_STREAM:
             raise InvalidMessageError(f"{kind.name} in stream {event.stream}")

@@ -17,22 +17,34 @@
     11    ORDER      operator  do this
     12    DONE       master  it is done, or what was asked for
     13    CONTENTS   worker  which updates the replica contains that I send you
+    14    CONFLATED  master  a part of a sum of updates, in place of them: you are slow
+    15    FOLLOW     standby  I am your standby, and in charge of nothing
+    16    DIGEST     worker  the digest of my replica, and what is in it
+    17    BLOCKS     master  the digests of all blocks of the replica, and what is in it: which of
+                             yours differ?
+    18    WANT       worker  these: send them to me
+    19    PROMISE    both    will you follow me in this term? I follow nobody of an earlier one
+    20    VOTERS     master  to its standby: whose promises it takes to go on in my place
+    21    RECALL     master  send me these updates again, which you keep
+    22    STOPPING   master  I am about to end: leave
 
-An observer says JOIN and LEAVE, and hears what workers hear; an operator says ORDER, and hears DONE
-or REFUSE, one for each, in order. What a peer is, its key says; without keys, everyone is a worker.
+An observer says JOIN, DIGEST, WANT and LEAVE, and hears what workers hear; an operator says ORDER,
+and hears DONE or REFUSE, one for each, in order. A standby says FOLLOW, and hears what workers
+hear, and VOTERS (see `gradwire_server.terms`). What a peer is, its key says; without keys, everyone
+is a worker.
 
 Streams give messages their place: updates travel in the stream of their origin's rank with their
 sequence as number, so a relayed message is the same for everyone. The stream of a worker's own rank
 brings it corrections only: what an update of its own is less for the others. `CONTROL_STREAM`
 carries the rest in order, numbered from 0 on each connection; `SNAPSHOT_STREAM` numbers blocks from
-0.
+0, and `CONFLATED_STREAM` parts of sums.
 
 Every message is a msgpack map, checked field by field (see `schema`). An encoded update and the
 values of a block are opaque here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import ClassVar, Final
 
@@ -52,11 +64,12 @@ from gradwire_protocol.schema import (
     text,
 )
 
-RANKS_MAX: Final = STREAMS_MAX - 2
-"""Most workers of one run: a stream each, and two more."""
+RANKS_MAX: Final = STREAMS_MAX - 3
+"""Most workers of one run: a stream each, and three more."""
 
 CONTROL_STREAM: Final = 2**16 - 1
 SNAPSHOT_STREAM: Final = 2**16 - 2
+CONFLATED_STREAM: Final = 2**16 - 3
 
 SEQUENCE_MAX: Final = 2**32 - 1
 """Updates of one origin. At a hundred a second they last for sixteen months."""
@@ -64,6 +77,12 @@ SEQUENCE_MAX: Final = 2**32 - 1
 WORKER_NAME_CHARACTERS_MAX: Final = 64
 REASON_CHARACTERS_MAX: Final = 1_000
 WORKER_ID_BYTES: Final = 16
+
+TERM_MAX: Final = 2**32 - 1
+"""Terms; each takes the loss of a master, or of its standby."""
+
+ADDRESS_CHARACTERS_MAX: Final = 300
+"""Of ``host:port``: a name of 253 characters (RFC 1035, section 2.3.4), brackets and a port."""
 
 ROSTER_BYTES_MAX: Final = SMALL_BYTES_MAX + RANKS_MAX * (4 * WORKER_NAME_CHARACTERS_MAX + 40)
 VERSIONS_BYTES_MAX: Final = SMALL_BYTES_MAX + 10 * RANKS_MAX
@@ -91,6 +110,14 @@ UPDATE_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 256
 BLOCK_ELEMENTS: Final = 2**18
 """Elements in a block of a snapshot: 1 MiB."""
 
+PART_ELEMENTS: Final = 2**16
+"""Elements in a part of a sum, 256 KiB at most: smaller than a block, as it is for who is slow, and
+every part that arrives shows that he is there."""
+BLOCKS_MAX: Final = -(-ELEMENTS_MAX // BLOCK_ELEMENTS)
+"""Blocks of the largest replica: 8,192."""
+
+DIGEST_BYTES: Final = 8
+
 
 class Kind(IntEnum):
     """Which message it is."""
@@ -108,6 +135,15 @@ class Kind(IntEnum):
     ORDER = 11
     DONE = 12
     CONTENTS = 13
+    CONFLATED = 14
+    FOLLOW = 15
+    DIGEST = 16
+    BLOCKS = 17
+    WANT = 18
+    PROMISE = 19
+    VOTERS = 20
+    RECALL = 21
+    STOPPING = 22
 
 
 class Action(StrEnum):
@@ -144,6 +180,7 @@ class RefusalCode(StrEnum):
     NOT_EXPECTED = "not_expected"
     DRAINING = "draining"
     NO_RUN = "no_run"
+    NOT_IN_CHARGE = "not_in_charge"
     ROLE = "role"
     ORDER = "order"
 
@@ -158,7 +195,7 @@ class EndCode(IntEnum):
     STOPPED = 66
     """The master was told to stop."""
     TOO_SLOW = 67
-    """More waits for this worker than the master keeps for it."""
+    """More waits for this worker than the master keeps for it, or it took nothing for too long."""
     MALFORMED_UPDATE = 68
     """The worker sent an update that does not fit the run."""
     NO_JOIN = 69
@@ -173,6 +210,8 @@ class EndCode(IntEnum):
     """The observer was still there when the next run began."""
     DONE = 74
     """The operator has its answers."""
+    STEPPED_DOWN = 75
+    """This master is not in charge any more; another one is, or it will be again."""
 
 
 _RANK: Final = integer(0, RANKS_MAX - 1)
@@ -181,6 +220,9 @@ _VERSIONS: Final = mapping(_RANK, _SEQUENCE, RANKS_MAX)
 _NAME: Final = text(NAME_CHARACTERS_MAX)
 _WORKER_NAME: Final = text(WORKER_NAME_CHARACTERS_MAX)
 _ANSWER: Final = text(ANSWER_BYTES_MAX)
+_TERM: Final = integer(0, TERM_MAX)
+_ADDRESS: Final = text(ADDRESS_CHARACTERS_MAX)
+_WORKER_ID: Final = blob(WORKER_ID_BYTES, WORKER_ID_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,12 +252,18 @@ class Resume(Record):
     """The updates of others that it has."""
     workers: int
     """How many workers took part when it last heard of them."""
+    kept: Mapping[int, int] = field(default_factory=dict)
+    """By rank: the first update that it keeps, and all after it that it has; its own included."""
+    term: int = 0
+    """The highest term that it has followed a master in, or has promised to."""
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "rank": _RANK,
         "sequence": _SEQUENCE,
         "versions": _VERSIONS,
         "workers": integer(0, RANKS_MAX),
+        "kept": _VERSIONS,
+        "term": _TERM,
     }
 
 
@@ -238,18 +286,22 @@ class Join(Record):
     layout: Layout
     resume: Resume | None = None
     """What it has, if it is back."""
+    partial: Mapping[int, int] | None = None
+    """The updates in the part of the replica that it has, if its connection was lost while that
+    came."""
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "run": optional(_NAME),
-        "worker_id": blob(WORKER_ID_BYTES, WORKER_ID_BYTES),
+        "worker_id": _WORKER_ID,
         "name": _WORKER_NAME,
         "rank": optional(_RANK),
         "codec": integer(0, 2**16 - 1),
         "quantum_exponent": integer(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX),
         "layout": record(Layout),
         "resume": optional(record(Resume)),
+        "partial": optional(_VERSIONS),
     }
-    BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + VERSIONS_BYTES_MAX + SMALL_BYTES_MAX
+    BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + 2 * VERSIONS_BYTES_MAX + SMALL_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +309,9 @@ class Welcome(Record):
     """A worker takes part.
 
     With `founder` set it asks for the first parameters; without, a snapshot comes too, unless the
-    worker is back and the updates it lacks are still kept. Who joins
-    while another worker's are on their way is welcomed when they are here, or, where that worker is
-    gone before, may be asked for its own.
+    worker has something already: then the updates that it lacks come, if they are still kept, and
+    where these do not lead to a replica, BLOCKS. Who joins while another worker's are on their way
+    is welcomed when they are here, or, where that worker is gone before, may be asked for its own.
     """
 
     run: str
@@ -274,7 +326,13 @@ class Welcome(Record):
     versions: Mapping[int, int]
     """What the snapshot contains."""
     resumed: bool = False
-    """Whether the worker keeps its replica, because every update that it lacks is sent to it."""
+    """Whether every update is sent to the worker that what it has lacks."""
+    term: int = 1
+    """Of the master; the worker follows none of an earlier one any more."""
+    standby: str | None = None
+    """``host:port`` of the other master, where this one may be lost."""
+    compares: bool = False
+    """Whether BLOCKS are sent, and of the replica only what the worker then asks for."""
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "run": _NAME,
@@ -286,6 +344,9 @@ class Welcome(Record):
         "founder": boolean,
         "versions": _VERSIONS,
         "resumed": boolean,
+        "term": _TERM,
+        "standby": optional(_ADDRESS),
+        "compares": boolean,
     }
     BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + ROSTER_BYTES_MAX + VERSIONS_BYTES_MAX
 
@@ -302,15 +363,82 @@ class Contents(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class Recall(Record):
+    """A master that was started anew asks for updates that a worker has said it keeps."""
+
+    rank: int
+    """Whose they are."""
+    first: int
+    last: int
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "rank": _RANK,
+        "first": _SEQUENCE,
+        "last": _SEQUENCE,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Digest(Record):
+    """A worker says what its replica is."""
+
+    versions: Mapping[int, int]
+    """Its own included."""
+    digest: int
+    """Of the replica with these updates."""
+    corrections: int
+    """How many corrections are in it of those that came over this connection."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "versions": _VERSIONS,
+        "digest": integer(0, 2**64 - 1),
+        "corrections": _SEQUENCE,
+    }
+    BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks(Record):
+    """The master says what every block of the replica is, so that a worker finds which differ."""
+
+    versions: Mapping[int, int]
+    """The updates in it, the worker's own included."""
+    digests: bytes
+    """Little-endian, 8 bytes each."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "versions": _VERSIONS,
+        "digests": blob(DIGEST_BYTES, DIGEST_BYTES * BLOCKS_MAX),
+    }
+    BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX + DIGEST_BYTES * BLOCKS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Want(Record):
+    """A worker asks for blocks of the replica that BLOCKS was about."""
+
+    blocks: tuple[int, ...]
+    """Their numbers; none where it has them all."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "blocks": listing(integer(0, BLOCKS_MAX - 1), BLOCKS_MAX)
+    }
+    BYTES_MAX: ClassVar[int] = SMALL_BYTES_MAX + 3 * BLOCKS_MAX
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse(Record):
     """A worker may not take part, or an order is not carried out."""
 
     code: str
     reason: str
+    master: str | None = None
+    """``host:port`` of the master to try instead, if there is one."""
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "code": text(NAME_CHARACTERS_MAX),
         "reason": text(REASON_CHARACTERS_MAX),
+        "master": optional(_ADDRESS),
     }
 
 
@@ -330,11 +458,11 @@ class Snapshot(Record):
 
     start: int
     values: bytes
-    """Little-endian int32."""
+    """Little-endian int32, or fewer bytes, of which it can be made."""
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "start": integer(0, ELEMENTS_MAX),
-        "values": blob(4, 4 * BLOCK_ELEMENTS),
+        "values": blob(1, 4 * BLOCK_ELEMENTS),
     }
     BYTES_MAX: ClassVar[int] = 4 * BLOCK_ELEMENTS + SMALL_BYTES_MAX
     LIST_ITEMS_MAX: ClassVar[int] = 0
@@ -366,6 +494,48 @@ class Stable(Record):
 
     CHECKS: ClassVar[Mapping[str, Check]] = {"versions": _VERSIONS}
     BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Span(Record):
+    """Which updates a sum contains: of each rank, those after `before` up to `after`."""
+
+    before: Mapping[int, int]
+    after: Mapping[int, int]
+    """Of the same ranks."""
+    updates: int
+    """How many these are."""
+    parts: int
+    """How many messages the sum takes."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "before": _VERSIONS,
+        "after": _VERSIONS,
+        "updates": integer(1, 2**63),
+        "parts": integer(1, ELEMENTS_MAX // PART_ELEMENTS + 1),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Conflated(Record):
+    """A part of a sum of updates, which the master sends in place of them to who is slow.
+
+    What is not in any part does not change. The sum counts when all parts are here.
+    """
+
+    start: int
+    """The first element that it covers; a multiple of `PART_ELEMENTS`."""
+    body: bytes
+    """An encoded update of at most `PART_ELEMENTS`; none where the whole sum is zero."""
+    span: Span | None
+    """What the sum contains, in the last part."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "start": integer(0, ELEMENTS_MAX),
+        "body": blob(0, 4 * PART_ELEMENTS + SMALL_BYTES_MAX),
+        "span": optional(record(Span)),
+    }
+    BYTES_MAX: ClassVar[int] = 4 * PART_ELEMENTS + 2 * SMALL_BYTES_MAX + 2 * VERSIONS_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,6 +571,58 @@ class Leave(Record):
         "sequence": _SEQUENCE,
         "reason": text(REASON_CHARACTERS_MAX),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping(Record):
+    """The master is about to end, and waits for the last update of everyone.
+
+    A worker answers with LEAVE, unless it has said before that no more updates come.
+    """
+
+    reason: str
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"reason": text(REASON_CHARACTERS_MAX)}
+
+
+@dataclass(frozen=True, slots=True)
+class Follow(Record):
+    """A standby says that it is in charge of nothing, and follows; and which voters it knows."""
+
+    term: int
+    """The highest one that it has heard of, or has asked workers to follow it in."""
+    voters: int | None
+    """The number of the `Voters` that it has from this master; None with the first one."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"term": _TERM, "voters": optional(_SEQUENCE)}
+
+
+@dataclass(frozen=True, slots=True)
+class Promise(Record):
+    """A master asks whether a worker follows it in a term, and the worker answers in which."""
+
+    term: int
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"term": _TERM}
+
+
+@dataclass(frozen=True, slots=True)
+class Voters(Record):
+    """A master tells its standby whose promises it takes to go on in its place."""
+
+    number: int
+    """The standby answers with it."""
+    term: int
+    """Of the master."""
+    workers: tuple[bytes, ...]
+    """Their random ids."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "number": _SEQUENCE,
+        "term": _TERM,
+        "workers": listing(_WORKER_ID, RANKS_MAX),
+    }
+    BYTES_MAX: ClassVar[int] = SMALL_BYTES_MAX + RANKS_MAX * (WORKER_ID_BYTES + 2)
 
 
 @dataclass(frozen=True, slots=True)

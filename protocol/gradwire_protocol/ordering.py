@@ -45,6 +45,24 @@ class InOrder(Generic[Item]):
         if self.is_duplicate(number):
             return []
         self._waiting[number] = item
+        return self._ready()
+
+    @property
+    def lowest_waiting(self) -> int | None:
+        """The lowest number of an item that waits; None where none does."""
+        return min(self._waiting, default=None)
+
+    def pass_over(self, expected: int) -> list[Item]:
+        """Wait for no item before this number; return those whose turn it is now, in order.
+
+        None of the items that wait may come before it.
+        """
+        lowest = self.lowest_waiting
+        assert lowest is None or lowest >= expected >= self.expected
+        self.expected = expected
+        return self._ready()
+
+    def _ready(self) -> list[Item]:
         ready = []
         while self.expected in self._waiting:
             ready.append(self._waiting.pop(self.expected))

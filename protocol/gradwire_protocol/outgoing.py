@@ -1,10 +1,11 @@
 """Outgoing messages: which goes next, and what is left of each.
 
 A message has a place in a stream (`stream`, `number`) and a `kind`, all chosen by the application.
-Among those that wait, control messages go first, then updates, then snapshots, and of one kind the
-message with the fewest bytes left (shortest remaining processing time first): so a few kilobytes
-never wait for many megabytes, whenever they come. Messages of one stream begin in order: they are
-used in order, and one that was overtaken for ever would hold up all the others.
+Among those that wait, control messages go first, then sums of updates, then updates, then
+snapshots, and of one kind the message with the fewest bytes left (shortest remaining processing
+time first): so a few kilobytes never wait for many megabytes, whenever they come. Messages of one
+stream begin in order: they are used in order, and one that was overtaken for ever would hold up all
+the others.
 """
 
 import heapq
@@ -24,8 +25,10 @@ class Priority(IntEnum):
     """What goes first when several messages wait."""
 
     CONTROL = 0
-    UPDATE = 1
-    SNAPSHOT = 2
+    CONFLATED = 1
+    """Sums of updates: later updates wait for them at the peer, and hold its credit there."""
+    UPDATE = 2
+    SNAPSHOT = 3
 
 
 Turn: TypeAlias = tuple[int, int, int]

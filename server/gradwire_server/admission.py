@@ -14,7 +14,9 @@ from gradwire_server.roster import Roster
 from gradwire_server.run import Run
 
 
-def refusal_by_role(role: Role, run: Run | None, *, draining: bool) -> Refuse | None:
+def refusal_by_role(
+    role: Role, run: Run | None, *, draining: bool, stopping: str | None = None
+) -> Refuse | None:
     """Return why nobody with this role may join now, whatever it asks for; None where one may.
 
     Parameters
@@ -25,12 +27,20 @@ def refusal_by_role(role: Role, run: Run | None, *, draining: bool) -> Refuse | 
         The run in progress.
     draining : bool
         Whether an operator has said that nobody is let in any more.
+    stopping : str or None
+        Why the master is about to end, if it is.
     """
     if role is Role.OPERATOR:
         return Refuse(
             RefusalCode.ROLE,
             "an operator's key is for orders (gradwire operate), not for joining: use the key of a "
             "worker or an observer",
+        )
+    if stopping is not None:
+        return Refuse(RefusalCode.DRAINING, f"{stopping}: nobody is let in any more")
+    if role is Role.STANDBY:
+        return Refuse(
+            RefusalCode.ROLE, "a standby's key is for a standby (gradwire master --standby-of)"
         )
     if draining:
         return Refuse(

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 import typer
 
-from gradwire_protocol import GradwireError
+from gradwire_protocol import GradwireError, UsageError
 from gradwire_protocol.limits import MIB
 from gradwire_server.checkpoint_folder import CheckpointFolder
 from gradwire_server.config import MasterConfig
@@ -159,6 +159,32 @@ def master(
             help="The only run to serve. Without it, whichever comes first, one after the other.",
         ),
     ] = DEFAULTS.run,
+    standby: Annotated[
+        str | None,
+        typer.Option(
+            envvar="GRADWIRE_STANDBY",
+            metavar="HOST:PORT",
+            help="Where this master's standby listens, as workers reach it: they go there when "
+            "this one is lost. It begins when its standby is connected.",
+        ),
+    ] = DEFAULTS.standby,
+    standby_of: Annotated[
+        str | None,
+        typer.Option(
+            envvar="GRADWIRE_STANDBY_OF",
+            metavar="HOST:PORT",
+            help="Be the standby of the master there, which says --standby with this one's "
+            "address: follow its run, and take over when it is lost.",
+        ),
+    ] = DEFAULTS.standby_of,
+    takeover_seconds: Annotated[
+        float,
+        typer.Option(
+            envvar="GRADWIRE_TAKEOVER_SECONDS",
+            help="How long a standby goes on dialling the master that it has lost before it takes "
+            "over.",
+        ),
+    ] = DEFAULTS.takeover_seconds,
     workers_max: Annotated[
         int, typer.Option(envvar="GRADWIRE_WORKERS_MAX", help="Workers and observers at once.")
     ] = DEFAULTS.workers_max,
@@ -176,13 +202,27 @@ def master(
             help="MiB of memory for messages on their way in.",
         ),
     ] = DEFAULTS.reassembly_bytes_max // MIB,
-    relay_queue_mib_max: Annotated[
+    relay_backlog_mib_max: Annotated[
         int,
         typer.Option(
-            envvar="GRADWIRE_RELAY_QUEUE_MIB_MAX",
-            help="MiB that may wait for one worker before it is dropped as too slow.",
+            envvar="GRADWIRE_RELAY_BACKLOG_MIB_MAX",
+            help="MiB under way to one worker; later updates are added up for it.",
         ),
-    ] = DEFAULTS.relay_queue_bytes_max // MIB,
+    ] = DEFAULTS.relay_backlog_bytes_max // MIB,
+    conflation_mib_max: Annotated[
+        int,
+        typer.Option(
+            envvar="GRADWIRE_CONFLATION_MIB_MAX",
+            help="MiB for updates added up, over all slow workers.",
+        ),
+    ] = DEFAULTS.conflation_bytes_max // MIB,
+    slow_seconds: Annotated[
+        float,
+        typer.Option(
+            envvar="GRADWIRE_SLOW_SECONDS",
+            help="A slow worker that takes nothing for so long is dropped.",
+        ),
+    ] = DEFAULTS.slow_seconds,
     rejoin_seconds: Annotated[
         float,
         typer.Option(
@@ -194,8 +234,8 @@ def master(
         float,
         typer.Option(
             envvar="GRADWIRE_RECOVERY_SECONDS",
-            help="How long a master that was started anew waits for all workers of the run that "
-            "it gets back from them.",
+            help="How long a master that was started waits for workers of a run that it may have "
+            "had before it was killed.",
         ),
     ] = DEFAULTS.recovery_seconds,
     update_log_mib_max: Annotated[
@@ -274,6 +314,14 @@ def master(
             help="Updates per second that are taken from one worker; more wait, and slow it down.",
         ),
     ] = DEFAULTS.update_rate_max,
+    drain_seconds: Annotated[
+        float,
+        typer.Option(
+            envvar="GRADWIRE_DRAIN_SECONDS",
+            help="How long it waits, when it is told to end, until what is under way has arrived "
+            "at everyone.",
+        ),
+    ] = DEFAULTS.drain_seconds,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
@@ -326,17 +374,23 @@ def master(
 ) -> None:
     """Run the master daemon: it lets workers join, keeps the parameters, and relays updates.
 
-    SIGTERM or Ctrl-C stop it; workers are told. SIGHUP has it read its keys and denied names again.
+    SIGTERM or Ctrl-C stop it, when what is under way has arrived; a second one does so at once.
+    Workers are told. SIGHUP has it read its keys and denied names again.
     Exit status: 0 stopped on request, 2 wrong usage, 3 address in use.
     """
     del config  # has done its work as a callback
     try:
         settings = MasterConfig(
             run=run,
+            standby=standby,
+            standby_of=standby_of,
+            takeover_seconds=takeover_seconds,
             workers_max=workers_max,
             parameters_max=parameters_max,
             reassembly_bytes_max=reassembly_mib_max * MIB,
-            relay_queue_bytes_max=relay_queue_mib_max * MIB,
+            relay_backlog_bytes_max=relay_backlog_mib_max * MIB,
+            conflation_bytes_max=conflation_mib_max * MIB,
+            slow_seconds=slow_seconds,
             rejoin_seconds=rejoin_seconds,
             recovery_seconds=recovery_seconds,
             update_log_bytes_max=update_log_mib_max * MIB,
@@ -349,10 +403,13 @@ def master(
             outlier_policy=outlier_policy,
             outlier_norm_multiple=outlier_norm_multiple,
             update_rate_max=update_rate_max,
+            drain_seconds=drain_seconds,
             checkpoint_seconds=checkpoint_seconds,
             checkpoint_keep=checkpoint_keep,
         )
         _ = settings.connection  # refuses what a connection cannot do
+        if standby_of is not None and resume is not None:
+            raise UsageError("--resume with --standby-of: a standby gets the run from the primary")
         addresses = Addresses(
             listen=_listen_address(listen, network),
             http=None if http == "off" else http,

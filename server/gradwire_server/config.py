@@ -13,8 +13,10 @@ from gradwire_protocol.limits import (
     WINDOW_BYTES,
     WINDOW_BYTES_MIN,
 )
-from gradwire_protocol.messages import RANKS_MAX
+from gradwire_protocol.messages import ADDRESS_CHARACTERS_MAX, RANKS_MAX
+from gradwire_server.conflation import BACKLOG_BYTES_MAX, CONFLATION_BYTES_MAX
 from gradwire_server.pace import UPDATE_RATE_MAX
+from gradwire_server.relay import RelayLimits
 from gradwire_server.update_log import UPDATE_LOG_BYTES_MAX
 from gradwire_server.vetting import OUTLIER_NORM_MULTIPLE, OutlierPolicy
 
@@ -36,6 +38,16 @@ class MasterConfig:
     run: str | None = None
     """The only run that is served; None for whichever comes first, one after the other."""
 
+    standby: str | None = None
+    """``host:port`` of its standby, as workers reach it. It begins when that is connected."""
+
+    standby_of: str | None = None
+    """``host:port`` of the master whose standby it is."""
+
+    takeover_seconds: float = 5.0
+    """How long a standby goes on dialling the master that it has lost before it takes over: one
+    that is started anew in its place may be there again by then, and nothing has to move."""
+
     workers_max: int = 56
     """Workers and observers at once. With the default memory, each can have 16 MiB under way."""
 
@@ -46,8 +58,16 @@ class MasterConfig:
     """Parameters of a run; each takes 4 bytes of memory, 4 more for every worker that is being sent
     them, and 4 more while a checkpoint is written."""
 
-    relay_queue_bytes_max: int = 64 * MIB
-    """What may wait for one worker before it is dropped as too slow."""
+    relay_backlog_bytes_max: int = BACKLOG_BYTES_MAX
+    """What is under way to one worker before later updates are added up for it, bookkeeping
+    included. Of what cannot be added up, as much again; then it is dropped as too slow."""
+
+    conflation_bytes_max: int = CONFLATION_BYTES_MAX
+    """Sums of updates for all slow workers: 4 bytes a parameter, and for each at most two. A slow
+    worker for whom there is no room is dropped."""
+
+    slow_seconds: float = 60.0
+    """A worker for whom updates are added up is dropped when it has taken nothing for so long."""
 
     datagram_bytes: int = DATAGRAM_BYTES
     """Size of full datagrams to begin with."""
@@ -74,8 +94,9 @@ class MasterConfig:
     """How long the rank of a worker that lost its connection is kept for it."""
 
     recovery_seconds: float = 5.0
-    """How long a master that was started anew waits for all workers of the run that it gets back
-    from them; a worker dials every second."""
+    """How long a master that was started waits for workers of a run that it may have had before it
+    was killed: for the first of them, before a new worker begins another run, and then for the
+    others. A worker dials every second."""
 
     update_log_bytes_max: int = UPDATE_LOG_BYTES_MAX
     """The updates accepted last that are kept for workers that come back; one that has missed more
@@ -98,6 +119,10 @@ class MasterConfig:
     checkpoint_seconds: float = 60.0
     """How often a run that has changed is written, where there is a folder for it. What a crash of
     everybody costs is as much training."""
+
+    drain_seconds: float = 5.0
+    """How long a master that is told to end waits until what is under way has arrived. Docker gives
+    it 10 s in all, and the last checkpoint is written after that."""
 
     checkpoint_keep: int = 3
     """Checkpoints that are kept, and of finished runs as many."""
@@ -131,18 +156,30 @@ class MasterConfig:
                 f"checkpoint_keep={self.checkpoint_keep}; it is 1 to {CHECKPOINTS_MAX}"
             )
         self._check_vetting()
+        self._check_standby()
+        self._check_times()
+
+    def _check_times(self) -> None:
+        """Refuse what cannot be a time, a rate or a size."""
         for name in (
+            "takeover_seconds",
             "update_rate_max",
-            "relay_queue_bytes_max",
+            "relay_backlog_bytes_max",
+            "conflation_bytes_max",
+            "slow_seconds",
             "join_timeout_seconds",
             "rejoin_seconds",
-            "recovery_seconds",
             "update_log_bytes_max",
             "stable_interval_seconds",
             "checkpoint_seconds",
+            "drain_seconds",
         ):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(f"{name}={getattr(self, name)}; it has to be above 0")
+        if not 0 <= self.recovery_seconds < float("inf"):
+            raise UsageError(
+                f"recovery_seconds={self.recovery_seconds}; it is finite and not negative"
+            )
 
     def _check_vetting(self) -> None:
         """Refuse settings by which no update can be judged."""
@@ -154,6 +191,27 @@ class MasterConfig:
             raise UsageError(
                 f"outlier_norm_multiple={self.outlier_norm_multiple}; it is finite and at least 1"
             )
+
+    def _check_standby(self) -> None:
+        """Refuse a standby of a standby, and addresses that are none."""
+        if self.standby is not None and self.standby_of is not None:
+            raise UsageError(
+                f"standby={self.standby!r} and standby_of={self.standby_of!r}: a master has a "
+                "standby, or is one"
+            )
+        for name in ("standby", "standby_of"):
+            address = getattr(self, name)
+            if address is not None and not (
+                address.isprintable() and 1 <= len(address) <= ADDRESS_CHARACTERS_MAX
+            ):
+                raise UsageError(f"{name}={address!r}; it is host:port")
+
+    @property
+    def relay(self) -> RelayLimits:
+        """What a run may keep of updates."""
+        return RelayLimits(
+            self.update_log_bytes_max, self.relay_backlog_bytes_max, self.conflation_bytes_max
+        )
 
     @property
     def link_bytes_per_second(self) -> float | None:

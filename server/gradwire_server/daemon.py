@@ -7,8 +7,10 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from ipaddress import ip_address
+from time import monotonic
 from typing import Any, Final
 
 from gradwire_codecs import warm_up
@@ -24,6 +26,7 @@ from gradwire_server.listening import Listening, Transport, explained
 from gradwire_server.master import Master
 from gradwire_server.metrics import MasterCollector, ServerMetrics
 from gradwire_server.run import Run
+from gradwire_server.standby import Standby
 from gradwire_udp import Drivers, resolve, show_address, split_address
 
 logger = logging.getLogger("gradwire.daemon")
@@ -103,7 +106,14 @@ class Daemon:
             instance=instance_of(addresses.listen),
             insecure=self._keys.insecure,
         )
+        self._application: Master | Standby = self._master
+        if config.standby_of is not None:
+            dial = partial(self._listening.dial, config.standby_of)
+            self._application = Standby(self._master, dial, monotonic())
         self._stopping = asyncio.Event()
+        self._signalled = False
+        self._hurried = False
+        """Whether it was told to end, and then once more."""
         self._reason = ""
         self._failure: BaseException | None = None
 
@@ -122,7 +132,7 @@ class Daemon:
         warm_up()  # else the first update would have to wait for the compiler
         listening = self._listening
         drivers = self._drivers = listening.open(
-            self._addresses.listen, self._master, loop, self._metrics.processes_lost.inc
+            self._addresses.listen, self._application, loop, self._metrics.processes_lost.inc
         )
         figures = listening.figures
         self._metrics.registry.register(
@@ -135,9 +145,10 @@ class Daemon:
             await listening.start()
             http_address = self._start_http(http)
             for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._stop, signal.Signals(number).name)
+                loop.add_signal_handler(number, self._take_signal, signal.Signals(number).name)
             if self._keys.key_file is not None:
                 loop.add_signal_handler(signal.SIGHUP, self._read_keys_again)
+            self._master.begin(drivers.now())
             self._announce(http_address)
             await self._stopping.wait()
             logger.info("stopping: %s", self._reason)
@@ -250,22 +261,40 @@ class Daemon:
         keyring = Keyring(self._keyring.run_keys, denied)
         self._listening.set_keyring(keyring, self._drivers.now())
 
+    def _take_signal(self, name: str) -> None:
+        """Drain the master, and then stop; at once when it is said again."""
+        reason = f"the master was stopped by {name}"
+        if self._signalled:
+            self._hurried = True
+            self._written.set()
+            self._stop(reason)
+            return
+        assert self._drivers is not None
+        self._signalled = True
+        logger.info("draining: %s", reason)
+        self._master.drain(reason, self._drivers.now())
+        self._drivers.turn()
+
     def _stop(self, reason: str) -> None:
-        self._reason = f"the master was stopped by {reason}"
+        self._reason = reason
         self._stopping.set()
 
     async def _say_goodbye(self, drivers: Drivers) -> None:
         """Tell every worker why, and wait until they have had time to hear it."""
         self._listening.accept_no_more()
-        self._master.stop(self._reason, drivers.now(), broken=self._failure is not None)
+        self._application.stop(self._reason, drivers.now(), broken=self._failure is not None)
         drivers.turn()
         await drivers.wait_quiet(STOP_SECONDS_MAX)
+
+    @property
+    def _is_in_a_hurry(self) -> bool:
+        return self._hurried or self._failure is not None
 
     async def _wait_for_disk(self) -> None:
         """Wait until the last checkpoint is written, or for as long as that may take."""
         try:
             async with asyncio.timeout(STOP_WRITING_SECONDS_MAX):
-                while self._master.checkpoints.busy and self._failure is None:
+                while self._master.checkpoints.busy and not self._is_in_a_hurry:
                     self._written.clear()
                     await self._written.wait()
         except TimeoutError:
@@ -278,4 +307,4 @@ class Daemon:
         """End the daemon when one of its callbacks fails: going on half broken helps nobody."""
         self._failure = context.get("exception") or RuntimeError(context["message"])
         logger.critical("internal error", exc_info=self._failure)
-        self._stop("an internal error")
+        self._stop("the master was stopped by an internal error")

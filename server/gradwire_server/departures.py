@@ -11,7 +11,7 @@ from typing import Final
 
 from gradwire_protocol import CloseCode, Connection, Disconnected, UsageError
 from gradwire_protocol.messages import EndCode, Finished
-from gradwire_server.founding import found_again
+from gradwire_server.founding import found_again, recover
 from gradwire_server.metrics import Departure
 from gradwire_server.roster import Member, Phase
 from gradwire_server.state import State
@@ -32,6 +32,8 @@ class Departures:
     Parameters
     ----------
     state : State
+    on_left : callable
+        Called with a member that leaves, when all that it has sent is here.
     on_lost : callable
         Called with a member whose connection was lost, before its place is given up.
     on_forgotten : callable
@@ -42,10 +44,12 @@ class Departures:
         self,
         state: State,
         *,
+        on_left: Callable[[Member], None] = lambda member: None,
         on_lost: Callable[[Member], None],
         on_forgotten: Callable[[Member], None],
     ) -> None:
         self._state = state
+        self._on_left = on_left
         self._on_lost = on_lost
         self._on_forgotten = on_forgotten
 
@@ -69,22 +73,29 @@ class Departures:
             return
         if member.last_sequence > run.relay.versions.get(member.rank, 0):
             return
-        if member.leaving is not None:
-            self._let_go(member)
-        else:
+        if member.leaving is None:
             self.finish_if_all_have()
+        elif self._state.stopping is None:
+            self._let_go(member)
+        # Else it is still sent what others have sent: it leaves because it was told to.
 
     def finish_if_all_have(self) -> None:
-        """Say that the run is finished if everyone who is waited for has finished it."""
+        """Say that the run is finished if everyone who is waited for has finished it.
+
+        And has everything: who hears it leaves, and may be the only one that could send something
+        again to a master that is killed just now.
+        """
         run = self._state.run
         if run is None or run.finished:
             return
         versions = run.relay.versions
         waited_for = [member for member in self._state.roster.workers if member.aside is None]
+        if self._state.stopping is not None and any(m.leaving is not None for m in waited_for):
+            return  # those would have trained on
         if waited_for and all(
             member.last_sequence is not None
             and versions.get(member.rank, 0) >= member.last_sequence
-            and not member.lacks_correction
+            and not len(member.backlog)
             for member in waited_for
         ):
             run.finished = True
@@ -102,13 +113,16 @@ class Departures:
         else:
             departure = DEPARTURES.get(event.code, Departure.FAULT)
         logger.warning("%s is gone: %s", member.name, event.reason)
-        if not event.by_peer and event.code in (CloseCode.IDLE, CloseCode.LOST):
+        if event.code == CloseCode.STALLED or (
+            not event.by_peer and event.code in (CloseCode.IDLE, CloseCode.LOST)
+        ):
             self._keep_place(member)
         self._remove(member, departure)
 
     def _let_go(self, member: Member) -> None:
         """Part with who has said that it leaves, and of whom all is here."""
         logger.info("%s left: %s", member.name, member.leaving or "done")
+        self._on_left(member)
         member.link.connection.close(EndCode.LEFT, "left", self._state.now)
         self._remove(member, Departure.LEFT)
 
@@ -123,8 +137,9 @@ class Departures:
             logger.warning("closed a connection from %s: %s", connection.address, reason)
         elif not member.going:
             logger.warning("closed the connection of %s: %s", member.name, reason)
-            if departure is Departure.REPLACED:
-                self._keep_place(member)  # by itself, perhaps, over another connection
+            if departure in (Departure.REPLACED, Departure.TOO_SLOW):
+                # It comes back, perhaps: over another connection, or when it is quicker.
+                self._keep_place(member)
             self._remove(member, departure)
 
     def expel_unfit(self, member: Member, code: int, reason: str) -> None:
@@ -151,13 +166,20 @@ class Departures:
 
     def drop_if_too_slow(self, connection: Connection) -> None:
         """Send away for whom more waits than is kept for one."""
-        state = self._state
-        if state.roster.of(connection) is None and connection not in state.lobby:
+        member = self._state.roster.of(connection)
+        if member is None and connection not in self._state.lobby:
             return
-        queued, limit = connection.bytes_queued, state.config.relay_queue_bytes_max
-        if queued > limit:
-            reason = f"{queued} bytes wait for this worker; the limit is {limit}"
+        reason = self._too_slow(connection.bytes_queued, member)
+        if reason is not None:
             self.expel(connection, EndCode.TOO_SLOW, reason, Departure.TOO_SLOW)
+
+    def drop_stalled(self) -> None:
+        """Send away who has taken nothing of what was added up for it, for too long."""
+        run, seconds = self._state.run, self._state.config.slow_seconds
+        if run is not None:
+            for member, reason in run.relay.conflation.stalled(seconds, self._state.now):
+                connection = member.link.connection
+                self.expel(connection, EndCode.TOO_SLOW, reason, Departure.TOO_SLOW)
 
     def drop_all_too_slow(self) -> None:
         """Do that to every member, if anything was sent since the last time.
@@ -178,6 +200,26 @@ class Departures:
             raise UsageError(f"no worker of rank {rank} is in quarantine")
         return member
 
+    def _too_slow(self, queued: int, member: Member | None) -> str | None:
+        """Return why somebody is too slow for whom so many bytes wait; None if he is not.
+
+        Updates, sums and snapshots are bounded where they are queued. Nothing else bounds what the
+        master has to say besides, and corrections.
+        """
+        limit = self._state.config.relay_backlog_bytes_max
+        if member is not None:
+            backlog = member.backlog
+            if backlog.hopeless is not None:
+                return backlog.hopeless
+            if backlog.correction_bytes > limit:
+                waiting = backlog.correction_bytes
+                return f"corrections of {waiting} bytes wait for this worker; the limit is {limit}"
+            queued -= backlog.nbytes + backlog.correction_bytes
+            queued -= sum(feed.nbytes for feed in (backlog.feed, member.feed) if feed is not None)
+        if queued > limit:
+            return f"{queued} bytes wait for this worker; the limit is {limit}"
+        return None
+
     def _dismiss(self, member: Member, why: str) -> None:
         """Send a worker away that is in quarantine."""
         reason = (
@@ -195,8 +237,8 @@ class Departures:
             return
         member.going = True  # or its last update would let it go, in the midst of this
         self._on_lost(member)
-        if member.leaving is not None:
-            return  # it wanted to go
+        if member.leaving is not None or member.stands_by:
+            return  # it wanted to go, or needs no rank of its own
         self._state.leases.keep(
             member.join.worker_id,
             member.rank,
@@ -206,10 +248,10 @@ class Departures:
             finished=member.last_sequence is not None,
         )
 
-    def stop(self, reason: str) -> None:
-        """Part with all members: the master ends."""
+    def stop(self, reason: str, code: EndCode = EndCode.STOPPED) -> None:
+        """Part with all members: the master ends, or is not in charge any more."""
         for member in self._state.roster:
-            member.link.connection.close(EndCode.STOPPED, reason, self._state.now)
+            member.link.connection.close(code, reason, self._state.now)
             self._forget(member, Departure.STOPPED)
 
     def _remove(self, member: Member, departure: Departure) -> None:
@@ -219,13 +261,65 @@ class Departures:
         state.decoder.drain(member.rank)  # it counts, and the rank may soon be another's
         self._forget(member, departure)
         state.tell_roster()
-        if state.run is not None and not found_again(state.run, state.roster):
-            state.end_run()
+        self._found_again()
         self.finish_if_all_have()
-        # Who was cut off at the end may still want to hear of it, until another run begins.
-        over = state.run is not None and state.run.finished and not state.roster.workers
-        if over and not state.leases.has_finished:
+        self.end_if_over()
+
+    def end_if_over(self) -> None:
+        """Forget the run if it is finished, and nobody is there any more.
+
+        Who was cut off at the end may still want to hear of it, until another run begins; and who
+        observes it may not have got all of it, as a part is still to be sent.
+        """
+        state = self._state
+        if (
+            state.run is not None
+            and state.run.finished
+            and not state.roster.workers
+            and not state.leases.has_finished
+            and not len(state.run.relay.conflation)
+        ):
             state.end_run()
+
+    def recover_without(self) -> None:
+        """Go on with the run's recovery without what has not come in time."""
+        state = self._state
+        run = state.run
+        assert run is not None
+        recovery = run.recovery
+        assert recovery is not None
+        if not recovery.gathering:
+            slow = recovery.owing or [each for each in [recovery.heir] if each is not None]
+            for member in slow:
+                reason = f"did not give in {recovery.seconds:g} s what it was asked for"
+                self.expel(member.link.connection, CloseCode.IDLE, reason, Departure.SENT_BACK)
+        elif recovery.returned:
+            recover(run, state.roster, state.now)
+        else:
+            recovery.gathering = False
+            self._found_again()
+
+    def _found_again(self) -> None:
+        """Go on where a run is not founded yet, with those who are left."""
+        state = self._state
+        run = state.run
+        if run is None or found_again(run, state.roster, state.now):
+            return
+        recovery = run.recovery
+        if recovery is None or not recovery.has_asked:
+            state.end_run()
+            if recovery is not None and recovery.own is not None:
+                state.run = recovery.own  # and it waits for them still
+                state.metrics.parameters.set(state.run.layout.elements)
+            return
+        # Nothing was decided yet, so all that there is to lose is the time of coming once more.
+        returned = list(recovery.returned)
+        recovery.gather_again(state.now)
+        for member in returned:
+            reason = "the worker whose replica was to be taken is gone: come once more"
+            member.link.connection.close(CloseCode.IDLE, reason, state.now)
+            self._forget(member, Departure.SENT_BACK)
+        state.tell_roster()
 
     def _forget(self, member: Member, departure: Departure) -> None:
         state = self._state

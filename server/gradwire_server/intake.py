@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gradwire_codecs import MalformedUpdateError, Update
-from gradwire_codecs.update import INT32_MAX
 from gradwire_protocol import CloseCode, InvalidMessageError
 from gradwire_protocol.link import UpdateReceived
 from gradwire_protocol.messages import EndCode, total
@@ -262,11 +261,12 @@ class Intake:
         self, run: Run, member: Member, received: UpdateReceived, update: Update, staleness: int
     ) -> None:
         """Add an update to the replica and pass it on."""
-        _add(run, update)
+        run.add(member.rank, update)
         run.relay.accept(
             member.rank,
             received.update.sequence,
             received.message,
+            update,
             self._destinations(member),
             self._now,
         )
@@ -283,10 +283,12 @@ class Intake:
     ) -> None:
         """Add what is left of an update to the replica, pass it on, and tell its origin."""
         clipped = clip(update, share)
-        _add(run, clipped.update)
+        run.add(member.rank, clipped.update)
+        member.corrections += 1
         run.relay.accept_clipped(
             member,
             replace(received.update, body=clipped.body),
+            clipped.update,
             replace(received.update, body=clipped.correction),
             self._destinations(member),
             self._now,
@@ -329,17 +331,6 @@ def _staleness(run: Run, member: Member, received: UpdateReceived) -> int:
             f"updates of others; {accepted} were accepted"
         )
     return max(accepted - update.based_on, 0)
-
-
-def _add(run: Run, update: Update) -> None:
-    """Add an update to the replica, or raise `MalformedUpdateError` and change nothing."""
-    element = run.replica.first_outside(update)
-    if element is not None:
-        raise MalformedUpdateError(
-            f"it takes {run.layout.locate(element)} beyond {INT32_MAX} quanta of "
-            f"{run.replica.quantum}: its training diverges"
-        )
-    run.replica.apply(update)
 
 
 def _say_outlier(

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from time import time_ns
 from typing import Any, Final, Literal, get_args
 
-from gradwire_protocol import Credentials, Endpoint, Shard, UsageError
+from gradwire_protocol import Connection, Credentials, Endpoint, Role, Shard, UsageError
 from gradwire_protocol.keys import Keyring
 from gradwire_server.config import MasterConfig
 from gradwire_server.shards.figures import Figures
@@ -36,6 +36,9 @@ from gradwire_udp import (
 logger = logging.getLogger("gradwire.daemon")
 
 Transport = Literal["auto", "udp", "tcp"]
+
+STANDBY_NAME: Final = "standby"
+"""In the key that a standby makes itself. A run has one: of two, the newer connection stays."""
 
 PORTS_TRIED: Final = 8
 """Ports drawn until one is free for both, where any will do."""
@@ -75,6 +78,8 @@ class Listening:
             raise UsageError(f"transport={transport!r}; it is 'auto', 'udp' or 'tcp'")
         if transport == "tcp" and config.processes > 1:
             raise UsageError(f"processes={config.processes}; over TCP alone it is 1")
+        if transport == "tcp" and config.standby_of is not None:
+            raise UsageError("a standby reaches its primary over UDP: leave out --transport tcp")
         self.figures = Figures()
         """Of both endpoints, and of those in other processes."""
         self.streams = TcpCounters()
@@ -94,7 +99,7 @@ class Listening:
             shard=Shard(0, config.processes),
             counters=self.figures.counters,
             elsewhere=lambda: len(self._tcp) + self._in_shards,
-            credentials=self._credentials(instance),
+            credentials=self._credentials(instance, dials=config.standby_of is not None),
             source_of=source_of,
         )
         self._tcp = Endpoint(
@@ -169,6 +174,23 @@ class Listening:
         if self._shards is not None:
             await self._shards.refresh()
 
+    def dial(self, master: str, now: float) -> Connection:
+        """Begin a connection to another master, over UDP.
+
+        Raises
+        ------
+        UsageError, UnreachableError
+            If its address is none that can be reached from here.
+        """
+        family, address = resolve(master)
+        ours = socket.AF_INET6 if ":" in self.address[0] else socket.AF_INET
+        if family != ours:
+            raise UsageError(
+                f"{master} is at {address[0]}, and this master listens at {self.address[0]}: both "
+                "have to be IPv4, or both IPv6"
+            )
+        return self._udp.connect(address, now)
+
     def set_keyring(self, keyring: Keyring, now: float) -> None:
         """Let in whom this keyring admits, and end all other connections; a turn has to follow.
 
@@ -190,10 +212,11 @@ class Listening:
     def _in_shards(self) -> int:
         return 0 if self._shards is None else len(self._shards)
 
-    def _credentials(self, instance: str) -> Credentials | None:
+    def _credentials(self, instance: str, *, dials: bool = False) -> Credentials | None:
         if self._keyring is None:
             return None
-        return Credentials(keyring=self._keyring, unix_time_ns=time_ns, instance=instance)
+        key = self._keyring.run_keys[0].worker_key(STANDBY_NAME, Role.STANDBY) if dials else None
+        return Credentials(keyring=self._keyring, unix_time_ns=time_ns, instance=instance, key=key)
 
     def _check_exposure(self, host: str, listen: str) -> None:
         """Refuse to be reachable for others without a way to tell who may join."""

@@ -1,8 +1,8 @@
 """The lobby: connections that do not take part in the run, not yet or never.
 
-Who asks to join leaves it for the roster. Who is refused stays until it has heard why. An operator
-never leaves it. Nobody stays for longer than the time there is to ask, for the first or for another
-thing.
+Who asks to join leaves it for the roster, at once or, while workers of an earlier run are expected
+back, later. Who is refused stays until it has heard why. An operator never leaves it. Nobody stays
+for longer than the time there is to ask, for the first or for another thing.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gradwire_protocol import Connection, MessageDelivered, Role
 from gradwire_protocol.link import Link
-from gradwire_protocol.messages import CONTROL_STREAM, EndCode, OrderDone, Refuse
+from gradwire_protocol.messages import CONTROL_STREAM, EndCode, Join, OrderDone, Refuse
 from gradwire_server.roster import role_of
 
 
@@ -19,9 +19,12 @@ class _Stranger:
     """A connection that does not take part."""
 
     link: Link
-    deadline: float
+    deadline: float | None
+    """Until when it may stay; None for a standby."""
     refusal: int | None = None
     """Number of the REFUSE that was sent to it."""
+    join: Join | None = None
+    """What it has asked for, and is answered later."""
 
 
 class Lobby:
@@ -59,6 +62,10 @@ class Lobby:
         """Forget a connection: it is over, or takes part."""
         self._strangers.pop(connection, None)
 
+    def keep(self, connection: Connection) -> None:
+        """Let a standby stay until there is a run to take part in."""
+        self._strangers[connection].deadline = None
+
     def link_of(self, connection: Connection) -> Link | None:
         """Return the link of a connection that is here."""
         stranger = self._strangers.get(connection)
@@ -67,6 +74,30 @@ class Lobby:
     def was_refused(self, connection: Connection) -> bool:
         """Return whether it was told that it may not join, and stays only to hear it."""
         return self._strangers[connection].refusal is not None
+
+    def hold(self, connection: Connection, join: Join, until: float) -> None:
+        """Let somebody wait who asks to join; it has as much time as ever when that is over."""
+        stranger = self._strangers[connection]
+        stranger.join = join
+        stranger.deadline = until + self._timeout_seconds
+
+    def is_held(self, connection: Connection) -> bool:
+        """Return whether somebody waits to be let in."""
+        return self._strangers[connection].join is not None
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether anybody waits to be let in."""
+        return any(stranger.join is not None for stranger in self._strangers.values())
+
+    def release(self) -> list[tuple[Link, Join]]:
+        """Return who waits to be let in, in the order they came; they wait no more."""
+        held = []
+        for stranger in self._strangers.values():
+            if stranger.join is not None:
+                held.append((stranger.link, stranger.join))
+                stranger.join = None
+        return held
 
     def refuse(self, connection: Connection, refused: Refuse) -> None:
         """Say why it may not join; it is closed when it has heard that."""
@@ -86,27 +117,29 @@ class Lobby:
             CONTROL_STREAM,
             stranger.refusal,
         ):
-            self._end(connection, EndCode.REFUSED, "refused", now)
+            self.end(connection, EndCode.REFUSED, "refused", now)
 
     def handle_timer(self, now: float) -> None:
         """Close whoever has been here for too long."""
         for connection, stranger in list(self._strangers.items()):
-            if now < stranger.deadline:
+            if stranger.deadline is None or now < stranger.deadline:
                 continue
             if stranger.refusal is None:
-                self._end(connection, EndCode.NO_JOIN, "no request to join came in time", now)
+                self.end(connection, EndCode.NO_JOIN, "no request to join came in time", now)
             else:
-                self._end(connection, EndCode.REFUSED, "refused", now)
+                self.end(connection, EndCode.REFUSED, "refused", now)
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
-        return min((stranger.deadline for stranger in self._strangers.values()), default=None)
+        deadlines = (stranger.deadline for stranger in self._strangers.values())
+        return min((each for each in deadlines if each is not None), default=None)
 
-    def close(self, reason: str, now: float) -> None:
+    def close(self, reason: str, now: float, code: EndCode = EndCode.STOPPED) -> None:
         """Tell everyone here that the master stops."""
         for connection in list(self._strangers):
-            self._end(connection, EndCode.STOPPED, reason, now)
+            self.end(connection, code, reason, now)
 
-    def _end(self, connection: Connection, code: EndCode, reason: str, now: float) -> None:
+    def end(self, connection: Connection, code: EndCode, reason: str, now: float) -> None:
+        """Close a connection that is here."""
         del self._strangers[connection]
         connection.close(code, reason, now)

@@ -7,12 +7,14 @@ worker takes part, and ends when all live workers have finished it; the next wor
 a new one.
 
 Observers get what workers get and have no say in any of this. Operators give orders (see `orders`).
+Of two masters one serves a run, as `terms` has it; the other one is a `standby`.
 
 ::
 
                   ┌─▶ reception ──▶ admission, founding, orders
     events ──▶ Master ─▶ intake ──▶ decoding, vetting, relay
-                  ├─▶ departures
+                  ├─▶ departures, draining, terms
+                  ├─▶ repairs, self_check
                   └─▶ checkpoints
 
 What they have in common is in `state`.
@@ -35,30 +37,40 @@ from gradwire_protocol import (
 )
 from gradwire_protocol.link import Message, UpdateReceived
 from gradwire_protocol.messages import (
+    CONFLATED_STREAM,
     CONTROL_STREAM,
     SNAPSHOT_STREAM,
     Contents,
+    Digest,
+    EndCode,
     Finish,
+    Follow,
     Leave,
+    Promise,
     Snapshot,
     Stable,
+    Want,
 )
 from gradwire_server.checkpoint_writer import CheckpointWriter
 from gradwire_server.checkpoints import Checkpoints
 from gradwire_server.config import MasterConfig
 from gradwire_server.decoding import Decoder, InlineDecoder
 from gradwire_server.departures import Departures
-from gradwire_server.founding import recover, take_block, take_contents
+from gradwire_server.draining import Draining
+from gradwire_server.founding import take_again, take_from_founder
 from gradwire_server.intake import Consequences, Intake
 from gradwire_server.leases import Leases
 from gradwire_server.lobby import Lobby
 from gradwire_server.metrics import Departure, ServerMetrics
 from gradwire_server.orders import Orders, Powers
 from gradwire_server.reception import Reception, name_of
-from gradwire_server.roster import Member, Phase, Roster
-from gradwire_server.run import Run
+from gradwire_server.repairs import Repairs
+from gradwire_server.roster import Member, Roster
+from gradwire_server.run import Charge, Run
+from gradwire_server.self_check import SelfCheck
 from gradwire_server.state import State
 from gradwire_server.status import status_of
+from gradwire_server.terms import Terms
 
 logger = logging.getLogger("gradwire.master")
 
@@ -76,8 +88,8 @@ class Master:
         Called with all names denied by order whenever these have changed. Whose name is among them
         has to be let in no more, and his connection to be closed.
     on_drained : callable
-        Called with who drained the master when the last worker has left: it should stop then. It
-        may be called again until it does.
+        Called with the reason when the master is drained: it should stop then. It may be called
+        again until it does.
     run : Run, optional
         The run to go on with, from a checkpoint.
     writer : CheckpointWriter, optional
@@ -103,14 +115,19 @@ class Master:
             lobby=Lobby(config.join_timeout_seconds),
             leases=Leases(config.rejoin_seconds, config.workers_max),
             run=run,
+            charge=Charge.of(config.standby or config.standby_of),
         )
+        if run is not None:
+            run.charge = self._state.charge
         metrics.parameters.set(0 if run is None else run.layout.elements)
         self.checkpoints = Checkpoints(self._state, writer)
         self._departures = Departures(
             self._state,
+            on_left=lambda member: self.terms.left(member),
             on_lost=lambda member: self._intake.hurry(member),
             on_forgotten=lambda member: self._intake.forget(member),
         )
+        self.terms = Terms(self._state, self._departures)
         self._intake = Intake(
             config,
             metrics,
@@ -128,18 +145,29 @@ class Master:
                 checkpoint=self.checkpoints.ask,
             ),
         )
-        self._reception = Reception(self._state, self._departures, self._orders)
+        self.reception = Reception(self._state, self._departures, self._orders, self.terms)
+        self._draining = Draining(self._state, on_drained)
+        self._repairs = Repairs(self._state)
+        self._self_check = SelfCheck(self._state)
         self._on_drained = on_drained
         self._stable_due: float | None = None
 
     # Input.
+
+    def begin(self, now: float) -> None:
+        """Note that this master has just been started.
+
+        Another one may have been killed in its place: its workers are let in first.
+        """
+        self._state.now = now
+        self._state.expects_until = now + self.config.recovery_seconds
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         """Act on what a connection reports."""
         self._state.now = now
         match event:
             case Connected():
-                self._reception.enter(connection)
+                self.reception.enter(connection)
             case MessageReceived():
                 self._receive(connection, event)
             case MessageDelivered():
@@ -160,9 +188,11 @@ class Master:
         self._intake.handle_timer(now)
         if self._stable_due is not None and now >= self._stable_due:
             self._tell_stable()
+        if self._self_check.handle_timer():
+            self._repairs.forget_old()
         if self._recovery_due is not None and now >= self._recovery_due:
-            assert self.run is not None
-            recover(self.run, self.roster)
+            self._departures.recover_without()
+        self._departures.drop_stalled()
         self._conclude()
 
     def handle_decoded(self, now: float) -> None:
@@ -173,6 +203,11 @@ class Master:
 
     def handle_written(self, now: float) -> None:
         """Go on after a checkpoint that was written meanwhile, or could not be."""
+        self._state.now = now
+        self._conclude()
+
+    def handle_followed(self, now: float) -> None:
+        """Go on after the run has changed of which a standby keeps a copy."""
         self._state.now = now
         self._conclude()
 
@@ -202,6 +237,19 @@ class Master:
         self._state.now = now
         self._departures.expel_quarantined(rank, reason)
 
+    def drain(self, reason: str, now: float) -> None:
+        """Let nobody in any more, and have everything arrive that is under way.
+
+        `on_drained` is called with the reason when it has, or when that takes too long. Where there
+        is another master, it is at once: workers go on with that, and send it what it lacks.
+        """
+        self._state.now = now
+        if self.terms.other is not None:
+            self._on_drained(reason)
+            return
+        self._draining.begin(reason)
+        self._conclude()
+
     def stop(self, reason: str, now: float, *, broken: bool = False) -> None:
         """Tell everyone why, end all connections, and have what has changed written.
 
@@ -215,8 +263,10 @@ class Master:
         """
         self._state.now = now
         self._state.decoder.drain()
-        self._state.lobby.close(reason, now)
-        self._departures.stop(reason)
+        # Where there is another master, workers go on with that.
+        code = EndCode.STOPPED if self.terms.other is None else EndCode.STEPPED_DOWN
+        self._state.lobby.close(reason, now, code)
+        self._departures.stop(reason, code)
         self.checkpoints.stop(broken=broken)
 
     # Output.
@@ -228,18 +278,28 @@ class Master:
             self._intake.next_timer(),
             self._stable_due,
             self._recovery_due,
+            self.reception.next_timer(),
+            self._slow_due,
+            self._self_check.next_timer(),
             self.checkpoints.next_timer(),
+            self._draining.next_timer(),
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def status(self) -> dict[str, Any]:
         """Return what there is to know of the run, as plain values."""
-        return status_of(self.run, self.roster, self._orders, self.checkpoints.status())
+        status = status_of(self.run, self.roster, self._orders, self.checkpoints.status())
+        return {**status, "master": self.terms.status()}
 
     @property
     def run(self) -> Run | None:
         """The run in progress."""
         return self._state.run
+
+    @property
+    def state(self) -> State:
+        """What the parts have in common; for a standby, that is one of them."""
+        return self._state
 
     @property
     def roster(self) -> Roster:
@@ -267,7 +327,7 @@ class Master:
                 elif connection not in self._state.lobby:
                     return  # it has just left; what it says after that is not heard
                 else:
-                    self._reception.receive(link, message)
+                    self.reception.receive(link, message)
         except InvalidMessageError as error:
             self._state.metrics.messages_invalid.inc()
             self._departures.expel(
@@ -275,20 +335,24 @@ class Master:
             )
 
     def _from_member(self, member: Member, message: Message) -> None:
+        if isinstance(message, Follow | Promise):
+            self.terms.take(member, message)
+            return
+        if isinstance(message, Digest | Want):
+            self._repairs.take(member, message)
+            return
         if member.observes and not isinstance(message, Leave):
             raise InvalidMessageError(f"{name_of(message)} from {member.name}, an observer")
         match message:
+            case UpdateReceived() if self.run is not None and self.run.recovery is not None:
+                take_again(member, message, self.run, self.roster, self._state.now)
             case UpdateReceived():
                 assert self.run is not None
                 self._intake.take(self.run, member, message, self._state.now)
-            case Contents():
-                take_contents(member, message, self.run, self.roster)
-            case Snapshot():
-                take_block(member, message, self.run, self.roster)
+            case Contents() | Snapshot():
+                take_from_founder(member, message, self.run, self.roster, self._state.now)
             case Finish():
-                self._intake.take_last(member, message.sequence)
-                self._state.tell_roster()
-                self._departures.settle(member)
+                self._take_finish(member, message)
             case Leave():
                 if not member.observes:
                     self._intake.take_last(member, message.sequence, leaves=True)
@@ -296,6 +360,17 @@ class Master:
                 self._departures.settle(member)
             case _:
                 raise InvalidMessageError(f"{name_of(message)} from {member.name}")
+
+    def _take_finish(self, member: Member, finish: Finish) -> None:
+        if self._is_known_to_have_finished(member, finish):
+            return  # it was let back in after the end, and says again what it had said
+        self._intake.take_last(member, finish.sequence)
+        self._state.tell_roster()
+        self._departures.settle(member)
+
+    def _is_known_to_have_finished(self, member: Member, message: Finish) -> bool:
+        is_over = self.run is not None and self.run.finished
+        return is_over and message.sequence == member.last_sequence and member.leaving is None
 
     def _delivered(self, connection: Connection, event: MessageDelivered) -> None:
         self._state.lobby.on_delivered(connection, event, self._state.now)
@@ -305,16 +380,25 @@ class Master:
         metrics = self._state.metrics
         if event.stream == SNAPSHOT_STREAM:
             if member.feed is not None and member.feed.on_delivered():
-                member.feed = None
-                member.move_to(Phase.LIVE)
-                metrics.snapshots_sent.inc()
+                self._repairs.fed(member)
+            if self.run is not None:
+                self.run.relay.on_block_delivered(member, self._state.now)
+        elif event.stream == CONFLATED_STREAM and self.run is not None:
+            updates = self.run.relay.on_part_delivered(member, self._state.now)
+            if updates is not None:
+                metrics.sums_sent.inc()
+                metrics.updates_conflated.inc(updates)
+                self._departures.finish_if_all_have()
+                self._departures.end_if_over()
         elif event.stream != CONTROL_STREAM and self.run is not None:
-            accepted_at = self.run.relay.on_delivered(member, event.stream, event.number)
+            accepted_at = self.run.relay.on_delivered(
+                member, event.stream, event.number, self._state.now
+            )
             if accepted_at is not None:
                 metrics.updates_relayed.inc()
                 metrics.relay_delay.observe(self._state.now - accepted_at)
-            if event.stream == member.rank:
-                # A correction: the run does not finish without it.
+            if event.stream == member.rank or member.last_sequence is not None:
+                # The run does not finish without that, be it a correction or a peer's update.
                 self._departures.finish_if_all_have()
 
     def _moved(self, connection: Connection, event: AddressChanged) -> None:
@@ -329,8 +413,9 @@ class Master:
     def _accepted(self, member: Member) -> None:
         """Act on an update that is in the replica and on its way."""
         if self._stable_due is None:
-            self._stable_due = self._state.now + self.config.stable_interval_seconds
+            self._stable_due = self._state.now + self._stable_seconds
         self._state.queues_grew = True
+        self._repairs.look_at(member)
         self._departures.settle(member)
 
     def _tell_stable(self) -> None:
@@ -338,25 +423,48 @@ class Master:
         run = self.run
         if run is None:
             return
+        if not self.terms.holds_half:
+            self._stable_due = self._state.now + self.config.stable_interval_seconds
+            return
         stable = run.relay.stable
         if stable != run.stable_told:
             run.stable_told = stable
             self._state.tell_all(Stable(stable))
         if run.relay.unstable:
-            self._stable_due = self._state.now + self.config.stable_interval_seconds
+            self._stable_due = self._state.now + self._stable_seconds
+
+    @property
+    def _stable_seconds(self) -> float:
+        return self.config.stable_interval_seconds
+
+    @property
+    def _slow_due(self) -> float | None:
+        """When the first of the slow workers has taken nothing for too long."""
+        run = self.run
+        return None if run is None else run.relay.conflation.due(self.config.slow_seconds)
 
     @property
     def _recovery_due(self) -> float | None:
-        """When those who are back go on without the others."""
+        """When those who are back go on without what has not come."""
         recovery = None if self.run is None else self.run.recovery
-        return recovery.deadline if recovery is not None and recovery.gathering else None
+        # When the contents have come, the replica does: its size says how long that may take.
+        return None if recovery is None or recovery.contents is not None else recovery.deadline
 
     def _conclude(self) -> None:
         """Do what is due after everything that happens."""
+        self.terms.conclude()
+        self.reception.let_in_held()
+        run = self.run
+        if run is not None and run.has_untold:
+            # What is stable may not change any more, and somebody wait to hear of it.
+            run.has_untold, run.stable_told = False, {}
+            self._stable_due = self._stable_due or self._state.now + self._stable_seconds
+        self._self_check.conclude()
         self.checkpoints.conclude()
         self._departures.drop_all_too_slow()
         # It is time to stop when the last worker of a drained master has left. An operator may
         # still have to hear that his order was carried out; he hangs up then.
         operator = self._orders.draining
         if operator is not None and not self.roster.workers and not self._state.lobby.has_operators:
-            self._on_drained(f"operator {operator}, who drained it")
+            self._on_drained(f"the master was stopped by operator {operator}, who drained it")
+        self._draining.conclude()

@@ -54,6 +54,8 @@ class Departure(StrEnum):
     """Its key is not accepted any more."""
     EXPELLED = "expelled"
     """An operator sent it away."""
+    SENT_BACK = "sent_back"
+    """It has to come once more, because the run could not be got back from those who were here."""
     RUN_OVER = "run_over"
     """An observer was still there when the next run began."""
     STOPPED = "stopped"
@@ -143,14 +145,10 @@ class ServerMetrics:
             "Times that the next HTTP connection had to wait, as too many came.",
             registry=registry,
         )
+        self._count_relayed()
         self.updates_accepted = Counter(
             "gradwire_updates_accepted_total",
             "Updates accepted from their origin, each counted once.",
-            registry=registry,
-        )
-        self.updates_relayed = Counter(
-            "gradwire_updates_relayed_total",
-            "Updates passed on and acknowledged, counted once for every receiving worker.",
             registry=registry,
         )
         self.updates_duplicate = Counter(
@@ -191,11 +189,7 @@ class ServerMetrics:
         self.orders = Counter(
             "gradwire_orders_total", "Orders of operators that were carried out.", registry=registry
         )
-        self.snapshots_sent = Counter(
-            "gradwire_snapshots_sent_total",
-            "Snapshots that a joiner has received whole.",
-            registry=registry,
-        )
+        self._of_replicas(registry)
         self.runs_finished = Counter(
             "gradwire_runs_finished_total",
             "Runs that all live workers have finished.",
@@ -269,6 +263,59 @@ class ServerMetrics:
             "gradwire_parameters", "Parameters of the run's model.", registry=registry
         )
 
+    def _count_relayed(self) -> None:
+        """Begin to count what was passed on."""
+        self.updates_relayed = Counter(
+            "gradwire_updates_relayed_total",
+            "Updates passed on and acknowledged, counted once for every receiving worker.",
+            registry=self.registry,
+        )
+        self.updates_conflated = Counter(
+            "gradwire_updates_conflated_total",
+            "Updates that a slow worker has received as part of a sum, counted once for every "
+            "receiving worker; they are not among those relayed.",
+            registry=self.registry,
+        )
+        self.sums_sent = Counter(
+            "gradwire_sums_sent_total",
+            "Sums of updates that a slow worker has received whole.",
+            registry=self.registry,
+        )
+
+    def _of_replicas(self, registry: CollectorRegistry) -> None:
+        """Make those about replicas: sent, compared, damaged."""
+        self.snapshots_sent = Counter(
+            "gradwire_snapshots_sent_total",
+            "Snapshots that a joiner has received whole.",
+            registry=registry,
+        )
+        self.digest_checks = Counter(
+            "gradwire_digest_checks_total",
+            "Times that a worker's replica was compared with what the updates in it lead to.",
+            registry=registry,
+        )
+        self.digest_mismatches = Counter(
+            "gradwire_digest_mismatches_total",
+            "Times that it was something else: memory is damaged, and the log says whose.",
+            registry=registry,
+        )
+        self.blocks_repaired = Counter(
+            "gradwire_blocks_repaired_total",
+            "Blocks of the replica that were sent to a worker because its own were damaged.",
+            registry=registry,
+        )
+        self.replica_damages = Counter(
+            "gradwire_replica_damages_total",
+            "Blocks of the master's own replica that were found damaged.",
+            registry=registry,
+        )
+        self.replica_blocks_damaged = Gauge(
+            "gradwire_damaged_blocks",
+            "Blocks of the master's own replica that are damaged and could not be mended: start it "
+            "anew on another machine.",
+            registry=registry,
+        )
+
 
 class MasterCollector(Collector):
     """Reads what is counted elsewhere when somebody asks.
@@ -304,6 +351,7 @@ class MasterCollector(Collector):
         yield from self._tcp_families()
         yield from self._transport_families()
         yield from self._worker_families()
+        yield from self._terms_families()
 
     def _socket_families(self) -> Iterator[CounterMetricFamily]:
         sockets = self._sockets
@@ -411,11 +459,32 @@ class MasterCollector(Collector):
             dropped.add_metric([reason], value)
         yield dropped
 
+    def _terms_families(self) -> Iterator[GaugeMetricFamily]:
+        terms = self._master.terms
+        for name, documentation, value in (
+            ("in_charge", "Whether workers follow this master: 1, or 0.", terms.in_charge),
+            ("term", "Term that it is in charge of, or the highest one heard of.", terms.term),
+            ("standby_connected", "Whether the standby is there: 1, or 0.", terms.has_standby),
+            ("standby_missing_updates", "Updates that the standby lacks.", terms.behind),
+        ):
+            yield GaugeMetricFamily(f"gradwire_{name}", documentation, value)
+
     def _worker_families(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         yield GaugeMetricFamily(
             "gradwire_updates_unstable",
             "Accepted updates that some live worker does not have yet.",
             value=self._master.unstable,
+        )
+        run = self._master.run
+        yield GaugeMetricFamily(
+            "gradwire_conflated_workers",
+            "Slow workers and observers for which updates are added up.",
+            value=0 if run is None else len(run.relay.conflation),
+        )
+        yield GaugeMetricFamily(
+            "gradwire_conflation_bytes",
+            "Memory of the sums for slow workers.",
+            value=0 if run is None else run.relay.conflation.nbytes,
         )
         held = GaugeMetricFamily(
             "gradwire_reassembly_bytes",

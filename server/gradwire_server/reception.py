@@ -5,6 +5,7 @@ is refused, or gives orders, stays there.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -13,8 +14,10 @@ from gradwire_protocol.link import Link, Message, UpdateReceived
 from gradwire_protocol.messages import (
     REASON_CHARACTERS_MAX,
     Finished,
+    Follow,
     Join,
     Order,
+    Promise,
     Refuse,
     Resume,
     covers,
@@ -22,7 +25,6 @@ from gradwire_protocol.messages import (
 )
 from gradwire_server.admission import (
     check_claims,
-    is_behind,
     no_memory_for,
     not_expected,
     refusal,
@@ -37,8 +39,13 @@ from gradwire_server.recovery import Recovery
 from gradwire_server.roster import Member, role_of
 from gradwire_server.run import Run
 from gradwire_server.state import State
+from gradwire_server.terms import Terms
 
 logger = logging.getLogger("gradwire.master")
+
+ANSWER_SECONDS_MIN: Final = 5.0
+"""How long a worker may take to give what a master asks for that was started anew, at least: a step
+of its training, and some round trips."""
 
 RUN_DEFAULT: Final = "default"
 """Name of a run that nobody has named."""
@@ -52,10 +59,16 @@ class Reception:
     state : State
     departures : Departures
     orders : Orders
+    terms : Terms
     """
 
-    def __init__(self, state: State, departures: Departures, orders: Orders) -> None:
+    def __init__(self, state: State, departures: Departures, orders: Orders, terms: Terms) -> None:
         self._state = state
+        self._terms = terms
+        self.on_early: Callable[[Link, Join], None] = self._refuse_early
+        """Called with who asks to take part while this master is in charge of nothing."""
+        self.on_promise: Callable[[Link, Promise], None] = lambda link, promise: None
+        """Called with the answer of a worker that was asked to follow in another term."""
         self._departures = departures
         self._orders = orders
 
@@ -74,9 +87,18 @@ class Reception:
         """
         if self._state.lobby.was_refused(link.connection):
             return  # or each further request would be one more answer, and one more line of log
+        if self._state.lobby.is_held(link.connection):
+            raise InvalidMessageError(f"{name_of(message)} while the answer to JOIN is due")
         identity = link.connection.identity
         if isinstance(message, Join):
-            self._join(link, message)
+            if self._terms.in_charge:
+                self.join(link, message)
+            else:
+                self.on_early(link, message)
+        elif isinstance(message, Follow):
+            self._terms.take_follow(link, message)
+        elif isinstance(message, Promise):
+            self.on_promise(link, message)
         elif not isinstance(message, Order):
             raise InvalidMessageError(f"{name_of(message)} before JOIN")
         elif identity is None or identity.role is not Role.OPERATOR:
@@ -84,7 +106,72 @@ class Reception:
         else:
             self._obey(link, identity.name, message)
 
+    def join(self, link: Link, join: Join) -> None:
+        """Let somebody take part, or say why not."""
+        if join.resume is not None and not self._terms.heard_of(join.resume.term):
+            self._refuse_early(link, join)
+            return
+        until = self._expects_until
+        if until is not None and join.resume is None and role_of(link.connection) is Role.WORKER:
+            logger.info(
+                "%s waits: for %.1f s, workers may come back that took part before this master "
+                "was started",
+                join.name,
+                until - self._state.now,
+            )
+            self._state.lobby.hold(link.connection, join, until)
+            return
+        if join.resume is not None or join.partial is not None:
+            self._replace_twin(link.connection, join)
+        run = self._run_for(link, join)
+        if isinstance(run, Refuse):
+            self.refuse(link.connection, join, run)
+        elif join.resume is not None:
+            self._let_back_in(link, join, join.resume, run)
+        else:
+            self._let_in(link, join, run)
+
+    def refuse(self, connection: Connection, join: Join, refused: Refuse) -> None:
+        """Say why somebody may not take part."""
+        self._state.metrics.refusals.labels(refused.code).inc()
+        identity = connection.identity
+        name = name_in_roster(None if identity is None else identity.name, join.name)
+        logger.warning("refused %s: %s", name, refused.reason)
+        # Names of parameters may be long, and a longer reason is no message.
+        shown = replace(refused, reason=refused.reason[:REASON_CHARACTERS_MAX])
+        self._state.lobby.refuse(connection, shown)
+
+    def let_in_held(self) -> None:
+        """Answer those who waited, when nobody is expected back any more."""
+        if self._state.lobby.holds_any and self._expects_until is None:
+            answer = self.join if self._terms.in_charge else self.on_early
+            for link, join in self._state.lobby.release():
+                answer(link, join)
+
+    def next_timer(self) -> float | None:
+        """Return when somebody who waits may be let in; None where nobody waits."""
+        return self._expects_until if self._state.lobby.holds_any else None
+
     # Private.
+
+    @property
+    def _expects_until(self) -> float | None:
+        """Until when workers are expected back, so that new ones have to wait; None for not.
+
+        A master that was started anew has nothing. The parameters of a new worker would be the
+        beginning of another run, in which nobody who is back has a place. And when the run is back,
+        somebody may come of whom those who brought it did not know; his rank must be free.
+        """
+        state = self._state
+        run = state.run
+        recovery = None if run is None else run.recovery
+        if recovery is not None and recovery.gathering:
+            return recovery.deadline
+        is_new = run is None or run.awaited or run.recovered or recovery is not None
+        return state.expects_until if is_new and state.now < state.expects_until else None
+
+    def _refuse_early(self, link: Link, join: Join) -> None:
+        self.refuse(link.connection, join, self._terms.refusal())
 
     def _replace(self, connection: Connection) -> None:
         """Close the connection that another one has come for, with the same key."""
@@ -106,17 +193,6 @@ class Reception:
         state.lobby.answer(link.connection, answer, state.now)
         self._departures.drop_if_too_slow(link.connection)
 
-    def _join(self, link: Link, join: Join) -> None:
-        if join.resume is not None:
-            self._replace_twin(link.connection, join)
-        run = self._run_for(link, join)
-        if isinstance(run, Refuse):
-            self._refuse(link.connection, join, run)
-        elif join.resume is not None:
-            self._let_back_in(link, join, join.resume, run)
-        else:
-            self._let_in(link, join, run)
-
     def _replace_twin(self, connection: Connection, join: Join) -> None:
         """Close the lost connection of who is back, if it was not found to be lost yet."""
         twin = self._state.roster.with_id(join.worker_id)
@@ -129,40 +205,36 @@ class Reception:
     def _run_for(self, link: Link, join: Join) -> Run | Refuse:
         """Return the run that somebody may join, a new one perhaps, or why he may not."""
         state, role = self._state, role_of(link.connection)
-        run = state.run
+        run, own = state.run, None
         if run is not None and not state.roster.workers:
             if join.resume is not None:
-                # What a worker of a run has is newer than what a checkpoint has of it.
-                run = None if run.awaited and not is_behind(join.resume, run) else run
+                # What workers have may be newer than what a checkpoint has: `recover` compares.
+                if run.awaited and run.is_that_of(join):
+                    run, own = None, run
             elif run.finished or join.run not in (None, run.name):
                 # Nobody is left in that run, and it is over, or this worker means another one. For
                 # one that was resumed somebody has yet to come.
                 run = run if run.awaited else None
         draining = self._orders.draining is not None
-        refused = refusal_by_role(role, run, draining=draining) or refusal(
+        refused = refusal_by_role(role, run, draining=draining, stopping=state.stopping) or refusal(
             join, state.config, run, state.roster
         )
         if refused is not None:
             return refused
         if run is not None:
             return run
+        if join.partial is not None:
+            return not_expected(state.config)  # the run that it has a part of may yet be back
         try:
             name = join.run or state.config.run or RUN_DEFAULT
-            run = Run.begin(name, join, state.config.update_log_bytes_max)
+            run = Run.begin(name, join, state.config.relay)
         except MemoryError:
             return no_memory_for(join)
         if join.resume is not None:
-            run.recovery = Recovery(state.now + state.config.recovery_seconds)
+            seconds = state.config.recovery_seconds
+            answer_seconds = max(seconds, ANSWER_SECONDS_MIN)
+            run.recovery = Recovery(answer_seconds, state.now + seconds, own=own)
         return run
-
-    def _refuse(self, connection: Connection, join: Join, refused: Refuse) -> None:
-        self._state.metrics.refusals.labels(refused.code).inc()
-        identity = connection.identity
-        name = name_in_roster(None if identity is None else identity.name, join.name)
-        logger.warning("refused %s: %s", name, refused.reason)
-        # Names of parameters may be long, and a longer reason is no message.
-        shown = replace(refused, reason=refused.reason[:REASON_CHARACTERS_MAX])
-        self._state.lobby.refuse(connection, shown)
 
     def _let_back_in(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
         """Give a worker the place that was kept for it, and what it has missed."""
@@ -171,10 +243,9 @@ class Reception:
             self._gather(link, join, resume, run)
             return
         lease = state.leases.find(join.worker_id, link.connection.identity, state.now)
-        if not (lease is not None and lease.rank == resume.rank) and not (
-            resume.rank in run.unclaimed and state.roster.at(resume.rank) is None
-        ):
-            self._refuse(link.connection, join, not_expected(state.config))
+        is_expected = lease is not None and lease.rank == resume.rank
+        if not is_expected and not (run.recovered and resume.rank not in run.given):
+            self.refuse(link.connection, join, not_expected(state.config))
             return
         check_claims(resume, run)
         state.leases.end(join.worker_id)
@@ -186,13 +257,15 @@ class Reception:
         if (
             member.clipped
             or not covers(run.relay.versions, resume.versions)
-            or not run.relay.log.reaches_back_to(resume.versions, without=resume.rank)
+            or not run.relay.can_catch_up(resume.versions, without=resume.rank)
         ):
             logger.info("%s is back in run %r, and gets the replica", member.name, run.name)
-            welcome(member, run, state.roster)
+            welcome(member, run, state.roster, state.now)
         else:
             logger.info("%s is back in run %r", member.name, run.name)
-            welcome_back(member, resume, run, state.roster)
+            welcome_back(member, run, state.roster)
+            run.relay.catch_up(member, resume.versions, state.now)
+        run.has_untold = True
         state.tell_roster()
         if run.finished:
             member.last_sequence = resume.sequence
@@ -202,7 +275,7 @@ class Reception:
         """Let somebody wait who is back, until the run is."""
         state = self._state
         if state.roster.at(resume.rank) is not None:
-            self._refuse(link.connection, join, not_expected(state.config))
+            self.refuse(link.connection, join, not_expected(state.config))
             return
         state.lobby.leave(link.connection)
         if run is not state.run:
@@ -210,7 +283,7 @@ class Reception:
         member = self._admit(resume.rank, link, join, run)
         state.metrics.rejoins.inc()
         logger.info("%s is back, and run %r not yet", member.name, run.name)
-        gather(member, resume, run, state.roster)
+        gather(member, resume, run, state.roster, state.now)
         state.tell_roster()
 
     def _begin(self, run: Run) -> None:
@@ -219,6 +292,7 @@ class Reception:
         self._departures.dismiss_observers()
         state.end_run()
         state.run = run
+        run.charge = state.charge
         state.metrics.parameters.set(run.layout.elements)
 
     def _let_in(self, link: Link, join: Join, run: Run) -> None:
@@ -227,6 +301,7 @@ class Reception:
         if run is not state.run:
             self._begin(run)
         state.leases.end_of(link.connection.identity)
+        state.leases.end(join.worker_id)
         kept = state.leases.ranks(state.now) | run.unclaimed | run.returning
         rank = state.roster.free_rank(join.rank, role, kept)
         member = self._admit(rank, link, join, run)
@@ -234,7 +309,7 @@ class Reception:
         state.metrics.joins.inc()
         what = "observes" if member.observes else "joined"
         logger.info("%s %s run %r", member.name, what, run.name)
-        welcome(member, run, state.roster)
+        welcome(member, run, state.roster, state.now)
         state.tell_roster()
 
     def _admit(self, rank: int, link: Link, join: Join, run: Run) -> Member:
@@ -244,6 +319,7 @@ class Reception:
         pace: Pace[UpdateReceived] = Pace(state.config.update_rate_max)
         member = Member(rank, join, link, InOrder(first), pace=pace)
         state.roster.add(member)
+        run.given.add(rank)
         state.count_members()
         return member
 

@@ -2,27 +2,38 @@
 
 An update is accepted when all earlier ones of its origin were; it is named by (rank, sequence),
 and the version vector says which were accepted. It is passed on as it came, without being decoded
-and encoded again, in the stream of its origin. When every worker it went to has acknowledged it,
-and every earlier one, it is stable.
+and encoded again, in the stream of its origin; to who is slow, as part of a sum (see `conflation`).
+When every worker it went to has acknowledged it, and every earlier one, it is stable.
+
+What is stable follows from what is under way to each member, so keeping track of it takes no more
+memory than that.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from gradwire_protocol import InOrder, ShapedMessage
+from gradwire_codecs import Update, decode
+from gradwire_protocol import ShapedMessage
+from gradwire_protocol.limits import charge_of
 from gradwire_protocol.messages import EncodedUpdate
-from gradwire_server.roster import Member
+from gradwire_server.conflation import BACKLOG_BYTES_MAX, CONFLATION_BYTES_MAX, Conflation
+from gradwire_server.roster import Member, Phase
 from gradwire_server.update_log import UPDATE_LOG_BYTES_MAX, UpdateLog
 
 
-@dataclass(slots=True)
-class _Origin:
-    """The updates of one rank."""
+@dataclass(frozen=True, slots=True)
+class RelayLimits:
+    """What a relay may keep, in bytes."""
 
-    pending: dict[int, int] = field(default_factory=dict)
-    """By sequence: how many workers do not have it yet."""
-    arrived: InOrder[None] = field(default_factory=lambda: InOrder(1))
-    """Those that all have, put in order: what is below the next one expected is stable."""
+    log_bytes_max: int = UPDATE_LOG_BYTES_MAX
+    """For workers that come back."""
+    backlog_bytes_max: int = BACKLOG_BYTES_MAX
+    """Updates queued for one member."""
+    conflation_bytes_max: int = CONFLATION_BYTES_MAX
+    """Sums for members that are slow."""
+
+
+DEFAULTS = RelayLimits()
 
 
 class Relay:
@@ -30,28 +41,49 @@ class Relay:
 
     Parameters
     ----------
-    log_bytes_max : int
-        What is kept of it for workers that come back.
+    elements : int
+        Parameters of the run.
+    limits : RelayLimits
     """
 
-    def __init__(self, log_bytes_max: int = UPDATE_LOG_BYTES_MAX) -> None:
-        self.log = UpdateLog(log_bytes_max)
+    def __init__(self, elements: int, limits: RelayLimits = DEFAULTS) -> None:
+        self.log = UpdateLog(limits.log_bytes_max)
         """The updates accepted last."""
+        self.conflation = Conflation(
+            elements, limits.backlog_bytes_max, limits.conflation_bytes_max
+        )
         self.versions: dict[int, int] = {}
         """By rank: the sequence of the last update accepted."""
-        self._origins: dict[int, _Origin] = {}
+        self._stable: dict[int, int] = {}
+        """What was stable when somebody came back who lacks some of it: it is so for ever."""
+        self._members: dict[Member, None] = {}
+        """Who was sent something and is still here."""
 
     def go_on_from(self, versions: Mapping[int, int]) -> None:
         """Begin with a replica that contains updates already; none of them is in the log."""
         self.versions = dict(versions)
+        self._stable = dict(versions)
         for rank, sequence in versions.items():
-            self._origins[rank] = _Origin(arrived=InOrder(sequence + 1))
             self.log.skip(rank, sequence)
+
+    def skip_to(self, rank: int, sequence: int) -> None:
+        """Leave out updates that nobody has any more, up to this one."""
+        self.versions[rank] = self._stable[rank] = sequence
+        self.log.skip(rank, sequence)
 
     @property
     def stable(self) -> dict[int, int]:
-        """By rank: the sequence up to which every live worker has all updates."""
-        return {rank: origin.arrived.expected - 1 for rank, origin in self._origins.items()}
+        """By rank: the sequence up to which every live worker has all updates.
+
+        Whether an observer has one, nobody waits for, nor whether a standby has that lacks the
+        snapshot.
+        """
+        reached = dict(self.versions)
+        for member in self._members:
+            if not member.observes or (member.stands_by and member.phase is Phase.LIVE):
+                for rank, sequence in member.backlog.reached():
+                    reached[rank] = min(reached[rank], sequence)
+        return {rank: max(self._stable.get(rank, 0), at) for rank, at in reached.items()}
 
     @property
     def unstable(self) -> int:
@@ -63,11 +95,17 @@ class Relay:
         """Return the sequence of the next update to accept of a rank."""
         return self.versions.get(rank, 0) + 1
 
+    def keep(self, rank: int, sequence: int, message: ShapedMessage) -> None:
+        """Accept an update that nobody is sent now; the next one of its origin."""
+        self._note(rank, sequence)
+        self.log.put(rank, sequence, message)
+
     def accept(
         self,
         rank: int,
         sequence: int,
         message: ShapedMessage,
+        update: Update,
         destinations: Iterable[Member],
         now: float,
     ) -> None:
@@ -79,18 +117,23 @@ class Relay:
             Its name; the next one of its origin.
         message : ShapedMessage
             As it came. Shared by all destinations, not copied; freed when the last one has it.
+        update : Update
+            The same decoded, for those that get it in a sum.
         destinations : iterable of Member
             Everyone but its origin.
         now : float
         """
-        self.log.put(rank, sequence, message)
-        for member in self._expect(rank, sequence, destinations, now):
-            member.link.relay_update(message)
+        self.keep(rank, sequence, message)
+        charge = charge_of(message.total)
+        for member in destinations:
+            if self._queues(member, rank, sequence, charge, update, now):
+                member.link.relay_update(message)
 
     def accept_clipped(
         self,
         member: Member,
-        update: EncodedUpdate,
+        encoded: EncodedUpdate,
+        update: Update,
         correction: EncodedUpdate,
         destinations: Iterable[Member],
         now: float,
@@ -103,56 +146,108 @@ class Relay:
         ----------
         member : Member
             The origin.
-        update, correction : EncodedUpdate
+        encoded, correction : EncodedUpdate
             What the others get and what the origin gets, of the same sequence.
+        update : Update
+            What the others get, decoded.
         destinations : iterable of Member
             Everyone but the origin.
         now : float
         """
-        packed, rank, sequence = update.pack(), member.rank, update.sequence
+        packed, rank, sequence = encoded.pack(), member.rank, encoded.sequence
+        self._note(rank, sequence)
         self.log.skip(rank, sequence)
-        for other in self._expect(rank, sequence, [*destinations, member], now):
+        for other in [*destinations, member]:
             payload = correction.pack() if other is member else packed
-            other.link.send_update(rank, sequence, payload)
+            if self._queues(other, rank, sequence, charge_of(len(payload)), update, now):
+                other.link.send_update(rank, sequence, payload)
 
-    def on_delivered(self, member: Member, rank: int, sequence: int) -> float | None:
-        """Note that a worker has an update; return when it was accepted."""
-        accepted_at = member.unacknowledged.pop((rank, sequence), None)
-        if accepted_at is not None:
-            self._count_down(rank, sequence)
-        return accepted_at
+    def can_catch_up(self, versions: Mapping[int, int], *, without: int) -> bool:
+        """Return whether `catch_up` can send what a version vector lacks, but for one rank."""
+        if not self.log.reaches_back_to(versions, without=without):
+            return False
+        lacking = self.log.since(versions, without=without)
+        return self.conflation.can_take(charge_of(message.total) for _, _, message in lacking)
+
+    def can_queue(self, versions: Mapping[int, int], *, without: int) -> bool:
+        """Return whether `catch_up` can send every single update that a version vector lacks."""
+        if not self.log.reaches_back_to(versions, without=without):
+            return False
+        lacking = self.log.since(versions, without=without)
+        return self.conflation.can_queue(charge_of(message.total) for _, _, message in lacking)
+
+    def catch_up(self, member: Member, versions: Mapping[int, int], now: float) -> None:
+        """Send who is back what a version vector lacks of others' updates.
+
+        Parameters
+        ----------
+        member : Member
+        versions : mapping
+            What it has.
+        now : float
+        """
+        self._stable = self.stable
+        for rank, sequence, message in self.log.since(versions, without=member.rank):
+            charge = charge_of(message.total)
+            if self.conflation.has_room(member.backlog, charge):
+                self._queue(member, rank, sequence, charge, now)
+                member.link.relay_update(message)
+            else:
+                body = EncodedUpdate.parse(message.payload).body
+                update = decode(body, self.conflation.elements)
+                self._add(member, rank, sequence, update, now)
+
+    def on_delivered(self, member: Member, rank: int, sequence: int, now: float) -> float | None:
+        """Note that a member has an update; return when it was accepted, unless it observes."""
+        accepted_at = member.backlog.take(rank, sequence)
+        member.backlog.taken_at = now
+        if member.backlog.gathering is not None:
+            self.conflation.proceed(member)
+        return None if member.observes else accepted_at
+
+    def on_part_delivered(self, member: Member, now: float) -> int | None:
+        """Note that a member has a part of a sum; return how many updates, if it has all of it."""
+        member.backlog.taken_at = now
+        updates = self.conflation.on_delivered(member)
+        self.conflation.proceed(member)
+        return updates
+
+    def on_block_delivered(self, member: Member, now: float) -> None:
+        """Note that a member has a block of its snapshot, perhaps the last one."""
+        member.backlog.taken_at = now
+        self.conflation.proceed(member)
 
     def remove(self, member: Member) -> None:
         """Wait no longer for a worker that is gone."""
-        for rank, sequence in member.unacknowledged:
-            self._count_down(rank, sequence)
-        member.unacknowledged.clear()
+        self._members.pop(member, None)
+        self.conflation.forget(member)
 
-    def _expect(
-        self, rank: int, sequence: int, destinations: Iterable[Member], now: float
-    ) -> list[Member]:
-        """Note that these are about to be sent an update; return them.
-
-        Whether an observer has it, nobody waits for.
-        """
+    def _note(self, rank: int, sequence: int) -> None:
+        """Note that an update is accepted."""
         assert sequence == self.next_of(rank)
         self.versions[rank] = sequence
-        origin = self._origins.setdefault(rank, _Origin())
-        members = list(destinations)
-        waited_for = [member for member in members if not member.observes]
-        for member in waited_for:
-            member.unacknowledged[rank, sequence] = now
-        origin.pending[sequence] = len(waited_for)
-        if not waited_for:
-            self._arrived(origin, sequence)
-        return members
 
-    def _count_down(self, rank: int, sequence: int) -> None:
-        origin = self._origins[rank]
-        origin.pending[sequence] -= 1
-        if not origin.pending[sequence]:
-            self._arrived(origin, sequence)
+    def _queues(
+        self, member: Member, rank: int, sequence: int, charge: int, update: Update, now: float
+    ) -> bool:
+        """Return whether a member is to be sent an update; else it gets it in a sum.
 
-    def _arrived(self, origin: _Origin, sequence: int) -> None:
-        del origin.pending[sequence]
-        origin.arrived.push(sequence, None)
+        A correction is never part of one: no version would tell that it is there.
+        """
+        if rank == member.rank or self.conflation.has_room(member.backlog, charge):
+            self._queue(member, rank, sequence, charge, now)
+            return True
+        if member.stands_by:
+            # It keeps single updates for workers that come to it, and has no use for sums.
+            member.backlog.hopeless = f"{member.backlog.nbytes} bytes are under way to the standby"
+            return False
+        self._add(member, rank, sequence, update, now)
+        return False
+
+    def _queue(self, member: Member, rank: int, sequence: int, charge: int, now: float) -> None:
+        self._members[member] = None
+        member.backlog.put(rank, sequence, charge, now)
+
+    def _add(self, member: Member, rank: int, sequence: int, update: Update, now: float) -> None:
+        self._members[member] = None
+        self.conflation.add(member, rank, sequence, update, now)

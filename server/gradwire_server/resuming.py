@@ -81,7 +81,7 @@ def _newest(folder: Path, config: MasterConfig) -> Run | None:
             path,
         )
         return None
-    run = Run.resume(checkpoint, found.file.values)
+    run = Run.resume(checkpoint, found.file.values, config.relay)
     run.kept = Kept(path.name, checkpoint.versions, finished=False)
     logger.info(
         "run %r goes on from %s: %d parameters, %d updates, digest %016x",

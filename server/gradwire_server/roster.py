@@ -6,7 +6,8 @@
        └──────▶ SYNCING ──────▲
 
 The first worker is FOUNDING: its parameters start the run. Who joins meanwhile is WAITING for
-them. Later ones are SYNCING while they receive a snapshot; updates reach them from the start.
+them. Later ones are SYNCING while they receive a snapshot, or blocks of one; updates reach them
+from the start.
 
 An observer is a member that sends nothing, and that nobody waits for. It has a rank as a name, from
 the highest one down, so that those of workers stay close together.
@@ -19,9 +20,11 @@ from typing import Final
 
 from gradwire_protocol import Connection, InOrder, Role
 from gradwire_protocol.link import Link, UpdateReceived
-from gradwire_protocol.messages import RANKS_MAX, Join, Peer, name_in_roster
+from gradwire_protocol.messages import RANKS_MAX, Digest, Join, Peer, name_in_roster
 from gradwire_protocol.snapshots import SnapshotFeed
+from gradwire_server.backlog import Backlog
 from gradwire_server.pace import Pace
+from gradwire_server.replica_copy import ReplicaCopy
 from gradwire_server.vetting import Norms
 
 
@@ -42,6 +45,16 @@ TRANSITIONS: Final[dict[Phase, frozenset[Phase]]] = {
 }
 
 
+@dataclass(slots=True)
+class Offer:
+    """A copy of the replica for a worker that compares its own with it."""
+
+    copy: ReplicaCopy | None
+    """None when it was not answered to for too long."""
+    passes: int = 0
+    """Of the self-check, since."""
+
+
 @dataclass(slots=True, eq=False)
 class Member:
     """A worker that takes part, or an observer."""
@@ -60,9 +73,8 @@ class Member:
     """Why it goes, once it has said so."""
     going: bool = False
     """Whether it is being parted with: what it has sent comes in, and nothing follows from it."""
-    unacknowledged: dict[tuple[int, int], float] = field(default_factory=dict)
-    """Relayed updates (rank, sequence) that it does not have yet, and when they were accepted. What
-    is of its own rank is a correction: it was clipped."""
+    backlog: Backlog = field(init=False)
+    """What is under way to it. What is of its own rank is a correction: it was clipped."""
     pace: Pace[UpdateReceived] = field(default_factory=Pace)
     """Its updates that were too many for one moment."""
     norms: Norms = field(default_factory=Norms)
@@ -73,22 +85,28 @@ class Member:
     """Whether an operator has let it out of quarantine: it is not sent there again."""
     clipped: bool = False
     """Whether an update of it was clipped."""
+    stands_by: bool = False
+    """Whether it is the standby: an observer that counts as somebody who has what it was sent."""
+    corrections: int = 0
+    """How many were, over this connection."""
+    claim: Digest | None = None
+    """What it has said of its replica, and was not checked yet."""
+    offer: Offer | None = None
+    """What it compares its replica with."""
+    repaired_at: float | None = None
+    """When it was last offered to."""
     observes: bool = field(init=False)
-    """Whether it is an observer, as its key says."""
+    """Whether it is an observer, as its key says, or the standby."""
 
     def __post_init__(self) -> None:
-        """Look at its key."""
-        self.observes = role_of(self.link.connection) is Role.OBSERVER
+        """Look at its key; nothing is under way to it."""
+        self.observes = self.stands_by or role_of(self.link.connection) is Role.OBSERVER
+        self.backlog = Backlog(self.rank)
 
     def move_to(self, phase: Phase) -> None:
         """Note how far it has got."""
         assert phase in TRANSITIONS[self.phase], f"{self.phase} -> {phase}"
         self.phase = phase
-
-    @property
-    def lacks_correction(self) -> bool:
-        """Whether it does not know yet what was clipped off its updates."""
-        return self.clipped and any(rank == self.rank for rank, _ in self.unacknowledged)
 
     @property
     def key_name(self) -> str | None:

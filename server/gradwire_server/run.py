@@ -2,19 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from weakref import ref
 
 import numpy as np
 
-from gradwire_codecs import Replica
+from gradwire_codecs import MalformedUpdateError, Replica, Update
 from gradwire_codecs.replica import FIRST_VALUE_MAX
+from gradwire_codecs.update import INT32_MAX
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.checkpoint import Checkpoint
 from gradwire_protocol.layout import Layout
 from gradwire_protocol.messages import Join, Snapshot
 from gradwire_protocol.snapshots import SnapshotAssembly
+from gradwire_server.digests import Digests
 from gradwire_server.recovery import Recovery
-from gradwire_server.relay import Relay
-from gradwire_server.update_log import UPDATE_LOG_BYTES_MAX
+from gradwire_server.relay import DEFAULTS as RELAY_DEFAULTS
+from gradwire_server.relay import Relay, RelayLimits
+from gradwire_server.replica_copy import ReplicaCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,21 @@ class Kept:
     """Of its file."""
     versions: Mapping[int, int]
     finished: bool
+
+
+@dataclass(slots=True)
+class Charge:
+    """What a master tells workers of its place among masters; see `terms`."""
+
+    term: int = 1
+    """The one that it is in charge of; while it is in charge of none, the highest it has heard."""
+    other: str | None = None
+    """``host:port`` of the other master."""
+
+    @classmethod
+    def of(cls, other: str | None) -> "Charge":
+        """Return what a master begins with; one of two has yet to be in charge."""
+        return cls(1 if other is None else 0, other)
 
 
 @dataclass(slots=True)
@@ -47,26 +66,48 @@ class Run:
     """Whether it came back so: workers may have had updates that it has not got yet."""
     unclaimed: set[int] = field(default_factory=set)
     """Ranks of workers that were not back when it went on, and still may come."""
+    given: set[int] = field(default_factory=set)
+    """Ranks that somebody has had. In a run that was recovered, a worker of whom nobody knew when
+    it went on may still come back for any other one."""
     stable_told: dict[int, int] = field(default_factory=dict)
     """By rank: what everyone was told last of which updates are stable."""
+    has_untold: bool = False
+    """Whether somebody is back who may not have been told which updates are stable."""
     kept: Kept | None = None
     """What is on the disk of it."""
+    charge: Charge = field(default_factory=Charge)
+    """Of the master that serves it."""
+    digests: Digests | None = None
+    """What the replica has to be; None until it is complete."""
+    damaged: set[int] = field(default_factory=set)
+    """Blocks of the replica that are something else, and could not be mended."""
     awaited: bool = False
     """Whether it is from a checkpoint and no worker has joined it yet: no other run takes its
     place."""
+    _copy: "ref[ReplicaCopy] | None" = None
 
     @classmethod
-    def begin(cls, name: str, join: Join, log_bytes_max: int = UPDATE_LOG_BYTES_MAX) -> "Run":
+    def begin(cls, name: str, join: Join, limits: RelayLimits = RELAY_DEFAULTS) -> "Run":
         """Make a run that waits for the parameters of its first worker."""
-        return cls(name, join.layout, *_unfounded(join), Relay(log_bytes_max))
+        relay = Relay(join.layout.elements, limits)
+        return cls(name, join.layout, *_unfounded(join), relay)
 
     @classmethod
-    def resume(cls, checkpoint: Checkpoint, values: memoryview) -> "Run":
+    def resume(
+        cls, checkpoint: Checkpoint, values: memoryview, limits: RelayLimits = RELAY_DEFAULTS
+    ) -> "Run":
         """Make a run that goes on where a checkpoint ends; its replica is in this memory."""
         replica = Replica(np.frombuffer(values, "<i4"), checkpoint.quantum_exponent)
-        relay = Relay()
+        relay = Relay(checkpoint.layout.elements, limits)
         relay.go_on_from(checkpoint.versions)
-        return cls(checkpoint.run, checkpoint.layout, replica, None, relay, awaited=True)
+        digests = Digests(replica.values, checkpoint.versions)
+        return cls(
+            checkpoint.run, checkpoint.layout, replica, None, relay, digests=digests, awaited=True
+        )
+
+    def is_that_of(self, join: Join) -> bool:
+        """Return whether a worker that is back means this run."""
+        return join.run == self.name and self.layout.difference(join.layout) is None
 
     def begin_again(self, join: Join) -> None:
         """Wait for another worker's parameters: the one that should have sent them is gone.
@@ -96,9 +137,51 @@ class Run:
                 )
         return self.assembly.add(block)
 
-    def snapshot(self) -> bytes:
-        """Return the replica as it travels: a copy, little-endian int32."""
-        return self.replica.values.astype("<i4", copy=False).tobytes()
+    def found(self) -> None:
+        """Begin with the parameters that are here."""
+        self.assembly = None
+        self.digests = Digests(self.replica.values, self.relay.versions)
+
+    def take_over(self, other: "Run") -> None:
+        """Go on with what another object has of the same run."""
+        self.replica, self.assembly, self.kept = other.replica, None, other.kept
+        self.relay, self.digests, self.damaged = other.relay, other.digests, other.damaged
+
+    def skip_to(self, rank: int, sequence: int) -> None:
+        """Leave out updates that nobody has any more, up to this one."""
+        assert self.digests is not None
+        self.digests.skip_to(rank, sequence)
+        self.relay.skip_to(rank, sequence)
+
+    def add(self, rank: int, update: Update) -> None:
+        """Add an update to the replica, or raise `MalformedUpdateError` and change nothing.
+
+        Parameters
+        ----------
+        rank : int
+            Of its origin; it is the next one of that.
+        update : Update
+        """
+        element = self.replica.first_outside(update)
+        if element is not None:
+            raise MalformedUpdateError(
+                f"it takes {self.layout.locate(element)} beyond {INT32_MAX} quanta of "
+                f"{self.replica.quantum}: its training diverges"
+            )
+        self.replica.apply(update)
+        assert self.digests is not None
+        self.digests.add(rank, self.relay.next_of(rank), update)
+
+    def copy(self) -> ReplicaCopy:
+        """Return a copy of the replica, the same for all who ask at one moment."""
+        copy = None if self._copy is None else self._copy()
+        if copy is None or copy.versions != self.relay.versions:
+            assert self.digests is not None
+            digests = self.digests.blocks.values.copy()
+            values = self.replica.values.copy()
+            copy = ReplicaCopy(values, dict(self.relay.versions), digests, self.layout)
+            self._copy = ref(copy)
+        return copy
 
     @property
     def returning(self) -> frozenset[int]:
@@ -111,7 +194,7 @@ class Run:
     @property
     def founded(self) -> bool:
         """Whether the replica is complete, so that workers can be given it."""
-        return self.assembly is None
+        return self.assembly is None and self.recovery is None
 
 
 def _unfounded(join: Join) -> tuple[Replica, SnapshotAssembly]:

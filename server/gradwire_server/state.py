@@ -14,7 +14,7 @@ from gradwire_server.leases import Leases
 from gradwire_server.lobby import Lobby
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.roster import Roster
-from gradwire_server.run import Run
+from gradwire_server.run import Charge, Run
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,8 +32,14 @@ class State:
     """Who is expected back."""
     run: Run | None = None
     """The run in progress."""
+    charge: Charge
+    """Which term it is in."""
     now: float = 0.0
     """Time of the event that is being handled."""
+    expects_until: float = 0.0
+    """Until when workers are waited for that took part before this master was started."""
+    stopping: str | None = None
+    """Why the master is about to end; None while it is not."""
     queues_grew: bool = False
     """Whether so much may wait for somebody by now that he is too slow."""
 
@@ -56,6 +62,6 @@ class State:
 
     def count_members(self) -> None:
         """Bring the metrics up to date after somebody has come or gone."""
-        workers = len(self.roster.workers)
-        self.metrics.workers.set(workers)
-        self.metrics.observers.set(len(self.roster) - workers)
+        observers = [each for each in self.roster if each.observes and not each.stands_by]
+        self.metrics.workers.set(len(self.roster.workers))
+        self.metrics.observers.set(len(observers))

@@ -15,8 +15,11 @@ def status_of(
         "run": run.name if run else None,
         "finished": run is not None and run.finished,
         "parameters": run.layout.elements if run else None,
+        "damaged_blocks": sorted(run.damaged) if run else [],
         "workers": [_described(member) for member in roster if not member.observes],
-        "observers": [_described(member) for member in roster if member.observes],
+        "observers": [
+            _described(member) for member in roster if member.observes and not member.stands_by
+        ],
         "versions": {str(r): s for r, s in sorted(run.relay.versions.items())} if run else {},
         "draining": orders.draining is not None,
         "denied": sorted(orders.denied),

@@ -13,7 +13,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks import attack, codec, codec_size, latency, lossy, overhead, relay, sealed, transport
+from benchmarks import (
+    attack,
+    codec,
+    codec_size,
+    latency,
+    lossy,
+    overhead,
+    recovery,
+    relay,
+    sealed,
+    transport,
+)
 from benchmarks.figures import Figure, draw, machine, print_table
 
 BENCHMARKS = {
@@ -23,6 +34,7 @@ BENCHMARKS = {
     "latency": latency.run,
     "lossy": lossy.run,
     "overhead": overhead.run,
+    "recovery": recovery.run,
     "relay": relay.run,
     "sealed": sealed.run,
     "transport": transport.run,

@@ -94,6 +94,11 @@ class Program:
         said: dict[str, Any] = json.loads(line)
         return said
 
+    def kill(self) -> None:
+        """End it without a word."""
+        self._process.kill()
+        self._process.wait()
+
     def tell(self) -> None:
         """Tell it to go on with what it waits for."""
         assert self._process.stdin is not None

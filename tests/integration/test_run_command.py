@@ -1,5 +1,6 @@
 """``gradwire run``: workers start, their output is prefixed, signals reach them, failures count."""
 
+import asyncio
 import json
 import os
 import signal
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from gradwire import processes
+from gradwire.run_command import Launcher
 from gradwire_protocol.keys import SECRET_BYTES, RunKey
 from gradwire_udp.key_files import write_key
-from support.waiting import wait_until
+from support.waiting import until, wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -350,3 +353,25 @@ while os.getppid() == launcher:
 
     assert len(children) == 2
     wait_until(lambda: all(map(has_ended, children)), "master and worker to end")
+
+
+async def test_a_worker_that_does_not_end_after_sigterm_is_killed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(processes, "STOP_SECONDS_MAX", 0.1)
+    code = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\n"
+    launcher = Launcher(python(code + "while True: signal.pause()"), 2)
+    running = asyncio.create_task(
+        launcher.supervise(launcher.run("127.0.0.1:1", [None, None], of_a_world=False))
+    )
+    out = ""
+
+    def up() -> bool:
+        nonlocal out
+        out += capfd.readouterr().out
+        return out.count("up\n") == 2
+
+    await until(up, "the workers")
+    os.kill(os.getpid(), signal.SIGTERM)
+
+    assert await running == 128 + signal.SIGKILL

@@ -248,6 +248,7 @@ def test_a_master_that_is_killed_and_started_anew_gets_its_run_back(
             worker.answer()
 
         master.stop(signal.SIGKILL)
+        options += ["--recovery-seconds", "5"]
         anew = stack.enter_context(MasterProcess(*options, listen=master.address))
         ends = finish(workers)
 

@@ -7,7 +7,7 @@ from gradwire_protocol import RunKey
 from gradwire_protocol.checkpoint import parse
 from gradwire_protocol.keys import SECRET_BYTES
 from gradwire_protocol.layout import Layout, Tensor
-from gradwire_protocol.messages import RefusalCode, Refuse, Welcome
+from gradwire_protocol.messages import RefusalCode, Refuse, Welcome, covers
 from gradwire_server.checkpoint_writer import Copy
 from gradwire_server.config import MasterConfig
 from gradwire_server.run import Run
@@ -75,6 +75,57 @@ def test_a_run_that_is_resumed_goes_on_exactly_where_the_checkpoint_ends(seed: i
     assert all(
         worker.versions[rank] >= versions[rank] for worker in run.workers for rank in versions
     )
+
+
+def restarted_from_a_checkpoint(steps_after_it: int) -> SimulatedRun:
+    """Return a run whose master was killed, and begins with a checkpoint that workers have."""
+    writer = ScriptedWriter()
+    run = run_with(3, writer)
+    run.train(5)
+    run.network.run_for(5)
+    for worker in run.workers:
+        worker.pull()
+    SimulatedOperator(run).order("checkpoint")
+    ahead = run.workers[1]
+    for _ in range(steps_after_it):
+        ahead.step()
+    run.network.kill(run.master_host)
+    run.network.run(lambda: all(w.lost is not None for w in run.workers), seconds=60)
+    initial = run.initial
+    run.start_master(read_again(writer.copies[-1]), ScriptedWriter())
+    run.initial = initial  # what there was before it is in the ledger
+    return run
+
+
+@pytest.mark.parametrize("steps_after_it", [0, 3])
+def test_workers_that_live_go_on_with_what_they_have_or_with_the_checkpoint(
+    steps_after_it: int,
+) -> None:
+    run = restarted_from_a_checkpoint(steps_after_it)
+
+    run.network.run(lambda: all(w.lost is None for w in run.workers), seconds=60)
+    run.train(3)
+
+    run.finish()
+
+
+def test_where_those_who_are_back_die_again_the_run_goes_on_with_what_there_was() -> None:
+    run = restarted_from_a_checkpoint(3)
+    resumed = run.master.run
+    first, ahead, last = run.workers
+    for worker in (first, last):
+        run.network.kill(worker.host)
+    run.network.run(lambda: run.master.run is not resumed, seconds=30)
+    run.network.kill(ahead.host)
+
+    run.network.run(lambda: not len(run.master.roster), seconds=120)
+    heir = run.join()
+    run.network.run(lambda: heir.live, seconds=30)
+
+    assert resumed is not None
+    assert run.master.run is not None
+    assert covers(run.master.run.relay.versions, resumed.relay.versions)
+    assert heir.snapshot_values.tolist() == run.master.run.replica.values.tolist()
 
 
 def test_a_run_that_is_resumed_waits_for_its_workers_and_for_no_others() -> None:

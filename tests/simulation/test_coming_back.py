@@ -9,9 +9,14 @@ from random import Random
 import pytest
 
 from gradwire.errors import ConnectionLostError
+from gradwire.inbox import Rebase
+from gradwire.mending import Mending
+from gradwire.stages import Stage
 from gradwire_protocol.messages import RefusalCode, Refuse, Resume, Welcome
+from gradwire_protocol.snapshots import BLOCKS_UNDER_WAY_MAX, count_blocks
 from gradwire_server.config import MasterConfig
 from gradwire_server.pace import BURST_UPDATES_MIN
+from gradwire_server.replica_copy import ReplicaCopy
 from support.network import Link
 from support.peer import ScriptedPeer, join_request
 from support.training import MASTER, SimulatedRun, SimulatedWorker
@@ -97,6 +102,92 @@ def test_who_is_back_gets_what_is_kept_and_else_the_replica(
     assert (lost.reconnections, lost.rebases) == (1, rebases)
     assert [worker.rank for worker in run.workers] == ranks
     assert run.metrics.registry.get_sample_value("gradwire_rejoins_total") == 1
+    run.finish()
+
+
+def swallow_large_packets(run: SimulatedRun, worker: SimulatedWorker) -> None:
+    """Let only small packets of a worker through: acknowledgements, and no updates."""
+    run.network.on_datagram = lambda source, _, datagram: (
+        source != worker.name or len(datagram) < 100
+    )
+
+
+def test_a_path_that_swallows_updates_for_a_while_costs_the_connection_and_not_the_worker() -> None:
+    run = begin(1)
+    run.join_and_wait(3)
+    run.train(3)
+    lost = run.workers[1]
+
+    swallow_large_packets(run, lost)
+    run.train(40, interval=0.3)
+    assert "small datagrams" in str(lost.lost)
+    run.network.on_datagram = lambda *_: True
+    wait_until_all_are_back(run)
+
+    run.finish()
+
+
+def test_a_path_that_swallows_them_again_after_that_ends_the_worker() -> None:
+    run = begin(1)
+    run.join_and_wait(2)
+    lost = run.workers[1]
+    run.network.on_datagram = lambda source, _, datagram: (
+        # What it dials and joins with gets through.
+        source != lost.name or len(datagram) < 68 or lost.worker.stage is not Stage.LIVE
+    )
+
+    for _ in range(100):
+        lost.step() if lost.live and not lost.closed else None
+        run.network.run_for(0.5)
+
+    assert lost.closed
+    assert "the path carries small datagrams, but none of" in str(lost.error)
+    assert lost.reconnections == 1
+
+
+def test_who_is_back_hears_what_became_stable_without_it() -> None:
+    run = begin(1)
+    run.join_and_wait(2)
+    lost, other = run.workers
+    lost.step()
+    run.network.run(lambda: lost.delivered == 1, seconds=5)
+
+    cut_off(run, lost, 10.0)
+    run.network.run(lambda: other.stable.get(lost.rank) == 1, seconds=5)
+    assert not lost.stable
+    wait_until_all_are_back(run)
+    run.network.run(lambda: lost.stable.get(lost.rank) == 1, seconds=15)
+
+    assert not len(lost.worker._kept)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_the_replica_who_is_back_gets_only_the_blocks_that_differ(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers that nobody trains do not travel."""
+    monkeypatch.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", 64)
+    run = begin(seed, log_bytes_max=1, elements=3000)
+    run.join_and_wait(3)
+    for worker in run.workers:
+        worker.trains = slice(100, 300)
+    lost = run.workers[1]
+    came: list[set[int]] = []
+    mend = Mending.mend
+
+    def note(mending: Mending, rebase: Rebase) -> None:
+        came.append(set(rebase.values))
+        mend(mending, rebase)
+
+    monkeypatch.setattr(Mending, "mend", note)
+
+    cut_off(run, lost, 10.0)
+    run.train(40, interval=0.5)
+    wait_until_all_are_back(run)
+    lost.pull()
+
+    assert lost.rebases == 1
+    assert came == [{1, 2, 3, 4}]
     run.finish()
 
 
@@ -214,6 +305,20 @@ def test_who_had_finished_hears_of_the_end_when_it_is_back() -> None:
     assert len({worker.replica.digest() for worker in run.workers}) == 1
 
 
+def test_who_comes_back_after_the_end_may_say_again_that_it_had_finished() -> None:
+    """The master was stopped for a while: it hears that all finish when they dial again."""
+    run = begin(1)
+    run.join_and_wait(3)
+    run.train(3)
+    run.network.suspend(run.master_host, 6.0)
+    for worker in run.workers:
+        worker.finish()
+
+    run.network.run(lambda: sum(w.try_to_complete() for w in run.workers) == 3, seconds=60)
+
+    assert {worker.error for worker in run.workers} == {None}
+
+
 def test_what_a_worker_had_sent_counts_when_it_is_lost_while_it_leaves() -> None:
     """Its updates wait for their pace; the last one lets it go, while it is being parted with."""
     config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, update_rate_max=0.1)
@@ -237,3 +342,91 @@ def test_what_a_worker_had_sent_counts_when_it_is_lost_while_it_leaves() -> None
     heir = run.join()
     run.network.run(lambda: heir.live, seconds=10)
     assert heir.rank == lost.rank, "no place is kept for who wanted to go"
+
+
+# Lost while the replica comes.
+
+
+def begin_slowly(seed: int, *, log_bytes_max: int) -> SimulatedRun:
+    """Let a run begin, and wait until somebody is training; its snapshots take seconds."""
+    config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, update_log_bytes_max=log_bytes_max)
+    link = Link(delay=0.05, loss=Random(seed).choice([0.0, 0.02]), duplication=0.02)
+    run = SimulatedRun(
+        seed, link, elements=3000, idle_timeout_seconds=IDLE_SECONDS, master=config
+    )  # fmt: skip
+    run.join_and_wait(2)
+    return run
+
+
+def blocks_sent_to(run: SimulatedRun, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return what gets the number of every block of the replica that is sent from now on."""
+    sent: list[int] = []
+    block = ReplicaCopy.block
+
+    def note(copy: ReplicaCopy, number: int) -> bytes:
+        sent.append(number)
+        return block(copy, number)
+
+    monkeypatch.setattr(ReplicaCopy, "block", note)
+    return sent
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_has_come_of_the_replica_does_not_come_again(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although all of it has changed meanwhile: the updates are still kept."""
+    monkeypatch.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", 64)
+    run = begin_slowly(seed, log_bytes_max=2**20)
+    sent = blocks_sent_to(run, monkeypatch)
+    joiner = run.join()
+    for times in range(1, Random(seed).choice([2, 3])):
+        wanted = 12 * times
+        run.network.run(lambda n=wanted: len(sent) >= n, seconds=60)  # type: ignore[misc]
+        cut_off(run, joiner, 5.0)
+        run.train(10, interval=0.5)
+    run.network.run(lambda: joiner.live, seconds=60)
+
+    assert joiner.reconnections == 1
+    assert len(sent) <= count_blocks(run.elements) + 2 * BLOCKS_UNDER_WAY_MAX
+    run.train(3)
+    run.finish()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_histories_in_which_joiners_lose_their_connection(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    monkeypatch.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", 64)
+    run = begin_slowly(seed, log_bytes_max=random.choice([1, 2_000, 2**20]))
+    joiners = [run.join() for _ in range(3)]
+    for joiner in joiners:
+        for _ in range(random.choice([1, 2])):
+            start = random.uniform(0.3, 12)
+            run.network.after(start, partial(cut_off, run, joiner, random.uniform(1, 9)))
+    run.train(30, interval=0.5)
+    run.network.run_for(10)
+    run.network.run(lambda: all(joiner.live or joiner.closed for joiner in joiners), seconds=60)
+    wait_until_all_are_back(run)
+
+    run.train(3)
+    run.finish()
+
+
+def test_who_has_a_part_of_a_run_that_is_gone_is_told_to_join_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", 64)
+    run = begin_slowly(1, log_bytes_max=1)
+    sent = blocks_sent_to(run, monkeypatch)
+    joiner = run.join()
+    run.network.run(lambda: len(sent) >= 12, seconds=60)
+    for worker in run.workers:
+        if worker is not joiner:
+            run.network.kill(worker.host)
+
+    run.kill_master(back_after=1.0)
+    run.network.run(lambda: joiner.closed, seconds=60)
+
+    assert "Join again, as a new worker" in str(joiner.error)

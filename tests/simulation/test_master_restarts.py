@@ -8,16 +8,21 @@ from random import Random
 
 import pytest
 
+from gradwire.stages import Stage
+from gradwire_protocol import Priority, ShapedMessage
+from gradwire_protocol.messages import EncodedUpdate
 from gradwire_server.config import MasterConfig
 from gradwire_server.roster import Phase
 from support.keyed import RUN_KEY
 from support.network import Link
-from support.training import SimulatedRun
+from support.training import SimulatedRun, SimulatedWorker
 
 IDLE_SECONDS = 3.0
 
 
-def begin(seed: int, random: Random, *, sealed: bool = False) -> SimulatedRun:
+def begin(
+    seed: int, random: Random, *, sealed: bool = False, log_bytes_max: int = 2**20
+) -> SimulatedRun:
     """Let a run begin on a network that loses, repeats, delays and reorders."""
     link = Link(
         delay=random.choice([0.0002, 0.005, 0.05]),
@@ -30,7 +35,11 @@ def begin(seed: int, random: Random, *, sealed: bool = False) -> SimulatedRun:
         link,
         elements=random.choice([50, 400, 3000]),
         idle_timeout_seconds=IDLE_SECONDS,
-        master=MasterConfig(idle_timeout_seconds=IDLE_SECONDS, recovery_seconds=4.0),
+        master=MasterConfig(
+            idle_timeout_seconds=IDLE_SECONDS,
+            recovery_seconds=4.0,
+            update_log_bytes_max=log_bytes_max,
+        ),
         run_key=RUN_KEY if sealed else None,
     )
 
@@ -66,6 +75,25 @@ def test_histories_in_which_the_master_is_killed_and_started_anew(seed: int) -> 
     run.finish()
 
 
+@pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "insecure"])
+def test_a_master_that_is_back_at_once_is_noticed_long_before_the_idle_timeout(
+    sealed: bool,
+) -> None:
+    random = Random(1)
+    run = begin(1, random, sealed=sealed)
+    run.join_and_wait(16)
+    run.kill_master(back_after=0.2)
+    for worker in run.workers:
+        worker.step()
+    killed = run.network.now
+
+    run.network.run(lambda: all(w.lost is not None for w in run.workers), seconds=30)
+
+    assert run.network.now - killed < IDLE_SECONDS / 2
+    wait_until_all_are_back(run)
+    run.finish()
+
+
 def test_one_worker_may_die_with_the_master() -> None:
     random = Random(1)
     run = begin(1, random)
@@ -83,6 +111,83 @@ def test_one_worker_may_die_with_the_master() -> None:
     run.finish()
 
 
+def with_one_that_the_other_does_not_know() -> tuple[
+    SimulatedRun, SimulatedWorker, SimulatedWorker
+]:
+    """Return a run with a worker, and one that has joined while the first could hear nothing."""
+    run = begin(1, Random(1))
+    run.join_and_wait(1)
+    [known] = run.workers
+    run.network.on_datagram = lambda source, target, _: known.name not in (source, target)
+    late = run.join()
+    run.network.run(lambda: late.live, seconds=2)
+    run.network.on_datagram = lambda *_: True
+    return run, known, late
+
+
+def test_a_worker_of_whom_none_of_the_others_knew_comes_back_too() -> None:
+    run, known, late = with_one_that_the_other_does_not_know()
+    run.kill_master(back_after=0.1)
+    run.network.run(lambda: known.lost is not None, seconds=30)
+    late.step()
+
+    wait_until_all_are_back(run)
+    run.train(3)
+
+    assert late.reconnections == 1
+    run.finish()
+
+
+def test_a_new_worker_does_not_take_the_rank_of_one_that_the_others_did_not_know() -> None:
+    run, known, late = with_one_that_the_other_does_not_know()
+    run.network.kill(run.master_host)
+    run.network.run(lambda: late.lost is not None and known.lost is not None, seconds=30)
+    run.network.on_datagram = lambda source, target, _: late.name not in (source, target)
+    run.start_master_anew()
+    newcomer = run.join()
+    run.network.run(lambda: known.lost is None, seconds=10)
+    run.network.on_datagram = lambda *_: True
+
+    run.network.run(lambda: newcomer.live and late.lost is None, seconds=60)
+
+    assert len({known.rank, late.rank, newcomer.rank}) == 3
+    run.train(3)
+    run.finish()
+
+
+def test_who_was_cut_off_before_the_master_died_has_not_the_replica_to_go_on_with() -> None:
+    """The others keep no more what all had who took part then, and it has trained on by itself."""
+    run = begin(1, Random(1))
+    run.join_and_wait(3)
+    away, *others = run.workers
+    run.network.on_datagram = lambda source, target, _: away.name != source
+    run.network.run(lambda: len(run.master.roster) == 2, seconds=30)
+    for _ in range(3):
+        others[0].step()
+    run.network.run(lambda: others[0].stable.get(others[0].rank) == 3, seconds=30)
+    for _ in range(20):
+        away.step()
+    run.kill_master(back_after=0.1)
+    run.network.on_datagram = lambda *_: True
+
+    wait_until_all_are_back(run)
+    run.train(3)
+
+    run.finish()
+
+
+def test_a_restarted_master_tells_what_is_stable() -> None:
+    """Or whoever waits for it at the end, with too much under way, would wait in vain."""
+    run = begin(1, Random(1))
+    run.join_and_wait(2)
+    for worker in run.workers:
+        worker.step()
+    run.kill_master(back_after=0.1)
+    wait_until_all_are_back(run)
+
+    run.network.run(lambda: not any(len(w.worker._kept) for w in run.workers), seconds=30)
+
+
 def test_with_keys_workers_hear_at_once_that_the_master_was_started_anew() -> None:
     run = begin(3, Random(3), sealed=True)
     run.join_and_wait(3)
@@ -93,4 +198,206 @@ def test_with_keys_workers_hear_at_once_that_the_master_was_started_anew() -> No
     wait_until_all_are_back(run)
 
     assert {w.reconnections for w in run.workers} == {1}
+    run.finish()
+
+
+def keep_from(run: SimulatedRun, worker: SimulatedWorker, rank: int) -> None:
+    """Let updates of one rank be on their way to a worker until the master is killed."""
+    member = run.master.roster.at(worker.rank)
+    assert member is not None
+    connection = member.link.connection
+    relay = connection.relay
+
+    def keep(message: ShapedMessage, priority: Priority) -> None:
+        if message.stream != rank:
+            relay(message, priority)
+
+    connection.relay = keep  # type: ignore[method-assign]
+
+
+def test_two_workers_may_die_with_the_master_and_each_survivor_has_updates_of_another_one() -> None:
+    run = begin(4, Random(4))
+    run.join_and_wait(4)
+    run.train(5)
+    first, second, *alive = run.workers
+    for worker, other in zip(alive, (first, second), strict=True):
+        keep_from(run, worker, other.rank)
+    before = dict(run.master.run.relay.versions) if run.master.run else {}
+    while (
+        min(
+            alive[1].versions[first.rank] - before[first.rank],
+            alive[0].versions[second.rank] - before[second.rank],
+        )
+        < 3
+    ):
+        for worker in run.workers:
+            worker.step()
+        run.network.run_for(1.0)
+    for worker in alive:
+        worker.pull()
+    had = {first.rank: alive[1].versions[first.rank], second.rank: alive[0].versions[second.rank]}
+    assert alive[0].versions[first.rank] < had[first.rank]
+    assert alive[1].versions[second.rank] < had[second.rank]
+    for worker in (first, second):
+        run.network.kill(worker.host)
+    run.kill_master(back_after=1.0)
+
+    run.network.run(lambda: all(w.lost is not None for w in alive), seconds=30)
+    run.network.run(lambda: all(w.lost is None for w in alive), seconds=60)
+    run.train(5)
+
+    assert run.master.run is not None
+    versions = run.master.run.relay.versions
+    assert {rank: versions[rank] for rank in had} == had
+    assert [worker.rebases for worker in alive] == [0, 0]
+    run.finish()
+
+
+def test_the_heir_is_sent_what_was_recalled_also_where_the_log_keeps_nothing() -> None:
+    run = begin(8, Random(8), log_bytes_max=1)
+    run.join_and_wait(3)
+    run.train(5)
+    dead, heir, other = run.workers
+    keep_from(run, heir, dead.rank)
+    dead.step()
+    run.network.run_for(1.0)
+    other.pull()
+    heir.pull()
+    assert other.versions[dead.rank] > heir.versions[dead.rank]
+    run.network.kill(dead.host)
+    run.kill_master(back_after=1.0)
+    for _ in range(5):
+        heir.step()
+
+    run.network.run(lambda: heir.lost is not None, seconds=30)
+    wait_until_all_are_back(run)
+    run.train(5)
+
+    assert heir.rebases == 0
+    run.finish()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nobody_needs_a_replica_for_updates_that_somebody_keeps(seed: int) -> None:
+    run = begin(seed, Random(seed))
+    run.join_and_wait(4)
+    run.train(20)
+    run.kill_master(back_after=1.0)
+
+    run.train(5)
+    wait_until_all_are_back(run)
+
+    assert [worker.rebases for worker in run.workers] == [0] * 4
+    run.finish()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", range(40))
+def test_histories_in_which_workers_die_while_the_run_comes_back(seed: int) -> None:
+    random = Random(1000 + seed)
+    run = begin(seed, random)
+    run.join_and_wait(random.randint(3, 7))
+    run.train(10)
+    run.kill_master(back_after=random.uniform(0.01, 1))
+    for worker in random.sample(run.workers, random.randint(1, 2)):
+        run.network.after(random.uniform(0, 8), partial(run.network.kill, worker.host))
+
+    run.train(5, interval=0.3)
+    run.network.run_for(30)
+    run.network.run(
+        lambda: all(worker.lost is None for worker in run.workers if not worker.is_gone), seconds=60
+    )
+    run.train(3)
+
+    run.finish()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_new_workers_wait_for_those_who_took_part_before(seed: int) -> None:
+    random = Random(seed)
+    run = begin(seed, random)
+    run.join_and_wait(3)
+    run.train(5)
+    run.network.kill(run.master_host)
+    run.start_master_anew()
+    late = run.join("local")
+
+    run.train(5, interval=0.5)
+    run.network.run(lambda: late.live, seconds=60)
+    wait_until_all_are_back(run)
+
+    assert run.master.run is not None
+    assert len(run.master.run.relay.versions) >= 3
+    run.train(3)
+    run.finish()
+
+
+def test_a_new_worker_begins_a_run_when_nobody_comes_back() -> None:
+    run = begin(5, Random(5))
+    run.network.kill(run.master_host)
+    run.start_master_anew()
+    started = run.network.now
+
+    run.join_and_wait(2)
+
+    assert run.network.now - started >= 4.0
+    run.train(3)
+    run.finish()
+
+
+def test_an_update_that_was_not_recalled_ends_the_connection() -> None:
+    run = begin(7, Random(7))
+    run.join_and_wait(2)
+    run.train(3)
+    liar, other = run.workers
+    run.network.kill(other.host)
+    run.kill_master(back_after=1.0)
+    run.network.run(lambda: liar.worker.stage is Stage.JOINING, seconds=30)
+    assert liar.worker._link is not None
+
+    update = EncodedUpdate(9, 0, b"?")
+    liar.worker._link.send_update(other.rank, 9, update.pack())
+    run.network.turn(liar.host)
+    run.network.run(lambda: liar.closed, seconds=30)
+
+    assert "update 9 of rank 1, for which it was not asked" in str(liar.error)
+
+
+def test_a_worker_that_does_not_give_its_replica_holds_nobody_up() -> None:
+    run = begin(6, Random(6))
+    run.join_and_wait(3)
+    run.train(5)
+    stuck = max(run.workers, key=lambda worker: sum(worker.versions.values()))
+    stuck.on_wanted = lambda: None  # type: ignore[method-assign]
+    for _ in range(3):  # it is the most advanced one
+        stuck.step()
+    run.network.run_for(5.0)
+    run.kill_master(back_after=1.0)
+    others = [worker for worker in run.workers if worker is not stuck]
+
+    run.network.run(lambda: stuck.lost is not None, seconds=30)
+    run.network.run(lambda: all(w.lost is None for w in others), seconds=60)
+    run.train(3)
+    wait_until_all_are_back(run)
+
+    assert stuck.lost is None
+    run.finish()
+
+
+@pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "insecure"])
+def test_who_leaves_while_the_master_dies_leaves_the_next_one(sealed: bool) -> None:
+    run = begin(9, Random(9), sealed=sealed)
+    run.join_and_wait(2)
+    run.train(5)
+    leaving, other = run.workers
+    leaving.step()
+    last = leaving.worker.sequence
+    leaving.leave()
+    run.kill_master(back_after=0.1)
+
+    run.network.run(lambda: leaving.closed and other.reconnections == 1, seconds=60)
+    run.network.run(lambda: other.worker._origins.reached(leaving.rank) == last, seconds=30)
+
+    assert leaving.error is None
+    run.train(3)
     run.finish()

@@ -195,13 +195,15 @@ def test_one_worker_too_many_is_refused(seed: int) -> None:
 
 
 def test_a_slow_worker_is_dropped_and_told_so_and_the_others_go_on() -> None:
-    """What may wait for one worker is bounded; here it is little, and one worker goes silent."""
+    """What waits for one worker is added up, for so long; here it goes silent."""
     run = SimulatedRun(
         11,
         Link(),
         elements=10_000,
         idle_timeout_seconds=60.0,
-        master=MasterConfig(relay_queue_bytes_max=100_000, idle_timeout_seconds=60.0),
+        master=MasterConfig(
+            relay_backlog_bytes_max=50_000, slow_seconds=1.0, idle_timeout_seconds=60.0
+        ),
     )
     run.join_and_wait(3)
     slow = run.workers[2]

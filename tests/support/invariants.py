@@ -84,7 +84,7 @@ class Invariants:
             if end.connection.state is State.OPEN:
                 _check_queue(end.sender)
                 _check_progress(host.endpoint, end.connection)
-            _check_timer(host.endpoint, end, self.network.now)
+            _check_timer(host, end, self.network.now + host.ahead)
         self._touched[host].clear()
 
     def check_all_arrived(self) -> None:
@@ -275,14 +275,14 @@ def _check_progress(endpoint: Endpoint, connection: Connection) -> None:
     ), "I8: nothing would ever be sent"
 
 
-def _check_timer(endpoint: Endpoint, end: Account, now: float) -> None:
-    connection = end.connection
+def _check_timer(host: Host, end: Account, now: float) -> None:
+    endpoint, connection = host.endpoint, end.connection
     if connection.state is State.CLOSED:
         return
     deadline, armed = connection.next_timer(), endpoint._armed.get(connection)
     assert deadline is not None, "I8: nothing would ever wake it"
     # An ACK may show that it should have been asked for before; then that happens at once.
-    end.overdue = end.overdue + 1 if deadline < now else 0
+    end.overdue = end.overdue + 1 if deadline < now - host.slowness else 0
     assert end.overdue <= OVERDUE_TURNS_MAX, f"I8: since {now - deadline} seconds it is due"
     if connection in endpoint._turns:
         armed = endpoint._paced_until

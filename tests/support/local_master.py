@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from gradwire_protocol import Connection, Event, Keyring, MessageReceived
 from gradwire_protocol.link import Link, Message
@@ -162,6 +162,8 @@ class LocalMaster:
 class MasterProcess:
     """``gradwire master`` as a process of its own, at addresses that are free.
 
+    Unless an option says otherwise it does not wait for workers of an earlier one.
+
     Parameters
     ----------
     options : str
@@ -170,15 +172,22 @@ class MasterProcess:
         Where it listens.
     prefix : sequence of str
         What to put before the command: another program that runs it.
+    log : file, optional
+        Where its log goes; without one, `wait` and `stop` return it, and it has to be short.
     """
 
     def __init__(
-        self, *options: str, listen: str = "127.0.0.1:0", prefix: Sequence[str] = ()
+        self,
+        *options: str,
+        listen: str = "127.0.0.1:0",
+        prefix: Sequence[str] = (),
+        log: IO[str] | None = None,
     ) -> None:
         command = [*prefix, sys.executable, "-m", "gradwire", "master"]
-        command += ["--listen", listen, "--http", "127.0.0.1:0", *options]
+        command += ["--listen", listen, "--http", "127.0.0.1:0", "--recovery-seconds", "0"]
+        command += options
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command, stdout=subprocess.PIPE, stderr=log or subprocess.PIPE, text=True
         )
         assert self._process.stdout is not None
         self.announcement: dict[str, Any] = json.loads(self._process.stdout.readline() or "{}")

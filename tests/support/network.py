@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
+from math import inf
 from operator import attrgetter
 from random import Random
 from typing import Final, NamedTuple, Protocol
@@ -33,6 +34,9 @@ __all__ = ["Application", "Channel", "Host", "Link", "Parcel", "SimulatedNetwork
 READ_BYTES_MAX: Final = 65_507
 READ_DATAGRAMS_MAX: Final = 64
 """What Linux makes one read of."""
+
+HELD_MAX: Final = 256
+"""Datagrams that wait for a host that takes none: the buffer of a socket. Later ones are lost."""
 
 SPARE_BYTES: Final = 4
 """What `Endpoint.receive` may write to behind the data."""
@@ -70,6 +74,12 @@ class Host:
     timer: float | None = None
     held: list[Parcel] = field(default_factory=list)
     """What its network card has not told it of yet."""
+    ahead: float = 0.0
+    """How far its clock is ahead of the network's; it never goes back."""
+    slowness: float = 0.0
+    """Whatever it does, it does up to so many seconds late, at random."""
+    asleep_until: float = -inf
+    """Until then it does nothing, and what arrives waits: `SimulatedNetwork.suspend`."""
 
 
 class SimulatedNetwork:
@@ -176,15 +186,26 @@ class SimulatedNetwork:
         """Do something later."""
         self.at(self.now + delay, action)
 
+    def jump_ahead(self, host: Host, seconds: float) -> None:
+        """Let a host's clock jump, as that of a laptop does that was closed for a while."""
+        host.ahead += seconds
+        host.timer = None  # it is due earlier than it was
+        self.turn(host)
+
+    def suspend(self, host: Host, seconds: float) -> None:
+        """Let a host do nothing for a while; its clock goes on."""
+        host.asleep_until = max(host.asleep_until, self.now + seconds)
+        self.at(host.asleep_until, lambda: self._read(host))
+
     def turn(self, host: Host) -> None:
         """Let a host do all it can do at this moment."""
-        if not host.alive:
+        if not host.alive or self.now < host.asleep_until:
             return
-        endpoint, application = host.endpoint, host.application
+        endpoint, application, now = host.endpoint, host.application, self.now + host.ahead
         while True:
             while (item := endpoint.next_event()) is not None:
-                application.handle_event(*item, self.now)
-            train = endpoint.next_train(self.now)
+                application.handle_event(*item, now)
+            train = endpoint.next_train(now)
             if train is None:
                 break
             self._send_train(host.address, train)
@@ -193,7 +214,8 @@ class SimulatedNetwork:
         if timer is None or (other is not None and other < timer):
             timer = other
         if timer is not None and timer != host.timer:
-            self.at(max(timer, self.now), lambda: self._fire(host, timer))
+            late = host.slowness * self.random.random() if host.slowness else 0.0
+            self.at(max(timer - host.ahead, self.now) + late, lambda: self._fire(host, timer))
         host.timer = timer
 
     def send(self, source: str, destination: str, datagram: bytes, ecn: int = ECN_NOT) -> None:
@@ -256,27 +278,38 @@ class SimulatedNetwork:
         host = self._hosts.get(parcel.destination)
         if host is None:
             return
-        held, queue = host.held, self._queue
-        held.append(parcel)
-        if not self.gro:
-            self._read(host)
-        elif self.gro_seconds:
-            if len(held) == 1:
-                self.after(self.gro_seconds, lambda: self._read(host))
-        else:
-            while queue and queue[0][0] == self.now:
-                what = queue[0][2]
-                if not isinstance(what, Parcel) or what.destination != host.address:
-                    break
-                held.append(what)
-                heapq.heappop(queue)
-            self._read(host)
+        if len(host.held) >= HELD_MAX:
+            self.counts["lost"] += 1
+            return
+        host.held.append(parcel)
+        if self.now < host.asleep_until:
+            return  # it reads when it wakes up
+        wait = self.gro_seconds if self.gro else 0.0
+        if host.slowness:
+            wait = host.slowness * self.random.random()
+        if wait:
+            if len(host.held) == 1:
+                self.after(wait, lambda: self._read(host))
+            return
+        if self.gro:
+            self._hold_what_comes_now(host)
+        self._read(host)
+
+    def _hold_what_comes_now(self, host: Host) -> None:
+        queue = self._queue
+        while queue and queue[0][0] == self.now:
+            what = queue[0][2]
+            if not isinstance(what, Parcel) or what.destination != host.address:
+                break
+            host.held.append(what)
+            heapq.heappop(queue)
 
     def _read(self, host: Host) -> None:
-        if not host.alive:
+        if not host.alive or self.now < host.asleep_until:
             return
         held, host.held = host.held, []
-        for run in _runs(held) if len(held) > 1 else (held,):
+        now = self.now + host.ahead
+        for run in _runs(held) if len(held) != 1 else (held,):
             source, _, data, ecn = run[0]
             segment = len(data)
             if len(run) > 1:
@@ -285,17 +318,22 @@ class SimulatedNetwork:
             what = f"{self.now!r} {source} {host.address} {segment} {size} {crc32(data)} "
             self._trace.update(what.encode())
             self._buffer[:size] = data
-            host.endpoint.receive(self._buffer[:size], segment, source, ecn, self.now)
+            host.endpoint.receive(self._buffer[:size], segment, source, ecn, now)
         self.turn(host)
 
     def _fire(self, host: Host, timer: float) -> None:
         if host.timer != timer or not host.alive:
             return  # it has moved since
+        if self.now < host.asleep_until:
+            self.at(host.asleep_until, lambda: self._fire(host, timer))
+            return
         host.timer = None
-        host.endpoint.handle_timer(self.now)
+        # By rounding, the time on its clock could be just before that of the timer, for ever.
+        now = max(self.now + host.ahead, timer)
+        host.endpoint.handle_timer(now)
         while (item := host.endpoint.next_event()) is not None:
-            host.application.handle_event(*item, self.now)
-        host.application.handle_timer(self.now)
+            host.application.handle_event(*item, now)
+        host.application.handle_timer(now)
         self.turn(host)
 
 

@@ -12,6 +12,7 @@ from gradwire_protocol import Address, Connection, ConnectionConfig, Endpoint, E
 from gradwire_protocol.frames import TOKEN_BYTES, Ack, Challenge, Frame, pack_ack, pack_ping
 from gradwire_protocol.limits import DATAGRAM_BYTES, WINDOW_BYTES
 from gradwire_protocol.packets import (
+    RESET,
     SINGLE,
     TRANSPORT,
     TRANSPORT_HEADER,
@@ -136,6 +137,8 @@ class Puppet:
         """Return what the endpoint sends now: the frames of each packet, and where it goes."""
         packets = []
         for datagram, address in sent_by(self.endpoint, self.now):
+            if datagram[0] == RESET:
+                continue  # the endpoint does not know us any more
             assert self._opening.open(memoryview(datagram)) is not None
             self.bytes_to[address] += len(datagram)
             self.largest_datagram = max(self.largest_datagram, len(datagram))

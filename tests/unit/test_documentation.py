@@ -131,19 +131,33 @@ def test_every_command_of_the_command_line_and_of_make_that_is_written_down_exis
     commands = set(get_command(app).commands)  # type: ignore[attr-defined]
 
     assert set(re.findall(r"`?gradwire ([a-z]+)\b(?= -|`|\n)", text)) <= commands
-    for target in re.findall(r"^\$ make (\w+)|`make (\w+)`", text, re.MULTILINE):
+    for target in re.findall(r"^\$ make ([\w-]+)|`make ([\w-]+)`", text, re.MULTILINE):
         assert f"\n{max(target)}:" in makefile
 
 
 def test_files_that_the_documentation_names_exist() -> None:
     for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "protocol/README.md",
-                 "server/README.md"):  # fmt: skip
+                 "server/README.md", "docs/guarantees.md"):  # fmt: skip
         text = (REPOSITORY / name).read_text(encoding="utf-8")
         links = re.findall(r"\]\((?!http)([^)#]+)\)", text)
         paths = re.findall(r"`((?:docs|docker|tests|server|client|protocol)/[\w./-]*)`", text)
-        missing = [p for p in links + paths if not (REPOSITORY / p).exists()]
+        folder = (REPOSITORY / name).parent if name.startswith("docs/") else REPOSITORY
+        missing = [p for p in links if not (folder / p).exists()]
+        missing += [p for p in paths if not (REPOSITORY / p).exists()]
 
         assert missing == []
+
+
+def test_tests_that_the_promises_name_exist() -> None:
+    text = (REPOSITORY / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    sections = text.split("\n## ")[1:]
+
+    for section in sections:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", section)
+        assert named, f"nothing shows this: {section.splitlines()[0]}"
+        for file, test in named:
+            source = (REPOSITORY / file).read_text(encoding="utf-8")
+            assert re.search(rf"^def {test}\b", source, re.MULTILINE), f"{file} has no {test}"
 
 
 def test_the_command_line_starts_without_loading_torch() -> None:

@@ -97,6 +97,6 @@ _SESSION: Final = (
 _MASTER: Final = (
     'listen = "0.0.0.0:40123"\nworkers_max = 4\nreassembly_mib_max = 100\nprocesses = 2',
     'run = "run"\nlink_rate = 12.5\nidle_timeout_seconds = 3\nhttp = "off"\nloop = "auto"',
-    'parameters_max = "7"\nrelay_queue_mib_max = 0\ncongestion = ["bbr"]\nnetwork = 2026-01-01',
+    'parameters_max = "7"\nrelay_backlog_mib_max = 0\ncongestion = ["bbr"]\nnetwork = 2026-01-01',
     "link_rate = 1" + 320 * "0",
 )

@@ -13,6 +13,7 @@ from gradwire_protocol.messages import (
     BLOCK_ELEMENTS,
     CODEC_VERSION,
     WORKER_ID_BYTES,
+    Conflated,
     EncodedUpdate,
     Finish,
     Finished,
@@ -22,6 +23,7 @@ from gradwire_protocol.messages import (
     Refuse,
     Roster,
     Snapshot,
+    Span,
     Stable,
     Welcome,
 )
@@ -30,7 +32,12 @@ from gradwire_protocol.snapshots import SnapshotAssembly
 
 BYTES_MAX: Final = 2_048
 
-RECORDS: Final[tuple[type[Record], ...]] = (*CONTROL_RECORDS.values(), Snapshot, EncodedUpdate)
+RECORDS: Final[tuple[type[Record], ...]] = (
+    *CONTROL_RECORDS.values(),
+    Snapshot,
+    EncodedUpdate,
+    Conflated,
+)
 
 REPLICA_ELEMENTS: Final = 64
 
@@ -90,6 +97,8 @@ def seeds() -> Iterable[bytes]:
         Snapshot(0, bytes(4 * REPLICA_ELEMENTS)),
         Snapshot(BLOCK_ELEMENTS, bytes(4)),
         EncodedUpdate(1, 2**40, b"body of an update"),
+        Conflated(0, b"body of a part", None),
+        Conflated(2**16, b"", Span(versions, versions, 7, 2)),
         Stable(versions),
         Finish(12),
         Finished(versions),

@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
 from random import Random
 from typing import get_args
 
 import pytest
 
-from gradwire.dialing import KEYS, SHARES, TCP, TRIES, UDP, Dialing, Transport, Way
+from gradwire.dialing import KEYS, MASTERS_MAX, SHARES, TCP, TRIES, UDP, Dialing, Transport, Way
 from gradwire.errors import GradwireError
 from gradwire.stages import Stage
 from gradwire.worker import Worker
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint
-from gradwire_protocol.messages import Join
+from gradwire_protocol.messages import Blocks, Join
 from support.endpoints import dialling
 from support.network import SimulatedNetwork
 from support.peer import ScriptedPeer, join_request
@@ -191,6 +192,9 @@ class Told:
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
 
+    def on_part(self, values: bytearray, blocks: Blocks) -> tuple[int, ...]:
+        raise NotImplementedError
+
 
 def dialling_worker(
     network: SimulatedNetwork, addresses: Sequence[str], timeout: float = 3.0
@@ -267,3 +271,76 @@ def test_who_was_connected_dials_again_by_the_same_way_and_waits_before() -> Non
     again.dial(100.75)
     assert not again.failed("no answer", 101.0), "less time is left than the next pause takes"
     assert [name for _, name in dialled.tried] == [UDP] * 3
+
+
+# Two masters.
+
+
+def test_another_master_is_tried_in_turn_with_the_first_one() -> None:
+    dialled: list[str] = []
+    dialing = dialing_with_others(dialled)
+    dialing.learn("other:1")
+    for _ in range(4):
+        dialing.dial(0.0)
+
+    assert dialled == ["", "other:1", "", "other:1"]
+
+
+def test_who_comes_back_tries_the_master_first_that_it_had_and_then_those_it_knows() -> None:
+    dialled: list[str] = []
+    dialing = dialing_with_others(dialled)
+    dialing.learn("other:1")
+    dialing.dial(0.0)
+    dialing.dial(0.0)
+    again = dialing.again(9.0, repeat(0.1))
+    dialled.clear()
+    for _ in range(3):
+        again.dial(0.0)
+    again.learn("third:1")
+    again.dial(0.0)
+    again.dial(0.0)
+
+    assert dialled == ["other:1", "", "other:1", "other:1", ""]
+
+
+def test_a_master_is_noted_once_and_no_more_of_them_than_there_can_be() -> None:
+    dialled: list[str] = []
+    dialing = dialing_with_others(dialled)
+    for number in [1, 1, 2, 3, 4, 5]:
+        dialing.learn(f"other:{number}")
+    dialing.learn(None)
+    for _ in range(MASTERS_MAX):
+        dialing.dial(0.0)
+
+    assert sorted(dialled) == ["", "other:1", "other:2", "other:3"]
+
+
+def test_who_can_reach_no_others_notes_none() -> None:
+    dialing = Dialing([Way(UDP, connection_to([], ""))], "first:1", 9.0)
+
+    dialing.learn("other:1")
+
+    assert dialing.dial(0.0) is dialing.dial(0.0)
+
+
+def dialing_with_others(dialled: list[str]) -> Dialing:
+    """Return a dialing that notes whom it dials."""
+    first = Way(UDP, connection_to(dialled, ""))
+    return Dialing(
+        [first],
+        "first:1",
+        9.0,
+        reach=lambda name, master: Way(name, connection_to(dialled, master), master),
+    )
+
+
+def connection_to(dialled: list[str], master: str) -> Callable[[float], Connection]:
+    """Return a way to dial that notes it, and leads nowhere."""
+    endpoint = Endpoint(ConnectionConfig(), random_bytes=Random(1).randbytes)
+    connection = endpoint.connect("nowhere", 0.0)
+
+    def dial(now: float) -> Connection:
+        dialled.append(master)
+        return connection
+
+    return dial

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.inbox import Arrivals, Inbox, Rebase
+from gradwire.origins import Sum
 from gradwire_codecs import MalformedUpdateError, Replica, encode
-from gradwire_protocol.messages import EncodedUpdate
+from gradwire_protocol.messages import Blocks, EncodedUpdate
 
 ELEMENTS = 200
 
@@ -184,7 +185,7 @@ def test_a_replica_comes_with_the_updates_after_it_and_nothing_from_before(bytes
     after = updates(2, 8)
     for rank, update in after[:6]:
         later.put(rank, update)
-    rebase = Rebase(bytearray(4 * ELEMENTS), {0: 3}, 2)
+    rebase = Rebase(Blocks({0: 3}, bytes(8)), {}, missed=True)
 
     inbox.restart(rebase, later)
     for rank, update in after[6:]:
@@ -195,3 +196,35 @@ def test_a_replica_comes_with_the_updates_after_it_and_nothing_from_before(bytes
     assert total([taken]).digest() == one_by_one(after).digest()
     assert taken.conflated_count + len(taken.updates) == len(after)
     assert inbox.take().rebase is None
+
+
+def test_what_waits_is_added_up_with_a_sum_that_comes_behind_it() -> None:
+    inbox, put = Inbox(ELEMENTS), updates(9, 12)
+    before, summed, after = put[:4], put[4:9], put[9:]
+
+    for rank, update in before:
+        inbox.put(rank, update)
+    bodies = tuple(update.body for _, update in summed)
+    versions = {rank: update.sequence for rank, update in summed}
+    inbox.put_sum(Sum(bodies, versions, len(summed)))
+    for rank, update in after:
+        inbox.put(rank, update)
+    taken = inbox.take()
+
+    assert total([taken]).digest() == one_by_one(put).digest()
+    assert taken.updates == after
+    assert taken.conflated_count == len(before) + len(summed)
+    assert taken.conflated_versions == {
+        rank: update.sequence for rank, update in [*before, *summed]
+    }
+
+
+def test_a_sum_of_what_has_cancelled_out_says_its_versions() -> None:
+    inbox = Inbox(ELEMENTS)
+
+    inbox.put_sum(Sum((), {3: 7}, 2))
+    taken = inbox.take()
+
+    assert taken.conflated is not None
+    assert not taken.conflated.any()
+    assert (taken.conflated_count, taken.conflated_versions) == (2, {3: 7})

@@ -1,12 +1,13 @@
-"""Own updates: kept until everyone has them, in bounded memory."""
+"""Own updates, and those of others: kept until everyone has them, in bounded memory."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.kept import Kept, OwnUpdate
+from gradwire.kept import ENTRY_BYTES, Kept, KeptOfPeers, OwnUpdate
+from gradwire_protocol.messages import EncodedUpdate
 
 
-def kept(sizes: list[int], bytes_max: int = 1_000) -> Kept:
+def kept(sizes: list[int], bytes_max: int = 10_000) -> Kept:
     """Return updates with bodies of these sizes, from sequence 1 on."""
     updates = Kept(bytes_max)
     for sequence, size in enumerate(sizes, 1):
@@ -24,7 +25,7 @@ def test_what_is_stable_is_forgotten() -> None:
     updates.forget(2)
 
     assert sequences(updates) == [3, 4]
-    assert (len(updates), updates.nbytes) == (2, 7)
+    assert (len(updates), updates.nbytes) == (2, 7 + 2 * ENTRY_BYTES)
     assert updates.reaches_back_to(2)
     assert not updates.reaches_back_to(1)
 
@@ -40,9 +41,63 @@ def test_what_comes_after_an_update_is_found() -> None:
 def test_the_oldest_ones_give_way(sizes: list[int]) -> None:
     updates = kept(sizes)
 
-    assert updates.nbytes <= 1_000
+    assert updates.nbytes <= 10_000
     left = sequences(updates)
     assert left == list(range(len(sizes) - len(left) + 1, len(sizes) + 1))
     assert updates.reaches_back_to(len(sizes) - len(left))
     assert len(left) == len(sizes) or not updates.reaches_back_to(0)
-    assert len(left) == len(sizes) or updates.nbytes + sizes[len(sizes) - len(left) - 1] > 1_000
+    if len(left) < len(sizes):
+        assert updates.nbytes + ENTRY_BYTES + sizes[len(sizes) - len(left) - 1] > 10_000
+
+
+def of_peers(*names: tuple[int, int], bytes_max: int = 10_000) -> KeptOfPeers:
+    """Return updates with bodies of 100 bytes, by rank and sequence."""
+    updates = KeptOfPeers(bytes_max)
+    for rank, sequence in names:
+        updates.put(rank, EncodedUpdate(sequence, 0, bytes(100)))
+    return updates
+
+
+def test_updates_of_others_are_kept_until_they_are_stable() -> None:
+    updates = of_peers((1, 4), (2, 1), (1, 5), (1, 6))
+
+    updates.forget_stable({1: 4, 2: 1})
+
+    assert [each.sequence for each in updates.between(1, 1, 9)] == [5, 6]
+    assert updates.between(2, 1, 9) == []
+    assert updates.nbytes == 2 * (100 + ENTRY_BYTES)
+
+
+def test_only_what_leads_up_to_what_one_has_is_offered() -> None:
+    updates = of_peers((1, 4), (1, 5), (2, 7 + 2 * ENTRY_BYTES))
+
+    assert updates.firsts({1: 5, 2: 9}) == {1: 4}
+    assert [each.sequence for each in updates.between(1, 5, 5)] == [5]
+
+
+def test_behind_a_gap_it_begins_anew() -> None:
+    updates = of_peers((1, 4), (1, 5), (1, 9), (1, 10))
+
+    assert updates.firsts({1: 10}) == {1: 9}
+    assert updates.nbytes == 2 * (100 + ENTRY_BYTES)
+
+
+@given(
+    ranks=st.lists(st.integers(0, 3), max_size=60),
+    stable=st.integers(0, 10),
+)
+def test_memory_for_updates_of_others_is_bounded(ranks: list[int], stable: int) -> None:
+    updates, last = KeptOfPeers(10_000), dict.fromkeys(range(4), 0)
+    for rank in ranks:
+        last[rank] += 1
+        updates.put(rank, EncodedUpdate(last[rank], 0, bytes(100)))
+        assert updates.nbytes <= 10_000
+    updates.forget_stable(dict.fromkeys(range(4), stable))
+
+    left = {rank: updates.between(rank, 1, 100) for rank in range(4)}
+    assert updates.nbytes == (100 + ENTRY_BYTES) * sum(map(len, left.values()))
+    for rank, each in left.items():
+        if each:
+            expected = list(range(each[0].sequence, last[rank] + 1))
+            assert [update.sequence for update in each] == expected
+            assert each[0].sequence > stable

@@ -83,7 +83,16 @@ def test_no_file_is_overwritten(keygen: Keygen) -> None:
 # Keys of workers.
 
 
-@pytest.mark.parametrize("role", Role)
+def test_a_standby_needs_no_file_it_has_the_run_key(keygen: Keygen) -> None:
+    keygen()
+
+    status, _, err = keygen("--worker", "b", "--from", "run.key", "--role", "standby")
+
+    assert status == 2
+    assert "standby" in err
+
+
+@pytest.mark.parametrize("role", sorted(set(Role) - {Role.STANDBY}))
 def test_a_worker_key_follows_from_the_run_key(keygen: Keygen, role: Role) -> None:
     keygen()
 

@@ -8,6 +8,7 @@ import pytest
 
 from gradwire.errors import ConnectionLostError, ProtocolError
 from gradwire.membership import Membership
+from gradwire.origins import Sum
 from gradwire_codecs import Replica, encode
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages import EncodedUpdate, Peer, Welcome
@@ -57,12 +58,16 @@ def test_a_condition_that_does_not_hold_is_waited_for_until_the_deadline(
         (lambda m: m.on_welcome(WELCOME), lambda m: m.welcome is WELCOME and len(m.peers) == 2),
         (lambda m: m.on_live(bytearray(b"S")), lambda m: m.live and m.snapshot == b"S"),
         (lambda m: m.on_update(0, update()), lambda m: m.updates_received == 1),
+        (
+            lambda m: m.on_sum(Sum((update().body,), {0: 3}, 3)),
+            lambda m: m.updates_received == 3,
+        ),
         (lambda m: m.on_delivered(7), lambda m: (m.updates_delivered, m.bytes_delivered) == (1, 7)),
         (lambda m: m.on_roster([Peer(0, "a", True)]), lambda m: m.peers == [Peer(0, "a", True)]),
         (lambda m: m.on_finished({0: 3}), lambda m: m.finished == {0: 3}),
         (lambda m: m.on_closed(None), lambda m: m.closed),
     ],
-    ids=["welcome", "live", "update", "delivered", "roster", "finished", "closed"],
+    ids=["welcome", "live", "update", "sum", "delivered", "roster", "finished", "closed"],
 )
 def test_whatever_is_told_wakes_the_one_who_waits_for_it(
     membership: Membership,
@@ -162,3 +167,20 @@ def test_a_relayed_update_of_no_use_ends_it() -> None:
     assert membership.closed
     assert isinstance(membership.error, ProtocolError)
     assert str(membership.error).startswith("the master relayed an update of no use: ")
+
+
+def test_a_part_of_a_sum_that_is_no_update_ends_it(membership: Membership) -> None:
+    membership.on_sum(Sum((b"no update",), {0: 3}, 3))
+
+    assert membership.closed
+    assert isinstance(membership.error, ProtocolError)
+
+
+def test_a_sum_that_comes_while_another_replica_does_is_for_that_one(
+    membership: Membership,
+) -> None:
+    membership.on_resync({})
+
+    membership.on_sum(Sum((update().body,), {0: 3}, 3))
+
+    assert membership.inbox.take().conflated is None

@@ -197,3 +197,23 @@ async def test_a_child_that_nobody_waits_for_is_killed_with_its_event_loop() -> 
     await asyncio.to_thread(asyncio.run, start_and_forget())
 
     await until(lambda: has_ended(pids[0]), "the process to be killed")
+
+
+async def test_who_was_asked_to_end_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    out: list[str] = []
+    counts = """
+import signal
+from itertools import count
+said = count(1)
+signal.signal(15, lambda *_: print(next(said), flush=True))
+print("up", flush=True)
+while True: signal.pause()
+"""
+    child = await start(counts, on_stdout=out.append)
+    await until(lambda: out == ["up"], "the process to count")
+    child.send_signal(signal.SIGTERM)
+    await until(lambda: out == ["up", "1"], "the process to hear it")
+    monkeypatch.setattr(processes, "STOP_SECONDS_MAX", 0.1)
+
+    assert await child.stop() == 128 + signal.SIGKILL
+    assert out == ["up", "1"]

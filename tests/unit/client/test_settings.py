@@ -28,6 +28,7 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "finish_timeout_seconds": (1.5, 2.5, 3.5),
     "reconnect_seconds": (1.5, 2.5, 3.5),
     "alone_steps_max": (1, 2, 3),
+    "digest_seconds": (0.0, 2.5, 3.5),
     "leave_timeout_seconds": (1.5, 2.5, 3.5),
     "idle_timeout_seconds": (1.5, 2.5, 3.5),
     "datagram_bytes": (1204, 1208, 1212),
@@ -203,7 +204,7 @@ def test_without_a_master_it_says_how_to_name_one() -> None:
         ({"feedback": "global"}, "feedback='global'; it is 'local' or 'shared'"),
         ({"loop": "trio"}, "loop='trio'; it is 'auto', 'uvloop' or 'asyncio'"),
         ({"cipher": "rot13"}, "cipher='rot13'; it is 'auto', 'aes' or 'chacha'"),
-        ({"rank": -1}, "rank=-1; it is 0 to 4093"),
+        ({"rank": -1}, "rank=-1; it is 0 to 4092"),
         ({"quantum": 0.3}, "quantum=0.3; it is a power of two from 2^-40 to 1"),
         ({"quantum": 2.0}, "quantum=2.0; it is a power of two from 2^-40 to 1"),
         ({"quantum": 2.0**-41}, f"quantum={2.0**-41}; it is a power of two from 2^-40 to 1"),
@@ -229,11 +230,17 @@ def test_a_value_that_cannot_work_is_named(settings: dict[str, Any], says: str) 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_duration_is_positive_and_finite(name: str, value: float) -> None:
     options: dict[str, Any] = {"master": "somewhere", name: value}
+    if (name, value) == ("digest_seconds", 0.0):
+        pytest.skip("means never")
 
     with pytest.raises(UsageError) as refused:
         Settings(**options)
 
     assert str(refused.value) == f"{name}={value}; it has to be above 0 and finite"
+
+
+def test_without_digests_there_is_no_time_between_them() -> None:
+    assert Settings(master="somewhere", digest_seconds=0.0).digest_seconds == 0.0
 
 
 # What they mean.
@@ -312,8 +319,8 @@ def test_a_value_of_another_type_is_named(config: Path, line: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"rank": 4094}, "rank=4094; it is 0 to 4093"),
-        ({"workers": 0}, "workers=0; it is 1 to 4094"),
+        ({"rank": 4093}, "rank=4093; it is 0 to 4092"),
+        ({"workers": 0}, "workers=0; it is 1 to 4093"),
         ({"run": "a\nb"}, r"run='a\\nb'; it is a printable text of at most 256 characters"),
         ({"run": "r" * 257}, "run='rrr"),
         ({"datagram_bytes": 10}, "datagram_bytes=10; it is a multiple of 4 from 1200"),

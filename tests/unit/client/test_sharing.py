@@ -1,7 +1,7 @@
 """What sessions share, against a real master on loopback: pushing, pulling, saving."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import gradwire.membership
-from gradwire import PeerUpdate
+from gradwire import PeerUpdate, Session
 from gradwire.inbox import Inbox
 from gradwire_codecs import AdaptiveThreshold, FixedThreshold
 from gradwire_codecs.arrays import Float32Array
@@ -21,6 +21,7 @@ from gradwire_protocol.messages import (
     Snapshot,
     Welcome,
 )
+from gradwire_protocol.shaped import Payload
 from support.local_master import Answering, LocalMaster
 from support.sessions import (
     HALF,
@@ -619,3 +620,48 @@ def test_the_state_can_be_saved_after_the_end(master: LocalMaster) -> None:
     session.close()
 
     assert session.state_dict()["residual"].tolist() == [0.25, 0, 0, 0]
+
+
+# A master that was started anew.
+
+
+def given_by(session: Session) -> list[tuple[bytes, dict[int, int]]]:
+    """Return a list of the replicas that a session gives, and what they contain."""
+    given: list[tuple[bytes, dict[int, int]]] = []
+
+    def found_again(values: Payload, versions: Mapping[int, int], now: float) -> None:
+        given.append((bytes(values), dict(versions)))
+
+    session._network.worker.found_again = found_again  # type: ignore[method-assign]
+    return given
+
+
+def test_while_paused_a_master_that_wants_the_replica_does_not_wait_for_a_step(
+    master: LocalMaster,
+) -> None:
+    one = join(master)
+    one.push(change(HALF, 0, 0, 0))
+    given = given_by(one)
+
+    with one.paused():
+        one._network.call(lambda now: one._membership.on_wanted())
+        wait_until(lambda: bool(given), "the replica")
+
+    assert given == [(one._sharing._feedback.replica.values.astype("<i4").tobytes(), {0: 1})]
+    assert not one._membership.wanted
+    one.close()
+
+
+def test_a_master_that_wanted_the_replica_before_a_pause_gets_it_at_once(
+    master: LocalMaster,
+) -> None:
+    one = join(master)
+    given = given_by(one)
+    one._membership.on_wanted()
+
+    with one.paused():
+        wait_until(lambda: bool(given), "the replica")
+
+    one.pull()
+    assert len(given) == 1
+    one.close()

@@ -1,6 +1,7 @@
 """The worker against a scripted master: whatever comes, in whatever order it comes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -17,8 +18,10 @@ from gradwire.errors import (
     VersionMismatchError,
 )
 from gradwire.inbox import Rebase
+from gradwire.origins import Sum
 from gradwire.stages import TRANSITIONS, Stage
 from gradwire.worker import EARLY_UPDATES_MAX, Worker
+from gradwire_codecs import unpack_block
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
 from gradwire_protocol.layout import Layout, Tensor
@@ -26,6 +29,9 @@ from gradwire_protocol.link import Control, UpdateReceived
 from gradwire_protocol.messages import (
     BLOCK_ELEMENTS,
     SEQUENCE_MAX,
+    Blocks,
+    Conflated,
+    Digest,
     EncodedUpdate,
     EndCode,
     Finish,
@@ -33,13 +39,19 @@ from gradwire_protocol.messages import (
     Join,
     Leave,
     Peer,
+    Promise,
+    RefusalCode,
     Refuse,
     Roster,
     Snapshot,
+    Span,
     Stable,
+    Stopping,
+    Want,
     Welcome,
 )
 from gradwire_protocol.packets import INIT, VERSION, pack_versions, session_id_of
+from gradwire_protocol.snapshots import unpacked
 from support.network import SimulatedNetwork
 from support.peer import LAYOUT, ScriptedPeer, join_request, said_by_peer
 
@@ -55,6 +67,7 @@ class Listening:
         self, network: SimulatedNetwork, *, layout: Layout = LAYOUT, connect_timeout: float = 60.0
     ) -> None:
         self.told: list[tuple[Any, ...]] = []
+        self.differing: tuple[int, ...] = ()
         self.network = network
         self.worker = Worker(
             join_request(layout=layout, name="worker"), self, MASTER, random=Random(1).random
@@ -78,14 +91,30 @@ class Listening:
 
     def on_wanted(self) -> None: ...
 
-    def on_resync(self) -> None:
-        self.told.append(("resync",))
+    def on_resync(self, versions: Mapping[int, int]) -> None:
+        self.told.append(("resync", versions))
+
+    def on_anew(self) -> None:
+        self.told.append(("anew",))
+
+    def on_part(self, values: bytearray, blocks: Blocks) -> tuple[int, ...]:
+        self.told.append(("part", bytes(values), blocks))
+        return self.differing
 
     def on_back(self, rebase: Rebase | None) -> None:
         self.told.append(("back", rebase))
 
+    def on_blocks(self, blocks: Blocks, *, missed: bool) -> None:
+        self.told.append(("blocks", blocks, missed))
+
+    def on_mended(self, rebase: Rebase | None) -> None:
+        self.told.append(("mended", rebase))
+
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         self.told.append(("update", rank, update.sequence))
+
+    def on_sum(self, total: Sum) -> None:
+        self.told.append(("sum", total))
 
     def on_correction(self, correction: EncodedUpdate) -> None:
         self.told.append(("correction", correction.sequence))
@@ -101,6 +130,9 @@ class Listening:
 
     def on_finished(self, versions: Mapping[int, int]) -> None:
         self.told.append(("finished", versions))
+
+    def on_stopping(self, reason: str) -> None:
+        self.told.append(("stopping", reason))
 
     def on_closed(self, error: GradwireError | None) -> None:
         self.told.append(("closed", error))
@@ -278,6 +310,17 @@ def test_a_refusal_is_told_with_its_code_and_reason() -> None:
     assert talk.worker.stage is Stage.CLOSED
 
 
+def test_a_block_that_is_none_is_nonsense() -> None:
+    talk = Conversation()
+    talk.master.say(welcome_to())
+
+    talk.master.link.send_block(Snapshot(0, b"abc"))
+    talk.network.turn(talk.master.host)
+    talk.side.wait_for("closed")
+
+    assert "3 bytes are no block of 6 elements" in str(talk.side.error)
+
+
 # Founding.
 
 
@@ -292,8 +335,10 @@ def test_a_founder_is_live_when_the_master_has_all_its_blocks() -> None:
     talk.turn()
     talk.side.wait_for("live")
 
-    blocks = sorted(talk.master.all(Snapshot), key=lambda block: block.start)
+    came = sorted(talk.master.all(Snapshot), key=lambda block: block.start)
+    blocks = [unpacked(block, elements, unpack_block) for block in came]
     assert [block.start for block in blocks] == [0, BLOCK_ELEMENTS, 2 * BLOCK_ELEMENTS]
+    assert sum(len(block.values) for block in came) < len(values)
     assert b"".join(block.values for block in blocks) == values
     assert talk.side.told[-1] == ("live", None)
     assert talk.worker.stage is Stage.LIVE
@@ -387,6 +432,59 @@ def test_sequences_are_not_used_twice_so_they_can_run_out() -> None:
     assert str(talk.side.error) == f"{SEQUENCE_MAX} updates sent; join again"
 
 
+def say_part(talk: Conversation, body: bytes, span: Span | None) -> None:
+    talk.master.link.send_part(Conflated(0, body, span))
+    talk.network.turn(talk.master.host)
+
+
+def test_a_sum_takes_the_place_of_the_updates_in_it() -> None:
+    talk = Conversation().live(versions={1: 4})
+    talk.master.say_update(1, 5, b"?")
+    talk.master.say_update(1, 9, b"waits")
+    talk.master.say_update(0, 3, b"waits")
+    talk.side.wait_for("update")
+
+    say_part(talk, b"body", Span({1: 5, 0: 0}, {1: 8, 0: 2}, 5, 1))
+    talk.side.wait_for("update", 3)
+    talk.master.say_update(1, 10, b"?")
+    talk.side.wait_for("update", 4)
+
+    assert talk.side.told == [
+        ("update", 1, 5),
+        ("sum", Sum((b"body",), {1: 8, 0: 2}, 5)),
+        ("update", 1, 9),
+        ("update", 0, 3),
+        ("update", 1, 10),
+    ]
+    [connection] = talk.side.host.endpoint.connections()
+    assert connection.bytes_held == 0
+
+
+def test_a_sum_may_overtake_the_welcome() -> None:
+    talk = Conversation()
+
+    say_part(talk, b"body", Span({1: 4}, {1: 6}, 2, 1))
+    talk.network.run_for(1.0)
+    assert talk.side.told == []
+    talk.master.say(welcome_to(versions={1: 4}))
+    talk.master.say_block(0, VALUES)
+    talk.side.wait_for("live")
+
+    assert [told for told in talk.side.told if told[0] == "sum"] == [
+        ("sum", Sum((b"body",), {1: 6}, 2))
+    ]
+
+
+def test_a_sum_that_leaves_something_out_ends_it() -> None:
+    talk = Conversation().live(versions={1: 4})
+
+    say_part(talk, b"body", Span({1: 5}, {1: 6}, 1, 1))
+    talk.side.wait_for("closed")
+
+    assert isinstance(talk.side.error, ProtocolError)
+    assert "updates 6 to 6 of rank 1; 4 are here" in str(talk.side.error)
+
+
 def test_updates_of_every_origin_are_put_in_order() -> None:
     talk = Conversation().live(versions={1: 7})
 
@@ -435,6 +533,236 @@ def test_a_block_that_comes_after_all_changes_nothing() -> None:
     assert talk.worker.stage is Stage.LIVE
 
 
+# A replica that is compared with the master's.
+
+BLOCKS = Blocks({0: 4}, bytes(8))
+
+
+def test_what_a_replica_is_the_master_is_told_as_long_as_there_is_one() -> None:
+    talk = Conversation()
+    digest = Digest({3: 0}, 7, 0)
+    talk.worker.tell_digest(digest, talk.network.now)
+    talk.live()
+
+    talk.worker.tell_digest(digest, talk.network.now)
+    talk.turn()
+    talk.master.wait_for(Digest)
+    talk.network.run_for(1.0)
+
+    assert talk.master.all(Digest) == [digest]
+
+
+def test_damaged_blocks_are_asked_for_and_told_when_all_are_here() -> None:
+    layout = Layout((Tensor("a", (2 * BLOCK_ELEMENTS + 2,)),))
+    talk = Conversation(layout)
+    values = np.zeros(BLOCK_ELEMENTS, np.int32)
+    talk.master.say(welcome_to(layout=layout))
+    for start in (0, BLOCK_ELEMENTS):
+        talk.master.say_block(start, values)
+    talk.master.say_block(2 * BLOCK_ELEMENTS, values[:2])
+    talk.side.wait_for("live")
+    talk.side.told.clear()
+    blocks = Blocks({0: 4}, bytes(24))
+
+    talk.master.say(blocks)
+    talk.side.wait_for("blocks")
+    [(_, said, missed)] = talk.side.told
+    talk.worker.want(said, (1, 2), talk.network.now)
+    talk.turn()
+    assert talk.master.wait_for(Want) == Want((1, 2))
+    talk.master.say_block(2 * BLOCK_ELEMENTS, values[:2])
+    talk.master.say_block(BLOCK_ELEMENTS, values)
+    talk.side.wait_for("mended")
+
+    assert (said, missed) == (blocks, False)
+    rebase = talk.side.told[-1][1]
+    assert rebase.blocks is said
+    assert {number: len(block) for number, block in rebase.values.items()} == {
+        1: 4 * BLOCK_ELEMENTS,
+        2: 8,
+    }
+
+
+def test_where_nothing_differs_nothing_comes() -> None:
+    talk = Conversation().live()
+    talk.master.say(BLOCKS)
+    talk.side.wait_for("blocks")
+
+    talk.worker.want(talk.side.told[0][1], (), talk.network.now)
+    talk.turn()
+
+    assert talk.master.wait_for(Want) == Want(())
+    assert talk.side.told[1:] == [("mended", None)]
+
+
+def test_what_was_found_of_another_comparison_is_not_asked_for() -> None:
+    talk = Conversation().live()
+    talk.worker.want(BLOCKS, (0,), talk.network.now)
+    talk.master.say(BLOCKS)
+    talk.side.wait_for("blocks")
+
+    talk.worker.want(BLOCKS, (0,), talk.network.now)
+    talk.turn()
+    talk.network.run_for(1.0)
+
+    assert talk.master.all(Want) == []
+
+
+@pytest.mark.parametrize(
+    ("blocks", "says"),
+    [
+        (Blocks({}, bytes(16)), "digests of 2 blocks; the replica has 1"),
+        (Blocks({}, bytes(12)), "digests of 1.5 blocks; the replica has 1"),
+    ],
+)
+def test_digests_of_another_number_of_blocks_are_nonsense(blocks: Blocks, says: str) -> None:
+    talk = Conversation().live()
+
+    talk.master.say(blocks)
+    talk.side.wait_for("closed")
+
+    assert says in str(talk.side.error)
+
+
+def test_who_has_no_replica_has_nothing_to_compare() -> None:
+    talk = Conversation()
+
+    talk.master.say(welcome_to(), BLOCKS)
+    talk.side.wait_for("closed")
+
+    assert "there is no replica here that could be compared" in str(talk.side.error)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_block_that_was_not_asked_for_is_nonsense(asked: bool) -> None:
+    layout = Layout((Tensor("a", (BLOCK_ELEMENTS + 2,)),))
+    talk = Conversation(layout)
+    values = np.zeros(BLOCK_ELEMENTS, np.int32)
+    talk.master.say(welcome_to(layout=layout))
+    talk.master.say_block(0, values)
+    talk.master.say_block(BLOCK_ELEMENTS, values[:2])
+    talk.side.wait_for("live")
+    talk.master.say(Blocks({}, bytes(16)))
+    talk.side.wait_for("blocks")
+    if asked:
+        talk.worker.want(talk.side.told[-1][1], (1,), talk.network.now)
+
+    talk.master.say_block(0, values)
+    talk.side.wait_for("closed")
+
+    assert "was not asked for" in str(talk.side.error)
+
+
+# A connection that is lost while the replica comes.
+
+
+class Interrupted(Conversation):
+    """A worker that has one block of two, and asks another master to go on."""
+
+    LAYOUT = Layout((Tensor("a", (BLOCK_ELEMENTS + 2,)),))
+    FIRST = np.arange(BLOCK_ELEMENTS, dtype=np.int32)
+
+    def __init__(self) -> None:
+        super().__init__(self.LAYOUT)
+        self.master.say(welcome_to(layout=self.LAYOUT, versions={0: 4}))
+        self.master.say_block(0, self.FIRST)
+        self.master.say_update(0, 5, b"known")
+        self.side.wait_for("progress")
+        self.side.wait_for("update")
+        self.network.kill(self.master.host)
+        self.side.wait_for("lost")
+        self.master = ScriptedPeer(self.network, MASTER)
+        self.request = self.master.wait_for(Join)
+        self.side.told.clear()
+
+    def welcome(self, *, resumed: bool = True, compares: bool = True) -> Welcome:
+        plain = welcome_to(layout=self.LAYOUT, versions={0: 6}, rank=2)
+        return replace(plain, resumed=resumed, compares=compares)
+
+
+def test_who_was_lost_while_the_replica_came_says_what_is_in_its_part() -> None:
+    talk = Interrupted()
+
+    assert talk.request.partial == {0: 5}
+    assert talk.request.resume is None
+    assert talk.request.run == "default"
+
+
+def test_a_part_is_compared_when_the_updates_that_it_lacks_are_here() -> None:
+    talk = Interrupted()
+    blocks = Blocks({0: 6}, bytes(16))
+    talk.side.differing = (1,)
+
+    talk.master.say(talk.welcome(), blocks)
+    talk.network.run_for(1.0)
+    assert talk.side.topics == ["resync", "welcome"]
+    talk.master.say_update(0, 6, b"missed")
+    assert talk.master.wait_for(Want) == Want((1,))
+    talk.master.say_block(BLOCK_ELEMENTS, talk.FIRST[:2])
+    talk.side.wait_for("live")
+
+    part = talk.FIRST.astype("<i4").tobytes() + bytes(8)
+    assert [told for told in talk.side.told if told[0] == "part"] == [("part", part, blocks)]
+    whole = np.append(talk.FIRST, talk.FIRST[:2]).astype("<i4").tobytes()
+    assert talk.side.told[-1] == ("live", whole)
+    assert talk.worker.rank == 2
+
+
+@pytest.mark.parametrize("differing", [(), (0, 1)])
+def test_a_part_is_compared_at_once_when_nothing_more_comes(differing: tuple[int, ...]) -> None:
+    talk = Interrupted()
+    talk.side.differing = differing
+
+    talk.master.say(talk.welcome(resumed=False), Blocks({0: 6}, bytes(16)))
+
+    assert talk.master.wait_for(Want) == Want(differing)
+    assert ("live" in talk.side.topics) == (not differing)
+
+
+def test_what_has_come_of_it_by_then_is_kept_once_more() -> None:
+    talk = Interrupted()
+    talk.side.differing = (0, 1)
+    talk.master.say(talk.welcome(resumed=False), Blocks({0: 6}, bytes(16)))
+    talk.master.wait_for(Want)
+    talk.master.say_block(BLOCK_ELEMENTS, talk.FIRST[:2])
+    talk.network.run_for(1.0)
+    talk.network.kill(talk.master.host)
+    talk.network.run_for(60.0)
+    talk.master = ScriptedPeer(talk.network, MASTER)
+    assert talk.master.wait_for(Join).partial == {0: 6}
+    talk.side.differing = ()
+
+    talk.master.say(talk.welcome(), Blocks({0: 6}, bytes(16)))
+    talk.side.wait_for("live")
+
+    whole = np.append(talk.FIRST, talk.FIRST[:2]).astype("<i4").tobytes()
+    assert talk.side.told[-1] == ("live", whole)
+
+
+def test_a_part_that_the_master_does_not_want_to_hear_of_is_forgotten() -> None:
+    talk = Interrupted()
+
+    talk.master.say_block(BLOCK_ELEMENTS, talk.FIRST[:2])
+    talk.master.say(talk.welcome(resumed=False, compares=False))
+    talk.network.run_for(1.0)
+    talk.master.say_block(0, talk.FIRST[::-1])
+    talk.side.wait_for("live")
+
+    whole = np.append(talk.FIRST[::-1], talk.FIRST[:2]).astype("<i4").tobytes()
+    assert "anew" in talk.side.topics
+    assert talk.side.told[-1] == ("live", whole)
+
+
+def test_who_is_lost_before_any_block_has_come_has_a_part_of_nothing() -> None:
+    talk = Conversation()
+    talk.master.say(welcome_to(versions={0: 4}))
+    talk.side.wait_for("welcome")
+    talk.network.kill(talk.master.host)
+    talk.side.wait_for("lost")
+
+    assert ScriptedPeer(talk.network, MASTER).wait_for(Join).partial == {0: 4}
+
+
 # Leaving.
 
 
@@ -475,6 +803,33 @@ def test_one_can_leave_before_the_parameters_are_there(founder: bool) -> None:
     talk.turn()
 
     assert talk.master.wait_for(Leave) == Leave(0, "no time")
+
+
+def test_who_is_told_that_the_master_is_about_to_end_complies_by_leaving() -> None:
+    talk = Conversation().live()
+    talk.worker.push([b"one"], 0, talk.network.now)
+
+    talk.master.say(Stopping("maintenance"))
+    talk.side.wait_for("stopping")
+    talk.worker.push([b"two"], 0, talk.network.now)
+    talk.worker.comply("maintenance", talk.network.now)
+    talk.turn()
+
+    assert talk.master.wait_for(Leave) == Leave(2, "maintenance")
+    assert ("stopping", "maintenance") in talk.side.told
+
+
+def test_who_has_finished_has_said_before_which_update_is_its_last() -> None:
+    talk = Conversation().live()
+    talk.worker.finish(talk.network.now)
+
+    talk.worker.comply("maintenance", talk.network.now)
+    talk.turn()
+    talk.master.wait_for(Finish)
+    talk.network.run_for(1.0)
+
+    assert talk.master.all(Leave) == []
+    assert talk.worker.stage is Stage.LIVE
 
 
 def test_who_leaves_before_it_was_let_in_is_gone_at_once() -> None:
@@ -575,12 +930,6 @@ def test_a_block_behind_the_end_of_the_model_ends_it() -> None:
             ConnectionLostError,
             "the connection to the master at master is over: maintenance at noon",
         ),
-        (
-            EndCode.TOO_SLOW,
-            "99 bytes wait for this worker; the limit is 9",
-            ConnectionLostError,
-            "99 bytes wait for this worker; the limit is 9",
-        ),
         (EndCode.LEFT, "left", ConnectionLostError, "is over: left"),
         (CloseCode.FULL, "no room", RefusedError, "the master at master refused: no room"),
         (CloseCode.INVALID_MESSAGE, "that was no JOIN", ProtocolError, ": that was no JOIN"),
@@ -598,6 +947,17 @@ def test_why_the_master_ends_it_is_told(
 
     assert type(talk.side.error) is kind
     assert str(talk.side.error).endswith(says)
+
+
+def test_who_is_dropped_as_too_slow_is_told_why_and_dials_again() -> None:
+    talk = Conversation().live()
+
+    talk.master.end(EndCode.TOO_SLOW, "it has taken nothing for 60 s; the limit is 60 s")
+    talk.side.wait_for("lost")
+
+    assert talk.side.told[-1] == ("lost", "it has taken nothing for 60 s; the limit is 60 s")
+    assert talk.worker.stage is Stage.CONNECTING
+    assert talk.worker.next_timer() is not None
 
 
 def test_a_master_that_was_left_and_stops_before_it_confirms_is_lost() -> None:
@@ -716,3 +1076,79 @@ def test_when_the_master_confirms_that_we_left_everything_is_delivered() -> None
         ("delivered", 3),
         ("delivered", 5),
     ]
+
+
+# Two masters.
+
+
+def test_who_is_told_that_a_master_is_not_in_charge_goes_to_the_one_that_it_names() -> None:
+    talk = Conversation()
+    other = ScriptedPeer(talk.network, "other")
+
+    talk.master.say(Refuse(RefusalCode.NOT_IN_CHARGE, "try the other one", "other"))
+    other.wait_for(Join)
+    other.say(welcome_to())
+    other.say_block(0, VALUES)
+    talk.side.wait_for("live")
+
+    assert talk.worker.stage is Stage.LIVE
+
+
+def test_who_finds_no_master_in_charge_for_as_long_as_connecting_may_take_says_so() -> None:
+    network = SimulatedNetwork(1)
+    master = ScriptedPeer(network, MASTER)
+    side = Listening(network, connect_timeout=2.0)
+    refused = Refuse(RefusalCode.NOT_IN_CHARGE, "try again")
+    for n in range(1, 100):
+        network.run(lambda n=n: len(master.all(Join)) == n or "closed" in side.topics, seconds=60)  # type: ignore[misc]
+        if "closed" in side.topics:
+            break
+        master._control_sent = 0  # the worker comes over a new connection
+        master.say(refused)
+
+    assert isinstance(side.error, RefusedError)
+    assert "try again" in str(side.error)
+
+
+def test_a_promise_is_given_and_kept() -> None:
+    talk = Conversation().live()
+
+    talk.master.say(Promise(5), Promise(4))
+
+    talk.master.wait_for(Promise, 2)
+    assert talk.master.all(Promise) == [Promise(5), Promise(5)]
+    assert talk.worker._request().resume is not None
+    talk.master.end(EndCode.STEPPED_DOWN, "another one is in charge")
+    talk.side.wait_for("lost")
+    back = talk.master.wait_for(Join, 2)
+    assert back.resume is not None
+    assert back.resume.term == 5
+
+
+def test_a_master_of_an_earlier_term_is_not_followed_any_more() -> None:
+    talk = Conversation().live()
+    talk.master.say(Promise(5), Stable({3: 0, 1: 2}))
+    talk.side.wait_for("stable")
+    talk.master.end(EndCode.STEPPED_DOWN, "another one is in charge")
+    join = talk.master.wait_for(Join, 2)
+    assert join.resume is not None
+
+    talk.master._control_sent = 0
+    talk.master.say(replace(welcome_to(), resumed=True, term=4))
+    talk.master.wait_for(Join, 3)
+    assert "back" not in talk.side.topics
+    talk.master._control_sent = 0
+    talk.master.say(replace(welcome_to(), resumed=True, term=6))
+
+    talk.side.wait_for("back")
+
+
+def test_an_attempt_to_come_back_that_was_turned_away_without_a_word_is_repeated() -> None:
+    talk = Conversation().live()
+    talk.master.end(EndCode.STEPPED_DOWN, "another one is in charge")
+    talk.master.wait_for(Join, 2)
+
+    talk.master.end(EndCode.NO_JOIN, "nothing was asked for in time")
+
+    talk.master.wait_for(Join, 3)
+    assert "closed" not in talk.side.topics

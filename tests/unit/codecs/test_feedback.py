@@ -369,3 +369,37 @@ def test_a_check_finds_what_encoding_would_refuse(kind: type[Feedback], value: f
         feedback.check()
 
     assert not feedback.replica.values.any()
+
+
+@KINDS
+@given(seed=st.integers(0, 2**32), bit=st.integers(0, 20), start_at=st.integers(0, 30))
+def test_damage_is_mended_and_what_a_worker_knows_stays(
+    kind: type[Feedback], seed: int, bit: int, start_at: int
+) -> None:
+    """Also what was sent because of the damage is known: it is taken back by a later update."""
+    random = np.random.default_rng(seed)
+    feedback = start(kind, random.normal(0, 0.1, 100).astype(np.float32))
+    others = Replica(feedback.replica.values.copy())
+    feedback.parameters += random.normal(0, 1e-3, 100).astype(np.float32)
+    quantum = float(feedback.replica.quantum)
+    known = feedback.replica.values * quantum + feedback.residual()
+
+    feedback.replica.values[start_at + 3] += 1 << bit
+    for part in feedback.encode(multiple_of(1e-3, quantum)):
+        others.apply(part)
+    place = slice(start_at, start_at + 50)
+    feedback.mend((others.values - feedback.replica.values)[place], start_at)
+
+    assert feedback.replica.digest() == others.digest()
+    after = feedback.replica.values * quantum + feedback.residual()
+    assert np.abs(after - known).max() <= 8 * 2.0**-24
+
+
+@KINDS
+def test_a_sum_may_begin_anywhere(kind: type[Feedback]) -> None:
+    feedback = start(kind, np.zeros(10, np.float32))
+
+    feedback.apply_sum(np.array([1, 0, -2], np.int32), 7)
+
+    assert feedback.replica.values.tolist() == [0] * 7 + [1, 0, -2]
+    assert not feedback.residual().any()

@@ -23,7 +23,12 @@ from gradwire_protocol.checkpoint import (
     pieces_of,
 )
 from gradwire_protocol.layout import Layout, Tensor
-from gradwire_protocol.messages import QUANTUM_EXPONENT_MAX, QUANTUM_EXPONENT_MIN, SEQUENCE_MAX
+from gradwire_protocol.messages import (
+    QUANTUM_EXPONENT_MAX,
+    QUANTUM_EXPONENT_MIN,
+    RANKS_MAX,
+    SEQUENCE_MAX,
+)
 from support.checkpointing import VALUES, bytes_of, checkpoint_of
 
 WHOLE = bytes_of()
@@ -181,7 +186,7 @@ def test_the_largest_header_there_may_be_is_written_and_read() -> None:
     shape = (2**20,) * 5
     tensors = tuple(Tensor(f"{i:05d}" + "n" * 95, (0, *shape)) for i in range(14_800))
     layout = Layout((*tensors, Tensor("weights", (7,))))
-    versions = dict.fromkeys(range(4_094), SEQUENCE_MAX)
+    versions = dict.fromkeys(range(RANKS_MAX), SEQUENCE_MAX)
     checkpoint = checkpoint_of(run="\U0001f680" * 256, layout=layout, versions=versions)
 
     data = bytes_of(checkpoint)

@@ -55,6 +55,20 @@ def test_messages_of_every_size_arrive(size: int) -> None:
     assert pair.responder.payloads == [payload]
 
 
+def test_what_is_passed_over_is_not_heard_any_more() -> None:
+    puppet = Puppet()
+    puppet.send(data_frame(b"first", stream=3, number=5))
+    puppet.events()
+
+    puppet.connection.pass_over(3, 8)
+    heard = []
+    for number in (7, 8):
+        puppet.send(data_frame(b"later", stream=3, number=number))
+        heard.append(len(puppet.events()))
+
+    assert heard == [0, 1]
+
+
 @pytest.mark.parametrize("size", [0, MESSAGE_BYTES_MAX + 1])
 def test_a_message_of_a_forbidden_size_is_refused_at_once(size: int) -> None:
     pair = Pair().connect()

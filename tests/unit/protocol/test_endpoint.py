@@ -24,6 +24,7 @@ from gradwire_protocol.limits import (
 from gradwire_protocol.packets import (
     ACCEPT_BYTES,
     INIT_BYTES,
+    RESET,
     SHORT_BYTES,
     pack_versions,
     parse_versions,
@@ -137,7 +138,7 @@ def test_who_comes_second_for_the_last_place_is_told_at_once_that_there_is_none(
     ]
     assert [event for _, event in events_of(master)] == [Connected()]
     assert len(close) < len(inits[1]), "to an address that has proved itself"
-    assert again == [], "it is forgotten"
+    assert [answer[0] for answer in again] == [RESET], "it is forgotten"
     assert drops(master) == {Drop.FULL: 1, Drop.UNKNOWN_SESSION: 1}
 
 

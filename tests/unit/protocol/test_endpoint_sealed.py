@@ -36,7 +36,17 @@ from gradwire_protocol.packets import (
     pack_retry,
 )
 from gradwire_protocol.sealed import CipherOpening
-from support.endpoints import NOW, PLAIN, ask, drops, events_of, hand_over, listening, sent_by
+from support.endpoints import (
+    NOW,
+    PLAIN,
+    ask,
+    dialling,
+    drops,
+    events_of,
+    hand_over,
+    listening,
+    sent_by,
+)
 from support.keyed import OTHER_RUN_KEY, RUN_KEY, TimeOfDay, dialling_with, listening_with
 from support.numbering import go_on_from
 
@@ -228,10 +238,11 @@ def test_a_short_packet_of_an_unknown_session_is_not_answered() -> None:
     assert [answer[0] for answer in restarted_for(line.dialled)] == [RESET]
 
 
-def test_without_keys_nothing_is_reset() -> None:
+def test_without_keys_a_master_resets_and_who_only_dials_does_not() -> None:
     packet = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, 5, 0).ljust(100, b"\0")
 
-    assert ask(listening(), packet) == []
+    assert [answer[0] for answer in ask(listening(), packet)] == [RESET]
+    assert ask(dialling(), packet) == []
 
 
 # Keyrings.

@@ -121,6 +121,22 @@ def test_consecutive_fragments_at_once_are_what_they_are_one_by_one(
         assert state_of(together) == state_of(singly)
 
 
+def test_numbers_that_are_passed_over_are_no_gaps() -> None:
+    reassembly = Reassembly(PLENTY)
+    receive(reassembly, *(whole(1, number=2 * n) for n in range(FINISHED_RANGES_MAX)))
+
+    reassembly.pass_over(0, 2 * FINISHED_RANGES_MAX)
+    reassembly.pass_over(1, 5)  # of which nothing has come: it begins where it begins
+    later = receive(
+        reassembly,
+        *(whole(1, number=2 * n) for n in range(FINISHED_RANGES_MAX, 2 * FINISHED_RANGES_MAX - 1)),
+    )
+
+    assert len(payloads(*later)) == FINISHED_RANGES_MAX - 1
+    assert payloads(*receive(reassembly, whole(1, number=3))) == []
+    assert len(payloads(*receive(reassembly, whole(1, stream=1, number=3)))) == 1
+
+
 @given(count=st.integers(1, 40), cuts=st.lists(st.integers(1, 39)))
 def test_a_message_can_come_in_runs_only(count: int, cuts: list[int]) -> None:
     message = message_of(count * FRAGMENT_BYTES)

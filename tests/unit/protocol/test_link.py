@@ -8,24 +8,35 @@ from gradwire_protocol.limits import charge_of
 from gradwire_protocol.link import CONTROL_RECORDS, Control, Message, UpdateReceived
 from gradwire_protocol.link import Link as MessageLink
 from gradwire_protocol.messages import (
+    CONFLATED_STREAM,
     CONTROL_STREAM,
     RANKS_MAX,
     SNAPSHOT_STREAM,
     WORKER_ID_BYTES,
+    Blocks,
+    Conflated,
     Contents,
+    Digest,
     EncodedUpdate,
     Finish,
     Finished,
+    Follow,
     Join,
     Kind,
     Leave,
     Order,
     OrderDone,
     Peer,
+    Promise,
+    Recall,
     Refuse,
     Roster,
     Snapshot,
+    Span,
     Stable,
+    Stopping,
+    Voters,
+    Want,
     Welcome,
 )
 from gradwire_protocol.schema import Record
@@ -40,14 +51,22 @@ CONTROLS: tuple[Control, ...] = (
     Join("run", bytes(WORKER_ID_BYTES), "host:123", None, 1, -24, LAYOUT),
     Welcome("run", 1, 5, -24, LAYOUT, (PEER,), founder=True, versions={1: 5}),
     Contents({1: 5}),
+    Recall(1, 5, 6),
+    Digest({1: 5}, 2**64 - 1, 0),
+    Blocks({1: 5}, bytes(8)),
+    Want((0, 7)),
     Refuse("run_full", "16 workers take part, which is the limit"),
     Roster((PEER,)),
     Stable({1: 5}),
     Finish(5),
     Finished({1: 5}),
     Leave(5, "finished"),
+    Stopping("the master was stopped by SIGTERM"),
     Order("deny", "host:123"),
     OrderDone("denied"),
+    Follow(1, None),
+    Promise(2),
+    Voters(1, 1, (bytes(WORKER_ID_BYTES),)),
 )
 
 
@@ -117,7 +136,11 @@ def test_sending_a_control_message_returns_its_number() -> None:
 
 def test_there_is_an_example_of_every_control_message() -> None:
     assert {type(record) for record in CONTROLS} == set(CONTROL_RECORDS.values())
-    assert set(CONTROL_RECORDS) == set(Kind) - {Kind.UPDATE, Kind.SNAPSHOT}
+    assert set(CONTROL_RECORDS) == set(Kind) - {
+        Kind.UPDATE,
+        Kind.SNAPSHOT,
+        Kind.CONFLATED,
+    }
 
 
 def test_an_update_arrives_in_the_stream_of_its_origin() -> None:
@@ -166,6 +189,22 @@ def test_blocks_arrive_in_the_stream_of_snapshots() -> None:
     assert messages == blocks
 
 
+def test_parts_of_sums_arrive_in_a_stream_of_their_own() -> None:
+    conversation = Conversation(Link())
+    parts = [Conflated(0, b"body", None), Conflated(2**16, b"", Span({1: 5}, {1: 7}, 2, 2))]
+
+    for part in parts:
+        conversation.sending.send_part(part)
+    conversation.turn()
+    events, messages = conversation.received(2)
+
+    assert [(event.stream, event.number) for event in events] == [
+        (CONFLATED_STREAM, 0),
+        (CONFLATED_STREAM, 1),
+    ]
+    assert messages == parts
+
+
 def test_a_control_message_waits_for_its_predecessors() -> None:
     talk = Talk()
 
@@ -193,7 +232,11 @@ def test_updates_do_not_wait() -> None:
 
 @pytest.mark.parametrize(
     ("message", "stream", "kind"),
-    [(Finish(5), CONTROL_STREAM, Kind.FINISH), (BLOCK, SNAPSHOT_STREAM, Kind.SNAPSHOT)],
+    [
+        (Finish(5), CONTROL_STREAM, Kind.FINISH),
+        (BLOCK, SNAPSHOT_STREAM, Kind.SNAPSHOT),
+        (Conflated(0, b"body", None), CONFLATED_STREAM, Kind.CONFLATED),
+    ],
 )
 def test_what_was_read_is_released(message: Record, stream: int, kind: Kind) -> None:
     talk = Talk()
@@ -234,10 +277,12 @@ def test_control_messages_that_wait_for_their_turn_hold_their_senders_credit() -
     ("payload", "stream", "kind", "says"),
     [
         (b"x", CONTROL_STREAM, 0, "unknown kind 0 of message"),
-        (b"x", CONTROL_STREAM, len(Kind) + 1, f"unknown kind {len(Kind) + 1} of message"),
+        (b"x", CONTROL_STREAM, max(Kind) + 1, f"unknown kind {max(Kind) + 1} of message"),
         (b"x", RANKS_MAX, Kind.UPDATE, f"UPDATE in stream {RANKS_MAX}"),
         (b"x", CONTROL_STREAM, Kind.UPDATE, f"UPDATE in stream {CONTROL_STREAM}"),
         (b"x", 0, Kind.SNAPSHOT, "SNAPSHOT in stream 0"),
+        (b"x", 0, Kind.CONFLATED, "CONFLATED in stream 0"),
+        (b"x", CONFLATED_STREAM, Kind.CONFLATED, "^Conflated: "),
         (b"x", 0, Kind.FINISH, "FINISH in stream 0"),
         (b"x", SNAPSHOT_STREAM, Kind.JOIN, f"JOIN in stream {SNAPSHOT_STREAM}"),
         (b"x", 0, Kind.UPDATE, "^EncodedUpdate: "),

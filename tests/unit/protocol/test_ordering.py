@@ -2,6 +2,7 @@
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,3 +52,27 @@ def test_the_first_of_two_items_with_one_number_counts() -> None:
     items.push(2, "second")
 
     assert items.push(1, "a") == ["a", "first"]
+
+
+def test_what_is_passed_over_is_not_waited_for() -> None:
+    items = InOrder[str](1)
+    items.push(6, "f")
+    items.push(8, "h")
+
+    assert items.lowest_waiting == 6
+    assert items.pass_over(4) == []
+    assert items.is_duplicate(3)
+    assert items.pass_over(6) == ["f"]
+    assert (items.expected, items.lowest_waiting) == (7, 8)
+    assert items.push(7, "g") == ["g", "h"]
+    assert items.lowest_waiting is None
+
+
+def test_what_waits_cannot_be_passed_over() -> None:
+    items = InOrder[str](1)
+    items.push(3, "c")
+
+    with pytest.raises(AssertionError):
+        items.pass_over(4)
+    with pytest.raises(AssertionError):
+        items.pass_over(0)

@@ -567,13 +567,24 @@ def test_resets_are_few() -> None:
     assert RESETS_PER_SECOND <= door.counters.resets_sent <= 2 * RESETS_PER_SECOND
 
 
-@pytest.mark.parametrize("door", [Door(None), Door(instance="")], ids=["no keys", "no instance"])
-def test_where_no_session_outlives_the_process_nothing_is_reset(door: Door) -> None:
-    suite = Suite.AES if door.keyring else Suite.CHECKSUM
-    agreement = agreement_of(door, initiator_of(suite))
+def test_where_no_session_outlives_the_process_nothing_is_reset() -> None:
+    door = Door(instance="")
+    agreement = agreement_of(door, initiator_of(Suite.AES))
 
     assert agreement.reset_token == NO_TOKEN
     assert door.responder.reset_for(5, 1400, NOW) is None
+
+
+def test_without_keys_every_master_can_reset_the_sessions_of_the_one_before() -> None:
+    agreement = agreement_of(Door(None), initiator_of(Suite.CHECKSUM))
+
+    reset = Door(None).responder.reset_for(agreement.peer_session_id, 1400, NOW)
+    other = Door(None).responder.reset_for(agreement.peer_session_id + 1, 1400, NOW)
+
+    assert reset is not None
+    assert agreement.is_reset(parse_short(reset))
+    assert other is not None
+    assert not agreement.is_reset(parse_short(other))
 
 
 def test_an_endpoint_that_only_dials_has_no_keyring_and_resets_nothing() -> None:

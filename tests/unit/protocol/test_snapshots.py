@@ -13,8 +13,12 @@ from gradwire_protocol.messages import BLOCK_ELEMENTS, SNAPSHOT_STREAM, Snapshot
 from gradwire_protocol.snapshots import (
     BLOCKS_UNDER_WAY_MAX,
     ELEMENT_BYTES,
+    BlockAssembly,
     SnapshotAssembly,
     SnapshotFeed,
+    count_blocks,
+    span_of,
+    unpacked,
 )
 from support.pair import Pair
 from support.puppet import Puppet
@@ -40,7 +44,7 @@ def test_a_snapshot_arrives_whole() -> None:
     receiving = Link(pair.responder.connection)
     pair.responder.releases = False  # the link does it
 
-    SnapshotFeed(values, Link(pair.initiator.connection))
+    SnapshotFeed.of(values, Link(pair.initiator.connection))
     pair.network.turn(pair.initiator.host)
     pair.network.run(lambda: len(pair.initiator.delivered) == 3, seconds=60)
     blocks = [block for event in pair.responder.messages for block in receiving.receive(event)]
@@ -55,7 +59,7 @@ def test_no_more_blocks_are_under_way_than_a_few() -> None:
     connection = Puppet().connection
     values = memoryview(bytes(7 * BLOCK_BYTES - 40))
 
-    feed = SnapshotFeed(values, Link(connection))
+    feed = SnapshotFeed.of(values, Link(connection))
     queued = [round(connection.bytes_queued / BLOCK_BYTES, 3)]
     complete = []
     for _ in range(7):
@@ -71,13 +75,100 @@ def test_no_more_blocks_are_under_way_than_a_few() -> None:
 def test_a_small_snapshot_is_handed_over_at_once(blocks: int) -> None:
     connection = Puppet().connection
 
-    feed = SnapshotFeed(bytes(blocks * BLOCK_BYTES), Link(connection))
+    feed = SnapshotFeed.of(bytes(blocks * BLOCK_BYTES), Link(connection))
+    queued = feed.nbytes
     complete = [feed.on_delivered() for _ in range(blocks)]
 
     assert complete == [False] * (blocks - 1) + [True]
+    assert connection.bytes_queued <= queued
+    assert feed.nbytes == 0
+
+
+@pytest.mark.parametrize("elements", [1, BLOCK_ELEMENTS, BLOCK_ELEMENTS + 1])
+def test_blocks_follow_each_other_without_a_gap(elements: int) -> None:
+    spans = [span_of(number, elements) for number in range(count_blocks(elements))]
+
+    assert [i for span in spans for i in (span.start, span.stop)][1:-1] == [
+        BLOCK_ELEMENTS for _ in range(2 * (len(spans) - 1))
+    ]
+    assert (spans[0].start, spans[-1].stop) == (0, elements)
+
+
+def test_only_the_blocks_that_were_asked_for_are_sent() -> None:
+    pair = Pair().connect()
+    receiving = Link(pair.responder.connection)
+    pair.responder.releases = False  # the link does it
+    elements = 3 * BLOCK_ELEMENTS
+    sent = []
+
+    def block(number: int) -> bytes:
+        sent.append(number)
+        return bytes([number]) * BLOCK_BYTES
+
+    feed = SnapshotFeed(block, [2, 0], Link(pair.initiator.connection))
+    pair.network.turn(pair.initiator.host)
+    pair.network.run(lambda: len(pair.initiator.delivered) == 2, seconds=60)
+    assembly = BlockAssembly(elements, [0, 2])
+    came = [block for event in pair.responder.messages for block in receiving.receive(event)]
+
+    assert sent == [2, 0]
+    assert [feed.on_delivered() for _ in range(2)] == [False, True]
+    assert [assembly.add(b) for b in came if isinstance(b, Snapshot)] == [False, True]
+    assert assembly.values == {0: bytes(BLOCK_BYTES), 2: b"\2" * BLOCK_BYTES}
+
+
+def test_a_block_travels_as_small_as_it_can_be_made() -> None:
+    pair = Pair().connect()
+    receiving = Link(pair.responder.connection)
+    pair.responder.releases = False  # the link does it
+
+    SnapshotFeed.of(bytes(BLOCK_BYTES + 8), Link(pair.initiator.connection), lambda block: b"0")
+    pair.network.turn(pair.initiator.host)
+    pair.network.run(lambda: len(pair.initiator.delivered) == 2, seconds=60)
+
+    came = [block for event in pair.responder.messages for block in receiving.receive(event)]
+    assert sorted(b.start for b in came if isinstance(b, Snapshot)) == [0, BLOCK_ELEMENTS]
+    assert {b.values for b in came if isinstance(b, Snapshot)} == {b"0"}
 
 
 # Receiving.
+
+
+def test_a_block_is_unpacked_to_as_many_elements_as_it_has() -> None:
+    asked = []
+
+    def unpack(values: bytes, elements: int) -> bytes:
+        asked.append((values, elements))
+        return 4 * elements * values
+
+    block = unpacked(Snapshot(BLOCK_ELEMENTS, b"a"), BLOCK_ELEMENTS + 2, unpack)
+    beyond = unpacked(Snapshot(5 * BLOCK_ELEMENTS, b"a"), BLOCK_ELEMENTS + 2, unpack)
+
+    assert asked == [(b"a", 2)]
+    assert block == Snapshot(BLOCK_ELEMENTS, 8 * b"a")
+    with pytest.raises(InvalidMessageError, match="the replica has"):
+        SnapshotAssembly(BLOCK_ELEMENTS + 2).add(beyond)
+
+
+def test_a_block_that_cannot_be_unpacked_is_refused() -> None:
+    def unpack(values: bytes, elements: int) -> bytes:
+        raise ValueError("no block")
+
+    with pytest.raises(InvalidMessageError, match="Snapshot: no block"):
+        unpacked(Snapshot(0, b"a"), 1, unpack)
+
+
+def test_a_block_that_nobody_asked_for_is_refused_and_the_second_of_two_changes_nothing() -> None:
+    assembly = BlockAssembly(2 * BLOCK_ELEMENTS + 1, [2])
+
+    with pytest.raises(InvalidMessageError, match="block 0 was not asked for"):
+        assembly.add(Snapshot(0, bytes(BLOCK_BYTES)))
+    with pytest.raises(InvalidMessageError, match="it is cut into blocks"):
+        assembly.add(Snapshot(BLOCK_ELEMENTS, bytes(4)))
+    complete = [assembly.add(Snapshot(2 * BLOCK_ELEMENTS, 4 * value)) for value in (b"a", b"b")]
+
+    assert complete == [True, True]
+    assert assembly.values == {2: b"aaaa"}
 
 
 @given(
@@ -161,6 +252,6 @@ def test_an_assembly_begins_again_in_the_same_memory() -> None:
 def test_a_replica_may_be_given_as_integers() -> None:
     connection = Puppet().connection
 
-    SnapshotFeed(memoryview(bytes(2 * BLOCK_BYTES)).cast("i"), Link(connection))
+    SnapshotFeed.of(memoryview(bytes(2 * BLOCK_BYTES)).cast("i"), Link(connection))
 
     assert connection.bytes_queued > 2 * BLOCK_BYTES

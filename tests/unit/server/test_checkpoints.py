@@ -17,7 +17,7 @@ from gradwire_server.decoding import InlineDecoder
 from gradwire_server.leases import Leases
 from gradwire_server.lobby import Lobby
 from gradwire_server.metrics import ServerMetrics
-from gradwire_server.run import Run
+from gradwire_server.run import Charge, Run
 from gradwire_server.state import State
 from support.checkpointing import VALUES, ScriptedWriter, checkpoint_of
 from support.peer import join_request
@@ -32,6 +32,7 @@ class Watch:
         config = MasterConfig(checkpoint_seconds=SECONDS)
         self.metrics = ServerMetrics()
         self.state = State(
+            charge=Charge(),
             config=config,
             metrics=self.metrics,
             decoder=InlineDecoder(),

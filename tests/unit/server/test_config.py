@@ -43,7 +43,9 @@ def test_connections_get_the_settings_of_the_master() -> None:
             f"reassembly_bytes_max={MIB} is too little for workers_max=56; it takes "
             f"{64 * WINDOW_BYTES_MIN}",
         ),
-        ({"relay_queue_bytes_max": 0}, "relay_queue_bytes_max=0; it has to be above 0"),
+        ({"relay_backlog_bytes_max": 0}, "relay_backlog_bytes_max=0; it has to be above 0"),
+        ({"conflation_bytes_max": 0}, "conflation_bytes_max=0; it has to be above 0"),
+        ({"slow_seconds": 0}, "slow_seconds=0; it has to be above 0"),
         ({"join_timeout_seconds": 0.0}, "join_timeout_seconds=0.0; it has to be above 0"),
         ({"join_timeout_seconds": float("nan")}, "join_timeout_seconds=nan; "),
         ({"join_timeout_seconds": float("inf")}, "join_timeout_seconds=inf; "),
@@ -54,6 +56,10 @@ def test_connections_get_the_settings_of_the_master() -> None:
         ({"outlier_norm_multiple": float("nan")}, "outlier_norm_multiple=nan; "),
         ({"update_rate_max": 0.0}, "update_rate_max=0.0; it has to be above 0"),
         ({"processes": 65}, "processes=65; it is 1 to 64"),
+        ({"standby": "b:1", "standby_of": "a:1"}, "standby='b:1' and standby_of='a:1': a master"),
+        ({"standby": ""}, "standby=''; it is host:port"),
+        ({"standby_of": "x" * 301}, f"standby_of='{'x' * 301}'; it is host:port"),
+        ({"takeover_seconds": 0.0}, "takeover_seconds=0.0; it has to be above 0"),
     ],
 )
 def test_a_setting_that_cannot_work_is_named(settings: dict[str, Any], says: str) -> None:

@@ -156,8 +156,12 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
     running(ANYWHERE, look, kind=kind)
 
     nobody: Announcement = {"observers": [], "draining": False, "denied": [], "finished": False,
-                            "checkpoint": None}  # fmt: skip
+                            "checkpoint": None, "master": {
+                                "role": None, "in_charge": True, "term": 1, "other": None,
+                                "standby_connected": False, "standby_behind": 0,
+                            }}  # fmt: skip
     nothing: Announcement = {"run": None, "parameters": None, "workers": [], "versions": {}}
+    nothing["damaged_blocks"] = []
     alone = [{"pid": os.getpid(), "connections": 0}]
     assert seen[0] == {
         "status": "ok", "version": version("gradwire"), "processes": alone, **nothing, **nobody,
@@ -169,6 +173,7 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
         "processes": [{"pid": os.getpid(), "connections": 1}],
         "run": "default",
         "parameters": 12,
+        "damaged_blocks": [],
         "workers": [{"rank": 0, "name": name, "phase": "live", "quarantined": False}],
         "versions": {"0": 1},
         **nobody,

@@ -278,7 +278,7 @@ def test_more_than_the_rate_waits_in_order_and_nothing_is_lost() -> None:
     assert sample(run, "updates_delayed_total") == 2 * BURST_UPDATES_MIN
     assert sample(run, "updates_discarded_total") == 0
     run.network.run_for(5.0)
-    assert run.master.next_timer() is None
+    assert run.master._intake.next_timer() is None
 
 
 def test_who_leaves_is_let_go_when_what_waits_for_its_rate_is_in() -> None:
@@ -321,7 +321,7 @@ def test_what_waits_for_the_rate_of_a_worker_that_is_gone_is_counted() -> None:
     accepted = run.master.run.relay.versions[2]
     assert sample(run, "updates_discarded_total") == BURST_UPDATES_MIN + 11 - accepted > 0
     run.network.run_for(5.0)
-    assert run.master.next_timer() is None
+    assert run.master._intake.next_timer() is None
     run.finish()
 
 
@@ -778,7 +778,7 @@ def test_the_run_is_not_finished_before_a_correction_has_arrived() -> None:
 
 
 def test_who_takes_no_corrections_is_sent_away_before_its_queue_is_too_long() -> None:
-    run = run_with(2, outlier_policy="clip", relay_queue_bytes_max=1_000)
+    run = run_with(2, outlier_policy="clip", relay_backlog_bytes_max=20_000)
     rogue = rogue_in(run)
     run.network.on_datagram = lambda source, target, _: target != "rogue"
 

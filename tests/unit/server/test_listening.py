@@ -205,3 +205,33 @@ def test_with_a_key_it_listens_anywhere(loop: asyncio.AbstractEventLoop) -> None
 
     assert listening.address[0] == "0.0.0.0"
     drivers.close()
+
+
+# A standby.
+
+
+def test_a_standby_dials_over_udp_with_a_key_of_its_own(loop: asyncio.AbstractEventLoop) -> None:
+    keyring = Keyring([RunKey(bytes(SECRET_BYTES))])
+    listening = Listening(MasterConfig(standby_of="127.0.0.1:1"), "auto", keyring)
+    drivers = listening.open("127.0.0.1:0", Nobody(), loop)
+
+    connection = listening.dial("127.0.0.1:1", 0.0)
+
+    assert connection.address == ("127.0.0.1", 1)
+    drivers.close()
+
+
+def test_a_standby_reaches_nobody_over_another_version_of_ip(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    listening = Listening(MasterConfig(standby_of="[::1]:1"), "auto")
+    drivers = listening.open("127.0.0.1:0", Nobody(), loop)
+
+    with pytest.raises(UsageError, match="both have to be IPv4, or both IPv6"):
+        listening.dial("[::1]:1", 0.0)
+    drivers.close()
+
+
+def test_a_standby_needs_udp() -> None:
+    with pytest.raises(UsageError, match="a standby reaches its primary over UDP"):
+        Listening(MasterConfig(standby_of="127.0.0.1:1"), "tcp")

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradwire_codecs import Replica, encode
+from gradwire_codecs import Replica, encode, pack_block
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode
 from gradwire_protocol.layout import DIMENSIONS_MAX, NAME_CHARACTERS_MAX, Layout, Tensor
@@ -176,7 +176,7 @@ def test_what_a_worker_does_not_say_ends_the_connection(message: Control) -> Non
 @pytest.mark.parametrize(
     ("stream", "kind", "payload", "says"),
     [
-        (CONTROL_STREAM, len(Kind) + 1, b"\x80", f"unknown kind {len(Kind) + 1} of message"),
+        (CONTROL_STREAM, max(Kind) + 1, b"\x80", f"unknown kind {max(Kind) + 1} of message"),
         (CONTROL_STREAM, Kind.UPDATE, b"\x80", "UPDATE in stream 65535"),
         (7, Kind.LEAVE, b"\x80", "LEAVE in stream 7"),
         (CONTROL_STREAM, Kind.LEAVE, b"\x80", "Leave: missing or unknown fields: "),
@@ -417,7 +417,7 @@ def test_a_worker_is_welcomed_with_all_that_it_needs() -> None:
             versions=run.master.run.relay.versions,
         )
     ]
-    values = run.master.run.replica.values.astype("<i4").tobytes()
+    values = pack_block(run.master.run.replica.values)
     assert rogue.all(Snapshot) == [Snapshot(0, values)]
 
 
@@ -557,20 +557,43 @@ def test_what_a_worker_says_after_it_has_left_is_not_heard() -> None:
     train_and_finish(run)
 
 
-def test_a_worker_that_takes_nothing_is_sent_away_before_its_queue_is_too_long() -> None:
-    run = run_with(1, MasterConfig(relay_queue_bytes_max=1_000))
+def test_a_worker_that_takes_nothing_is_sent_away_after_a_while() -> None:
+    run = run_with(1, MasterConfig(relay_backlog_bytes_max=20_000, slow_seconds=5.0))
     one, slow = rogue_in(run, "one"), rogue_in(run, "slow")
     run.network.on_datagram = lambda source, target, _: source != "slow"
 
     for sequence in range(1, 30):
         one.say_update(1, sequence, update_of(run))
         run.network.run_for(0.1)
+    assert run.master.run is not None
+    conflation = run.master.run.relay.conflation
+    conflated = len(conflation), conflation.nbytes
+    end = slow.wait_for_end()
+
+    assert conflated == (1, 4 * run.elements)
+    assert end.code == EndCode.TOO_SLOW
+    assert re.fullmatch(
+        r"\d\d updates were added up for this worker, and it has taken nothing for 5 s; "
+        r"the limit is 5 s",
+        end.reason,
+    )
+    assert sample(run, "leaves_total", reason="too_slow") == 1
+    assert (len(conflation), conflation.nbytes) == (0, 0)
+    assert [member.rank for member in run.master.roster] == [0, 1]
+
+
+def test_who_is_sent_more_than_updates_than_it_takes_is_sent_away() -> None:
+    """Everybody is told who takes part, again and again; nothing adds that up."""
+    run = run_with(1, MasterConfig(relay_backlog_bytes_max=1_000))
+    slow = rogue_in(run, "slow")
+    run.network.on_datagram = lambda source, target, _: source != "slow"
+
+    for number in range(20):
+        rogue_in(run, f"guest{number}").say(Leave(0, "enough"))
     end = slow.wait_for_end()
 
     assert end.code == EndCode.TOO_SLOW
-    assert re.fullmatch(r"10\d\d bytes wait for this worker; the limit is 1000", end.reason)
-    assert sample(run, "leaves_total", reason="too_slow") == 1
-    assert [member.rank for member in run.master.roster] == [0, 1]
+    assert re.fullmatch(r"1\d\d\d bytes wait for this worker; the limit is 1000", end.reason)
 
 
 # Leaving.
@@ -683,7 +706,7 @@ def test_who_waits_for_the_first_parameters_gets_the_quantum_that_they_have() ->
 
     assert last.wait_for(Welcome).quantum_exponent == -24
     assert not last.all(Welcome)[0].founder
-    assert last.wait_for(Snapshot).values == np.ones(ELEMENTS, "<i4").tobytes()
+    assert last.wait_for(Snapshot).values == pack_block(np.ones(ELEMENTS, np.int32))
 
 
 def test_a_model_too_large_for_the_machine_is_refused_and_the_master_goes_on(
@@ -810,3 +833,27 @@ def test_an_update_before_join_is_called_an_update() -> None:
     rogue.say_update(0, 1, update_of(run))
 
     assert rogue.wait_for_end().reason == "update before JOIN"
+
+
+def test_who_waits_to_be_let_in_must_not_say_anything_else() -> None:
+    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run.master.begin(run.network.now)
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+
+    rogue.say(join_request(layout=run.layout), Finish(1))
+
+    assert rogue.wait_for_end().reason == "Finish while the answer to JOIN is due"
+
+
+def test_who_waits_to_be_let_in_has_time_to_hear_that_it_is_refused() -> None:
+    config = MasterConfig(recovery_seconds=8.0, join_timeout_seconds=2.0, run="other")
+    run = SimulatedRun(1, Link(), elements=ELEMENTS, master=config)
+    run.master.begin(run.network.now)
+    began = run.network.now
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    rogue.say(join_request(layout=run.layout, run="mine"))
+
+    refused = rogue.wait_for(Refuse)
+
+    assert refused.code == RefusalCode.OTHER_RUN
+    assert run.network.now - began >= 8.0

@@ -28,8 +28,12 @@ UNITS = ("_bytes", "_seconds", "_ratio", "_info")
 THINGS = (
     # Counted things are a unit of their own: the plural of what is counted.
     "_workers",
+    "_in_charge",
+    "_connected",
+    "_term",
     "_observers",
     "_parameters",
+    "_blocks",
     "_updates",
     "_unstable",
     "_connections",
@@ -259,6 +263,34 @@ def test_the_collector_shows_the_counters_of_socket_and_endpoint() -> None:
         assert sample(run, "datagrams_dropped_total", {"reason": reason.value}) == value
     assert counters.drops[Drop.SHORT] == 1
     assert counters.packets_lost > 0
+
+
+def conflated(run: SimulatedRun) -> tuple[float | None, float | None]:
+    """Return for how many members updates are added up, and the bytes of that."""
+    return sample(run, "conflated_workers"), sample(run, "conflation_bytes")
+
+
+def test_the_collector_shows_for_whom_updates_are_added_up() -> None:
+    run = SimulatedRun(8, Link(), master=MasterConfig(relay_backlog_bytes_max=20_000))
+    run.join_and_wait(3)
+    slow = run.workers[0]
+    run.metrics.registry.register(
+        MasterCollector(run.master, run.master_endpoint.counters, SocketCounters())
+    )
+    run.train(3)
+    shown = [conflated(run)]
+    run.network.set_link(MASTER, slow.name, Link(loss=1.0))
+    run.train(20)
+    shown.append(conflated(run))
+    run.network.set_link(MASTER, slow.name, Link())
+    run.network.run(lambda: run.master.unstable == 0, seconds=60)
+    shown.append(conflated(run))
+
+    assert shown == [(0, 0), (1, 4 * run.elements), (0, 0)]
+    assert sample(run, "sums_sent_total") == slow.sums > 0
+    passed_on = [sample(run, f"updates_{how}_total") or 0 for how in ("relayed", "conflated")]
+    assert sum(passed_on) == 2 * sum(worker.sent for worker in run.workers)
+    run.finish()
 
 
 def test_the_collector_shows_what_waits_for_every_worker() -> None:

@@ -1,6 +1,11 @@
-"""Recovery: whose replica a master takes that was started anew, and who may keep its own."""
+"""Recovery: whose replica a master takes that was started anew, and which updates it recalls."""
 
-from gradwire_protocol.messages import Resume
+import pytest
+
+from gradwire_protocol.link import UpdateReceived
+from gradwire_protocol.messages import EncodedUpdate, Kind, Resume
+from gradwire_protocol.shaped import ShapedMessage
+from gradwire_server import recovery as module
 from gradwire_server.recovery import Recovery
 from gradwire_server.roster import Member
 from support.members import member
@@ -8,53 +13,166 @@ from support.members import member
 
 def back(*resumes: Resume) -> tuple[Recovery, list[Member]]:
     """Return a recovery for which workers are back with these."""
-    recovery = Recovery(5.0)
+    recovery = Recovery(5.0, 5.0)
     members = [member(resume.rank) for resume in resumes]
     recovery.returned = dict(zip(members, resumes, strict=True))
     return recovery, members
 
 
+def planned(*resumes: Resume) -> tuple[Recovery, list[Member]]:
+    """Return one whose heir is chosen."""
+    recovery, members = back(*resumes)
+    recovery.choose()
+    recovery.plan()
+    return recovery, members
+
+
+def ranges(recovery: Recovery) -> dict[int, tuple[int, int]]:
+    """Return by rank what is recalled: the sequence before the first one, and the last one."""
+    return {
+        rank: (each.base, each.to)
+        for rank, each in recovery.recalled.items()
+        if each.to > each.base
+    }
+
+
+def received(rank: int, sequence: int, size: int = 100) -> UpdateReceived:
+    """Return an update of any contents."""
+    update = EncodedUpdate(sequence, 0, bytes(size))
+    message = ShapedMessage.of(rank, sequence, Kind.UPDATE, update.pack(), 1200)
+    return UpdateReceived(rank, update, message, 0)
+
+
+def put(recovery: Recovery, rank: int, first: int, last: int) -> None:
+    for sequence in range(first, last + 1):
+        recovery.put(received(rank, sequence))
+
+
 def test_it_is_complete_when_all_are_back_of_whom_anyone_knows() -> None:
-    recovery, [first] = back(Resume(0, 1, {}, 2))
+    recovery, _ = back(Resume(0, 1, {}, 2))
     before = recovery.is_complete
 
     recovery.returned[member(1)] = Resume(1, 1, {}, 1)
 
-    assert (before, recovery.is_complete, Recovery(5.0).is_complete) == (False, True, False)
-    assert recovery.most_advanced() is first
+    assert (before, recovery.is_complete, Recovery(5.0, 5.0).is_complete) == (False, True, False)
 
 
-def test_the_replica_is_taken_that_has_the_most_of_those_who_are_gone() -> None:
-    recovery, [_, other] = back(Resume(0, 90, {1: 50, 7: 3}, 3), Resume(1, 50, {0: 80, 7: 4}, 3))
+def test_where_nothing_is_lost_the_most_advanced_is_the_heir() -> None:
+    recovery, [first, _] = back(Resume(0, 90, {1: 50}, 2, {0: 1}), Resume(1, 50, {0: 80}, 2))
 
-    assert recovery.most_advanced() is other
-
-
-def test_among_those_that_have_as_much_of_them_the_most_advanced_is_taken() -> None:
-    recovery, [first, _] = back(Resume(0, 90, {1: 50, 7: 3}, 3), Resume(1, 50, {0: 80, 7: 3}, 3))
-
-    assert recovery.most_advanced() is first
+    assert recovery.gathering
+    assert recovery.choose() is first
+    assert not recovery.gathering
 
 
-def test_where_nobody_is_back_there_is_none_to_take() -> None:
-    recovery, _ = back(Resume(0, 1, {}, 1))
+def test_who_has_what_nobody_keeps_is_the_heir_though_others_are_more_advanced() -> None:
+    recovery, [_, other] = back(
+        Resume(0, 90, {1: 50, 7: 3}, 3, {0: 81}), Resume(1, 50, {0: 80, 7: 4}, 3)
+    )
 
-    recovery.keep_only([])
-
-    assert recovery.most_advanced() is None
+    assert recovery.choose() is other
 
 
-def test_who_lacks_nothing_and_has_nothing_more_of_those_who_are_gone_keeps_its_replica() -> None:
-    resumes = {
-        "equal": (Resume(1, 9, {0: 5, 7: 3}, 3), True),
-        "more of one that sends it again": (Resume(1, 9, {0: 6, 7: 3}, 3), True),
-        "lacks an update": (Resume(1, 9, {0: 4, 7: 3}, 3), False),
-        "lacks a rank": (Resume(1, 9, {0: 5}, 3), False),
-        "more of one that is gone": (Resume(1, 9, {0: 5, 7: 4}, 3), False),
-        "something of one that nobody else knows": (Resume(1, 9, {0: 5, 7: 3, 8: 1}, 3), False),
-    }
-    for why, (resume, may) in resumes.items():
-        recovery, [_, other] = back(Resume(0, 5, {1: 2, 7: 3}, 3), resume)
-        recovery.contents = {0: 5, 1: 2, 7: 3}
+def test_what_others_lack_of_the_heirs_replica_is_recalled() -> None:
+    recovery, [heir, _] = planned(
+        Resume(0, 90, {1: 50, 7: 9}, 3, {0: 85, 7: 5}), Resume(1, 52, {0: 86, 7: 6}, 3, {1: 40})
+    )
 
-        assert recovery.may_keep_replica(other) is may, why
+    # Of rank 1 the heir lacks two, which the other sends by itself: nobody else has them.
+    assert ranges(recovery) == {0: (86, 90), 7: (6, 9)}
+    asked = recovery.ask(0)
+    assert asked is not None
+    assert (asked.member, asked.last) == (heir, 90)
+
+
+def test_what_the_heir_lacks_of_who_is_gone_is_recalled_from_whoever_keeps_it() -> None:
+    recovery, [heir, second, third] = planned(
+        Resume(0, 99, {7: 3}, 4, {7: 2}),
+        Resume(1, 0, {7: 5}, 4, {7: 3}),
+        Resume(2, 0, {7: 6}, 4, {7: 5}),
+    )
+    assert recovery.heir is heir
+    assert ranges(recovery)[7] == (3, 6)
+
+    first_asked = recovery.ask(7)
+    put(recovery, 7, 4, 5)
+    second_asked = recovery.ask(7)
+    put(recovery, 7, 6, 6)
+
+    assert first_asked is not None
+    assert (first_asked.member, first_asked.last) == (second, 5)
+    assert second_asked is not None
+    assert (second_asked.member, second_asked.last) == (third, 6)
+    assert recovery.ask(7) is None
+    assert recovery.recalled[7].reached == 6
+
+
+def test_what_an_origin_does_not_keep_any_more_is_recalled_from_others() -> None:
+    recovery, [_, second, _] = planned(
+        Resume(0, 99, {1: 3}, 3), Resume(1, 9, {}, 3, {1: 7}), Resume(2, 0, {1: 8}, 3, {1: 3})
+    )
+
+    asked = recovery.ask(1)
+
+    assert ranges(recovery)[1] == (3, 8)
+    assert asked is not None
+    assert asked.member is not second
+
+
+def test_what_others_have_is_recalled_also_where_its_origin_is_back() -> None:
+    recovery, [heir, _, _] = planned(
+        Resume(0, 99, {1: 3}, 3), Resume(1, 9, {}, 3, {1: 1}), Resume(2, 0, {1: 6}, 3, {1: 2})
+    )
+
+    assert recovery.heir is heir
+    assert ranges(recovery)[1] == (3, 6)
+
+
+def test_who_is_asked_next_is_another_one_when_the_first_is_gone() -> None:
+    recovery, [heir, second, third] = planned(
+        Resume(0, 99, {7: 3}, 4), Resume(1, 0, {7: 6}, 4, {7: 3}), Resume(2, 0, {7: 5}, 4, {7: 3})
+    )
+    assert recovery.ask(7) is not None
+    assert recovery.owing == [second]
+    put(recovery, 7, 4, 4)
+
+    recovery.keep_only([heir, third])
+
+    asked = recovery.ask(7)
+    assert asked is not None
+    assert (asked.member, asked.last, asked.arriving.expected) == (third, 5, 5)
+    assert recovery.has_asked
+
+
+def test_what_is_too_much_is_dropped_if_the_replica_contains_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "RECALLED_BYTES_MAX", 1_000)
+    recovery, _ = planned(Resume(0, 99, {7: 20}, 3, {7: 1}), Resume(1, 0, {7: 2}, 3))
+
+    put(recovery, 7, 3, 20)
+
+    recalled = recovery.recalled[7]
+    assert (recalled.reached, recalled.updates[-1].update.sequence) == (20, 20)
+    assert recovery.bytes_recalled == sum(each.message.total for each in recalled.updates) <= 1_000
+    assert [each.update.sequence for each in recalled.updates] == list(range(recalled.base + 1, 21))
+
+
+def test_a_claim_to_keep_more_than_there_is_changes_nothing() -> None:
+    recovery, [first, second] = planned(Resume(0, 9, {1: 5}, 2), Resume(1, 5, {0: 9}, 2, {0: 99}))
+
+    assert recovery.kept_from(second, 0) == 10
+    assert recovery.kept_from(first, 1) == 6
+    assert ranges(recovery) == {}
+
+
+def test_when_all_have_to_come_once_more_nothing_is_left() -> None:
+    recovery, _ = planned(Resume(0, 90, {1: 50}, 2, {0: 85}), Resume(1, 50, {0: 86}, 2))
+    recovery.ask(0)
+    put(recovery, 0, 87, 88)
+
+    recovery.gather_again(100.0)
+
+    assert recovery.gathering
+    assert (recovery.deadline, recovery.returned, recovery.recalled) == (105.0, {}, {})
+    assert (recovery.has_asked, recovery.bytes_recalled, recovery.contents) == (False, 0, None)

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradwire_protocol import UsageError
+from gradwire_protocol import ShapedMessage, UsageError
+from gradwire_protocol.messages import Kind
 from gradwire_server.config import MasterConfig
 from gradwire_server.resuming import resumed_run
 from gradwire_udp.checkpoint_files import name_of
@@ -40,6 +41,16 @@ def test_the_run_is_there_without_any_worker(
         f"run 'alpha' goes on from {path}: 7 parameters, 4 updates, "
         f"digest {checkpoint_of().digest:016x}"
     ]
+
+
+def test_it_keeps_as_much_for_who_comes_back_as_any_other_run(tmp_path: Path) -> None:
+    written_to(tmp_path)
+
+    run = resumed_run(str(tmp_path), None, MasterConfig(update_log_bytes_max=5))
+
+    assert run is not None
+    run.relay.log.put(0, 4, ShapedMessage.of(0, 4, Kind.UPDATE, b"some bytes", 1200))
+    assert run.relay.log.nbytes == 0
 
 
 def test_what_is_in_the_folder_already_is_not_written_there_again(tmp_path: Path) -> None:

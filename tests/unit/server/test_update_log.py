@@ -5,11 +5,13 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import ShapedMessage
 from gradwire_protocol.messages import Kind
-from gradwire_server.update_log import UpdateLog
+from gradwire_server.update_log import ENTRY_BYTES, UpdateLog
+
+BYTES_MAX = 10 * ENTRY_BYTES + 1_000
 
 
 def logged(
-    sizes: list[tuple[int, int]], bytes_max: int = 1_000
+    sizes: list[tuple[int, int]], bytes_max: int = BYTES_MAX
 ) -> tuple[UpdateLog, list[tuple[int, int]]]:
     """Return a log of updates of ranks with sizes, and the names of all of them."""
     log, names, last = UpdateLog(bytes_max), [], dict[int, int]()
@@ -38,19 +40,26 @@ def test_it_has_all_that_somebody_lacks_exactly_when_it_says_so(
 
     found = [(rank, sequence) for rank, sequence, _ in log.since(versions, without=own)]
 
-    assert log.nbytes <= 1_000
+    assert log.nbytes <= BYTES_MAX
     assert found == lacking[len(lacking) - len(found) :]
     assert log.reaches_back_to(versions, without=own) == (found == lacking)
 
 
 def test_every_message_is_the_one_that_was_relayed() -> None:
-    log = UpdateLog(1_000)
+    log = UpdateLog(BYTES_MAX)
     message = ShapedMessage.of(2, 1, Kind.UPDATE, b"an update", 1200)
     log.put(2, 1, message)
 
     [(_, _, found)] = log.since({}, without=0)
 
     assert found is message
+
+
+def test_small_updates_are_counted_with_what_they_take_besides_their_payload() -> None:
+    log, names = logged([(0, 1)] * 20)
+
+    assert [name[:2] for name in log.since({}, without=9)] == names[-10:]
+    assert log.nbytes == 10 * (1 + ENTRY_BYTES)
 
 
 def test_what_was_clipped_is_not_kept() -> None:

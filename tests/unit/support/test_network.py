@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gradwire_protocol import Address, Endpoint
 from gradwire_protocol.train import ECN_CAPABLE, ECN_MARKED, ECN_NOT, Train
 from support.link import IP_UDP_HEADER_BYTES, Channel, Link
-from support.network import Host, SimulatedNetwork
+from support.network import HELD_MAX, Host, SimulatedNetwork
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,9 @@ class Plain:
 
     def next_timer(self) -> None:
         """Have no timers."""
+
+    def handle_timer(self, now: float) -> None:
+        """Have nothing to do by itself."""
 
 
 def train(to: str, *sizes: int, ecn: int = ECN_CAPABLE) -> Train:
@@ -300,3 +303,85 @@ def test_one_seed_gives_one_history(seed: int, gro: bool, gro_seconds: float) ->
 
     assert history(seed) == history(seed)
     assert history(seed) != history(seed + 1)
+
+
+# Hosts with faults.
+
+
+def test_a_host_that_sleeps_reads_when_it_wakes_up_what_its_socket_has_kept() -> None:
+    ends = Ends("a", "b")
+
+    ends.network.suspend(ends.hosts["b"], 0.5)
+    ends.send("a", *(train("b", 100) for _ in range(HELD_MAX + 5)))
+    ends.send("b", train("a", 100))
+    before, asleep = ends.reads("b", 0.4), ends.reads("a", 0.0)
+    after = ends.reads("b")
+
+    assert before == asleep == []
+    assert sum(len(read.sizes) for read in after) == HELD_MAX
+    assert {read.at for read in after} == {1000.5}
+    assert ends.network.counts["lost"] == 5
+    assert len(ends.reads("a")) == 1
+
+
+def test_who_has_slept_without_mail_goes_on_where_it_was() -> None:
+    ends = Ends("a", "b")
+
+    ends.network.suspend(ends.hosts["a"], 0.5)
+    ends.send("a", train("b", 100))
+
+    [read] = ends.reads("b")
+    assert read.at == 1000.51
+
+
+def test_a_clock_that_is_ahead_is_that_of_its_host_alone() -> None:
+    ends = Ends("a", "b")
+
+    ends.network.jump_ahead(ends.hosts["b"], 7.0)
+    ends.send("a", train("b", 100))
+    ends.send("b", train("a", 100))
+
+    assert [read.at for read in ends.reads("b")] == [1007.01]
+    assert [read.at for read in ends.reads("a")] == [1000.01]
+
+
+@given(seconds=st.floats(1e-6, 1e6))
+def test_a_timer_of_a_clock_that_is_ahead_comes_once_and_not_early(seconds: float) -> None:
+    ends = Ends("a")
+    host = ends.hosts["a"]
+    due: list[float] = [1000.0 + seconds + 0.3]
+    came: list[float] = []
+
+    class Timers:
+        def handle_event(self, *event: object) -> None:
+            raise AssertionError("nothing happens")
+
+        def next_timer(self) -> float | None:
+            return due[0] if due else None
+
+        def handle_timer(self, now: float) -> None:
+            came.append(now)
+            if due and now >= due[0]:
+                due.clear()
+
+    host.application = Timers()
+    ends.network.jump_ahead(host, seconds)
+    expected = due[0]
+    ends.network.run_for(1.0)
+
+    assert len(came) == 1
+    assert came[0] >= expected
+
+
+def test_a_slow_host_does_everything_late() -> None:
+    ends = Ends("a", "b")
+
+    ends.hosts["b"].slowness = 0.2
+    for _ in range(20):
+        ends.send("a", train("b", 100))
+        ends.network.run_for(1.0)
+
+    late = [read.at % 1.0 - 0.01 for read in ends.reads("b")]
+    assert len(late) == 20
+    assert all(0.0 < each <= 0.2 for each in late)
+    assert len(set(late)) == 20

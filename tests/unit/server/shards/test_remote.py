@@ -222,7 +222,7 @@ def test_a_message_is_sent_by_its_name_and_priority(rig: Rig) -> None:
 
     assert rig.said() == [
         (Command.SEND, 5, b"short", 9, 8, 7, 0),
-        (Command.SEND, 5, (0, len(LONG)), 9, 9, 7, 2),
+        (Command.SEND, 5, (0, len(LONG)), 9, 9, 7, int(Priority.SNAPSHOT)),
     ]
     assert rig.arena.at(0, len(LONG)) == LONG
     rig.shards[0].handle([(Report.TAKEN, 1)])
@@ -236,7 +236,7 @@ def test_a_message_to_many_lies_in_memory_once_until_all_shards_have_taken_it(ri
     for connection in connections:
         connection.relay(update, UPDATE)
 
-    command = (Command.RELAY, [0, 1, 2], (0, len(LONG)), 3, 7, 6, 1, 1_356)
+    command = (Command.RELAY, [0, 1, 2], (0, len(LONG)), 3, 7, 6, int(UPDATE), 1_356)
     assert rig.said(0) == [command]
     assert rig.said(1) == [command]
     rig.shards[0].handle([(Report.TAKEN, 1)])

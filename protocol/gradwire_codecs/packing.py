@@ -1,0 +1,116 @@
+"""Blocks of a replica in fewer bytes, for their way.
+
+::
+
+    for each 64 elements, and for what is left at the end:
+    1 byte    width: bits of the largest of them, 0 to 32
+    n bytes   the elements, `width` bits each, lowest bits first, filled up to whole bytes
+
+An element v travels as 2v, or as -2v - 1 where it is negative, so that small ones have few bits. Of
+a trained model's parameters that leaves two thirds, as a general compressor does at a tenth of the
+speed, because the lower bits are noise. What is zero takes a bit for every four elements.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from gradwire_codecs.arrays import Buffer, Int32Array, UInt8Array
+from gradwire_codecs.compiled import compiled
+from gradwire_codecs.errors import CodecError
+
+GROUP: Final = 64
+"""Elements that share a width: most of a layer's scale is that of their neighbours, and a byte for
+each 64 is 0.4 %."""
+
+
+@compiled
+def _pack(values: Int32Array, packed: UInt8Array) -> int:
+    at = 0
+    for low in range(0, values.size, GROUP):
+        high = min(low + GROUP, values.size)
+        bits = np.int64(0)
+        for i in range(low, high):
+            v = np.int64(values[i])
+            bits |= (v << 1) ^ (v >> 63)
+        width = 0
+        while bits >> width:
+            width += 1
+        if at + 1 + (width * (high - low) + 7) // 8 > packed.size:
+            return -1
+        packed[at] = width
+        at += 1
+        held, count = np.int64(0), 0
+        for i in range(low, high):
+            v = np.int64(values[i])
+            held |= ((v << 1) ^ (v >> 63)) << count
+            count += width
+            while count >= 8:
+                packed[at] = held & 255
+                at += 1
+                held >>= 8
+                count -= 8
+        if count:
+            packed[at] = held
+            at += 1
+    return at
+
+
+@compiled
+def _unpack(packed: UInt8Array, values: Int32Array) -> bool:
+    at = 0
+    for low in range(0, values.size, GROUP):
+        high = min(low + GROUP, values.size)
+        if at >= packed.size:
+            return False
+        width = int(packed[at])
+        at += 1
+        if width > 32 or at + (width * (high - low) + 7) // 8 > packed.size:
+            return False
+        mask = (np.int64(1) << width) - 1
+        held, count = np.int64(0), 0
+        for i in range(low, high):
+            while count < width:
+                held |= np.int64(packed[at]) << count
+                at += 1
+                count += 8
+            v = held & mask
+            values[i] = np.int32((v >> 1) ^ -(v & 1))
+            held >>= width
+            count -= width
+    return at == packed.size
+
+
+def pack_block(values: Int32Array) -> bytes:
+    """Return a block as it travels: packed where that is smaller, else little-endian int32.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,), dtype int32
+    """
+    packed = np.empty(4 * len(values) - 1, np.uint8)
+    size = _pack(values, packed)
+    return values.astype("<i4", copy=False).tobytes() if size < 0 else packed[:size].tobytes()
+
+
+def unpack_block(body: Buffer, elements: int) -> bytes:
+    """Return a block that has travelled, as little-endian int32.
+
+    Parameters
+    ----------
+    body : bytes-like
+        What `pack_block` returned.
+    elements : int
+        How many it has to be. No more memory is taken than these need.
+
+    Raises
+    ------
+    CodecError
+        If it is something else.
+    """
+    if len(body) == 4 * elements:
+        return bytes(body)
+    values = np.empty(elements, np.int32)
+    if not _unpack(np.frombuffer(body, np.uint8), values):
+        raise CodecError(f"{len(body)} bytes are no block of {elements} elements")
+    return values.astype("<i4", copy=False).tobytes()

@@ -1,0 +1,125 @@
+"""Sums: many updates as one, for a member that does not keep up with them.
+
+On the lattice a sum of updates is exact, whatever they were. It is a vector as long as the model,
+however many updates there are in it, and it travels in parts, of which those are left out that
+nothing has changed.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from gradwire_codecs import Replica, Update
+from gradwire_codecs.update import MULTIPLE_MAX, pack_update
+from gradwire_protocol.link import Link
+from gradwire_protocol.messages import PART_ELEMENTS, Conflated, Span
+
+ELEMENT_BYTES: Final = 4
+
+PARTS_UNDER_WAY_MAX: Final = 16
+"""Parts handed to a connection at once, 4 MiB at most: with 100 ms to a worker, 40 MB a second."""
+
+
+class Sum:
+    """Updates of several ranks, added up.
+
+    Parameters
+    ----------
+    elements : int
+        Length of the vector.
+
+    Raises
+    ------
+    MemoryError
+        If there is not enough.
+    """
+
+    def __init__(self, elements: int) -> None:
+        self.before: dict[int, int] = {}
+        """By rank: the sequence of the update before the first one in it."""
+        self.after: dict[int, int] = {}
+        """By rank: the sequence of the last one."""
+        self.updates = 0
+        self._total = Replica.zeros(elements)
+        self._touched = np.zeros(-(-elements // PART_ELEMENTS), np.bool_)
+        """By part: whether anything was added to it. The others need not even be looked at."""
+
+    def add(self, rank: int, sequence: int, update: Update) -> bool:
+        """Add the next update of a rank; return False where an element would leave its range.
+
+        Nothing has changed then.
+        """
+        assert sequence == self.after.get(rank, sequence - 1) + 1
+        if self._total.first_outside(update) is not None:
+            return False
+        self._total.apply(update)
+        self._touched[update.index // PART_ELEMENTS] = True
+        self.before.setdefault(rank, sequence - 1)
+        self.after[rank] = sequence
+        self.updates += 1
+        return True
+
+    def parts(self) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the first element and the encoded update of each part that is not zero."""
+        values = self._total.values
+        for part in np.flatnonzero(self._touched).tolist():
+            start = PART_ELEMENTS * part
+            block = values[start : start + PART_ELEMENTS]
+            hit = np.flatnonzero(block)
+            if hit.size:
+                index, count = (hit + start).astype(np.uint32), block[hit]
+                # The threshold, where all had the same one: it saves most of the bits.
+                multiple = int(np.gcd.reduce(count))
+                if multiple > MULTIPLE_MAX:
+                    multiple = 1
+                yield (
+                    start,
+                    pack_update(Update(start, len(block), multiple, index, count // multiple)),
+                )
+
+
+class SumFeed:
+    """Sends the parts of a sum, a few at a time: each is encoded when it is its turn.
+
+    Parameters
+    ----------
+    total : Sum
+        It must not change any more.
+    link : Link
+        Where to.
+    """
+
+    def __init__(self, total: Sum, link: Link) -> None:
+        self.total = total
+        self._link = link
+        self._parts = total.parts()
+        # Where all of it is zero, versions have to be told all the same.
+        self._next: tuple[int, bytes] | None = next(self._parts, (0, b""))
+        self._sent = 0
+        self._under_way = 0
+        while self._under_way < PARTS_UNDER_WAY_MAX and self._send():
+            pass
+
+    @property
+    def nbytes(self) -> int:
+        """What the parts under way take at most."""
+        return self._under_way * Conflated.BYTES_MAX
+
+    def on_delivered(self) -> bool:
+        """Send the next part in place of one that arrived; return whether all have arrived."""
+        self._under_way -= 1
+        return not self._send() and not self._under_way
+
+    def _send(self) -> bool:
+        if self._next is None:
+            return False
+        start, body = self._next
+        self._next = next(self._parts, None)
+        self._sent += 1
+        total, span = self.total, None
+        if self._next is None:
+            span = Span(total.before, total.after, total.updates, self._sent)
+        self._link.send_part(Conflated(start, body, span))
+        self._under_way += 1
+        return True

@@ -1,0 +1,66 @@
+"""A worker whose memory is damaged: real threads, a real master, and its metrics."""
+
+from typing import Literal
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+
+import gradwire
+from support.local_master import MasterProcess
+from support.sessions import finish
+from support.waiting import wait_until
+
+ELEMENTS = 600_000
+"""Three blocks."""
+
+
+def metric(master: MasterProcess, name: str) -> float:
+    with urlopen(f"http://{master.announcement['http']}/metrics", timeout=5) as response:
+        lines = response.read().decode().splitlines()
+    return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("feedback", ["local", "shared"])
+def test_damage_is_found_counted_and_mended_while_both_train(
+    feedback: Literal["local", "shared"],
+) -> None:
+    random = np.random.default_rng(1)
+    targets = [np.zeros(ELEMENTS, np.float32) for _ in range(2)]
+    with MasterProcess() as master:
+        sessions = [
+            gradwire.join(
+                target,
+                master=master.address,
+                feedback=feedback,
+                threshold=1e-3,
+                digest_seconds=0.05,
+            )
+            for target in targets
+        ]
+        damaged, _ = sessions
+
+        def train() -> None:
+            for target, session in zip(targets, sessions, strict=True):
+                target += random.normal(0, 1e-3, ELEMENTS).astype(np.float32)
+                session.step()
+
+        for _ in range(5):
+            train()
+        values = damaged._sharing._feedback.replica.values
+        values[[7, 300_000]] ^= 1 << 18
+
+        def is_mended() -> bool:
+            train()
+            return damaged.stats.repairs >= 1
+
+        wait_until(is_mended, "the damage to be mended")
+        finish(*sessions)
+
+        assert damaged.digest() == sessions[1].digest()
+        assert np.array_equal(targets[0], targets[1])
+        assert [s.stats.blocks_repaired for s in sessions] == [2, 0]
+        assert metric(master, "gradwire_digest_mismatches_total") >= 1
+        assert metric(master, "gradwire_blocks_repaired_total") == 2
+        assert metric(master, "gradwire_damaged_blocks") == 0

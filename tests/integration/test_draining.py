@@ -1,0 +1,246 @@
+"""Real processes that are told to end by SIGTERM: what they have sent arrives first."""
+
+import json
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gradwire
+from support.driven_worker import ELEMENTS, DrivenWorker
+from support.health import metrics, run_status
+from support.local_master import MasterProcess
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(120)
+
+LARGE = 1_000_000
+DENSE: dict[str, object] = {"threshold": 1e-3}
+"""With steps of this size a third of all elements, some 300 KB: far more than is sent before the
+first acknowledgement."""
+
+NEVER = ("--checkpoint-seconds", "100000")
+
+
+def start(
+    stack: ExitStack, master: MasterProcess, n: int, elements: int = ELEMENTS, **settings: object
+) -> list[DrivenWorker]:
+    """Start workers and let them join, all at once."""
+    workers = [
+        stack.enter_context(DrivenWorker(master.address, elements=elements, settings=settings))
+        for _ in range(n)
+    ]
+    for worker in workers:
+        worker.tell("join")
+    for worker in workers:
+        assert "rank" in worker.answer()
+    return workers
+
+
+def sigterm_is_caught(pid: int) -> bool:
+    """Return whether a process does anything about SIGTERM but to die of it."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    [caught] = [line.split()[1] for line in lines if line.startswith("SigCgt:")]
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_what_workers_have_sent_a_master_that_is_stopped_is_with_everyone_and_on_the_disk(
+    tmp_path: Path, processes: str
+) -> None:
+    options = ("--checkpoint", str(tmp_path), *NEVER, "--processes", processes)
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess(*options))
+        workers = start(stack, master, 3)
+        for worker in workers:
+            worker.tell("step", times=1_000_000)
+        http = master.announcement["http"]
+        wait_until(lambda: sum(run_status(http)["versions"].values()) > 100, "updates")
+
+        status, _, err = master.stop(signal.SIGTERM)
+        answers = [worker.answer() for worker in workers]
+        ends = [worker.ask("look") for worker in workers]
+
+    assert status == 0
+    assert "stopping without waiting" not in err
+    for answer in answers:
+        assert answer["error"] == "ConnectionLostError"
+        assert answer["message"].endswith("is over: the master was stopped by SIGTERM")
+    sent = [end["updates_sent"] for end in ends]
+    assert [end["updates_applied"] for end in ends] == [sum(sent) - own for own in sent]
+    loaded = gradwire.load_checkpoint(tmp_path, np.zeros(ELEMENTS, np.float32))
+    assert loaded.updates == sum(sent)
+    assert {end["digest"] for end in ends} == {loaded.digest}
+
+
+def test_what_a_worker_has_pushed_before_sigterm_is_with_everyone() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess())
+        ended, other = start(stack, master, 2, LARGE, **DENSE)
+        before = ended.ask("step", times=1)["updates_sent"]
+        master.signal(signal.SIGSTOP)
+        sent = ended.ask("step", times=5)["updates_sent"]
+
+        ended.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: not sigterm_is_caught(ended.process.pid), "it to leave")
+        master.signal(signal.SIGCONT)
+
+        assert ended.process.wait(30) == -signal.SIGTERM
+        end = other.ask("finish")
+        counted = metrics(master.announcement["http"])
+        assert sent > before
+        assert end["updates_applied"] == sent
+        assert counted['gradwire_leaves_total{reason="left"}'] >= 1
+        assert counted['gradwire_leaves_total{reason="disconnected"}'] == 0
+
+
+def test_a_second_sigterm_ends_a_worker_at_once() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess())
+        [worker] = start(stack, master, 1, leave_timeout_seconds=100_000.0)
+        master.signal(signal.SIGSTOP)
+        worker.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: not sigterm_is_caught(worker.process.pid), "it to leave")
+        assert worker.process.poll() is None
+
+        worker.process.send_signal(signal.SIGTERM)
+
+        assert worker.process.wait(30) == -signal.SIGTERM
+
+
+def test_a_worker_that_stands_still_holds_a_master_up_until_the_deadline_and_no_longer() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess("--drain-seconds", "0.5"))
+        still, _ = start(stack, master, 2)
+        still.process.send_signal(signal.SIGSTOP)
+
+        status, _, err = master.stop(signal.SIGTERM)
+
+    assert status == 0
+    assert err.count("stopping without waiting any longer for rank ") == 1
+
+
+def test_a_second_signal_ends_a_master_at_once() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess("--drain-seconds", "100000"))
+        still, other = start(stack, master, 2)
+        still.process.send_signal(signal.SIGSTOP)
+        master.signal(signal.SIGTERM)
+        wait_until(lambda: "message" in other.ask("step", times=1) or is_draining(other), "a word")
+
+        status, _, err = master.stop(signal.SIGTERM)
+
+    assert status == 0
+    assert "stopping without waiting" not in err
+
+
+def is_draining(worker: DrivenWorker) -> bool:
+    """Return whether a worker was told to send nothing more."""
+    before = worker.ask("look")["updates_sent"]
+    return bool(worker.ask("step", times=3)["updates_sent"] == before)
+
+
+def test_a_worker_that_dies_while_the_others_wait_for_it_to_finish_is_not_waited_for() -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "1"))
+        dead, *living = start(stack, master, 4)
+        for worker in (dead, *living):
+            worker.tell("step", times=30)
+        for worker in (dead, *living):
+            worker.answer()
+        for worker in living:
+            worker.tell("finish")
+        http = master.announcement["http"]
+        wait_until(lambda: metrics(http)["gradwire_updates_unstable"] == 0, "all to be there")
+
+        dead.kill()
+        ends = [worker.answer() for worker in living]
+
+        assert len({end["digest"] for end in ends}) == 1
+        assert len({end["parameters"] for end in ends}) == 1
+        assert metrics(http)["gradwire_runs_finished_total"] == 1
+
+
+TRAINS = """
+import numpy as np, gradwire
+target = np.zeros(1000, np.float32)
+session = gradwire.join(target, threshold=1e-3)
+session.wait()
+print("up", flush=True)
+while True:
+    target += np.random.default_rng().normal(0, 1e-2, target.size).astype(np.float32)
+    session.step()
+"""
+
+
+def test_workers_of_a_launcher_that_is_told_to_end_leave_in_order() -> None:
+    with MasterProcess() as master:
+        options = ["--master", master.address]
+        command = [sys.executable, "-m", "gradwire", "run", "-n", "3", *options, "--"]
+        with subprocess.Popen(
+            [*command, sys.executable, "-c", TRAINS.replace("wait()", "wait(3)")],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as launcher:
+            assert launcher.stdout is not None
+            for _ in range(3):
+                assert launcher.stdout.readline().endswith("up\n")
+
+            launcher.send_signal(signal.SIGTERM)
+            launcher.communicate(timeout=60)
+
+        counted = metrics(master.announcement["http"])
+        assert launcher.returncode == 128 + signal.SIGTERM
+        assert counted['gradwire_leaves_total{reason="left"}'] == 3
+        assert counted["gradwire_workers"] == 0
+
+
+def test_a_handler_of_the_script_decides_what_becomes_of_its_session() -> None:
+    code = """
+import json, signal, sys, numpy as np, gradwire
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+target = np.zeros(10, np.float32)
+with gradwire.join(target, threshold=0.5, master=sys.argv[1]) as session:
+    session.push(np.ones(10, np.float32))
+    print(json.dumps(session.rank), flush=True)
+    signal.pause()
+"""
+    with MasterProcess() as master:
+        with subprocess.Popen(
+            [sys.executable, "-c", code, master.address], stdout=subprocess.PIPE, text=True
+        ) as script:
+            assert script.stdout is not None
+            assert json.loads(script.stdout.readline()) == 0
+
+            script.send_signal(signal.SIGTERM)
+            script.communicate(timeout=30)
+
+        assert script.returncode == 7
+        assert run_status(master.announcement["http"])["versions"] == {"0": 1}
+        assert metrics(master.announcement["http"])['gradwire_leaves_total{reason="left"}'] == 1
+
+
+def test_a_master_that_was_stopped_goes_on_with_the_same_workers_as_new_ones(
+    tmp_path: Path,
+) -> None:
+    options = ("--checkpoint", str(tmp_path), "--resume", "auto", *NEVER)
+    with MasterProcess(*options) as master, ExitStack() as stack:
+        [worker] = start(stack, master, 1)
+        worker.ask("step", times=10)
+        master.stop(signal.SIGTERM)
+        digest = worker.ask("look")["digest"]
+
+        with MasterProcess(*options, listen=master.address) as anew:
+            assert anew.address == master.address
+            worker.ask("join")
+            assert worker.ask("look")["digest"] == digest
+            worker.ask("step", times=10)
+            end = worker.ask("finish")
+
+    assert end["updates_sent"] > 0
+    loaded = gradwire.load_checkpoint(tmp_path, np.zeros(ELEMENTS, np.float32))
+    assert (loaded.finished, loaded.digest) == (True, end["digest"])

@@ -1,0 +1,77 @@
+"""A real worker that is stopped for a while, and costs nobody anything."""
+
+import signal
+from contextlib import ExitStack
+
+import pytest
+
+from gradwire_protocol.limits import MIB
+from support.driven_worker import ELEMENTS, DrivenWorker
+from support.health import metrics
+from support.local_master import MasterProcess
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(120)
+
+SUM_BYTES = 4 * ELEMENTS
+
+
+def step(workers: list[DrivenWorker], times: int) -> None:
+    """Let workers train, all at once."""
+    for worker in workers:
+        worker.tell("step", times=times)
+    for worker in workers:
+        assert "error" not in worker.answer()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_worker_that_is_stopped_holds_up_nobody_and_ends_with_the_same_bits(
+    processes: int,
+) -> None:
+    options = ["--relay-backlog-mib-max", "1", "--processes", str(processes)]
+    patient: dict[str, object] = {"idle_timeout_seconds": 60.0}
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "60", *options))
+        http = master.announcement["http"]
+        workers = [
+            stack.enter_context(DrivenWorker(master.address, settings=patient)) for _ in range(4)
+        ]
+        for worker in workers:
+            worker.tell("join")
+        ranks = [worker.answer()["rank"] for worker in workers]
+        stopped, *others = workers
+        step(workers, 20)
+
+        stopped.process.send_signal(signal.SIGSTOP)
+        queued = []
+        try:
+            for _ in range(4):
+                step(others, 100)
+                counted = metrics(http)
+                queued.append(counted[f'gradwire_relay_queue_bytes{{rank="{ranks[0]}"}}'])
+            wait_until(
+                lambda: metrics(http)["gradwire_conflation_bytes"] == SUM_BYTES,
+                "the others to keep up",
+            )
+            counted = metrics(http)
+        finally:
+            stopped.process.send_signal(signal.SIGCONT)
+        assert max(queued) < MIB
+        assert counted["gradwire_conflated_workers"] == 1
+        assert counted["gradwire_updates_unstable"] > 0
+        wait_until(
+            lambda: metrics(http)["gradwire_conflated_workers"] == 0, "the sum to be delivered"
+        )
+        step(workers, 20)
+        for worker in workers:
+            worker.tell("finish")
+        ends = [worker.answer() for worker in workers]
+
+        assert len({end["digest"] for end in ends}) == 1
+        assert len({end["parameters"] for end in ends}) == 1
+        sent = [end["updates_sent"] for end in ends]
+        assert [end["updates_applied"] for end in ends] == [sum(sent) - own for own in sent]
+        counted = metrics(http)
+        assert counted["gradwire_sums_sent_total"] >= 1
+        assert counted["gradwire_updates_conflated_total"] > 0
+        assert counted['gradwire_leaves_total{reason="too_slow"}'] == 0

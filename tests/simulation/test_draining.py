@@ -1,0 +1,174 @@
+"""A master that is told to end lets everything arrive that is under way, whatever the network does.
+
+``pytest tests/simulation/test_draining.py -k '[17]'`` shows one history again.
+"""
+
+from random import Random
+
+import pytest
+
+from gradwire.errors import ConnectionLostError, RefusedError
+from gradwire_protocol.messages import RefusalCode
+from gradwire_server.config import MasterConfig
+from support.checkpointing import ScriptedWriter
+from support.network import Link
+from support.training import SimulatedRun, SimulatedWorker
+
+REASON = "the master was stopped by SIGTERM"
+DRAIN_SECONDS = 10.0
+
+
+def begin(seed: int, link: Link, writer: ScriptedWriter | None = None) -> SimulatedRun:
+    config = MasterConfig(drain_seconds=DRAIN_SECONDS)
+    return SimulatedRun(seed, link, master=config, writer=writer)
+
+
+def drain(run: SimulatedRun) -> None:
+    run.master.drain(REASON, run.network.now)
+    run.network.turn(run.master_host)
+
+
+def wait_until_drained(run: SimulatedRun) -> None:
+    run.network.run(lambda: run.drained is not None, seconds=2 * DRAIN_SECONDS)
+    assert run.drained == REASON
+
+
+def check_all_have_everything(run: SimulatedRun, workers: list[SimulatedWorker]) -> None:
+    """Whatever was encoded is at the master and at every worker, and nothing more comes."""
+    assert run.master.run is not None
+    accepted = sum(run.master.run.relay.versions.values())
+    assert accepted == len(run.ledger.updates)
+    for worker in workers:
+        worker.pull()
+        worker.residual_at_the_end = worker.feedback.residual().astype("f8")
+        worker.feedback.settle()
+    run.check_the_end(workers, run.master.run)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_histories_that_end_in_mid_training(seed: int) -> None:
+    random = Random(seed)
+    link = Link(
+        delay=random.choice([0.0002, 0.005, 0.05]),
+        jitter=random.choice([0.0, 0.001, 0.02]),
+        loss=random.choice([0.0, 0.02, 0.1]),
+        duplication=0.02,
+    )
+    run = begin(seed, link)
+    run.join_and_wait(random.randint(1, 6))
+    run.network.after(random.uniform(0.1, 2), lambda: drain(run))
+
+    run.train(40, interval=0.05)
+    wait_until_drained(run)
+
+    assert all(worker.stopping for worker in run.workers)
+    check_all_have_everything(run, run.workers)
+    run.master.stop(REASON, run.network.now)
+    run.network.turn(run.master_host)
+    run.network.run(lambda: all(worker.closed for worker in run.workers), seconds=60)
+    for worker in run.workers:
+        assert isinstance(worker.error, ConnectionLostError)
+        assert str(worker.error).endswith(f"is over: {REASON}")
+
+
+def test_who_does_not_answer_is_waited_for_until_the_deadline(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = begin(1, Link())
+    run.join_and_wait(3)
+    run.train(10)
+    silent, *others = run.workers
+    run.network.kill(silent.host)
+    for worker in others:
+        worker.step()
+
+    began = run.network.now
+    drain(run)
+    wait_until_drained(run)
+
+    assert run.network.now - began == pytest.approx(DRAIN_SECONDS)
+    assert f"stopping without waiting any longer for rank {silent.rank} (worker0)" in caplog.text
+    check_all_have_everything(run, others)
+
+
+def test_who_comes_while_it_drains_is_told_why_it_may_not() -> None:
+    run = begin(1, Link(delay=0.5))
+    run.join_and_wait(1)
+    drain(run)
+
+    late = run.join()
+    run.network.run(lambda: late.closed, seconds=60)
+
+    assert isinstance(late.error, RefusedError)
+    assert late.error.code == RefusalCode.DRAINING
+    assert str(late.error).endswith(f"{REASON}: nobody is let in any more")
+
+
+def test_a_run_that_all_have_finished_is_finished_and_another_one_is_not() -> None:
+    for finishing in (2, 1):
+        run = begin(1, Link(delay=0.2))
+        run.join_and_wait(2)
+        run.train(5)
+        for worker in run.workers[:finishing]:
+            worker.finish()
+        drain(run)
+
+        wait_until_drained(run)
+
+        assert run.master.run is not None
+        assert run.master.run.finished is (finishing == 2)
+        assert [w.finished is not None for w in run.workers] == [finishing == 2] * 2
+        check_all_have_everything(run, run.workers)
+
+
+def test_who_leaves_by_itself_meanwhile_is_not_waited_for_twice() -> None:
+    run = begin(1, Link(delay=0.2))
+    run.join_and_wait(2)
+    run.train(5)
+    run.workers[0].leave()
+    drain(run)
+
+    wait_until_drained(run)
+
+    check_all_have_everything(run, run.workers)
+
+
+def test_without_workers_it_is_drained_at_once() -> None:
+    run = begin(1, Link())
+
+    drain(run)
+
+    assert run.drained == REASON
+
+
+def test_a_run_that_is_coming_back_is_waited_for() -> None:
+    run = begin(1, Link())
+    run.join_and_wait(3)
+    run.train(10)
+    run.kill_master(back_after=0.5)
+    run.network.run(lambda: len(run.master.roster) == 1, seconds=60)
+    assert run.master.run is not None
+    assert run.master.run.recovery is not None
+
+    drain(run)
+    wait_until_drained(run)
+
+    assert run.master.run.founded
+    assert sum(run.master.run.relay.versions.values()) == len(run.ledger.updates)
+
+
+def test_what_arrives_while_it_drains_is_in_the_last_checkpoint() -> None:
+    writer = ScriptedWriter()
+    run = begin(1, Link(delay=0.2), writer)
+    run.join_and_wait(2)
+    run.train(5)
+    for worker in run.workers:
+        worker.step()
+
+    drain(run)
+    wait_until_drained(run)
+    run.master.stop(REASON, run.network.now)
+
+    assert run.master.run is not None
+    assert dict(writer.copies[-1].versions) == run.master.run.relay.versions
+    assert sum(writer.copies[-1].versions.values()) == len(run.ledger.updates)

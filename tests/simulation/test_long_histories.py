@@ -1,0 +1,19 @@
+"""Long histories with every fault: many acts, and crowds of workers."""
+
+import pytest
+
+from support.playing import play
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", range(16))
+def test_long_histories(seed: int) -> None:
+    play(seed, "long")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(4))
+def test_histories_with_50_and_200_workers(seed: int) -> None:
+    history = play(seed, "crowd")
+
+    assert len(history.workers) >= history.plan.workers >= 50

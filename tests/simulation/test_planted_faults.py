@@ -1,0 +1,277 @@
+"""The simulator finds bugs: with a rule of the code broken, histories fail, and say what is wrong.
+
+Each fault is planted where a mistake would be made. Some seed out of a few has to find it.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gradwire_udp.checkpoint_files
+from gradwire.inbox import Inbox, Rebase
+from gradwire.kept import Kept, OwnUpdate
+from gradwire.mending import Mending
+from gradwire.worker import Worker
+from gradwire_protocol.incoming import Reassembly
+from gradwire_protocol.messages import EncodedUpdate
+from gradwire_server.intake import Intake
+from gradwire_server.master import Master
+from gradwire_server.recovery import Recovery
+from gradwire_server.relay import Relay
+from gradwire_server.replica_copy import ReplicaCopy
+from gradwire_server.roster import Member
+from gradwire_server.run import Run
+from gradwire_server.update_log import UpdateLog
+from support.disk import SimulatedDisk
+from support.playing import HistoryFailed, play
+
+SEEDS = 150
+"""Tried one after the other, until one finds it."""
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+# An update is applied once.
+
+
+def who_lost_its_connection_asks_again_for_what_it_has(patch: pytest.MonkeyPatch) -> None:
+    comes_back = Worker._comes_back
+
+    def forgetful(self: Worker, event: Any, now: float) -> bool:
+        is_back = comes_back(self, event, now)
+        for origin in self._origins._arriving.values():
+            origin.expected = max(origin.expected - 1, 1)
+        return is_back
+
+    patch.setattr(Worker, "_comes_back", forgetful)
+
+
+def a_message_that_comes_again_is_delivered_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reassembly, "_finish", lambda self, stream, number: None)
+
+
+# What was acknowledged is there.
+
+
+def an_update_is_dropped_that_was_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    take = Intake.take
+
+    def all_but_the_third(
+        self: Intake, run: Run, member: Member, received: Any, now: float
+    ) -> None:
+        if received.update.sequence == 3:
+            member.link.connection.release(received.charge)
+        else:
+            take(self, run, member, received, now)
+
+    patch.setattr(Intake, "take", all_but_the_third)
+
+
+def own_updates_are_kept_until_they_are_sent(patch: pytest.MonkeyPatch) -> None:
+    put = Kept.put
+
+    def put_and_forget(self: Kept, update: OwnUpdate) -> None:
+        put(self, update)
+        self.forget(update.sequence)
+
+    patch.setattr(Kept, "put", put_and_forget)
+
+
+def the_least_advanced_replica_is_taken(patch: pytest.MonkeyPatch) -> None:
+    def least_advanced(self: Recovery) -> Member | None:
+        def advance(member: Member) -> int:
+            return sum(self.returned[member].versions.values())
+
+        self.gathering = False
+        self.heir = min(self.returned, key=advance)
+        return self.heir
+
+    patch.setattr(Recovery, "choose", least_advanced)
+    patch.setattr(Recovery, "plan", lambda self: None)
+    patch.setattr("gradwire_server.founding.may_keep_replica", lambda *_: False)
+
+
+# All have the same bits.
+
+
+def one_version_is_skipped_for_who_is_back(patch: pytest.MonkeyPatch) -> None:
+    since = UpdateLog.since
+
+    def all_but_the_first(self: UpdateLog, *args: Any, **options: Any) -> Iterator[Any]:
+        return iter(list(since(self, *args, **options))[1:])
+
+    patch.setattr(UpdateLog, "since", all_but_the_first)
+
+
+def a_joiner_gets_an_old_snapshot(patch: pytest.MonkeyPatch) -> None:
+    copies: dict[int, ReplicaCopy] = {}
+    copy = Run.copy
+
+    def first(self: Run) -> ReplicaCopy:
+        return copies.setdefault(id(self), copy(self))
+
+    patch.setattr(Run, "copy", first)
+
+
+def conflation_loses_an_update(patch: pytest.MonkeyPatch) -> None:
+    conflate = Inbox._conflate
+
+    def without_every_third(self: Inbox, rank: int | None, update: EncodedUpdate) -> None:
+        before = None if self._sum is None else self._sum.values.copy()
+        conflate(self, rank, update)
+        if update.sequence % 3 == 0 and before is not None:
+            assert self._sum is not None
+            self._sum.values[:] = before
+
+    patch.setattr(Inbox, "_conflate", without_every_third)
+    patch.setattr("support.training.Inbox", lambda elements, bytes_max: Inbox(elements, 1))
+
+
+def what_was_sent_again_is_no_part_of_another_replica(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Kept, "after", lambda self, sequence: iter([*self._updates][1:]))
+
+
+# What was trained is sent or kept.
+
+
+def the_residual_is_dropped_with_the_replica(patch: pytest.MonkeyPatch) -> None:
+    mend = Mending.mend
+
+    def forgetful(self: Mending, rebase: Rebase) -> None:
+        mend(self, rebase)
+        if rebase.missed:
+            self._feedback.settle()
+
+    patch.setattr(Mending, "mend", forgetful)
+
+
+# Memory is bounded.
+
+
+def the_log_forgets_nothing(patch: pytest.MonkeyPatch) -> None:
+    def put(self: UpdateLog, rank: int, sequence: int, message: Any) -> None:
+        self._entries.append((rank, sequence, message))
+        self._bytes += message.total
+
+    patch.setattr(UpdateLog, "put", put)
+
+
+def the_inbox_conflates_nothing(patch: pytest.MonkeyPatch) -> None:
+    def put(self: Inbox, rank: int | None, update: EncodedUpdate) -> None:
+        self._waiting.append((rank, update))
+        self._bytes += len(update.body)
+
+    patch.setattr(Inbox, "put", put)
+    patch.setattr("support.training.Inbox", lambda elements, bytes_max: Inbox(elements, 100))
+
+
+# Waits end.
+
+
+def nobody_dials_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Worker, "next_timer", lambda self: None)
+
+
+def a_new_master_waits_for_all_for_ever(patch: pytest.MonkeyPatch) -> None:
+    def patient(seconds: float, deadline: float, **others: Any) -> Recovery:
+        return Recovery(1e6, deadline + 1e6, **others)
+
+    patch.setattr("gradwire_server.reception.Recovery", patient)
+
+
+def nobody_is_told_what_is_stable(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Master, "_tell_stable", lambda self: setattr(self, "_stable_due", None))
+
+
+# What is on the disk is the last of it, and whole.
+
+
+def the_oldest_checkpoint_is_taken(patch: pytest.MonkeyPatch) -> None:
+    names_in = gradwire_udp.checkpoint_files.names_in
+    patch.setattr("gradwire_udp.checkpoint_files.names_in", lambda folder: names_in(folder)[::-1])
+
+
+def a_checkpoint_gets_its_name_before_it_is_on_the_disk(patch: pytest.MonkeyPatch) -> None:
+    fsync = SimulatedDisk.fsync
+
+    def only_folders(self: SimulatedDisk, descriptor: int) -> None:
+        if self._open[descriptor] is None:
+            fsync(self, descriptor)
+
+    patch.setattr(SimulatedDisk, "fsync", only_folders)
+
+
+def a_checkpoint_says_more_than_it_has(patch: pytest.MonkeyPatch) -> None:
+    go_on_from = Relay.go_on_from
+
+    def further(self: Relay, versions: Mapping[int, int]) -> None:
+        go_on_from(self, {rank: sequence + 1 for rank, sequence in versions.items()})
+
+    patch.setattr(Relay, "go_on_from", further)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("plant", "says"),
+    [
+        (who_lost_its_connection_asks_again_for_what_it_has, "twice"),
+        (a_message_that_comes_again_is_delivered_again, "I1: message .* came twice"),
+        (an_update_is_dropped_that_was_acknowledged, "acknowledged: updates? 3 "),
+        (own_updates_are_kept_until_they_are_sent, "were sent and 0 are kept"),
+        (the_least_advanced_replica_is_taken, "acknowledged: updates .* are missing"),
+        (one_version_is_skipped_for_who_is_back, "waits: .* has {.*; master has {"),
+        (a_joiner_gets_an_old_snapshot, "bits: .* has another replica"),
+        (conflation_loses_an_update, "bits: .* has another replica"),
+        (what_was_sent_again_is_no_part_of_another_replica, "bits|waits|nonsense"),
+        (the_residual_is_dropped_with_the_replica, "conservation: .* neither sent nor kept"),
+        (the_log_forgets_nothing, "memory: .* bytes logged"),
+        (the_inbox_conflates_nothing, "memory: .* bytes wait in an inbox"),
+        (nobody_dials_again, "waits: "),
+        (a_new_master_waits_for_all_for_ever, "waits: "),
+        (nobody_is_told_what_is_stable, "waits: "),
+        (the_oldest_checkpoint_is_taken, "a checkpoint with .* was written; found"),
+        (a_checkpoint_gets_its_name_before_it_is_on_the_disk, "was written; found|can be used"),
+        (a_checkpoint_says_more_than_it_has, "a checkpoint is not the sum|waits: .* has {"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_a_broken_rule_is_found(
+    plant: Plant, says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plant(monkeypatch)
+
+    assert any(re.search(says, complaint) for complaint in complaints(tmp_path))
+
+
+def complaints(folder: Path) -> Iterator[str]:
+    """Play one history after the other; return what is wrong with those that fail."""
+    for seed in range(SEEDS):
+        try:
+            play(seed, folder=folder)
+        except HistoryFailed as failure:
+            yield str(failure).partition("\n")[0]
+
+
+def test_a_history_that_fails_says_how_to_see_it_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nobody_dials_again(monkeypatch)
+
+    with pytest.raises(HistoryFailed) as failed:
+        play_all(tmp_path)
+
+    first, *_, last = str(failed.value).splitlines()
+    seed = int(re.findall("of seed ([0-9]+)", first)[0])
+    assert last == f"again: python tests/simulation {seed}"
+    trace = (tmp_path / f"short-{seed}.txt").read_text()
+    assert trace.startswith(f"   0.0000  plan       seed {seed}, short: ")
+    assert trace.splitlines()[-1].endswith(first.partition(": ")[2])
+    assert trace.splitlines()[-1] in str(failed.value)
+
+
+def play_all(folder: Path) -> None:
+    for seed in range(SEEDS):
+        play(seed, folder=folder)

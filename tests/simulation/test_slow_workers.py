@@ -1,0 +1,434 @@
+"""Workers that do not keep up: what waits for them is added up, and nobody else notices.
+
+``pytest tests/simulation/test_slow_workers.py -k '[17]'`` shows one history again.
+"""
+
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from gradwire_protocol import incoming
+from gradwire_protocol.limits import charge_of
+from gradwire_protocol.messages import covers
+from gradwire_server.config import MasterConfig
+from gradwire_server.roster import Phase
+from support.keyed import RUN_KEY
+from support.network import Host, Link
+from support.split_run import SplitRun
+from support.training import MASTER, SimulatedRun, SimulatedWorker
+
+BACKLOG_BYTES: Final = 30_000
+"""Six small updates."""
+
+NOTHING: Final = Link(loss=1.0)
+
+
+def link_of(random: Random, loss: float = 0.02) -> Link:
+    """Draw a network that loses, repeats, delays and reorders."""
+    return Link(
+        delay=random.choice([0.0002, 0.005, 0.05]),
+        jitter=random.choice([0.0, 0.001, 0.02]),
+        loss=random.choice([0.0, loss]),
+        duplication=0.02,
+    )
+
+
+def settings(**others: Any) -> MasterConfig:
+    return MasterConfig(**{"relay_backlog_bytes_max": BACKLOG_BYTES, **others})
+
+
+class Bound:
+    """Checks after every turn of a master that what it keeps for slow workers is bounded.
+
+    Parameters
+    ----------
+    run : SimulatedRun
+    """
+
+    def __init__(self, run: SimulatedRun) -> None:
+        self.run = run
+        self.conflated = set[str]()
+        """Names of those for whom updates were added up."""
+        self._check_transport = run.network.after_turn
+        run.network.after_turn = self.check
+
+    def check(self, host: Host) -> None:
+        self._check_transport(host)
+        run = self.run.master.run
+        if host.address != MASTER or run is None:
+            return
+        conflation = run.relay.conflation
+        assert conflation.nbytes <= self.run.settings.conflation_bytes_max
+        assert conflation.nbytes <= 8 * self.run.elements * len(conflation)
+        largest = charge_of(4 * self.run.elements + 1_024)  # one may always be under way
+        limit = self.run.settings.relay_backlog_bytes_max
+        for member in self.run.master.roster:
+            backlog, sent = member.backlog, member.link.connection.bytes_queued
+            assert backlog.nbytes <= max(limit, largest)
+            feeds = [feed for feed in (backlog.feed, member.feed) if feed is not None]
+            bulk = sum(feed.nbytes for feed in feeds)
+            assert sent - bulk <= backlog.nbytes + backlog.correction_bytes + limit
+            if backlog.conflated:
+                self.conflated.add(member.join.name)
+
+
+def sample(run: SimulatedRun, name: str, **labels: str) -> float:
+    return run.metrics.registry.get_sample_value(f"gradwire_{name}", labels) or 0.0
+
+
+def slow_down(run: SimulatedRun, worker: SimulatedWorker, link: Link) -> None:
+    """Let what the master says to a worker pass a link of its own."""
+    run.network.set_link(MASTER, worker.name, link)
+
+
+def cut_off(run: SimulatedRun, worker: SimulatedWorker, seconds: float) -> None:
+    """Let nothing through between a worker and the master, for some time."""
+    network, before = run.network, run.network.link
+    for ends in ((worker.name, MASTER), (MASTER, worker.name)):
+        network.set_link(*ends, NOTHING)
+        network.after(seconds, partial(network.set_link, *ends, before))
+
+
+def too_slow(random: Random) -> Link:
+    """Draw a link that does not take what the others send."""
+    return Link(
+        delay=random.choice([0.005, 0.05]),
+        rate=random.choice([30e3, 100e3]),
+        queue_bytes=20_000,
+        loss=random.choice([0.0, 0.02]),
+    )
+
+
+def check_that_others_keep_up(run: SimulatedRun, slow: list[SimulatedWorker]) -> None:
+    """Whoever is not slow has what was accepted until a moment ago."""
+    assert run.master.run is not None
+    accepted = dict(run.master.run.relay.versions)
+    others = [w for w in run.workers if w not in slow and not w.is_gone]
+
+    def all_have() -> bool:
+        for worker in others:
+            worker.pull()
+        return all(covers(worker.versions, accepted) for worker in others)
+
+    run.network.run(all_have, seconds=5)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_histories_with_links_that_are_far_too_slow(seed: int) -> None:
+    random = Random(seed)
+    elements = random.choice([400, 3_000, 3_000, 150_000] if seed % 5 == 0 else [400, 3_000])
+    run = SimulatedRun(
+        seed,
+        link_of(random),
+        elements=elements,
+        idle_timeout_seconds=60.0,
+        run_key=RUN_KEY if seed % 3 == 0 else None,
+        master=settings(idle_timeout_seconds=60.0, slow_seconds=300.0),
+    )
+    bound = Bound(run)
+    run.join_and_wait(random.randint(3, 6))
+    slow = random.sample(run.workers, random.randint(1, 2))
+    for worker in slow:
+        slow_down(run, worker, too_slow(random))
+
+    run.train(40, interval=0.05)
+    check_that_others_keep_up(run, slow)
+    for worker in slow:
+        slow_down(run, worker, run.network.link)
+    run.finish()
+
+    assert all(worker.done for worker in run.workers)
+    # So few bytes may be under way that on a long way others are slow for a moment, too.
+    assert bound.conflated == {worker.name for worker in run.workers if worker.sums}
+    if elements > 400:
+        assert bound.conflated >= {worker.name for worker in slow}, "or this would test nothing"
+    # Of the last one, the acknowledgement may be lost.
+    sums = sum(worker.sums for worker in run.workers)
+    assert sums - len(run.workers) <= sample(run, "sums_sent_total") <= sums
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_histories_in_which_workers_are_stopped_for_a_while(seed: int) -> None:
+    """Some for so long that they are taken for lost, some more than once."""
+    random = Random(seed)
+    idle = random.choice([3.0, 30.0])
+    run = SimulatedRun(
+        seed,
+        link_of(random),
+        elements=random.choice([50, 400, 3_000]),
+        idle_timeout_seconds=idle,
+        master=settings(
+            idle_timeout_seconds=idle,
+            slow_seconds=random.choice([2.0, 60.0]),
+            update_log_bytes_max=random.choice([1, 5_000, 2**20]),
+        ),
+    )
+    bound = Bound(run)
+    run.join_and_wait(random.randint(3, 6))
+    stopped = random.sample(run.workers, random.randint(1, 2))
+    for worker in stopped:
+        for _ in range(random.choice([1, 2])):
+            run.network.after(random.uniform(0, 5), partial(cut_off, run, worker, 4.0))
+    if random.random() < 0.3:
+        run.network.after(random.uniform(0, 5), run.join)
+
+    run.train(120, interval=0.06)
+    check_that_others_keep_up(run, stopped)
+    run.network.run_for(10)  # whoever is cut off at the end may not have noticed yet
+    run.network.run(
+        lambda: (
+            all(w.lost is None and w.live for w in run.workers)
+            and len(run.master.roster) == len(run.workers)
+        ),
+        seconds=90,
+    )
+    run.train(3)
+    run.finish()
+
+    assert all(worker.done for worker in run.workers)
+    assert bound.conflated >= {worker.name for worker in run.workers if worker.sums}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_histories_in_which_conflated_workers_die_or_the_master_does(seed: int) -> None:
+    random = Random(seed)
+    run = SimulatedRun(
+        seed,
+        link_of(random),
+        elements=3_000,
+        idle_timeout_seconds=3.0,
+        run_key=RUN_KEY if seed % 3 == 0 else None,
+        master=settings(idle_timeout_seconds=3.0, recovery_seconds=4.0),
+    )
+    bound = Bound(run)
+    run.join_and_wait(random.randint(4, 6))
+    slow = random.sample(run.workers, 2)
+    for worker in slow:
+        slow_down(run, worker, too_slow(random))
+    if seed % 2:
+        dying = random.choice(slow)
+        run.network.after(random.uniform(1, 3), partial(run.network.kill, dying.host))
+    else:
+        master = run.master
+        back_after = random.uniform(0.01, 5)
+        run.network.after(random.uniform(1, 3), partial(run.kill_master, back_after=back_after))
+
+    run.train(60, interval=0.08)
+    for worker in slow:
+        slow_down(run, worker, run.network.link)
+    alive = [worker for worker in run.workers if not worker.is_gone]
+    if not seed % 2:
+        run.network.run(lambda: run.master is not master, seconds=60)
+    run.network.run(
+        lambda: (
+            all(worker.lost is None for worker in alive)
+            and [member.phase for member in run.master.roster] == [Phase.LIVE] * len(alive)
+        ),
+        seconds=120,
+    )
+    run.train(3)
+    run.finish()
+
+    assert all(worker.done for worker in alive)
+    assert bound.conflated
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_histories_in_which_who_joins_or_observes_is_slow(seed: int) -> None:
+    """Updates wait behind a snapshot, too; and observers are sent sums like everyone."""
+    random = Random(seed)
+    run = SimulatedRun(
+        seed, link_of(random), elements=3_000, run_key=RUN_KEY, master=settings(slow_seconds=300.0)
+    )
+    bound = Bound(run)
+    run.join_and_wait(3)
+    late, observer = run.join(), run.observe()
+    for each in (late, observer):
+        slow_down(run, each, too_slow(random))
+
+    run.train(60, interval=0.05)
+    check_that_others_keep_up(run, [late])
+    run.network.run(lambda: late.live and observer.live, seconds=120)
+    for each in (late, observer):
+        slow_down(run, each, run.network.link)
+    run.train(3)
+    run.finish()
+
+    assert all(each.done for each in (*run.workers, observer))
+    assert bound.conflated >= {observer.name}
+    assert observer.sums
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_histories_in_which_the_master_has_several_processes(seed: int) -> None:
+    random = Random(seed)
+    run = SplitRun(
+        seed, link_of(random), count=3, elements=3_000, master=settings(slow_seconds=300.0)
+    )
+    bound = Bound(run)
+    run.join_and_wait(5)
+    slow = random.sample(run.workers, 2)
+    for worker in slow:
+        slow_down(run, worker, too_slow(random))
+
+    run.train(40, interval=0.05)
+    check_that_others_keep_up(run, slow)
+    for worker in slow:
+        slow_down(run, worker, run.network.link)
+    run.finish()
+    run.network.run_for(60)
+    run.check_nothing_is_left()
+
+    assert all(worker.done for worker in run.workers)
+    assert bound.conflated
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_histories_in_which_a_slow_worker_is_clipped(seed: int) -> None:
+    """Corrections come by themselves, and what is left of its updates is in the others' sums."""
+    random = Random(seed)
+    run = SimulatedRun(
+        seed,
+        link_of(random),
+        elements=1_000,
+        master=settings(outlier_policy="clip", slow_seconds=300.0, relay_backlog_bytes_max=200_000),
+    )
+    bound = Bound(run)
+    run.join_and_wait(4)
+    run.train(10)
+    broken, other = random.sample(run.workers, 2)
+    for worker in (broken, other):
+        slow_down(run, worker, too_slow(random))
+    broken.change *= 100
+
+    run.train(30, interval=0.02)
+    for worker in (broken, other):
+        slow_down(run, worker, run.network.link)
+    run.finish()
+
+    assert all(worker.done for worker in run.workers)
+    assert sample(run, "updates_clipped_total") == len(run.ledger.corrections) > 0
+    assert {rank for rank, _ in run.ledger.corrections} == {broken.rank}
+    assert bound.conflated
+
+
+def test_sums_go_on_for_longer_than_a_connection_remembers_gaps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every sum leaves numbers out in the streams of all ranks in it."""
+    monkeypatch.setattr(incoming, "FINISHED_RANGES_MAX", 20)
+    run = SimulatedRun(1, Link(delay=0.001), elements=50, master=settings())
+    run.join_and_wait(3)
+    slow, *others = run.workers
+    assert run.master.run is not None
+    conflation = run.master.run.relay.conflation
+    conflation.has_room = (  # type: ignore[method-assign]
+        lambda backlog, charge: not backlog.nbytes and not backlog.conflated
+    )
+
+    for _ in range(150):
+        run.random.shuffle(others)  # the first update is sent by itself
+        for worker in others:
+            worker.step()
+            run.network.run_for(0.0005)
+        run.network.run_for(0.02)
+    del conflation.has_room
+    run.train(3)
+    run.finish()
+
+    assert slow.sums > 3 * 20
+    assert slow.done
+
+
+def test_once_its_link_is_quick_again_a_worker_gets_updates_by_themselves() -> None:
+    run = SimulatedRun(2, Link(), elements=3_000, master=settings())
+    run.join_and_wait(3)
+    slow = run.workers[0]
+    slow_down(run, slow, Link(rate=30e3, queue_bytes=20_000))
+    run.train(30)
+    assert run.master.run is not None
+    conflation = run.master.run.relay.conflation
+    assert len(conflation) == 1
+
+    slow_down(run, slow, run.network.link)
+    run.train(60)
+    sums = slow.sums
+    assert (len(conflation), conflation.nbytes) == (0, 0)
+    run.train(5)
+
+    assert sums == slow.sums > 0
+    run.finish()
+
+
+def test_nothing_is_stable_before_a_slow_worker_has_it() -> None:
+    run = SimulatedRun(3, Link(), elements=3_000, master=settings(slow_seconds=1e3))
+    run.join_and_wait(3)
+    slow, other, _ = run.workers
+    run.train(3)
+    run.network.run_for(2.0)
+    before = dict(other.stable)
+    slow_down(run, slow, NOTHING)
+
+    run.train(60, interval=0.1)
+    assert {**other.stable, slow.rank: 0} == {**before, slow.rank: 0}
+    slow_down(run, slow, run.network.link)
+    run.network.run(lambda: all(w.stable.get(w.rank) == w.sent for w in run.workers), seconds=60)
+
+    run.finish()
+
+
+def test_who_takes_nothing_for_too_long_is_told_and_dropped_and_may_come_back() -> None:
+    run = SimulatedRun(
+        4,
+        Link(),
+        elements=3_000,
+        idle_timeout_seconds=600.0,
+        master=settings(slow_seconds=5.0, idle_timeout_seconds=600.0),
+    )
+    run.join_and_wait(3)
+    slow, rank = run.workers[0], run.workers[0].rank
+    told: list[str] = []
+    on_lost = slow.on_lost
+
+    def note(reason: str) -> None:
+        told.append(reason)
+        on_lost(reason)
+
+    slow.on_lost = note  # type: ignore[method-assign]
+    # What it needs is swallowed; that it is told so gets through.
+    run.network.set_link(MASTER, slow.name, Link(mtu=200))
+    run.train(120, interval=0.1)
+
+    assert sample(run, "leaves_total", reason="too_slow") >= 1
+    run.network.run(lambda: bool(told), seconds=10)
+    assert "updates were added up for this worker" in told[0]
+    assert "it has taken nothing for 5 s; the limit is 5 s" in told[0]
+    slow_down(run, slow, run.network.link)
+    run.network.run(lambda: slow.lost is None, seconds=120)
+    assert slow.rank == rank
+    run.finish()
+
+
+def test_where_there_is_no_room_for_a_sum_the_slow_worker_is_dropped() -> None:
+    run = SimulatedRun(
+        5,
+        Link(),
+        elements=3_000,
+        idle_timeout_seconds=600.0,
+        master=MasterConfig(
+            relay_backlog_bytes_max=100_000, conflation_bytes_max=11_999, idle_timeout_seconds=600.0
+        ),
+    )
+    bound = Bound(run)
+    run.join_and_wait(3)
+    slow = run.workers.pop()
+    run.network.on_datagram = lambda source, target, _: slow.name not in (source, target)
+
+    run.train(40)
+    assert sample(run, "leaves_total", reason="too_slow") == 1
+    assert len(run.master.roster) == 2
+    run.finish()
+
+    assert not bound.conflated

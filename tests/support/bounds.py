@@ -1,0 +1,98 @@
+"""What memory of a host is bounded by, checked after each of its turns.
+
+The numbers are those of `limits.py` and of the modules that keep them.
+"""
+
+from typing import Final
+
+from gradwire.inbox import Inbox
+from gradwire.kept import KEPT_BYTES_MAX
+from gradwire.worker import EARLY_UPDATES_MAX, Worker
+from gradwire_protocol import Connection, Endpoint
+from gradwire_protocol.limits import HALF_OPEN_MAX, OPEN_MESSAGES_MAX, RECEIVED_RANGES_MAX
+from gradwire_server.master import Master
+from support.network import Host
+
+AT_ONCE: Final = 16
+"""Connections that are looked at after one turn; of more, others after the next."""
+
+WORKER_CONNECTIONS_MAX: Final = 8
+"""One that is open, and those that it has just ended: each is silent for some seconds."""
+
+
+class Bounds:
+    """Looks at the memory of hosts."""
+
+    def __init__(self) -> None:
+        self.checks = 0
+        """How many turns were looked at."""
+
+    def check(self, host: Host) -> None:
+        """Look at a host that has had its turn."""
+        self.checks += 1
+        application = host.application
+        if isinstance(application, Master):
+            self._check_master(host.endpoint, application)
+        elif isinstance(application, Worker):
+            self._check_worker(host.endpoint, application)
+
+    def check_inbox(self, inbox: Inbox) -> None:
+        """Look at what waits for a training thread."""
+        held = sum(len(update.body) for _, update in inbox._waiting)
+        assert held <= inbox._bytes_max, (
+            f"memory: {held} bytes wait in an inbox; the limit is {inbox._bytes_max}"
+        )
+
+    # Private.
+
+    def _check_master(self, endpoint: Endpoint, master: Master) -> None:
+        config, state = master.config, master._state
+        _check("connections", endpoint._open, config.connections_max)
+        _check("connections half open", len(endpoint._responder), HALF_OPEN_MAX)
+        _check("workers", len(state.roster), config.workers_max)
+        _check("places kept", len(state.leases), config.workers_max)
+        connections = list(endpoint.connections())
+        for connection in self._some_of(connections):
+            _check_connection(connection)
+        if len(connections) <= AT_ONCE:
+            held = sum(connection.bytes_held for connection in connections)
+            _check("bytes held of all workers", held, config.reassembly_bytes_max)
+        run = state.run
+        if run is not None:
+            _check("bytes logged", run.relay.log.nbytes, config.update_log_bytes_max)
+            _check("bytes of sums", run.relay.conflation.nbytes, config.conflation_bytes_max)
+            for member in state.roster:
+                # One update may always be under way.
+                if len(member.backlog) > 1:
+                    most = config.relay_backlog_bytes_max
+                    _check("bytes queued for a worker", member.backlog.nbytes, most)
+            if run.recovery is not None:
+                _check("workers back", len(run.recovery.returned), config.workers_max)
+
+    def _check_worker(self, endpoint: Endpoint, worker: Worker) -> None:
+        _check("connections", len(endpoint), WORKER_CONNECTIONS_MAX)
+        _check("own updates kept", worker._kept.nbytes, KEPT_BYTES_MAX)
+        _check("peers' updates kept", worker._origins.kept.nbytes, KEPT_BYTES_MAX)
+        _check("early updates", len(worker._early), EARLY_UPDATES_MAX)
+        for connection in endpoint.connections():
+            _check_connection(connection)
+
+    def _some_of(self, connections: list[Connection]) -> list[Connection]:
+        if len(connections) <= AT_ONCE:
+            return connections
+        first = self.checks * AT_ONCE % len(connections)
+        return connections[first : first + AT_ONCE]
+
+
+def _check_connection(connection: Connection) -> None:
+    if not connection.is_open:
+        return
+    _check("bytes held", connection.bytes_held, connection._config.window_bytes)
+    _check("events that nobody has taken", len(connection._events), 0)
+    queue = connection._sender.queue
+    _check("messages in flight", queue._open, OPEN_MESSAGES_MAX)
+    _check("ranges received", len(connection._received._numbers), RECEIVED_RANGES_MAX)
+
+
+def _check(what: str, value: int, most: int) -> None:
+    assert value <= most, f"memory: {value} {what}; the limit is {most}"

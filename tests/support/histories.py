@@ -1,0 +1,456 @@
+"""`History`: a run with a master and workers in which everything goes wrong, from one seed.
+
+A `Plan` says what happens: acts in which workers train while faults strike. At the end of each act
+the faults are over; then all who are alive have to come to the same bits, with everything in them
+that was ever acknowledged. In the end they finish, and nothing must be left that waits.
+
+``python tests/simulation SEED`` shows one history.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from random import Random
+from typing import Final
+
+from gradwire.errors import ConnectionLostError
+from gradwire_protocol.limits import GIB
+from gradwire_protocol.messages import covers
+from gradwire_server.checkpoint_writer import CheckpointWriter
+from gradwire_server.config import MasterConfig
+from gradwire_server.resuming import RESUME_AUTO, resumed_run
+from gradwire_server.run import Run
+from support.bounds import Bounds
+from support.disk import FOLDER, SimulatedDisk, SimulatedWriter
+from support.faults import Direction
+from support.keyed import RUN_KEY
+from support.network import Host
+from support.plans import Plan
+from support.trace import Trace
+from support.trainee import Machine, Trainee
+from support.training import MASTER, Ledger, SimulatedRun
+
+RECOVERY_SECONDS: Final = 8.0
+"""How long a master that was started anew waits for all: with a third of all datagrams lost, a
+worker takes some seconds to come back."""
+
+CHECKPOINTS_KEPT: Final = 2
+WORKERS_SPARE: Final = 64
+"""Room for those who join late, and those who died and were not missed yet."""
+
+DIRECTIONS: Final = ("to the master", "from the master")
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """What cannot be survived yet, and so does not happen. False lets it happen."""
+
+    away_with_master: bool = True
+    """While the master is lost, nobody is cut off, and when it is lost, at most one worker is whose
+    updates some have and others have not: who is back later than the others, with updates of who is
+    dead, has to give these back."""
+
+    cut_off_at_the_end: bool = True
+    """Nobody is cut off while the others finish: he would be refused when he is back."""
+
+
+GAPS: Final = Gaps()
+# That a worker for which more than 64 MiB wait is dropped needs no switch: a history has a few KiB.
+
+
+class History(SimulatedRun):
+    """A run in which a plan is carried out.
+
+    Parameters
+    ----------
+    plan : Plan
+    trace : Trace
+    """
+
+    def __init__(self, plan: Plan, trace: Trace) -> None:
+        self.plan = plan
+        self.trace = trace
+        self.machines: list[Machine] = []
+        self.bounds = Bounds()
+        self.required: dict[int, int] = {}
+        """By rank: what must be there at quiescence, whatever becomes of its worker."""
+        self.disk = SimulatedDisk(Random(plan.seed)) if plan.checkpoint_seconds else None
+        self.writer: SimulatedWriter | None = None
+        self._cuts: Counter[tuple[Machine, str]] = Counter()
+        """Machines and directions in which nothing gets through."""
+        self._machine_at: dict[str, Machine] = {}
+        self._addresses = count()
+        self._ambush: tuple[int, float, Callable[[], None]] | None = None
+        """Behind which update something happens, after how many seconds, and what."""
+        self._deaf: set[Machine] | None = None
+        """Who hears nothing of the last that the master says, while that happens."""
+        self._founded: Run | None = None
+        """The last run that has got its first parameters."""
+        self._master_was_lost = False
+        self.is_training = True
+        """Whether workers train; else they only take what comes."""
+        super().__init__(
+            plan.seed,
+            plan.link,
+            elements=plan.elements,
+            idle_timeout_seconds=plan.idle_seconds,
+            master=MasterConfig(
+                idle_timeout_seconds=plan.idle_seconds,
+                recovery_seconds=RECOVERY_SECONDS,
+                stable_interval_seconds=plan.stable_seconds,
+                update_log_bytes_max=plan.log_bytes_max,
+                checkpoint_seconds=plan.checkpoint_seconds or 60.0,
+                workers_max=plan.workers + WORKERS_SPARE,
+                reassembly_bytes_max=2 * GIB,
+            ),
+            run_key=RUN_KEY if plan.sealed else None,
+            watches_transport=plan.watched,
+        )
+        began = self.network.now
+        trace.clock = lambda: self.network.now - began
+        self.network.gro = plan.gro
+        self.network.on_datagram = self._passes
+        self._check_transport = self.network.after_turn
+        self.network.after_turn = self._after_turn
+
+    # What is to be seen.
+
+    def note(self, who: str, what: str, *values: object) -> None:
+        """Note what happens."""
+        self.trace.note(who, what, *values)
+
+    @property
+    def processes(self) -> list[Trainee]:
+        """The workers that are alive and do not leave."""
+        alive = [machine.process for machine in self.machines]
+        return [process for process in alive if process is not None and not process.leaving]
+
+    @property
+    def live(self) -> list[Trainee]:
+        """Those of them that have got the parameters."""
+        return [process for process in self.processes if process.live]
+
+    @property
+    def master_is_whole(self) -> bool:
+        """Whether the master lives, and has back what it was started anew for."""
+        if self._master_was_lost:
+            run = self.master.run
+            self._master_was_lost = not (
+                self.master_host.alive
+                and (run is not None or not self.live)
+                and all(
+                    process.lost is None
+                    and process.masters[-1] == self.masters
+                    and run is not None
+                    and all(run.relay.versions.get(r, 0) >= s for r, s in self._known_to(process))
+                    for process in self.live
+                    if not self.is_cut_off(process)
+                )
+            )
+        return not self._master_was_lost
+
+    def is_cut_off(self, process: Trainee) -> bool:
+        """Return whether the master cannot hear a worker just now, or it the master."""
+        cut = any(self._cuts[process.machine, direction] for direction in DIRECTIONS)
+        return cut or process.host.asleep_until > self.network.now
+
+    def name_of(self, host: Host) -> str:
+        """Return what a host is called in the trace."""
+        return next((p.name for p in self.processes if p.host is host), MASTER)
+
+    # Whom a fault strikes, and whether it may.
+
+    def choose(self, which: float) -> Machine | None:
+        """Return one of the machines with a worker that is alive."""
+        chosen = self.choose_several(which, 1)
+        return chosen[0] if chosen else None
+
+    def choose_several(self, which: float, n: int) -> list[Machine]:
+        """Return up to so many of them."""
+        machines = [process.machine for process in self.processes]
+        first = int(which * len(machines))
+        return [*machines[first:], *machines[:first]][:n]
+
+    def choose_host(self, which: float, *, disturbs: bool = False) -> Host | None:
+        """Return the host of a worker that is alive, or that of the master.
+
+        With `disturbs`, it may lose its connections by what happens to it.
+        """
+        hosts = [self.master_host, *(process.host for process in self.processes)]
+        host = hosts[int(which * len(hosts))]
+        if not host.alive or (disturbs and not self.may_cut_off()):
+            return None
+        return host
+
+    def may_cut_off(self) -> bool:
+        """Return whether somebody may be away now."""
+        return self.master_is_whole or not GAPS.away_with_master
+
+    def may_lose(self, machine: Machine) -> bool:
+        """Return whether a worker may be gone for ever now."""
+        return any(each.machine is not machine for each in self.live) or self.master_is_whole
+
+    def may_lose_master(self, machine: Machine | None) -> bool:
+        """Return whether the master may die now, perhaps together with a worker."""
+        if not self.master_host.alive:
+            return False
+        others = [p for p in self.live if p.machine is not machine and not self.is_cut_off(p)]
+        if not others:  # then the run is lost, if there was one
+            return not self.live and self.master.run is None
+        if any(process.worker._workers < len(self.live) for process in self.live):
+            return False  # a new master that hears of too few goes on without the others
+        away = [p for p in self.live if self._is_away(p)]
+        if not away or not GAPS.away_with_master:
+            return True
+        ranks = {process.rank for process in self.live}
+        run = self.master.run
+        versions = {} if run is None else run.relay.versions
+        unstable = [
+            rank
+            for rank, sequence in versions.items()
+            if rank not in ranks and any(p.received(rank) != sequence for p in self.live)
+        ]
+        return len(away) + len(unstable) + (machine is not None) <= 1
+
+    # What faults do.
+
+    def new_machine(self) -> Machine:
+        """Return a machine on which a worker can begin."""
+        machine = Machine(f"w{len(self.machines)}")
+        self.machines.append(machine)
+        return machine
+
+    def start_later(self, machine: Machine, seconds: float) -> None:
+        """Let a worker begin on a machine."""
+        machine.is_to_start = True
+        self.network.after(seconds, partial(self._start, machine))
+
+    def kill_worker(self, machine: Machine) -> None:
+        """Let a worker die without a word."""
+        process = machine.process
+        assert process is not None
+        process.note("is killed")
+        if process.live and process.masters == [self.masters] and self.master_host.alive:
+            # The master has these, and will not lose them because their worker is gone.
+            self._require(process.rank, process.acknowledged)
+        is_whole = self.master_is_whole
+        self.network.kill(process.host)
+        if not is_whole:
+            self._forget_what_nobody_has()
+
+    def kill_master_for(self, seconds: float, *, power: bool) -> None:
+        """Let the master die without a word, and another one begin."""
+        self.note(MASTER, "is killed%s", ", its machine has lost power" if power else "")
+        self._lose_master(power=power)
+        # What some worker has is not lost. What the master alone had is, with its dead worker.
+        self.required = self._known()
+        self.network.after(seconds, self.start_master)
+
+    def lie_in_ambush(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do something a while after the master has passed on the next update.
+
+        Some hear nothing of it from then on.
+        """
+        self._ambush = self._count_accepted(), seconds, action
+
+    def lose_everybody(self, seconds: float, *, power: bool) -> None:
+        """Let all processes die, and begin again with what is on the disk."""
+        self.note("everybody", "is killed%s", ", the master by a power failure" if power else "")
+        for machine in self.machines:
+            process = machine.process
+            if process is not None:
+                self.network.kill(process.host)
+                if not process.leaving:
+                    self.start_later(machine, seconds + self.random.random())
+        self._lose_master(power=power)
+        self.network.after(seconds, partial(self.start_master, from_disk=True))
+
+    def isolate(self, machine: Machine, seconds: float, direction: Direction) -> None:
+        """Let nothing through between a machine and the master for a while."""
+        self.note(machine.name, "is cut off for %.3f s: %s", seconds, direction)
+        for each in DIRECTIONS:
+            if direction in ("both", each):
+                self._cuts[machine, each] += 1
+                self.network.after(seconds, partial(self._mend, machine, each))
+
+    def end_all_faults(self) -> None:
+        """Let everything work again; who sleeps wakes up at his time."""
+        self.note("network", "is well again")
+        self._cuts.clear()
+        self._ambush = None
+        self.network.link = self.plan.link
+        for host in (self.master_host, *(process.host for process in self.processes)):
+            host.slowness = 0.0
+        if self.disk is not None:
+            self.disk.failure = None
+
+    def move(self, process: Trainee) -> None:
+        """Give a worker's machine another address."""
+        address = f"{process.machine.name}'{next(self._addresses)}"
+        process.note("has the address %s", address)
+        self._machine_at[address] = process.machine
+        self.network.move(process.host, address)
+
+    def on_closed(self, process: Trainee) -> None:
+        """Decide whether a worker may have ended, and begin another one perhaps."""
+        if process.leaving and process.error is not None:
+            self._forget_what_nobody_has()  # the master died while it left
+        if process.leaving or process.error is None:
+            return
+        assert not process.live, f"{process.name} is out: {process.error}"
+        assert isinstance(process.error, ConnectionLostError), (
+            f"{process.name} cannot join: {process.error}"
+        )
+        self.start_later(process.machine, 0.5)
+
+    # The master.
+
+    def start_master(
+        self,
+        resumed: Run | None = None,
+        writer: CheckpointWriter | None = None,
+        *,
+        from_disk: bool = False,
+    ) -> None:
+        """Let a master begin, with what it finds on its disk if it looks there."""
+        if self.disk is not None:
+            with self.disk.mounted():
+                looks = from_disk or self.plan.resumes
+                resumed = resumed_run(RESUME_AUTO if looks else None, FOLDER, self.settings)
+            before = self.writer
+            writer = self.writer = SimulatedWriter(
+                self.disk, CHECKPOINTS_KEPT, self.network.after, self.random, self._on_written
+            )
+            if looks and before is not None and before.written is not None:
+                kept = {} if resumed is None else resumed.relay.versions
+                assert covers(kept, before.written), (
+                    f"a checkpoint with {before.written} was written; found {kept}"
+                )
+                writer.written = before.written
+        initial, self._founded = self.initial, resumed
+        super().start_master(resumed, writer)
+        self.initial = initial  # the ledger goes back to it
+        if self.masters > 1:
+            self.master.begin(self.network.now)
+        if from_disk:
+            self._begin_with(resumed)
+        self.note(MASTER, "begins with %s", None if resumed is None else resumed.relay.versions)
+
+    def _begin_with(self, resumed: Run | None) -> None:
+        """Go on after everybody was lost: with less than there was."""
+        self.required = {}
+        self._master_was_lost = False
+        if resumed is None:
+            self.ledger = Ledger()
+        else:
+            self.ledger.cut(resumed.relay.versions)
+            expected = self.initial + self.ledger.sum_of(resumed.relay.versions, self.elements)
+            assert resumed.replica.values.tobytes() == expected.tobytes(), (
+                "bits: a checkpoint is not the sum of the updates that it says it has"
+            )
+
+    def _lose_master(self, *, power: bool) -> None:
+        self.network.kill(self.master_host)
+        self._ambush = None
+        self._master_was_lost = True
+        if self.writer is not None and self.disk is not None:
+            self.writer.die()
+            if power:
+                self.disk.lose_power()
+
+    def _on_written(self) -> None:
+        self.master.handle_written(self.network.now + self.master_host.ahead)
+        self.network.turn(self.master_host)
+
+    # Private.
+
+    def _start(self, machine: Machine) -> None:
+        machine.is_to_start = False
+        feedback = self.random.choice(["local", "shared"])
+        process = Trainee(self, machine, feedback, self.credentials(machine.name))
+        self._machine_at[process.name] = machine
+        machine.processes.append(process)
+        self.workers.append(process)
+
+    def _passes(self, source: str, target: str, datagram: bytes) -> bool:
+        if source == MASTER and self._is_last_word(target):
+            return False
+        cuts = self._cuts
+        if not cuts:
+            return True
+        if target == MASTER:
+            machine = self._machine_at.get(source)
+            return machine is None or not cuts[machine, "to the master"]
+        machine = self._machine_at.get(target)
+        return machine is None or not cuts[machine, "from the master"]
+
+    def _is_last_word(self, target: str) -> bool:
+        """Return whether the master is about to die, and somebody does not hear this any more."""
+        if self._ambush is not None and self._count_accepted() > self._ambush[0]:
+            _, seconds, action = self._ambush
+            self._ambush = None
+            self._deaf = {machine for machine in self.machines if self.random.random() < 0.5}
+            self.network.after(seconds, partial(self._spring, action))
+        return self._deaf is not None and self._machine_at.get(target) in self._deaf
+
+    def _spring(self, action: Callable[[], None]) -> None:
+        self._deaf = None
+        action()
+
+    def _count_accepted(self) -> int:
+        run = self.master.run
+        return 0 if run is None else sum(run.relay.versions.values())
+
+    def _mend(self, machine: Machine, direction: str) -> None:
+        if self._cuts[machine, direction]:
+            self._cuts[machine, direction] -= 1
+            if not self.is_cut_off_by_link(machine):
+                self.note(machine.name, "is cut off no more")
+
+    def is_cut_off_by_link(self, machine: Machine) -> bool:
+        """Return whether nothing gets through between a machine and the master."""
+        return any(self._cuts[machine, direction] for direction in DIRECTIONS)
+
+    def _after_turn(self, host: Host) -> None:
+        self._check_transport(host)
+        self.bounds.check(host)
+        run = self.master.run
+        if run is not None and run.founded and run is not self._founded:
+            self._founded = run
+            if not run.recovered:
+                self.initial = run.replica.values.copy()
+
+    def _is_away(self, process: Trainee) -> bool:
+        """Return whether a worker is not with the master just now, or is not for the master.
+
+        While a new master gets its run back, those are not away who are on their way to it.
+        """
+        if self.is_cut_off(process):
+            return True
+        if process.masters[-1] != self.masters:
+            return False
+        unknown = self.master.roster.with_id(process.worker._join.worker_id) is None
+        return process.lost is not None or unknown
+
+    def _known_to(self, process: Trainee) -> list[tuple[int, int]]:
+        """Return ranks, and the last update of each that a worker has."""
+        ranks = {*process.worker._origins.contents, process.rank}
+        return [(rank, process.received(rank)) for rank in ranks]
+
+    def _known(self) -> dict[int, int]:
+        """Return by rank the last update that a worker has which is alive."""
+        known: dict[int, int] = {}
+        for process in self.live:
+            for rank, sequence in self._known_to(process):
+                known[rank] = max(known.get(rank, 0), sequence)
+        return known
+
+    def _forget_what_nobody_has(self) -> None:
+        """Take back what only a worker had that is gone while the master was lost."""
+        known = self._known()
+        self.required = {rank: min(s, known.get(rank, 0)) for rank, s in self.required.items()}
+
+    def _require(self, rank: int, sequence: int) -> None:
+        self.required[rank] = max(self.required.get(rank, 0), sequence)

@@ -1,0 +1,198 @@
+"""`Plan`: all that a history is determined by, drawn from one seed."""
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Final, Literal
+
+from support.faults import (
+    BrokenDisk,
+    ClockJump,
+    Fault,
+    KilledMaster,
+    KilledWorker,
+    Leaver,
+    LostEverybody,
+    NewAddress,
+    Newcomer,
+    Partition,
+    Pause,
+    SlowHost,
+    TimeOfDayJump,
+    Weather,
+    said,
+)
+from support.network import Link
+
+Size = Literal["short", "long", "crowd"]
+
+WATCHED_SHARE: Final = 0.25
+"""Of the short histories, those in which every datagram is looked at: that takes half as long
+again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Training with faults. At its end these are over, and everything has to be well again."""
+
+    seconds: float
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to happen."""
+
+    seed: int
+    size: Size
+    link: Link
+    gro: bool
+    elements: int
+    workers: int
+    interval: float
+    """Between two steps, about, in seconds."""
+    idle_seconds: float
+    sealed: bool
+    checkpoint_seconds: float | None
+    """None without checkpoints."""
+    resumes: bool
+    """Whether a master that is started anew looks for a checkpoint."""
+    log_bytes_max: int
+    stable_seconds: float
+    """How often workers are told what is stable."""
+    watched: bool
+    """Whether the invariants of the transport are checked, too."""
+    acts: tuple[Act, ...] = field(repr=False)
+
+    def lines(self) -> list[str]:
+        """Return it as a person would say it."""
+        return [
+            f"seed {self.seed}, {self.size}: {self.workers} workers, {self.elements} parameters, "
+            f"{'sealed' if self.sealed else 'no keys'}, idle timeout {self.idle_seconds} s, "
+            f"steps of {self.interval} s, log of {self.log_bytes_max} bytes",
+            f"link: {said(self.link) or 'ordinary'}; gro {self.gro}; checkpoints every "
+            f"{self.checkpoint_seconds} s, resumed: {self.resumes}",
+            *(
+                f"act {number}, {act.seconds:.1f} s: {fault}"
+                for number, act in enumerate(self.acts, 1)
+                for fault in act.faults
+            ),
+        ]
+
+
+def draw(seed: int, size: Size = "short") -> Plan:
+    """Draw a history."""
+    random = Random(f"{size} {seed}")
+    idle = random.choice([1.0, 2.0, 3.0])
+    sealed = random.random() < 0.3
+    has_disk = random.random() < 0.35
+    acts = {"short": random.choice([1, 1, 1, 2]), "long": random.randint(6, 10), "crowd": 1}[size]
+    seconds = {"short": (1.5, 5.0), "long": (15.0, 60.0), "crowd": (2.0, 5.0)}[size]
+    faults = {"short": (1, 4), "long": (8, 30), "crowd": (2, 6)}[size]
+    kinds = _kinds(random, idle, sealed=sealed, has_disk=has_disk)
+    return Plan(
+        seed=seed,
+        size=size,
+        link=_link(random),
+        gro=random.random() < 0.7,
+        elements=random.choice({"short": [3, 20, 60], "long": [20, 400], "crowd": [8]}[size]),
+        workers=_workers(random, seed, size),
+        interval=random.choice({"short": [0.2, 0.4], "long": [0.3, 1.0], "crowd": [2.0]}[size]),
+        idle_seconds=idle,
+        sealed=sealed,
+        checkpoint_seconds=random.choice([0.3, 1.0, 4.0]) if has_disk else None,
+        resumes=has_disk and random.random() < 0.7,
+        log_bytes_max=random.choice([1, 5_000, 2**20]),
+        stable_seconds=random.choice([0.02, 0.5]),
+        watched=size == "short" and random.random() < WATCHED_SHARE,
+        acts=tuple(
+            _act(random, random.uniform(*seconds), random.randint(*faults), kinds)
+            for _ in range(acts)
+        ),
+    )
+
+
+def _workers(random: Random, seed: int, size: Size) -> int:
+    if size == "crowd":
+        # Everyone hears of everyone who comes and goes: four times as many take 64 times as long.
+        return (50, 50, 50, 200)[seed % 4]
+    return random.randint(2, 12) if size == "long" else random.choice([2, 2, 3, 3, 4, 5])
+
+
+def _act(
+    random: Random,
+    seconds: float,
+    count: int,
+    kinds: list[tuple[int, Callable[[dict[str, float]], Fault]]],
+) -> Act:
+    weights, make = zip(*kinds, strict=True)
+    faults = [
+        each({"at": random.uniform(0, seconds), "which": random.random()})
+        for each in random.choices(make, weights, k=count)
+    ]
+    return Act(seconds, tuple(sorted(faults, key=lambda fault: fault.at)))
+
+
+def _link(random: Random) -> Link:
+    """Draw a network that loses, repeats, damages, delays and reorders a little."""
+    return Link(
+        delay=random.choice([0.0002, 0.005, 0.05]),
+        jitter=random.choice([0.0, 0.001, 0.02]),
+        loss=random.choice([0.0, 0.02]),
+        duplication=random.choice([0.0, 0.02]),
+        corruption=random.choice([0.0, 0.01]),
+        reordering=random.choice([0.0, 0.05]),
+    )
+
+
+def _worse(random: Random) -> Link:
+    """Draw a network that is much worse."""
+    loss = random.choice([0.1, 0.3])
+    worse: list[dict[str, Any]] = [
+        {"loss": loss},
+        {"loss": loss, "loss_burst": random.choice([3.0, 10.0])},
+        {"corruption": random.choice([0.1, 0.4])},
+        {"duplication": 0.5, "copies_max": 4},
+        {"delay": 0.3, "jitter": 0.3},
+        {"reordering": 0.4, "reordering_delay": 0.1},
+    ]
+    link = _link(random)
+    for each in random.sample(worse, random.choice([1, 1, 2])):
+        link = replace(link, **each)
+    return link
+
+
+def _kinds(
+    random: Random, idle: float, *, sealed: bool, has_disk: bool
+) -> list[tuple[int, Callable[[dict[str, float]], Fault]]]:
+    """Return how often each fault comes, and what makes one with a time and a victim."""
+    choice, chance = random.choice, random.random
+    kinds: list[tuple[int, Callable[[dict[str, float]], Fault]]] = [
+        (4, lambda of: KilledWorker(**of, back_after=choice([None, 0.1, 1.0, 2 * idle]))),
+        (4, lambda of: KilledMaster(
+            **of, back_after=choice([0.01, 0.5, 2 * idle]), power=chance() < 0.5,
+            with_worker=chance() < 0.3, last_seconds=choice([None, 0.0, 0.01, 0.1]),
+        )),
+        (4, lambda of: Partition(
+            **of, seconds=idle * choice([0.3, 0.9, 1.5, 3.0]),
+            direction=choice(["both", "both", "to the master", "from the master"]),
+            count=choice([1, 1, 2, 3]),
+        )),
+        (2, lambda of: NewAddress(**of)),
+        (2, lambda of: ClockJump(**of, seconds=idle * choice([0.3, 0.9, 1.5, 5.0]))),
+        (2, lambda of: SlowHost(**of, slowness=choice([0.05, 0.2]), seconds=choice([1.0, 3.0]))),
+        (2, lambda of: Pause(**of, seconds=idle * choice([0.3, 0.9, 1.5, 2.5]))),
+        (2, lambda of: Weather(**of, link=_worse(random), seconds=choice([0.5, 2.0]))),
+        (2, lambda of: Newcomer(**of)),
+        (1, lambda of: Leaver(**of)),
+    ]  # fmt: skip
+    if sealed:
+        kinds.append((1, lambda of: TimeOfDayJump(**of, seconds=choice([-3.0, -0.5, 1.0, 3600.0]))))
+    if has_disk:
+        kinds.append((1, lambda of: LostEverybody(
+            **of, back_after=choice([0.1, 1.0]), power=chance() < 0.5)))  # fmt: skip
+        kinds.append((2, lambda of: BrokenDisk(
+            **of, error=choice([errno.ENOSPC, errno.EROFS, errno.EIO]),
+            seconds=choice([0.5, 2.0]))))  # fmt: skip
+    return kinds

@@ -1,0 +1,155 @@
+"""What has to be true of a history at quiescence: nobody trains, nothing goes wrong any more.
+
+Every function raises `AssertionError`, and says first which invariant is broken:
+
+- waits: all who are alive come to rest within `CALM_SECONDS` of virtual time;
+- acknowledged: no update is missing that a worker has sent who is alive, or that was acknowledged
+  to one that died;
+- bits: master and workers have the same replica, the sum of all updates in it, each once;
+- conservation: what a worker's steps changed, it has sent or still has;
+- memory: see `support.bounds`.
+
+That no update is applied twice, `Ledger` has watched all the time.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from gradwire_server.roster import Phase
+from gradwire_server.update_log import ENTRY_BYTES
+from support.histories import History
+from support.trainee import Trainee
+from support.training import MASTER
+
+CALM_SECONDS: Final = 120.0
+"""A worker dials every second, a master that was started anew waits for some seconds, and a process
+that was stopped or was not found to be dead costs an idle timeout or two."""
+
+LOOK_SECONDS: Final = 0.25
+"""How often it is looked whether all is well."""
+
+
+def come_to_rest(history: History) -> None:
+    """End all faults, wait until nothing has to be done any more, and check what then holds."""
+    history.end_all_faults()
+    history.is_training = False
+    if not history.processes and not any(machine.is_to_start for machine in history.machines):
+        history.start_later(history.new_machine(), 0.0)
+    _wait(history, lambda: _unrest_of(history))
+    check(history, history.live)
+
+
+def finish(history: History) -> None:
+    """Let all workers finish, and check that nothing is left that waits."""
+    network, finishing = history.network, history.live
+    for process in finishing:
+        network.after(0.3 * history.random.random(), process.finish)
+    _wait(
+        history,
+        lambda: [f"{p.name} has not finished" for p in finishing if not p.try_to_complete()],
+    )
+    check(history, finishing)
+    parameters = {process.feedback.parameters.tobytes() for process in finishing}
+    assert len(parameters) == 1, "bits: the workers end with different parameters"
+    _wait(history, lambda: [f"{p.name} has not left" for p in finishing if not p.closed])
+    for process in finishing:
+        assert process.error is None, f"waits: {process.name} could not leave: {process.error}"
+    _wait(history, lambda: _remains_of(history))
+
+
+def check(history: History, workers: Sequence[Trainee]) -> None:
+    """Check what holds at quiescence."""
+    run = history.master.run
+    assert run is not None
+    versions = run.relay.versions
+    for rank, sequence in history.required.items():
+        assert versions.get(rank, 0) >= sequence, (
+            f"acknowledged: updates {versions.get(rank, 0) + 1} to {sequence} of rank {rank} are "
+            "missing"
+        )
+    everything = (history.initial + history.ledger.sum_of(versions, history.elements)).tobytes()
+    assert run.replica.values.tobytes() == everything, f"bits: {MASTER} has another replica"
+    for worker in workers:
+        for rank, sequence in versions.items():
+            for each in range(1, sequence + 1):
+                times = history.ledger.applied[worker.name, rank, each]
+                assert times == 1, f"once: {worker.name} applied {rank}/{each} {times} times"
+        assert worker.replica.values.tobytes() == everything, (
+            f"bits: {worker.name} has another replica"
+        )
+        assert worker.replica.digest() == run.replica.digest(), f"bits: digest of {worker.name}"
+        if not worker.done:
+            worker.residual_at_the_end = worker.feedback.residual().astype(float)
+        try:
+            history.check_conservation(worker)
+        except AssertionError:
+            raise AssertionError(
+                f"conservation: {worker.name} has neither sent nor kept all that it trained"
+            ) from None
+    log = sum(message.total + ENTRY_BYTES for _, _, message in run.relay.log._entries)
+    assert log == run.relay.log.nbytes <= history.plan.log_bytes_max, f"memory: {log} bytes logged"
+
+
+def _wait(history: History, lacks: Callable[[], list[str]]) -> None:
+    network = history.network
+    end = network.now + CALM_SECONDS
+    while missing := lacks():
+        if network.now >= end:
+            _check_acknowledged(history)
+            raise AssertionError(f"waits: after {CALM_SECONDS:g} s, " + "; ".join(missing))
+        network.run_for(LOOK_SECONDS)
+
+
+def _check_acknowledged(history: History) -> None:
+    """Check that the run has what workers were told that it has."""
+    run = history.master.run
+    versions = {} if run is None else run.relay.versions
+    for process in history.processes:
+        if process.takes_part and process.masters == [history.masters]:
+            last = versions.get(process.rank, 0)
+            assert process.acknowledged <= last, (
+                f"acknowledged: update {last + 1} of {process.name} is not in the run, which has "
+                f"{versions}"
+            )
+
+
+def _unrest_of(history: History) -> list[str]:
+    """Return what is still to happen."""
+    if not history.master_host.alive:
+        return ["there is no master"]
+    starting = [f"{m.name} is about to begin" for m in history.machines if m.is_to_start]
+    leaving = [
+        f"{worker.name} leaves"
+        for worker in history.workers
+        if worker.leaving and not worker.closed and worker.host.alive
+    ]
+    run, processes = history.master.run, history.processes
+    if starting or leaving or run is None:
+        return [*starting, *leaving, "" if run else "there is no run"]
+    versions = run.relay.versions
+    unsettled = [
+        f"{p.name} has {p.versions} and keeps {len(p.worker._kept)}, "
+        f"lost {p.lost}; {MASTER} has {versions}"
+        for p in processes
+        if not p.is_settled(versions)
+    ]
+    phases = [member.phase.name for member in history.master.roster]
+    if phases != [Phase.LIVE.name] * len(processes):
+        unsettled.append(f"of {len(processes)} workers, the roster has {phases}")
+    if history.master.unstable:
+        unsettled.append(f"{history.master.unstable} updates are not stable")
+    return unsettled
+
+
+def _remains_of(history: History) -> list[str]:
+    """Return what would still happen after everyone has left."""
+    remains = []
+    if history.master.run is not None:
+        remains.append("the run is not over")
+    if len(history.master_endpoint):
+        remains.append(f"{len(history.master_endpoint)} connections are open at {MASTER}")
+    if (timer := history.master.next_timer()) is not None:
+        remains.append(f"{MASTER} waits until {timer}")
+    alive = [worker for worker in history.workers if worker.host.alive]
+    waiting = [worker.name for worker in alive if worker.endpoint.next_timer() is not None]
+    return [*remains, *(f"{name} waits for something" for name in waiting)]

@@ -1,0 +1,194 @@
+"""`Trainee`: the process of a worker in a simulated history, and the `Machine` it runs on.
+
+It is a `SimulatedWorker` that trains at a pace of its own, on a host that may be slow, asleep or
+cut off, and says what happens to it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gradwire.errors import GradwireError
+from gradwire.inbox import Rebase
+from gradwire_protocol import Credentials
+from gradwire_protocol.messages import Welcome, covers
+from support.training import SimulatedWorker
+
+if TYPE_CHECKING:
+    from support.histories import History
+
+
+@dataclass(eq=False)
+class Machine:
+    """Where one worker after the other runs: with one key, and one clock."""
+
+    name: str
+    processes: list["Trainee"] = field(default_factory=list)
+    is_to_start: bool = False
+    """Whether a process will be started there."""
+    is_done: bool = False
+    """Whether nothing is to be started there any more: its worker has left."""
+
+    @property
+    def process(self) -> "Trainee | None":
+        """The process that is alive, if one is."""
+        last = self.processes[-1] if self.processes else None
+        return last if last is not None and not last.closed and last.host.alive else None
+
+
+class Trainee(SimulatedWorker):
+    """A worker that trains until it is told to stop."""
+
+    def __init__(
+        self, history: "History", machine: Machine, feedback: str, credentials: Credentials | None
+    ) -> None:
+        self.history = history
+        self.machine = machine
+        self.wanted = False
+        """Whether a master that was started anew waits for its replica."""
+        self.masters = [history.masters]
+        """The masters it has taken part with: the how manieth ones."""
+        name = f"{machine.name}.{len(machine.processes)}"
+        super().__init__(history, name, feedback, credentials)
+        self.interval = history.plan.interval * history.random.uniform(0.5, 2.0)
+        self.note("begins, %s feedback", feedback)
+        self._tick_later()
+
+    def note(self, what: str, *values: object) -> None:
+        """Note what happens to it."""
+        self.history.note(self.name, what, *values)
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether it is live and connected, as far as it knows."""
+        return self.live and self.lost is None and not self.is_gone
+
+    def received(self, rank: int) -> int:
+        """Return the last update of a rank that it has."""
+        if rank == self.rank:
+            return self.worker.sequence
+        origins = self.worker._origins
+        versions, arriving = origins._before or (origins._versions, origins._arriving)
+        origin = arriving.get(rank)
+        return versions.get(rank, 0) if origin is None else origin.expected - 1
+
+    @property
+    def acknowledged(self) -> int:
+        """The last of its updates up to which all were acknowledged."""
+        return min(self.worker._sizes, default=self.worker.sequence + 1) - 1
+
+    # What the training thread does.
+
+    def tick(self) -> None:
+        """Do one step, or only take what has come; unless its machine sleeps."""
+        if self.is_gone:
+            return
+        network = self.run.network
+        if network.now < self.host.asleep_until:
+            network.at(self.host.asleep_until, self.tick)
+            return
+        if self.live:
+            if self.history.is_training:
+                self.step()
+            else:
+                self.pull()
+            self.give_replica()
+        self._tick_later()
+
+    def step(self) -> None:
+        before = self.sent
+        super().step()
+        if self.sent > before:
+            self.note("sends %d to %d", self.worker.sequence - self.sent + before + 1,
+                      self.worker.sequence)  # fmt: skip
+
+    def pull(self) -> None:
+        bounds = self.history.bounds
+        for inbox in (self.inbox, self.later):
+            if inbox is not None:
+                bounds.check_inbox(inbox)
+        before, stable = dict(self.versions), self.stable.get(self.rank, 0)
+        super().pull()
+        if self.comparison is None:
+            self.mender.forget(stable)
+        if self.versions != before:
+            news = {r: s for r, s in self.versions.items() if s != before.get(r, 0)}
+            self.note("applies up to %s", news)
+
+    def rebase(self, versions: Mapping[int, int]) -> None:
+        for rank, sequence in self.versions.items():
+            least = versions.get(rank, 0)
+            if rank != self.rank and least < sequence:
+                self.note("gives back %d/%d to %d", rank, least + 1, sequence)
+        super().rebase(versions)
+
+    def give_replica(self) -> None:
+        """Give a master what it has lost, if it waits for that."""
+        if self.wanted:
+            self.wanted = False
+            self.note("gives its replica")
+            super().found_again()
+
+    def finish(self) -> None:
+        self.note("finishes")
+        super().finish()
+
+    def is_settled(self, versions: Mapping[int, int]) -> bool:
+        """Return whether it has all that there is, and nobody lacks anything of it."""
+        if not self.takes_part or self.run.network.now < self.host.asleep_until:
+            return False
+        self.pull()
+        return (
+            versions.get(self.rank, 0) == self.worker.sequence == self.versions[self.rank]
+            and covers(self.versions, versions)
+            and not len(self.worker._kept)
+        )
+
+    # What the network thread hears.
+
+    def on_welcome(self, welcome: Welcome) -> None:
+        self.note("is rank %d%s", welcome.rank, ", and first" if welcome.founder else "")
+        initial = self.history.initial
+        super().on_welcome(welcome)
+        self.history.initial = initial  # whose it is in the end, the master decides
+
+    def on_live(self, snapshot: bytearray | None) -> None:
+        super().on_live(snapshot)
+        self.masters = [self.history.masters]
+        self.note("is live with %s", dict(self.versions))
+
+    def on_lost(self, reason: str) -> None:
+        self.note("has lost its master: %s", reason)
+        super().on_lost(reason)
+
+    def on_wanted(self) -> None:
+        self.note("is asked for its replica")
+        if self.leaving:
+            super().on_wanted()  # a session that leaves does nothing else
+        else:
+            self.wanted = True
+
+    def on_resync(self, versions: Mapping[int, int]) -> None:
+        self.note("will get another replica, with %s", dict(versions))
+        super().on_resync(versions)
+
+    def on_back(self, rebase: Rebase | None) -> None:
+        super().on_back(rebase)
+        self.masters.append(self.history.masters)
+        news = "" if rebase is None else f", with blocks {sorted(rebase.values)} of another replica"
+        self.note("is back%s", news)
+
+    def on_finished(self, versions: Mapping[int, int]) -> None:
+        super().on_finished(versions)
+        self.note("hears that all have finished, with %s", dict(versions))
+
+    def on_closed(self, error: GradwireError | None) -> None:
+        super().on_closed(error)
+        self.note("is closed: %s", "as it wanted" if error is None else error)
+        self.history.on_closed(self)
+
+    # Private.
+
+    def _tick_later(self) -> None:
+        wait = self.interval * self.run.network.random.uniform(0.2, 2.0)
+        self.run.network.after(wait + self.host.slowness, self.tick)

@@ -1,0 +1,224 @@
+"""`PairedRun`: a simulated run with a primary and its standby, and what must be true of both.
+
+After every turn of any host it is checked that no term was ever both the primary's and the
+standby's, that who is in charge of nothing has no workers, and that no worker goes back to an
+earlier term. What any worker was ever told to be stable has to be there in the end.
+"""
+
+from functools import partial
+from random import Random
+
+from gradwire_protocol import Credentials, Endpoint, Keyring, Role, RunKey
+from gradwire_protocol.messages import covers
+from gradwire_server.config import MasterConfig
+from gradwire_server.master import Master
+from gradwire_server.metrics import ServerMetrics
+from gradwire_server.roster import Phase
+from gradwire_server.standby import Standby
+from support.network import Host, Link
+from support.training import MASTER, SimulatedRun, SimulatedWorker
+
+STANDBY = "standby"
+IDLE_SECONDS = 3.0
+NOTHING = Link(loss=1.0)
+
+
+class PairedRun(SimulatedRun):
+    """Two masters and their workers.
+
+    Parameters
+    ----------
+    seed : int
+    link : Link
+    run_key : RunKey, optional
+    elements : int
+    """
+
+    def __init__(
+        self, seed: int, link: Link, *, run_key: RunKey | None = None, elements: int = 400
+    ) -> None:
+        self.terms: dict[int, str] = {}
+        """Who was in charge of each; one that is started anew is the same."""
+        self.followed: dict[SimulatedWorker, int] = {}
+        """By worker: the term that it was in last."""
+        self.told_stable: dict[int, int] = {}
+        """By rank: what any worker was ever told that everyone has."""
+        config = MasterConfig(
+            idle_timeout_seconds=IDLE_SECONDS,
+            recovery_seconds=4.0,
+            takeover_seconds=1.0,
+            standby=STANDBY,
+        )
+        super().__init__(
+            seed,
+            link,
+            elements=elements,
+            idle_timeout_seconds=IDLE_SECONDS,
+            connect_timeout_seconds=2.0,
+            master=config,
+            run_key=run_key,
+        )
+        self.takes_back = True
+        self.primary_host = self.master_host
+        self.start_standby()
+        after_turn = self.network.after_turn
+
+        def checked(host: Host) -> None:
+            after_turn(host)
+            self.check_masters()
+
+        self.network.after_turn = checked
+
+    # Masters.
+
+    def start_master(self, *arguments: object) -> None:
+        """Let a primary begin that knows nothing."""
+        super().start_master(*arguments)  # type: ignore[arg-type]
+        self.primary, self.primary_host = self.master, self.master_host
+
+    def start_standby(self) -> None:
+        """Let a standby begin that knows nothing."""
+        config = MasterConfig(
+            idle_timeout_seconds=IDLE_SECONDS,
+            recovery_seconds=4.0,
+            takeover_seconds=1.0,
+            standby_of=MASTER,
+        )
+        self.standby_metrics = ServerMetrics()
+        self.standby = Master(config, self.standby_metrics)
+        credentials = None
+        if self.run_key is not None:
+            credentials = Credentials(
+                key=self.run_key.worker_key(STANDBY, Role.STANDBY),
+                keyring=Keyring([self.run_key]),
+                unix_time_ns=self.unix_time_ns,
+                instance=STANDBY,
+            )
+        endpoint = Endpoint(
+            config.connection,
+            random_bytes=self.network.random.randbytes,
+            connections_max=config.connections_max,
+            credentials=credentials,
+        )
+        application = Standby(self.standby, partial(endpoint.connect, MASTER), self.network.now)
+        self.standby_endpoint = endpoint
+        self.standby_host = self.network.add(STANDBY, endpoint, application)
+
+    def kill_primary(self, *, back_after: float | None = None) -> None:
+        """Let the primary die without a word."""
+        if self.primary_host.alive:
+            self.network.kill(self.primary_host)
+            if back_after is not None:
+                self.network.after(back_after, self.start_master)
+
+    def kill_standby(self, *, back_after: float | None = None) -> None:
+        """Let the standby die without a word."""
+        if self.standby_host.alive:
+            self.network.kill(self.standby_host)
+            if back_after is not None:
+                self.network.after(back_after, self.start_standby)
+
+    def separate(self, one: str, other: str, seconds: float) -> None:
+        """Let nothing through between two hosts, for some time."""
+        before = self.network.link
+        for ends in ((one, other), (other, one)):
+            self.network.set_link(*ends, NOTHING)
+            self.network.after(seconds, partial(self.network.set_link, *ends, before))
+
+    @property
+    def in_charge(self) -> Master | None:
+        """The master of the highest term that is alive and in charge."""
+        masters = [
+            master
+            for master, host in (
+                (self.primary, self.primary_host),
+                (self.standby, self.standby_host),
+            )
+            if host.alive and master.terms.in_charge
+        ]
+        return max(masters, key=lambda each: each.terms.term, default=None)
+
+    def wait_for_standby(self) -> None:
+        """Wait until the standby has a copy of the run, and knows all voters."""
+        workers = [worker for worker in self.workers if not worker.is_gone]
+        application = self.standby_host.application
+        assert isinstance(application, Standby)
+        self.network.run(
+            lambda: len(application._voters) == len(workers) and application._following.complete,
+            seconds=60,
+        )
+
+    def begin(self, workers: int) -> None:
+        """Let workers join, and the standby have what they have."""
+        self.network.run(lambda: self.primary.terms.in_charge, seconds=30)
+        self.join_and_wait(workers)
+        self.wait_for_standby()
+
+    def wait_until_all_are_back(self) -> None:
+        """Wait until all workers take part with one master."""
+
+        def are_back() -> bool:
+            alive = [worker for worker in self.workers if not worker.is_gone]
+            master = self.in_charge
+            return (
+                master is not None
+                and all(worker.lost is None for worker in alive)
+                and [m.phase for m in master.roster.workers] == [Phase.LIVE] * len(alive)
+            )
+
+        self.network.run(are_back, seconds=200)
+
+    def finish_all(self) -> None:
+        """Let all finish with whoever is in charge, and check what has to be true then."""
+        master = self.in_charge
+        assert master is not None
+        self.master = master
+        self.master_endpoint = (
+            self.standby_endpoint if master is self.standby else self.primary_host.endpoint
+        )
+        finishing = [w for w in self.workers if w.live and not w.is_gone]
+        for worker in finishing:
+            self.network.after(0.2 * self.random.random(), worker.finish)
+        self.network.run(
+            lambda: sum(w.try_to_complete() for w in finishing) == len(finishing), seconds=300
+        )
+        assert master.run is not None
+        self.check_the_end(finishing, master.run)
+        assert covers(master.run.relay.versions, self.told_stable), "what is stable is never lost"
+        self.network.run(lambda: all(w.closed for w in finishing), seconds=60)
+        assert [w.error for w in finishing] == [None] * len(finishing)
+
+    # What has to be true.
+
+    def check_masters(self) -> None:
+        """Compare masters and workers with what there was of them before."""
+        for master, host in (
+            (self.primary, self.primary_host),
+            (self.standby, self.standby_host),
+        ):
+            if not host.alive:
+                continue
+            if master.terms.in_charge:
+                if master.run is None or not master.run.founded:
+                    continue  # nothing is accepted yet
+                term = master.terms.term
+                name = host.address
+                assert self.terms.setdefault(term, name) == name, f"term {term} is both masters'"
+            else:
+                assert not master.roster.workers, "who is in charge of nothing has no workers"
+        for worker in self.workers:
+            term = worker.worker._term
+            assert term >= self.followed.get(worker, 0), "terms never go back"
+            self.followed[worker] = term
+            for rank, sequence in worker.stable.items():
+                self.told_stable[rank] = max(self.told_stable.get(rank, 0), sequence)
+
+
+def link_of(random: Random) -> Link:
+    """Draw a network that loses, repeats, delays and reorders."""
+    return Link(
+        delay=random.choice([0.0002, 0.005, 0.05]),
+        jitter=random.choice([0.0, 0.001, 0.02]),
+        loss=random.choice([0.0, 0.02]),
+        duplication=0.02,
+    )

@@ -1,0 +1,316 @@
+"""Mending: what differs is found at whatever versions, and what does not is left alone."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire.inbox import Inbox, Rebase
+from gradwire.kept import Kept, OwnUpdate
+from gradwire.mending import TIME_SHARE_MAX, Mending, complete
+from gradwire_codecs import BlockDigests, LocalFeedback, Replica, encode
+from gradwire_protocol.layout import Layout, Tensor
+from gradwire_protocol.messages import Blocks, EncodedUpdate
+
+ELEMENTS = 100
+BLOCK = 16
+LAYOUT = Layout((Tensor("weights", (ELEMENTS,)),))
+RANK = 1
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", BLOCK)
+
+
+class Side:
+    """A worker's training thread, and the master's replica beside it."""
+
+    def __init__(self, seed: int, *, seconds: float = 5.0) -> None:
+        self.random = np.random.default_rng(seed)
+        self.now = 0.0
+        values = self.random.integers(-999, 999, ELEMENTS).astype(np.int32)
+        self.master = Replica(values.copy())
+        self.versions: dict[int, int] = {0: 0, RANK: 0, 2: 0}
+        """What the worker has."""
+        self.accepted = dict(self.versions)
+        """What the master has."""
+        self.feedback = LocalFeedback(np.zeros(ELEMENTS, np.float32), Replica(values))
+        self.feedback.settle()
+        self.own = Kept()
+        self.mending = Mending(
+            self.feedback, RANK, self.versions, self.own, LAYOUT,
+            seconds=seconds, clock=self.clock,
+        )  # fmt: skip
+
+    def clock(self) -> float:
+        return self.now
+
+    def update(self) -> bytes:
+        change = np.zeros(ELEMENTS, np.float32)
+        while not change.any():
+            change = self.random.choice([0.0, 0.01], ELEMENTS, p=[0.9, 0.1]).astype(np.float32)
+        [body] = encode(change, Replica.zeros(ELEMENTS), threshold=0.01)
+        return body
+
+    def push(self, *, accepted: bool) -> None:
+        """Send an update of our own, which the master may have by then."""
+        body = self.update()
+        self.feedback.replica.apply(body)
+        self.versions[RANK] += 1
+        self.own.put(OwnUpdate(self.versions[RANK], 0, body))
+        if accepted:
+            self.master.apply(body)
+            self.accepted[RANK] += 1
+
+    def receive(self, rank: int, *, accepted: bool) -> None:
+        """Apply a peer's update, which may be behind those that the master speaks of."""
+        body = self.update()
+        self.feedback.apply(body)
+        self.versions[rank] += 1
+        self.mending.note(rank, EncodedUpdate(self.versions[rank], 0, body))
+        if accepted:
+            self.master.apply(body)
+            self.accepted[rank] += 1
+
+    @property
+    def blocks(self) -> Blocks:
+        digests = BlockDigests.of(self.master.values, BLOCK).values
+        return Blocks(dict(self.accepted), digests.astype("<u8").tobytes())
+
+    def rebase(self, blocks: Blocks, numbers: tuple[int, ...], *, missed: bool = False) -> Rebase:
+        values = {n: self.master.values[n * BLOCK :][:BLOCK].tobytes() for n in numbers}
+        return Rebase(blocks, values, missed)
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    before=st.integers(0, 4),
+    after=st.integers(0, 4),
+    damaged=st.sets(st.integers(0, ELEMENTS - 1), max_size=4),
+)
+def test_the_damaged_blocks_are_found_and_nothing_else(
+    seed: int, before: int, after: int, damaged: set[int]
+) -> None:
+    """Also where updates were applied, and sent, that the master does not speak of yet."""
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", BLOCK)
+        side = Side(seed)
+        for _ in range(before):
+            side.push(accepted=True)
+            side.receive(2, accepted=True)
+        for _ in range(after):
+            side.push(accepted=False)
+            side.receive(0, accepted=False)
+        right = side.feedback.replica.values.copy()
+        for i in damaged:
+            side.feedback.replica.values[i] += 77
+
+        blocks = side.blocks
+        numbers = side.mending.compare(blocks, side.versions, missed=False)
+        assert numbers is not None
+        side.mending.mend(side.rebase(blocks, numbers))
+
+        assert numbers == tuple(sorted({i // BLOCK for i in damaged}))
+        assert side.feedback.replica.values.tolist() == right.tolist()
+        assert side.mending.repairs == bool(damaged)
+        assert side.mending.blocks_repaired == len(numbers)
+
+
+def test_a_comparison_waits_for_updates_that_are_on_their_way() -> None:
+    side = Side(1)
+    side.accepted[2] = 1
+
+    assert side.mending.compare(side.blocks, side.versions, missed=False) is None
+
+
+def test_a_comparison_with_what_cannot_be_told_any_more_is_given_up() -> None:
+    side = Side(1)
+    side.receive(2, accepted=False)
+    side.mending.note_sum({2: 1})
+    side.feedback.replica.values[0] += 1
+
+    assert side.mending.compare(side.blocks, side.versions, missed=False) == ()
+    side.accepted[2] = 1
+    assert side.mending.compare(side.blocks, side.versions, missed=False) != ()
+
+
+def test_no_more_of_peers_is_kept_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradwire.mending.RECENT_BYTES_MAX", 100)
+    side = Side(1)
+    for _ in range(20):
+        side.receive(2, accepted=False)
+
+    assert side.mending._recent_bytes <= 100
+    assert side.mending.compare(side.blocks, side.versions, missed=False) == ()
+    side.accepted[2] = 20
+    assert side.mending.compare(side.blocks, side.versions, missed=False) == tuple(range(7))
+
+
+def test_own_updates_that_were_forgotten_cannot_be_taken_back() -> None:
+    side = Side(1)
+    side.push(accepted=False)
+    side.mending.forget(1)
+
+    assert side.mending.compare(side.blocks, side.versions, missed=False) == ()
+
+
+def test_corrections_of_what_the_master_does_not_speak_of_are_taken_back() -> None:
+    side = Side(1)
+    side.push(accepted=False)
+    [update] = side.own.after(0)
+    less = Replica.zeros(ELEMENTS)
+    less.apply(update.body)
+    [correction] = encode(
+        -(less.values * less.quantum).astype(np.float32), Replica.zeros(ELEMENTS), threshold=0.005
+    )
+    side.feedback.apply(correction)
+    side.mending.note_correction(EncodedUpdate(1, 0, correction))
+
+    assert side.mending.compare(side.blocks, side.versions, missed=False) == ()
+    side.now = 100.0
+    said = side.mending.digest(side.versions)
+    assert said is not None
+    assert said.corrections == 1
+    side.mending.note_reconnection()
+    side.now = 200.0
+    said = side.mending.digest(side.versions)
+    assert said is not None
+    assert said.corrections == 0
+
+
+def test_a_replica_that_has_missed_updates_gets_the_blocks_that_these_have_changed() -> None:
+    side = Side(3)
+    missed = np.zeros(ELEMENTS, np.float32)
+    missed[[3, 50]] = 0.01
+    [body] = encode(missed, Replica.zeros(ELEMENTS), threshold=0.01)
+    side.master.apply(body)
+    side.accepted[2] = 9
+    side.push(accepted=False)
+    [own] = side.own.after(0)
+    side.feedback.parameters += np.float32(1e-3)
+    residual = side.feedback.residual()
+
+    blocks = side.blocks
+    numbers = side.mending.compare(blocks, side.versions, missed=True)
+    assert numbers == (0, 3)
+    side.mending.mend(side.rebase(blocks, numbers, missed=True))
+
+    side.master.apply(own.body)
+    assert side.feedback.replica.digest() == side.master.digest()
+    assert np.abs(side.feedback.residual() - residual).max() < 2.0**-24
+    assert side.mending.repairs == 0
+
+
+def test_blocks_for_a_comparison_that_is_over_change_nothing() -> None:
+    side = Side(1)
+    side.feedback.replica.values[0] += 1
+    before = side.feedback.replica.values.copy()
+    first, second = side.blocks, side.blocks
+    side.mending.compare(first, side.versions, missed=False)
+    side.mending.compare(second, side.versions, missed=False)
+
+    side.mending.mend(side.rebase(first, (0,)))
+
+    assert side.feedback.replica.values.tolist() == before.tolist()
+    side.mending.mend(side.rebase(second, (0,)))
+    assert side.feedback.replica.values.tolist() != before.tolist()
+
+
+def test_a_block_that_is_damaged_itself_is_not_taken(caplog: pytest.LogCaptureFixture) -> None:
+    side = Side(1)
+    side.feedback.replica.values[0] += 1
+    blocks = side.blocks
+    numbers = side.mending.compare(blocks, side.versions, missed=False)
+    assert numbers == (0,)
+
+    side.mending.mend(Rebase(blocks, {0: bytes(4 * BLOCK)}, missed=False))
+
+    assert side.mending.repairs == 0
+    assert "block 0 of the replica came from the master damaged" in caplog.text
+
+
+def test_many_damaged_blocks_are_not_all_named(caplog: pytest.LogCaptureFixture) -> None:
+    side = Side(1)
+    side.feedback.replica.values += 1
+
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr("gradwire.mending.BLOCKS_NAMED_MAX", 2)
+        side.mending.compare(side.blocks, side.versions, missed=False)
+
+    assert "blocks 0 (weights[0] to weights[15]), 1 (weights[16] to weights[31]) and 5 more" in (
+        caplog.text
+    )
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    missing=st.sets(st.integers(0, 6)),
+    n=st.integers(0, 6),
+    conflated=st.booleans(),
+)
+def test_of_a_part_the_missing_blocks_are_wanted_and_no_others(
+    seed: int, missing: set[int], n: int, conflated: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", BLOCK)
+        side = Side(seed)
+        side.master.values[:] += 1  # nowhere all zeros
+        part = side.master.values.copy()
+        for number in missing:
+            part[number * BLOCK :][:BLOCK] = 0
+        inbox = Inbox(ELEMENTS, bytes_max=0 if conflated else 10_000)
+        for sequence in range(1, n + 1):
+            body = side.update()
+            side.master.apply(body)
+            inbox.put(2, EncodedUpdate(sequence, 0, body))
+
+        values = bytearray(part.astype("<i4").tobytes())
+        wanted = complete(values, inbox.take(), side.blocks)
+
+        assert set(wanted) == missing
+        have = np.frombuffer(values, "<i4")
+        for number in set(range(7)) - missing:
+            span = slice(number * BLOCK, (number + 1) * BLOCK)
+            assert have[span].tolist() == side.master.values[span].tolist()
+
+
+# Digests.
+
+
+def test_a_digest_is_due_every_some_seconds() -> None:
+    side = Side(1)
+
+    assert side.mending.digest(side.versions) is None
+    side.now = 5.0
+    said = side.mending.digest(side.versions)
+    assert said is not None
+    assert (said.versions, said.digest) == (side.versions, side.feedback.replica.digest())
+    assert side.mending.digest(side.versions) is None
+    side.now = 10.0
+    assert side.mending.digest(side.versions) is not None
+
+
+def test_where_a_digest_takes_long_there_are_fewer() -> None:
+    side = Side(1)
+    side.now = 5.0
+    digest = side.feedback.replica.digest
+
+    def slowly() -> int:
+        side.now += 2.0
+        return digest()
+
+    side.feedback.replica.digest = slowly  # type: ignore[method-assign]
+    assert side.mending.digest(side.versions) is not None
+
+    side.now = 7.0 + 2.0 / TIME_SHARE_MAX - 1
+    assert side.mending.digest(side.versions) is None
+    side.now += 1
+    assert side.mending.digest(side.versions) is not None
+
+
+def test_there_may_be_none_at_all() -> None:
+    side = Side(1, seconds=0.0)
+    side.now = 1e9
+
+    assert side.mending.digest(side.versions) is None

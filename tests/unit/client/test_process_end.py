@@ -1,0 +1,124 @@
+"""The end of a process: what is done about SIGTERM, where nobody else does anything about it."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from gradwire.inbox import Arrivals
+from gradwire.process_end import uninterrupted
+from support.local_master import LocalMaster
+from support.sessions import join, loss_of
+
+
+@pytest.fixture(autouse=True)
+def nothing_done_about_sigterm() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_is_caught_while_a_session_is_open(master: LocalMaster) -> None:
+    one, other = join(master), join(master)
+    caught = signal.getsignal(signal.SIGTERM)
+    one.close()
+    caught_still = signal.getsignal(signal.SIGTERM)
+    other.close()
+
+    assert callable(caught)
+    assert caught_still is caught
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_it_is_caught_no_more_when_the_master_has_ended_the_session() -> None:
+    with LocalMaster() as master:
+        session = join(master)
+        master.stop("maintenance")
+        loss_of(session)
+
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    session.close()
+
+
+@pytest.mark.parametrize("own", [signal.SIG_IGN, lambda number, frame: None])
+def test_what_a_script_does_about_it_stays(master: LocalMaster, own: "signal._HANDLER") -> None:
+    signal.signal(signal.SIGTERM, own)
+    before = join(master)
+    kept = signal.getsignal(signal.SIGTERM)
+    before.close()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    later = join(master)
+    signal.signal(signal.SIGTERM, own)
+    later.close()
+
+    assert kept is own
+    assert signal.getsignal(signal.SIGTERM) is own
+
+
+def test_a_session_of_another_thread_is_no_reason_to_catch_it(master: LocalMaster) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        session = pool.submit(join, master).result()
+
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    session.close()
+
+
+def test_a_session_that_another_thread_closes_is_closed_all_the_same(master: LocalMaster) -> None:
+    session = join(master)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(session.close).result()
+
+    master.wait_for_workers(0)
+
+
+def test_a_handler_in_the_middle_of_a_step_leaves_when_that_is_over(
+    master: LocalMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = join(master)
+    signal.signal(signal.SIGTERM, lambda number, frame: session.close("interrupted"))
+    take = session._membership.inbox.take
+
+    def interrupted() -> Arrivals:
+        with session._sharing._changing:
+            signal.raise_signal(signal.SIGTERM)
+        assert session._over is None
+        return take()
+
+    monkeypatch.setattr(session._membership.inbox, "take", interrupted)
+
+    session.step()
+
+    assert session._over == "interrupted"
+    master.wait_for_workers(0)
+
+
+def test_a_handler_that_raises_in_the_middle_of_a_step_ends_that_and_the_session_goes_on(
+    master: LocalMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = join(master)
+
+    def raises(number: int, frame: object) -> None:
+        sys.exit(7)
+
+    signal.signal(signal.SIGTERM, raises)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            session._membership.inbox, "take", lambda: signal.raise_signal(signal.SIGTERM)
+        )
+        with pytest.raises(SystemExit):
+            session.step()
+
+    session.step()
+    session.close()
+    master.wait_for_workers(0)
+
+
+def test_what_another_thread_closes_is_not_put_off(master: LocalMaster) -> None:
+    session = join(master)
+
+    with uninterrupted(), ThreadPoolExecutor(1) as pool:
+        pool.submit(session.close).result()
+        assert session._over == "closed"

@@ -1,0 +1,220 @@
+"""Repairs and the self-check: what the master does about replicas that are damaged."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from gradwire_codecs import unpack_block
+from gradwire_protocol.messages import Blocks, Digest, Snapshot, Want, Welcome
+from gradwire_protocol.snapshots import unpacked
+from gradwire_server.repairs import OFFER_PASSES_MAX, PAUSE_SECONDS
+from gradwire_server.run import Run
+from gradwire_server.self_check import PASS_SECONDS
+from support.network import Link
+from support.peer import ScriptedPeer, join_request
+from support.training import MASTER, SimulatedRun
+
+ELEMENTS = 10
+BLOCK = 4
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", BLOCK)
+
+
+@pytest.fixture
+def run() -> SimulatedRun:
+    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run.mismatches_expected = True
+    run.join_and_wait(1)
+    return run
+
+
+def peer_in(run: SimulatedRun) -> ScriptedPeer:
+    """Let somebody join who says what the test makes it say."""
+    peer = ScriptedPeer(run.network, "peer", dial=MASTER)
+    peer.say(join_request(layout=run.layout))
+    peer.wait_for(Welcome)
+    peer.wait_for(Snapshot, 3)
+    run.network.run_for(1.0)
+    return peer
+
+
+def state_of(run: SimulatedRun) -> Run:
+    assert run.master.run is not None
+    return run.master.run
+
+
+def count(run: SimulatedRun, name: str) -> float | None:
+    return run.metrics.registry.get_sample_value(f"gradwire_{name}")
+
+
+def test_a_digest_that_is_right_is_counted_and_not_answered(run: SimulatedRun) -> None:
+    peer = peer_in(run)
+
+    peer.say(Digest({}, state_of(run).replica.digest(), 0))
+    run.network.run_for(1.0)
+
+    assert (count(run, "digest_checks_total"), count(run, "digest_mismatches_total")) == (1, 0)
+    assert peer.all(Blocks) == []
+
+
+def test_a_digest_that_is_wrong_is_answered_with_those_of_all_blocks(run: SimulatedRun) -> None:
+    peer = peer_in(run)
+
+    peer.say(Digest({}, 7, 0))
+    blocks = peer.wait_for(Blocks)
+    peer.say(Want((2, 0)))
+    peer.wait_for(Snapshot, 5)
+    run.network.run_for(1.0)
+
+    state = state_of(run)
+    assert state.digests is not None
+    assert blocks == Blocks({}, state.digests.blocks.values.astype("<u8").tobytes())
+    sent = [unpacked(block, ELEMENTS, unpack_block) for block in peer.all(Snapshot)[3:]]
+    assert [block.start for block in sent] == [0, 2 * BLOCK]
+    for block in sent:
+        start, values = block.start, np.frombuffer(block.values, "<i4")
+        assert values.tolist() == state.replica.values[start : start + BLOCK].tolist()
+    assert count(run, "digest_mismatches_total") == 1
+    assert count(run, "blocks_repaired_total") == 2
+    assert count(run, "snapshots_sent_total") == 1
+
+
+def test_a_worker_is_not_mended_all_the_time(run: SimulatedRun) -> None:
+    peer = peer_in(run)
+    for _ in range(2):
+        peer.say(Digest({}, 7, 0))
+        peer.wait_for(Blocks)
+        peer.say(Want(()))
+        run.network.run_for(PAUSE_SECONDS / 4)
+
+    assert len(peer.all(Blocks)) == 1
+    assert count(run, "digest_mismatches_total") == 2
+
+
+def test_after_a_pause_it_is_mended_again(run: SimulatedRun) -> None:
+    peer = peer_in(run)
+    for n in (1, 2):
+        peer.say(Digest({}, 7, 0))
+        peer.wait_for(Blocks, n)
+        peer.say(Want(()))
+        run.network.run_for(PAUSE_SECONDS)
+
+    assert count(run, "digest_mismatches_total") == 2
+
+
+def test_while_it_compares_nothing_else_is_checked(run: SimulatedRun) -> None:
+    peer = peer_in(run)
+
+    for _ in range(3):
+        peer.say(Digest({}, 7, 0))
+    run.network.run_for(PAUSE_SECONDS + 1)
+
+    assert count(run, "digest_checks_total") == 1
+
+
+def test_a_digest_waits_for_the_updates_in_it(run: SimulatedRun) -> None:
+    """It travels before them: it is a control message."""
+    peer, [worker] = peer_in(run), run.workers
+    while not worker.sent:
+        worker.step()
+    digest = worker.replica.digest()
+    ahead = Digest({worker.rank: 1}, digest, 0)
+    peer.say(Digest({9: 4}, digest, 0), ahead)
+    run.network.run_for(1.0)
+
+    assert (count(run, "digest_checks_total"), count(run, "digest_mismatches_total")) == (1, 0)
+
+
+def test_what_was_clipped_is_told_apart_from_damage(run: SimulatedRun) -> None:
+    peer = peer_in(run)
+    [member] = [m for m in run.master.roster if m.join.name == "rogue"]
+    member.corrections = 1
+    right = state_of(run).replica.digest()
+
+    peer.say(Digest({}, 7, 0))
+    run.network.run_for(1.0)
+    assert count(run, "digest_checks_total") == 0
+    peer.say(Digest({}, right, 1))
+    run.network.run_for(1.0)
+
+    assert (count(run, "digest_checks_total"), count(run, "digest_mismatches_total")) == (1, 0)
+
+
+def test_who_wants_what_was_not_offered_is_sent_away(run: SimulatedRun) -> None:
+    peer = peer_in(run)
+
+    peer.say(Want((0,)))
+
+    assert "Want from rank 1 (rogue), to whom nothing was offered" in peer.wait_for_end().reason
+
+
+def test_who_wants_a_block_that_there_is_not_is_sent_away(run: SimulatedRun) -> None:
+    peer = peer_in(run)
+    peer.say(Digest({}, 7, 0))
+    peer.wait_for(Blocks)
+
+    peer.say(Want((3,)))
+
+    assert "rank 1 (rogue) wants block 3 of 3" in peer.wait_for_end().reason
+
+
+def test_a_copy_is_not_kept_for_ever_and_who_answers_then_is_offered_another_one(
+    run: SimulatedRun,
+) -> None:
+    peer = peer_in(run)
+    peer.say(Digest({}, 7, 0))
+    peer.wait_for(Blocks)
+    [member] = [m for m in run.master.roster if m.offer is not None]
+
+    run.network.run_for((OFFER_PASSES_MAX + 1) * PASS_SECONDS + 1)
+    assert member.offer is not None
+    assert member.offer.copy is None
+    peer.say(Want((1,)))
+    peer.wait_for(Blocks, 2)
+    peer.say(Want((1,)))
+    peer.wait_for(Snapshot, 4)
+
+
+def test_who_is_offered_a_copy_at_one_moment_is_offered_the_same(run: SimulatedRun) -> None:
+    state, [worker] = state_of(run), run.workers
+    first = state.copy()
+
+    assert state.copy() is first
+    while not worker.sent:
+        worker.step()
+    run.network.run_for(1.0)
+    assert state.copy() is not first
+
+
+def test_every_block_is_looked_at_once_in_a_pass(
+    run: SimulatedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = state_of(run).replica.values
+    before = values.copy()
+    for at in (0, BLOCK, ELEMENTS - 1):
+        values[at] ^= 1 << 5
+
+    with caplog.at_level(logging.ERROR):
+        run.network.run_for(PASS_SECONDS + 1)
+
+    assert values.tolist() == before.tolist()
+    assert count(run, "replica_damages_total") == 3
+    assert len(caplog.records) == 3
+
+
+def test_a_block_that_cannot_be_mended_is_said_once(
+    run: SimulatedRun, caplog: pytest.LogCaptureFixture
+) -> None:
+    state_of(run).replica.values[BLOCK : BLOCK + 2] += 3
+
+    with caplog.at_level(logging.ERROR):
+        run.network.run_for(3 * PASS_SECONDS)
+
+    assert run.master.status()["damaged_blocks"] == [1]
+    assert count(run, "damaged_blocks") == 1
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "block 1 of the replica (weights[4] to weights[7]) is not what" in caplog.text

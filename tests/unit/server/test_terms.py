@@ -1,0 +1,242 @@
+"""Terms: who may follow, whom a master believes, and when it calls nothing stable."""
+
+import pytest
+
+from gradwire_protocol import Role
+from gradwire_protocol.messages import (
+    TERM_MAX,
+    EndCode,
+    Follow,
+    Promise,
+    RefusalCode,
+    Refuse,
+    Resume,
+    Voters,
+    Welcome,
+)
+from gradwire_server import terms
+from gradwire_server.config import MasterConfig
+from gradwire_server.metrics import ServerMetrics
+from gradwire_server.terms import TERMS_AHEAD_MAX
+from support.keyed import RUN_KEY
+from support.network import Link
+from support.peer import ScriptedPeer, join_request
+from support.training import MASTER, SimulatedRun
+
+PAIRED = MasterConfig(standby="standby:1")
+
+
+def run_with(config: MasterConfig = PAIRED, *, sealed: bool = False) -> SimulatedRun:
+    """Return a run whose master has yet to hear of its standby."""
+    return SimulatedRun(1, Link(), master=config, run_key=RUN_KEY if sealed else None)
+
+
+def standby_of(run: SimulatedRun, name: str = "standby", term: int = 0) -> ScriptedPeer:
+    """Let a standby follow the master."""
+    peer = ScriptedPeer(
+        run.network, name, dial=MASTER, credentials=run.credentials(name, Role.STANDBY)
+    )
+    peer.say(Follow(term, None))
+    return peer
+
+
+def worker_of(run: SimulatedRun, resume: Resume | None = None) -> ScriptedPeer:
+    """Let somebody ask to take part."""
+    peer = ScriptedPeer(run.network, "worker", dial=MASTER, credentials=run.credentials("worker"))
+    peer.say(join_request(layout=run.layout, resume=resume))
+    return peer
+
+
+def test_one_of_two_masters_is_in_charge_of_nothing_until_its_standby_says_that_it_is_not() -> None:
+    run = run_with()
+    early = worker_of(run).wait_for(Refuse)
+    before = run.master.terms.in_charge
+
+    standby_of(run)
+    run.network.run(lambda: run.master.terms.in_charge, seconds=5)
+    late = run.join()
+    run.network.run(lambda: late.live, seconds=5)
+
+    assert (early.code, early.master) == (RefusalCode.NOT_IN_CHARGE, "standby:1")
+    assert not before
+    assert late.welcome is not None
+    assert (late.welcome.term, late.welcome.standby) == (1, "standby:1")
+
+
+def test_its_terms_are_odd_and_higher_than_what_the_standby_has_asked_for() -> None:
+    run = run_with()
+
+    standby_of(run, term=6)
+    run.network.run(lambda: run.master.terms.in_charge, seconds=5)
+
+    assert run.master.terms.term == 7
+
+
+def test_a_master_that_knows_of_no_standby_has_none() -> None:
+    run = run_with(MasterConfig())
+
+    refused = standby_of(run).wait_for(Refuse)
+
+    assert "--standby HOST:PORT" in refused.reason
+    assert run.master.terms.in_charge
+
+
+def test_a_standby_has_no_standby() -> None:
+    run = run_with(MasterConfig(standby_of="primary:1"))
+
+    assert "is a standby itself" in standby_of(run).wait_for(Refuse).reason
+
+
+def test_who_has_the_key_of_a_worker_is_no_standby() -> None:
+    run = run_with(sealed=True)
+    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER, credentials=run.credentials("rogue"))
+
+    rogue.say(Follow(0, None))
+
+    assert "who is no standby" in rogue.wait_for_end().reason
+    assert not run.master.terms.in_charge
+
+
+def test_who_has_the_key_of_a_standby_is_no_worker() -> None:
+    run = run_with(MasterConfig(), sealed=True)
+    peer = ScriptedPeer(
+        run.network, "standby", dial=MASTER, credentials=run.credentials("standby", Role.STANDBY)
+    )
+
+    peer.say(join_request())
+
+    assert peer.wait_for(Refuse).code == RefusalCode.ROLE
+
+
+@pytest.mark.parametrize(
+    ("says", "what"), [(Follow(0, None), "for a second time"), (Promise(9), "Promise from")]
+)
+def test_a_standby_that_says_what_it_must_not_is_sent_away(
+    says: Follow | Promise, what: str
+) -> None:
+    run = run_with()
+    standby = standby_of(run)
+    run.join_and_wait(1)
+    standby.wait_for(Welcome)
+
+    standby.say(says)
+
+    assert what in standby.wait_for_end().reason
+
+
+def test_voters_that_were_never_sent_cannot_be_confirmed() -> None:
+    run = run_with()
+    standby = ScriptedPeer(run.network, "standby", dial=MASTER)
+
+    standby.say(Follow(0, 3))
+
+    assert "voters 3 that were never sent" in standby.wait_for_end().reason
+
+
+def test_the_newer_one_of_two_standbys_stays() -> None:
+    run = run_with()
+    older = standby_of(run)
+    older.wait_for(Voters)
+
+    newer = standby_of(run, "another")
+
+    assert "back over another connection" in older.wait_for_end().reason
+    newer.wait_for(Voters)
+    assert run.master.terms.has_standby
+
+
+def test_what_a_standby_has_not_confirmed_it_may_not_know_and_the_older_voters_count() -> None:
+    """Three of four are lost, and a standby that lives would have said that it knows of it."""
+    run = run_with(MasterConfig(standby="standby:1", idle_timeout_seconds=3.0))
+    standby = standby_of(run)
+    run.join_and_wait(4)
+    run.network.run(lambda: len(standby.all(Voters)[-1].workers) == 4, seconds=5)
+    standby.say(Follow(1, standby.all(Voters)[-1].number))
+    run.network.run_for(1)
+    for worker in run.workers[1:]:
+        run.network.kill(worker.host)
+    run.network.run(lambda: len(run.master.roster.workers) == 1, seconds=30)
+    run.workers[0].step()
+    run.network.run_for(3)
+    before = dict(run.workers[0].stable)
+
+    standby.say(Follow(1, standby.all(Voters)[-1].number))
+    run.network.run(lambda: run.workers[0].stable != before, seconds=5)
+
+    assert run.master.terms.in_charge
+
+
+def test_a_standby_that_confirms_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terms, "VOTERS_SETS_MAX", 3)
+    run = run_with()
+    standby = standby_of(run)
+
+    run.join_and_wait(1)
+    for _ in range(3):
+        run.join_and_wait(1)
+
+    assert "3 sets of voters are not confirmed" in standby.wait_for_end().reason
+    assert not run.master.terms.has_standby
+    assert run.master.terms.in_charge
+
+
+def test_a_worker_that_has_promised_the_standby_makes_the_master_step_down() -> None:
+    """Any worker can claim that, and so interrupt a run with two masters."""
+    run = run_with()
+    standby = standby_of(run)
+    run.join_and_wait(2)
+
+    worker_of(run, Resume(7, 0, {}, 2, term=2))
+
+    assert standby.wait_for_end().code == EndCode.STEPPED_DOWN
+    assert not run.master.terms.in_charge
+    standby_of(run, "standby-again")
+    run.network.run(lambda: len(run.master.roster.workers) == 2, seconds=30)
+    assert run.master.terms.term == 3
+
+
+@pytest.mark.parametrize("term", [TERMS_AHEAD_MAX + 2, TERM_MAX])
+@pytest.mark.parametrize("config", [PAIRED, MasterConfig()])
+def test_terms_that_cannot_be_are_not_believed(config: MasterConfig, term: int) -> None:
+    run = run_with(config)
+    if config is PAIRED:
+        standby_of(run)
+        run.network.run(lambda: run.master.terms.in_charge, seconds=5)
+
+    worker = worker_of(run, Resume(7, 0, {}, 2, term=term))
+
+    assert "are too many" in worker.wait_for_end().reason
+    assert run.master.terms.in_charge
+
+
+def test_a_master_alone_follows_the_terms_of_its_workers() -> None:
+    run = run_with(MasterConfig())
+
+    worker_of(run, Resume(0, 0, {}, 1, term=5)).wait_for(Welcome)
+
+    assert run.master.terms.term == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "term", "other"),
+    [
+        ({}, 1, None),
+        ({"standby": "b:1"}, 0, "b:1"),
+        ({"standby_of": "a:1"}, 0, "a:1"),
+    ],
+)
+def test_the_status_says_what_part_a_master_has(
+    options: dict[str, str], term: int, other: str | None
+) -> None:
+    run = SimulatedRun(1, Link(), master=MasterConfig(**options))  # type: ignore[arg-type]
+    role = {"standby": "primary", "standby_of": "standby"}.get(next(iter(options), ""))
+
+    assert run.master.status()["master"] == {
+        "role": role,
+        "in_charge": other is None,
+        "term": term,
+        "other": other,
+        "standby_connected": False,
+        "standby_behind": 0,
+    }
+    assert isinstance(run.metrics, ServerMetrics)
