@@ -1,0 +1,98 @@
+"""Sections: adjoining elements that have one threshold.
+
+A run has one threshold, or one per tensor: then each tensor is a section of its own. Tensors that
+follow each other with the same threshold are one section.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from gradwire_codecs.errors import CodecError
+
+MULTIPLE_MAX: Final = 2**24
+"""Largest threshold in quanta: up to here its product with the quantum is exact in float32."""
+
+
+class Sections:
+    """Elements from `start` to `stop`, cut into sections with a threshold each.
+
+    Parameters
+    ----------
+    bounds : ndarray of shape (s + 1,), dtype int64
+        Where the sections begin and the last one ends, strictly ascending.
+    multiples : ndarray of shape (s,), dtype int64
+        Their thresholds in quanta, 1 to `MULTIPLE_MAX`.
+    """
+
+    __slots__ = ("bounds", "multiples")
+
+    def __init__(self, bounds: npt.NDArray[np.int64], multiples: npt.NDArray[np.int64]) -> None:
+        if multiples.size < 1 or bounds.size != multiples.size + 1:
+            raise CodecError(f"{bounds.size} bounds of {multiples.size} sections")
+        if bounds[0] < 0 or (np.diff(bounds) < 1).any():
+            raise CodecError("sections have to be of at least one element each, and adjoin")
+        wrong = (multiples < 1) | (multiples > MULTIPLE_MAX)
+        if wrong.any():
+            multiple = int(multiples[np.argmax(wrong)])
+            raise CodecError(f"multiple={multiple}; it is 1 to {MULTIPLE_MAX}")
+        self.bounds = bounds
+        self.multiples = multiples
+
+    @classmethod
+    def single(cls, start: int, stop: int, multiple: int) -> "Sections":
+        """Return one section."""
+        return cls(np.array([start, stop], np.int64), np.array([multiple], np.int64))
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], multiples: Sequence[int], start: int = 0) -> "Sections":
+        """Return sections of these lengths; those of length 0 are left out, like ones merged."""
+        size = np.asarray(lengths, np.int64)
+        multiple = np.asarray(multiples, np.int64)
+        multiple, size = multiple[size > 0], size[size > 0]
+        begins = np.ones(size.size, np.bool_)
+        begins[1:] = multiple[1:] != multiple[:-1]
+        stops = start + np.cumsum(size)
+        bounds = np.concatenate([(stops - size)[begins], stops[-1:]])
+        return cls(bounds, multiple[begins])
+
+    @property
+    def start(self) -> int:
+        """First element."""
+        return int(self.bounds[0])
+
+    @property
+    def stop(self) -> int:
+        """The element behind the last one."""
+        return int(self.bounds[-1])
+
+    @property
+    def largest(self) -> int:
+        """The largest threshold in quanta."""
+        return int(self.multiples.max())
+
+    def __len__(self) -> int:
+        """Return how many sections there are."""
+        return self.multiples.size
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the same elements have the same thresholds."""
+        return (
+            isinstance(other, Sections)
+            and np.array_equal(self.bounds, other.bounds)
+            and np.array_equal(self.multiples, other.multiples)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def within(self, start: int, stop: int) -> "Sections":
+        """Return the part from `start` to `stop`, which has to be inside, and not empty."""
+        if not self.start <= start < stop <= self.stop:
+            raise CodecError(f"elements {start} to {stop} of {self.start} to {self.stop}")
+        first = int(np.searchsorted(self.bounds, start, "right")) - 1
+        last = int(np.searchsorted(self.bounds, stop, "left"))
+        bounds = self.bounds[first : last + 1].copy()
+        bounds[0], bounds[-1] = start, stop
+        return Sections(bounds, self.multiples[first:last])
