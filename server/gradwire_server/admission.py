@@ -110,6 +110,12 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
             "another master on another port",
         )
     if run.finished and not _has_all_accepted(join, run):
+        if join.resume is not None:
+            return Refuse(
+                RefusalCode.RUN_FINISHED,
+                f"run {run.name!r} was finished by its other workers while nothing was heard of "
+                "this one: what it had not sent is not in it",
+            )
         return Refuse(
             RefusalCode.RUN_FINISHED,
             f"run {run.name!r} has just finished and its workers are leaving: try again",

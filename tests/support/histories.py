@@ -16,8 +16,9 @@ from random import Random
 from typing import Final
 
 from gradwire.errors import ConnectionLostError
+from gradwire_protocol.errors import RefusedError
 from gradwire_protocol.limits import GIB
-from gradwire_protocol.messages import covers
+from gradwire_protocol.messages import RefusalCode, covers
 from gradwire_server.checkpoint_writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.resuming import RESUME_AUTO, resumed_run
@@ -299,6 +300,10 @@ class History(SimulatedRun):
             self._forget_what_nobody_has()  # the master died while it left
         if process.leaving or process.error is None:
             return
+        if _is_too_late(process):
+            # Its script ends with the error.
+            self.network.kill(process.host)
+            return
         assert not process.live, f"{process.name} is out: {process.error}"
         assert isinstance(process.error, ConnectionLostError), (
             f"{process.name} cannot join: {process.error}"
@@ -454,3 +459,12 @@ class History(SimulatedRun):
 
     def _require(self, rank: int, sequence: int) -> None:
         self.required[rank] = max(self.required.get(rank, 0), sequence)
+
+
+def _is_too_late(process: Trainee) -> bool:
+    """Return whether the others have finished while a worker was away, as the guarantees allow."""
+    return (
+        process.live
+        and isinstance(process.error, RefusedError)
+        and process.error.code == RefusalCode.RUN_FINISHED
+    )

@@ -46,8 +46,13 @@ def finish(history: History) -> None:
         network.after(0.3 * history.random.random(), process.finish)
     _wait(
         history,
-        lambda: [f"{p.name} has not finished" for p in finishing if not p.try_to_complete()],
+        lambda: [
+            f"{p.name} has not finished"
+            for p in finishing
+            if p.host.alive and not p.try_to_complete()
+        ],
     )
+    finishing = [p for p in finishing if p.host.alive]  # but for who was refused: it was too late
     check(history, finishing)
     parameters = {process.feedback.parameters.tobytes() for process in finishing}
     assert len(parameters) == 1, "bits: the workers end with different parameters"

@@ -11,6 +11,7 @@ from gradwire_protocol.messages import (
     Join,
     RefusalCode,
     Refuse,
+    Resume,
     Snapshot,
 )
 from gradwire_server.admission import refusal, refusal_by_role
@@ -104,6 +105,20 @@ def test_a_run_whose_workers_are_leaving_is_refused() -> None:
 
     assert code == RefusalCode.RUN_FINISHED
     assert reason == "run 'alpha' has just finished and its workers are leaving: try again"
+
+
+def test_a_worker_that_is_back_after_its_run_was_finished_is_told_so() -> None:
+    run = run_in_progress()
+    run.finished = True
+    late = join_request(resume=Resume(rank=1, sequence=3, versions={}, workers=2))
+
+    code, reason = reasons(late, run=run, roster=roster_of([member(0)]))
+
+    assert code == RefusalCode.RUN_FINISHED
+    assert reason == (
+        "run 'alpha' was finished by its other workers while nothing was heard of this one: what "
+        "it had not sent is not in it"
+    )
 
 
 def test_a_worker_that_takes_part_already_is_refused() -> None:
