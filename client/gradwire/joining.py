@@ -34,7 +34,8 @@ from gradwire_codecs import (
     Replica,
     SharedFeedback,
     ThresholdPolicy,
-    check_finite,
+    check_headroom,
+    largest_magnitude,
     quantum_exponent_for,
     warm_up,
 )
@@ -272,12 +273,11 @@ class _Joining:
         vector = self._parameters.vector
         layout = self._parameters.layout
         try:
-            check_finite(vector)
-            fitting = quantum_exponent_for([float(np.abs(vector).max())])
+            fitting = quantum_exponent_for([largest_magnitude(vector)])
             exponent = self._settings.quantum_exponent
             if exponent is None:
                 exponent = fitting
-            Replica.from_parameters(vector, exponent)
+            check_headroom(vector, exponent)
         except NotFinite as error:
             raise NonFiniteError(
                 f"parameter {layout.locate(error.index)} is {error.value}"

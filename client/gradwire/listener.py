@@ -21,7 +21,7 @@ class Listener(Protocol):
     def on_snapshot_progress(self, elements: int) -> None:
         """Note how many elements of the replica have come."""
 
-    def on_live(self, snapshot: bytearray | None) -> None:
+    def on_live(self, snapshot: memoryview | None) -> None:
         """Begin: the replica is here, or, for the founder (None), there."""
 
     def on_lost(self, reason: str) -> None:
@@ -36,7 +36,7 @@ class Listener(Protocol):
     def on_anew(self) -> None:
         """Forget the updates that have come: what they are for comes anew, with others."""
 
-    def on_part(self, values: bytearray, blocks: Blocks) -> tuple[int, ...]:
+    def on_part(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
         """Apply the updates that have come to the part of a replica that has.
 
         Returns the numbers of the blocks that differ from the master's, those included that are

@@ -44,7 +44,7 @@ class Membership:
         self.inbox = Inbox(elements)
         self.welcome: Welcome | None = None
         self.snapshot_elements = 0
-        self.snapshot: bytearray | None = None
+        self.snapshot: memoryview | None = None
         self.live = False
         self.lost: str | None = None
         """Why there is no connection to the master just now."""
@@ -131,7 +131,7 @@ class Membership:
         """Note how many elements of the replica have come."""
         self.snapshot_elements = elements
 
-    def on_live(self, snapshot: bytearray | None) -> None:
+    def on_live(self, snapshot: memoryview | None) -> None:
         """Begin: the replica is here, or, for the founder (None), there."""
         with self._changed:
             self.snapshot = snapshot
@@ -174,7 +174,7 @@ class Membership:
         self._resync = None
         self.inbox.take()
 
-    def on_part(self, values: bytearray, blocks: Blocks) -> tuple[int, ...]:
+    def on_part(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
         """Apply the updates that have come to the part of a replica that has."""
         assert self._resync is not None
         before, self.inbox, self._resync = self.inbox, self._resync, None

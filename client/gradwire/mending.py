@@ -246,12 +246,12 @@ class Mending:
         )
 
 
-def complete(values: bytearray, arrivals: Arrivals, blocks: Blocks) -> tuple[int, ...]:
+def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[int, ...]:
     """Apply updates to the part of a replica that is here; return which blocks are not whole.
 
     Parameters
     ----------
-    values : bytearray
+    values : memoryview
         Little-endian int32; anything where blocks are missing.
     arrivals : Arrivals
         The updates that have come since.

@@ -67,7 +67,7 @@ class Resync:
         return Rebase(self.blocks, values, self.missed)
 
 
-def fill(replica: bytearray, blocks: Mapping[int, bytes]) -> bytearray:
+def fill(replica: memoryview, blocks: Mapping[int, bytes]) -> memoryview:
     """Put blocks, by number, into their places; return the replica."""
     for number, values in blocks.items():
         start = ELEMENT_BYTES * span_of(number, len(replica) // ELEMENT_BYTES).start

@@ -139,7 +139,7 @@ class Worker:
         self._dialing: Dialing | None = None
         self._assembly: SnapshotAssembly | None = None
         self._early: list[UpdateReceived] = []
-        self._part: bytearray | None = None
+        self._part: memoryview | None = None
         """What there is of a replica that was coming when the connection was lost."""
         self._resync: Resync | None = None
         """While our replica is compared with the master's."""
@@ -605,7 +605,7 @@ class Worker:
             self._assembly = None
             self._begin(assembly.values)
 
-    def _begin(self, values: bytearray | None) -> None:
+    def _begin(self, values: memoryview | None) -> None:
         """Begin, with a replica that has come, or with our own one."""
         self._move_to(Stage.LIVE)
         self._took_part = True

@@ -31,7 +31,13 @@ from gradwire_codecs.feedback import (
 )
 from gradwire_codecs.packing import pack_block, unpack_block
 from gradwire_codecs.policy import AdaptiveThreshold, FixedThreshold, ThresholdPolicy
-from gradwire_codecs.replica import Replica, check_finite, quantum_exponent_for
+from gradwire_codecs.replica import (
+    Replica,
+    check_finite,
+    check_headroom,
+    largest_magnitude,
+    quantum_exponent_for,
+)
 from gradwire_codecs.update import Update, decode, encoded_bytes_max, encoded_hits
 from gradwire_codecs.warm_up import warm_up
 
@@ -50,11 +56,13 @@ __all__ = [
     "ThresholdPolicy",
     "Update",
     "check_finite",
+    "check_headroom",
     "decode",
     "digest_of",
     "encode",
     "encoded_bytes_max",
     "encoded_hits",
+    "largest_magnitude",
     "multiple_of",
     "pack_block",
     "quantum_exponent_for",

@@ -40,20 +40,52 @@ def _pack(values: Int32Array, packed: UInt8Array) -> int:
             return -1
         packed[at] = width
         at += 1
-        held, count = np.int64(0), 0
+        held, count = np.uint64(0), 0
         for i in range(low, high):
             v = np.int64(values[i])
-            held |= ((v << 1) ^ (v >> 63)) << count
+            held |= np.uint64((v << 1) ^ (v >> 63)) << np.uint64(count)
             count += width
-            while count >= 8:
-                packed[at] = held & 255
-                at += 1
-                held >>= 8
-                count -= 8
-        if count:
-            packed[at] = held
+            if count >= 32:
+                for j in range(4):  # which the compiler makes one store of
+                    packed[at + j] = (held >> np.uint64(8 * j)) & np.uint64(255)
+                at += 4
+                held >>= np.uint64(32)
+                count -= 32
+        while count > 0:
+            packed[at] = held & np.uint64(255)
             at += 1
+            held >>= np.uint64(8)
+            count -= 8
     return at
+
+
+@compiled
+def _unpack_group(packed: UInt8Array, at: int, width: int, values: Int32Array) -> None:
+    """Fill `values` from `packed`, where at least eight bytes follow on the last one of theirs."""
+    mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
+    for i in range(values.size):
+        bit = width * i
+        window = np.uint64(0)
+        for j in range(8):  # which the compiler makes one load of
+            window |= np.uint64(packed[at + (bit >> 3) + j]) << np.uint64(8 * j)
+        v = np.int64(window >> np.uint64(bit & 7) & mask)
+        values[i] = np.int32((v >> 1) ^ -(v & 1))
+
+
+@compiled
+def _unpack_last_group(packed: UInt8Array, at: int, width: int, values: Int32Array) -> None:
+    """Do the same, and read not a byte more than there are."""
+    mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
+    held, count = np.uint64(0), 0
+    for i in range(values.size):
+        while count < width:
+            held |= np.uint64(packed[at]) << np.uint64(count)
+            at += 1
+            count += 8
+        v = np.int64(held & mask)
+        values[i] = np.int32((v >> 1) ^ -(v & 1))
+        held >>= np.uint64(width)
+        count -= width
 
 
 @compiled
@@ -65,19 +97,14 @@ def _unpack(packed: UInt8Array, values: Int32Array) -> bool:
             return False
         width = int(packed[at])
         at += 1
-        if width > 32 or at + (width * (high - low) + 7) // 8 > packed.size:
+        end = at + (width * (high - low) + 7) // 8
+        if width > 32 or end > packed.size:
             return False
-        mask = (np.int64(1) << width) - 1
-        held, count = np.int64(0), 0
-        for i in range(low, high):
-            while count < width:
-                held |= np.int64(packed[at]) << count
-                at += 1
-                count += 8
-            v = held & mask
-            values[i] = np.int32((v >> 1) ^ -(v & 1))
-            held >>= width
-            count -= width
+        if end + 8 <= packed.size:
+            _unpack_group(packed, at, width, values[low:high])
+        else:
+            _unpack_last_group(packed, at, width, values[low:high])
+        at = end
     return at == packed.size
 
 

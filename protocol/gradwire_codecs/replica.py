@@ -34,6 +34,12 @@ FIRST_VALUE_MAX: Final = 2**31 // HEADROOM
 
 
 @compiled
+def _write(values: Int32Array, quantum: np.float32, parameters: Float32Array) -> None:
+    for i in range(values.size):
+        parameters[i] = np.float32(values[i]) * quantum
+
+
+@compiled
 def _apply(values: Int32Array, index: UInt32Array, count: Int32Array, multiple: int) -> None:
     for j in range(index.size):
         i = index[j]
@@ -109,11 +115,7 @@ class Replica:
         """
         if not parameters.size:
             raise CodecError("parameters of a replica that are empty")
-        check_finite(parameters)
-        limit = 2.0 ** (31 + quantum_exponent) / HEADROOM
-        largest = int(np.argmax(np.abs(parameters)))
-        if abs(parameters[largest]) >= limit:
-            raise OutOfRangeError(largest, float(parameters[largest]), limit)
+        check_headroom(parameters, quantum_exponent)
         scaled = np.rint(np.ldexp(parameters.astype(np.float64), -quantum_exponent))
         return cls(scaled.astype(np.int32), quantum_exponent)
 
@@ -149,11 +151,39 @@ class Replica:
         The rounding to float32 is the same on every machine, so equal replicas give equal
         parameters, bit by bit.
         """
-        np.multiply(self.values.astype(np.float32), self.quantum, out=parameters)
+        _write(self.values, self.quantum, parameters)
 
     def digest(self) -> int:
         """Return 64 bits that prove that two replicas are equal; see `digests`."""
         return (len(self) + digest_of(self.values)) % MODULUS
+
+
+def largest_magnitude(parameters: Float32Array) -> float:
+    """Return the largest absolute value.
+
+    Raises
+    ------
+    NonFiniteError
+        If an element is NaN or infinite.
+    """
+    check_finite(parameters)
+    return max(float(parameters.max()), -float(parameters.min()))
+
+
+def check_headroom(parameters: Float32Array, quantum_exponent: int) -> None:
+    """Raise what `Replica.from_parameters` would raise for these, without making a replica.
+
+    Raises
+    ------
+    NonFiniteError
+        If a parameter is NaN or infinite.
+    OutOfRangeError
+        If one leaves less than `HEADROOM` times its size to grow.
+    """
+    limit = 2.0 ** (31 + quantum_exponent) / HEADROOM
+    if largest_magnitude(parameters) >= limit:
+        largest = int(np.argmax(np.abs(parameters)))
+        raise OutOfRangeError(largest, float(parameters[largest]), limit)
 
 
 def check_finite(parameters: Float32Array) -> None:

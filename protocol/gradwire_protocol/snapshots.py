@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from gradwire_protocol.errors import InvalidMessageError
 from gradwire_protocol.link import Link
 from gradwire_protocol.messages import BLOCK_ELEMENTS, Snapshot
@@ -163,7 +165,8 @@ class SnapshotAssembly:
 
     def __init__(self, elements: int) -> None:
         self.elements = elements
-        self.values = bytearray(ELEMENT_BYTES * elements)
+        # Pages that were not written yet cost nothing, as those of a bytearray would.
+        self.values = np.zeros(ELEMENT_BYTES * elements, np.uint8).data
         self.elements_received = 0
         """How much of the replica is there."""
         self._received = set[int]()
@@ -171,9 +174,7 @@ class SnapshotAssembly:
     def begin_again(self) -> None:
         """Wait for all blocks anew, of another sender perhaps."""
         for start in self._received:  # no more work than it was to put them there
-            block = memoryview(self.values)[ELEMENT_BYTES * start :][
-                : ELEMENT_BYTES * BLOCK_ELEMENTS
-            ]
+            block = self.values[ELEMENT_BYTES * start :][: ELEMENT_BYTES * BLOCK_ELEMENTS]
             block[:] = bytes(len(block))
         self.elements_received = 0
         self._received.clear()

@@ -152,7 +152,7 @@ class Trainee(SimulatedWorker):
         super().on_welcome(welcome)
         self.history.initial = initial  # whose it is in the end, the master decides
 
-    def on_live(self, snapshot: bytearray | None) -> None:
+    def on_live(self, snapshot: memoryview | None) -> None:
         super().on_live(snapshot)
         self.masters = [self.history.masters]
         self.note("is live with %s", dict(self.versions))

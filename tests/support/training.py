@@ -193,7 +193,7 @@ class SimulatedWorker:
     def on_snapshot_progress(self, elements: int) -> None:
         assert 0 < elements <= self.run.elements
 
-    def on_live(self, snapshot: bytearray | None) -> None:
+    def on_live(self, snapshot: memoryview | None) -> None:
         assert self.welcome is not None
         if snapshot is not None:
             values = np.frombuffer(snapshot, "<i4").astype(np.int32)
@@ -254,7 +254,7 @@ class SimulatedWorker:
         self.later = None
         self.inbox.take()
 
-    def on_part(self, values: bytearray, blocks: Blocks) -> tuple[int, ...]:
+    def on_part(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
         assert self.later is not None
         before, self.inbox, self.later = self.inbox, self.later, None
         return complete(values, before.take(), blocks)

@@ -192,7 +192,7 @@ class Told:
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
 
-    def on_part(self, values: bytearray, blocks: Blocks) -> tuple[int, ...]:
+    def on_part(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
         raise NotImplementedError
 
 

@@ -56,7 +56,7 @@ def test_a_condition_that_does_not_hold_is_waited_for_until_the_deadline(
     ("tell", "condition"),
     [
         (lambda m: m.on_welcome(WELCOME), lambda m: m.welcome is WELCOME and len(m.peers) == 2),
-        (lambda m: m.on_live(bytearray(b"S")), lambda m: m.live and m.snapshot == b"S"),
+        (lambda m: m.on_live(memoryview(bytearray(b"S"))), lambda m: m.live and m.snapshot == b"S"),
         (lambda m: m.on_update(0, update()), lambda m: m.updates_received == 1),
         (
             lambda m: m.on_sum(Sum((update().body,), {0: 3}, 3)),

@@ -265,7 +265,7 @@ def test_of_a_part_the_missing_blocks_are_wanted_and_no_others(
             side.master.apply(body)
             inbox.put(2, EncodedUpdate(sequence, 0, body))
 
-        values = bytearray(part.astype("<i4").tobytes())
+        values = memoryview(bytearray(part.astype("<i4").tobytes()))
         wanted = complete(values, inbox.take(), side.blocks)
 
         assert set(wanted) == missing

@@ -83,7 +83,7 @@ class Listening:
     def on_snapshot_progress(self, elements: int) -> None:
         self.told.append(("progress", elements))
 
-    def on_live(self, snapshot: bytearray | None) -> None:
+    def on_live(self, snapshot: memoryview | None) -> None:
         self.told.append(("live", None if snapshot is None else bytes(snapshot)))
 
     def on_lost(self, reason: str) -> None:
@@ -97,7 +97,7 @@ class Listening:
     def on_anew(self) -> None:
         self.told.append(("anew",))
 
-    def on_part(self, values: bytearray, blocks: Blocks) -> tuple[int, ...]:
+    def on_part(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
         self.told.append(("part", bytes(values), blocks))
         return self.differing
 
