@@ -98,10 +98,6 @@ hears before."""
 RECONNECT_SECONDS: Final = 600.0
 """How long it goes on dialling: a machine has been started again by then."""
 
-EARLY_UPDATES_MAX: Final = 1_024
-"""Updates held until the WELCOME has come. It is repeated every few round trips where it is lost,
-and a thousand workers send no more in that time."""
-
 
 class Worker:
     """One session's side of the conversation with the master.
@@ -632,9 +628,8 @@ class Worker:
 
     def _take_update(self, received: UpdateReceived, now: float) -> None:
         if self.stage is Stage.JOINING:
-            # The WELCOME, which says with what sequence to begin, was overtaken.
-            if len(self._early) >= EARLY_UPDATES_MAX:
-                raise InvalidMessageError(f"{EARLY_UPDATES_MAX} updates before WELCOME")
+            # The WELCOME, which says with what sequence to begin, was overtaken. These keep what
+            # they were charged with, so that the master's credit bounds how many they are.
             self._early.append(received)
             return
         assert self._link is not None

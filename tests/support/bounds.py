@@ -7,9 +7,15 @@ from typing import Final
 
 from gradwire.inbox import Inbox
 from gradwire.kept import KEPT_BYTES_MAX
-from gradwire.worker import EARLY_UPDATES_MAX, Worker
+from gradwire.worker import Worker
 from gradwire_protocol import Connection, Endpoint
-from gradwire_protocol.limits import HALF_OPEN_MAX, OPEN_MESSAGES_MAX, RECEIVED_RANGES_MAX
+from gradwire_protocol.limits import (
+    HALF_OPEN_MAX,
+    OPEN_MESSAGES_MAX,
+    RECEIVED_RANGES_MAX,
+    WINDOW_BYTES,
+    charge_of,
+)
 from gradwire_server.master import Master
 from support.network import Host
 
@@ -73,7 +79,7 @@ class Bounds:
         _check("connections", len(endpoint), WORKER_CONNECTIONS_MAX)
         _check("own updates kept", worker._kept.nbytes, KEPT_BYTES_MAX)
         _check("peers' updates kept", worker._origins.kept.nbytes, KEPT_BYTES_MAX)
-        _check("early updates", len(worker._early), EARLY_UPDATES_MAX)
+        _check("early updates", len(worker._early), WINDOW_BYTES // charge_of(0))
         for connection in endpoint.connections():
             _check_connection(connection)
 
