@@ -234,7 +234,8 @@ def test_one_that_was_told_to_stop_is_not_started_again() -> None:
 
             os.kill(pid, signal.SIGKILL)
             await rig.supervisor.wait_quiet(10)
-            await until(lambda: not rig.supervisor._burials, "its end to be noted")
+            await until(lambda: not rig.pids, "its end to be noted")
+            await until(lambda: not rig.supervisor._burials, "all to be done about it")
 
             assert rig.pids == []
 
