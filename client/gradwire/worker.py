@@ -398,7 +398,15 @@ class Worker:
             run=self._welcome.run,
             rank=self.rank,
             quantum_exponent=self._welcome.quantum_exponent,
-            resume=Resume(self.rank, self.sequence, versions, self._workers, kept, self._term),
+            resume=Resume(
+                self.rank,
+                self.sequence,
+                versions,
+                self._workers,
+                kept,
+                self._term,
+                leaving=self._leave_reason is not None,
+            ),
         )
 
     def _send(self, update: OwnUpdate) -> None:
@@ -714,7 +722,7 @@ class Worker:
                 return RefusedError(
                     RefusalCode.RUN_FULL, f"the master at {self._master} refused: {event.reason}"
                 )
-            case EndCode.LEFT if self.stage is Stage.LEAVING:
+            case EndCode.LEFT if self._leave_reason is not None:
                 return None
             case CloseCode.VIOLATION | CloseCode.FLOW_CONTROL | CloseCode.INVALID_MESSAGE:
                 side = "says we have" if event.by_peer else "has"

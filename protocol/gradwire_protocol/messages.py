@@ -256,6 +256,8 @@ class Resume(Record):
     """By rank: the first update that it keeps, and all after it that it has; its own included."""
     term: int = 0
     """The highest term that it has followed a master in, or has promised to."""
+    leaving: bool = False
+    """Whether it only wants to know that it has left."""
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "rank": _RANK,
@@ -264,6 +266,7 @@ class Resume(Record):
         "workers": integer(0, RANKS_MAX),
         "kept": _VERSIONS,
         "term": _TERM,
+        "leaving": boolean,
     }
 
 

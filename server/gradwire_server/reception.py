@@ -13,6 +13,7 @@ from gradwire_protocol import CloseCode, Connection, InOrder, InvalidMessageErro
 from gradwire_protocol.link import Link, Message, UpdateReceived
 from gradwire_protocol.messages import (
     REASON_CHARACTERS_MAX,
+    EndCode,
     Finished,
     Follow,
     Join,
@@ -244,7 +245,10 @@ class Reception:
             return
         lease = state.leases.find(join.worker_id, link.connection.identity, state.now)
         is_expected = lease is not None and lease.rank == resume.rank
-        if not is_expected and not (run.recovered and resume.rank not in run.given):
+        if run.recovered and self._has_left_since(link, resume):
+            return
+        is_free = resume.rank not in run.given and state.roster.at(resume.rank) is None
+        if not is_expected and not (run.recovered and is_free):
             self.refuse(link.connection, join, not_expected(state.config))
             return
         check_claims(resume, run)
@@ -274,6 +278,8 @@ class Reception:
     def _gather(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
         """Let somebody wait who is back, until the run is."""
         state = self._state
+        if self._has_left_since(link, resume):
+            return
         if state.roster.at(resume.rank) is not None:
             self.refuse(link.connection, join, not_expected(state.config))
             return
@@ -285,6 +291,27 @@ class Reception:
         logger.info("%s is back, and run %r not yet", member.name, run.name)
         gather(member, resume, run, state.roster, state.now)
         state.tell_roster()
+
+    def _has_left_since(self, link: Link, resume: Resume) -> bool:
+        """Part with the one of two that leaves, if both claim a rank; return whether it is this.
+
+        The master that they knew had let it go, and had given its rank to the other; only its
+        goodbye was lost with that master.
+        """
+        state = self._state
+        holder = state.roster.at(resume.rank)
+        if holder is None:
+            return False
+        if resume.leaving:
+            state.lobby.leave(link.connection)
+            link.connection.close(EndCode.LEFT, "left", state.now)
+            return True
+        back = None if state.run is None else state.run.recovery
+        said = None if back is None else back.returned.get(holder)
+        if holder.leaving is not None or (said is not None and said.leaving):
+            connection = holder.link.connection
+            self._departures.expel(connection, EndCode.LEFT, "left", Departure.LEFT)
+        return False
 
     def _begin(self, run: Run) -> None:
         """Serve a run from now on, in place of another one."""
@@ -304,6 +331,7 @@ class Reception:
         state.leases.end(join.worker_id)
         kept = state.leases.ranks(state.now) | run.unclaimed | run.returning
         rank = state.roster.free_rank(join.rank, role, kept)
+        run.given.add(rank)
         member = self._admit(rank, link, join, run)
         run.awaited = run.awaited and member.observes
         state.metrics.joins.inc()
@@ -319,7 +347,6 @@ class Reception:
         pace: Pace[UpdateReceived] = Pace(state.config.update_rate_max)
         member = Member(rank, join, link, InOrder(first), pace=pace)
         state.roster.add(member)
-        run.given.add(rank)
         state.count_members()
         return member
 

@@ -67,8 +67,8 @@ class Run:
     unclaimed: set[int] = field(default_factory=set)
     """Ranks of workers that were not back when it went on, and still may come."""
     given: set[int] = field(default_factory=set)
-    """Ranks that somebody has had. In a run that was recovered, a worker of whom nobody knew when
-    it went on may still come back for any other one."""
+    """Ranks that this master has given to new workers. In a run that was recovered, a worker of
+    whom nobody knew when it went on may still come back for any other one."""
     stable_told: dict[int, int] = field(default_factory=dict)
     """By rank: what everyone was told last of which updates are stable."""
     has_untold: bool = False

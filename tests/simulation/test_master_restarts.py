@@ -10,12 +10,20 @@ import pytest
 
 from gradwire.stages import Stage
 from gradwire_protocol import Priority, ShapedMessage
-from gradwire_protocol.messages import EncodedUpdate
+from gradwire_protocol.messages import (
+    WORKER_ID_BYTES,
+    EncodedUpdate,
+    EndCode,
+    Resume,
+    Roster,
+    Welcome,
+)
 from gradwire_server.config import MasterConfig
 from gradwire_server.roster import Phase
 from support.keyed import RUN_KEY
 from support.network import Link
-from support.training import SimulatedRun, SimulatedWorker
+from support.peer import ScriptedPeer, join_request
+from support.training import MASTER, SimulatedRun, SimulatedWorker
 
 IDLE_SECONDS = 3.0
 
@@ -401,3 +409,44 @@ def test_who_leaves_while_the_master_dies_leaves_the_next_one(sealed: bool) -> N
     assert leaving.error is None
     run.train(3)
     run.finish()
+
+
+@pytest.mark.parametrize("leaver_is_first", [True, False])
+def test_of_two_who_are_back_with_one_rank_the_one_that_leaves_had_left_already(
+    *, leaver_is_first: bool
+) -> None:
+    run = begin(3, Random(3))
+    peers = [ScriptedPeer(run.network, name, dial=MASTER) for name in ("first", "second")]
+    for number, peer in enumerate(peers):
+        resume = Resume(0, 0, {}, 2, leaving=leaver_is_first == (number == 0))
+        worker_id = bytes([number]) * WORKER_ID_BYTES
+        peer.say(join_request(worker_id=worker_id, layout=run.layout, resume=resume))
+        run.network.run(lambda: len(run.master.roster) == 1, seconds=5)
+    leaver, other = peers if leaver_is_first else reversed(peers)
+
+    assert leaver.wait_for_end().code == EndCode.LEFT
+    assert other.wait_for(Roster).peers[0].rank == 0
+    [member] = run.master.roster
+    assert member.link.connection.address == other.host.address
+
+
+def test_a_rank_that_was_left_again_is_free_for_who_had_it_later_and_is_back_later() -> None:
+    run = begin(4, Random(4))
+    run.join_and_wait(2)
+    stays, leaver = run.workers
+    run.kill_master(back_after=0.1)
+    run.network.run(lambda: all(worker.lost is not None for worker in run.workers), seconds=20)
+    leaver.leave()
+    run.network.run(lambda: leaver.closed, seconds=30)
+    late = ScriptedPeer(run.network, "late", dial=MASTER)
+
+    late.say(
+        join_request(
+            worker_id=bytes(WORKER_ID_BYTES),
+            layout=run.layout,
+            resume=Resume(leaver.rank, 0, {stays.rank: 0}, 2),
+        )
+    )
+
+    assert late.wait_for(Welcome).rank == leaver.rank
+    assert leaver.error is None

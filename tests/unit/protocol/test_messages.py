@@ -221,6 +221,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Want, "blocks", (BLOCKS_MAX,)),
     (Want, "blocks", (0,) * (BLOCKS_MAX + 1)),
     (Resume, "term", TERM_MAX + 1),
+    (Resume, "leaving", 1),
     (Welcome, "term", -1),
     (Welcome, "standby", "line\nbreak"),
     (Refuse, "master", "x" * (ADDRESS_CHARACTERS_MAX + 1)),
