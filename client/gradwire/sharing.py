@@ -25,18 +25,19 @@ from gradwire.parameters import Parameters
 from gradwire.process_end import uninterrupted
 from gradwire.settings import Settings
 from gradwire.stats import Tally
+from gradwire.thresholds import Thresholds
 from gradwire.worker import Worker
 from gradwire_codecs import (
     CodecError,
     Feedback,
     Update,
     check_finite,
+    clip_residual,
     encoded_hits,
-    multiple_of,
 )
 from gradwire_codecs import NonFiniteError as NotFinite
 from gradwire_codecs import OutOfRangeError as OutOfRange
-from gradwire_codecs.arrays import Float32Array, describe
+from gradwire_codecs.arrays import describe
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages import UPDATE_BYTES_MAX, EncodedUpdate, total
 
@@ -51,10 +52,6 @@ at the end: half of what the master queues for a worker before it adds up what c
 
 ELEMENT_BYTES_MAX: Final = 8
 """What an element takes at most in an encoded update of more than a few."""
-
-UNTRAINED_SHARE_MAX: Final = 1e-3
-"""A residual that changes by less than this part of itself was not trained: applying updates of
-peers rounds it."""
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -104,10 +101,9 @@ class Sharing:
         self._feedback = feedback
         self._membership = membership
         self._network = network
-        self._policy = settings.make_policy()
         self._welcome = membership.welcome
+        self.thresholds = Thresholds(settings, feedback, self._welcome.layout, clock=perf_counter)
         self._versions = {**self._welcome.versions, self._rank: self._welcome.sequence}
-        self._sample: Float32Array | None = None
         self._unflushed = 0
         self._unstable: deque[tuple[int, int]] = deque()
         """Sequence and size of what was flushed and some worker does not have."""
@@ -327,7 +323,7 @@ class Sharing:
             "version": STATE_VERSION,
             "run": self._welcome.run,
             "residual": self._parameters.like_target(self._feedback.residual()),
-            "policy": dict(self._policy.state()),
+            **self.thresholds.state(),
             "versions": dict(self._versions),
         }
 
@@ -339,18 +335,14 @@ class Sharing:
             raise UsageError(f"state of version {version!r}; this gradwire reads {STATE_VERSION}")
         try:
             residual = np.asarray(state["residual"])
-            if not isinstance(state["policy"], Mapping):
-                raise CodecError(f"the policy is {describe(state['policy'])}")
             self._feedback.check_residual(residual)
-            policy = self._settings.make_policy()
-            policy.restore(dict(state["policy"]))
+            self.thresholds.restore(state)
             self._parameters.gather()
             self._feedback.restore_residual(residual)
         except KeyError as error:
             raise UsageError(f"the saved state has no {error}") from None
         except (TypeError, ValueError, RuntimeError) as error:
             raise UsageError(f"the saved state does not fit: {error}") from None
-        self._policy = policy
         self._parameters.scatter()
 
     # Private.
@@ -374,22 +366,32 @@ class Sharing:
     def _encode(self) -> int:
         """Encode what has reached the threshold; return how many elements that changes."""
         began = perf_counter()
+        tally, thresholds = self.tally, self.thresholds
         with self._named_errors():
-            if self._policy.threshold is None:
-                if not self._feedback.residual().any():
-                    return 0  # nothing has changed yet from which a threshold could be taken
-                self._policy.start(self._feedback.first_threshold(self._policy.target_density))
-            multiple = self._multiple(self._policy.threshold)
+            threshold = thresholds.next()
+            if threshold is None:
+                return 0
         with self._changing:
             with self._named_errors():
-                bodies = self._feedback.encode(multiple, bytes_max=UPDATE_BYTES_MAX)
+                bodies = self._feedback.encode(threshold, bytes_max=UPDATE_BYTES_MAX)
             sent = self._hand_over(bodies)
-        self.tally.density = sent / len(self._feedback.replica)
-        self.tally.threshold = multiple * self.quantum
-        if sent or self._is_training():
-            self._policy.observe(self.tally.density, self.tally.threshold)
-        self.tally.encode_seconds += perf_counter() - began
+        tally.density = thresholds.observe(sent=sent, size_bytes=sum(map(len, bodies)))
+        tally.threshold = thresholds.last * self.quantum
+        self._clip()
+        thresholds.note_kept()
+        tally.encode_seconds += perf_counter() - began
         return sent
+
+    def _clip(self) -> None:
+        """Cut off of the residual what is too large, if that is wanted, and due; count it."""
+        times, ordinary = self._settings.residual_clip, self.thresholds.ordinary
+        if times is None or ordinary is None or self.tally.steps % self._settings.clip_steps:
+            return
+        clipped = clip_residual(self._feedback, ordinary, times)
+        self.tally.elements_clipped += clipped.elements
+        self.tally.magnitude_clipped += clipped.magnitude
+        if clipped.elements:
+            self._parameters.scatter()
 
     def _scatter_sent(self) -> None:
         """Bring what encoding has changed into the target, where it changes anything."""
@@ -413,28 +415,10 @@ class Sharing:
         self.tally.bytes_encoded += sum(map(len, bodies))
         return elements
 
-    def _is_training(self) -> bool:
-        """Return whether the residual has changed since the last time this was asked.
-
-        A step that sends nothing lowers the threshold only where something was trained. Lowered
-        in every step of a script that accumulates gradients or evaluates, it would be so low
-        afterwards that hundreds of updates were dense.
-        """
-        sample = self._feedback.residual_sample()
-        before, self._sample = self._sample, sample
-        moved = np.abs(sample - before).sum() if before is not None else 0.0
-        return bool(moved > UNTRAINED_SHARE_MAX * np.abs(sample).sum())
-
     @property
     def _flush_piece_bytes(self) -> int:
         """The most that one range takes when it is encoded."""
         return min(self._flush_bytes_max // 2, UPDATE_BYTES_MAX)
-
-    def _multiple(self, threshold: float | None) -> int:
-        try:
-            return multiple_of(threshold or 0.0, self.quantum)
-        except CodecError as error:
-            raise UsageError(f"the threshold policy is of no use: {error}") from None
 
     def _is_behind(self) -> bool:
         """Return whether the network has enough to do with what it was given."""
