@@ -74,8 +74,8 @@ class Settings:
     """Whether each tensor has a threshold of its own, by how much it changes in a step."""
 
     shake_up_steps: int = 0
-    """Every so many updates, one has a much smaller threshold, so that small changes do not wait
-    for ever; never with 0."""
+    """Every so many steps, one has a much smaller threshold, so that small changes do not wait for
+    ever; never with 0."""
 
     shake_up_divisor: float = 8.0
     """How much smaller it is then."""

@@ -1,7 +1,7 @@
 """`Thresholds`: which threshold the next update uses, and what the policy learns of it.
 
 It belongs to the training thread. Three things decide: the policy, which sees every ordinary
-update; the shake-up, which every so many updates sends one with a much smaller threshold, so that
+update; the shake-up, which every so many steps sends one with a much smaller threshold, so that
 small changes are not delayed for ever; and, where each tensor has its own, how much tensors change.
 """
 
@@ -58,7 +58,7 @@ class Thresholds:
         self._tensors = TensorFactors([tensor.elements for tensor in layout.tensors])
         self._multiple: int | None = None
         """The last ordinary threshold, in quanta, of which tensors have multiples."""
-        self._updates = 0
+        self._steps = 0
         self._shakes = False
         """Whether the update that is due, or was the last, is a shake-up."""
         self.last = 0
@@ -88,8 +88,9 @@ class Thresholds:
             policy.start(feedback.first_threshold(density))
         self._measure()
         self._multiple = multiple = self._whole(policy.threshold)
+        self._steps += 1
         every = self._settings.shake_up_steps
-        self._shakes = every > 0 and (self._updates + 1) % every == 0
+        self._shakes = every > 0 and self._steps % every == 0
         if self._shakes:
             multiple = max(round(multiple / self._settings.shake_up_divisor), 1)
         self.last = multiple
@@ -111,10 +112,8 @@ class Thresholds:
         now = self._clock()
         seconds = 0.0 if self._observed_at is None else now - self._observed_at
         if self._shakes:  # its density and size say nothing about the policy's threshold
-            self._updates += 1
             self._observed_at = now
         elif sent or self._is_training():
-            self._updates += 1
             self._observed_at = now
             threshold = self._multiple * self._quantum
             self._policy.observe(
@@ -127,7 +126,7 @@ class Thresholds:
     def note_kept(self) -> None:
         """Note what is left after an update, before anything else changes it."""
         if self._settings.tensor_thresholds and (
-            self._updates < MEASURE_ALL_UNTIL or self._updates % MEASURE_EVERY == 0
+            self._steps < MEASURE_ALL_UNTIL or self._steps % MEASURE_EVERY == 0
         ):
             self._kept = self._feedback.residual_at(self._tensors.sample)
 

@@ -65,7 +65,7 @@ class Trained:
             ordinary = self.thresholds.last
             before = self.feedback.replica.values.copy()
             bodies = self.feedback.encode(threshold)
-            sent = np.count_nonzero(self.feedback.replica.values != before)
+            sent = int(np.count_nonzero(self.feedback.replica.values != before))
             density = self.thresholds.observe(sent=sent, size_bytes=sum(map(len, bodies)))
             assert density == sent / LAYOUT.elements
             assert self.thresholds.last == ordinary
@@ -108,7 +108,7 @@ def test_steps_without_training_are_no_updates_of_the_policy() -> None:
 # Shake-ups.
 
 
-def test_every_so_many_updates_the_threshold_is_a_fraction_and_the_policy_sees_nothing() -> None:
+def test_every_so_many_steps_the_threshold_is_a_fraction_and_the_policy_sees_nothing() -> None:
     policy = Watching()
     trained = Trained(threshold=policy, shake_up_steps=3, shake_up_divisor=4.0)
     used = []
