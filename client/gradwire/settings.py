@@ -52,8 +52,9 @@ class Settings:
     """How many workers `Session.wait` waits for unless it is told."""
 
     threshold: float | ThresholdPolicy | None = None
-    """Size of a sent element: a number keeps it fixed, an object of `gradwire_codecs` does what it
-    does, and without one it adapts, to what one of the four settings after the next says."""
+    """Size of a sent element: a number keeps it fixed, and an object of `gradwire_codecs` does what
+    it does. Without it, it adapts: to `target_density`, `density_band`, `update_bytes` or
+    `bytes_per_second`."""
 
     initial_threshold: float | None = None
     """What a threshold that adapts begins with; None takes it from the first change."""
