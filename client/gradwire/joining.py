@@ -87,6 +87,7 @@ def join(
     reconnect_seconds: float | None = None,
     alone_steps_max: int | None = None,
     digest_seconds: float | None = None,
+    codec_threads: int | None = None,
     datagram_bytes: int | None = None,
     datagram_bytes_max: int | None = None,
     congestion: Congestion | None = None,
@@ -114,7 +115,7 @@ def join(
 update_bytes, bytes_per_second, tensor_thresholds, shake_up_steps, shake_up_divisor, \
 residual_clip, clip_steps, feedback, quantum, \
 connect_timeout_seconds, join_timeout_seconds, finish_timeout_seconds, leave_timeout_seconds, \
-idle_timeout_seconds, reconnect_seconds, alone_steps_max, digest_seconds, \
+idle_timeout_seconds, reconnect_seconds, alone_steps_max, digest_seconds, codec_threads, \
 datagram_bytes, datagram_bytes_max, congestion, transport, \
 key_file, key, cipher, loop
         See `Settings`, which also says where they can come from besides.
@@ -176,6 +177,7 @@ key_file, key, cipher, loop
             "reconnect_seconds": reconnect_seconds,
             "alone_steps_max": alone_steps_max,
             "digest_seconds": digest_seconds,
+            "codec_threads": codec_threads,
             "datagram_bytes": datagram_bytes,
             "datagram_bytes_max": datagram_bytes_max,
             "congestion": congestion,
@@ -341,7 +343,7 @@ class _Joining:
 
     def _feedback(self, replica: Replica) -> Feedback:
         kind = LocalFeedback if self._settings.feedback == "local" else SharedFeedback
-        feedback = kind(self._parameters.vector, replica)
+        feedback = kind(self._parameters.vector, replica, threads=self._settings.codec_threads)
         feedback.settle()
         self._parameters.scatter()
         return feedback

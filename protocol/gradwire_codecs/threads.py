@@ -38,9 +38,9 @@ class Threads:
 
     def close(self) -> None:
         """End the threads; `run` would start new ones."""
-        if self._pool is not None and self._process == os.getpid():
-            self._pool.shutdown()
-        self._pool = None
+        pool, self._pool = self._pool, None
+        if pool is not None and self._process == os.getpid():
+            pool.shutdown()
 
     def _executor(self) -> ThreadPoolExecutor:
         if self._pool is None or self._process != os.getpid():
