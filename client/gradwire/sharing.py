@@ -5,21 +5,23 @@ It belongs to the training thread, and so do the parameters: they change in `pus
 lent to the network thread, which then reads the replica where a master needs it.
 """
 
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
 
-from gradwire.errors import NonFiniteError, OutOfRangeError, ProtocolError, UsageError
+from gradwire.errors import ProtocolError, UsageError
+from gradwire.flush import Flush
 from gradwire.inbox import Arrivals
 from gradwire.kept import Kept, OwnUpdate
 from gradwire.membership import Comparison, Membership
 from gradwire.mending import Mending
+from gradwire.named_errors import named_errors
 from gradwire.network import NetworkThread
 from gradwire.parameters import Parameters
 from gradwire.process_end import uninterrupted
@@ -35,8 +37,6 @@ from gradwire_codecs import (
     clip_residual,
     encoded_hits,
 )
-from gradwire_codecs import NonFiniteError as NotFinite
-from gradwire_codecs import OutOfRangeError as OutOfRange
 from gradwire_codecs.arrays import describe
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages import UPDATE_BYTES_MAX, EncodedUpdate, total
@@ -45,13 +45,6 @@ OUTBOX_BYTES_MAX: Final = 8 * MIB
 OUTBOX_UPDATES_MAX: Final = 64
 """Own updates that the master does not have yet. Beyond either bound a step sends nothing: its
 change waits in the residual, where it costs no memory, and goes out with a later step."""
-
-FLUSH_BYTES_MAX: Final = 8 * MIB
-"""What all workers together have under way to the slowest one when each sends its whole residual
-at the end: half of what the master queues for a worker before it adds up what comes then."""
-
-ELEMENT_BYTES_MAX: Final = 8
-"""What an element takes at most in an encoded update of more than a few."""
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -104,10 +97,7 @@ class Sharing:
         self._welcome = membership.welcome
         self.thresholds = Thresholds(settings, feedback, self._welcome.layout, clock=perf_counter)
         self._versions = {**self._welcome.versions, self._rank: self._welcome.sequence}
-        self._unflushed = 0
-        self._unstable: deque[tuple[int, int]] = deque()
-        """Sequence and size of what was flushed and some worker does not have."""
-        self._flush_bytes_max = 0
+        self._flush = Flush(0, 1)
         self._kept = Kept()
         self._changing = Lock()
         """Held while the replica changes, or is read by another thread."""
@@ -123,6 +113,7 @@ class Sharing:
         self._reconnections = 0
         """Those that are known."""
         self.tally = Tally()
+        self._named_errors = partial(named_errors, self._welcome.layout, self.quantum)
 
     @property
     def quantum(self) -> float:
@@ -167,8 +158,7 @@ class Sharing:
         self._parameters.gather()
         with self._named_errors():
             self._feedback.check()
-        self._flush_bytes_max = FLUSH_BYTES_MAX // max(len(self._membership.peers), 1)
-        self._unflushed = len(self._feedback.replica)
+        self._flush = Flush(len(self._feedback.replica), len(self._membership.peers))
 
     @uninterrupted()
     def flush_on(self) -> bool:
@@ -176,11 +166,8 @@ class Sharing:
 
         What is not sent yet stays in the residual, where a checkpoint finds it.
         """
-        elements = len(self._feedback.replica)
-        step = max(self._flush_piece_bytes // ELEMENT_BYTES_MAX, 1)
         while self.may_flush_on():
-            start = elements - self._unflushed
-            stop = min(start + step, elements)
+            start, stop = self._flush.range
             with self._membership.sending() as may_send, self._changing:
                 if not may_send:
                     break
@@ -193,28 +180,23 @@ class Sharing:
                         stop=stop,
                     )
                 self._hand_over(bodies)
-            self._unflushed = elements - stop
-            self._unstable.append((self._versions[self._rank], sum(map(len, bodies))))
+            self._flush.note_sent(stop, self._versions[self._rank], sum(map(len, bodies)))
         self._scatter_sent()
-        return not self._unflushed
+        return not self._flush.left
 
     def may_flush_on(self) -> bool:
         """Return whether the slowest worker has taken enough of the residual for more of it."""
-        stable = self._membership.stable.get(self._rank, 0)
-        while self._unstable and self._unstable[0][0] <= stable:
-            self._unstable.popleft()
-        under_way = sum(size for _, size in self._unstable)
+        membership = self._membership
         return (
-            self._unflushed > 0
-            and self._membership.lost is None
-            and self._membership.stopping is None
-            and (under_way + self._flush_piece_bytes <= self._flush_bytes_max or not under_way)
+            membership.lost is None
+            and membership.stopping is None
+            and self._flush.may_go_on(membership.stable.get(self._rank, 0))
         )
 
     @property
     def unflushed(self) -> int:
         """How many elements were not looked at yet since `flush`."""
-        return self._unflushed
+        return self._flush.left
 
     # Applying.
 
@@ -419,11 +401,6 @@ class Sharing:
         self.tally.bytes_encoded += sum(map(len, bodies))
         return elements
 
-    @property
-    def _flush_piece_bytes(self) -> int:
-        """The most that one range takes when it is encoded."""
-        return min(self._flush_bytes_max // 2, UPDATE_BYTES_MAX)
-
     def _is_behind(self) -> bool:
         """Return whether the network has enough to do with what it was given."""
         tally, membership = self.tally, self._membership
@@ -457,21 +434,3 @@ class Sharing:
             self._membership.on_closed(useless)
             self._network.call(self._network.worker.abort, "gave up")
             raise useless from None
-
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        """Turn the codecs' errors, which know positions, into ours, which know parameters."""
-        layout = self._welcome.layout
-        try:
-            yield
-        except NotFinite as error:
-            raise NonFiniteError(
-                f"parameter {layout.locate(error.index)} is {error.value}; nothing was sent"
-            ) from None
-        except OutOfRange as error:
-            raise OutOfRangeError(
-                f"parameter {layout.locate(error.index)} is {error.value:g}; the quantum of this "
-                f"run, {self.quantum:g}, expresses magnitudes below {error.limit:g}. A run keeps "
-                "its quantum: restart the master, or name another run (run=...), with "
-                f"quantum={min(4 * self.quantum, 1.0)!r}"
-            ) from None
