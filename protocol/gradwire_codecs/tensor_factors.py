@@ -2,7 +2,7 @@
 
 One threshold serves all tensors badly where they are of different scale: what is one step of an
 embedding may be a hundred steps of a bias. So each tensor has a factor: the size of its own change
-per step over that of all tensors. What is measured is the optimizer's change and not the residual,
+per step over that of all elements. What is measured is the optimizer's change and not the residual,
 whose size follows from the threshold: a factor that followed from that would feed on itself.
 
 Factors are powers of two and change only when what is measured is well beyond the rounding, so that
@@ -126,13 +126,15 @@ class TensorFactors:
 
     def _follow(self) -> None:
         """Bring the factors to what was measured, where they are well away from it."""
-        overall = float(self._mean_square @ self._lengths) / self._lengths.sum()
-        if not overall:
+        moving = self._mean_square > 0
+        if not self._lengths[moving].any():
             return
-        # Half of the logarithm: the square root of a mean square. A tensor that stands still has
-        # the least factor.
-        least = 4.0 ** -(EXPONENT_MAX + 1)
-        exact = np.log2(np.maximum(self._mean_square / overall, least)) / 2
+        # Half of the logarithm of a mean square is that of its root. Factors are relative to the
+        # mean of the logarithms: so they leave the thresholds of most elements, and the density,
+        # about where they were. A tensor that stands still has the least factor.
+        exact = np.full(self._lengths.size, -np.inf)
+        exact[moving] = np.log2(self._mean_square[moving]) / 2
+        exact -= np.average(exact[moving], weights=self._lengths[moving])
         exact = np.clip(exact, -EXPONENT_MAX, EXPONENT_MAX)
         off = np.abs(exact - self._exponents) > HYSTERESIS
         self._exponents[off] = np.rint(exact[off]).astype(np.int64)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import gradwire.flush
 import gradwire.membership
 from gradwire import Session
 from gradwire_protocol.link import Link, Message
