@@ -31,8 +31,7 @@ class Threads:
         """
         others: list[Future[R]] = []
         try:
-            for work in works[1:]:
-                others.append(self._executor().submit(work))
+            others.extend(self._executor().submit(work) for work in works[1:])
             first = works[0]()
         finally:
             wait(others)
