@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from os import PathLike
 from random import SystemRandom
+from threading import Timer
 from time import monotonic
 
 import numpy as np
@@ -40,6 +41,7 @@ from gradwire_codecs import (
 )
 from gradwire_codecs import NonFiniteError as NotFinite
 from gradwire_codecs import OutOfRangeError as OutOfRange
+from gradwire_codecs.compiled import cache_folder
 from gradwire_codecs.replica import HEADROOM
 from gradwire_codecs.sections import MULTIPLE_MAX
 from gradwire_protocol.keys import Role, RunKey, WorkerKey
@@ -56,7 +58,7 @@ from gradwire_udp import resolve, show_address
 logger = logging.getLogger("gradwire.join")
 
 WARM_UP_SHOWN_SECONDS = 1.0
-"""Compiling the kernels is mentioned when it has taken longer than this."""
+"""Compiling the kernels is mentioned when it takes longer than this."""
 
 
 def join(
@@ -196,10 +198,23 @@ key_file, key, cipher, loop
 
 
 def _compile_kernels() -> None:
+    """Compile, or load from the cache, what a training step would have to wait for."""
+    folder = cache_folder()
+    kept = f"kept in {folder}" if folder else "not kept, for want of a folder to write to"
+    notice = Timer(
+        WARM_UP_SHOWN_SECONDS,
+        logger.info,
+        ("compiling the codec for this processor; the result is %s", kept),
+    )
+    notice.daemon = True
+    notice.start()
     began = monotonic()
-    warm_up()
+    try:
+        warm_up()
+    finally:
+        notice.cancel()
     if monotonic() - began > WARM_UP_SHOWN_SECONDS:
-        logger.info("compiled the codec in %.1f s; it is cached", monotonic() - began)
+        logger.info("compiled the codec in %.1f s", monotonic() - began)
 
 
 class _Joining:

@@ -129,8 +129,7 @@ class Feedback(ABC):
             raise CodecError(f"bytes_max={bytes_max}; a single element may take {BYTES_MIN}")
         sections = self._sections(threshold, start, stop)
         magnitude_max = min(magnitude_max, INT32_MAX // sections.largest)
-        ranges = self._pass.look(sections, magnitude_max)
-        self._absorb(sections.start, sections.stop)
+        ranges = self._pass.look(sections, magnitude_max, absorbing=self.moves_parameters)
         parts: list[bytes] = []
         for part in ranges:
             index, count = self._pass.take(part, magnitude_max)
@@ -247,15 +246,12 @@ class Feedback(ABC):
 
         `encode` does so by itself; this is for a step that sends nothing.
         """
-        self._absorb(0, len(self.replica))
+        if self.moves_parameters:
+            self._pass.absorb(0, len(self.replica))
 
     def close(self) -> None:
         """End the threads, where there are any."""
         self._pass.close()
-
-    @abstractmethod
-    def _absorb(self, start: int, stop: int) -> None:
-        """Bring what the optimizer has changed in a range to where the residual waits."""
 
     @abstractmethod
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
@@ -320,9 +316,6 @@ class LocalFeedback(Feedback):
         """Forget the residual: the parameters become what the replica says, bit by bit."""
         self.replica.write_parameters(self.parameters)
 
-    def _absorb(self, start: int, stop: int) -> None:
-        """Do nothing: the residual is where it belongs."""
-
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
         self.replica.add(index, change)
 
@@ -345,14 +338,13 @@ class SharedFeedback(Feedback):
         self.check_residual(residual)
         self.replica.write_parameters(self.parameters)
         self._waiting[:] = residual
+        self._pass.forget_waiting()
 
     def settle(self) -> None:
         """Forget the residual: the parameters become what the replica says, bit by bit."""
         self.replica.write_parameters(self.parameters)
         self._waiting[:] = 0
-
-    def _absorb(self, start: int, stop: int) -> None:
-        self._pass.absorb(start, stop)
+        self._pass.forget_waiting()
 
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
         replica = self.replica
@@ -363,6 +355,7 @@ class SharedFeedback(Feedback):
     def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
         place = slice(start, start + len(before))
         self._waiting[place] += before - after
+        self._pass.forget_waiting()
         self.parameters[place] = after + (self.parameters[place] - before)
 
 

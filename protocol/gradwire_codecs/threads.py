@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from gradwire_codecs.errors import CodecError
@@ -29,8 +29,9 @@ class Threads:
 
         Whatever is raised, by a work or by a signal, none of them runs any more then.
         """
-        others = [self._executor().submit(work) for work in works[1:]]
+        others: list[Future[R]] = []
         try:
+            others.extend(self._executor().submit(work) for work in works[1:])
             first = works[0]()
         finally:
             wait(others)
