@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from os import PathLike
 from random import SystemRandom
+from threading import Timer
 from time import monotonic
 
 import numpy as np
@@ -41,8 +42,9 @@ from gradwire_codecs import (
 )
 from gradwire_codecs import NonFiniteError as NotFinite
 from gradwire_codecs import OutOfRangeError as OutOfRange
+from gradwire_codecs.compiled import cache_folder
 from gradwire_codecs.replica import HEADROOM
-from gradwire_codecs.update import MULTIPLE_MAX
+from gradwire_codecs.sections import MULTIPLE_MAX
 from gradwire_protocol.keys import Role, RunKey, WorkerKey
 from gradwire_protocol.layout import LAYOUT_BYTES_MAX
 from gradwire_protocol.messages import (
@@ -57,7 +59,7 @@ from gradwire_udp import resolve, show_address
 logger = logging.getLogger("gradwire.join")
 
 WARM_UP_SHOWN_SECONDS = 1.0
-"""Compiling the kernels is mentioned when it has taken longer than this."""
+"""Compiling the kernels is mentioned when it takes longer than this."""
 
 
 def join(
@@ -68,7 +70,16 @@ def join(
     rank: int | None = None,
     workers: int | None = None,
     threshold: float | ThresholdPolicy | None = None,
+    initial_threshold: float | None = None,
     target_density: float | None = None,
+    density_band: tuple[float, float] | None = None,
+    update_bytes: float | None = None,
+    bytes_per_second: float | None = None,
+    tensor_thresholds: bool | None = None,
+    shake_up_steps: int | None = None,
+    shake_up_divisor: float | None = None,
+    residual_clip: float | None = None,
+    clip_steps: int | None = None,
     feedback: FeedbackName | None = None,
     quantum: float | None = None,
     connect_timeout_seconds: float | None = None,
@@ -79,6 +90,7 @@ def join(
     reconnect_seconds: float | None = None,
     alone_steps_max: int | None = None,
     digest_seconds: float | None = None,
+    codec_threads: int | None = None,
     datagram_bytes: int | None = None,
     datagram_bytes_max: int | None = None,
     congestion: Congestion | None = None,
@@ -102,9 +114,11 @@ def join(
         memory; they stay the same objects.
     config : path, optional
         TOML file; its table ``[session]`` may hold every setting below.
-    master, run, rank, workers, threshold, target_density, feedback, quantum, \
+    master, run, rank, workers, threshold, initial_threshold, target_density, density_band, \
+update_bytes, bytes_per_second, tensor_thresholds, shake_up_steps, shake_up_divisor, \
+residual_clip, clip_steps, feedback, quantum, \
 connect_timeout_seconds, join_timeout_seconds, finish_timeout_seconds, leave_timeout_seconds, \
-idle_timeout_seconds, reconnect_seconds, alone_steps_max, digest_seconds, \
+idle_timeout_seconds, reconnect_seconds, alone_steps_max, digest_seconds, codec_threads, \
 datagram_bytes, datagram_bytes_max, congestion, transport, \
 key_file, key, cipher, loop
         See `Settings`, which also says where they can come from besides.
@@ -146,7 +160,16 @@ key_file, key, cipher, loop
             "rank": rank,
             "workers": workers,
             "threshold": threshold,
+            "initial_threshold": initial_threshold,
             "target_density": target_density,
+            "density_band": density_band,
+            "update_bytes": update_bytes,
+            "bytes_per_second": bytes_per_second,
+            "tensor_thresholds": tensor_thresholds,
+            "shake_up_steps": shake_up_steps,
+            "shake_up_divisor": shake_up_divisor,
+            "residual_clip": residual_clip,
+            "clip_steps": clip_steps,
             "feedback": feedback,
             "quantum": quantum,
             "connect_timeout_seconds": connect_timeout_seconds,
@@ -157,6 +180,7 @@ key_file, key, cipher, loop
             "reconnect_seconds": reconnect_seconds,
             "alone_steps_max": alone_steps_max,
             "digest_seconds": digest_seconds,
+            "codec_threads": codec_threads,
             "datagram_bytes": datagram_bytes,
             "datagram_bytes_max": datagram_bytes_max,
             "congestion": congestion,
@@ -175,10 +199,23 @@ key_file, key, cipher, loop
 
 
 def _compile_kernels() -> None:
+    """Compile, or load from the cache, what a training step would have to wait for."""
+    folder = cache_folder()
+    kept = f"kept in {folder}" if folder else "not kept, for want of a folder to write to"
+    notice = Timer(
+        WARM_UP_SHOWN_SECONDS,
+        logger.info,
+        ("compiling the codec for this processor; the result is %s", kept),
+    )
+    notice.daemon = True
+    notice.start()
     began = monotonic()
-    warm_up()
+    try:
+        warm_up()
+    finally:
+        notice.cancel()
     if monotonic() - began > WARM_UP_SHOWN_SECONDS:
-        logger.info("compiled the codec in %.1f s; it is cached", monotonic() - began)
+        logger.info("compiled the codec in %.1f s", monotonic() - began)
 
 
 class _Joining:
@@ -321,7 +358,7 @@ class _Joining:
 
     def _feedback(self, replica: Replica) -> Feedback:
         kind = LocalFeedback if self._settings.feedback == "local" else SharedFeedback
-        feedback = kind(self._parameters.vector, replica)
+        feedback = kind(self._parameters.vector, replica, threads=self._settings.codec_threads)
         feedback.settle()
         self._parameters.scatter()
         return feedback

@@ -302,6 +302,9 @@ class Session:
             datagrams_received=traffic.packets_received,
             density=tally.density,
             threshold=tally.threshold,
+            residual=self._sharing.thresholds.residual_statistics(),
+            elements_clipped=tally.elements_clipped,
+            magnitude_clipped=tally.magnitude_clipped,
             staleness=sum(staleness) / len(staleness) if staleness else 0.0,
             staleness_max=max(staleness, default=0),
             rtt_seconds=self._network.worker.rtt,
@@ -393,6 +396,7 @@ class Session:
             )
             network.call(network.worker.abort, _printable(reason))
         network.stop()
+        self._sharing.close()
         self._gone = True
         forget(self)
 
@@ -435,6 +439,7 @@ class Session:
         if self._membership.closed:
             forget(self)
             self._network.stop()
+            self._sharing.close()
             if self._membership.stopping is not None and not self._paused:
                 self._sharing.pull()  # the master has seen to it that everything came
             raise self._membership.error or ConnectionLostError("the connection is closed")

@@ -3,21 +3,53 @@
 Element i of the replica stands for ``values[i] * quantum``, rounded to float32, here as everywhere.
 """
 
+from typing import Final
+
 import numpy as np
 
 from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
 from gradwire_codecs.compiled import compiled
 
+BLOCK: Final = 1024
+"""Elements that stay in the first-level cache between one loop over them and the next."""
+
+
+@compiled
+def top_bits(vector: Float32Array, start: int, stop: int) -> np.int32:
+    """Return the largest magnitude of some elements, as the bits of its float32.
+
+    As integers they have the same order, with infinity and NaN above all numbers.
+    """
+    bits = vector[start:stop].view(np.int32)
+    top = np.int32(0)
+    for i in range(bits.size):
+        top = max(top, bits[i] & np.int32(0x7FFFFFFF))
+    return top
+
 
 @compiled
 def absorb(
-    parameters: Float32Array, waiting: Float32Array, values: Int32Array, quantum: np.float32
-) -> None:
-    """Move what the optimizer changed from the parameters to the residual."""
-    for i in range(parameters.size):
-        shared = np.float32(values[i]) * quantum
-        waiting[i] = (parameters[i] - shared) + waiting[i]
-        parameters[i] = shared
+    parameters: Float32Array,
+    waiting: Float32Array,
+    values: Int32Array,
+    quantum: np.float32,
+    start: int,
+    stop: int,
+) -> np.int32:
+    """Move what the optimizer changed from some parameters to the residual.
+
+    Returns what `top_bits` does for the residual there.
+    """
+    top = np.int32(0)
+    for low in range(start, stop, BLOCK):
+        high = min(low + BLOCK, stop)
+        p, r, s = parameters[low:high], waiting[low:high], values[low:high]
+        for i in range(high - low):
+            shared = np.float32(s[i]) * quantum
+            r[i] = (p[i] - shared) + r[i]
+            p[i] = shared
+        top = max(top, top_bits(waiting, low, high))
+    return top
 
 
 @compiled
@@ -27,15 +59,15 @@ def release(
     values: Int32Array,
     quantum: np.float32,
     index: UInt32Array,
-    count: Int32Array,
-    multiple: int,
+    change: Int32Array,
 ) -> None:
     """Take the hits out of the residual, and put them into replica and parameters."""
-    tau = np.float64(multiple) * np.float64(quantum)
     for j in range(index.size):
         i = index[j]
-        waiting[i] = np.float32(np.float64(waiting[i]) - np.float64(count[j]) * tau)
-        values[i] = np.int32(np.int64(values[i]) + np.int64(count[j]) * multiple)
+        waiting[i] = np.float32(
+            np.float64(waiting[i]) - np.float64(change[j]) * np.float64(quantum)
+        )
+        values[i] = np.int32(np.int64(values[i]) + np.int64(change[j]))
         parameters[i] = np.float32(values[i]) * quantum
 
 
@@ -45,14 +77,13 @@ def add(
     values: Int32Array,
     quantum: np.float32,
     index: UInt32Array,
-    count: Int32Array,
-    multiple: int,
+    change: Int32Array,
 ) -> None:
     """Add a peer's change to replica and parameters."""
     for j in range(index.size):
         i = index[j]
         old = np.float32(values[i]) * quantum
-        values[i] = np.int32(np.int64(values[i]) + np.int64(count[j]) * multiple)
+        values[i] = np.int32(np.int64(values[i]) + np.int64(change[j]))
         # What the parameter was ahead of the replica it stays ahead. Adding the change to it would
         # round, and what rounding takes away would look like a change of our own: it would gather
         # in the residual of every worker and be sent back against the peer.

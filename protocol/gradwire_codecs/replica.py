@@ -40,18 +40,18 @@ def _write(values: Int32Array, quantum: np.float32, parameters: Float32Array) ->
 
 
 @compiled
-def _apply(values: Int32Array, index: UInt32Array, count: Int32Array, multiple: int) -> None:
+def _apply(values: Int32Array, index: UInt32Array, change: Int32Array) -> None:
     for j in range(index.size):
         i = index[j]
-        values[i] = np.int32(np.int64(values[i]) + np.int64(count[j]) * multiple)
+        values[i] = np.int32(np.int64(values[i]) + np.int64(change[j]))
 
 
 @compiled
-def _largest_after(values: Int32Array, index: UInt32Array, count: Int32Array, multiple: int) -> int:
+def _largest_after(values: Int32Array, index: UInt32Array, change: Int32Array) -> int:
     # Looks at all elements: a loop that can end early takes four times as long.
     largest = np.int64(0)
     for j in range(index.size):
-        largest = max(largest, abs(np.int64(values[index[j]]) + np.int64(count[j]) * multiple))
+        largest = max(largest, abs(np.int64(values[index[j]]) + np.int64(change[j])))
     return int(largest)
 
 
@@ -71,6 +71,7 @@ class Replica:
             values.dtype != np.int32
             or values.ndim != 1
             or not values.flags.c_contiguous
+            or not values.flags.aligned
             or not 1 <= values.size <= ELEMENTS_MAX
         ):
             raise CodecError(
@@ -130,8 +131,12 @@ class Replica:
         if not isinstance(update, Update):
             update = decode(update, len(self))
         update.check_fits(len(self))
-        _apply(self.values, update.index, update.count, update.multiple)
+        _apply(self.values, update.index, update.change)
         return update
+
+    def add(self, index: UInt32Array, change: Int32Array) -> None:
+        """Add changes, in quanta, to elements of this replica."""
+        _apply(self.values, index, change)
 
     def first_outside(self, update: Update) -> int | None:
         """Return the first element that an update would take beyond plus or minus 2^31 - 1.
@@ -139,10 +144,10 @@ class Replica:
         None where there is none; `apply` then wraps around nowhere.
         """
         update.check_fits(len(self))
-        values, index, count = self.values, update.index, update.count
-        if _largest_after(values, index, count, update.multiple) <= INT32_MAX:
+        values, index, change = self.values, update.index, update.change
+        if _largest_after(values, index, change) <= INT32_MAX:
             return None
-        after = values[index].astype(np.int64) + count.astype(np.int64) * update.multiple
+        after = values[index].astype(np.int64) + change
         return int(index[np.argmax(np.abs(after) > INT32_MAX)])
 
     def write_parameters(self, parameters: Float32Array) -> None:
