@@ -40,7 +40,7 @@ BENCHMARKS = {
     "transport": transport.run,
 }
 
-CURVES = {"lossy": lossy.draw, "relay": relay.draw}
+CURVES = {"codec-size": codec_size.draw, "lossy": lossy.draw, "relay": relay.draw}
 """Of these benchmarks there are drawings for the documentation."""
 
 
