@@ -174,9 +174,9 @@ def _demo_rivals(updates: Sequence[Recorded], shapes: Shapes) -> dict[str, float
     }
 
 
-def draw(figures: list[Figure], folder: Path) -> None:
+def draw(figures: list[Figure], folder: Path, shapes: Shapes = GPT_SHAPES) -> None:
     """Draw sizes against density."""
-    elements = sum(map(prod, GPT_SHAPES))
+    elements = sum(map(prod, shapes))
     of_rival = {(figure.figure, figure.rival): figure for figure in figures}
     names = [size_name(elements, density) for density in DENSITIES]
     beside_fixed = size_name(elements, DENSITIES_BESIDE[0])
@@ -185,7 +185,7 @@ def draw(figures: list[Figure], folder: Path) -> None:
         Curves(
             title=f"What one worker sends per step of {elements / 1e6:g} M parameters",
             x_label="elements sent",
-            y_label="bytes",
+            y_label="size of the update",
             x=DENSITIES,
             series={OURS: [KILOBYTE * of_rival[name, DL4J].value for name in names]}
             | {

@@ -1,4 +1,4 @@
-"""Drawings for the documentation: a line per program over a few categories, or curves over numbers."""
+"""Drawings for the documentation: lines over a few categories, or curves over numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -88,13 +88,13 @@ def draw_curves(curves: Curves, path: Path) -> None:
         axes.axhline(value, color="0.55", linewidth=0.9)
         axes.annotate(name, (curves.x[0], value), textcoords="offset points", xytext=(0, 1.5),
                       fontsize=7, color="0.3")  # fmt: skip
-    name, bound = curves.bound
     for (label, values), color, (marker, dashes) in zip(
         curves.series.items(), COLORS, STYLES, strict=False
     ):
         axes.plot(curves.x, values, marker=marker, linestyle=dashes, color=color, label=label,
                   linewidth=2.2 if label.startswith(OURS) else 1.5)  # fmt: skip
-    axes.plot(curves.x, bound, color="black", linewidth=1, linestyle=":", label=name, zorder=3)
+    name, bound = curves.bound
+    axes.plot(curves.x, bound, color="black", linewidth=1, linestyle=":", label=name)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     axes.yaxis.set_major_formatter(EngFormatter("B"))
     axes.grid(which="major", color="0.92")

@@ -44,10 +44,10 @@ def encode_qsgd(gradient: Float32Array, random: np.random.Generator) -> bytes:
     .. [1] D. Alistarh et al., "QSGD: Communication-efficient SGD via gradient quantization and
        encoding", NeurIPS 2017.
     """
-    buckets = np.zeros(-(-gradient.size // BUCKET) * BUCKET, np.float32)
-    buckets[: gradient.size] = gradient
-    buckets = buckets.reshape(-1, BUCKET)
-    scale = np.abs(buckets).max(axis=1)
+    padded = np.zeros(-(-gradient.size // BUCKET) * BUCKET, np.float32)
+    padded[: gradient.size] = gradient
+    buckets = padded.reshape(-1, BUCKET)
+    scale: Float32Array = np.abs(buckets).max(axis=1)
     per_level = np.maximum(scale, np.finfo(np.float32).tiny)[:, None]
     level = buckets / per_level * np.float32(LEVELS)
     level = np.floor(level + random.random(level.shape, np.float32))
