@@ -6,6 +6,8 @@ There is no network, so nothing is late by more than one round. The first update
 step: the policy has still to find its threshold, and that counts like the rest.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,6 +92,22 @@ def demo_shapes() -> list[tuple[int, ...]]:
 
 def record(workers: int = WORKERS, steps: int = STEPS) -> list[Recorded]:
     """Train, and return the updates that are not empty."""
+    with _one_thread():
+        return _record(workers, steps)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch use one thread: with more, so small a model takes longer."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _record(workers: int, steps: int) -> list[Recorded]:
     text, _ = load_text()
     trainees = [
         _Trainee(Batches(text, batch=BATCH, context=CONTEXT, seed=seed)) for seed in range(workers)

@@ -23,6 +23,11 @@ FIRST_COMPRESSED_STEP: Final = 2
 """PowerSGD sends everything before; its default is 1000, and what is counted here comes after."""
 
 
+BUCKET_MEGABYTES: Final = 4096
+"""One bucket for everything. PowerSGD's hook waits for all-reduce on the threads that gloo would
+run it on, of which there are two, so with more buckets it sometimes waits for ever."""
+
+
 class _Tensors(nn.Module):
     """A model with these tensors, whose gradients are other random ones."""
 
@@ -52,7 +57,7 @@ def train(shapes: Shapes, hook: Hook, state: Any, steps: int) -> list[Tensor]:
     """Make steps with a hook; return the gradients of the last one."""
     with _alone():
         model = _Tensors(shapes)
-        parallel = DistributedDataParallel(model)
+        parallel = DistributedDataParallel(model, bucket_cap_mb=BUCKET_MEGABYTES)
         parallel.register_comm_hook(state, hook)
         for _ in range(steps):
             model.zero_grad()
