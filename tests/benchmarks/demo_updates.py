@@ -1,6 +1,6 @@
 """Updates of the demo's model, recorded while it is trained.
 
-Workers of the demo, with its data, optimizer, density, threshold policy and feedback, take turns in
+Workers of the demo, with its data, optimizer, density, thresholds and feedback, take turns in
 this process: each makes a step and sends an update, which all others apply before their next one.
 There is no network, so nothing is late by more than one round. The first update is of the first
 step: the policy has still to find its threshold, and that counts like the rest.
@@ -9,6 +9,7 @@ step: the policy has still to find its threshold, and that counts like the rest.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Final
 
 import numpy as np
@@ -20,8 +21,9 @@ from gradwire.demo.model import CONTEXT, loss_of, new_model
 from gradwire.demo.text import Batches, load_text
 from gradwire.demo.train import BATCH, LEARNING_RATE_SHARED, MOMENTUM_SHARED
 from gradwire.settings import Settings
+from gradwire.thresholds import Thresholds
 from gradwire.torch_parameters import TorchParameters
-from gradwire_codecs import LocalFeedback, Replica, encoded_hits, multiple_of
+from gradwire_codecs import LocalFeedback, Replica, encoded_hits
 
 STEPS: Final = 125
 """Of each worker: 500 updates in all."""
@@ -59,7 +61,8 @@ class _Trainee:
         vector = self._parameters.vector
         self._feedback = LocalFeedback(vector, Replica.from_parameters(vector))
         settings = Settings(master="nobody is asked", target_density=DENSITY)
-        self._policy = settings.make_policy()
+        layout = self._parameters.layout
+        self._thresholds = Thresholds(settings, self._feedback, layout, clock=perf_counter)
 
     def step(self) -> Recorded:
         """Train with one batch; return what that sends."""
@@ -67,15 +70,13 @@ class _Trainee:
         loss_of(self._model, *self._batches.next()).backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         self._parameters.gather()
-        feedback, policy = self._feedback, self._policy
-        if policy.threshold is None:
-            policy.start(feedback.first_threshold(policy.target_density))
-        assert policy.threshold is not None
-        quantum = float(feedback.replica.quantum)
-        multiple = multiple_of(policy.threshold, quantum)
-        words = encode(feedback.residual(), np.float32(multiple * quantum))
-        recorded = Recorded(feedback.encode(multiple), words.nbytes)
-        policy.observe(recorded.hits / len(feedback.replica), multiple * quantum)
+        threshold = self._thresholds.next()
+        assert isinstance(threshold, int), "Deeplearning4j has one threshold for all tensors"
+        words = encode(
+            self._feedback.residual(), np.float32(threshold * self._feedback.replica.quantum)
+        )
+        recorded = Recorded(self._feedback.encode(threshold), words.nbytes)
+        self._thresholds.observe(sent=recorded.hits, size_bytes=recorded.size)
         return recorded
 
     def apply(self, update: Recorded) -> None:
