@@ -32,6 +32,10 @@ HEADROOM: Final = 16
 FIRST_VALUE_MAX: Final = 2**31 // HEADROOM
 """Largest magnitude of an element that a run starts with, in quanta."""
 
+BLOCK_ELEMENTS: Final = 2**14
+"""Parameters that are turned into quanta at a time: in float64, all at once would take 16 bytes
+each."""
+
 
 @compiled
 def _write(values: Int32Array, quantum: np.float32, parameters: Float32Array) -> None:
@@ -117,8 +121,12 @@ class Replica:
         if not parameters.size:
             raise CodecError("parameters of a replica that are empty")
         check_headroom(parameters, quantum_exponent)
-        scaled = np.rint(np.ldexp(parameters.astype(np.float64), -quantum_exponent))
-        return cls(scaled.astype(np.int32), quantum_exponent)
+        values = np.empty(parameters.size, np.int32)
+        for low in range(0, parameters.size, BLOCK_ELEMENTS):
+            block = slice(low, low + BLOCK_ELEMENTS)
+            scaled = np.ldexp(parameters[block].astype(np.float64), -quantum_exponent)
+            values[block] = np.rint(scaled)
+        return cls(values, quantum_exponent)
 
     def apply(self, update: Update | Buffer) -> Update:
         """Add an update; return it decoded.

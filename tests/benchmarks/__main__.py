@@ -43,6 +43,7 @@ BENCHMARKS = {
 }
 
 CURVES = {
+    "codec-size": codec_size.draw,
     "lossy": lossy.draw,
     "relay": relay.draw,
     "tensor-thresholds": tensor_thresholds.draw,

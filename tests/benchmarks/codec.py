@@ -1,21 +1,133 @@
-"""The codec's speed on 14.6 million parameters, the model size that Strom reports.
+"""The codec's speed and memory on 14.6 million parameters, the model size that Strom reports.
 
 The threshold pass stands beside adding two vectors of the same size in place, which reads and
-writes about as much memory. Encoding a whole update and applying one stand beside plain compiled
-loops over the same elements in the same order.
+writes about as much memory. What is done with the hits stands beside plain compiled loops over the
+same elements in the same order, and a whole update beside Deeplearning4j's algorithm in numpy.
+Memory is counted by a process of its own, `benchmarks.codec_memory`.
 """
+
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
-from benchmarks.figures import Figure, alternately, at_least, at_most
+from benchmarks import codec_memory
+from benchmarks.figures import Figure, alternately, at_least, at_most, beside, within
+from benchmarks.programs import Program
+from benchmarks.rivals.dl4j import EncodingHandler
 from gradwire_codecs import LocalFeedback, Replica, Sections, decode, multiple_of
 from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
 from gradwire_codecs.compiled import compiled
 from gradwire_codecs.threshold_pass import ThresholdPass
+from gradwire_codecs.update import pack_update
 
-N = 14_600_000
-DENSITIES = {0.0001: 1.25, 0.001: 1.3, 0.01: 1.6, 0.05: 3.0}
+N: Final = 14_600_000
+RUNS: Final = 9
+
+PASS_AIMS: Final = {0.0001: 1.25, 0.001: 1.3, 0.01: 1.6, 0.05: 3.0}
 """Part of the elements that are hits, and the aim for the pass."""
+THREADS_DENSITY: Final = 0.001
+THREADS_AIM: Final = 1.7
+
+HITS_DENSITIES: Final = (0.001, 0.01)
+LOOP_AIM: Final = 1.5
+NANOSECONDS_DENSITY: Final = 0.01
+ENCODE_AIM: Final = 10.0
+APPLY_AIM: Final = 15.0
+"""Nanoseconds per element."""
+
+MEMORY_DENSITY: Final = 0.01
+MEMORY_AIM: Final = 4.1
+REPLICA_BYTES: Final = 4.0
+"""Per parameter."""
+
+MAGNITUDE_MAX: Final = 1
+"""So that a hit stays one in every run, and both sides of a comparison send as much of it."""
+MULTIPLE: Final = 2**12
+LASTING: Final = 1000
+"""Thresholds that a hit is worth at first: more than are taken from it in all runs."""
+
+
+def run() -> list[Figure]:
+    """Measure."""
+    return measure(N, RUNS)
+
+
+def measure(elements: int, runs: int) -> list[Figure]:
+    """Measure on vectors of this length, the median of so many runs each."""
+    figures = _passes(elements, runs)
+    for density in HITS_DENSITIES:
+        figures += _hits(elements, density, runs)
+        figures.append(_whole_update(elements, density, runs))
+    return [*figures, *_memory(elements)]
+
+
+# The pass.
+
+
+def _passes(elements: int, runs: int) -> list[Figure]:
+    random = np.random.default_rng(0)
+    parameters = random.standard_normal(elements, np.float32) * np.float32(0.01)
+    # Memory that was never written to is one page of zeros for the kernel, and costs no reading.
+    replica = Replica(np.full(elements, 0, np.int32))
+    total = np.full(elements, 0, np.float32)
+    figures = []
+    for density, aim in PASS_AIMS.items():
+        threshold = float(np.quantile(np.abs(parameters[:1_000_000]), 1 - density))
+        multiple = multiple_of(threshold, float(replica.quantum))
+        sections = Sections.single(0, elements, multiple)
+        one, close = _pass_over(parameters, replica, sections, threads=1)
+        pass_seconds, add_seconds = alternately(
+            one, lambda: np.add(total, parameters, out=total), runs=runs
+        )
+        name = f"threshold pass, {density:.2%} hits"
+        figures.append(
+            at_most(name, 1e3 * pass_seconds, "ms", "np.add(r, g, out=r)", 1e3 * add_seconds,
+                    aim=aim, runs=runs)
+        )  # fmt: skip
+        if density == THREADS_DENSITY:
+            figures.append(_two_threads(name, one, parameters, replica, sections, runs))
+        close()
+    return figures
+
+
+def _two_threads(
+    name: str,
+    one: Callable[[], None],
+    parameters: Float32Array,
+    replica: Replica,
+    sections: Sections,
+    runs: int,
+) -> Figure:
+    two, close = _pass_over(parameters, replica, sections, threads=2)
+    two_seconds, one_seconds = alternately(two, one, runs=runs)
+    close()
+    return at_least(f"{name}, two threads", 1 / two_seconds, "per second", "one thread",
+                    1 / one_seconds, aim=THREADS_AIM, runs=runs)  # fmt: skip
+
+
+def _pass_over(
+    parameters: Float32Array, replica: Replica, sections: Sections, threads: int
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return what finds all hits, and what ends its threads."""
+    nothing = np.empty(0, np.float32)
+    threshold_pass = ThresholdPass(parameters, nothing, replica.values, replica.quantum, threads)
+
+    def look_and_take() -> None:
+        for part in threshold_pass.look(sections, MAGNITUDE_MAX):
+            threshold_pass.take(part, MAGNITUDE_MAX)
+
+    return look_and_take, threshold_pass.close
+
+
+# What is done with the hits.
+
+
+@compiled
+def plain_words(index: UInt32Array, count: Int32Array, words: Int32Array) -> None:
+    """Write Deeplearning4j's format without a header: the least that encoding can be."""
+    for j in range(index.size):
+        words[j] = (np.int32(index[j]) + 1) * count[j]
 
 
 @compiled
@@ -29,50 +141,82 @@ def plain_apply(
         parameters[i] += np.float32(change[j]) * np.float32(2.0**-24)
 
 
-def run() -> list[Figure]:
-    """Measure."""
-    random = np.random.default_rng(0)
-    residual = (random.standard_normal(N) * 0.01).astype(np.float32)
-    figures = []
-    for density, aim in DENSITIES.items():
-        threshold = float(np.quantile(np.abs(residual[:1_000_000]), 1 - density))
-        figures += _measure(residual, density, threshold, aim)
+def _hits(elements: int, density: float, runs: int) -> list[Figure]:
+    body = b"".join(_lasting(elements, density).encode(MULTIPLE, magnitude_max=MAGNITUDE_MAX))
+    update = decode(body, elements)
+    hits = update.index.size
+    words = np.empty(hits, np.int32)
+    encode_seconds, words_seconds = alternately(
+        lambda: pack_update(update),
+        lambda: plain_words(update.index, update.count, words),
+        runs=runs,
+    )
+    theirs = LocalFeedback(
+        np.full(elements, 0, np.float32), Replica(np.full(elements, 0, np.int32))
+    )
+    values, parameters = np.full(elements, 0, np.int32), np.full(elements, 0, np.float32)
+    change = update.count * np.int32(MULTIPLE)
+    apply_seconds, loop_seconds = alternately(
+        lambda: theirs.apply(body),
+        lambda: plain_apply(values, parameters, update.index, change),
+        runs=runs,
+    )
+    encode, words_written, apply, loop = (
+        1e9 * seconds / hits
+        for seconds in (encode_seconds, words_seconds, apply_seconds, loop_seconds)
+    )
+    loop_name = "plain loop, decoded before"
+    figures = [
+        at_most(f"decode and apply, {density:.2%} hits", apply, "ns/element", loop_name, loop,
+                aim=LOOP_AIM, runs=runs)
+    ]  # fmt: skip
+    if density == NANOSECONDS_DENSITY:
+        figures += [
+            within(f"encode, {density:.2%} hits", encode, "ns/element",
+                   "Deeplearning4j's words, plain loop", words_written, aim=ENCODE_AIM, runs=runs),
+            within(f"decode and apply, {density:.2%} hits", apply, "ns/element", loop_name, loop,
+                   aim=APPLY_AIM, runs=runs),
+        ]  # fmt: skip
     return figures
 
 
-def _measure(residual: Float32Array, density: float, threshold: float, aim: float) -> list[Figure]:
-    # Memory that was never written to is one page of zeros for the kernel, and costs no reading.
-    replica = Replica(np.full(N, 0, np.int32))
-    multiple = multiple_of(threshold, float(replica.quantum))
-    nothing = np.empty(0, np.float32)
-    total = np.zeros(N, np.float32)
-    sections = Sections.single(0, N, multiple)
-    one, two = (
-        ThresholdPass(residual, nothing, replica.values, replica.quantum, threads)
-        for threads in (1, 2)
+def _whole_update(elements: int, density: float, runs: int) -> Figure:
+    feedback = _lasting(elements, density)
+    handler, residual = EncodingHandler(), feedback.residual()
+    threshold = np.float32(MULTIPLE * feedback.replica.quantum)
+    handler.encode(residual, threshold)  # its first one is a bitmap
+    ours, dl4j = alternately(
+        lambda: feedback.encode(MULTIPLE, magnitude_max=MAGNITUDE_MAX),
+        lambda: handler.encode(residual, threshold),
+        runs=runs,
     )
-    pass_seconds, two_seconds, add_seconds = alternately(
-        lambda: one.look(sections, 1),
-        lambda: two.look(sections, 1),
-        lambda: np.add(total, residual, out=total),
-    )
-    two.close()
+    return beside(f"pass, encode and take out, {density:.2%} hits", 1e3 * ours, "ms",
+                  "Deeplearning4j's algorithm in numpy", 1e3 * dl4j, runs=runs)  # fmt: skip
 
-    body = b"".join(LocalFeedback(residual, Replica.zeros(N)).encode(multiple, magnitude_max=1))
-    update = decode(body, N)
-    change = update.count * np.int32(multiple)
-    mine = LocalFeedback(np.zeros(N, np.float32), Replica.zeros(N))
-    values, parameters = np.zeros(N, np.int32), np.zeros(N, np.float32)
-    apply_seconds, loop_seconds = alternately(
-        lambda: mine.apply(body),
-        lambda: plain_apply(values, parameters, update.index, change),
-    )
-    hits = len(update.index)
+
+def _lasting(elements: int, density: float) -> LocalFeedback:
+    """Return a worker with hits at random places, which stay hits through all runs."""
+    random = np.random.default_rng(0)
+    replica = Replica(np.full(elements, 0, np.int32))
+    threshold = np.float32(MULTIPLE * replica.quantum)
+    # Below half a threshold: Deeplearning4j's bitmaps send that.
+    parameters = (random.random(elements, np.float32) - np.float32(0.5)) * threshold
+    hits = random.random(elements, np.float32) < density
+    parameters[hits] *= LASTING / np.abs(parameters[hits]) * threshold
+    return LocalFeedback(parameters, replica)
+
+
+# Memory.
+
+
+def _memory(elements: int) -> list[Figure]:
+    options = ("--elements", str(elements), "--density", str(MEMORY_DENSITY))
+    with Program(codec_memory.__name__, *options) as program:
+        taken = program.announcement
     return [
-        at_most(f"threshold pass, {density:.2%} hits", 1e3 * pass_seconds, "ms",
-                "np.add(r, g, out=r)", 1e3 * add_seconds, aim=aim, runs=9),
-        at_least(f"two threads, {density:.2%} hits", 1 / two_seconds, "passes/s",
-                 "one thread", 1 / pass_seconds, aim=1.7, runs=9),
-        at_most(f"decode and apply, {density:.2%} hits", 1e9 * apply_seconds / hits, "ns/element",
-                "plain loop, decoded before", 1e9 * loop_seconds / hits, aim=1.5, runs=9),
+        within(f"memory at most, {when}", taken[measured] / elements, "bytes/parameter",
+               "the replica", REPLICA_BYTES, aim=MEMORY_AIM, runs=1)
+        for when, measured in (
+            (f"training at {MEMORY_DENSITY:.0%} hits", "training"), ("starting", "starting")
+        )
     ]  # fmt: skip

@@ -117,13 +117,18 @@ def print_table(name: str, figures: list[Figure]) -> None:
         aim = "none" if figure.aim == "none" else f"{figure.aim}: {verdict}"
         table.add_row(
             figure.figure,
-            f"{figure.value:.4g} {figure.unit}",
+            f"{_shown(figure.value)} {figure.unit}",
             figure.rival,
-            f"{figure.rival_value:.4g} {figure.unit}",
-            f"{figure.ratio:.3f}",
+            f"{_shown(figure.rival_value)} {figure.unit}",
+            f"{figure.ratio:.3g}",
             aim,
         )
     Console(width=140).print(table)
+
+
+def _shown(value: float) -> str:
+    """Return four digits, or more where there are more before the point."""
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
 def aimed_ratio(figure: Figure) -> float | None:

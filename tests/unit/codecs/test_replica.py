@@ -19,6 +19,7 @@ from gradwire_codecs import (
     quantum_exponent_for,
 )
 from gradwire_codecs.arrays import Int32Array
+from gradwire_codecs.replica import BLOCK_ELEMENTS
 
 
 def encoded_updates(seed: int, elements: int, how_many: int) -> list[bytes]:
@@ -159,6 +160,14 @@ def test_the_first_element_that_leaves_the_range_is_found_before_anything_is_add
     sums = [value + count * multiple for value, count in zip(values, counts, strict=True)]
     assert outside == next((i for i, s in enumerate(sums) if abs(s) > 2**31 - 1), None)
     assert replica.values.tolist() == values
+
+
+def test_every_block_of_parameters_is_turned_into_quanta() -> None:
+    parameters = np.random.default_rng(0).normal(0, 1, 2 * BLOCK_ELEMENTS + 1).astype(np.float32)
+
+    replica = Replica.from_parameters(parameters)
+
+    assert np.array_equal(replica.values, np.rint(parameters.astype(np.float64) * 2.0**24))
 
 
 def test_a_range_is_not_asked_for_an_update_of_a_longer_vector() -> None:
