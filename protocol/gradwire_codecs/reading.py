@@ -20,14 +20,11 @@ from gradwire_codecs.arrays import (
 )
 from gradwire_codecs.bits import TAIL_WORDS
 from gradwire_codecs.compiled import compiled
-from gradwire_codecs.dense import digits_per_word
 from gradwire_codecs.errors import MalformedUpdateError
 from gradwire_codecs.header import (
-    DENSE,
     FIELDS,
     FORMAT,
     HITS,
-    MAGNITUDE_MAX,
     PLAIN,
     SECTIONS,
     VALID,
@@ -135,8 +132,7 @@ def read_encoded(body: Buffer, elements: int) -> EncodedHits:
     code = read_sections(data, elements, header, bounds, multiples)
     if code != VALID:
         raise MalformedUpdateError(describe_fault(code, header, data.size, elements))
-    digits = digits_per_word(int(header[MAGNITUDE_MAX])) if header[FORMAT] == DENSE else 0
-    begin(header, data.size, digits, state)
+    begin(header, data.size, state)
     words = np.zeros(-(-data.size // 8) + TAIL_WORDS, "<u8")
     words.view(np.uint8)[: data.size] = data
     words = words.astype(np.uint64, copy=False)
