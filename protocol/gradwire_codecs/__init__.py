@@ -10,7 +10,7 @@
 (array([0, 3], dtype=uint32), array([2, 4], dtype=int32))
 
 The way through the modules: `threshold` finds what to send, `sparse` (in codes made of `bits`) or
-`dense` codes it, `update` puts a `header` before it; `hits` reads it again, and `reading` adds it to
+`dense` codes it, `update` puts a `header` before it; `hits` reads it again and `reading` adds it to
 vectors. `replica` is what updates add up to and `digests` proves it, `packing` makes it small for
 its way, `feedback` keeps what is not sent, `policy` chooses the threshold.
 """
