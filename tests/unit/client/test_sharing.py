@@ -327,14 +327,14 @@ def test_a_threshold_that_is_far_too_high_comes_down_while_something_is_trained(
 ) -> None:
     random = np.random.default_rng(1)
     target = np.zeros(1_000, np.float32)
-    session = join(master, target, threshold=TargetDensity(initial=100.0))
+    session = join(master, target, threshold=TargetDensity(initial=1.0))
 
     def sends() -> bool:
         target[:] += random.normal(0, 1e-3, 1_000).astype(np.float32)
         session.step()
         return session.stats.updates_sent > 0
 
-    assert any(sends() for _ in range(40))
+    assert any(sends() for _ in range(120))
     session.close()
 
 
