@@ -12,7 +12,8 @@
 The way through the modules: `threshold` finds what to send, `sparse` (in codes made of `bits`) or
 `dense` codes it, `update` puts a `header` before it; `hits` reads it again and `reading` adds it to
 vectors. `replica` is what updates add up to and `digests` proves it, `packing` makes it small for
-its way, `feedback` keeps what is not sent, `residuals` looks at it, `policies` choose the threshold.
+its way, `feedback` keeps what is not sent, `residuals` looks at it, and `policies` choose the
+threshold.
 """
 
 from gradwire_codecs.digests import BlockDigests, digest_of, unflip
