@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from benchmarks.figures import Figure, below, beside, machine
 from benchmarks.word_model import BATCH, WordModel, held_out_loss, load_words, loss_on
@@ -224,8 +224,9 @@ def draw(figures: list[Figure], folder: Path) -> None:
         axes.plot([f.rival_value for f in sent], [f.rival_value for f in losses], marker="s",
                   linestyle="--", label=RIVAL)  # fmt: skip
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.grid(which="both", color="0.92")
         axes.set_title(optimizer, fontsize=9)
         axes.set_xlabel("sent by all workers, MB")
