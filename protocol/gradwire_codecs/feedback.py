@@ -24,14 +24,14 @@ from gradwire_codecs.arrays import (
     describe,
 )
 from gradwire_codecs.errors import CodecError, NonFiniteError
+from gradwire_codecs.header import INT32_MAX
+from gradwire_codecs.reading import read_encoded
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.sections import MULTIPLE_MAX, Sections
 from gradwire_codecs.threshold_pass import ThresholdPass
 from gradwire_codecs.update import (
     BYTES_MIN,
-    INT32_MAX,
     Update,
-    decode,
     split_update,
 )
 
@@ -142,19 +142,28 @@ class Feedback(ABC):
         """Raise what `encode` would raise for a parameter, and change nothing."""
         self._pass.look(self._sections(1, 0, None), INT32_MAX)
 
-    def apply(self, update: Update | Buffer) -> Update:
-        """Add a peer's update to the replica and to the parameters; return it decoded.
+    def apply(self, update: Update | Buffer) -> int:
+        """Add a peer's update, decoded or not, to the replica and to the parameters.
+
+        Returns
+        -------
+        int
+            How many elements it changes.
 
         Raises
         ------
         MalformedUpdateError
             If it is no valid update of a vector of this length; nothing is then changed.
         """
-        if not isinstance(update, Update):
-            update = decode(update, len(self.replica))
-        update.check_fits(len(self.replica))
-        self._add(update.index, update.change)
-        return update
+        replica = self.replica
+        if isinstance(update, Update):
+            update.check_fits(len(replica))
+            self._add(update.index, update.change)
+            return len(update.index)
+        encoded = read_encoded(update, len(replica))
+        encoded.check()
+        encoded.add_to_both(self.parameters, replica.values, replica.quantum)
+        return encoded.hits
 
     def apply_sum(self, total: Int32Array, start: int = 0) -> None:
         """Add a sum of updates, in quanta per element.
@@ -317,7 +326,7 @@ class LocalFeedback(Feedback):
         self.replica.write_parameters(self.parameters)
 
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
-        self.replica.add(index, change)
+        lattice.add_to_replica(self.replica.values, index, change)
 
     def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
         """Do nothing: the parameters are ahead of the replica by so much now."""
