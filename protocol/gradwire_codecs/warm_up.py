@@ -41,6 +41,7 @@ def _share(mine: Feedback, multiple: int) -> None:
             apply(body)
     theirs.apply_sum(mine.replica.values)
     theirs.mend(mine.replica.values)
+    clip_residual(mine, multiple, 1.0)
     theirs.settle()
     clip_residual(mine, multiple, 1.0)
     unflip(replica.values, 0, digest_of(replica.values))
