@@ -20,7 +20,7 @@ FORGET_PEAK: Final = "5"
 """Makes the peak what is in use now: proc(5)."""
 
 FEW: Final = 2**12
-"""Elements of a first training, which is not measured: what so few leave behind is no help later."""
+"""Elements of a first training that is not measured: what so few leave behind hides little."""
 
 STEPS: Final = 10
 CHANGE: Final = 1e-3
