@@ -3,10 +3,14 @@
 The threshold pass stands beside adding two vectors of the same size in place, which reads and
 writes about as much memory. What is done with the hits stands beside plain compiled loops over the
 same elements in the same order, and a whole update beside Deeplearning4j's algorithm in numpy.
-Memory is counted by a process of its own, `benchmarks.codec_memory`.
+What one thread does is timed by what that takes of a processor, so that other processes count only
+where they are in the way of memory; what two do, by the clock on the wall, on a machine that is
+otherwise idle. Memory is counted by a process of its own, `benchmarks.codec_memory`.
 """
 
 from collections.abc import Callable
+from functools import partial
+from time import thread_time
 from typing import Final
 
 import numpy as np
@@ -40,6 +44,8 @@ MEMORY_DENSITY: Final = 0.01
 MEMORY_AIM: Final = 4.1
 REPLICA_BYTES: Final = 4.0
 """Per parameter."""
+
+of_one_thread = partial(alternately, clock=thread_time)
 
 MAGNITUDE_MAX: Final = 1
 """So that a hit stays one in every run, and both sides of a comparison send as much of it."""
@@ -77,7 +83,7 @@ def _passes(elements: int, runs: int) -> list[Figure]:
         multiple = multiple_of(threshold, float(replica.quantum))
         sections = Sections.single(0, elements, multiple)
         one, close = _pass_over(parameters, replica, sections, threads=1)
-        pass_seconds, add_seconds = alternately(
+        pass_seconds, add_seconds = of_one_thread(
             one, lambda: np.add(total, parameters, out=total), runs=runs
         )
         name = f"threshold pass, {density:.2%} hits"
@@ -146,7 +152,7 @@ def _hits(elements: int, density: float, runs: int) -> list[Figure]:
     update = decode(body, elements)
     hits = update.index.size
     words = np.empty(hits, np.int32)
-    encode_seconds, words_seconds = alternately(
+    encode_seconds, words_seconds = of_one_thread(
         lambda: pack_update(update),
         lambda: plain_words(update.index, update.count, words),
         runs=runs,
@@ -156,7 +162,7 @@ def _hits(elements: int, density: float, runs: int) -> list[Figure]:
     )
     values, parameters = np.full(elements, 0, np.int32), np.full(elements, 0, np.float32)
     change = update.count * np.int32(MULTIPLE)
-    apply_seconds, loop_seconds = alternately(
+    apply_seconds, loop_seconds = of_one_thread(
         lambda: theirs.apply(body),
         lambda: plain_apply(values, parameters, update.index, change),
         runs=runs,
@@ -185,7 +191,7 @@ def _whole_update(elements: int, density: float, runs: int) -> Figure:
     handler, residual = EncodingHandler(), feedback.residual()
     threshold = np.float32(MULTIPLE * feedback.replica.quantum)
     handler.encode(residual, threshold)  # its first one is a bitmap
-    ours, dl4j = alternately(
+    ours, dl4j = of_one_thread(
         lambda: feedback.encode(MULTIPLE, magnitude_max=MAGNITUDE_MAX),
         lambda: handler.encode(residual, threshold),
         runs=runs,

@@ -78,15 +78,17 @@ def beside(name: str, value: float, unit: str, rival: str, rival_value: float, *
     return Figure(name, value, unit, rival, rival_value, value / rival_value, "none", True, runs)
 
 
-def alternately(*works: Callable[[], object], runs: int = 9) -> list[float]:
+def alternately(
+    *works: Callable[[], object], runs: int = 9, clock: Callable[[], float] = perf_counter
+) -> list[float]:
     """Time several works in turn, `runs` rounds after one to warm up; return median seconds."""
     times: list[list[float]] = [[] for _ in works]
     for i in range(runs + 1):
         for work, measured in zip(works, times, strict=True):
-            began = perf_counter()
+            began = clock()
             work()
             if i:
-                measured.append(perf_counter() - began)
+                measured.append(clock() - began)
     return [median(measured) for measured in times]
 
 
@@ -120,7 +122,7 @@ def print_table(name: str, figures: list[Figure]) -> None:
             f"{_shown(figure.value)} {figure.unit}",
             figure.rival,
             f"{_shown(figure.rival_value)} {figure.unit}",
-            f"{figure.ratio:.3g}",
+            f"{figure.ratio:.4g}",
             aim,
         )
     Console(width=140).print(table)
