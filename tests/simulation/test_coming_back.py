@@ -158,7 +158,7 @@ def test_who_is_back_hears_what_became_stable_without_it() -> None:
     wait_until_all_are_back(run)
     run.network.run(lambda: lost.stable.get(lost.rank) == 1, seconds=15)
 
-    assert not len(lost.worker._kept)
+    assert not len(lost.worker._own.kept)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -185,7 +185,7 @@ def test_a_restarted_master_tells_what_is_stable() -> None:
     run.kill_master(back_after=0.1)
     wait_until_all_are_back(run)
 
-    run.network.run(lambda: not any(len(w.worker._kept) for w in run.workers), seconds=30)
+    run.network.run(lambda: not any(len(w.worker._own.kept) for w in run.workers), seconds=30)
 
 
 def test_with_keys_workers_hear_at_once_that_the_master_was_started_anew() -> None:
@@ -396,7 +396,7 @@ def test_who_leaves_while_the_master_dies_leaves_the_next_one(sealed: bool) -> N
     run.kill_master(back_after=0.1)
 
     run.network.run(lambda: leaving.closed and other.reconnections == 1, seconds=60)
-    run.network.run(lambda: other.worker._origins.reached(leaving.rank) == last, seconds=30)
+    run.network.run(lambda: other.worker._peers.origins.reached(leaving.rank) == last, seconds=30)
 
     assert leaving.error is None
     run.train(3)

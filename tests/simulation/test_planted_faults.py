@@ -42,7 +42,7 @@ def who_lost_its_connection_asks_again_for_what_it_has(patch: pytest.MonkeyPatch
 
     def forgetful(self: Worker, event: Any, now: float) -> bool:
         is_back = comes_back(self, event, now)
-        for origin in self._origins._arriving.values():
+        for origin in self._peers.origins._arriving.values():
             origin.expected = max(origin.expected - 1, 1)
         return is_back
 

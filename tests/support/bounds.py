@@ -7,7 +7,8 @@ from typing import Final
 
 from gradwire.inbox import Inbox
 from gradwire.kept import KEPT_BYTES_MAX
-from gradwire.worker import EARLY_UPDATES_MAX, Worker
+from gradwire.peer_updates import EARLY_UPDATES_MAX
+from gradwire.worker import Worker
 from gradwire_protocol import Connection, Endpoint
 from gradwire_protocol.limits import HALF_OPEN_MAX, OPEN_MESSAGES_MAX, RECEIVED_RANGES_MAX
 from gradwire_server.master import Master
@@ -71,9 +72,9 @@ class Bounds:
 
     def _check_worker(self, endpoint: Endpoint, worker: Worker) -> None:
         _check("connections", len(endpoint), WORKER_CONNECTIONS_MAX)
-        _check("own updates kept", worker._kept.nbytes, KEPT_BYTES_MAX)
-        _check("peers' updates kept", worker._origins.kept.nbytes, KEPT_BYTES_MAX)
-        _check("early updates", len(worker._early), EARLY_UPDATES_MAX)
+        _check("own updates kept", worker._own.kept.nbytes, KEPT_BYTES_MAX)
+        _check("peers' updates kept", worker._peers.origins.kept.nbytes, KEPT_BYTES_MAX)
+        _check("early updates", len(worker._peers.early), EARLY_UPDATES_MAX)
         for connection in endpoint.connections():
             _check_connection(connection)
 

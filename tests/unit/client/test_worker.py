@@ -19,8 +19,9 @@ from gradwire.errors import (
 )
 from gradwire.inbox import Rebase
 from gradwire.origins import Sum
+from gradwire.peer_updates import EARLY_UPDATES_MAX
 from gradwire.stages import TRANSITIONS, Stage
-from gradwire.worker import EARLY_UPDATES_MAX, Worker
+from gradwire.worker import Worker
 from gradwire_codecs import unpack_block
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
