@@ -19,7 +19,8 @@ from gradwire_server.pace import BURST_UPDATES_MIN
 from gradwire_server.replica_copy import ReplicaCopy
 from support.network import Link
 from support.peer import ScriptedPeer, join_request
-from support.training import MASTER, SimulatedRun, SimulatedWorker
+from support.simulated_worker import SimulatedWorker
+from support.training import MASTER, SimulatedRun
 
 IDLE_SECONDS = 3.0
 NOTHING = Link(loss=1.0)

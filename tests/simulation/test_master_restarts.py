@@ -15,7 +15,8 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.roster import Phase
 from support.keyed import RUN_KEY
 from support.network import Link
-from support.training import SimulatedRun, SimulatedWorker
+from support.simulated_worker import SimulatedWorker
+from support.training import SimulatedRun
 
 IDLE_SECONDS = 3.0
 

@@ -127,7 +127,7 @@ def conflation_loses_an_update(patch: pytest.MonkeyPatch) -> None:
             self._sum.values[:] = before
 
     patch.setattr(Inbox, "_conflate", without_every_third)
-    patch.setattr("support.training.Inbox", lambda elements, bytes_max: Inbox(elements, 1))
+    patch.setattr("support.simulated_worker.Inbox", lambda elements, bytes_max: Inbox(elements, 1))
 
 
 def what_was_sent_again_is_no_part_of_another_replica(patch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,9 @@ def the_inbox_conflates_nothing(patch: pytest.MonkeyPatch) -> None:
         self._bytes += len(update.body)
 
     patch.setattr(Inbox, "put", put)
-    patch.setattr("support.training.Inbox", lambda elements, bytes_max: Inbox(elements, 100))
+    patch.setattr(
+        "support.simulated_worker.Inbox", lambda elements, bytes_max: Inbox(elements, 100)
+    )
 
 
 # Waits end.

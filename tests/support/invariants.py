@@ -16,7 +16,7 @@ and heard. After every turn of a host it compares the connections with it:
 - I8: whatever is outstanding has a timer, and the endpoint knows of it.
 - I9: nothing is acknowledged but packets that arrived.
 
-I3, that no update is lost or invented, is what `support.training` keeps its `Ledger` for.
+I3, that no update is lost or invented, is what `support.ledger` keeps its account for.
 """
 
 from collections import Counter

@@ -12,7 +12,7 @@ from gradwire.errors import GradwireError
 from gradwire.inbox import Rebase
 from gradwire_protocol import Credentials
 from gradwire_protocol.messages import Welcome, covers
-from support.training import SimulatedWorker
+from support.simulated_worker import SimulatedWorker
 
 if TYPE_CHECKING:
     from support.histories import History

@@ -16,7 +16,8 @@ from gradwire_server.metrics import ServerMetrics
 from gradwire_server.roster import Phase
 from gradwire_server.standby import Standby
 from support.network import Host, Link
-from support.training import MASTER, SimulatedRun, SimulatedWorker
+from support.simulated_worker import SimulatedWorker
+from support.training import MASTER, SimulatedRun
 
 STANDBY = "standby"
 IDLE_SECONDS = 3.0
