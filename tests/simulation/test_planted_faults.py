@@ -18,12 +18,12 @@ from gradwire.worker import Worker
 from gradwire_protocol.incoming import Reassembly
 from gradwire_protocol.messages import EncodedUpdate
 from gradwire_server.intake import Intake
-from gradwire_server.master import Master
 from gradwire_server.recovery import Recovery
 from gradwire_server.relay import Relay
 from gradwire_server.replica_copy import ReplicaCopy
 from gradwire_server.roster import Member
 from gradwire_server.run import Run
+from gradwire_server.stability import Stability
 from gradwire_server.update_log import UpdateLog
 from support.disk import SimulatedDisk
 from support.playing import HistoryFailed, play
@@ -185,7 +185,7 @@ def a_new_master_waits_for_all_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_is_told_what_is_stable(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Master, "_tell_stable", lambda self: setattr(self, "_stable_due", None))
+    patch.setattr(Stability, "handle_timer", lambda self: setattr(self, "_due", None))
 
 
 # What is on the disk is the last of it, and whole.

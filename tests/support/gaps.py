@@ -18,9 +18,6 @@ class Gaps:
     updates some have and others have not: who is back later than the others, with updates of who is
     dead, has to give these back."""
 
-    cut_off_at_the_end: bool = True
-    """Nobody is cut off while the others finish: he would be refused when he is back."""
-
 
 GAPS: Final = Gaps()
 # That a worker for which more than 64 MiB wait is dropped needs no switch: a history has a few KiB.
