@@ -241,7 +241,9 @@ def lost_impostor(run: SimulatedRun, resume: Resume) -> ScriptedPeer:
     cut_off(run, lost, 1e6)
     run.network.run(lambda: len(run.master.roster) == len(run.workers) - 1, seconds=30)
     impostor = ScriptedPeer(run.network, "impostor", dial=MASTER)
-    request = join_request(worker_id=lost.worker._join.worker_id, layout=run.layout, resume=resume)
+    request = join_request(
+        worker_id=lost.worker._standing.join.worker_id, layout=run.layout, resume=resume
+    )
     impostor.say(request)
     return impostor
 

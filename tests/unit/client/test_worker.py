@@ -1118,7 +1118,7 @@ def test_a_promise_is_given_and_kept() -> None:
 
     talk.master.wait_for(Promise, 2)
     assert talk.master.all(Promise) == [Promise(5), Promise(5)]
-    assert talk.worker._request().resume is not None
+    assert talk.worker._entering.request().resume is not None
     talk.master.end(EndCode.STEPPED_DOWN, "another one is in charge")
     talk.side.wait_for("lost")
     back = talk.master.wait_for(Join, 2)
