@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import Final
 
+from gradwire_protocol.close_codes import CloseCode
 from gradwire_protocol.config import ConnectionConfig
 from gradwire_protocol.congestion import CONTROLLERS
 from gradwire_protocol.counters import Counters, Drop
@@ -41,7 +42,6 @@ from gradwire_protocol.events import (
 from gradwire_protocol.frames import (
     Ack,
     Close,
-    CloseCode,
     Credit,
     Frame,
     Response,
