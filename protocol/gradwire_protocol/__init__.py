@@ -10,7 +10,7 @@ master and workers say to each other with it.
 
 from gradwire_protocol.close_codes import CloseCode
 from gradwire_protocol.config import ConnectionConfig
-from gradwire_protocol.connection import Connection, State
+from gradwire_protocol.connection import Connection
 from gradwire_protocol.counters import Counters, Drop
 from gradwire_protocol.credentials import Credentials
 from gradwire_protocol.endpoint import Endpoint
@@ -42,6 +42,7 @@ from gradwire_protocol.ordering import InOrder
 from gradwire_protocol.outgoing import Priority
 from gradwire_protocol.shaped import ShapedMessage
 from gradwire_protocol.shard import Shard
+from gradwire_protocol.states import State
 from gradwire_protocol.suites import Suite
 from gradwire_protocol.train import Train
 

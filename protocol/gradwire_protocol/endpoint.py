@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable
 
 from gradwire_protocol.close_codes import CloseCode
 from gradwire_protocol.config import ConnectionConfig
-from gradwire_protocol.connection import Connection, State
+from gradwire_protocol.connection import Connection
 from gradwire_protocol.counters import Counters, Drop
 from gradwire_protocol.credentials import Credentials
 from gradwire_protocol.errors import InvalidDatagramError, UsageError
@@ -48,6 +48,7 @@ from gradwire_protocol.rows import MINIMUM_BYTES, Packets
 from gradwire_protocol.sealed import Workspace
 from gradwire_protocol.shaped import Payload
 from gradwire_protocol.shard import WHOLE, Shard
+from gradwire_protocol.states import State
 from gradwire_protocol.timers import Timers
 from gradwire_protocol.train import ECN_NOT, Train
 from gradwire_protocol.turns import LinkPacer, Turns
