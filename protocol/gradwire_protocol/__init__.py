@@ -8,11 +8,12 @@ whom they talk to, `protection` seals and opens packets. `connection` ties these
 master and workers say to each other with it.
 """
 
+from gradwire_protocol.close_codes import CloseCode
 from gradwire_protocol.config import ConnectionConfig
-from gradwire_protocol.connection import Connection, State
+from gradwire_protocol.connection import Connection
 from gradwire_protocol.counters import Counters, Drop
 from gradwire_protocol.credentials import Credentials
-from gradwire_protocol.endpoint import Endpoint, Shard
+from gradwire_protocol.endpoint import Endpoint
 from gradwire_protocol.errors import (
     ConnectionLostError,
     DeadlineError,
@@ -36,11 +37,12 @@ from gradwire_protocol.events import (
     MessageDelivered,
     MessageReceived,
 )
-from gradwire_protocol.frames import CloseCode
 from gradwire_protocol.keys import Identity, KeyFormatError, Keyring, Role, RunKey, WorkerKey
 from gradwire_protocol.ordering import InOrder
 from gradwire_protocol.outgoing import Priority
 from gradwire_protocol.shaped import ShapedMessage
+from gradwire_protocol.shard import Shard
+from gradwire_protocol.states import State
 from gradwire_protocol.suites import Suite
 from gradwire_protocol.train import Train
 

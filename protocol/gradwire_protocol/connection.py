@@ -1,14 +1,6 @@
 """A connection between two peers: datagrams and the time in, datagrams and events out.
 
-::
-
-    CONNECTING ──ACCEPT──▶ OPEN ──close()──▶ CLOSING ──timer──▶ CLOSED
-        │                   ├─────CLOSE────▶ DRAINING ──timer──▶   ▲
-        └──no answer────────┴──idle timeout────────────────────────┘
-
-A responder's connection begins OPEN, with the first authentic packet of its peer. In CLOSING our
-CLOSE is repeated, in DRAINING nothing is sent; both last long enough that late packets do not
-look like those of a stranger.
+How far it has got says its `State`.
 
 The methods are of three kinds. Input: `receive` and those that begin with it, `handle_timer`. What
 the application wants: `send`, `relay`, `release`, `pass_over`, `close`. Output, to be asked in this
@@ -21,9 +13,8 @@ What comes in over an open connection is its `receiver.Receiver`'s, what leaves 
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from enum import Enum, auto
-from typing import Final
 
+from gradwire_protocol.close_codes import CloseCode
 from gradwire_protocol.config import ConnectionConfig
 from gradwire_protocol.congestion import CONTROLLERS
 from gradwire_protocol.counters import Counters, Drop
@@ -41,7 +32,6 @@ from gradwire_protocol.events import (
 from gradwire_protocol.frames import (
     Ack,
     Close,
-    CloseCode,
     Credit,
     Frame,
     Response,
@@ -67,26 +57,8 @@ from gradwire_protocol.receiver import Receiver
 from gradwire_protocol.rows import Packets
 from gradwire_protocol.sender import Sender
 from gradwire_protocol.shaped import Payload, ShapedMessage
+from gradwire_protocol.states import TRANSITIONS, State
 from gradwire_protocol.train import Train
-
-
-class State(Enum):
-    """Where a connection is in its life."""
-
-    CONNECTING = auto()
-    OPEN = auto()
-    CLOSING = auto()
-    DRAINING = auto()
-    CLOSED = auto()
-
-
-TRANSITIONS: Final[dict[State, frozenset[State]]] = {
-    State.CONNECTING: frozenset({State.OPEN, State.CLOSED}),
-    State.OPEN: frozenset({State.CLOSING, State.DRAINING, State.CLOSED}),
-    State.CLOSING: frozenset({State.DRAINING, State.CLOSED}),
-    State.DRAINING: frozenset({State.CLOSED}),
-    State.CLOSED: frozenset(),
-}
 
 
 class Connection:

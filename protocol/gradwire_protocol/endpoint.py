@@ -9,20 +9,17 @@ Whom it lets in is its `Responder`'s business. Every answer to someone who has n
 address is smaller than what it answers.
 """
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
-from itertools import count
-from typing import Final
 
+from gradwire_protocol.close_codes import CloseCode
 from gradwire_protocol.config import ConnectionConfig
-from gradwire_protocol.connection import Connection, State
+from gradwire_protocol.connection import Connection
 from gradwire_protocol.counters import Counters, Drop
 from gradwire_protocol.credentials import Credentials
 from gradwire_protocol.errors import InvalidDatagramError, UsageError
 from gradwire_protocol.events import Address, Event
-from gradwire_protocol.frames import CloseCode, pack_close
+from gradwire_protocol.frames import pack_close
 from gradwire_protocol.handshake import Initiator
 from gradwire_protocol.keys import Keyring
 from gradwire_protocol.limits import (
@@ -50,32 +47,12 @@ from gradwire_protocol.responder import HalfOpen, Responder
 from gradwire_protocol.rows import MINIMUM_BYTES, Packets
 from gradwire_protocol.sealed import Workspace
 from gradwire_protocol.shaped import Payload
+from gradwire_protocol.shard import WHOLE, Shard
+from gradwire_protocol.states import State
+from gradwire_protocol.timers import Timers
 from gradwire_protocol.train import ECN_NOT, Train
 from gradwire_protocol.turns import LinkPacer, Turns
 from gradwire_protocol.words import WORD_BYTES
-
-TIMERS_SPARE: Final = 64
-"""Overtaken timers kept before they are thrown out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """Which part of the session ids an endpoint gives out: those whose low byte is `index`.
-
-    A kernel that looks at this byte hands every packet to the process that knows its connection,
-    whatever address it comes from. Where there is one process, all ids are its own.
-    """
-
-    index: int = 0
-    count: int = 1
-
-    def own(self, session_id: int) -> int:
-        """Return one of our ids for a random one."""
-        return session_id if self.count == 1 else session_id & ~0xFF | self.index
-
-    def owns(self, session_id: int) -> bool:
-        """Return whether an id is one of ours."""
-        return self.count == 1 or session_id & 0xFF == self.index
 
 
 class Endpoint:
@@ -110,7 +87,7 @@ class Endpoint:
         random_bytes: Callable[[int], bytes],
         connections_max: int = 0,
         link_rate: float | None = None,
-        shard: Shard = Shard(),
+        shard: Shard = WHOLE,
         counters: Counters | None = None,
         elsewhere: Callable[[], int] = lambda: 0,
         credentials: Credentials | None = None,
@@ -143,9 +120,7 @@ class Endpoint:
         self._reporting: dict[Connection, None] = {}
         self._turns = Turns()
         self._paced_until: float | None = None
-        self._timers: list[tuple[float, int, Connection]] = []
-        self._armed: dict[Connection, float] = {}
-        self._tiebreak = count()
+        self._timers: Timers[Connection] = Timers()
 
     def __len__(self) -> int:
         """Return the number of connections, those on their way in or out included."""
@@ -249,11 +224,8 @@ class Endpoint:
 
     def handle_timer(self, now: float) -> None:
         """Act on every deadline at or before `now`."""
-        while self._timers and self._timers[0][0] <= now:
-            deadline, _, connection = heapq.heappop(self._timers)
-            if self._armed.get(connection) == deadline:  # else it was overtaken by an earlier one
-                del self._armed[connection]
-                connection.handle_timer(now)
+        for connection in self._timers.due(now):
+            connection.handle_timer(now)
 
     # Output.
 
@@ -293,9 +265,7 @@ class Endpoint:
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
-        while self._timers and self._armed.get(self._timers[0][2]) != self._timers[0][0]:
-            heapq.heappop(self._timers)
-        deadline = self._timers[0][0] if self._timers else None
+        deadline = self._timers.next_at
         if self._paced_until is not None and (deadline is None or self._paced_until < deadline):
             return self._paced_until
         return deadline
@@ -373,15 +343,14 @@ class Endpoint:
         connection = self._connections.get(session_id_of(view))
         if connection is None:
             self.counters.drop(Drop.UNKNOWN_SESSION)
-        elif kind == ACCEPT:
+            return
+        if kind == ACCEPT:
             connection.receive_accept(view, now)
-            self._note(connection)
         elif kind == RETRY:
             connection.receive_retry(view, now)
-            self._note(connection)
         else:
             connection.receive_versions(view)
-            self._note(connection)
+        self._note(connection)
 
     def _receive_reset(self, view: memoryview, now: float) -> None:
         token = parse_short(view)
@@ -427,15 +396,6 @@ class Endpoint:
         """Put the timer of a connection where it belongs now; forget one that is closed."""
         if connection.state is State.CLOSED:
             self._connections.pop(connection.session_id, None)
-            self._armed.pop(connection, None)
-            return
-        deadline = connection.next_timer()
-        # One that has moved to later fires in vain and is armed anew then: most deadlines move
-        # with every packet, and each would leave an entry in the heap.
-        if deadline is None or deadline >= self._armed.get(connection, float("inf")):
-            return
-        self._armed[connection] = deadline
-        heapq.heappush(self._timers, (deadline, next(self._tiebreak), connection))
-        if len(self._timers) > 2 * len(self._armed) + TIMERS_SPARE:
-            self._timers = [(when, next(self._tiebreak), c) for c, when in self._armed.items()]
-            heapq.heapify(self._timers)
+            self._timers.forget(connection)
+        else:
+            self._timers.arm(connection, connection.next_timer())

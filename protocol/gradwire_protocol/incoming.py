@@ -8,8 +8,9 @@ construction, and a peer that exceeds it is at fault.
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwire_protocol.close_codes import CloseCode
 from gradwire_protocol.errors import ViolationError
-from gradwire_protocol.frames import CloseCode, Data, parity_groups
+from gradwire_protocol.frames import Data, parity_groups
 from gradwire_protocol.limits import (
     FINISHED_RANGES_MAX,
     STREAMS_MAX,

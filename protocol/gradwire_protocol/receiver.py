@@ -9,10 +9,11 @@ What a packet says besides fragments of messages is its `Owner`'s to act on.
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from gradwire_protocol.close_codes import CloseCode
 from gradwire_protocol.counters import Counters, Drop
 from gradwire_protocol.errors import ViolationError
 from gradwire_protocol.events import Address
-from gradwire_protocol.frames import Ack, Challenge, Close, CloseCode, Data, Frame, parse_frames
+from gradwire_protocol.frames import Ack, Challenge, Close, Data, Frame, parse_frames
 from gradwire_protocol.incoming import IncomingMessage, Reassembly
 from gradwire_protocol.limits import VECTOR_PACKETS_MIN
 from gradwire_protocol.liveness import Liveness

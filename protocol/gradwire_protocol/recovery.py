@@ -19,9 +19,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwire_protocol.close_codes import CloseCode
 from gradwire_protocol.congestion import AckSample, CongestionController
 from gradwire_protocol.errors import ViolationError
-from gradwire_protocol.frames import Ack, CloseCode
+from gradwire_protocol.frames import Ack
 from gradwire_protocol.limits import (
     ACK_DELAY_SECONDS_MAX,
     GRANULARITY_SECONDS,

@@ -53,6 +53,20 @@ class Departures:
         self._on_lost = on_lost
         self._on_forgotten = on_forgotten
 
+    def handle_timer(self) -> None:
+        """Part with who has not done in time what it should have."""
+        due = self._recovery_due
+        if due is not None and self._state.now >= due:
+            self._recover_without()
+        self._drop_stalled()
+
+    def next_timer(self) -> float | None:
+        """Return when `handle_timer` has to be called at the latest."""
+        run, recovery = self._state.run, self._recovery_due
+        slow = None if run is None else run.relay.conflation.due(self._state.config.slow_seconds)
+        deadlines = [deadline for deadline in (slow, recovery) if deadline is not None]
+        return min(deadlines, default=None)
+
     # By themselves.
 
     def settle(self, member: Member) -> None:
@@ -173,7 +187,7 @@ class Departures:
         if reason is not None:
             self.expel(connection, EndCode.TOO_SLOW, reason, Departure.TOO_SLOW)
 
-    def drop_stalled(self) -> None:
+    def _drop_stalled(self) -> None:
         """Send away who has taken nothing of what was added up for it, for too long."""
         run, seconds = self._state.run, self._state.config.slow_seconds
         if run is not None:
@@ -281,7 +295,15 @@ class Departures:
         ):
             state.end_run()
 
-    def recover_without(self) -> None:
+    @property
+    def _recovery_due(self) -> float | None:
+        """When those who are back go on without what has not come."""
+        run = self._state.run
+        recovery = None if run is None else run.recovery
+        # When the contents have come, the replica does: its size says how long that may take.
+        return None if recovery is None or recovery.contents is not None else recovery.deadline
+
+    def _recover_without(self) -> None:
         """Go on with the run's recovery without what has not come in time."""
         state = self._state
         run = state.run

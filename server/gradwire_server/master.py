@@ -13,6 +13,7 @@ Of two masters one serves a run, as `terms` has it; the other one is a `standby`
 
                   ┌─▶ reception ──▶ admission, founding, orders
     events ──▶ Master ─▶ intake ──▶ decoding, vetting, relay
+                  ├─▶ deliveries, stability
                   ├─▶ departures, draining, terms
                   ├─▶ repairs, self_check
                   └─▶ checkpoints
@@ -37,9 +38,6 @@ from gradwire_protocol import (
 )
 from gradwire_protocol.link import Message, UpdateReceived
 from gradwire_protocol.messages import (
-    CONFLATED_STREAM,
-    CONTROL_STREAM,
-    SNAPSHOT_STREAM,
     Contents,
     Digest,
     EndCode,
@@ -48,13 +46,13 @@ from gradwire_protocol.messages import (
     Leave,
     Promise,
     Snapshot,
-    Stable,
     Want,
 )
 from gradwire_server.checkpoint_writer import CheckpointWriter
 from gradwire_server.checkpoints import Checkpoints
 from gradwire_server.config import MasterConfig
 from gradwire_server.decoding import Decoder, InlineDecoder
+from gradwire_server.deliveries import Deliveries
 from gradwire_server.departures import Departures
 from gradwire_server.draining import Draining
 from gradwire_server.founding import take_again, take_from_founder
@@ -68,6 +66,7 @@ from gradwire_server.repairs import Repairs
 from gradwire_server.roster import Member, Roster
 from gradwire_server.run import Charge, Run
 from gradwire_server.self_check import SelfCheck
+from gradwire_server.stability import Stability
 from gradwire_server.state import State
 from gradwire_server.status import status_of
 from gradwire_server.terms import Terms
@@ -148,9 +147,10 @@ class Master:
         self.reception = Reception(self._state, self._departures, self._orders, self.terms)
         self._draining = Draining(self._state, on_drained)
         self._repairs = Repairs(self._state)
+        self._deliveries = Deliveries(self._state, self._repairs, self._departures)
+        self._stability = Stability(self._state, self.terms)
         self._self_check = SelfCheck(self._state)
         self._on_drained = on_drained
-        self._stable_due: float | None = None
 
     # Input.
 
@@ -171,7 +171,7 @@ class Master:
             case MessageReceived():
                 self._receive(connection, event)
             case MessageDelivered():
-                self._delivered(connection, event)
+                self._deliveries.take(connection, event)
             case AddressChanged():
                 self._moved(connection, event)
             case Disconnected():
@@ -186,13 +186,10 @@ class Master:
         self._state.now = now
         self._state.lobby.handle_timer(now)
         self._intake.handle_timer(now)
-        if self._stable_due is not None and now >= self._stable_due:
-            self._tell_stable()
+        self._stability.handle_timer()
         if self._self_check.handle_timer():
             self._repairs.forget_old()
-        if self._recovery_due is not None and now >= self._recovery_due:
-            self._departures.recover_without()
-        self._departures.drop_stalled()
+        self._departures.handle_timer()
         self._conclude()
 
     def handle_decoded(self, now: float) -> None:
@@ -276,10 +273,9 @@ class Master:
         deadlines = (
             self._state.lobby.next_timer(),
             self._intake.next_timer(),
-            self._stable_due,
-            self._recovery_due,
+            self._stability.next_timer(),
+            self._departures.next_timer(),
             self.reception.next_timer(),
-            self._slow_due,
             self._self_check.next_timer(),
             self.checkpoints.next_timer(),
             self._draining.next_timer(),
@@ -372,35 +368,6 @@ class Master:
         is_over = self.run is not None and self.run.finished
         return is_over and message.sequence == member.last_sequence and member.leaving is None
 
-    def _delivered(self, connection: Connection, event: MessageDelivered) -> None:
-        self._state.lobby.on_delivered(connection, event, self._state.now)
-        member = self.roster.of(connection)
-        if member is None:
-            return
-        metrics = self._state.metrics
-        if event.stream == SNAPSHOT_STREAM:
-            if member.feed is not None and member.feed.on_delivered():
-                self._repairs.fed(member)
-            if self.run is not None:
-                self.run.relay.on_block_delivered(member, self._state.now)
-        elif event.stream == CONFLATED_STREAM and self.run is not None:
-            updates = self.run.relay.on_part_delivered(member, self._state.now)
-            if updates is not None:
-                metrics.sums_sent.inc()
-                metrics.updates_conflated.inc(updates)
-                self._departures.finish_if_all_have()
-                self._departures.end_if_over()
-        elif event.stream != CONTROL_STREAM and self.run is not None:
-            accepted_at = self.run.relay.on_delivered(
-                member, event.stream, event.number, self._state.now
-            )
-            if accepted_at is not None:
-                metrics.updates_relayed.inc()
-                metrics.relay_delay.observe(self._state.now - accepted_at)
-            if event.stream == member.rank or member.last_sequence is not None:
-                # The run does not finish without that, be it a correction or a peer's update.
-                self._departures.finish_if_all_have()
-
     def _moved(self, connection: Connection, event: AddressChanged) -> None:
         member = self.roster.of(connection)
         if member is not None:
@@ -412,53 +379,16 @@ class Master:
 
     def _accepted(self, member: Member) -> None:
         """Act on an update that is in the replica and on its way."""
-        if self._stable_due is None:
-            self._stable_due = self._state.now + self._stable_seconds
+        self._stability.expect()
         self._state.queues_grew = True
         self._repairs.look_at(member)
         self._departures.settle(member)
-
-    def _tell_stable(self) -> None:
-        self._stable_due = None
-        run = self.run
-        if run is None:
-            return
-        if not self.terms.holds_half:
-            self._stable_due = self._state.now + self.config.stable_interval_seconds
-            return
-        stable = run.relay.stable
-        if stable != run.stable_told:
-            run.stable_told = stable
-            self._state.tell_all(Stable(stable))
-        if run.relay.unstable:
-            self._stable_due = self._state.now + self._stable_seconds
-
-    @property
-    def _stable_seconds(self) -> float:
-        return self.config.stable_interval_seconds
-
-    @property
-    def _slow_due(self) -> float | None:
-        """When the first of the slow workers has taken nothing for too long."""
-        run = self.run
-        return None if run is None else run.relay.conflation.due(self.config.slow_seconds)
-
-    @property
-    def _recovery_due(self) -> float | None:
-        """When those who are back go on without what has not come."""
-        recovery = None if self.run is None else self.run.recovery
-        # When the contents have come, the replica does: its size says how long that may take.
-        return None if recovery is None or recovery.contents is not None else recovery.deadline
 
     def _conclude(self) -> None:
         """Do what is due after everything that happens."""
         self.terms.conclude()
         self.reception.let_in_held()
-        run = self.run
-        if run is not None and run.has_untold:
-            # What is stable may not change any more, and somebody wait to hear of it.
-            run.has_untold, run.stable_told = False, {}
-            self._stable_due = self._stable_due or self._state.now + self._stable_seconds
+        self._stability.conclude()
         self._self_check.conclude()
         self.checkpoints.conclude()
         self._departures.drop_all_too_slow()

@@ -19,7 +19,8 @@ from gradwire_server.pace import BURST_UPDATES_MIN
 from gradwire_server.replica_copy import ReplicaCopy
 from support.network import Link
 from support.peer import ScriptedPeer, join_request
-from support.training import MASTER, SimulatedRun, SimulatedWorker
+from support.simulated_worker import SimulatedWorker
+from support.training import MASTER, SimulatedRun
 
 IDLE_SECONDS = 3.0
 NOTHING = Link(loss=1.0)
@@ -158,7 +159,7 @@ def test_who_is_back_hears_what_became_stable_without_it() -> None:
     wait_until_all_are_back(run)
     run.network.run(lambda: lost.stable.get(lost.rank) == 1, seconds=15)
 
-    assert not len(lost.worker._kept)
+    assert not len(lost.worker._own.kept)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -240,7 +241,9 @@ def lost_impostor(run: SimulatedRun, resume: Resume) -> ScriptedPeer:
     cut_off(run, lost, 1e6)
     run.network.run(lambda: len(run.master.roster) == len(run.workers) - 1, seconds=30)
     impostor = ScriptedPeer(run.network, "impostor", dial=MASTER)
-    request = join_request(worker_id=lost.worker._join.worker_id, layout=run.layout, resume=resume)
+    request = join_request(
+        worker_id=lost.worker._standing.join.worker_id, layout=run.layout, resume=resume
+    )
     impostor.say(request)
     return impostor
 

@@ -13,7 +13,8 @@ from gradwire_codecs import Replica
 from gradwire_server.config import MasterConfig
 from gradwire_server.self_check import PASS_SECONDS
 from support.network import Link
-from support.training import CHANGE, SimulatedRun, SimulatedWorker
+from support.simulated_worker import CHANGE, SimulatedWorker
+from support.training import SimulatedRun
 
 IDLE_SECONDS = 3.0
 BITS = 20

@@ -12,7 +12,8 @@ from gradwire_protocol.messages import RefusalCode
 from gradwire_server.config import MasterConfig
 from support.checkpointing import ScriptedWriter
 from support.network import Link
-from support.training import SimulatedRun, SimulatedWorker
+from support.simulated_worker import SimulatedWorker
+from support.training import SimulatedRun
 
 REASON = "the master was stopped by SIGTERM"
 DRAIN_SECONDS = 10.0

@@ -23,7 +23,8 @@ from gradwire_server.roster import Phase
 from support.keyed import RUN_KEY
 from support.network import Link
 from support.peer import ScriptedPeer, join_request
-from support.training import MASTER, SimulatedRun, SimulatedWorker
+from support.simulated_worker import SimulatedWorker
+from support.training import MASTER, SimulatedRun
 
 IDLE_SECONDS = 3.0
 
@@ -193,7 +194,7 @@ def test_a_restarted_master_tells_what_is_stable() -> None:
     run.kill_master(back_after=0.1)
     wait_until_all_are_back(run)
 
-    run.network.run(lambda: not any(len(w.worker._kept) for w in run.workers), seconds=30)
+    run.network.run(lambda: not any(len(w.worker._own.kept) for w in run.workers), seconds=30)
 
 
 def test_with_keys_workers_hear_at_once_that_the_master_was_started_anew() -> None:
@@ -361,10 +362,10 @@ def test_an_update_that_was_not_recalled_ends_the_connection() -> None:
     run.network.kill(other.host)
     run.kill_master(back_after=1.0)
     run.network.run(lambda: liar.worker.stage is Stage.JOINING, seconds=30)
-    assert liar.worker._link is not None
+    assert liar.worker._standing.link is not None
 
     update = EncodedUpdate(9, 0, b"?")
-    liar.worker._link.send_update(other.rank, 9, update.pack())
+    liar.worker._standing.link.send_update(other.rank, 9, update.pack())
     run.network.turn(liar.host)
     run.network.run(lambda: liar.closed, seconds=30)
 
@@ -404,7 +405,7 @@ def test_who_leaves_while_the_master_dies_leaves_the_next_one(sealed: bool) -> N
     run.kill_master(back_after=0.1)
 
     run.network.run(lambda: leaving.closed and other.reconnections == 1, seconds=60)
-    run.network.run(lambda: other.worker._origins.reached(leaving.rank) == last, seconds=30)
+    run.network.run(lambda: other.worker._peers.origins.reached(leaving.rank) == last, seconds=30)
 
     assert leaving.error is None
     run.train(3)

@@ -18,12 +18,12 @@ from gradwire.worker import Worker
 from gradwire_protocol.incoming import Reassembly
 from gradwire_protocol.messages import EncodedUpdate
 from gradwire_server.intake import Intake
-from gradwire_server.master import Master
 from gradwire_server.recovery import Recovery
 from gradwire_server.relay import Relay
 from gradwire_server.replica_copy import ReplicaCopy
 from gradwire_server.roster import Member
 from gradwire_server.run import Run
+from gradwire_server.stability import Stability
 from gradwire_server.update_log import UpdateLog
 from support.disk import SimulatedDisk
 from support.playing import HistoryFailed, play
@@ -42,7 +42,7 @@ def who_lost_its_connection_asks_again_for_what_it_has(patch: pytest.MonkeyPatch
 
     def forgetful(self: Worker, event: Any, now: float) -> bool:
         is_back = comes_back(self, event, now)
-        for origin in self._origins._arriving.values():
+        for origin in self._peers.origins._arriving.values():
             origin.expected = max(origin.expected - 1, 1)
         return is_back
 
@@ -127,7 +127,7 @@ def conflation_loses_an_update(patch: pytest.MonkeyPatch) -> None:
             self._sum.values[:] = before
 
     patch.setattr(Inbox, "_conflate", without_every_third)
-    patch.setattr("support.training.Inbox", lambda elements, bytes_max: Inbox(elements, 1))
+    patch.setattr("support.simulated_worker.Inbox", lambda elements, bytes_max: Inbox(elements, 1))
 
 
 def what_was_sent_again_is_no_part_of_another_replica(patch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,9 @@ def the_inbox_conflates_nothing(patch: pytest.MonkeyPatch) -> None:
         self._bytes += len(update.body)
 
     patch.setattr(Inbox, "put", put)
-    patch.setattr("support.training.Inbox", lambda elements, bytes_max: Inbox(elements, 100))
+    patch.setattr(
+        "support.simulated_worker.Inbox", lambda elements, bytes_max: Inbox(elements, 100)
+    )
 
 
 # Waits end.
@@ -183,7 +185,7 @@ def a_new_master_waits_for_all_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_is_told_what_is_stable(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Master, "_tell_stable", lambda self: setattr(self, "_stable_due", None))
+    patch.setattr(Stability, "handle_timer", lambda self: setattr(self, "_due", None))
 
 
 # What is on the disk is the last of it, and whole.

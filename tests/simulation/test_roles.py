@@ -25,8 +25,9 @@ from gradwire_server.config import MasterConfig
 from support.network import Link
 from support.operating import SimulatedOperator
 from support.peer import ScriptedPeer, join_request
+from support.simulated_worker import CHANGE, SimulatedWorker
 from support.split_run import SplitRun
-from support.training import CHANGE, MASTER, SimulatedRun, SimulatedWorker
+from support.training import MASTER, SimulatedRun
 
 HISTORIES = 8
 RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))

@@ -13,8 +13,9 @@ from gradwire.errors import ConnectionLostError, RefusedError, UnreachableError
 from gradwire_protocol import Drop
 from gradwire_server.config import MasterConfig
 from support.endpoints import hand_over
+from support.ledger import Ledger
 from support.network import Link
-from support.training import Ledger, SimulatedRun
+from support.training import SimulatedRun
 
 HISTORIES = 400
 

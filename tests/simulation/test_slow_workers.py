@@ -16,8 +16,9 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.roster import Phase
 from support.keyed import RUN_KEY
 from support.network import Host, Link
+from support.simulated_worker import SimulatedWorker
 from support.split_run import SplitRun
-from support.training import MASTER, SimulatedRun, SimulatedWorker
+from support.training import MASTER, SimulatedRun
 
 BACKLOG_BYTES: Final = 30_000
 """Six small updates."""

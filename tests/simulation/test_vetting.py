@@ -12,8 +12,9 @@ from gradwire.errors import ConnectionLostError
 from gradwire_server.config import MasterConfig
 from gradwire_server.vetting import OutlierPolicy
 from support.network import Link
+from support.simulated_worker import CHANGE, SimulatedWorker
 from support.split_run import SplitRun
-from support.training import CHANGE, SimulatedRun, SimulatedWorker
+from support.training import SimulatedRun
 
 HISTORIES = 12
 STEPS = 12

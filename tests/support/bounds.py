@@ -77,9 +77,9 @@ class Bounds:
 
     def _check_worker(self, endpoint: Endpoint, worker: Worker) -> None:
         _check("connections", len(endpoint), WORKER_CONNECTIONS_MAX)
-        _check("own updates kept", worker._kept.nbytes, KEPT_BYTES_MAX)
-        _check("peers' updates kept", worker._origins.kept.nbytes, KEPT_BYTES_MAX)
-        _check("early updates", len(worker._early), WINDOW_BYTES // charge_of(0))
+        _check("own updates kept", worker._own.kept.nbytes, KEPT_BYTES_MAX)
+        _check("peers' updates kept", worker._peers.origins.kept.nbytes, KEPT_BYTES_MAX)
+        _check("early updates", len(worker._peers.early), WINDOW_BYTES // charge_of(0))
         for connection in endpoint.connections():
             _check_connection(connection)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from support.gaps import may_cut_off, may_lose, may_lose_master
 from support.network import Host, Link
 from support.trainee import Machine
 
@@ -49,7 +50,7 @@ class KilledWorker(Fault):
 
     def strike(self, history: "History") -> bool:
         machine = history.choose(self.which)
-        if machine is None or not history.may_lose(machine):
+        if machine is None or not may_lose(history, machine):
             return False
         history.kill_worker(machine)
         if self.back_after is not None:
@@ -71,7 +72,7 @@ class KilledMaster(Fault):
 
     def strike(self, history: "History") -> bool:
         machine = history.choose(self.which) if self.with_worker else None
-        if not history.may_lose_master(machine):
+        if not may_lose_master(history, machine):
             return False
         if self.last_seconds is None:
             self._kill(history, machine)
@@ -80,7 +81,7 @@ class KilledMaster(Fault):
         return True
 
     def _kill(self, history: "History", machine: Machine | None) -> None:
-        if not history.may_lose_master(machine):
+        if not may_lose_master(history, machine):
             return
         if machine is not None and machine.process is not None:
             history.kill_worker(machine)
@@ -111,7 +112,7 @@ class Partition(Fault):
 
     def strike(self, history: "History") -> bool:
         machines = history.choose_several(self.which, self.count)
-        if not machines or not history.may_cut_off():
+        if not machines or not may_cut_off(history):
             return False
         for machine in machines:
             history.isolate(machine, self.seconds, self.direction)
@@ -226,7 +227,7 @@ class Leaver(Fault):
 
     def strike(self, history: "History") -> bool:
         machine = history.choose(self.which)
-        if machine is None or not history.may_lose(machine) or machine.process is None:
+        if machine is None or not may_lose(history, machine) or machine.process is None:
             return False
         machine.is_done = True
         machine.process.note("leaves")

@@ -7,11 +7,8 @@ that was ever acknowledged. In the end they finish, and nothing must be left tha
 ``python tests/simulation SEED`` shows one history.
 """
 
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from random import Random
 from typing import Final
 
@@ -24,14 +21,17 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.resuming import RESUME_AUTO, resumed_run
 from gradwire_server.run import Run
 from support.bounds import Bounds
+from support.cuts import Cuts
 from support.disk import FOLDER, SimulatedDisk, SimulatedWriter
 from support.faults import Direction
+from support.gaps import may_cut_off
 from support.keyed import RUN_KEY
+from support.ledger import Ledger
 from support.network import Host
 from support.plans import Plan
 from support.trace import Trace
 from support.trainee import Machine, Trainee
-from support.training import MASTER, Ledger, SimulatedRun
+from support.training import MASTER, SimulatedRun
 
 RECOVERY_SECONDS: Final = 8.0
 """How long a master that was started anew waits for all: with a third of all datagrams lost, a
@@ -40,25 +40,6 @@ worker takes some seconds to come back."""
 CHECKPOINTS_KEPT: Final = 2
 WORKERS_SPARE: Final = 64
 """Room for those who join late, and those who died and were not missed yet."""
-
-DIRECTIONS: Final = ("to the master", "from the master")
-
-
-@dataclass(frozen=True, slots=True)
-class Gaps:
-    """What cannot be survived yet, and so does not happen. False lets it happen."""
-
-    away_with_master: bool = True
-    """While the master is lost, nobody is cut off, and when it is lost, at most one worker is whose
-    updates some have and others have not: who is back later than the others, with updates of who is
-    dead, has to give these back."""
-
-    cut_off_at_the_end: bool = True
-    """Nobody is cut off while the others finish: he would be refused when he is back."""
-
-
-GAPS: Final = Gaps()
-# That a worker for which more than 64 MiB wait is dropped needs no switch: a history has a few KiB.
 
 
 class History(SimulatedRun):
@@ -79,14 +60,9 @@ class History(SimulatedRun):
         """By rank: what must be there at quiescence, whatever becomes of its worker."""
         self.disk = SimulatedDisk(Random(plan.seed)) if plan.checkpoint_seconds else None
         self.writer: SimulatedWriter | None = None
-        self._cuts: Counter[tuple[Machine, str]] = Counter()
-        """Machines and directions in which nothing gets through."""
-        self._machine_at: dict[str, Machine] = {}
-        self._addresses = count()
+        self.cuts = Cuts(MASTER)
         self._ambush: tuple[int, float, Callable[[], None]] | None = None
         """Behind which update something happens, after how many seconds, and what."""
-        self._deaf: set[Machine] | None = None
-        """Who hears nothing of the last that the master says, while that happens."""
         self._founded: Run | None = None
         """The last run that has got its first parameters."""
         self._master_was_lost = False
@@ -145,7 +121,7 @@ class History(SimulatedRun):
                     process.lost is None
                     and process.masters[-1] == self.masters
                     and run is not None
-                    and all(run.relay.versions.get(r, 0) >= s for r, s in self._known_to(process))
+                    and all(run.relay.versions.get(r, 0) >= s for r, s in self.known_to(process))
                     for process in self.live
                     if not self.is_cut_off(process)
                 )
@@ -154,14 +130,13 @@ class History(SimulatedRun):
 
     def is_cut_off(self, process: Trainee) -> bool:
         """Return whether the master cannot hear a worker just now, or it the master."""
-        cut = any(self._cuts[process.machine, direction] for direction in DIRECTIONS)
-        return cut or process.host.asleep_until > self.network.now
+        return self.cuts.is_cut_off(process.machine) or process.host.asleep_until > self.network.now
 
     def name_of(self, host: Host) -> str:
         """Return what a host is called in the trace."""
         return next((p.name for p in self.processes if p.host is host), MASTER)
 
-    # Whom a fault strikes, and whether it may.
+    # Whom a fault strikes.
 
     def choose(self, which: float) -> Machine | None:
         """Return one of the machines with a worker that is alive."""
@@ -181,39 +156,9 @@ class History(SimulatedRun):
         """
         hosts = [self.master_host, *(process.host for process in self.processes)]
         host = hosts[int(which * len(hosts))]
-        if not host.alive or (disturbs and not self.may_cut_off()):
+        if not host.alive or (disturbs and not may_cut_off(self)):
             return None
         return host
-
-    def may_cut_off(self) -> bool:
-        """Return whether somebody may be away now."""
-        return self.master_is_whole or not GAPS.away_with_master
-
-    def may_lose(self, machine: Machine) -> bool:
-        """Return whether a worker may be gone for ever now."""
-        return any(each.machine is not machine for each in self.live) or self.master_is_whole
-
-    def may_lose_master(self, machine: Machine | None) -> bool:
-        """Return whether the master may die now, perhaps together with a worker."""
-        if not self.master_host.alive:
-            return False
-        others = [p for p in self.live if p.machine is not machine and not self.is_cut_off(p)]
-        if not others:  # then the run is lost, if there was one
-            return not self.live and self.master.run is None
-        if any(process.worker._workers < len(self.live) for process in self.live):
-            return False  # a new master that hears of too few goes on without the others
-        away = [p for p in self.live if self._is_away(p)]
-        if not away or not GAPS.away_with_master:
-            return True
-        ranks = {process.rank for process in self.live}
-        run = self.master.run
-        versions = {} if run is None else run.relay.versions
-        unstable = [
-            rank
-            for rank, sequence in versions.items()
-            if rank not in ranks and any(p.received(rank) != sequence for p in self.live)
-        ]
-        return len(away) + len(unstable) + (machine is not None) <= 1
 
     # What faults do.
 
@@ -271,15 +216,13 @@ class History(SimulatedRun):
     def isolate(self, machine: Machine, seconds: float, direction: Direction) -> None:
         """Let nothing through between a machine and the master for a while."""
         self.note(machine.name, "is cut off for %.3f s: %s", seconds, direction)
-        for each in DIRECTIONS:
-            if direction in ("both", each):
-                self._cuts[machine, each] += 1
-                self.network.after(seconds, partial(self._mend, machine, each))
+        self.cuts.cut_off(machine, direction)
+        self.network.after(seconds, partial(self._mend, machine, direction))
 
     def end_all_faults(self) -> None:
         """Let everything work again; who sleeps wakes up at his time."""
         self.note("network", "is well again")
-        self._cuts.clear()
+        self.cuts.mend_all()
         self._ambush = None
         self.network.link = self.plan.link
         for host in (self.master_host, *(process.host for process in self.processes)):
@@ -289,9 +232,8 @@ class History(SimulatedRun):
 
     def move(self, process: Trainee) -> None:
         """Give a worker's machine another address."""
-        address = f"{process.machine.name}'{next(self._addresses)}"
+        address = self.cuts.move(process.machine)
         process.note("has the address %s", address)
-        self._machine_at[address] = process.machine
         self.network.move(process.host, address)
 
     def on_closed(self, process: Trainee) -> None:
@@ -375,48 +317,33 @@ class History(SimulatedRun):
         machine.is_to_start = False
         feedback = self.random.choice(["local", "shared"])
         process = Trainee(self, machine, feedback, self.credentials(machine.name))
-        self._machine_at[process.name] = machine
+        self.cuts.enter(machine, process.name)
         machine.processes.append(process)
         self.workers.append(process)
 
     def _passes(self, source: str, target: str, datagram: bytes) -> bool:
-        if source == MASTER and self._is_last_word(target):
-            return False
-        cuts = self._cuts
-        if not cuts:
-            return True
-        if target == MASTER:
-            machine = self._machine_at.get(source)
-            return machine is None or not cuts[machine, "to the master"]
-        machine = self._machine_at.get(target)
-        return machine is None or not cuts[machine, "from the master"]
+        if source == MASTER and self._ambush is not None:
+            self._lie_in_wait(*self._ambush)
+        return self.cuts.lets_through(source, target)
 
-    def _is_last_word(self, target: str) -> bool:
-        """Return whether the master is about to die, and somebody does not hear this any more."""
-        if self._ambush is not None and self._count_accepted() > self._ambush[0]:
-            _, seconds, action = self._ambush
+    def _lie_in_wait(self, accepted: int, seconds: float, action: Callable[[], None]) -> None:
+        """Let some not hear any more what the master says, if it is about to die."""
+        if self._count_accepted() > accepted:
             self._ambush = None
-            self._deaf = {machine for machine in self.machines if self.random.random() < 0.5}
+            self.cuts.deafen(machine for machine in self.machines if self.random.random() < 0.5)
             self.network.after(seconds, partial(self._spring, action))
-        return self._deaf is not None and self._machine_at.get(target) in self._deaf
 
     def _spring(self, action: Callable[[], None]) -> None:
-        self._deaf = None
+        self.cuts.deafen(())
         action()
 
     def _count_accepted(self) -> int:
         run = self.master.run
         return 0 if run is None else sum(run.relay.versions.values())
 
-    def _mend(self, machine: Machine, direction: str) -> None:
-        if self._cuts[machine, direction]:
-            self._cuts[machine, direction] -= 1
-            if not self.is_cut_off_by_link(machine):
-                self.note(machine.name, "is cut off no more")
-
-    def is_cut_off_by_link(self, machine: Machine) -> bool:
-        """Return whether nothing gets through between a machine and the master."""
-        return any(self._cuts[machine, direction] for direction in DIRECTIONS)
+    def _mend(self, machine: Machine, direction: Direction) -> None:
+        if self.cuts.mend(machine, direction):
+            self.note(machine.name, "is cut off no more")
 
     def _after_turn(self, host: Host) -> None:
         self._check_transport(host)
@@ -427,28 +354,16 @@ class History(SimulatedRun):
             if not run.recovered:
                 self.initial = run.replica.values.copy()
 
-    def _is_away(self, process: Trainee) -> bool:
-        """Return whether a worker is not with the master just now, or is not for the master.
-
-        While a new master gets its run back, those are not away who are on their way to it.
-        """
-        if self.is_cut_off(process):
-            return True
-        if process.masters[-1] != self.masters:
-            return False
-        unknown = self.master.roster.with_id(process.worker._join.worker_id) is None
-        return process.lost is not None or unknown
-
-    def _known_to(self, process: Trainee) -> list[tuple[int, int]]:
+    def known_to(self, process: Trainee) -> list[tuple[int, int]]:
         """Return ranks, and the last update of each that a worker has."""
-        ranks = {*process.worker._origins.contents, process.rank}
+        ranks = {*process.worker._peers.origins.contents, process.rank}
         return [(rank, process.received(rank)) for rank in ranks]
 
     def _known(self) -> dict[int, int]:
         """Return by rank the last update that a worker has which is alive."""
         known: dict[int, int] = {}
         for process in self.live:
-            for rank, sequence in self._known_to(process):
+            for rank, sequence in self.known_to(process):
                 known[rank] = max(known.get(rank, 0), sequence)
         return known
 

@@ -16,7 +16,7 @@ and heard. After every turn of a host it compares the connections with it:
 - I8: whatever is outstanding has a timer, and the endpoint knows of it.
 - I9: nothing is acknowledged but packets that arrived.
 
-I3, that no update is lost or invented, is what `support.training` keeps its `Ledger` for.
+I3, that no update is lost or invented, is what `support.ledger` keeps its account for.
 """
 
 from collections import Counter
@@ -279,7 +279,7 @@ def _check_timer(host: Host, end: Account, now: float) -> None:
     endpoint, connection = host.endpoint, end.connection
     if connection.state is State.CLOSED:
         return
-    deadline, armed = connection.next_timer(), endpoint._armed.get(connection)
+    deadline, armed = connection.next_timer(), endpoint._timers.armed(connection)
     assert deadline is not None, "I8: nothing would ever wake it"
     # An ACK may show that it should have been asked for before; then that happens at once.
     end.overdue = end.overdue + 1 if deadline < now - host.slowness else 0

@@ -133,7 +133,7 @@ def _unrest_of(history: History) -> list[str]:
         return [*starting, *leaving, "" if run else "there is no run"]
     versions = run.relay.versions
     unsettled = [
-        f"{p.name} has {p.versions} and keeps {len(p.worker._kept)}, "
+        f"{p.name} has {p.versions} and keeps {len(p.worker._own.kept)}, "
         f"lost {p.lost}; {MASTER} has {versions}"
         for p in processes
         if not p.is_settled(versions)

@@ -12,7 +12,7 @@ from gradwire.errors import GradwireError
 from gradwire.inbox import Rebase
 from gradwire_protocol import Credentials
 from gradwire_protocol.messages import Welcome, covers
-from support.training import SimulatedWorker
+from support.simulated_worker import SimulatedWorker
 
 if TYPE_CHECKING:
     from support.histories import History
@@ -67,7 +67,7 @@ class Trainee(SimulatedWorker):
         """Return the last update of a rank that it has."""
         if rank == self.rank:
             return self.worker.sequence
-        origins = self.worker._origins
+        origins = self.worker._peers.origins
         versions, arriving = origins._before or (origins._versions, origins._arriving)
         origin = arriving.get(rank)
         return versions.get(rank, 0) if origin is None else origin.expected - 1
@@ -75,7 +75,7 @@ class Trainee(SimulatedWorker):
     @property
     def acknowledged(self) -> int:
         """The last of its updates up to which all were acknowledged."""
-        return min(self.worker._sizes, default=self.worker.sequence + 1) - 1
+        return self.worker._own.delivered
 
     # What the training thread does.
 
@@ -141,7 +141,7 @@ class Trainee(SimulatedWorker):
         return (
             versions.get(self.rank, 0) == self.worker.sequence == self.versions[self.rank]
             and covers(self.versions, versions)
-            and not len(self.worker._kept)
+            and not len(self.worker._own.kept)
         )
 
     # What the network thread hears.

@@ -16,7 +16,8 @@ from gradwire_server.metrics import ServerMetrics
 from gradwire_server.roster import Phase
 from gradwire_server.standby import Standby
 from support.network import Host, Link
-from support.training import MASTER, SimulatedRun, SimulatedWorker
+from support.simulated_worker import SimulatedWorker
+from support.training import MASTER, SimulatedRun
 
 STANDBY = "standby"
 IDLE_SECONDS = 3.0
@@ -207,7 +208,7 @@ class PairedRun(SimulatedRun):
             else:
                 assert not master.roster.workers, "who is in charge of nothing has no workers"
         for worker in self.workers:
-            term = worker.worker._term
+            term = worker.worker._standing.term
             assert term >= self.followed.get(worker, 0), "terms never go back"
             self.followed[worker] = term
             for rank, sequence in worker.stable.items():

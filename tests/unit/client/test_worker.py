@@ -294,7 +294,7 @@ def test_updates_that_overtake_the_welcome_wait_for_it_however_many_they_are() -
     talk.network.link = usual
     for sequence in range(1, updates + 1):
         talk.master.say_update(0, sequence, b"early")
-    talk.network.run(lambda: len(talk.side.worker._early) > 100, seconds=1)
+    talk.network.run(lambda: len(talk.side.worker._peers.early) > 100, seconds=1)
     talk.master.say_block(0, VALUES)
     talk.network.run(lambda: talk.side.topics.count("update") == updates, seconds=60)
 
@@ -1125,7 +1125,7 @@ def test_a_promise_is_given_and_kept() -> None:
 
     talk.master.wait_for(Promise, 2)
     assert talk.master.all(Promise) == [Promise(5), Promise(5)]
-    assert talk.worker._request().resume is not None
+    assert talk.worker._entering.request().resume is not None
     talk.master.end(EndCode.STEPPED_DOWN, "another one is in charge")
     talk.side.wait_for("lost")
     back = talk.master.wait_for(Join, 2)

@@ -143,12 +143,12 @@ def never_wake(pair: Pair) -> None:
 
 def wake_late(pair: Pair) -> None:
     pair.initiator.endpoint._arm = lambda connection: None  # type: ignore[method-assign]
-    pair.initiator.endpoint._armed[pair.initiator.connection] = pair.network.now + 5.0
+    pair.initiator.endpoint._timers._armed[pair.initiator.connection] = pair.network.now + 5.0
 
 
 def wake_never(pair: Pair) -> None:
     def disarm(connection: Connection) -> None:
-        pair.initiator.endpoint._armed.pop(connection, None)
+        pair.initiator.endpoint._timers._armed.pop(connection, None)
 
     pair.initiator.endpoint._arm = disarm  # type: ignore[method-assign]
 

@@ -1,0 +1,59 @@
+"""`Standing`: what a worker is in the run, and how far it has got.
+
+The parts of `Worker` have it in common.
+"""
+
+from dataclasses import dataclass
+
+from gradwire.kept import OwnUpdate
+from gradwire.listener import Listener
+from gradwire.own_updates import OwnUpdates
+from gradwire.peer_updates import PeerUpdates
+from gradwire.reconnection import Reconnection
+from gradwire.stages import TRANSITIONS, Stage
+from gradwire_protocol.link import Link
+from gradwire_protocol.messages import EncodedUpdate, Join, Welcome
+
+
+@dataclass(slots=True, kw_only=True)
+class Standing:
+    """Who it is, and with whom it is connected."""
+
+    join: Join
+    """What it asked for at first."""
+    listener: Listener
+    """Who is told what happens."""
+    reconnection: Reconnection
+    own: OwnUpdates
+    peers: PeerUpdates
+    stage: Stage = Stage.CONNECTING
+    link: Link | None = None
+    """To the master."""
+    welcome: Welcome | None = None
+    """The first one."""
+    rank: int = -1
+    workers: int = 0
+    """How many take part, itself included."""
+    term: int = 0
+    """The highest one that a master was followed in, or promised to be."""
+    took_part: bool = False
+    """Whether it was live at any time: it is back then, and not new."""
+    finish_said: bool = False
+    leave_reason: str | None = None
+    """Why it goes, once it wants to."""
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it takes part, has lost its connection, and is not live again yet."""
+        return self.reconnection.lost is not None and self.stage is not Stage.CLOSED
+
+    def move_to(self, stage: Stage) -> None:
+        """Go on to another stage."""
+        assert stage in TRANSITIONS[self.stage], f"{self.stage} -> {stage}"
+        self.stage = stage
+
+    def send(self, update: OwnUpdate) -> None:
+        """Send an update of its own."""
+        assert self.link is not None
+        payload = EncodedUpdate(update.sequence, update.based_on, update.body).pack()
+        self.link.send_update(self.rank, update.sequence, payload)
