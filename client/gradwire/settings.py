@@ -17,8 +17,8 @@ from gradwire.credentials import CipherName, check_key
 from gradwire.dialing import Transport
 from gradwire.errors import UsageError
 from gradwire.mending import DIGEST_SECONDS
+from gradwire.reconnection import RECONNECT_SECONDS
 from gradwire.threshold_settings import CHOICES, check_threshold_settings, policy_of
-from gradwire.worker import RECONNECT_SECONDS
 from gradwire_codecs import ThresholdPolicy
 from gradwire_protocol import ConnectionConfig
 from gradwire_protocol.keys import RunKey, WorkerKey

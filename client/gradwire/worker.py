@@ -16,7 +16,6 @@ object runs without any thread.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
 
 from gradwire.dialing import UDP, Dialing, Way
 from gradwire.entering import Entering
@@ -24,7 +23,7 @@ from gradwire.errors import GradwireError, ProtocolError, RefusedError
 from gradwire.listener import Listener
 from gradwire.own_updates import OwnUpdates
 from gradwire.peer_updates import PeerUpdates
-from gradwire.reconnection import Reconnection
+from gradwire.reconnection import RECONNECT_SECONDS, Reconnection
 from gradwire.stages import Stage
 from gradwire.standing import Standing
 from gradwire_protocol import (
@@ -61,9 +60,6 @@ from gradwire_protocol.messages import (
     Welcome,
 )
 from gradwire_protocol.shaped import Payload
-
-RECONNECT_SECONDS: Final = 600.0
-"""How long it goes on dialling: a machine has been started again by then."""
 
 
 class Worker:
