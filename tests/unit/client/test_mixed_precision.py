@@ -46,7 +46,7 @@ class Worker:
         before = self.values()
         for tensor in self.tensors:
             change = torch.from_numpy(random.normal(0, scale, tensor.shape).astype(np.float32))
-            tensor += change.to(tensor.dtype)
+            tensor.add_(change.to(tensor.dtype))
         return self.values() - before
 
     def push(self, multiple: int, magnitude_max: int = 127) -> list[bytes]:
@@ -201,7 +201,7 @@ def test_what_an_optimizer_changes_below_the_resolution_of_a_tensor_is_no_change
 
     for _ in range(100):
         with torch.no_grad():
-            mine.tensors[0] += 2.0**-13
+            mine.tensors[0].add_(2.0**-13)
 
         assert mine.push(multiple=1) == []
     assert mine.values().tolist() == [1.0] * 4
