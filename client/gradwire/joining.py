@@ -41,7 +41,7 @@ from gradwire_codecs import (
 from gradwire_codecs import NonFiniteError as NotFinite
 from gradwire_codecs import OutOfRangeError as OutOfRange
 from gradwire_codecs.replica import HEADROOM
-from gradwire_codecs.update import MULTIPLE_MAX
+from gradwire_codecs.sections import MULTIPLE_MAX
 from gradwire_protocol.keys import Role, RunKey, WorkerKey
 from gradwire_protocol.layout import LAYOUT_BYTES_MAX
 from gradwire_protocol.messages import (

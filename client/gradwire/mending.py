@@ -226,8 +226,8 @@ class Mending:
         block = values[span].copy()
         for update in updates:
             low, high = np.searchsorted(update.index, [span.start, span.stop])
-            change = update.count[low:high] * np.int32(update.multiple)
-            block[update.index[low:high].astype(np.intp) - span.start] -= change
+            place = update.index[low:high].astype(np.intp) - span.start
+            block[place] -= update.change[low:high]
         return block
 
     def _tell_damage(self, numbers: list[int]) -> None:

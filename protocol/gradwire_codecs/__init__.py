@@ -32,6 +32,7 @@ from gradwire_codecs.feedback import (
 from gradwire_codecs.packing import pack_block, unpack_block
 from gradwire_codecs.policy import AdaptiveThreshold, FixedThreshold, ThresholdPolicy
 from gradwire_codecs.replica import Replica, check_finite, quantum_exponent_for
+from gradwire_codecs.sections import Sections
 from gradwire_codecs.update import Update, decode, encoded_bytes_max, encoded_hits
 from gradwire_codecs.warm_up import warm_up
 
@@ -46,6 +47,7 @@ __all__ = [
     "NonFiniteError",
     "OutOfRangeError",
     "Replica",
+    "Sections",
     "SharedFeedback",
     "ThresholdPolicy",
     "Update",

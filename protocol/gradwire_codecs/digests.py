@@ -43,12 +43,11 @@ def _weigh(values: Int32Array, start: int) -> np.uint64:
 
 @compiled
 def _weigh_hits(
-    index: UInt32Array, count: Int32Array, multiple: int, block_elements: int, blocks: UInt64Array
+    index: UInt32Array, change: Int32Array, sign: int, block_elements: int, blocks: UInt64Array
 ) -> None:
     for j in range(index.size):
         i = int(index[j])
-        change = np.uint64(np.int64(count[j]) * np.int64(multiple))
-        blocks[i // block_elements] += _weight(i) * change
+        blocks[i // block_elements] += _weight(i) * np.uint64(sign * np.int64(change[j]))
 
 
 @compiled
@@ -141,12 +140,12 @@ class BlockDigests:
 
     def add(self, update: Update) -> None:
         """Follow an update of the replica."""
-        self._add(update, update.multiple)
+        self._add(update, 1)
 
     def subtract(self, update: Update) -> None:
         """Take an update back."""
-        self._add(update, -update.multiple)
+        self._add(update, -1)
 
-    def _add(self, update: Update, multiple: int) -> None:
+    def _add(self, update: Update, sign: int) -> None:
         update.check_fits(self._elements)
-        _weigh_hits(update.index, update.count, multiple, self._block_elements, self.values)
+        _weigh_hits(update.index, update.change, sign, self._block_elements, self.values)

@@ -18,11 +18,11 @@ from gradwire_codecs import lattice
 from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array, describe
 from gradwire_codecs.errors import CodecError, NonFiniteError, OutOfRangeError
 from gradwire_codecs.replica import Replica
+from gradwire_codecs.sections import MULTIPLE_MAX, Sections
 from gradwire_codecs.threshold import NOT_FINITE, OUT_OF_RANGE, scan
 from gradwire_codecs.update import (
     BYTES_MIN,
     INT32_MAX,
-    MULTIPLE_MAX,
     Update,
     decode,
     split_update,
@@ -151,7 +151,7 @@ class Feedback(ABC):
         if not isinstance(update, Update):
             update = decode(update, len(self.replica))
         update.check_fits(len(self.replica))
-        self._add(update.index, update.count, update.multiple)
+        self._add(update.index, update.change)
         return update
 
     def apply_sum(self, total: Int32Array, start: int = 0) -> None:
@@ -166,7 +166,7 @@ class Feedback(ABC):
         for low in range(0, len(total), HITS_CAPACITY_MAX):
             part = total[low : low + HITS_CAPACITY_MAX]
             index = np.flatnonzero(part)
-            self._add((index + (start + low)).astype(np.uint32), part[index], 1)
+            self._add((index + (start + low)).astype(np.uint32), part[index])
 
     def mend(self, error: Int32Array, start: int = 0) -> None:
         """Correct the replica where it was damaged.
@@ -253,9 +253,9 @@ class Feedback(ABC):
             first = int(np.argmin(finite))
             raise NonFiniteError(first, float(residual[first]))
 
-    def _add(self, index: UInt32Array, count: Int32Array, multiple: int) -> None:
+    def _add(self, index: UInt32Array, change: Int32Array) -> None:
         replica = self.replica
-        lattice.add(self.parameters, replica.values, replica.quantum, index, count, multiple)
+        lattice.add(self.parameters, replica.values, replica.quantum, index, change)
 
     def _shared(self, start: int, stop: int) -> Float32Array:
         """Return what some elements of the replica stand for."""
@@ -284,7 +284,8 @@ class Feedback(ABC):
         return hits
 
     def _take(self, multiple: int, start: int, stop: int, hits: int, bytes_max: int) -> list[bytes]:
-        update = Update(start, stop - start, multiple, self._index[:hits], self._count[:hits])
+        sections = Sections.single(start, stop, multiple)
+        update = Update(sections, self._index[:hits], self._count[:hits])
         parts = split_update(update, bytes_max)
         self._commit(update)
         return parts
@@ -355,8 +356,7 @@ class SharedFeedback(Feedback):
             self.replica.values,
             self.replica.quantum,
             update.index,
-            update.count,
-            update.multiple,
+            update.change,
         )
 
     def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:

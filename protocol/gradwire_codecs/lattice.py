@@ -27,15 +27,15 @@ def release(
     values: Int32Array,
     quantum: np.float32,
     index: UInt32Array,
-    count: Int32Array,
-    multiple: int,
+    change: Int32Array,
 ) -> None:
     """Take the hits out of the residual, and put them into replica and parameters."""
-    tau = np.float64(multiple) * np.float64(quantum)
     for j in range(index.size):
         i = index[j]
-        waiting[i] = np.float32(np.float64(waiting[i]) - np.float64(count[j]) * tau)
-        values[i] = np.int32(np.int64(values[i]) + np.int64(count[j]) * multiple)
+        waiting[i] = np.float32(
+            np.float64(waiting[i]) - np.float64(change[j]) * np.float64(quantum)
+        )
+        values[i] = np.int32(np.int64(values[i]) + np.int64(change[j]))
         parameters[i] = np.float32(values[i]) * quantum
 
 
@@ -45,14 +45,13 @@ def add(
     values: Int32Array,
     quantum: np.float32,
     index: UInt32Array,
-    count: Int32Array,
-    multiple: int,
+    change: Int32Array,
 ) -> None:
     """Add a peer's change to replica and parameters."""
     for j in range(index.size):
         i = index[j]
         old = np.float32(values[i]) * quantum
-        values[i] = np.int32(np.int64(values[i]) + np.int64(count[j]) * multiple)
+        values[i] = np.int32(np.int64(values[i]) + np.int64(change[j]))
         # What the parameter was ahead of the replica it stays ahead. Adding the change to it would
         # round, and what rounding takes away would look like a change of our own: it would gather
         # in the residual of every worker and be sent back against the peer.

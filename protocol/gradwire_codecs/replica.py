@@ -34,18 +34,18 @@ FIRST_VALUE_MAX: Final = 2**31 // HEADROOM
 
 
 @compiled
-def _apply(values: Int32Array, index: UInt32Array, count: Int32Array, multiple: int) -> None:
+def _apply(values: Int32Array, index: UInt32Array, change: Int32Array) -> None:
     for j in range(index.size):
         i = index[j]
-        values[i] = np.int32(np.int64(values[i]) + np.int64(count[j]) * multiple)
+        values[i] = np.int32(np.int64(values[i]) + np.int64(change[j]))
 
 
 @compiled
-def _largest_after(values: Int32Array, index: UInt32Array, count: Int32Array, multiple: int) -> int:
+def _largest_after(values: Int32Array, index: UInt32Array, change: Int32Array) -> int:
     # Looks at all elements: a loop that can end early takes four times as long.
     largest = np.int64(0)
     for j in range(index.size):
-        largest = max(largest, abs(np.int64(values[index[j]]) + np.int64(count[j]) * multiple))
+        largest = max(largest, abs(np.int64(values[index[j]]) + np.int64(change[j])))
     return int(largest)
 
 
@@ -128,7 +128,7 @@ class Replica:
         if not isinstance(update, Update):
             update = decode(update, len(self))
         update.check_fits(len(self))
-        _apply(self.values, update.index, update.count, update.multiple)
+        _apply(self.values, update.index, update.change)
         return update
 
     def first_outside(self, update: Update) -> int | None:
@@ -137,10 +137,10 @@ class Replica:
         None where there is none; `apply` then wraps around nowhere.
         """
         update.check_fits(len(self))
-        values, index, count = self.values, update.index, update.count
-        if _largest_after(values, index, count, update.multiple) <= INT32_MAX:
+        values, index, change = self.values, update.index, update.change
+        if _largest_after(values, index, change) <= INT32_MAX:
             return None
-        after = values[index].astype(np.int64) + count.astype(np.int64) * update.multiple
+        after = values[index].astype(np.int64) + change
         return int(index[np.argmax(np.abs(after) > INT32_MAX)])
 
     def write_parameters(self, parameters: Float32Array) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from gradwire_codecs.arrays import Int32Array, UInt32Array
 from gradwire_codecs.errors import CodecError
 
 MULTIPLE_MAX: Final = 2**24
@@ -86,6 +87,23 @@ class Sections:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    def of_elements(self, index: UInt32Array) -> Int32Array:
+        """Return the thresholds of some elements in quanta, or one for all of them.
+
+        Parameters
+        ----------
+        index : ndarray of shape (n,), dtype uint32
+            Ascending, all of them inside.
+
+        Returns
+        -------
+        ndarray of shape (n,), or (1,) where there is one section, dtype int32
+        """
+        if len(self) == 1:
+            return self.multiples.astype(np.int32)
+        hits = np.diff(np.searchsorted(index, self.bounds))
+        return np.repeat(self.multiples.astype(np.int32), hits)
 
     def within(self, start: int, stop: int) -> "Sections":
         """Return the part from `start` to `stop`, which has to be inside, and not empty."""

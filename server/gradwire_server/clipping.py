@@ -6,15 +6,18 @@ left less what it sent, in the stream of its own rank, where nothing else ever c
 adds it like an update of a peer. What is clipped is lost; the master counts it.
 
 Scaling down is a matter of the threshold: all counts stay and the multiple becomes smaller, so the
-direction is kept. Only where it would have to be less than one quantum, counts become smaller too.
+direction is kept. Only in sections where it would have to be less than one quantum, counts become
+smaller too.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from gradwire_codecs import MalformedUpdateError, Update
+from gradwire_codecs import MalformedUpdateError, Sections, Update
+from gradwire_codecs.arrays import UInt32Array
 from gradwire_codecs.update import pack_update
 from gradwire_protocol.messages import UPDATE_BYTES_MAX
 
@@ -51,12 +54,7 @@ def clip(update: Update, share: float) -> Clipped:
         If the correction fits no message; no update that a worker makes leads there.
     """
     share = min(share, SHARE_MAX)
-    multiple = int(update.multiple * share)
-    if multiple:
-        left = replace(update, multiple=multiple)
-        correction = replace(update, multiple=update.multiple - multiple, count=-update.count)
-    else:
-        left, correction = _scaled(update, share)
+    left, correction = _scaled(update, share)
     encoded = pack_update(correction)
     if len(encoded) > UPDATE_BYTES_MAX:
         raise MalformedUpdateError(
@@ -67,15 +65,29 @@ def clip(update: Update, share: float) -> Clipped:
 
 
 def _scaled(update: Update, share: float) -> tuple[Update, Update]:
-    """Return what is left and the correction, with single quanta for thresholds."""
-    whole = update.count.astype(np.int64) * update.multiple
-    small = np.trunc(whole * share).astype(np.int64)
-    if not small.any():
+    """Return what is left and the correction."""
+    sections = update.sections
+    smaller = (sections.multiples * share).astype(np.int64)
+    # In these the threshold becomes one quantum, and counts become smaller instead.
+    finest = smaller == 0
+    section = np.searchsorted(sections.bounds, update.index, "right") - 1
+    whole = update.change.astype(np.int64)
+    left = np.where(finest[section], np.trunc(whole * share).astype(np.int64), update.count)
+    taken = np.where(finest[section], left - whole, -update.count)
+    if not left.any():
         largest = int(np.argmax(np.abs(whole)))
-        small[largest] = np.sign(whole[largest])
-    return _of_quanta(update, small), _of_quanta(update, small - whole)
+        left[largest] = np.sign(whole[largest])
+        taken[largest] = left[largest] - whole[largest]
+    return (
+        _without_zeros(Sections(sections.bounds, np.maximum(smaller, 1)), update.index, left),
+        _without_zeros(
+            Sections(sections.bounds, np.where(finest, 1, sections.multiples - smaller)),
+            update.index,
+            taken,
+        ),
+    )
 
 
-def _of_quanta(update: Update, quanta: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Update:
-    hit = np.flatnonzero(quanta)
-    return replace(update, multiple=1, index=update.index[hit], count=quanta[hit].astype(np.int32))
+def _without_zeros(sections: Sections, index: UInt32Array, count: npt.NDArray[np.int64]) -> Update:
+    hit = np.flatnonzero(count)
+    return Update(sections, index[hit], count[hit].astype(np.int32))

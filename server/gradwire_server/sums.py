@@ -10,8 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from gradwire_codecs import Replica, Update
-from gradwire_codecs.update import MULTIPLE_MAX, pack_update
+from gradwire_codecs import Replica, Sections, Update
+from gradwire_codecs.sections import MULTIPLE_MAX
+from gradwire_codecs.update import pack_update
 from gradwire_protocol.link import Link
 from gradwire_protocol.messages import PART_ELEMENTS, Conflated, Span
 
@@ -73,10 +74,8 @@ class Sum:
                 multiple = int(np.gcd.reduce(count))
                 if multiple > MULTIPLE_MAX:
                     multiple = 1
-                yield (
-                    start,
-                    pack_update(Update(start, len(block), multiple, index, count // multiple)),
-                )
+                sections = Sections.single(start, start + len(block), multiple)
+                yield start, pack_update(Update(sections, index, count // multiple))
 
 
 class SumFeed:

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from gradwire.worker import Worker
-from gradwire_codecs import Update
+from gradwire_codecs import Sections, Update
 from gradwire_codecs.update import pack_update
 from gradwire_protocol import ConnectionConfig, Endpoint, GradwireError
 from gradwire_protocol.layout import Layout, Tensor
@@ -194,4 +194,6 @@ def update_of_size(size: int, elements: int | None = None) -> tuple[int, bytes]:
         density = 8 * size / elements / (3 + np.log2(elements / size))
     hits = random.random(elements, np.float32) < density
     index = np.flatnonzero(hits).astype(np.uint32)
-    return elements, pack_update(Update(0, elements, 1, index, np.ones(index.size, np.int32)))
+    return elements, pack_update(
+        Update(Sections.single(0, elements, 1), index, np.ones(index.size, np.int32))
+    )

@@ -8,14 +8,29 @@ import struct
 
 def reference_decode(body: bytes) -> dict[int, int]:
     """Return the change in quanta of every element that an encoded update changes."""
-    coder, gap_k, magnitude_k, _, multiple, start, length, hits, magnitude_max = struct.unpack(
+    coder, gap_k, magnitude_k, _, sections, start, length, hits, magnitude_max = struct.unpack(
         "<BBBBIIIII", body[:24]
     )
+    multiples: list[int] = []
+    position = 24
+    for _ in range(sections):
+        covered, position = _number(body, position)
+        multiple, position = _number(body, position)
+        multiples += [multiple] * covered
     if coder == 1:
-        counts = _sparse(body[24:], start, hits, gap_k, magnitude_k)
+        counts = _sparse(body[position:], start, hits, gap_k, magnitude_k)
     else:
-        counts = _dense(body[24:], start, length, magnitude_max)
-    return {position: count * multiple for position, count in counts.items()}
+        counts = _dense(body[position:], start, length, magnitude_max)
+    return {i: count * multiples[i - start] for i, count in counts.items()}
+
+
+def _number(body: bytes, position: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        number |= (body[position] & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if body[position - 1] < 0x80:
+            return number, position
 
 
 def _sparse(coded: bytes, start: int, hits: int, gap_k: int, magnitude_k: int) -> dict[int, int]:

@@ -109,8 +109,8 @@ class Ledger:
         for (rank, sequence), body in [*self.updates.items(), *self.corrections.items()]:
             if sequence <= versions.get(rank, 0):
                 update = decode(body, elements)
-                for i, count in zip(update.index.tolist(), update.count.tolist(), strict=True):
-                    values[i] += count * update.multiple
+                for i, change in zip(update.index.tolist(), update.change.tolist(), strict=True):
+                    values[i] += change
         return values.astype(np.int32)
 
 
@@ -672,6 +672,6 @@ class SimulatedRun:
         for name, body in self.ledger.updates.items():
             if self.ledger.encoders[name] == worker.name:
                 update = decode(body, self.elements)
-                own[update.index] += update.count.astype(np.float64) * update.multiple * quantum
+                own[update.index] += update.change.astype(np.float64) * quantum
         rounding = 2.0**-24 * (worker.sent + worker.applied + 8) * 2
         assert np.abs(own + worker.residual_at_the_end - worker.came_in).max() <= rounding

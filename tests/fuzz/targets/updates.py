@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from fuzz.reading import Reader
-from gradwire_codecs import Update, decode
+from gradwire_codecs import Sections, Update, decode
 from gradwire_codecs.errors import MalformedUpdateError
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.update import ELEMENTS_MAX, INT32_MAX, pack_update
@@ -37,15 +37,11 @@ def check(data: bytes) -> None:
     packed = pack_update(update)
     assert len(packed) <= len(body), f"{len(packed)} bytes where {len(body)} do"
     again = decode(packed, elements)
-    assert (again.start, again.length, again.multiple) == (
-        update.start,
-        update.length,
-        update.multiple,
-    )
+    assert again.sections == update.sections
     assert np.array_equal(again.index, update.index)
     assert np.array_equal(again.count, update.count)
     if len(body) <= REFERENCE_BYTES_MAX:
-        changes = (update.count.astype(np.int64) * update.multiple).tolist()
+        changes = update.change.tolist()
         assert reference_decode(body) == dict(zip(update.index.tolist(), changes, strict=True))
     if elements <= APPLIED_ELEMENTS_MAX:
         check_applied(update, elements)
@@ -59,7 +55,7 @@ def check_valid(update: Update, elements: int) -> None:
     assert int(index[-1]) < update.start + update.length <= elements
     assert (np.diff(index) > 0).all()
     assert count.all()
-    assert int(np.abs(count).max()) * update.multiple <= INT32_MAX
+    assert int(np.abs(count * update.sections.of_elements(update.index)).max()) <= INT32_MAX
 
 
 def check_applied(update: Update, elements: int) -> None:
@@ -67,7 +63,7 @@ def check_applied(update: Update, elements: int) -> None:
     replica = Replica.zeros(elements)
     replica.apply(update)
     expected = np.zeros(elements, np.int64)
-    expected[update.index] = update.count.astype(np.int64) * update.multiple
+    expected[update.index] = update.change
     assert np.array_equal(replica.values, expected)
 
 
@@ -92,5 +88,7 @@ def _seed(
     index: np.ndarray[tuple[int], np.dtype[np.uint32]],
     count: Sequence[int],
 ) -> bytes:
-    update = Update(start, length, multiple, index, np.array(count, np.int32))
+    update = Update(
+        Sections.single(start, start + length, multiple), index, np.array(count, np.int32)
+    )
     return elements.to_bytes(4, "little") + pack_update(update)

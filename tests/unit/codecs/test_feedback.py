@@ -13,6 +13,7 @@ from gradwire_codecs import (
     NonFiniteError,
     OutOfRangeError,
     Replica,
+    Sections,
     SharedFeedback,
     Update,
     decode,
@@ -274,7 +275,7 @@ def test_parameters_are_a_flat_writeable_float32_array(parameters: Float32Array)
         ({"multiple": 0}, "multiple=0"),
         ({"multiple": 2**24 + 1}, "multiple=16777217"),
         ({"multiple": 1, "magnitude_max": 0}, "magnitude_max=0"),
-        ({"multiple": 1, "bytes_max": 31}, "bytes_max=31; a single element may take 32"),
+        ({"multiple": 1, "bytes_max": 31}, "bytes_max=31; a single element may take 42"),
         ({"multiple": 1, "start": 4}, "elements 4 to 4 of a vector of 4"),
         ({"multiple": 1, "stop": 5}, "elements 0 to 5 of a vector of 4"),
     ],
@@ -325,7 +326,9 @@ def test_applying_updates_of_peers_leaves_the_residual_alone(
     before = float(feedback.residual()[0])
 
     for _ in range(updates):
-        update = Update(0, 1, multiple, np.zeros(1, np.uint32), np.ones(1, np.int32))
+        update = Update(
+            Sections.single(0, 1, multiple), np.zeros(1, np.uint32), np.ones(1, np.int32)
+        )
         peer.apply(update)
         feedback.apply(update)
 
@@ -337,7 +340,7 @@ def test_applying_updates_of_peers_leaves_the_residual_alone(
 @KINDS
 def test_an_update_of_a_longer_vector_is_refused_and_changes_nothing(kind: type[Feedback]) -> None:
     feedback = start(kind, np.zeros(4, np.float32))
-    longer = Update(0, 5, 1, np.array([4], np.uint32), np.array([1], np.int32))
+    longer = Update(Sections.single(0, 5, 1), np.array([4], np.uint32), np.array([1], np.int32))
 
     for apply in (feedback.apply, feedback.replica.apply):
         with pytest.raises(MalformedUpdateError, match="elements 0 to 5 of a vector of 4"):

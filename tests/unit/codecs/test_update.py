@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_codecs import MalformedUpdateError, Update, decode, encoded_bytes_max
+from gradwire_codecs import MalformedUpdateError, Sections, Update, decode, encoded_bytes_max
 from gradwire_codecs.dense import dense_bytes, digits_per_word
 from gradwire_codecs.sparse import sparse_parameters
 from gradwire_codecs.update import HEADER_BYTES, pack_update, split_update
@@ -32,9 +32,7 @@ def updates(draw: st.DrawFn, length_max: int = 3000) -> Update:
         magnitudes = np.where(random.random(hits.size) < 0.9, 1, magnitudes)
     signs = random.choice([-1, 1], hits.size)
     return Update(
-        start,
-        length,
-        multiple,
+        Sections.single(start, start + length, multiple),
         (hits + start).astype(np.uint32),
         (signs * magnitudes).astype(np.int32),
     )
@@ -42,9 +40,7 @@ def updates(draw: st.DrawFn, length_max: int = 3000) -> Update:
 
 def changes(update: Update) -> dict[int, int]:
     """Return what an update does, in quanta per element."""
-    return {
-        int(i): int(c) * update.multiple for i, c in zip(update.index, update.count, strict=True)
-    }
+    return {int(i): int(c) for i, c in zip(update.index, update.change, strict=True)}
 
 
 @given(update=updates())
@@ -107,7 +103,7 @@ def test_uniform_positions_come_within_two_percent_of_the_entropy() -> None:
         p = index.size / n
         entropy = -np.log2(p) - (1 - p) / p * np.log2(1 - p)
 
-        encoded = pack_update(Update(0, n, 1, index, count))
+        encoded = pack_update(Update(Sections.single(0, n, 1), index, count))
 
         assert 8 * (len(encoded) - HEADER_BYTES) / index.size <= 1.02 * (entropy + 1)
 
@@ -131,7 +127,7 @@ def test_damaged_bytes_are_refused_or_mean_a_valid_update(update: Update, seed: 
     assert (np.diff(decoded.index.astype(np.int64)) > 0).all()
     assert decoded.start <= decoded.index[0]
     assert decoded.index[-1] < decoded.start + decoded.length <= elements
-    assert np.abs(decoded.count.astype(np.int64)).max() * decoded.multiple < 2**31
+    assert np.abs(decoded.change.astype(np.int64)).max() < 2**31
 
 
 @given(body=st.binary(max_size=200))
@@ -182,7 +178,9 @@ def test_a_header_out_of_range_is_named(field: str, value: int, says: str) -> No
 
 def test_a_dense_update_has_exactly_its_length_and_digits() -> None:
     index = np.arange(79, dtype=np.uint32)
-    encoded = bytearray(pack_update(Update(0, 79, 1, index, np.ones(79, np.int32))))
+    encoded = bytearray(
+        pack_update(Update(Sections.single(0, 79, 1), index, np.ones(79, np.int32)))
+    )
     assert encoded[0] == 2
     assert len(encoded) == HEADER_BYTES + 16
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gradwire_codecs import MalformedUpdateError, Update, decode
+from gradwire_codecs import MalformedUpdateError, Sections, Update, decode
 from gradwire_codecs.update import INT32_MAX, pack_update
 from gradwire_protocol.messages import UPDATE_BYTES_MAX
 from gradwire_server.clipping import clip
@@ -28,13 +28,13 @@ def updates(draw: st.DrawFn) -> Update:
     if (multiple, [abs(count) for count in counts]) == (1, [1]):
         counts = [2]
     index = np.array(sorted(hits), np.uint32)
-    return Update(0, ELEMENTS, multiple, index, np.array(counts, np.int32))
+    return Update(Sections.single(0, ELEMENTS, multiple), index, np.array(counts, np.int32))
 
 
 def quanta(body: bytes) -> NDArray[np.int64]:
     """Return what an encoded update changes, per element."""
     update, values = decode(body, ELEMENTS), np.zeros(ELEMENTS, np.int64)
-    values[update.index] = update.count.astype(np.int64) * update.multiple
+    values[update.index] = update.change
     return values
 
 
@@ -61,7 +61,9 @@ def test_what_is_left_keeps_the_limit_and_points_the_same_way(update: Update, sh
 
 
 def test_the_direction_is_kept_where_the_threshold_can_be_smaller() -> None:
-    update = Update(0, 3, 1000, np.array([0, 2], np.uint32), np.array([5, -1], np.int32))
+    update = Update(
+        Sections.single(0, 3, 1000), np.array([0, 2], np.uint32), np.array([5, -1], np.int32)
+    )
 
     clipped = clip(update, 0.01)
 
@@ -70,7 +72,9 @@ def test_the_direction_is_kept_where_the_threshold_can_be_smaller() -> None:
 
 
 def test_an_update_of_which_nothing_would_be_left_changes_one_quantum() -> None:
-    update = Update(0, 3, 1, np.array([0, 2], np.uint32), np.array([1, -3], np.int32))
+    update = Update(
+        Sections.single(0, 3, 1), np.array([0, 2], np.uint32), np.array([1, -3], np.int32)
+    )
 
     clipped = clip(update, 0.01)
 
@@ -81,7 +85,7 @@ def test_a_correction_that_fits_no_message_is_refused() -> None:
     """Counts of one bit that stand for 2^24 quanta each, clipped to almost nothing."""
     elements = 8 * UPDATE_BYTES_MAX // 20
     index = np.arange(elements, dtype=np.uint32)
-    update = Update(0, elements, 2**24, index, np.ones(elements, np.int32))
+    update = Update(Sections.single(0, elements, 2**24), index, np.ones(elements, np.int32))
 
     with pytest.raises(MalformedUpdateError, match="bytes; the limit is"):
         clip(update, 2.0**-25)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_codecs import Replica, Update, encode
+from gradwire_codecs import Replica, Sections, Update, encode
 from gradwire_codecs.replica import FIRST_VALUE_MAX
 from gradwire_codecs.update import HEADER, pack_update
 from gradwire_protocol import CloseCode, UsageError
@@ -48,7 +48,7 @@ STEPS = NORMS_MIN + 4
 def body_of(value: int, *, element: int = 0, multiple: int = 1000) -> bytes:
     """Return an encoded update that changes one element by so many thousand quanta."""
     index, count = np.array([element], np.uint32), np.array([value], np.int32)
-    return pack_update(Update(0, ELEMENTS, multiple, index, count))
+    return pack_update(Update(Sections.single(0, ELEMENTS, multiple), index, count))
 
 
 HARMLESS = body_of(1)
