@@ -16,10 +16,10 @@ import numpy as np
 
 from gradwire_codecs import lattice
 from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array, describe
-from gradwire_codecs.errors import CodecError, NonFiniteError, OutOfRangeError
+from gradwire_codecs.errors import CodecError, NonFiniteError
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.sections import MULTIPLE_MAX, Sections
-from gradwire_codecs.threshold import NOT_FINITE, OUT_OF_RANGE, scan
+from gradwire_codecs.threshold_pass import ThresholdPass
 from gradwire_codecs.update import (
     BYTES_MIN,
     INT32_MAX,
@@ -32,14 +32,11 @@ MAGNITUDE_MAX: Final = 127
 """Most thresholds one element sends per update, unless the caller says otherwise. It bounds the
 densest update to 8 bits per element; with an adaptive threshold magnitudes above 3 are rare."""
 
-HITS_CAPACITY_MIN: Final = 2**16
-HITS_CAPACITY_MAX: Final = 2**20
-HITS_CAPACITY_SHARE: Final = 16
-"""Room for hits: a sixteenth of the elements, within these bounds, 8 bytes each. A denser update
-is encoded in ranges of as many elements as there is room for hits."""
-
 SAMPLE: Final = 2**16
 """Elements looked at to find the first threshold; the quantile of 1 % is then good to 4 %."""
+
+SUM_ELEMENTS: Final = 2**20
+"""Elements of a sum that are added at a time, so that little memory is used."""
 
 BYTES_MAX: Final = 2**22
 """Largest encoded update unless the caller says otherwise."""
@@ -54,17 +51,21 @@ class Feedback(ABC):
         The model's parameters, kept and changed in place.
     replica : Replica
         Of the same length; kept and changed in place.
+    threads : int
+        How many threads `encode` works with, the calling one among them. What it returns does not
+        depend on it.
     """
 
     moves_parameters: ClassVar[bool]
     """Whether `encode` and `absorb` change the parameters."""
 
-    def __init__(self, parameters: Float32Array, replica: Replica) -> None:
+    def __init__(self, parameters: Float32Array, replica: Replica, *, threads: int = 1) -> None:
         if (
             parameters.dtype != np.float32
             or parameters.shape != (len(replica),)
             or not parameters.flags.c_contiguous
             or not parameters.flags.writeable
+            or not parameters.flags.aligned
         ):
             raise CodecError(
                 f"parameters have to be a writeable flat float32 array of {len(replica)} "
@@ -72,16 +73,15 @@ class Feedback(ABC):
             )
         self.parameters = parameters
         self.replica = replica
-        self._waiting: Float32Array = np.empty(0, np.float32)
-        capacity = min(
-            max(len(replica) // HITS_CAPACITY_SHARE, HITS_CAPACITY_MIN), HITS_CAPACITY_MAX
+        waiting = len(replica) if self.moves_parameters else 0
+        self._waiting: Float32Array = np.zeros(waiting, np.float32)
+        self._pass = ThresholdPass(
+            parameters, self._waiting, replica.values, replica.quantum, threads
         )
-        self._index: UInt32Array = np.empty(min(capacity, len(replica)), np.uint32)
-        self._count: Int32Array = np.empty(min(capacity, len(replica)), np.int32)
 
     def encode(
         self,
-        multiple: int,
+        threshold: int | Sections,
         *,
         magnitude_max: int = MAGNITUDE_MAX,
         bytes_max: int = BYTES_MAX,
@@ -92,14 +92,15 @@ class Feedback(ABC):
 
         Parameters
         ----------
-        multiple : int
-            The threshold in quanta, 1 to 2^24.
+        threshold : int or Sections
+            The threshold in quanta, 1 to 2^24, or which elements to look at and their thresholds.
         magnitude_max : int
             Most thresholds that one element sends, 1 to 2^31 - 1.
         bytes_max : int
             Largest size of one encoded update.
         start, stop : int, optional
-            Range of elements to look at; all of them unless told otherwise.
+            With one threshold, the range of elements to look at; all of them unless told
+            otherwise.
 
         Returns
         -------
@@ -115,30 +116,25 @@ class Feedback(ABC):
             If a parameter has left the range of the quantum. After either error, parameters,
             replica and residual are as they were.
         """
-        if not 1 <= multiple <= MULTIPLE_MAX:
-            raise CodecError(f"multiple={multiple}; it is 1 to {MULTIPLE_MAX}")
         if not 1 <= magnitude_max <= INT32_MAX:
             raise CodecError(f"magnitude_max={magnitude_max}; it is 1 to {INT32_MAX}")
         if bytes_max < BYTES_MIN:
             raise CodecError(f"bytes_max={bytes_max}; a single element may take {BYTES_MIN}")
-        stop = len(self.replica) if stop is None else stop
-        if not 0 <= start < stop <= len(self.replica):
-            raise CodecError(f"elements {start} to {stop} of a vector of {len(self.replica)}")
-        magnitude_max = min(magnitude_max, INT32_MAX // multiple)
-        hits = self._scan(multiple, magnitude_max, start, stop)
-        self.absorb()
-        if hits <= self._index.size:
-            return self._take(multiple, start, stop, hits, bytes_max)
+        sections = self._sections(threshold, start, stop)
+        magnitude_max = min(magnitude_max, INT32_MAX // sections.largest)
+        ranges = self._pass.look(sections, magnitude_max)
+        self._absorb(sections.start, sections.stop)
         parts: list[bytes] = []
-        for low in range(start, stop, self._index.size):
-            high = min(low + self._index.size, stop)
-            hits = self._scan(multiple, magnitude_max, low, high)
-            parts += self._take(multiple, low, high, hits, bytes_max)
+        for part in ranges:
+            index, count = self._pass.take(part, magnitude_max)
+            parts += split_update(Update(part, index, count), bytes_max)
+            part.to_quanta(index, count)
+            self._commit(index, count)
         return parts
 
     def check(self) -> None:
         """Raise what `encode` would raise for a parameter, and change nothing."""
-        self._scan(1, INT32_MAX, 0, len(self.replica))
+        self._pass.look(self._sections(1, 0, None), INT32_MAX)
 
     def apply(self, update: Update | Buffer) -> Update:
         """Add a peer's update to the replica and to the parameters; return it decoded.
@@ -163,8 +159,8 @@ class Feedback(ABC):
         start : int
             Place of its first element.
         """
-        for low in range(0, len(total), HITS_CAPACITY_MAX):
-            part = total[low : low + HITS_CAPACITY_MAX]
+        for low in range(0, len(total), SUM_ELEMENTS):
+            part = total[low : low + SUM_ELEMENTS]
             index = np.flatnonzero(part)
             self._add((index + (start + low)).astype(np.uint32), part[index])
 
@@ -226,16 +222,24 @@ class Feedback(ABC):
     def settle(self) -> None:
         """Forget the residual: the parameters become what the replica says, bit by bit."""
 
-    @abstractmethod
     def absorb(self) -> None:
         """Bring what the optimizer has changed to where the residual waits.
 
         `encode` does so by itself; this is for a step that sends nothing.
         """
+        self._absorb(0, len(self.replica))
+
+    def close(self) -> None:
+        """End the threads, where there are any."""
+        self._pass.close()
 
     @abstractmethod
-    def _commit(self, update: Update) -> None:
-        """Move the hits from the residual to the replica."""
+    def _absorb(self, start: int, stop: int) -> None:
+        """Bring what the optimizer has changed in a range to where the residual waits."""
+
+    @abstractmethod
+    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
+        """Move changes, in quanta, from the residual to the replica."""
 
     @abstractmethod
     def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
@@ -263,32 +267,18 @@ class Feedback(ABC):
         values *= self.replica.quantum
         return values
 
-    def _scan(self, multiple: int, magnitude_max: int, start: int, stop: int) -> int:
-        hits, element = scan(
-            self.parameters,
-            self._waiting,
-            self.replica.values,
-            self.replica.quantum,
-            multiple,
-            magnitude_max,
-            start,
-            stop,
-            self._index,
-            self._count,
-        )
-        if hits == NOT_FINITE:
-            raise NonFiniteError(element, float(self.parameters[element]))
-        if hits == OUT_OF_RANGE:
-            limit = 2.0 ** (31 + self.replica.quantum_exponent)
-            raise OutOfRangeError(element, float(self.parameters[element]), limit)
-        return hits
-
-    def _take(self, multiple: int, start: int, stop: int, hits: int, bytes_max: int) -> list[bytes]:
-        sections = Sections.single(start, stop, multiple)
-        update = Update(sections, self._index[:hits], self._count[:hits])
-        parts = split_update(update, bytes_max)
-        self._commit(update)
-        return parts
+    def _sections(self, threshold: int | Sections, start: int, stop: int | None) -> Sections:
+        elements = len(self.replica)
+        if not isinstance(threshold, Sections):
+            stop = elements if stop is None else stop
+            if not 0 <= start < stop <= elements:
+                raise CodecError(f"elements {start} to {stop} of a vector of {elements}")
+            return Sections.single(start, stop, threshold)
+        if start or stop is not None:
+            raise CodecError("sections say themselves where they start and stop")
+        if threshold.stop > elements:
+            raise CodecError(f"sections up to {threshold.stop} of a vector of {elements}")
+        return threshold
 
 
 class LocalFeedback(Feedback):
@@ -310,11 +300,11 @@ class LocalFeedback(Feedback):
         """Forget the residual: the parameters become what the replica says, bit by bit."""
         self.replica.write_parameters(self.parameters)
 
-    def absorb(self) -> None:
+    def _absorb(self, start: int, stop: int) -> None:
         """Do nothing: the residual is where it belongs."""
 
-    def _commit(self, update: Update) -> None:
-        self.replica.apply(update)
+    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
+        self.replica.add(index, change)
 
     def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
         """Do nothing: the parameters are ahead of the replica by so much now."""
@@ -324,10 +314,6 @@ class SharedFeedback(Feedback):
     """The residual waits in a vector of its own. Takes what `Feedback` takes."""
 
     moves_parameters = True
-
-    def __init__(self, parameters: Float32Array, replica: Replica) -> None:
-        super().__init__(parameters, replica)
-        self._waiting = np.zeros(len(replica), np.float32)
 
     def residual(self, stride: int = 1) -> Float32Array:
         """Return a copy of the residual, or of every `stride`-th element of it."""
@@ -345,18 +331,13 @@ class SharedFeedback(Feedback):
         self.replica.write_parameters(self.parameters)
         self._waiting[:] = 0
 
-    def absorb(self) -> None:
-        """Bring what the optimizer has changed to where the residual waits."""
-        lattice.absorb(self.parameters, self._waiting, self.replica.values, self.replica.quantum)
+    def _absorb(self, start: int, stop: int) -> None:
+        self._pass.absorb(start, stop)
 
-    def _commit(self, update: Update) -> None:
+    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
+        replica = self.replica
         lattice.release(
-            self.parameters,
-            self._waiting,
-            self.replica.values,
-            self.replica.quantum,
-            update.index,
-            update.change,
+            self.parameters, self._waiting, replica.values, replica.quantum, index, change
         )
 
     def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:

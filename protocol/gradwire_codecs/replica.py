@@ -65,6 +65,7 @@ class Replica:
             values.dtype != np.int32
             or values.ndim != 1
             or not values.flags.c_contiguous
+            or not values.flags.aligned
             or not 1 <= values.size <= ELEMENTS_MAX
         ):
             raise CodecError(
@@ -130,6 +131,10 @@ class Replica:
         update.check_fits(len(self))
         _apply(self.values, update.index, update.change)
         return update
+
+    def add(self, index: UInt32Array, change: Int32Array) -> None:
+        """Add changes, in quanta, to elements of this replica."""
+        _apply(self.values, index, change)
 
     def first_outside(self, update: Update) -> int | None:
         """Return the first element that an update would take beyond plus or minus 2^31 - 1.

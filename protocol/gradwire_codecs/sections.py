@@ -8,13 +8,24 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from gradwire_codecs.arrays import Int32Array, UInt32Array
+from gradwire_codecs.arrays import Int32Array, Int64Array, UInt32Array
+from gradwire_codecs.compiled import compiled
 from gradwire_codecs.errors import CodecError
 
 MULTIPLE_MAX: Final = 2**24
 """Largest threshold in quanta: up to here its product with the quantum is exact in float32."""
+
+
+@compiled
+def _to_quanta(
+    index: UInt32Array, count: Int32Array, bounds: Int64Array, multiples: Int64Array
+) -> None:
+    section = 0
+    for j in range(index.size):
+        while index[j] >= bounds[section + 1]:
+            section += 1
+        count[j] = np.int32(np.int64(count[j]) * multiples[section])
 
 
 class Sections:
@@ -30,7 +41,7 @@ class Sections:
 
     __slots__ = ("bounds", "multiples")
 
-    def __init__(self, bounds: npt.NDArray[np.int64], multiples: npt.NDArray[np.int64]) -> None:
+    def __init__(self, bounds: Int64Array, multiples: Int64Array) -> None:
         if multiples.size < 1 or bounds.size != multiples.size + 1:
             raise CodecError(f"{bounds.size} bounds of {multiples.size} sections")
         if bounds[0] < 0 or (np.diff(bounds) < 1).any():
@@ -104,6 +115,18 @@ class Sections:
             return self.multiples.astype(np.int32)
         hits = np.diff(np.searchsorted(index, self.bounds))
         return np.repeat(self.multiples.astype(np.int32), hits)
+
+    def to_quanta(self, index: UInt32Array, count: Int32Array) -> None:
+        """Multiply counts by the thresholds of their elements, in place.
+
+        Parameters
+        ----------
+        index : ndarray of shape (n,), dtype uint32
+            Ascending, all of them inside.
+        count : ndarray of shape (n,), dtype int32
+            Numbers of thresholds; the products have to fit.
+        """
+        _to_quanta(index, count, self.bounds, self.multiples)
 
     def within(self, start: int, stop: int) -> "Sections":
         """Return the part from `start` to `stop`, which has to be inside, and not empty."""

@@ -21,7 +21,7 @@ from gradwire_codecs import (
     multiple_of,
 )
 from gradwire_codecs.arrays import Float32Array
-from gradwire_codecs.feedback import HITS_CAPACITY_MIN
+from gradwire_codecs.threshold import CHUNK
 
 KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
 
@@ -161,7 +161,7 @@ def test_nothing_due_encodes_to_nothing() -> None:
 @KINDS
 def test_a_dense_update_is_encoded_in_ranges(kind: type[Feedback]) -> None:
     """More hits than there is room for: several updates, together complete."""
-    elements = 3 * HITS_CAPACITY_MIN + 17
+    elements = 3 * CHUNK + 17
     random = np.random.default_rng(6)
     feedback = start(kind, np.zeros(elements, np.float32))
     feedback.parameters += random.normal(0, 0.01, elements).astype(np.float32)
@@ -272,12 +272,12 @@ def test_parameters_are_a_flat_writeable_float32_array(parameters: Float32Array)
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"multiple": 0}, "multiple=0"),
-        ({"multiple": 2**24 + 1}, "multiple=16777217"),
-        ({"multiple": 1, "magnitude_max": 0}, "magnitude_max=0"),
-        ({"multiple": 1, "bytes_max": 31}, "bytes_max=31; a single element may take 42"),
-        ({"multiple": 1, "start": 4}, "elements 4 to 4 of a vector of 4"),
-        ({"multiple": 1, "stop": 5}, "elements 0 to 5 of a vector of 4"),
+        ({"threshold": 0}, "multiple=0"),
+        ({"threshold": 2**24 + 1}, "multiple=16777217"),
+        ({"threshold": 1, "magnitude_max": 0}, "magnitude_max=0"),
+        ({"threshold": 1, "bytes_max": 41}, "bytes_max=41; a single element may take 42"),
+        ({"threshold": 1, "start": 4}, "elements 4 to 4 of a vector of 4"),
+        ({"threshold": 1, "stop": 5}, "elements 0 to 5 of a vector of 4"),
     ],
 )
 @KINDS

@@ -1,0 +1,49 @@
+"""Threads for kernels, which run side by side because they release the GIL."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
+
+from gradwire_codecs.errors import CodecError
+
+R = TypeVar("R")
+
+
+class Threads:
+    """The calling thread and `count` - 1 more, which are started when they are first needed.
+
+    They end with `close`, with the last reference to this object, or with the interpreter. A
+    process that was forked off starts its own.
+    """
+
+    def __init__(self, count: int) -> None:
+        if count < 1:
+            raise CodecError(f"threads={count}; it is 1 or more")
+        self.count = count
+        self._pool: ThreadPoolExecutor | None = None
+        self._process = 0
+
+    def run(self, works: Sequence[Callable[[], R]]) -> list[R]:
+        """Return what the works return, in their order; the first one runs in this thread.
+
+        Whatever is raised, by a work or by a signal, none of them runs any more then.
+        """
+        others = [self._executor().submit(work) for work in works[1:]]
+        try:
+            first = works[0]()
+        finally:
+            wait(others)
+        return [first, *(other.result() for other in others)]
+
+    def close(self) -> None:
+        """End the threads; `run` would start new ones."""
+        if self._pool is not None and self._process == os.getpid():
+            self._pool.shutdown()
+        self._pool = None
+
+    def _executor(self) -> ThreadPoolExecutor:
+        if self._pool is None or self._process != os.getpid():
+            self._pool = ThreadPoolExecutor(self.count - 1, "gradwire-codec")
+            self._process = os.getpid()
+        return self._pool

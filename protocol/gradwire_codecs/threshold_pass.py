@@ -1,0 +1,199 @@
+"""The threshold pass over a whole vector: its buffers, its threads, and dense updates.
+
+There is room for about one hit in a hundred elements. Where there are more, the first pass has
+counted them by chunks; the vector is then cut where the room is used up, and each range looked
+through again when its turn comes. Where it is cut depends on the counts alone, so the result is the
+same bytes however many threads have worked.
+"""
+
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Final
+
+import numpy as np
+
+from gradwire_codecs import lattice
+from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
+from gradwire_codecs.errors import NonFiniteError, OutOfRangeError
+from gradwire_codecs.sections import Sections
+from gradwire_codecs.threads import Threads
+from gradwire_codecs.threshold import CHUNK, NOT_FINITE, OUT_OF_RANGE, SLACK, move, scan
+
+HITS_CAPACITY_SHARE: Final = 96
+"""Room for hits: one for so many elements, 8 bytes each, and never less than `CHUNK`."""
+
+CHUNKS_PER_THREAD_MIN: Final = 8
+"""Waking a thread takes as long as looking at so many elements."""
+
+
+class ThresholdPass:
+    """Looks for hits, as often as asked, in buffers made once.
+
+    Parameters
+    ----------
+    parameters : ndarray of shape (N,), dtype float32
+    waiting : ndarray of shape (N,) or (0,), dtype float32
+        The residual kept apart from the parameters; empty where there is none.
+    values : ndarray of shape (N,), dtype int32
+        The replica.
+    quantum : float32
+        Value of one unit of the replica.
+    threads : int
+        How many threads look; the calling one is among them.
+    """
+
+    def __init__(
+        self,
+        parameters: Float32Array,
+        waiting: Float32Array,
+        values: Int32Array,
+        quantum: np.float32,
+        threads: int,
+    ) -> None:
+        self._parameters = parameters
+        self._waiting = waiting
+        self._values = values
+        self._quantum = quantum
+        self._threads = Threads(threads)
+        elements = parameters.size
+        self.capacity = min(max(elements // HITS_CAPACITY_SHARE, CHUNK), elements)
+        self._index: UInt32Array = np.empty(self.capacity + threads * SLACK, np.uint32)
+        self._count: Int32Array = np.empty(self.capacity + threads * SLACK, np.int32)
+        self._chunk_hits: Int32Array = np.empty(-(-elements // CHUNK), np.int32)
+        self._start = 0
+        self._found: Sections | None = None
+        """Whose hits are in the buffers, where all of them are."""
+        self._hits = 0
+
+    def look(self, sections: Sections, magnitude_max: int) -> list[Sections]:
+        """Look at some elements; return the ranges, in order, whose hits `take` then returns.
+
+        Parameters
+        ----------
+        sections : Sections
+            Elements of the vector, and their thresholds.
+        magnitude_max : int
+            Most thresholds that one element sends.
+
+        Returns
+        -------
+        list of Sections
+            One, unless there is no room for so many hits; none where nothing is a hit.
+
+        Raises
+        ------
+        NonFiniteError, OutOfRangeError
+            For the first such element among those that have reached their threshold.
+        """
+        self._found = None
+        self._start = sections.start
+        spans = self._split(sections.start, sections.stop)
+        rooms = [self.capacity // len(spans)] * len(spans)
+        complete = self._scan(sections, magnitude_max, spans, rooms)
+        ranges = self._ranges(sections)
+        self._found = sections if complete else None
+        return ranges
+
+    def take(self, part: Sections, magnitude_max: int) -> tuple[UInt32Array, Int32Array]:
+        """Return positions and numbers of thresholds of the hits in a range that `look` returned.
+
+        They are views of buffers, and good until the next call.
+        """
+        if part is not self._found:
+            spans = self._split(part.start, part.stop)
+            rooms = [int(self._hits_of(low, high).sum()) for low, high in spans]
+            self._scan(part, magnitude_max, spans, rooms)
+            self._found = part
+        return self._index[: self._hits], self._count[: self._hits]
+
+    def absorb(self, start: int, stop: int) -> None:
+        """Move what the optimizer changed from some parameters to the residual kept apart."""
+        quantum = self._quantum
+
+        def absorb(low: int, high: int) -> None:
+            span = slice(low, high)
+            lattice.absorb(self._parameters[span], self._waiting[span], self._values[span], quantum)
+
+        self._threads.run([partial(absorb, low, high) for low, high in self._split(start, stop)])
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.close()
+
+    def _split(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Cut a range into one of whole chunks for each thread that is worth its while."""
+        chunks = -(-(stop - start) // CHUNK)
+        count = min(self._threads.count, max(chunks // CHUNKS_PER_THREAD_MIN, 1))
+        cuts = [start + chunks * i // count * CHUNK for i in range(count)]
+        return list(pairwise([*cuts, stop]))
+
+    def _hits_of(self, low: int, high: int) -> Int32Array:
+        """Return the numbers of hits of the chunks of a range."""
+        first = (low - self._start) // CHUNK
+        return self._chunk_hits[first : first + -(-(high - low) // CHUNK)]
+
+    def _scan(
+        self,
+        sections: Sections,
+        magnitude_max: int,
+        spans: list[tuple[int, int]],
+        rooms: list[int],
+    ) -> bool:
+        """Bring the hits of all spans together in the buffers; return whether there was room."""
+
+        def scan_span(low: int, high: int, begin: int, room: int) -> tuple[int, int]:
+            place = slice(begin, begin + room + SLACK)
+            return scan(
+                self._parameters,
+                self._waiting,
+                self._values,
+                self._quantum,
+                sections.bounds,
+                sections.multiples,
+                magnitude_max,
+                low,
+                high,
+                self._index[place],
+                self._count[place],
+                self._hits_of(low, high),
+            )
+
+        begins = list(accumulate((room + SLACK for room in rooms), initial=0))
+        results = self._threads.run(
+            [
+                partial(scan_span, low, high, begin, room)
+                for (low, high), begin, room in zip(spans, begins, rooms, strict=False)
+            ]
+        )
+        for hits, element in results:
+            self._refuse(hits, element)
+        self._hits = 0
+        for (hits, _), begin, room in zip(results, begins, rooms, strict=False):
+            kept = min(hits, room)
+            move(self._index, self._count, begin, self._hits, kept)
+            self._hits += kept
+        return all(hits <= room for (hits, _), room in zip(results, rooms, strict=True))
+
+    def _refuse(self, hits: int, element: int) -> None:
+        if hits == NOT_FINITE:
+            raise NonFiniteError(element, float(self._parameters[element]))
+        if hits == OUT_OF_RANGE:
+            limit = 2.0**31 * float(self._quantum)
+            raise OutOfRangeError(element, float(self._parameters[element]), limit)
+
+    def _ranges(self, sections: Sections) -> list[Sections]:
+        """Cut at whole chunks into ranges whose hits there is room for; leave out empty ones."""
+        start, stop = sections.start, sections.stop
+        hits = np.cumsum(self._hits_of(start, stop), dtype=np.int64)
+        if not hits[-1]:
+            return []
+        if hits[-1] <= self.capacity:
+            return [sections]
+        ranges: list[Sections] = []
+        taken, low = 0, start
+        while taken < hits[-1]:
+            chunks = int(np.searchsorted(hits, taken + self.capacity, "right"))
+            high = min(start + chunks * CHUNK, stop)
+            ranges.append(sections.within(low, high))
+            taken, low = int(hits[chunks - 1]), high
+        return ranges
