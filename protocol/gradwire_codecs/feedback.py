@@ -43,42 +43,15 @@ BYTES_MAX: Final = 2**22
 
 
 class Feedback(ABC):
-    """What both kinds have in common; see `LocalFeedback` and `SharedFeedback`.
-
-    Parameters
-    ----------
-    parameters : ndarray of shape (N,), dtype float32
-        The model's parameters, kept and changed in place.
-    replica : Replica
-        Of the same length; kept and changed in place.
-    threads : int
-        How many threads `encode` works with, the calling one among them. What it returns does not
-        depend on it.
-    """
+    """What every kind does, wherever its vectors are; see `LocalFeedback` and `SharedFeedback`."""
 
     moves_parameters: ClassVar[bool]
     """Whether `encode` and `absorb` change the parameters."""
 
-    def __init__(self, parameters: Float32Array, replica: Replica, *, threads: int = 1) -> None:
-        if (
-            parameters.dtype != np.float32
-            or parameters.shape != (len(replica),)
-            or not parameters.flags.c_contiguous
-            or not parameters.flags.writeable
-            or not parameters.flags.aligned
-        ):
-            raise CodecError(
-                f"parameters have to be a writeable flat float32 array of {len(replica)} "
-                f"elements, not {describe(parameters)}"
-            )
-        self.parameters = parameters
-        self.replica = replica
-        waiting = len(replica) if self.moves_parameters else 0
-        self._waiting: Float32Array = np.zeros(waiting, np.float32)
-        self._pass = ThresholdPass(
-            parameters, self._waiting, replica.values, replica.quantum, threads
-        )
+    replica: Replica
+    """What is shared; who owns the feedback reads it."""
 
+    @abstractmethod
     def encode(
         self,
         threshold: int | Sections,
@@ -116,26 +89,12 @@ class Feedback(ABC):
             If a parameter has left the range of the quantum. After either error, parameters,
             replica and residual are as they were.
         """
-        if not 1 <= magnitude_max <= INT32_MAX:
-            raise CodecError(f"magnitude_max={magnitude_max}; it is 1 to {INT32_MAX}")
-        if bytes_max < BYTES_MIN:
-            raise CodecError(f"bytes_max={bytes_max}; a single element may take {BYTES_MIN}")
-        sections = self._sections(threshold, start, stop)
-        magnitude_max = min(magnitude_max, INT32_MAX // sections.largest)
-        ranges = self._pass.look(sections, magnitude_max)
-        self._absorb(sections.start, sections.stop)
-        parts: list[bytes] = []
-        for part in ranges:
-            index, count = self._pass.take(part, magnitude_max)
-            parts += split_update(Update(part, index, count), bytes_max)
-            part.to_quanta(index, count)
-            self._commit(index, count)
-        return parts
 
+    @abstractmethod
     def check(self) -> None:
         """Raise what `encode` would raise for a parameter, and change nothing."""
-        self._pass.look(self._sections(1, 0, None), INT32_MAX)
 
+    @abstractmethod
     def apply(self, update: Update | Buffer) -> Update:
         """Add a peer's update to the replica and to the parameters; return it decoded.
 
@@ -144,12 +103,8 @@ class Feedback(ABC):
         MalformedUpdateError
             If it is no valid update of a vector of this length; nothing is then changed.
         """
-        if not isinstance(update, Update):
-            update = decode(update, len(self.replica))
-        update.check_fits(len(self.replica))
-        self._add(update.index, update.change)
-        return update
 
+    @abstractmethod
     def apply_sum(self, total: Int32Array, start: int = 0) -> None:
         """Add a sum of updates, in quanta per element.
 
@@ -159,11 +114,8 @@ class Feedback(ABC):
         start : int
             Place of its first element.
         """
-        for low in range(0, len(total), SUM_ELEMENTS):
-            part = total[low : low + SUM_ELEMENTS]
-            index = np.flatnonzero(part)
-            self._add((index + (start + low)).astype(np.uint32), part[index])
 
+    @abstractmethod
     def mend(self, error: Int32Array, start: int = 0) -> None:
         """Correct the replica where it was damaged.
 
@@ -177,10 +129,6 @@ class Feedback(ABC):
         start : int
             Place of the first one.
         """
-        stop = start + len(error)
-        before = self._shared(start, stop)
-        self.replica.values[start:stop] += error
-        self._keep(start, before, self._shared(start, stop))
 
     def first_threshold(self, density: float) -> float:
         """Return the threshold that about a part `density` of the elements has reached now.
@@ -197,7 +145,7 @@ class Feedback(ABC):
         finite = np.isfinite(sample)
         if not finite.all():
             first = int(np.argmin(finite)) * stride
-            raise NonFiniteError(first, float(self.parameters[first]))
+            raise NonFiniteError(first, float(sample[first // stride]))
         return max(float(np.quantile(sample, 1 - density)), float(self.replica.quantum))
 
     def residual_sample(self) -> Float32Array:
@@ -222,11 +170,127 @@ class Feedback(ABC):
     def settle(self) -> None:
         """Forget the residual: the parameters become what the replica says, bit by bit."""
 
+    @abstractmethod
     def absorb(self) -> None:
         """Bring what the optimizer has changed to where the residual waits.
 
         `encode` does so by itself; this is for a step that sends nothing.
         """
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the threads, where there are any."""
+
+    def check_residual(self, residual: Float32Array) -> None:
+        """Raise `CodecError` for a residual that `restore_residual` would not take."""
+        if residual.dtype != np.float32 or residual.shape != (len(self.replica),):
+            raise CodecError(
+                f"the residual has to be a float32 array of shape ({len(self.replica)},), "
+                f"not {describe(residual)}"
+            )
+        finite = np.isfinite(residual)
+        if not finite.all():
+            first = int(np.argmin(finite))
+            raise NonFiniteError(first, float(residual[first]))
+
+    def _sections(self, threshold: int | Sections, start: int, stop: int | None) -> Sections:
+        elements = len(self.replica)
+        if not isinstance(threshold, Sections):
+            stop = elements if stop is None else stop
+            if not 0 <= start < stop <= elements:
+                raise CodecError(f"elements {start} to {stop} of a vector of {elements}")
+            return Sections.single(start, stop, threshold)
+        if start or stop is not None:
+            raise CodecError("sections say themselves where they start and stop")
+        if threshold.stop > elements:
+            raise CodecError(f"sections up to {threshold.stop} of a vector of {elements}")
+        return threshold
+
+
+class HostFeedback(Feedback):
+    """What both kinds have in common where the vectors are arrays.
+
+    Parameters
+    ----------
+    parameters : ndarray of shape (N,), dtype float32
+        The model's parameters, kept and changed in place.
+    replica : Replica
+        Of the same length; kept and changed in place.
+    threads : int
+        How many threads `encode` works with, the calling one among them. What it returns does not
+        depend on it.
+    """
+
+    def __init__(self, parameters: Float32Array, replica: Replica, *, threads: int = 1) -> None:
+        if (
+            parameters.dtype != np.float32
+            or parameters.shape != (len(replica),)
+            or not parameters.flags.c_contiguous
+            or not parameters.flags.writeable
+            or not parameters.flags.aligned
+        ):
+            raise CodecError(
+                f"parameters have to be a writeable flat float32 array of {len(replica)} "
+                f"elements, not {describe(parameters)}"
+            )
+        self.parameters = parameters
+        self.replica = replica
+        waiting = len(replica) if self.moves_parameters else 0
+        self._waiting: Float32Array = np.zeros(waiting, np.float32)
+        self._pass = ThresholdPass(
+            parameters, self._waiting, replica.values, replica.quantum, threads
+        )
+
+    def encode(
+        self,
+        threshold: int | Sections,
+        *,
+        magnitude_max: int = MAGNITUDE_MAX,
+        bytes_max: int = BYTES_MAX,
+        start: int = 0,
+        stop: int | None = None,
+    ) -> list[bytes]:
+        """Encode what has reached the threshold, and count it as shared from now on."""
+        sections = self._sections(threshold, start, stop)
+        magnitude_max = checked_magnitude(magnitude_max, bytes_max, sections)
+        ranges = self._pass.look(sections, magnitude_max)
+        self._absorb(sections.start, sections.stop)
+        parts: list[bytes] = []
+        for part in ranges:
+            index, count = self._pass.take(part, magnitude_max)
+            parts += split_update(Update(part, index, count), bytes_max)
+            part.to_quanta(index, count)
+            self._commit(index, count)
+        return parts
+
+    def check(self) -> None:
+        """Raise what `encode` would raise for a parameter, and change nothing."""
+        self._pass.look(self._sections(1, 0, None), INT32_MAX)
+
+    def apply(self, update: Update | Buffer) -> Update:
+        """Add a peer's update to the replica and to the parameters; return it decoded."""
+        if not isinstance(update, Update):
+            update = decode(update, len(self.replica))
+        update.check_fits(len(self.replica))
+        self._add(update.index, update.change)
+        return update
+
+    def apply_sum(self, total: Int32Array, start: int = 0) -> None:
+        """Add a sum of updates, in quanta per element."""
+        for low in range(0, len(total), SUM_ELEMENTS):
+            part = total[low : low + SUM_ELEMENTS]
+            index = np.flatnonzero(part)
+            self._add((index + (start + low)).astype(np.uint32), part[index])
+
+    def mend(self, error: Int32Array, start: int = 0) -> None:
+        """Correct the replica where it was damaged."""
+        stop = start + len(error)
+        before = self._shared(start, stop)
+        self.replica.values[start:stop] += error
+        self._keep(start, before, self._shared(start, stop))
+
+    def absorb(self) -> None:
+        """Bring what the optimizer has changed to where the residual waits."""
         self._absorb(0, len(self.replica))
 
     def close(self) -> None:
@@ -245,18 +309,6 @@ class Feedback(ABC):
     def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
         """Make up in the residual, from `start` on, for what the replica stands for now."""
 
-    def check_residual(self, residual: Float32Array) -> None:
-        """Raise `CodecError` for a residual that `restore_residual` would not take."""
-        if residual.dtype != np.float32 or residual.shape != self.parameters.shape:
-            raise CodecError(
-                f"the residual has to be a float32 array of shape {self.parameters.shape}, "
-                f"not {describe(residual)}"
-            )
-        finite = np.isfinite(residual)
-        if not finite.all():
-            first = int(np.argmin(finite))
-            raise NonFiniteError(first, float(residual[first]))
-
     def _add(self, index: UInt32Array, change: Int32Array) -> None:
         replica = self.replica
         lattice.add(self.parameters, replica.values, replica.quantum, index, change)
@@ -267,22 +319,9 @@ class Feedback(ABC):
         values *= self.replica.quantum
         return values
 
-    def _sections(self, threshold: int | Sections, start: int, stop: int | None) -> Sections:
-        elements = len(self.replica)
-        if not isinstance(threshold, Sections):
-            stop = elements if stop is None else stop
-            if not 0 <= start < stop <= elements:
-                raise CodecError(f"elements {start} to {stop} of a vector of {elements}")
-            return Sections.single(start, stop, threshold)
-        if start or stop is not None:
-            raise CodecError("sections say themselves where they start and stop")
-        if threshold.stop > elements:
-            raise CodecError(f"sections up to {threshold.stop} of a vector of {elements}")
-        return threshold
 
-
-class LocalFeedback(Feedback):
-    """The residual stays in the parameters. Takes what `Feedback` takes."""
+class LocalFeedback(HostFeedback):
+    """The residual stays in the parameters. Takes what `HostFeedback` takes."""
 
     moves_parameters = False
 
@@ -310,8 +349,8 @@ class LocalFeedback(Feedback):
         """Do nothing: the parameters are ahead of the replica by so much now."""
 
 
-class SharedFeedback(Feedback):
-    """The residual waits in a vector of its own. Takes what `Feedback` takes."""
+class SharedFeedback(HostFeedback):
+    """The residual waits in a vector of its own. Takes what `HostFeedback` takes."""
 
     moves_parameters = True
 
@@ -344,6 +383,21 @@ class SharedFeedback(Feedback):
         place = slice(start, start + len(before))
         self._waiting[place] += before - after
         self.parameters[place] = after + (self.parameters[place] - before)
+
+
+def checked_magnitude(magnitude_max: int, bytes_max: int, sections: Sections) -> int:
+    """Return the most thresholds that an element sends, so that its change fits the replica.
+
+    Raises
+    ------
+    CodecError
+        If it or `bytes_max` is of no use.
+    """
+    if not 1 <= magnitude_max <= INT32_MAX:
+        raise CodecError(f"magnitude_max={magnitude_max}; it is 1 to {INT32_MAX}")
+    if bytes_max < BYTES_MIN:
+        raise CodecError(f"bytes_max={bytes_max}; a single element may take {BYTES_MIN}")
+    return min(magnitude_max, INT32_MAX // sections.largest)
 
 
 def _difference(parameters: Float32Array, replica: Replica, stride: int) -> Float32Array:

@@ -1,0 +1,204 @@
+"""Residual feedback over vectors in the memory of a device: the same bits as on the CPU.
+
+What is done in every step, and for every peer's update, runs on the device. What a session does
+seldom goes through copies on the host: `residual` and `restore_residual` for a checkpoint, the
+`values` of the replica when all of it is given away or compared with the master's.
+"""
+
+import numpy as np
+import torch
+
+from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array
+from gradwire_codecs.cuda import lattice
+from gradwire_codecs.cuda.replica import DeviceReplica
+from gradwire_codecs.cuda.streams import SideStream
+from gradwire_codecs.cuda.threshold import tiles_of
+from gradwire_codecs.cuda.threshold_pass import TILE, DevicePass
+from gradwire_codecs.errors import CodecError
+from gradwire_codecs.feedback import BYTES_MAX, MAGNITUDE_MAX, Feedback, checked_magnitude
+from gradwire_codecs.replica import Replica
+from gradwire_codecs.sections import Sections
+from gradwire_codecs.update import Update, decode, split_update
+
+
+class DeviceFeedback(Feedback):
+    """What both kinds have in common; see `DeviceLocalFeedback` and `DeviceSharedFeedback`.
+
+    Parameters
+    ----------
+    parameters : Tensor of shape (N,), dtype float32
+        The model's parameters on a device, kept and changed in place.
+    replica : Replica
+        Of the same length; copied to the device.
+    """
+
+    replica: DeviceReplica
+
+    def __init__(self, parameters: torch.Tensor, replica: Replica) -> None:
+        if (
+            parameters.dtype != torch.float32
+            or parameters.shape != (len(replica),)
+            or not parameters.is_contiguous()
+        ):
+            raise CodecError(
+                f"parameters have to be a flat float32 tensor of {len(replica)} elements, not one "
+                f"of {parameters.dtype} and shape {tuple(parameters.shape)}"
+            )
+        self.parameters = parameters
+        self.replica = DeviceReplica(replica, parameters.device)
+        self._quantum = float(replica.quantum)
+        self._stream = SideStream(parameters.device)
+        self._kept = torch.zeros_like(parameters) if self.moves_parameters else None
+        self._device_pass = DevicePass(
+            parameters,
+            self._kept,
+            self.replica.tensor,
+            self._quantum,
+            self._stream,
+        )
+
+    @torch.no_grad()
+    def encode(
+        self,
+        threshold: int | Sections,
+        *,
+        magnitude_max: int = MAGNITUDE_MAX,
+        bytes_max: int = BYTES_MAX,
+        start: int = 0,
+        stop: int | None = None,
+    ) -> list[bytes]:
+        """Encode what has reached the threshold; as `Feedback.encode`, with the same bytes."""
+        sections = self._sections(threshold, start, stop)
+        magnitude_max = checked_magnitude(magnitude_max, bytes_max, sections)
+        parts: list[bytes] = []
+        with self._stream.turn():
+            ranges = self._device_pass.look(sections, magnitude_max)
+            self._absorb(sections.start, sections.stop)
+            for part in ranges:
+                hits = self._device_pass.take(part, magnitude_max)
+                parts += self._encoded(part, hits, bytes_max)
+                self._device_pass.commit(hits)
+        return parts
+
+    @torch.no_grad()
+    def check(self) -> None:
+        """Raise what `encode` would raise for a parameter, and change nothing."""
+        with self._stream.turn():
+            self._device_pass.check(Sections.single(0, len(self.replica), 1))
+
+    @torch.no_grad()
+    def apply(self, update: Update | Buffer) -> Update:
+        """Add a peer's update to the replica and to the parameters; return it decoded."""
+        if not isinstance(update, Update):
+            update = decode(update, len(self.replica))
+        update.check_fits(len(self.replica))
+        with self._stream.turn():
+            index = self._sent(update.index)
+            change = self._sent(update.change)
+            lattice.add[tiles_of(len(index), TILE),](
+                self.parameters,
+                self.replica.tensor,
+                self._quantum,
+                index,
+                change,
+                len(index),
+                TILE=TILE,
+            )
+        return update
+
+    @torch.no_grad()
+    def apply_sum(self, total: Int32Array, start: int = 0) -> None:
+        """Add a sum of updates, in quanta per element."""
+        with self._stream.turn():
+            span = slice(start, start + len(total))
+            lattice.add_sum[tiles_of(len(total), TILE),](
+                self.parameters[span],
+                self.replica.tensor[span],
+                self._quantum,
+                self._sent(total),
+                len(total),
+                TILE=TILE,
+            )
+
+    @torch.no_grad()
+    def mend(self, error: Int32Array, start: int = 0) -> None:
+        """Correct the replica where it was damaged; replica plus residual stay what they are."""
+        with self._stream.turn():
+            span = slice(start, start + len(error))
+            before = self._stands_for(span)
+            self.replica.tensor[span] += self._sent(error)
+            if self._kept is not None:
+                after = self._stands_for(span)
+                self._kept[span] += before - after
+                self.parameters[span] = after + (self.parameters[span] - before)
+
+    @torch.no_grad()
+    def residual(self, stride: int = 1) -> Float32Array:
+        """Return a copy of the residual on the host, or of every `stride`-th element of it."""
+        with self._stream.turn():
+            every = slice(None, None, stride)
+            difference = self.parameters[every] - self._stands_for(every)
+            if self._kept is not None:
+                difference += self._kept[every]
+            copy: Float32Array = self._stream.fetch(difference).numpy().copy()
+            return copy
+
+    @torch.no_grad()
+    def restore_residual(self, residual: Float32Array) -> None:
+        """Replace the residual, and the parameters by the replica plus what belongs into them."""
+        self.check_residual(residual)
+        with self._stream.turn():
+            restored = self._sent(residual)
+            self.parameters.copy_(self._stands_for(slice(None)))
+            if self._kept is None:
+                self.parameters += restored
+            else:
+                self._kept.copy_(restored)
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Forget the residual: the parameters become what the replica says, bit by bit."""
+        with self._stream.turn():
+            self.parameters.copy_(self._stands_for(slice(None)))
+            if self._kept is not None:
+                self._kept.zero_()
+
+    @torch.no_grad()
+    def absorb(self) -> None:
+        """Bring what the optimizer has changed to where the residual waits."""
+        with self._stream.turn():
+            self._absorb(0, len(self.replica))
+
+    def close(self) -> None:
+        """Do nothing: there are no threads."""
+
+    def _absorb(self, start: int, stop: int) -> None:
+        if self._kept is not None:
+            self._device_pass.absorb(start, stop)
+
+    def _encoded(self, sections: Sections, hits: int, bytes_max: int) -> list[bytes]:
+        """Encode the hits that were found."""
+        index = self._stream.fetch(self._device_pass.index[:hits]).numpy().copy().view(np.uint32)
+        count = self._stream.fetch(self._device_pass.count[:hits]).numpy().copy()
+        return split_update(Update(sections, index, count), bytes_max)
+
+    def _stands_for(self, span: slice) -> torch.Tensor:
+        """Return what some elements of the replica stand for."""
+        return self.replica.tensor[span].to(torch.float32) * self._quantum
+
+    def _sent(self, array: Float32Array | Int32Array | UInt32Array) -> torch.Tensor:
+        """Return an array on the device; what is unsigned is below 2^31."""
+        dtype = torch.float32 if array.dtype == np.float32 else torch.int32
+        return self._stream.send(np.ascontiguousarray(array).view(np.uint8).data).view(dtype)
+
+
+class DeviceLocalFeedback(DeviceFeedback):
+    """The residual stays in the parameters, as with `LocalFeedback`."""
+
+    moves_parameters = False
+
+
+class DeviceSharedFeedback(DeviceFeedback):
+    """The residual waits in a vector of its own, as with `SharedFeedback`."""
+
+    moves_parameters = True
