@@ -87,8 +87,8 @@ class DeviceFeedback(Feedback):
             self._device_pass.check(Sections.single(0, len(self.replica), 1))
 
     @torch.no_grad()
-    def apply(self, update: Update | Buffer) -> Update:
-        """Add a peer's update to the replica and to the parameters; return it decoded."""
+    def apply(self, update: Update | Buffer) -> int:
+        """Add a peer's update; return how many elements it changes."""
         if not isinstance(update, Update):
             update = decode(update, len(self.replica))
         update.check_fits(len(self.replica))
@@ -104,7 +104,7 @@ class DeviceFeedback(Feedback):
                 len(index),
                 TILE=TILE,
             )
-        return update
+        return len(update.index)
 
     @torch.no_grad()
     def apply_sum(self, total: Int32Array, start: int = 0) -> None:

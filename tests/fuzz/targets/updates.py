@@ -12,8 +12,9 @@ import numpy as np
 from fuzz.reading import Reader
 from gradwire_codecs import Sections, Update, decode
 from gradwire_codecs.errors import MalformedUpdateError
+from gradwire_codecs.header import INT32_MAX
 from gradwire_codecs.replica import Replica
-from gradwire_codecs.update import ELEMENTS_MAX, INT32_MAX, pack_update
+from gradwire_codecs.update import ELEMENTS_MAX, pack_update
 from support.reference_decoder import reference_decode
 
 BYTES_MAX: Final = 512

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.torch_parameters import TorchParameters
-from gradwire_codecs import Feedback, LocalFeedback, Replica, SharedFeedback, quantum_exponent_for
+from gradwire_codecs import LocalFeedback, Replica, SharedFeedback, quantum_exponent_for
 from gradwire_codecs.arrays import Float32Array
+from gradwire_codecs.feedback import HostFeedback
 
 KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
 
@@ -23,7 +24,7 @@ class Worker:
     """Tensors of some dtypes that take part in a run, without a network."""
 
     def __init__(
-        self, kind: type[Feedback], dtypes: list[torch.dtype], initial: Float32Array
+        self, kind: type[HostFeedback], dtypes: list[torch.dtype], initial: Float32Array
     ) -> None:
         parts = torch.from_numpy(initial).chunk(len(dtypes))
         # `Parameter`, so that those of float32 are views of the vector, as a module's are.
@@ -81,7 +82,7 @@ def initial_of(seed: int, elements: int, scale: float) -> Float32Array:
 @KINDS
 @given(dtypes=DTYPES, seed=st.integers(0, 2**32), elements=st.integers(4, 300), scale=SCALES)
 def test_who_changes_nothing_sends_nothing_whatever_peers_send(
-    kind: type[Feedback], dtypes: list[torch.dtype], seed: int, elements: int, scale: float
+    kind: type[HostFeedback], dtypes: list[torch.dtype], seed: int, elements: int, scale: float
 ) -> None:
     """Not even a quantum: all that rounding to the tensors' dtypes does stays in the tensors."""
     random = np.random.default_rng(seed)
@@ -101,7 +102,7 @@ def test_who_changes_nothing_sends_nothing_whatever_peers_send(
 @KINDS
 @given(dtypes=DTYPES, seed=st.integers(0, 2**32), elements=st.integers(4, 300), scale=SCALES)
 def test_what_the_tensors_changed_and_nothing_else_is_sent_or_kept(
-    kind: type[Feedback], dtypes: list[torch.dtype], seed: int, elements: int, scale: float
+    kind: type[HostFeedback], dtypes: list[torch.dtype], seed: int, elements: int, scale: float
 ) -> None:
     """The replica and the residual hold the sum of the real changes, to the rounding of float32."""
     random = np.random.default_rng(seed)
@@ -138,7 +139,7 @@ def test_what_the_tensors_changed_and_nothing_else_is_sent_or_kept(
     scale=SCALES,
 )
 def test_at_the_end_all_workers_hold_the_same_bits(
-    kind: type[Feedback],
+    kind: type[HostFeedback],
     dtypes: list[torch.dtype],
     others: list[torch.dtype],
     seed: int,

@@ -1,10 +1,14 @@
 """The device's kernels: on a GPU where there is one, else interpreted on tensors of the CPU."""
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
 torch = pytest.importorskip("torch")
+
+if TYPE_CHECKING:
+    import torch
 
 HAS_GPU: bool = torch.cuda.is_available()
 

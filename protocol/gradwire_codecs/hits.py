@@ -1,0 +1,293 @@
+"""Reading the hits of an encoded update, a block at a time.
+
+Whoever wants them, to check them, keep them or add them up, calls `next_hits` until there are no
+more. So the way from bytes into a vector is one pass: a block of hits is all that lies in between,
+and it stays in the first-level cache.
+
+`next_hits` checks all that it reads, as if nobody had before: it never reads outside its arrays,
+and never returns an element outside the sections or a change that is too large.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from gradwire_codecs.arrays import Int32Array, Int64Array, UInt32Array, UInt64Array
+from gradwire_codecs.bits import BLOCK, INVALID, ends_at, peek, take_head, take_rice
+from gradwire_codecs.compiled import compiled
+from gradwire_codecs.header import (
+    AT,
+    DENSE,
+    EVERY,
+    FORMAT,
+    HITS,
+    HITS_NOT_CODED,
+    INT32_MAX,
+    LISTED,
+    LISTED_HITS,
+    MAGNITUDE_MAX,
+    PLAIN,
+    POSITIONS_BYTES,
+    START,
+    STOP,
+    TOO_LARGE,
+)
+
+POSITION: Final = 0
+"""The bit, counted from the first one of the update, where positions go on; the word, in a dense
+update."""
+POSITIONS_END: Final = 1
+MAGNITUDE: Final = 2
+"""The bit where magnitudes go on."""
+MAGNITUDES_END: Final = 3
+DONE: Final = 4
+"""Hits before."""
+EXPECTED: Final = 5
+"""The element behind the last hit."""
+GAP_PARAMETER: Final = 6
+LIST_PARAMETER: Final = 7
+MAGNITUDE_PARAMETER: Final = 8
+LISTED_DONE: Final = 9
+"""Hits on the list that were read."""
+NEXT_LISTED: Final = 10
+"""The next hit on the list, counted from the first hit."""
+NEXT_MAGNITUDE: Final = 11
+"""Its magnitude."""
+SECTION: Final = 12
+"""The section of the last hit."""
+DIGITS: Final = 13
+"""Elements per word of a dense update."""
+WORK: Final = 14
+"""Codes and digits read so far: what the time that reading takes is proportional to."""
+STATE_FIELDS: Final = 15
+"""Places of what is remembered from block to block, in an array."""
+
+
+@compiled
+def begin(header: Int64Array, size: int, digits: int, state: Int64Array) -> None:
+    """Prepare to read from the first hit on.
+
+    Parameters
+    ----------
+    header : ndarray of shape (header.FIELDS,), dtype int64
+        What the header says, section table included.
+    size : int
+        Bytes of the update.
+    digits : int
+        Elements per word; 0 where it is not dense.
+    state : ndarray of shape (STATE_FIELDS,), dtype int64
+        Filled.
+    """
+    state[:] = 0
+    state[POSITION] = 8 * header[AT]
+    state[POSITIONS_END] = state[MAGNITUDES_END] = 8 * size
+    if header[FORMAT] in (LISTED, EVERY):
+        state[POSITIONS_END] = 8 * (header[AT] + header[POSITIONS_BYTES])
+    state[MAGNITUDE] = state[POSITIONS_END]
+    state[EXPECTED] = header[START]
+    state[NEXT_LISTED] = -1
+    state[DIGITS] = digits
+
+
+@compiled
+def next_hits(
+    words: UInt64Array,
+    header: Int64Array,
+    bounds: Int64Array,
+    multiples: Int64Array,
+    state: Int64Array,
+    index: UInt32Array,
+    count: Int32Array,
+    change: Int32Array,
+) -> int:
+    """Read up to `BLOCK` hits.
+
+    Parameters
+    ----------
+    words : ndarray of shape (w,), dtype uint64
+        The update, with `TAIL_WORDS` behind it.
+    header, bounds, multiples : ndarray
+        What its header says.
+    state : ndarray of shape (STATE_FIELDS,), dtype int64
+        Where to go on; changed.
+    index, count, change : ndarray of shape (BLOCK,), dtypes uint32, int32, int32
+        Filled with position, thresholds and quanta.
+
+    Returns
+    -------
+    int
+        How many there were; 0 when all have been read, and the update has ended as it has to. Else
+        a key of `header.FAULTS`.
+    """
+    if header[FORMAT] == DENSE:
+        n = _next_digits(words, header, state, index, count)
+    else:
+        n = _next_positions(words, header, state, index, count)
+        if n > 0 and header[FORMAT] != PLAIN:
+            good = (
+                _take_list(words, header, state, n, count)
+                if header[FORMAT] == LISTED
+                else _take_magnitudes(words, state, n, count)
+            )
+            n = n if good else HITS_NOT_CODED
+    if n > 0:
+        state[DONE] += n
+        n = _scale(bounds, multiples, state, n, index, count, change)
+    return n
+
+
+@compiled
+def _next_positions(
+    words: UInt64Array,
+    header: Int64Array,
+    state: Int64Array,
+    index: UInt32Array,
+    count: Int32Array,
+) -> int:
+    done = state[DONE]
+    n = min(BLOCK, header[HITS] - done)
+    end = state[POSITIONS_END]
+    if n == 0:
+        ended = ends_at(words, state[POSITION], end)
+        ended = ended and ends_at(words, state[MAGNITUDE], state[MAGNITUDES_END])
+        return 0 if ended else HITS_NOT_CODED
+    k, position = take_head(words, state[POSITION], end, done // BLOCK, state[GAP_PARAMETER])
+    if k == INVALID:
+        return HITS_NOT_CODED
+    state[GAP_PARAMETER] = k
+    expected, stop = state[EXPECTED], header[STOP]
+    for j in range(n):
+        negative = peek(words, position) & np.uint64(1)
+        gap, position = take_rice(words, position + 1, end, k)
+        expected += gap
+        if gap == INVALID or expected >= stop:
+            return HITS_NOT_CODED
+        index[j] = expected
+        count[j] = 1 - 2 * np.int64(negative)
+        expected += 1
+    state[EXPECTED], state[POSITION] = expected, position
+    state[WORK] += n
+    return int(n)
+
+
+@compiled
+def _take_pair(words: UInt64Array, header: Int64Array, state: Int64Array) -> bool:
+    """Read the next hit on the list; behind the last one, all hits are before the next."""
+    done, end = state[LISTED_DONE], state[MAGNITUDES_END]
+    if done == header[LISTED_HITS]:
+        state[NEXT_LISTED] = header[HITS]
+        return True
+    position = state[MAGNITUDE]
+    gap_k, k = state[LIST_PARAMETER], state[MAGNITUDE_PARAMETER]
+    if done % BLOCK == 0:
+        gap_k, position = take_head(words, position, end, done // BLOCK, gap_k)
+        k, position = take_head(words, position, end, done // BLOCK, k)
+        if gap_k == INVALID or k == INVALID:
+            return False
+        state[LIST_PARAMETER], state[MAGNITUDE_PARAMETER] = gap_k, k
+    gap, position = take_rice(words, position, end, gap_k)
+    rest, position = take_rice(words, position, end, k)
+    state[NEXT_LISTED] += gap + 1
+    state[NEXT_MAGNITUDE] = rest + 2
+    state[MAGNITUDE] = position
+    state[LISTED_DONE] = done + 1
+    state[WORK] += 2
+    return bool(gap != INVALID and 0 <= rest <= INT32_MAX - 2 and state[NEXT_LISTED] < header[HITS])
+
+
+@compiled
+def _take_list(
+    words: UInt64Array, header: Int64Array, state: Int64Array, n: int, count: Int32Array
+) -> bool:
+    """Give `n` hits the magnitudes that are listed for them."""
+    first = state[DONE]
+    good = first > 0 or _take_pair(words, header, state)
+    while good and state[NEXT_LISTED] < first + n:
+        count[state[NEXT_LISTED] - first] *= np.int32(state[NEXT_MAGNITUDE])
+        good = _take_pair(words, header, state)
+    return bool(good)
+
+
+@compiled
+def _take_magnitudes(words: UInt64Array, state: Int64Array, n: int, count: Int32Array) -> bool:
+    """Give `n` hits their magnitudes."""
+    end, block = state[MAGNITUDES_END], state[DONE] // BLOCK
+    k, position = take_head(words, state[MAGNITUDE], end, block, state[MAGNITUDE_PARAMETER])
+    if k == INVALID:
+        return False
+    state[MAGNITUDE_PARAMETER] = k
+    for j in range(n):
+        rest, position = take_rice(words, position, end, k)
+        if not 0 <= rest <= INT32_MAX - 1:
+            return False
+        count[j] *= np.int32(rest + 1)
+    state[MAGNITUDE] = position
+    state[WORK] += n
+    return True
+
+
+@compiled
+def _next_digits(
+    words: UInt64Array,
+    header: Int64Array,
+    state: Int64Array,
+    index: UInt32Array,
+    count: Int32Array,
+) -> int:
+    magnitude_max, digits, stop = header[MAGNITUDE_MAX], state[DIGITS], header[STOP]
+    radix = np.uint64(2 * magnitude_max + 1)
+    expected, position = state[EXPECTED], state[POSITION]
+    n = 0
+    while expected < stop and n + digits <= BLOCK:
+        if position + 64 > state[POSITIONS_END]:
+            return HITS_NOT_CODED
+        word = peek(words, position)
+        behind = min(expected + digits, stop)
+        for element in range(expected, behind):
+            digit = word % radix
+            word //= radix
+            if digit != np.uint64(magnitude_max):
+                index[n] = element
+                count[n] = np.int64(digit) - magnitude_max
+                n += 1
+        if word:
+            return HITS_NOT_CODED
+        state[WORK] += behind - expected
+        expected = behind
+        position += 64
+    if state[DONE] + n > header[HITS]:
+        return HITS_NOT_CODED
+    if n == 0 and (state[DONE] != header[HITS] or position != state[POSITIONS_END]):
+        return HITS_NOT_CODED
+    state[EXPECTED], state[POSITION] = expected, position
+    return n
+
+
+@compiled
+def _scale(
+    bounds: Int64Array,
+    multiples: Int64Array,
+    state: Int64Array,
+    n: int,
+    index: UInt32Array,
+    count: Int32Array,
+    change: Int32Array,
+) -> int:
+    """Turn thresholds into quanta; return `n`, or `TOO_LARGE`."""
+    section = state[SECTION]
+    largest = np.int64(0)
+    low = 0
+    while low < n:
+        while index[low] >= bounds[section + 1]:
+            section += 1
+        stop, multiple = bounds[section + 1], multiples[section]
+        high = n
+        while index[high - 1] >= stop:
+            high -= 1
+        for j in range(low, high):
+            quanta = np.int64(count[j]) * multiple
+            largest = max(largest, abs(quanta))
+            change[j] = np.int32(quanta)
+        low = high
+    state[SECTION] = section
+    return n if largest <= INT32_MAX else TOO_LARGE
