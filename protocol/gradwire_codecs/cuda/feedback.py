@@ -10,6 +10,7 @@ import torch
 
 from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array
 from gradwire_codecs.cuda import lattice
+from gradwire_codecs.cuda.encoding import encode_hits
 from gradwire_codecs.cuda.replica import DeviceReplica
 from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.cuda.threshold import tiles_of
@@ -18,7 +19,7 @@ from gradwire_codecs.errors import CodecError
 from gradwire_codecs.feedback import BYTES_MAX, MAGNITUDE_MAX, Feedback, checked_magnitude
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.sections import Sections
-from gradwire_codecs.update import Update, decode, split_update
+from gradwire_codecs.update import Update, decode
 
 
 class DeviceFeedback(Feedback):
@@ -178,9 +179,8 @@ class DeviceFeedback(Feedback):
 
     def _encoded(self, sections: Sections, hits: int, bytes_max: int) -> list[bytes]:
         """Encode the hits that were found."""
-        index = self._stream.fetch(self._device_pass.index[:hits]).numpy().copy().view(np.uint32)
-        count = self._stream.fetch(self._device_pass.count[:hits]).numpy().copy()
-        return split_update(Update(sections, index, count), bytes_max)
+        index, count = self._device_pass.index[:hits], self._device_pass.count[:hits]
+        return encode_hits(self._stream, sections, index, count, bytes_max)
 
     def _stands_for(self, span: slice) -> torch.Tensor:
         """Return what some elements of the replica stand for."""

@@ -101,7 +101,7 @@ def mark_hits(
     hits = tl.sum(hit.to(tl.int32))
     tl.store(tile_hits + tile, hits)
     if hits > 0:
-        place = tl.atomic_add(total, hits)
+        place = tl.atomic_add(total, hits, sem="relaxed")
         tl.store(tile_place + tile, place)
         at = place + tl.cumsum(hit.to(tl.int32), 0) - 1
         tl.store(found + at, i.to(tl.int32), mask=hit & (at < capacity))
@@ -144,7 +144,7 @@ def order_hits(
             multiple = multiple_of_each(i, first_section, bounds, multiples, tile)
             wrong = fault_of(d, values, quantum, i, hit)
             if wrong < NO_FAULT:
-                tl.atomic_min(fault, wrong)
+                tl.atomic_min(fault, wrong, sem="relaxed")
             tau = multiple.to(tl.float64) * quantum
             thresholds = tl.where(tl.abs(d) < float("inf"), d, 0.0).to(tl.float64) / tau
             most = tl.zeros_like(tau) + magnitude_max
@@ -178,7 +178,7 @@ def find_fault(
     hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum) == 0)
     wrong = fault_of(d, values, quantum, i, hit)
     if wrong < NO_FAULT:
-        tl.atomic_min(fault, wrong)
+        tl.atomic_min(fault, wrong, sem="relaxed")
 
 
 def tiles_of(elements: int, tile: int) -> int:

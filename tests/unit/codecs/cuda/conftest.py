@@ -1,16 +1,11 @@
 """The device's kernels: on a GPU where there is one, else interpreted on tensors of the CPU."""
 
 import os
-from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-if TYPE_CHECKING:
-    import torch
-
-HAS_GPU: bool = torch.cuda.is_available()
+HAS_GPU = torch.cuda.is_available()
 
 if not HAS_GPU:
     # Triton decides when a kernel is defined; nothing else in this process defines any.
@@ -19,6 +14,6 @@ pytest.importorskip("triton")
 
 
 @pytest.fixture(scope="session")
-def device() -> "torch.device":
+def device() -> torch.device:
     """Where the vectors are."""
     return torch.device("cuda" if HAS_GPU else "cpu")
