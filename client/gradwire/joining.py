@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from os import PathLike
 from random import SystemRandom
+from threading import Timer
 from time import monotonic
 
 import numpy as np
@@ -40,6 +41,7 @@ from gradwire_codecs import (
 )
 from gradwire_codecs import NonFiniteError as NotFinite
 from gradwire_codecs import OutOfRangeError as OutOfRange
+from gradwire_codecs.compiled import cache_folder
 from gradwire_codecs.replica import HEADROOM
 from gradwire_codecs.sections import MULTIPLE_MAX
 from gradwire_protocol.keys import Role, RunKey, WorkerKey
@@ -56,7 +58,7 @@ from gradwire_udp import resolve, show_address
 logger = logging.getLogger("gradwire.join")
 
 WARM_UP_SHOWN_SECONDS = 1.0
-"""Compiling the kernels is mentioned when it has taken longer than this."""
+"""Compiling the kernels is mentioned when it takes longer than this."""
 
 
 def join(
@@ -78,6 +80,7 @@ def join(
     reconnect_seconds: float | None = None,
     alone_steps_max: int | None = None,
     digest_seconds: float | None = None,
+    codec_threads: int | None = None,
     datagram_bytes: int | None = None,
     datagram_bytes_max: int | None = None,
     congestion: Congestion | None = None,
@@ -103,7 +106,7 @@ def join(
         TOML file; its table ``[session]`` may hold every setting below.
     master, run, rank, workers, threshold, target_density, feedback, quantum, \
 connect_timeout_seconds, join_timeout_seconds, finish_timeout_seconds, leave_timeout_seconds, \
-idle_timeout_seconds, reconnect_seconds, alone_steps_max, digest_seconds, \
+idle_timeout_seconds, reconnect_seconds, alone_steps_max, digest_seconds, codec_threads, \
 datagram_bytes, datagram_bytes_max, congestion, transport, \
 key_file, key, cipher, loop
         See `Settings`, which also says where they can come from besides.
@@ -156,6 +159,7 @@ key_file, key, cipher, loop
             "reconnect_seconds": reconnect_seconds,
             "alone_steps_max": alone_steps_max,
             "digest_seconds": digest_seconds,
+            "codec_threads": codec_threads,
             "datagram_bytes": datagram_bytes,
             "datagram_bytes_max": datagram_bytes_max,
             "congestion": congestion,
@@ -174,10 +178,23 @@ key_file, key, cipher, loop
 
 
 def _compile_kernels() -> None:
+    """Compile, or load from the cache, what a training step would have to wait for."""
+    folder = cache_folder()
+    kept = f"kept in {folder}" if folder else "not kept, for want of a folder to write to"
+    notice = Timer(
+        WARM_UP_SHOWN_SECONDS,
+        logger.info,
+        ("compiling the codec for this processor; the result is %s", kept),
+    )
+    notice.daemon = True
+    notice.start()
     began = monotonic()
-    warm_up()
+    try:
+        warm_up()
+    finally:
+        notice.cancel()
     if monotonic() - began > WARM_UP_SHOWN_SECONDS:
-        logger.info("compiled the codec in %.1f s; it is cached", monotonic() - began)
+        logger.info("compiled the codec in %.1f s", monotonic() - began)
 
 
 class _Joining:
@@ -321,7 +338,7 @@ class _Joining:
 
     def _feedback(self, replica: Replica) -> Feedback:
         kind = LocalFeedback if self._settings.feedback == "local" else SharedFeedback
-        feedback = kind(self._parameters.vector, replica)
+        feedback = kind(self._parameters.vector, replica, threads=self._settings.codec_threads)
         feedback.settle()
         self._parameters.scatter()
         return feedback

@@ -393,6 +393,7 @@ class Session:
             )
             network.call(network.worker.abort, _printable(reason))
         network.stop()
+        self._sharing.close()
         self._gone = True
         forget(self)
 
@@ -435,6 +436,7 @@ class Session:
         if self._membership.closed:
             forget(self)
             self._network.stop()
+            self._sharing.close()
             if self._membership.stopping is not None and not self._paused:
                 self._sharing.pull()  # the master has seen to it that everything came
             raise self._membership.error or ConnectionLostError("the connection is closed")

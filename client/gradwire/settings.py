@@ -30,6 +30,9 @@ Feedback = Literal["local", "shared"]
 Loop = Literal["auto", "uvloop", "asyncio"]
 Congestion = Literal["bbr", "cubic", "static"]
 
+CODEC_THREADS_MAX: Final = 64
+"""Memory is what the codec waits for, and a few threads use all there is of it."""
+
 TORCHRUN: Final = {"master": "MASTER_ADDR", "rank": "RANK", "workers": "WORLD_SIZE"}
 """Variables of torchrun, and what they mean to us. Its MASTER_PORT is another service's."""
 
@@ -89,6 +92,10 @@ class Settings:
     digest_seconds: float = DIGEST_SECONDS
     """How often the master is told the digest of the shared parameters, so that damage to them is
     found and mended; seldomer where computing it takes long, and never with 0."""
+
+    codec_threads: int = 1
+    """Threads that look for what to send, the training thread among them. One is right where the
+    training keeps all cores busy between steps; two halve the time where a core is idle then."""
 
     datagram_bytes: int = DATAGRAM_BYTES
     """Size of full datagrams to begin with."""
@@ -165,6 +172,8 @@ class Settings:
             raise UsageError(f"workers={self.workers}; it is 1 to {RANKS_MAX}")
         if self.alone_steps_max < 0:
             raise UsageError(f"alone_steps_max={self.alone_steps_max}; it is 0 or more")
+        if not 1 <= self.codec_threads <= CODEC_THREADS_MAX:
+            raise UsageError(f"codec_threads={self.codec_threads}; it is 1 to {CODEC_THREADS_MAX}")
         if self.run is not None and (
             len(self.run) > NAME_CHARACTERS_MAX or not self.run.isprintable()
         ):
@@ -294,7 +303,14 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 _OPTIONAL: Final = frozenset({"run", "rank", "workers", "threshold", "quantum"})
 _INTEGERS: Final = frozenset(
-    {"rank", "workers", "datagram_bytes", "datagram_bytes_max", "alone_steps_max"}
+    {
+        "rank",
+        "workers",
+        "datagram_bytes",
+        "datagram_bytes_max",
+        "alone_steps_max",
+        "codec_threads",
+    }
 )
 _TEXTS: Final = frozenset(
     {"master", "run", "feedback", "loop", "congestion", "transport", "key_file", "cipher"}

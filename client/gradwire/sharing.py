@@ -316,6 +316,10 @@ class Sharing:
         self._feedback.settle()
         self._parameters.scatter()
 
+    def close(self) -> None:
+        """End the codec's threads."""
+        self._feedback.close()
+
     # What goes into a checkpoint.
 
     @uninterrupted()

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from gradwire_codecs.errors import CodecError
@@ -29,8 +29,9 @@ class Threads:
 
         Whatever is raised, by a work or by a signal, none of them runs any more then.
         """
-        others = [self._executor().submit(work) for work in works[1:]]
+        others: list[Future[R]] = []
         try:
+            others.extend(self._executor().submit(work) for work in works[1:])
             first = works[0]()
         finally:
             wait(others)
@@ -38,9 +39,9 @@ class Threads:
 
     def close(self) -> None:
         """End the threads; `run` would start new ones."""
-        if self._pool is not None and self._process == os.getpid():
-            self._pool.shutdown()
-        self._pool = None
+        pool, self._pool = self._pool, None
+        if pool is not None and self._process == os.getpid():
+            pool.shutdown()
 
     def _executor(self) -> ThreadPoolExecutor:
         if self._pool is None or self._process != os.getpid():

@@ -19,14 +19,16 @@ PACKAGES = {
 
 MUST_NOT_LOAD = {
     "gradwire_protocol": {
-        "asyncio", "numba", "torch",
+        "asyncio", "llvmlite", "numba", "torch",
         "gradwire", "gradwire_server", "gradwire_codecs", "gradwire_udp",
     },
     "gradwire_codecs": {
         "asyncio", "torch", "msgpack",
         "gradwire", "gradwire_server", "gradwire_protocol", "gradwire_udp",
     },
-    "gradwire_udp": {"torch", "numba", "gradwire", "gradwire_server", "gradwire_codecs"},
+    "gradwire_udp": {
+        "torch", "llvmlite", "numba", "gradwire", "gradwire_server", "gradwire_codecs",
+    },
     "gradwire_server": {"torch", "gradwire"},
     "gradwire": {"torch", "gradwire_server"},
 }  # fmt: skip

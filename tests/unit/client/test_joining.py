@@ -1,11 +1,13 @@
 """`gradwire.join` against a real master on loopback: who gets in, and who is told what."""
 
+import logging
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from threading import Event
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 import torch
 
 import gradwire
+from gradwire import joining
 from gradwire.dialing import KEYS
 from gradwire.membership import Membership
 from gradwire.network import NetworkThread
@@ -364,3 +367,42 @@ def test_parameters_that_no_quantum_expresses_are_refused_without_a_promise(
         "parameter array[1] is 1e+09; with the largest quantum, 1, magnitudes have to stay below "
         "1.34218e+08 to leave room to grow"
     )
+
+
+# The codec.
+
+
+def test_compiling_is_mentioned_while_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    mentioned = Event()
+
+    class Mentioned(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            mentioned.set()
+
+    handler = Mentioned()
+    monkeypatch.setattr(joining, "WARM_UP_SHOWN_SECONDS", 0.001)
+    monkeypatch.setattr(joining, "warm_up", lambda: mentioned.wait(30))
+    joining.logger.addHandler(handler)
+    with caplog.at_level(logging.INFO, "gradwire.join"), pytest.raises(gradwire.UnreachableError):
+        gradwire.join(target(), master="nowhere.invalid:1")
+    joining.logger.removeHandler(handler)
+
+    first, second = (record.getMessage() for record in caplog.records[:2])
+    assert first.startswith("compiling the codec for this processor; the result is ")
+    assert second.startswith("compiled the codec in ")
+
+
+def test_the_codec_s_threads_end_with_the_session(master: LocalMaster) -> None:
+    def threads() -> list[str]:
+        return [thread.name for thread in enumerate_threads() if "codec" in thread.name]
+
+    mine = np.zeros(2**20, np.float32)
+    session = gradwire.join(mine, master=master.address, codec_threads=2, threshold=0.25)
+    mine[::1000] = 1
+    session.step()
+
+    assert len(threads()) == 1
+    session.close()
+    assert threads() == []

@@ -1,0 +1,171 @@
+"""Kernels are compiled before a run needs them, and kept where that is possible at all."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SESSION = """
+import numpy as np
+
+from gradwire_codecs import *
+from gradwire_codecs.compiled import KERNELS
+from gradwire_codecs.digests import BlockDigests
+
+warm_up()
+before = [list(kernel.signatures) for kernel in KERNELS]
+
+def work(kind, threads, elements):
+    random = np.random.default_rng(elements)
+    memory = np.zeros(elements + 1, np.float32)
+    mine = kind(memory[1:], Replica.zeros(elements), threads=threads)
+    peer = kind(np.zeros(elements, np.float32), Replica(np.zeros(elements + 1, np.int32)[1:]))
+    digests = BlockDigests.of(peer.replica.values, 1000)
+    for scale, sections in (
+        (1e-2, 1),
+        (1e-3, 2**24),
+        (1e-3, Sections.of([elements - elements // 2, elements // 2], [1000, 2000])),
+        (1e-6, 1000),
+    ):
+        mine.parameters += random.normal(0, scale, elements).astype(np.float32)
+        for body in mine.encode(sections, bytes_max=2**16):
+            for given in (body, bytearray(body), memoryview(body)):
+                update = decode(given, elements)
+                peer.replica.first_outside(update)
+                digests.add(update)
+                digests.subtract(update)
+                peer.apply(given)
+    mine.encode(1, magnitude_max=2**31 - 1, start=elements // 2)
+    mine.check()
+    mine.absorb()
+    mine.apply_sum(peer.replica.values)
+    mine.mend(peer.replica.values)
+    mine.first_threshold(1e-3)
+    mine.replica.digest()
+    mine.settle()
+    mine.close()
+
+for kind in (LocalFeedback, SharedFeedback):
+    for threads in (1, 2):
+        for elements in (1, 77, 2 * 8 * 2**15 + 5):
+            work(kind, threads, elements)
+
+assert [list(kernel.signatures) for kernel in KERNELS] == before
+"""
+
+KERNEL = """
+from gradwire_codecs.compiled import compiled
+
+@compiled
+def doubled(x):
+    return 2 * x
+"""
+
+PROGRAM = """
+import kernel
+
+assert (kernel.doubled(21), kernel.doubled(0.25)) == (42, 0.5)
+print(sum(kernel.doubled.stats.cache_hits.values()))
+"""
+
+
+def command(code: str) -> list[str]:
+    return [sys.executable, "-B", "-c", code]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder with a module of one kernel, which no machine code can be put beside."""
+    (tmp_path / "kernel.py").write_text(KERNEL, encoding="utf-8")
+    (tmp_path / "__pycache__").touch()
+    (tmp_path / "file").touch()
+    yield tmp_path
+    shutil.rmtree(tmp_path)
+
+
+def surroundings(folder: Path, **places: Path) -> dict[str, str]:
+    """Return an environment in which only some of the places for machine code can be written."""
+    nowhere = folder / "file" / "folder"  # cannot be made, by root neither
+    environment = {name: value for name, value in os.environ.items() if "NUMBA" not in name}
+    for name in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"):
+        environment[name] = str(places.get(name, nowhere))
+    return environment
+
+
+def hits(folder: Path, *, code: str = PROGRAM, **places: Path) -> int:
+    """Run the kernel with two signatures; return how many were in the cache."""
+    answer = subprocess.run(
+        command(code), cwd=folder, env=surroundings(folder, **places), check=True, text=True,
+        capture_output=True, timeout=50,
+    )  # fmt: skip
+    return int(answer.stdout)
+
+
+@pytest.mark.timeout(300)
+def test_after_a_warm_up_nothing_is_compiled_any_more() -> None:
+    """For whatever a session gives the kernels: feedback, threads, sizes, alignment, densities."""
+    subprocess.run(command(SESSION), check=True)
+
+
+def test_without_a_folder_to_write_to_every_process_compiles(folder: Path) -> None:
+    assert [hits(folder) for _ in range(2)] == [0, 0]
+
+
+def test_one_folder_that_can_be_written_to_is_enough(folder: Path) -> None:
+    assert [hits(folder, XDG_CACHE_HOME=folder / "cache") for _ in range(2)] == [0, 2]
+
+
+def test_processes_that_start_together_do_each_other_no_harm(folder: Path) -> None:
+    environment = surroundings(folder, NUMBA_CACHE_DIR=folder / "cache")
+    together = [
+        subprocess.Popen(command(PROGRAM), cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+        for _ in range(4)
+    ]
+
+    assert [process.wait(50) for process in together] == [0, 0, 0, 0]
+    assert hits(folder, NUMBA_CACHE_DIR=folder / "cache") == 2
+
+
+@pytest.mark.parametrize("keep", [0, 100])
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_what_comes_in_half_is_compiled_anew_and_replaced(
+    folder: Path, suffix: str, keep: int
+) -> None:
+    cache = folder / "cache"
+    hits(folder, NUMBA_CACHE_DIR=cache)
+    files = list(cache.rglob(f"*.{suffix}"))
+    for path in files:
+        path.write_bytes(path.read_bytes()[:keep])
+
+    assert len(files) == 2
+    assert [hits(folder, NUMBA_CACHE_DIR=cache) for _ in range(2)] == [0, 2]
+
+
+def test_a_folder_that_becomes_unwritable_does_not_stop_a_run(folder: Path) -> None:
+    """Between the import and the first call, as when a quota is spent or a disk remounted."""
+    lost = PROGRAM.replace(
+        "import kernel\n",
+        "import kernel, pathlib, shutil\n"
+        "cache = pathlib.Path('cache'); shutil.rmtree(cache); cache.touch()\n",
+    )
+
+    assert hits(folder, code=lost, NUMBA_CACHE_DIR=folder / "cache") == 0
+
+
+def test_processors_of_several_kinds_share_a_folder(folder: Path) -> None:
+    """Each finds its own machine code there, and no other's."""
+    environment = surroundings(folder, NUMBA_CACHE_DIR=folder / "cache")
+    seen = []
+    for name in ("generic", "", "generic", ""):
+        kind = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""} if name else {}
+        answer = subprocess.run(
+            command(PROGRAM), cwd=folder, env=environment | kind, check=True, text=True,
+            capture_output=True, timeout=50,
+        )  # fmt: skip
+        seen.append(int(answer.stdout))
+
+    assert seen == [0, 0, 2, 2]

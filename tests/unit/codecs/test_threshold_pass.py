@@ -1,0 +1,338 @@
+"""The threshold pass finds what a plain statement of it finds, in memory it has from the start."""
+
+import os
+import subprocess
+import sys
+import tracemalloc
+from functools import partial
+from threading import active_count
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradwire_codecs import (
+    CodecError,
+    Feedback,
+    LocalFeedback,
+    NonFiniteError,
+    OutOfRangeError,
+    Replica,
+    Sections,
+    SharedFeedback,
+    decode,
+)
+from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
+from gradwire_codecs.threads import Threads
+from gradwire_codecs.threshold import BLOCK, CHUNK, LANES
+from gradwire_codecs.threshold_pass import CHUNKS_PER_THREAD_MIN, ThresholdPass
+
+KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
+QUANTUM = np.float32(2.0**-24)
+THREADED = 2 * CHUNKS_PER_THREAD_MIN * CHUNK
+"""Elements that two threads share, and no fewer."""
+
+NOTHING = np.empty(0, np.float32)
+
+
+def found(
+    looking: ThresholdPass, sections: Sections, magnitude_max: int
+) -> tuple[UInt32Array, Int32Array]:
+    """Return all hits of a pass."""
+    hits = [
+        [taken.copy() for taken in looking.take(part, magnitude_max)]
+        for part in looking.look(sections, magnitude_max)
+    ]
+    if not hits:
+        return np.empty(0, np.uint32), np.empty(0, np.int32)
+    index, count = zip(*hits, strict=True)
+    return np.concatenate(index), np.concatenate(count)
+
+
+def expected(
+    d: Float32Array, sections: Sections, magnitude_max: int
+) -> tuple[UInt32Array, Int32Array]:
+    """Say in numpy what the pass finds in a residual, which is 0 outside of the sections."""
+    tau = np.repeat(sections.multiples, np.diff(sections.bounds)) * np.float64(QUANTUM)
+    inside = d[sections.start : sections.stop].astype(np.float64)
+    index = np.flatnonzero(np.abs(inside) >= tau)
+    count = np.trunc(inside[index] / tau[index]).clip(-magnitude_max, magnitude_max)
+    return (index + sections.start).astype(np.uint32), count.astype(np.int32)
+
+
+def special(random: np.random.Generator, tau: np.float32, elements: int) -> Float32Array:
+    """Return a residual of what is hard to get right about a threshold, and of the usual."""
+    below = np.nextafter(tau, np.float32(0))
+    above = np.nextafter(tau, np.float32(1))
+    values = np.array([0.0, 1e-45, 1e-39, below, tau, above, 2 * tau, 2 * below, 100 * tau])
+    usual = random.normal(0, tau, elements)
+    hard = random.choice(np.concatenate([values, -values]), elements)
+    return np.where(random.random(elements) < 0.5, usual, hard).astype(np.float32)
+
+
+@st.composite
+def sections_of(draw: st.DrawFn, elements: int) -> Sections:
+    """Cut a part of a vector into sections."""
+    cuts = draw(st.lists(st.integers(0, elements), min_size=2, max_size=12, unique=True))
+    multiples = draw(
+        st.lists(
+            st.sampled_from([1, 3, 1000, 2**20, 2**24]),
+            min_size=len(cuts) - 1,
+            max_size=len(cuts) - 1,
+        )
+    )
+    return Sections(np.array(sorted(cuts), np.int64), np.array(multiples, np.int64))
+
+
+@given(
+    data=st.data(),
+    elements=st.one_of(
+        st.integers(1, 3 * LANES), st.integers(BLOCK - 2, BLOCK + 2), st.integers(1, 4 * BLOCK)
+    ),
+    seed=st.integers(0, 2**32),
+    apart=st.booleans(),
+    offset=st.integers(0, 16),
+    magnitude_max=st.sampled_from([1, 2, 127]),
+)
+def test_it_finds_what_a_plain_statement_finds(
+    data: st.DataObject, elements: int, seed: int, apart: bool, offset: int, magnitude_max: int
+) -> None:
+    """For any number of elements and sections, anywhere in memory, with what is hard in them."""
+    random = np.random.default_rng(seed)
+    sections = data.draw(sections_of(elements))
+    multiple = random.choice(sections.multiples)
+    memory = np.empty(elements + offset, np.float32)
+    parameters = memory[offset:]
+    values = random.integers(-(2**20), 2**20, elements).astype(np.int32)
+    parameters[:] = np.float32(QUANTUM) * values
+    change = special(random, np.float32(multiple) * QUANTUM, elements)
+    waiting = change if apart else NOTHING
+    if not apart:
+        parameters += change
+    d = parameters - values.astype(np.float32) * QUANTUM
+    if apart:
+        d += waiting
+    looking = ThresholdPass(parameters, waiting, values, QUANTUM, threads=1)
+
+    index, count = found(looking, sections, magnitude_max)
+
+    expected_index, expected_count = expected(d, sections, magnitude_max)
+    assert index.tolist() == expected_index.tolist()
+    assert count.tolist() == expected_count.tolist()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_denormal_residual_is_a_residual(apart: bool) -> None:
+    """Nothing is flushed to zero: with the smallest quantum, thresholds are near denormals."""
+    tiny = np.array([1e-45, -1e-45, 1e-39, 0.0, -0.0, 2.0**-149] * 30, np.float32)
+    quantum = np.float32(2.0**-149)
+    zeros = np.zeros(tiny.size, np.float32)
+    parameters, waiting = (zeros, tiny) if apart else (tiny, NOTHING)
+    looking = ThresholdPass(parameters, waiting, np.zeros(tiny.size, np.int32), quantum, threads=1)
+
+    index, count = found(looking, Sections.single(0, tiny.size, 1), 2**31 - 1)
+
+    assert index.tolist() == np.flatnonzero(tiny).tolist()
+    assert count.tolist() == (tiny[tiny != 0].astype(np.float64) / 2.0**-149).tolist()
+
+
+@KINDS
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 2**32),
+    elements=st.integers(THREADED, THREADED + 3 * CHUNK),
+    density=st.sampled_from([0.0, 1e-4, 0.01, 0.04, 0.5, 1.0]),
+    dense_until=st.sampled_from([0.1, 1.0]),
+    start=st.integers(0, 2 * LANES),
+)
+def test_the_bytes_do_not_depend_on_the_number_of_threads(
+    kind: type[Feedback],
+    seed: int,
+    elements: int,
+    density: float,
+    dense_until: float,
+    start: int,
+) -> None:
+    """Neither with more hits than there is room for, nor with all of them in one thread's part."""
+    random = np.random.default_rng(seed)
+    change = np.zeros(elements, np.float32)
+    end = int(elements * dense_until)
+    change[:end] = random.choice([-3e-3, 2e-3], end) * (random.random(end) < density)
+    cuts = [0, 1, 100, 40_000, elements - start]
+    sections = Sections.of(np.diff(cuts).tolist(), [1000, 9000, 2**24, 15_000], start)
+    outcomes = []
+    for threads in (1, 2, 3):
+        feedback = kind(change.copy(), Replica.zeros(elements), threads=threads)
+        bodies = feedback.encode(sections, bytes_max=2**20)
+        feedback.close()
+        outcomes.append(
+            (bodies, feedback.replica.digest(), feedback.parameters.tobytes(),
+             feedback.residual().tobytes())
+        )  # fmt: skip
+
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+    other = Replica.zeros(elements)
+    for body in outcomes[0][0]:
+        other.apply(decode(body, elements))
+    assert other.digest() == outcomes[0][1]
+
+
+@KINDS
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(np.nan, NonFiniteError), (-np.inf, NonFiniteError), (1e9, OutOfRangeError)],
+)
+@pytest.mark.parametrize("at", [0, THREADED // 2 - 1, THREADED // 2, THREADED + 3])
+def test_the_first_element_at_fault_is_named_and_nothing_changes(
+    kind: type[Feedback], threads: int, value: float, error: type[CodecError], at: int
+) -> None:
+    elements = THREADED + 5
+    feedback = kind(np.full(elements, 1e-3, np.float32), Replica.zeros(elements), threads=threads)
+    feedback.encode(2**10)
+    feedback.parameters += np.float32(1e-3)
+    feedback.parameters[at] = value
+    feedback.parameters[-1] = np.nan
+    before = (feedback.replica.digest(), feedback.parameters.tobytes())
+    kept = feedback.residual().tobytes()
+
+    with pytest.raises(error, match=f"element {at} is"):
+        feedback.encode(2**10)
+    feedback.close()
+
+    assert (feedback.replica.digest(), feedback.parameters.tobytes()) == before
+    assert feedback.residual().tobytes() == kept
+
+
+@KINDS
+def test_sections_have_their_own_thresholds(kind: type[Feedback]) -> None:
+    feedback = kind(np.full(10, 1e-3, np.float32), Replica.zeros(10))
+    sections = Sections.of([1, 4, 3], [2**12, 2**20, 2**13], start=1)
+
+    [body] = feedback.encode(sections)
+    update = decode(body, 10)
+
+    tau = np.repeat(sections.multiples, np.diff(sections.bounds))[[0, 5, 6, 7]]
+    assert update.sections == sections
+    assert update.index.tolist() == [1, 6, 7, 8]
+    assert update.count.tolist() == (1e-3 * 2**24 / tau).astype(int).tolist()
+    assert feedback.replica.values[update.index].tolist() == (update.count * tau).tolist()
+
+
+@pytest.mark.parametrize(
+    ("sections", "options", "says"),
+    [
+        (Sections.single(2, 11, 1), {}, "sections up to 11 of a vector of 10"),
+        (Sections.single(2, 8, 1), {"start": 2}, "sections say themselves"),
+        (Sections.single(2, 8, 1), {"stop": 8}, "sections say themselves"),
+    ],
+)
+def test_sections_that_do_not_fit_are_refused(
+    sections: Sections, options: dict[str, int], says: str
+) -> None:
+    feedback = LocalFeedback(np.ones(10, np.float32), Replica.zeros(10))
+
+    with pytest.raises(CodecError, match=says):
+        feedback.encode(sections, **options)
+
+    assert not feedback.replica.values.any()
+
+
+def test_memory_at_any_other_address_is_refused() -> None:
+    memory = np.zeros(41, np.uint8)
+
+    with pytest.raises(CodecError, match="writeable flat float32 array of 10 elements"):
+        LocalFeedback(memory[1:].view(np.float32), Replica.zeros(10))
+
+
+def test_the_buffers_take_a_tenth_of_a_byte_per_parameter() -> None:
+    elements = 2**23
+    parameters, replica = np.zeros(elements, np.float32), Replica.zeros(elements)
+
+    tracemalloc.start()
+    feedback = LocalFeedback(parameters, replica)
+    feedback.encode(2**10)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 0.1 * elements
+
+
+@KINDS
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("density", [0.001, 0.1])
+def test_a_pass_allocates_no_memory(kind: type[Feedback], threads: int, density: float) -> None:
+    """Whatever the number of hits: 0.1 % are 4 KiB of positions, a tenth more than fits."""
+    random = np.random.default_rng(0)
+    change = np.where(random.random(THREADED) < density, 1e-3, 0).astype(np.float32)
+    waiting = np.zeros_like(change) if kind.moves_parameters else NOTHING
+    values = np.zeros(THREADED, np.int32)
+    looking = ThresholdPass(change, waiting, values, QUANTUM, threads)
+    sections = Sections.single(0, THREADED, 1000)
+    found(looking, sections, 1)
+
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for part in looking.look(sections, 1):
+        looking.take(part, 1)
+    if kind.moves_parameters:
+        looking.absorb(0, THREADED)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    looking.close()
+
+    assert peak - before < 2**13
+
+
+def test_threads_run_works_in_order_and_end() -> None:
+    before = active_count()
+    threads = Threads(3)
+
+    assert threads.run([partial(pow, i, 2) for i in range(3)]) == [0, 1, 4]
+    assert active_count() > before
+    threads.close()
+    assert active_count() == before
+    assert threads.run([lambda: 5, lambda: 6]) == [5, 6]
+    threads.close()
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_what_a_work_raises_is_raised_when_all_have_ended(failing: int) -> None:
+    ended = []
+
+    def work(i: int) -> None:
+        if i == failing:
+            raise CodecError("failing")
+        ended.append(i)
+
+    threads = Threads(2)
+    with pytest.raises(CodecError, match="failing"):
+        threads.run([lambda: work(0), lambda: work(1)])
+    threads.close()
+
+    assert ended == [1 - failing]
+
+
+def test_no_threads_are_no_use() -> None:
+    with pytest.raises(CodecError, match="threads=0; it is 1 or more"):
+        LocalFeedback(np.ones(1, np.float32), Replica.zeros(1), threads=0)
+
+
+FORKED = """
+import os, sys
+from gradwire_codecs.threads import Threads
+
+threads = Threads(2)
+first = threads.run([lambda: 1, lambda: 2])
+child = os.fork()
+assert threads.run([lambda: 1, lambda: 2]) == first
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_fork_has_threads_of_its_own_and_both_processes_end() -> None:
+    """Nothing is closed: what ends the threads is the end of the interpreter."""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=30)
