@@ -69,7 +69,16 @@ def join(
     rank: int | None = None,
     workers: int | None = None,
     threshold: float | ThresholdPolicy | None = None,
+    initial_threshold: float | None = None,
     target_density: float | None = None,
+    density_band: tuple[float, float] | None = None,
+    update_bytes: float | None = None,
+    bytes_per_second: float | None = None,
+    tensor_thresholds: bool | None = None,
+    shake_up_steps: int | None = None,
+    shake_up_divisor: float | None = None,
+    residual_clip: float | None = None,
+    clip_steps: int | None = None,
     feedback: FeedbackName | None = None,
     quantum: float | None = None,
     connect_timeout_seconds: float | None = None,
@@ -104,7 +113,9 @@ def join(
         memory; they stay the same objects.
     config : path, optional
         TOML file; its table ``[session]`` may hold every setting below.
-    master, run, rank, workers, threshold, target_density, feedback, quantum, \
+    master, run, rank, workers, threshold, initial_threshold, target_density, density_band, \
+update_bytes, bytes_per_second, tensor_thresholds, shake_up_steps, shake_up_divisor, \
+residual_clip, clip_steps, feedback, quantum, \
 connect_timeout_seconds, join_timeout_seconds, finish_timeout_seconds, leave_timeout_seconds, \
 idle_timeout_seconds, reconnect_seconds, alone_steps_max, digest_seconds, codec_threads, \
 datagram_bytes, datagram_bytes_max, congestion, transport, \
@@ -148,7 +159,16 @@ key_file, key, cipher, loop
             "rank": rank,
             "workers": workers,
             "threshold": threshold,
+            "initial_threshold": initial_threshold,
             "target_density": target_density,
+            "density_band": density_band,
+            "update_bytes": update_bytes,
+            "bytes_per_second": bytes_per_second,
+            "tensor_thresholds": tensor_thresholds,
+            "shake_up_steps": shake_up_steps,
+            "shake_up_divisor": shake_up_divisor,
+            "residual_clip": residual_clip,
+            "clip_steps": clip_steps,
             "feedback": feedback,
             "quantum": quantum,
             "connect_timeout_seconds": connect_timeout_seconds,

@@ -17,8 +17,9 @@ from gradwire.credentials import CipherName, check_key
 from gradwire.dialing import Transport
 from gradwire.errors import UsageError
 from gradwire.mending import DIGEST_SECONDS
+from gradwire.threshold_settings import CHOICES, check_threshold_settings, policy_of
 from gradwire.worker import RECONNECT_SECONDS
-from gradwire_codecs import AdaptiveThreshold, CodecError, FixedThreshold, ThresholdPolicy
+from gradwire_codecs import ThresholdPolicy
 from gradwire_protocol import ConnectionConfig
 from gradwire_protocol.keys import RunKey, WorkerKey
 from gradwire_protocol.layout import NAME_CHARACTERS_MAX
@@ -54,11 +55,41 @@ class Settings:
     """How many workers `Session.wait` waits for unless it is told."""
 
     threshold: float | ThresholdPolicy | None = None
-    """Size of a sent element: a number keeps it fixed, None adapts it to `target_density`, and
-    an object of `gradwire_codecs` does what it does."""
+    """Size of a sent element: a number keeps it fixed, and an object of `gradwire_codecs` does what
+    it does. Without it, it adapts: to `target_density`, `density_band`, `update_bytes` or
+    `bytes_per_second`."""
 
-    target_density: float = 0.01
-    """Part of all parameters that one update should change."""
+    initial_threshold: float | None = None
+    """What a threshold that adapts begins with; None takes it from the first change."""
+
+    target_density: float | None = None
+    """Part of all parameters that one update should change; 0.01 where nothing else is said."""
+
+    density_band: tuple[float, float] | None = None
+    """The threshold stays while updates change a part of all parameters between these two."""
+
+    update_bytes: float | None = None
+    """What one update should take on average."""
+
+    bytes_per_second: float | None = None
+    """What the updates of this worker should take together: for a slow line."""
+
+    tensor_thresholds: bool = False
+    """Whether each tensor has a threshold of its own, by how much it changes in a step."""
+
+    shake_up_steps: int = 0
+    """Every so many steps, one has a much smaller threshold, so that small changes do not wait for
+    ever; never with 0."""
+
+    shake_up_divisor: float = 8.0
+    """How much smaller it is then."""
+
+    residual_clip: float | None = None
+    """Thresholds that an element which is not sent keeps at most; what is above is lost, and
+    counted. None loses nothing."""
+
+    clip_steps: int = 5
+    """How many steps apart that is done."""
 
     feedback: Feedback = "local"
     """Where what is not sent waits: in the parameters, or apart from them as in Strom's paper."""
@@ -137,6 +168,7 @@ class Settings:
             )
         self._check_choices()
         self._check_keys()
+        check_threshold_settings(self)
         for setting in fields(self):
             if setting.name.endswith("_seconds"):
                 value = getattr(self, setting.name)
@@ -187,6 +219,13 @@ class Settings:
         if name == "key":  # of which no message may show anything
             return
         value = getattr(self, name)
+        if name in _SWITCHES:
+            if not isinstance(value, bool):
+                raise UsageError(f"{name}={value!r}; it has to be true or false")
+            return
+        if name in _PAIRS:
+            self._check_pair(name, value)
+            return
         if name in _TEXTS:
             kind, fits = "a text", isinstance(value, str)
         elif name in _INTEGERS:
@@ -199,6 +238,18 @@ class Settings:
         optional = value is None and name in _OPTIONAL
         if not optional and (not fits or isinstance(value, bool)):
             raise UsageError(f"{name}={value!r}; it has to be {kind}")
+
+    def _check_pair(self, name: str, value: object) -> None:
+        """Refuse what is no two numbers; a file has them in a list."""
+        if value is None:
+            return
+        if (
+            not isinstance(value, list | tuple)
+            or len(value) != 2
+            or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in value)
+        ):
+            raise UsageError(f"{name}={value!r}; it has to be two numbers")
+        object.__setattr__(self, name, tuple(value))
 
     @property
     def quantum_exponent(self) -> int | None:
@@ -223,14 +274,7 @@ class Settings:
 
     def make_policy(self) -> ThresholdPolicy:
         """Return the threshold policy that these settings ask for."""
-        try:
-            if self.threshold is None:
-                return AdaptiveThreshold(self.target_density)
-            if isinstance(self.threshold, int | float):
-                return FixedThreshold(float(self.threshold))
-        except CodecError as error:
-            raise UsageError(str(error)) from None
-        return self.threshold
+        return policy_of(self)
 
 
 def resolve_settings(
@@ -301,7 +345,9 @@ def _from_file(path: Path) -> dict[str, Any]:
     return table
 
 
-_OPTIONAL: Final = frozenset({"run", "rank", "workers", "threshold", "quantum"})
+_OPTIONAL: Final = frozenset(
+    {"run", "rank", "workers", "quantum", "initial_threshold", "residual_clip", *CHOICES}
+)
 _INTEGERS: Final = frozenset(
     {
         "rank",
@@ -309,9 +355,14 @@ _INTEGERS: Final = frozenset(
         "datagram_bytes",
         "datagram_bytes_max",
         "alone_steps_max",
+        "shake_up_steps",
+        "clip_steps",
         "codec_threads",
     }
 )
+_SWITCHES: Final = frozenset({"tensor_thresholds"})
+_PAIRS: Final = frozenset({"density_band"})
+_SWITCH_TEXTS: Final = {"true": True, "1": True, "false": False, "0": False}
 _TEXTS: Final = frozenset(
     {"master", "run", "feedback", "loop", "congestion", "transport", "key_file", "cipher"}
 )
@@ -320,7 +371,13 @@ _TEXTS: Final = frozenset(
 def _from_text(name: str, text: str, variable: str) -> Any:
     if name in _TEXTS:
         return text
+    if name in _SWITCHES:
+        if text.lower() not in _SWITCH_TEXTS:
+            raise UsageError(f"{variable}={text!r} is neither true nor false")
+        return _SWITCH_TEXTS[text.lower()]
     try:
+        if name in _PAIRS:
+            return tuple(map(float, text.split(",")))
         return int(text) if name in _INTEGERS else float(text)
     except ValueError:
         raise UsageError(f"{variable}={text!r} is not a number") from None

@@ -5,37 +5,38 @@ It belongs to the training thread, and so do the parameters: they change in `pus
 lent to the network thread, which then reads the replica where a master needs it.
 """
 
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
 
-from gradwire.errors import NonFiniteError, OutOfRangeError, ProtocolError, UsageError
+from gradwire.errors import ProtocolError, UsageError
+from gradwire.flush import Flush
 from gradwire.inbox import Arrivals
 from gradwire.kept import Kept, OwnUpdate
 from gradwire.membership import Comparison, Membership
 from gradwire.mending import Mending
+from gradwire.named_errors import named_errors
 from gradwire.network import NetworkThread
 from gradwire.parameters import Parameters
 from gradwire.process_end import uninterrupted
 from gradwire.settings import Settings
 from gradwire.stats import Tally
+from gradwire.thresholds import Thresholds
 from gradwire.worker import Worker
 from gradwire_codecs import (
     CodecError,
     Feedback,
     check_finite,
+    clip_residual,
     encoded_hits,
-    multiple_of,
 )
-from gradwire_codecs import NonFiniteError as NotFinite
-from gradwire_codecs import OutOfRangeError as OutOfRange
-from gradwire_codecs.arrays import Float32Array, describe
+from gradwire_codecs.arrays import describe
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages import UPDATE_BYTES_MAX, EncodedUpdate, total
 
@@ -43,17 +44,6 @@ OUTBOX_BYTES_MAX: Final = 8 * MIB
 OUTBOX_UPDATES_MAX: Final = 64
 """Own updates that the master does not have yet. Beyond either bound a step sends nothing: its
 change waits in the residual, where it costs no memory, and goes out with a later step."""
-
-FLUSH_BYTES_MAX: Final = 8 * MIB
-"""What all workers together have under way to the slowest one when each sends its whole residual
-at the end: half of what the master queues for a worker before it adds up what comes then."""
-
-ELEMENT_BYTES_MAX: Final = 8
-"""What an element takes at most in an encoded update of more than a few."""
-
-UNTRAINED_SHARE_MAX: Final = 1e-3
-"""A residual that changes by less than this part of itself was not trained: applying updates of
-peers rounds it."""
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -103,14 +93,10 @@ class Sharing:
         self._feedback = feedback
         self._membership = membership
         self._network = network
-        self._policy = settings.make_policy()
         self._welcome = membership.welcome
+        self.thresholds = Thresholds(settings, feedback, self._welcome.layout, clock=perf_counter)
         self._versions = {**self._welcome.versions, self._rank: self._welcome.sequence}
-        self._sample: Float32Array | None = None
-        self._unflushed = 0
-        self._unstable: deque[tuple[int, int]] = deque()
-        """Sequence and size of what was flushed and some worker does not have."""
-        self._flush_bytes_max = 0
+        self._flush = Flush(0, 1)
         self._kept = Kept()
         self._changing = Lock()
         """Held while the replica changes, or is read by another thread."""
@@ -126,6 +112,7 @@ class Sharing:
         self._reconnections = 0
         """Those that are known."""
         self.tally = Tally()
+        self._named_errors = partial(named_errors, self._welcome.layout, self.quantum)
 
     @property
     def quantum(self) -> float:
@@ -170,8 +157,7 @@ class Sharing:
         self._parameters.gather()
         with self._named_errors():
             self._feedback.check()
-        self._flush_bytes_max = FLUSH_BYTES_MAX // max(len(self._membership.peers), 1)
-        self._unflushed = len(self._feedback.replica)
+        self._flush = Flush(len(self._feedback.replica), len(self._membership.peers))
 
     @uninterrupted()
     def flush_on(self) -> bool:
@@ -179,11 +165,8 @@ class Sharing:
 
         What is not sent yet stays in the residual, where a checkpoint finds it.
         """
-        elements = len(self._feedback.replica)
-        step = max(self._flush_piece_bytes // ELEMENT_BYTES_MAX, 1)
         while self.may_flush_on():
-            start = elements - self._unflushed
-            stop = min(start + step, elements)
+            start, stop = self._flush.range
             with self._membership.sending() as may_send, self._changing:
                 if not may_send:
                     break
@@ -196,28 +179,23 @@ class Sharing:
                         stop=stop,
                     )
                 self._hand_over(bodies)
-            self._unflushed = elements - stop
-            self._unstable.append((self._versions[self._rank], sum(map(len, bodies))))
+            self._flush.note_sent(stop, self._versions[self._rank], sum(map(len, bodies)))
         self._scatter_sent()
-        return not self._unflushed
+        return not self._flush.left
 
     def may_flush_on(self) -> bool:
         """Return whether the slowest worker has taken enough of the residual for more of it."""
-        stable = self._membership.stable.get(self._rank, 0)
-        while self._unstable and self._unstable[0][0] <= stable:
-            self._unstable.popleft()
-        under_way = sum(size for _, size in self._unstable)
+        membership = self._membership
         return (
-            self._unflushed > 0
-            and self._membership.lost is None
-            and self._membership.stopping is None
-            and (under_way + self._flush_piece_bytes <= self._flush_bytes_max or not under_way)
+            membership.lost is None
+            and membership.stopping is None
+            and self._flush.may_go_on(membership.stable.get(self._rank, 0))
         )
 
     @property
     def unflushed(self) -> int:
         """How many elements were not looked at yet since `flush`."""
-        return self._unflushed
+        return self._flush.left
 
     # Applying.
 
@@ -330,7 +308,7 @@ class Sharing:
             "version": STATE_VERSION,
             "run": self._welcome.run,
             "residual": self._parameters.like_target(self._feedback.residual()),
-            "policy": dict(self._policy.state()),
+            **self.thresholds.state(),
             "versions": dict(self._versions),
         }
 
@@ -342,18 +320,14 @@ class Sharing:
             raise UsageError(f"state of version {version!r}; this gradwire reads {STATE_VERSION}")
         try:
             residual = np.asarray(state["residual"])
-            if not isinstance(state["policy"], Mapping):
-                raise CodecError(f"the policy is {describe(state['policy'])}")
             self._feedback.check_residual(residual)
-            policy = self._settings.make_policy()
-            policy.restore(dict(state["policy"]))
+            self.thresholds.restore(state)
             self._parameters.gather()
             self._feedback.restore_residual(residual)
         except KeyError as error:
             raise UsageError(f"the saved state has no {error}") from None
         except (TypeError, ValueError, RuntimeError) as error:
             raise UsageError(f"the saved state does not fit: {error}") from None
-        self._policy = policy
         self._parameters.scatter()
 
     # Private.
@@ -377,22 +351,32 @@ class Sharing:
     def _encode(self) -> int:
         """Encode what has reached the threshold; return how many elements that changes."""
         began = perf_counter()
+        tally, thresholds = self.tally, self.thresholds
         with self._named_errors():
-            if self._policy.threshold is None:
-                if not self._feedback.residual().any():
-                    return 0  # nothing has changed yet from which a threshold could be taken
-                self._policy.start(self._feedback.first_threshold(self._policy.target_density))
-            multiple = self._multiple(self._policy.threshold)
+            threshold = thresholds.next()
+            if threshold is None:
+                return 0
         with self._changing:
             with self._named_errors():
-                bodies = self._feedback.encode(multiple, bytes_max=UPDATE_BYTES_MAX)
+                bodies = self._feedback.encode(threshold, bytes_max=UPDATE_BYTES_MAX)
             sent = self._hand_over(bodies)
-        self.tally.density = sent / len(self._feedback.replica)
-        self.tally.threshold = multiple * self.quantum
-        if sent or self._is_training():
-            self._policy.observe(self.tally.density, self.tally.threshold)
-        self.tally.encode_seconds += perf_counter() - began
+        tally.density = thresholds.observe(sent=sent, size_bytes=sum(map(len, bodies)))
+        tally.threshold = thresholds.last * self.quantum
+        self._clip()
+        thresholds.note_kept()
+        tally.encode_seconds += perf_counter() - began
         return sent
+
+    def _clip(self) -> None:
+        """Cut off of the residual what is too large, if that is wanted, and due; count it."""
+        times, ordinary = self._settings.residual_clip, self.thresholds.ordinary
+        if times is None or ordinary is None or self.tally.steps % self._settings.clip_steps:
+            return
+        clipped = clip_residual(self._feedback, ordinary, times)
+        self.tally.elements_clipped += clipped.elements
+        self.tally.magnitude_clipped += clipped.magnitude
+        if clipped.elements:
+            self._parameters.scatter()
 
     def _scatter_sent(self) -> None:
         """Bring what encoding has changed into the target, where it changes anything."""
@@ -415,29 +399,6 @@ class Sharing:
         self.tally.elements_sent += elements
         self.tally.bytes_encoded += sum(map(len, bodies))
         return elements
-
-    def _is_training(self) -> bool:
-        """Return whether the residual has changed since the last time this was asked.
-
-        A step that sends nothing lowers the threshold only where something was trained. Lowered
-        in every step of a script that accumulates gradients or evaluates, it would be so low
-        afterwards that hundreds of updates were dense.
-        """
-        sample = self._feedback.residual_sample()
-        before, self._sample = self._sample, sample
-        moved = np.abs(sample - before).sum() if before is not None else 0.0
-        return bool(moved > UNTRAINED_SHARE_MAX * np.abs(sample).sum())
-
-    @property
-    def _flush_piece_bytes(self) -> int:
-        """The most that one range takes when it is encoded."""
-        return min(self._flush_bytes_max // 2, UPDATE_BYTES_MAX)
-
-    def _multiple(self, threshold: float | None) -> int:
-        try:
-            return multiple_of(threshold or 0.0, self.quantum)
-        except CodecError as error:
-            raise UsageError(f"the threshold policy is of no use: {error}") from None
 
     def _is_behind(self) -> bool:
         """Return whether the network has enough to do with what it was given."""
@@ -472,21 +433,3 @@ class Sharing:
             self._membership.on_closed(useless)
             self._network.call(self._network.worker.abort, "gave up")
             raise useless from None
-
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        """Turn the codecs' errors, which know positions, into ours, which know parameters."""
-        layout = self._welcome.layout
-        try:
-            yield
-        except NotFinite as error:
-            raise NonFiniteError(
-                f"parameter {layout.locate(error.index)} is {error.value}; nothing was sent"
-            ) from None
-        except OutOfRange as error:
-            raise OutOfRangeError(
-                f"parameter {layout.locate(error.index)} is {error.value:g}; the quantum of this "
-                f"run, {self.quantum:g}, expresses magnitudes below {error.limit:g}. A run keeps "
-                "its quantum: restart the master, or name another run (run=...), with "
-                f"quantum={min(4 * self.quantum, 1.0)!r}"
-            ) from None

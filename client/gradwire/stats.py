@@ -4,6 +4,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from gradwire_codecs import ResidualStatistics
+
 RECENT: Final = 256
 """Updates over which staleness is averaged."""
 
@@ -55,6 +57,13 @@ class SessionStats:
     """Part of all elements that the last own update changed."""
     threshold: float
     """Threshold of the last own update, in units of the parameters."""
+    residual: ResidualStatistics
+    """How large what is not sent is, in thresholds: mean, maximum and percentiles of a sample of
+    up to 65,536 elements, taken when the stats are asked for."""
+    elements_clipped: int
+    """How often an element of the residual was cut off by the setting `residual_clip`."""
+    magnitude_clipped: float
+    """Sum of the absolute values of what was cut off, and is lost, in units of the parameters."""
     staleness: float
     """Updates of others applied between reading parameters and applying the result, as a mean
     over the last updates of peers."""
@@ -79,6 +88,8 @@ class Tally:
     updates_conflated: int = 0
     elements_sent: int = 0
     bytes_encoded: int = 0
+    elements_clipped: int = 0
+    magnitude_clipped: float = 0.0
     density: float = 0.0
     threshold: float = 0.0
     encode_seconds: float = 0.0

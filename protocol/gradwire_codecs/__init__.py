@@ -11,8 +11,8 @@
 
 The way through the modules: `threshold` finds what to send, `sparse` or `dense` codes it,
 `update` puts a header before it; `replica` is what updates add up to and `digests` proves it,
-`packing` makes it small for its way, `feedback` keeps what is not sent, `policy` chooses the
-threshold.
+`packing` makes it small for its way, `feedback` keeps what is not sent, `residuals` looks at
+it, `policies` choose the threshold.
 """
 
 from gradwire_codecs.digests import BlockDigests, digest_of, unflip
@@ -30,28 +30,44 @@ from gradwire_codecs.feedback import (
     multiple_of,
 )
 from gradwire_codecs.packing import pack_block, unpack_block
-from gradwire_codecs.policy import AdaptiveThreshold, FixedThreshold, ThresholdPolicy
+from gradwire_codecs.policies import (
+    ByteBudget,
+    DensityBand,
+    FixedThreshold,
+    Observation,
+    TargetDensity,
+    ThresholdPolicy,
+)
 from gradwire_codecs.replica import Replica, check_finite, quantum_exponent_for
+from gradwire_codecs.residuals import Clipped, ResidualStatistics, clip_residual
 from gradwire_codecs.sections import Sections
+from gradwire_codecs.tensor_factors import TensorFactors
 from gradwire_codecs.update import Update, decode, encoded_bytes_max, encoded_hits
 from gradwire_codecs.warm_up import warm_up
 
 __all__ = [
-    "AdaptiveThreshold",
     "BlockDigests",
+    "ByteBudget",
+    "Clipped",
     "CodecError",
+    "DensityBand",
     "Feedback",
     "FixedThreshold",
     "LocalFeedback",
     "MalformedUpdateError",
     "NonFiniteError",
+    "Observation",
     "OutOfRangeError",
     "Replica",
+    "ResidualStatistics",
     "Sections",
     "SharedFeedback",
+    "TargetDensity",
+    "TensorFactors",
     "ThresholdPolicy",
     "Update",
     "check_finite",
+    "clip_residual",
     "decode",
     "digest_of",
     "encode",

@@ -15,7 +15,14 @@ from typing import ClassVar, Final
 import numpy as np
 
 from gradwire_codecs import lattice
-from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array, describe
+from gradwire_codecs.arrays import (
+    Buffer,
+    Float32Array,
+    Int32Array,
+    Int64Array,
+    UInt32Array,
+    describe,
+)
 from gradwire_codecs.errors import CodecError, NonFiniteError
 from gradwire_codecs.header import INT32_MAX
 from gradwire_codecs.reading import read_encoded
@@ -156,6 +163,19 @@ class Feedback(ABC):
     def residual_sample(self) -> Float32Array:
         """Return some tens of thousands of elements of the residual, always the same ones."""
         return self.residual(-(-len(self.replica) // SAMPLE))
+
+    def residual_at(self, index: Int64Array) -> Float32Array:
+        """Return the elements of the residual at these places, of shape (n,)."""
+        shared = self.replica.values[index].astype(np.float32) * self.replica.quantum
+        found: Float32Array = self.parameters[index] - shared
+        if self._waiting.size:
+            found += self._waiting[index]
+        return found
+
+    @property
+    def waiting(self) -> Float32Array:
+        """The residual that is kept apart from the parameters, shape (N,); (0,) where none is."""
+        return self._waiting
 
     @abstractmethod
     def residual(self, stride: int = 1) -> Float32Array:

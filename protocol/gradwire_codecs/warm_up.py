@@ -6,6 +6,7 @@ from gradwire_codecs.digests import BlockDigests, digest_of, unflip
 from gradwire_codecs.feedback import LocalFeedback, SharedFeedback
 from gradwire_codecs.packing import pack_block, unpack_block
 from gradwire_codecs.replica import Replica
+from gradwire_codecs.residuals import clip_residual
 from gradwire_codecs.update import ELEMENTS_MAX, decode
 
 
@@ -23,6 +24,7 @@ def warm_up() -> None:
                 theirs.apply(decode(part, change.size))
             theirs.apply_sum(mine.replica.values)
             theirs.mend(mine.replica.values)
+            clip_residual(mine, multiple, 1.0)
             mine.settle()
     # So many magnitudes fit no sparse code: this one takes the dense coder.
     dense = LocalFeedback(np.ones(1000, np.float32), Replica.zeros(1000))

@@ -23,6 +23,7 @@ from benchmarks import (
     recovery,
     relay,
     sealed,
+    tensor_thresholds,
     transport,
 )
 from benchmarks.figures import Figure, draw, machine, print_table
@@ -37,10 +38,15 @@ BENCHMARKS = {
     "recovery": recovery.run,
     "relay": relay.run,
     "sealed": sealed.run,
+    "tensor-thresholds": tensor_thresholds.run,
     "transport": transport.run,
 }
 
-CURVES = {"lossy": lossy.draw, "relay": relay.draw}
+CURVES = {
+    "lossy": lossy.draw,
+    "relay": relay.draw,
+    "tensor-thresholds": tensor_thresholds.draw,
+}
 """Of these benchmarks there are drawings for the documentation."""
 
 

@@ -10,12 +10,16 @@ import sys
 from dataclasses import fields
 from inspect import getsource, signature
 from pathlib import Path
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from typer.main import get_command
 
-from gradwire import Settings, join
+from gradwire import Session, SessionStats, Settings, join
 from gradwire.cli import app
+from gradwire.metrics import SessionCollector
+from gradwire_codecs import ResidualStatistics
 from gradwire_protocol import Endpoint
 from gradwire_server.config import MasterConfig
 from gradwire_server.master import Master
@@ -82,7 +86,24 @@ def metrics_table() -> str:
     return "\n".join(rows)
 
 
+def session_metrics_table() -> str:
+    """Return the table of what a worker's collector has."""
+    session = Mock(spec=Session)
+    numbers = {f.name: 0 for f in fields(SessionStats)}
+    residual = ResidualStatistics.of(np.empty(0, np.float32), 1.0)
+    session.stats = SessionStats(**numbers | {"residual": residual})  # type: ignore[arg-type]
+    rows = ["| metric | type | labels | |", "| --- | --- | --- | --- |"]
+    for family in sorted(SessionCollector(session).collect(), key=lambda f: f.name):
+        suffix = "_total" if family.type == "counter" else ""
+        labels = ", ".join(family.samples[0].labels)
+        rows.append(
+            f"| `{family.name}{suffix}` | {family.type} | {labels} | {family.documentation} |"
+        )
+    return "\n".join(rows)
+
+
 GENERATED = {
+    ("docs/thresholds.md", "session metrics"): session_metrics_table,
     ("README.md", "settings"): settings_table,
     ("server/README.md", "options"): options_table,
     ("server/README.md", "metrics"): metrics_table,
@@ -137,7 +158,7 @@ def test_every_command_of_the_command_line_and_of_make_that_is_written_down_exis
 
 def test_files_that_the_documentation_names_exist() -> None:
     for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "protocol/README.md",
-                 "server/README.md", "docs/guarantees.md"):  # fmt: skip
+                 "server/README.md", "docs/guarantees.md", "docs/thresholds.md"):  # fmt: skip
         text = (REPOSITORY / name).read_text(encoding="utf-8")
         links = re.findall(r"\]\((?!http)([^)#]+)\)", text)
         paths = re.findall(r"`((?:docs|docker|tests|server|client|protocol)/[\w./-]*)`", text)

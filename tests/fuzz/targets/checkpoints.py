@@ -18,7 +18,7 @@ from gradwire.parameters import NumpyParameters
 from gradwire.settings import Settings
 from gradwire.sharing import STATE_VERSION, Sharing
 from gradwire.worker import Worker
-from gradwire_codecs import LocalFeedback, Replica
+from gradwire_codecs import LocalFeedback, Observation, Replica
 from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.messages import Welcome
 
@@ -49,9 +49,9 @@ def check(data: bytes) -> None:
     assert np.array_equal(after["residual"], np.asarray(state["residual"]))
     sharing.restore(after)
     assert _same(sharing.state(), after)
-    policy = sharing._policy
+    policy = sharing.thresholds._policy
     policy.start(0.5)
-    policy.observe(0.5, 0.25)
+    policy.observe(Observation(density=0.5, threshold=0.25, size_bytes=40, seconds=0.1))
     assert policy.threshold is not None
     assert 0 < policy.threshold < float("inf")
 
@@ -61,7 +61,7 @@ def _sharing() -> Sharing:
     membership.on_welcome(Welcome("run", 0, 5, -24, LAYOUT, (), True, {}))
     vector = np.zeros(ELEMENTS, np.float32)
     return Sharing(
-        settings=Settings(master="nowhere"),
+        settings=Settings(master="nowhere", tensor_thresholds=True),
         parameters=NumpyParameters(vector),
         feedback=LocalFeedback(vector, Replica.zeros(ELEMENTS)),
         membership=membership,
@@ -91,9 +91,12 @@ def seeds() -> Iterable[bytes]:
     yield _packed(residual.astype("<f8").tobytes(), fixed, dtype=1)
     yield _packed(residual[1:].tobytes(), fixed)
     yield _packed(np.full(ELEMENTS, np.nan, "<f4").tobytes(), fixed)
+    for exponent in (2.0, 6.0):
+        tensors = {"mean_square": [1e-6], "exponent": [exponent], "measured": [3.0]}
+        yield _packed(residual.tobytes(), adaptive, tensors=tensors)
 
 
-def _packed(residual: bytes, policy: object, dtype: int = 0) -> bytes:
+def _packed(residual: bytes, policy: object, dtype: int = 0, tensors: object = None) -> bytes:
     state = {
         "version": STATE_VERSION,
         "run": "run",
@@ -101,5 +104,7 @@ def _packed(residual: bytes, policy: object, dtype: int = 0) -> bytes:
         "policy": policy,
         "versions": {0: 5},
     }
+    if tensors is not None:
+        state["tensors"] = tensors
     packed: bytes = msgpack.packb(state)
     return packed

@@ -53,7 +53,7 @@ def check_worker() -> None:
         return
     assert settings.master
     assert isinstance(settings.connection, ConnectionConfig)
-    assert settings.make_policy().target_density > 0
+    assert 0 < settings.make_policy().first_density(1_000) < 1
 
 
 def check_master() -> None:
@@ -93,6 +93,9 @@ _SESSION: Final = (
     'master = "host"\ndatagram_bytes = 1200\ndatagram_bytes_max = 8900\ncongestion = "cubic"',
     'master = "host"\ntarget_density = 0.1\nidle_timeout_seconds = 1e300\ntransport = "tcp"',
     'master = "host"\nthreshold = 1' + 320 * "0",
+    'master = "host"\ndensity_band = [1e-4, 1e-2]\ninitial_threshold = 1e-4\nshake_up_steps = 50',
+    'master = "host"\nupdate_bytes = 4096\ntensor_thresholds = true\nresidual_clip = 5',
+    'master = "host"\nbytes_per_second = 1e5\nclip_steps = 5\nshake_up_divisor = 3.0',
 )
 _MASTER: Final = (
     'listen = "0.0.0.0:40123"\nworkers_max = 4\nreassembly_mib_max = 100\nprocesses = 2',

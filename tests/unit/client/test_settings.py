@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import fields
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 import gradwire
 from gradwire.errors import UsageError
 from gradwire.settings import Settings, resolve_settings
-from gradwire_codecs import AdaptiveThreshold, FixedThreshold
+from gradwire.threshold_settings import CHOICES
+from gradwire_codecs import ByteBudget, DensityBand, FixedThreshold, TargetDensity
 from gradwire_protocol.keys import SECRET_BYTES, RunKey
 
 FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
@@ -20,7 +22,16 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "rank": (1, 2, 3),
     "workers": (1, 2, 3),
     "threshold": (0.5, 0.25, 0.125),
+    "initial_threshold": (0.5, 0.25, 0.125),
     "target_density": (0.5, 0.25, 0.125),
+    "density_band": ((0.1, 0.5), (0.1, 0.25), (0.1, 0.125)),
+    "update_bytes": (1_000.0, 2_000.0, 3_000.0),
+    "bytes_per_second": (1e3, 2e3, 3e3),
+    "tensor_thresholds": (True, False, True),
+    "shake_up_steps": (10, 20, 30),
+    "shake_up_divisor": (1.5, 2.5, 3.5),
+    "residual_clip": (1.5, 2.5, 3.5),
+    "clip_steps": (1, 2, 3),
     "feedback": ("shared", "local", "shared"),
     "quantum": (0.5, 0.25, 0.125),
     "connect_timeout_seconds": (1.5, 2.5, 3.5),
@@ -52,9 +63,23 @@ def config(tmp_path: Path) -> Path:
 
 def written(config: Path, table: dict[str, Any]) -> Path:
     """Write settings as a person would."""
-    lines = [f"{name} = {value!r}" for name, value in table.items()]
+    lines = [f"{name} = {in_toml(value)}" for name, value in table.items()]
     config.write_text("\n".join(["[session]", *lines]))
     return config
+
+
+def in_toml(value: Any) -> str:
+    """Return a value as a file has it."""
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else repr(value).replace("(", "[").replace(")", "]")
+    )
+
+
+def in_environment(value: Any) -> str:
+    """Return a value as a variable has it."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 # Where they come from.
@@ -87,14 +112,14 @@ def test_without_anything_the_defaults_count() -> None:
 def test_a_keyword_comes_before_the_environment_and_that_before_the_file(
     name: str, config: Path
 ) -> None:
-    in_file, in_environment, as_keyword = FROM_ALL_PLACES[name]
+    in_file, in_variable, as_keyword = FROM_ALL_PLACES[name]
     environ = MASTER | {"GRADWIRE_CONFIG": str(written(config, {name: in_file}))}
     if name == "master":
         del environ["GRADWIRE_MASTER"]
-    both = environ | {f"GRADWIRE_{name.upper()}": str(in_environment)}
+    both = environ | {f"GRADWIRE_{name.upper()}": in_environment(in_variable)}
 
     assert getattr(resolve_settings({}, environ), name) == in_file
-    assert getattr(resolve_settings({}, both), name) == in_environment
+    assert getattr(resolve_settings({}, both), name) == in_variable
     assert getattr(resolve_settings({name: as_keyword}, both), name) == as_keyword
 
 
@@ -218,6 +243,17 @@ def test_without_a_master_it_says_how_to_name_one() -> None:
         ({"threshold": float("nan")}, "threshold=nan; it has to be positive and finite"),
         ({"target_density": 0.0}, "target_density=0.0; it has to be in (0, 1)"),
         ({"target_density": 1.0}, "target_density=1.0; it has to be in (0, 1)"),
+        ({"initial_threshold": 0.0}, "initial=0.0; it has to be positive and finite"),
+        ({"density_band": (0.0, 0.1)}, "low=0.0; it has to be in (0, 1)"),
+        ({"density_band": (0.1, 1.0)}, "high=1.0; it has to be in (0, 1)"),
+        ({"density_band": (0.2, 0.1)}, "low=0.2 and high=0.1; a band begins below its end"),
+        ({"update_bytes": 63.0}, "update_bytes=63.0; it is 64 or more, and finite"),
+        ({"bytes_per_second": 0.0}, "bytes_per_second=0.0; it has to be positive and finite"),
+        ({"shake_up_steps": 1}, "shake_up_steps=1; it is 2 or more, or 0"),
+        ({"shake_up_steps": -2}, "shake_up_steps=-2; it is 2 or more, or 0"),
+        ({"shake_up_divisor": 1.0}, "shake_up_divisor=1.0; it has to be above 1 and finite"),
+        ({"residual_clip": 0.5}, "residual_clip=0.5; it is 1 or more, and finite"),
+        ({"clip_steps": 0}, "clip_steps=0; it is 1 or more"),
     ],
 )
 def test_a_value_that_cannot_work_is_named(settings: dict[str, Any], says: str) -> None:
@@ -260,23 +296,73 @@ def test_a_quantum_that_was_not_given_is_left_open() -> None:
     assert Settings(master="somewhere").quantum_exponent is None
 
 
-def test_without_a_threshold_it_adapts_to_the_density() -> None:
-    policy = Settings(master="somewhere", target_density=0.125).make_policy()
-
-    assert policy == AdaptiveThreshold(0.125)
-
-
-@pytest.mark.parametrize("threshold", [0.5, 1])
-def test_a_number_keeps_the_threshold_fixed(threshold: float) -> None:
-    policy = Settings(master="somewhere", threshold=threshold).make_policy()
-
-    assert policy == FixedThreshold(float(threshold))
+@pytest.mark.parametrize(
+    ("settings", "policy"),
+    [
+        ({}, TargetDensity(0.01)),
+        ({"target_density": 0.125}, TargetDensity(0.125)),
+        ({"initial_threshold": 0.5}, TargetDensity(0.01, initial=0.5)),
+        ({"density_band": [1e-4, 1e-2]}, DensityBand(1e-4, 1e-2)),
+        (
+            {"density_band": (1e-4, 1e-2), "initial_threshold": 1e-4},
+            DensityBand(1e-4, 1e-2, initial=1e-4),
+        ),
+        ({"update_bytes": 4_096}, ByteBudget(update_bytes=4_096)),
+        ({"bytes_per_second": 1e5}, ByteBudget(bytes_per_second=1e5)),
+        ({"threshold": 0.5}, FixedThreshold(0.5)),
+        ({"threshold": 1}, FixedThreshold(1.0)),
+    ],
+)
+def test_each_policy_is_chosen_by_a_setting(settings: dict[str, Any], policy: Any) -> None:
+    assert Settings(master="somewhere", **settings).make_policy() == policy
 
 
 def test_a_policy_of_the_caller_s_own_is_taken_as_it_is() -> None:
-    policy = AdaptiveThreshold(initial=0.5)
+    policy = TargetDensity(initial=0.5)
 
     assert Settings(master="somewhere", threshold=policy).make_policy() is policy
+
+
+VALUES: dict[str, Any] = {
+    "threshold": 0.5,
+    "target_density": 0.5,
+    "density_band": (0.1, 0.5),
+    "update_bytes": 100.0,
+    "bytes_per_second": 100.0,
+}
+
+
+@pytest.mark.parametrize(("one", "other"), list(combinations(CHOICES, 2)))
+def test_two_settings_that_choose_the_threshold_are_both_named(one: str, other: str) -> None:
+    with pytest.raises(UsageError, match=f"^{one} and {other}: only one of them"):
+        resolve_settings(
+            {one: VALUES[one]},
+            MASTER | {f"GRADWIRE_{other.upper()}": in_environment(VALUES[other])},
+        )
+
+
+def test_a_threshold_that_stays_begins_with_nothing_else() -> None:
+    with pytest.raises(UsageError, match=r"^threshold and initial_threshold=0.25: "):
+        Settings(master="somewhere", threshold=0.5, initial_threshold=0.25)
+
+
+@pytest.mark.parametrize(
+    ("text", "means"), [("true", True), ("True", True), ("1", True), ("false", False), ("0", False)]
+)
+def test_a_switch_is_true_or_false(text: str, means: bool) -> None:
+    environ = MASTER | {"GRADWIRE_TENSOR_THRESHOLDS": text}
+
+    assert resolve_settings({}, environ).tensor_thresholds is means
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("tensor_thresholds", "on and off"), ("density_band", "1e-4;1e-2")]
+)
+def test_a_variable_that_says_nothing_is_named(name: str, text: str) -> None:
+    variable = f"GRADWIRE_{name.upper()}"
+
+    with pytest.raises(UsageError, match=f"^{variable}='{text}'"):
+        resolve_settings({}, MASTER | {variable: text})
 
 
 def test_the_connection_gets_its_settings() -> None:
@@ -305,6 +391,12 @@ def test_the_connection_gets_its_settings() -> None:
         "threshold = 'small'",
         "threshold = true",
         "target_density = 'x'",
+        "density_band = 0.1",
+        "density_band = [0.1]",
+        "density_band = [0.1, true]",
+        "tensor_thresholds = 1",
+        "shake_up_steps = 1.5",
+        "residual_clip = 'x'",
         "feedback = 3",
         "quantum = 'x'",
         "connect_timeout_seconds = '5'",

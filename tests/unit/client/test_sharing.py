@@ -12,7 +12,7 @@ import torch
 import gradwire.membership
 from gradwire import PeerUpdate, Session
 from gradwire.inbox import Inbox
-from gradwire_codecs import AdaptiveThreshold, FixedThreshold
+from gradwire_codecs import FixedThreshold, Observation, TargetDensity
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.link import Link, Message
 from gradwire_protocol.messages import (
@@ -327,7 +327,7 @@ def test_a_threshold_that_is_far_too_high_comes_down_while_something_is_trained(
 ) -> None:
     random = np.random.default_rng(1)
     target = np.zeros(1_000, np.float32)
-    session = join(master, target, threshold=AdaptiveThreshold(initial=100.0))
+    session = join(master, target, threshold=TargetDensity(initial=100.0))
 
     def sends() -> bool:
         target[:] += random.normal(0, 1e-3, 1_000).astype(np.float32)
@@ -357,19 +357,20 @@ def test_a_policy_whose_threshold_is_of_no_use_is_named(
 class Falling:
     """A policy whose threshold halves with every update."""
 
-    target_density = 0.5
-
     def __init__(self) -> None:
         self.threshold: float | None = None
         self.densities: list[float] = []
 
+    def first_density(self, elements: int) -> float:
+        return 0.5
+
     def start(self, threshold: float) -> None:
         self.threshold = threshold
 
-    def observe(self, density: float, threshold: float) -> None:
+    def observe(self, observation: Observation) -> None:
         assert self.threshold is not None
         self.threshold /= 2
-        self.densities.append(density)
+        self.densities.append(observation.density)
 
     def state(self) -> dict[str, float | None]:
         return {"threshold": self.threshold}
@@ -505,7 +506,7 @@ def test_a_loaded_session_goes_on_with_residual_and_threshold(
     master: LocalMaster, feedback: str
 ) -> None:
     before, after = zeros(), zeros()
-    adaptive = AdaptiveThreshold(initial=HALF, target_density=0.3)
+    adaptive = TargetDensity(0.3, initial=HALF)
     saved = join(master, before, threshold=adaptive, feedback=feedback)
     saved.push(change(0.75, 0.125, 0, 0))
     delivered(saved, 1)
@@ -571,7 +572,7 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(
 
 
 def test_a_state_that_does_not_fit_leaves_the_caller_s_policy_alone(master: LocalMaster) -> None:
-    policy = AdaptiveThreshold(initial=HALF)
+    policy = TargetDensity(initial=HALF)
     session = join(master, threshold=policy)
     state = session.state_dict()
     wrong = {"policy": state["policy"] | {"threshold": 0.25}, "residual": np.zeros(3, np.float32)}

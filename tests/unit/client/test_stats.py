@@ -16,6 +16,8 @@ def test_a_tally_begins_at_zero() -> None:
         "updates_conflated": 0,
         "elements_sent": 0,
         "bytes_encoded": 0,
+        "elements_clipped": 0,
+        "magnitude_clipped": 0.0,
         "density": 0.0,
         "threshold": 0.0,
         "encode_seconds": 0.0,

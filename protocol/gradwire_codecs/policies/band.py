@@ -1,0 +1,84 @@
+"""`DensityBand`: the threshold stays while the density is within a band."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+from gradwire_codecs.errors import CodecError
+from gradwire_codecs.policies.policy import (
+    Observation,
+    PolicyState,
+    check_density,
+    check_positive,
+    saved_optional,
+)
+from gradwire_codecs.policies.steering import moved
+
+LOW: Final = 1e-4
+HIGH: Final = 1e-2
+DECAY: Final = 0.5 ** (1 / 20)
+"""Deeplearning4j's defaults: twenty updates outside of the band double or halve the threshold."""
+
+DECAY_MIN: Final = 0.5
+"""Less would jump over a narrow band."""
+
+
+@dataclass(slots=True)
+class DensityBand:
+    """Lower the threshold after an update sparser than the band, raise it after a denser one.
+
+    Deeplearning4j's AdaptiveThresholdAlgorithm, but that it sees the density that an update really
+    had, where that took 1/16 for every dense one; does not run away from the thresholds that can be
+    used; and begins at the quantile of the first residual in the middle of the band, unless
+    `initial` says otherwise (Deeplearning4j's is 1e-4, in units of the parameters).
+    """
+
+    low: float = LOW
+    """Sparsest that an update should be, as a part of all elements."""
+
+    high: float = HIGH
+    """Densest that it should be; not below `low`."""
+
+    initial: float | None = None
+    """Threshold of the first update in units of the parameters; None takes the quantile."""
+
+    decay: float = DECAY
+    """What one update below the band multiplies the threshold by, and one above it divides."""
+
+    threshold: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work."""
+        check_density("low", self.low)
+        check_density("high", self.high)
+        if self.low > self.high:
+            raise CodecError(f"low={self.low} and high={self.high}; a band begins below its end")
+        if not DECAY_MIN <= self.decay < 1:
+            raise CodecError(f"decay={self.decay}; it is {DECAY_MIN} to below 1")
+        if self.initial is not None:
+            check_positive("initial", self.initial)
+        self.threshold = self.initial
+
+    def first_density(self, elements: int) -> float:
+        """Return the middle of the band, by ratio."""
+        return math.sqrt(self.low * self.high)
+
+    def start(self, threshold: float) -> None:
+        """Take `threshold` unless `initial` was given."""
+        if self.threshold is None:
+            self.threshold = threshold
+
+    def observe(self, observation: Observation) -> None:
+        """Move one step where the update was outside of the band."""
+        if self.threshold is None or self.low <= observation.density <= self.high:
+            return
+        factor = self.decay if observation.density < self.low else 1 / self.decay
+        self.threshold = moved(self.threshold, observation.threshold, factor)
+
+    def state(self) -> PolicyState:
+        """Return the present threshold."""
+        return {"threshold": self.threshold}
+
+    def restore(self, state: PolicyState) -> None:
+        """Take it over."""
+        self.threshold = saved_optional(state, "threshold")

@@ -1,0 +1,44 @@
+"""`FixedThreshold`: the same threshold for ever."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from gradwire_codecs.policies.policy import (
+    Observation,
+    PolicyState,
+    check_positive,
+    saved_positive,
+)
+
+FIRST_DENSITY: Final = 0.01
+"""Never asked for in practice: there is no first threshold to find."""
+
+
+@dataclass(slots=True)
+class FixedThreshold:
+    """The same threshold for ever, as in Strom's paper."""
+
+    threshold: float
+    """In units of the parameters; positive."""
+
+    def __post_init__(self) -> None:
+        """Refuse a threshold that is not positive and finite."""
+        check_positive("threshold", self.threshold)
+
+    def first_density(self, elements: int) -> float:
+        """Return some density: the threshold is there from the beginning."""
+        return FIRST_DENSITY
+
+    def start(self, threshold: float) -> None:
+        """Keep the threshold it was made with."""
+
+    def observe(self, observation: Observation) -> None:
+        """Take no notice."""
+
+    def state(self) -> PolicyState:
+        """Return the threshold."""
+        return {"threshold": self.threshold}
+
+    def restore(self, state: PolicyState) -> None:
+        """Take over the threshold."""
+        self.threshold = saved_positive(state, "threshold")

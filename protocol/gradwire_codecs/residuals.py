@@ -1,0 +1,150 @@
+"""What is done with a residual besides sending it: looking at its size, and clipping it.
+
+Both count in thresholds. Statistics come of a sample. Clipping is Deeplearning4j's
+ResidualClippingPostProcessor: it loses what it cuts off, which is the one thing in this package
+that does, so it returns how much that was.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from gradwire_codecs.arrays import Float32Array, Int32Array
+from gradwire_codecs.compiled import compiled
+from gradwire_codecs.errors import CodecError
+from gradwire_codecs.feedback import Feedback
+from gradwire_codecs.sections import Sections
+
+PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9, 99.99)
+"""Deeplearning4j's in its encodingDebugMode."""
+
+FLOAT32_MAX: Final = float(np.finfo(np.float32).max)
+
+TIMES_MIN: Final = 1.0
+"""Clipping below the threshold would cut off what no update would have sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResidualStatistics:
+    """Absolute values of the elements of a residual, in thresholds, from a sample.
+
+    Far above 1: the threshold is too low for what an update may carry, and the residual grows. All
+    far below 1: it is so high that changes wait for long.
+    """
+
+    mean: float
+    max: float
+    p50: float
+    """The median; the others are percentiles, too."""
+    p95: float
+    p99: float
+    p99_9: float
+    p99_99: float
+
+    @classmethod
+    def of(cls, sample: Float32Array, threshold: float | Float32Array) -> "ResidualStatistics":
+        """Look at a sample.
+
+        Parameters
+        ----------
+        sample : ndarray of shape (n,), dtype float32
+            Elements of a residual; those that are not finite, which the next step refuses, do not
+            count. Where none is left, all numbers are 0.
+        threshold : float or ndarray of shape (n,), dtype float32
+            Positive, in units of the parameters: one, or one for each element.
+        """
+        size = (np.abs(sample) / threshold).astype(np.float32)
+        size = size[np.isfinite(size)]
+        if not size.size:
+            return cls(*[0.0] * 7)
+        return cls(float(size.mean()), float(size.max()), *_percentiles(size))
+
+
+@dataclass(frozen=True, slots=True)
+class Clipped:
+    """What clipping has taken away."""
+
+    elements: int
+    """How many were cut."""
+    magnitude: float
+    """Sum of the absolute values of what was cut off, in units of the parameters."""
+
+
+@compiled
+def _clip(
+    parameters: Float32Array,
+    waiting: Float32Array,
+    values: Int32Array,
+    quantum: np.float32,
+    limit: np.float32,
+    start: int,
+    stop: int,
+) -> tuple[int, float]:
+    """Cut the residual of ``start <= i < stop`` to `limit`; return how many, and how much."""
+    elements = 0
+    magnitude = 0.0
+    for i in range(start, stop):
+        shared = np.float32(values[i]) * quantum
+        before = parameters[i] - shared
+        if waiting.size:
+            before += waiting[i]
+        if not abs(before) > limit:
+            continue
+        cut = np.float32(limit) if before > 0 else -np.float32(limit)
+        if waiting.size:
+            parameters[i] = shared
+            waiting[i] = cut
+        else:
+            cut += shared
+            parameters[i] = cut
+            cut -= shared  # what is there now: the sum was rounded
+        elements += 1
+        magnitude += abs(np.float64(before) - np.float64(cut))
+    return elements, magnitude
+
+
+def clip_residual(feedback: Feedback, threshold: int | Sections, times: float) -> Clipped:
+    """Cut the residual to plus or minus so many thresholds.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        Whose residual it is; changed in place.
+    threshold : int or Sections
+        In quanta: one, or one for each section of the vector.
+    times : float
+        Thresholds that an element may keep; 1 or more.
+
+    Returns
+    -------
+    Clipped
+        What is lost by it: the residual before is the one after, and this.
+    """
+    if not TIMES_MIN <= times < float("inf"):
+        raise CodecError(f"times={times}; it is {TIMES_MIN:g} or more, and finite")
+    replica = feedback.replica
+    if not isinstance(threshold, Sections):
+        threshold = Sections.single(0, len(replica), threshold)
+    elements, magnitude = 0, 0.0
+    bounds: Sequence[int] = threshold.bounds.tolist()
+    multiples: Sequence[int] = threshold.multiples.tolist()
+    for start, stop, multiple in zip(bounds, bounds[1:], multiples, strict=False):
+        n, cut_off = _clip(
+            feedback.parameters,
+            feedback.waiting,
+            replica.values,
+            replica.quantum,
+            np.float32(min(times * multiple * float(replica.quantum), FLOAT32_MAX)),
+            start,
+            stop,
+        )
+        elements += n
+        magnitude += cut_off
+    return Clipped(elements, magnitude)
+
+
+def _percentiles(size: Float32Array) -> Sequence[float]:
+    found: Sequence[float] = np.percentile(size, PERCENTILES).tolist()
+    return found

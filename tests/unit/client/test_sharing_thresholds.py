@@ -1,0 +1,196 @@
+"""What the settings about the threshold do to what sessions share, with a real master."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gradwire import Session
+from gradwire.metrics import COUNTERS, GAUGES, PERCENTILES, SessionCollector
+from gradwire_codecs.arrays import Float32Array
+from support.local_master import LocalMaster
+from support.sessions import HALF, change, double_zeros, join, pull, zeros
+from support.waiting import wait_until
+
+FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
+
+
+class Trainee:
+    """A worker that trains two tensors of different scale, on changes of its own."""
+
+    def __init__(self, master: LocalMaster, seed: int, **settings: Any) -> None:
+        self.module = torch.nn.Linear(100, 20)
+        with torch.no_grad():
+            for parameter in self.module.parameters():
+                parameter.zero_()
+        self.session: Session = join(master, self.module, threshold=None, **settings)
+        self.random = np.random.default_rng(seed)
+
+    def step(self) -> None:
+        with torch.no_grad():
+            for parameter, scale in ((self.module.weight, 1e-3), (self.module.bias, 5e-5)):
+                noise = self.random.normal(0, scale, tuple(parameter.shape)).astype(np.float32)
+                parameter += torch.from_numpy(noise)
+        self.session.step()
+
+
+@FEEDBACKS
+def test_tensors_with_thresholds_of_their_own_are_the_same_bits_everywhere(
+    master: LocalMaster, feedback: str
+) -> None:
+    options = {"tensor_thresholds": True, "feedback": feedback, "target_density": 0.1}
+    one, other = Trainee(master, 1, **options), Trainee(master, 2, **options)
+    for _ in range(40):
+        one.step()
+        other.step()
+
+    for session, peer in ((one.session, other.session), (other.session, one.session)):
+
+        def has_everything(session: Session = session, peer: Session = peer) -> bool:
+            session.pull()
+            return session.stats.updates_applied == peer.stats.updates_sent
+
+        wait_until(has_everything, "the peer's updates")
+
+    assert one.session.digest() == other.session.digest()
+    # The bias, whose steps are a twentieth of the weight's, would never reach one common threshold.
+    bias = one.session._sharing._feedback.replica.values[2_000:]
+    assert np.count_nonzero(bias) > 10
+    assert np.abs(bias).max() * one.session.quantum < one.session.stats.threshold
+    one.session.close()
+    other.session.close()
+
+
+def test_a_saved_session_has_what_its_tensors_change_by(master: LocalMaster) -> None:
+    trainee = Trainee(master, 1, tensor_thresholds=True)
+    for _ in range(20):
+        trainee.step()
+    file = io.BytesIO()
+
+    torch.save(trainee.session.state_dict(), file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=True)
+    again = Trainee(master, 2, tensor_thresholds=True)
+    again.session.load_state_dict(loaded)
+
+    assert loaded["tensors"]["measured"] == [19.0]
+    assert again.session.state_dict()["tensors"] == loaded["tensors"]
+    trainee.session.close()
+    again.session.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "least", "most"),
+    [
+        ({"update_bytes": 200.0}, 150, 250),
+        ({"density_band": (0.05, 0.06)}, 2_020 * 0.03, 2_020 * 0.2),
+    ],
+)
+def test_updates_are_as_large_as_was_asked_for(
+    master: LocalMaster, settings: dict[str, Any], least: float, most: float
+) -> None:
+    trainee = Trainee(master, 1, **settings)
+    for _ in range(30):
+        trainee.step()
+    before = trainee.session.stats
+    for _ in range(30):
+        trainee.step()
+    after = trainee.session.stats
+
+    measure: Callable[[Any], int] = (
+        (lambda s: s.bytes_encoded) if "update_bytes" in settings else (lambda s: s.elements_sent)
+    )
+    updates = after.updates_sent - before.updates_sent
+    assert least < (measure(after) - measure(before)) / updates < most
+    trainee.session.close()
+
+
+def test_a_shake_up_sends_what_else_would_wait(master: LocalMaster) -> None:
+    theirs = zeros()
+    one = join(master, shake_up_steps=3, shake_up_divisor=4.0)
+    other = join(master, theirs)
+
+    sent = [one.push(change(0.125, 0, 0, 0)) for _ in range(3)]
+    pull(other, 1)
+
+    assert sent == [0, 0, 1]
+    assert theirs.tolist() == [0.375, 0, 0, 0]
+    assert one.stats.threshold == HALF / 4
+    one.push(change(0, 0, 0, HALF))
+    assert one.stats.threshold == HALF
+    one.close()
+    other.close()
+
+
+@FEEDBACKS
+@pytest.mark.parametrize("make", [zeros, double_zeros], ids=["array", "tensor"])
+def test_what_clipping_loses_is_counted_and_gone(
+    master: LocalMaster, feedback: str, make: Callable[[], Float32Array | torch.Tensor]
+) -> None:
+    """With a magnitude of 127 thresholds per update, most of a change of 200 waits."""
+    target = make()
+    whole = target if isinstance(target, np.ndarray) else [target]
+    session = join(
+        master, whole, feedback=feedback, residual_clip=2.0, clip_steps=2, quantum=2.0**-20
+    )
+    session.push(change(200.0, 0.25, -200.0, 0))
+    assert session.stats.elements_clipped == 0
+
+    session.push()
+
+    sent = 2 * 127 * HALF
+    stats = session.stats
+    assert stats.elements_clipped == 2
+    assert stats.magnitude_clipped == 2 * (200.0 - sent - 2 * HALF)
+    residual = session.state_dict()["residual"].tolist()
+    assert residual == [1.0, 0.25, -1.0, 0]
+    kept = [1.0, 0.25, -1.0, 0] if feedback == "local" else [0, 0, 0, 0]
+    assert target.tolist() == [sent + kept[0], kept[1], -sent + kept[2], 0]
+    session.close()
+
+
+def test_nothing_is_clipped_unless_it_is_asked_for(master: LocalMaster) -> None:
+    session = join(master, quantum=2.0**-20)
+    for _ in range(10):
+        session.push(change(200.0, 0, 0, 0))
+
+    assert session.stats.elements_clipped == 0
+    assert session.state_dict()["residual"].tolist() == [2_000.0 - 10 * 127 * HALF, 0, 0, 0]
+    session.close()
+
+
+# What there is to see of it.
+
+
+def test_stats_say_how_large_the_residual_is_in_thresholds(master: LocalMaster) -> None:
+    session = join(master)
+    session.push(change(0.25, -0.125, 0, HALF))
+
+    residual = session.stats.residual
+
+    assert (residual.max, residual.mean) == (0.5, 0.1875)
+    assert residual.p50 == 0.125
+    session.close()
+
+
+def test_a_collector_has_the_numbers_of_the_session(master: LocalMaster) -> None:
+    session = join(master)
+    session.push(change(0.25, -0.125, 0, HALF))
+
+    families = {family.name: family for family in SessionCollector(session).collect()}
+
+    stats = session.stats
+    for name in (*COUNTERS, *GAUGES):
+        [sample] = families[f"gradwire_session_{name}"].samples
+        assert sample.value == getattr(stats, name), name
+    by_quantile = {
+        sample.labels["quantile"]: sample.value
+        for sample in families["gradwire_session_residual_thresholds"].samples
+    }
+    assert by_quantile == {q: getattr(stats.residual, name) for q, name in PERCENTILES.items()}
+    [mean] = families["gradwire_session_residual_mean_thresholds"].samples
+    assert mean.value == 0.1875
+    session.close()

@@ -1,0 +1,270 @@
+"""Which threshold an update gets: the policy's, a shake-up's, or one for each tensor."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gradwire
+from gradwire.settings import Settings
+from gradwire.thresholds import Thresholds
+from gradwire_codecs import (
+    CodecError,
+    LocalFeedback,
+    Observation,
+    Replica,
+    Sections,
+    TargetDensity,
+)
+from gradwire_protocol.layout import Layout, Tensor
+
+LAYOUT = Layout((Tensor("weight", (20, 40)), Tensor("empty", (0,)), Tensor("bias", (200,))))
+QUANTUM = 2.0**-24
+
+
+class Watching(TargetDensity):
+    """A policy that notes what it sees."""
+
+    __slots__ = ("seen",)
+
+    def __init__(self) -> None:
+        super().__init__(0.01, initial=2.0**-10)
+        self.seen: list[Observation] = []
+
+    def observe(self, observation: Observation) -> None:
+        self.seen.append(observation)
+
+
+class Trained:
+    """Thresholds of a vector that changes by normal steps, with a clock of its own."""
+
+    def __init__(self, **settings: Any) -> None:
+        elements = LAYOUT.elements
+        self.feedback = LocalFeedback(np.zeros(elements, np.float32), Replica.zeros(elements))
+        self.now = 100.0
+        self.thresholds = Thresholds(
+            Settings(master="somewhere", **settings),
+            self.feedback,
+            LAYOUT,
+            clock=lambda: self.now,
+        )
+        self.random = np.random.default_rng(1)
+
+    def train(self, *scales: float) -> None:
+        """Change weight and bias."""
+        lengths = [tensor.elements for tensor in LAYOUT.tensors]
+        scale = np.repeat([scales[0], 0.0, scales[-1]], lengths)
+        self.feedback.parameters += self.random.normal(0, scale).astype(np.float32)
+
+    def send(self) -> int | Sections | None:
+        """Do what a session does in a step, a second later than in the one before."""
+        self.now += 1.0
+        threshold = self.thresholds.next()
+        if threshold is not None:
+            ordinary = self.thresholds.last
+            before = self.feedback.replica.values.copy()
+            bodies = self.feedback.encode(threshold)
+            sent = int(np.count_nonzero(self.feedback.replica.values != before))
+            density = self.thresholds.observe(sent=sent, size_bytes=sum(map(len, bodies)))
+            assert density == sent / LAYOUT.elements
+            assert self.thresholds.last == ordinary
+            self.thresholds.note_kept()
+        return threshold
+
+
+def test_nothing_is_due_before_something_has_changed() -> None:
+    trained = Trained()
+
+    assert trained.send() is None
+    trained.train(1e-3)
+
+    assert isinstance(trained.send(), int)
+
+
+def test_a_policy_sees_density_size_and_time_of_every_update() -> None:
+    policy = Watching()
+    trained = Trained(threshold=policy)
+    for _ in range(3):
+        trained.train(1e-3)
+        trained.send()
+
+    assert [seen.seconds for seen in policy.seen] == [0.0, 1.0, 1.0]
+    assert [seen.threshold for seen in policy.seen] == [2.0**-10] * 3
+    assert all(0 < seen.density < 1 for seen in policy.seen)
+    assert all(seen.size_bytes > 20 for seen in policy.seen)
+
+
+def test_steps_without_training_are_no_updates_of_the_policy() -> None:
+    policy = Watching()
+    trained = Trained(threshold=policy)
+    trained.train(1e-6)
+    for _ in range(5):
+        trained.send()
+
+    assert policy.seen == []
+
+
+# Shake-ups.
+
+
+def test_every_so_many_steps_the_threshold_is_a_fraction_and_the_policy_sees_nothing() -> None:
+    policy = Watching()
+    trained = Trained(threshold=policy, shake_up_steps=3, shake_up_divisor=4.0)
+    used = []
+    for _ in range(9):
+        trained.train(1e-3)
+        used.append(trained.send())
+
+    assert used == [2**14, 2**14, 2**12] * 3
+    assert [seen.threshold for seen in policy.seen] == [2.0**-10] * 6
+    # The time of a shake-up belongs to no other update.
+    assert [seen.seconds for seen in policy.seen] == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    assert trained.thresholds.ordinary == 2**14
+
+
+def test_after_a_shake_up_no_element_has_more_than_its_threshold() -> None:
+    trained = Trained(threshold=2.0**-8, shake_up_steps=5, shake_up_divisor=16.0)
+    for _ in range(5):
+        trained.train(1e-3)
+        trained.send()
+
+    assert np.abs(trained.feedback.residual()).max() < 2.0**-12
+    assert trained.thresholds.residual_statistics().max < 1 / 16
+
+
+def test_a_shake_up_takes_one_quantum_at_least() -> None:
+    trained = Trained(threshold=QUANTUM, shake_up_steps=2)
+    for expected in (1, 1):
+        trained.train(1e-3)
+        assert trained.send() == expected
+
+
+# A threshold for each tensor.
+
+
+def test_a_tensor_that_changes_less_gets_a_smaller_threshold() -> None:
+    trained = Trained(threshold=2.0**-10, tensor_thresholds=True)
+    for _ in range(20):
+        trained.train(1e-3, 1e-4)
+        threshold = trained.send()
+
+    assert isinstance(threshold, Sections)
+    assert threshold.bounds.tolist() == [0, 800, 1_000]
+    assert threshold.multiples.tolist() == [2**14, 2**11]
+
+
+def test_what_peers_send_does_not_count_as_a_change_of_a_tensor() -> None:
+    trained = Trained(threshold=2.0**-10, tensor_thresholds=True)
+    peer = LocalFeedback(np.zeros(1_000, np.float32), Replica.zeros(1_000))
+    for _ in range(20):
+        trained.train(1e-3, 1e-4)
+        threshold = trained.send()
+        peer.parameters[800:] += 0.5
+        for body in peer.encode(2**20):
+            trained.feedback.apply(body)
+
+    assert isinstance(threshold, Sections)
+    assert threshold.multiples.tolist() == [2**14, 2**11]
+
+
+def test_statistics_of_a_residual_are_in_each_tensor_s_thresholds() -> None:
+    trained = Trained(threshold=2.0**-10, tensor_thresholds=True)
+    for _ in range(20):
+        trained.train(1e-3, 1e-4)
+        trained.send()
+
+    found = trained.thresholds.residual_statistics()
+
+    per_element = np.repeat([2.0**-10, 2.0**-13], [800, 200])
+    size = np.abs(trained.feedback.residual()) / per_element
+    assert found.max < 1
+    assert found.max == pytest.approx(size.max())
+    assert found.mean == pytest.approx(size.mean())
+
+
+def test_before_the_first_update_there_is_nothing_to_say_about_the_residual() -> None:
+    trained = Trained()
+    trained.train(1e-3)
+
+    assert trained.thresholds.residual_statistics().max == 0
+
+
+# Saving.
+
+
+@pytest.mark.parametrize("tensor_thresholds", [True, False])
+def test_restored_thresholds_go_on_like_those_that_were_saved(tensor_thresholds: bool) -> None:
+    saved = Trained(tensor_thresholds=tensor_thresholds)
+    for _ in range(20):
+        saved.train(1e-3, 1e-4)
+        saved.send()
+    restored = Trained(tensor_thresholds=tensor_thresholds)
+
+    restored.thresholds.restore(saved.thresholds.state())
+
+    assert restored.thresholds.state() == saved.thresholds.state()
+    saved.thresholds.restore(saved.thresholds.state())  # forgets what was left after the last step
+    assert restored.thresholds.next() == saved.thresholds.next()
+
+
+def test_a_state_without_tensors_begins_them_anew() -> None:
+    trained = Trained(tensor_thresholds=True)
+    for _ in range(20):
+        trained.train(1e-3, 1e-4)
+        trained.send()
+
+    trained.thresholds.restore({"policy": {"threshold": 2.0**-10, "updates": 3}})
+
+    assert trained.thresholds.next() == Sections.single(0, 1_000, 2**14)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"tensors": 5}, "what tensors change by is an object of type int"),
+        ({"tensors": {}}, "no numbers 'mean_square'"),
+        ({"policy": 5}, "the policy is an object of type int"),
+        ({"policy": {"threshold": -1}}, "threshold=-1"),
+    ],
+)
+def test_a_state_that_does_not_fit_changes_nothing(wrong: dict[str, Any], error: str) -> None:
+    trained = Trained(tensor_thresholds=True)
+    for _ in range(3):
+        trained.train(1e-3, 1e-4)
+        trained.send()
+    before = trained.thresholds.state()
+
+    with pytest.raises(CodecError, match=error):
+        trained.thresholds.restore(before | wrong)
+
+    assert trained.thresholds.state() == before
+
+
+def bytes_per_step(make: Callable[[], Trained]) -> float:
+    trained = make()
+    sizes = []
+    for _ in range(60):
+        trained.train(1e-3)
+        trained.now += 1.0
+        threshold = trained.thresholds.next()
+        assert threshold is not None
+        bodies = trained.feedback.encode(threshold)
+        sizes.append(sum(map(len, bodies)))
+        trained.thresholds.observe(sent=len(bodies), size_bytes=sizes[-1])
+    return float(np.mean(sizes[30:]))
+
+
+@pytest.mark.parametrize("settings", [{"update_bytes": 150.0}, {"bytes_per_second": 150.0}])
+def test_a_budget_is_kept_by_real_updates(settings: dict[str, float]) -> None:
+    """A second passes between two of them, by the clock that was passed in."""
+    assert bytes_per_step(lambda: Trained(**settings)) == pytest.approx(150, rel=0.1)
+
+
+def test_a_policy_of_no_use_is_named() -> None:
+    policy = Watching()
+    trained = Trained(threshold=policy)
+    policy.threshold = float("nan")
+
+    with pytest.raises(gradwire.UsageError, match=r"the threshold policy is of no use: .*nan"):
+        trained.thresholds.next()

@@ -1,0 +1,371 @@
+"""Threshold policies, on residuals whose density follows from the threshold by a known law."""
+
+import math
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_codecs import (
+    ByteBudget,
+    CodecError,
+    DensityBand,
+    FixedThreshold,
+    Observation,
+    TargetDensity,
+    ThresholdPolicy,
+)
+from gradwire_codecs.policies import PolicyState
+
+NORMAL = NormalDist()
+ELEMENTS = 1_000_000
+
+POLICIES: dict[str, Callable[[float | None], ThresholdPolicy]] = {
+    "target": lambda initial: TargetDensity(initial=initial),
+    "band": lambda initial: DensityBand(initial=initial),
+    "update_bytes": lambda initial: ByteBudget(update_bytes=4_096, initial=initial),
+    "bytes_per_second": lambda initial: ByteBudget(bytes_per_second=4e4, initial=initial),
+}
+ADAPTING = pytest.mark.parametrize("make", POLICIES.values(), ids=POLICIES)
+
+
+def observation(
+    density: float, threshold: float = 1.0, *, size_bytes: int = 0, seconds: float = 0.1
+) -> Observation:
+    return Observation(density=density, threshold=threshold, size_bytes=size_bytes, seconds=seconds)
+
+
+def normal_update(threshold: float, *, scale: float = 1.0, seconds: float = 0.1) -> Observation:
+    """Return what comes of an update of a normal residual, coded at its entropy."""
+    density = 2 * NORMAL.cdf(-threshold / scale)
+    size = 20.0
+    if 0 < density < 1:
+        rest = 1 - density
+        bits = density - density * math.log2(density) - rest * math.log2(rest)
+        size += ELEMENTS * bits / 8
+    return observation(density, threshold, size_bytes=round(size), seconds=seconds)
+
+
+def train(policy: ThresholdPolicy, updates: int, **options: float) -> list[Observation]:
+    """Let a policy see so many updates."""
+    seen = []
+    for _ in range(updates):
+        assert policy.threshold is not None
+        seen.append(normal_update(policy.threshold, **options))
+        policy.observe(seen[-1])
+    return seen
+
+
+# What all of them do.
+
+
+@ADAPTING
+def test_a_threshold_that_adapts_starts_where_it_is_told(
+    make: Callable[[float | None], ThresholdPolicy],
+) -> None:
+    policy = make(None)
+    assert policy.threshold is None
+    policy.observe(observation(0.5))
+    assert policy.threshold is None
+    assert 0 < policy.first_density(ELEMENTS) < 0.5
+
+    policy.start(0.25)
+
+    assert policy.threshold == 0.25
+
+
+@ADAPTING
+def test_an_initial_threshold_is_kept(make: Callable[[float | None], ThresholdPolicy]) -> None:
+    policy = make(0.125)
+
+    policy.start(0.25)
+
+    assert policy.threshold == 0.125
+
+
+@ADAPTING
+def test_one_update_moves_a_threshold_twofold_at_most(
+    make: Callable[[float | None], ThresholdPolicy],
+) -> None:
+    policy = make(1.0)
+
+    policy.observe(observation(1.0, size_bytes=10**9))
+    risen = policy.threshold
+    assert risen is not None
+    policy.observe(observation(0.0, risen))
+
+    assert 1.0 < risen <= 2.0
+    assert policy.threshold is not None
+    assert risen / 2 <= policy.threshold < risen
+
+
+@ADAPTING
+@pytest.mark.parametrize(("size", "used", "ends_at"), [(0, 0.25, 0.125), (10**9, 64.0, 128.0)])
+def test_a_threshold_does_not_run_away_from_what_can_be_used(
+    make: Callable[[float | None], ThresholdPolicy], size: int, used: float, ends_at: float
+) -> None:
+    """Such as one quantum, and the most quanta there are."""
+    policy = make(used)
+
+    for _ in range(2_000):
+        policy.observe(observation(min(size, 1), used, size_bytes=size))
+
+    assert policy.threshold == pytest.approx(ends_at)
+    make(None).restore(policy.state())
+
+
+@ADAPTING
+@given(
+    updates=st.integers(0, 30),
+    initial=st.one_of(st.none(), st.floats(1e-6, 1e3)),
+    more=st.integers(1, 10),
+)
+def test_a_restored_policy_goes_on_like_the_one_that_was_saved(
+    make: Callable[[float | None], ThresholdPolicy], updates: int, initial: float | None, more: int
+) -> None:
+    saved = make(initial)
+    if updates:
+        saved.start(0.5)
+        train(saved, updates)
+    restored = make(None)
+
+    restored.restore(saved.state())
+    for policy in (saved, restored):
+        policy.start(0.75)
+        train(policy, more)
+
+    assert restored.state() == saved.state()
+
+
+@ADAPTING
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), "a", 10**400])
+def test_a_saved_threshold_of_no_use_is_refused(
+    make: Callable[[float | None], ThresholdPolicy], value: float
+) -> None:
+    policy = make(0.5)
+
+    with pytest.raises(CodecError, match="threshold="):
+        policy.restore({"threshold": value})
+
+    assert policy.threshold == 0.5
+
+
+@pytest.mark.parametrize("value", [-1, -0.5, 2.0**54, float("nan"), float("inf"), [1], 10**400])
+@pytest.mark.parametrize(
+    "make", [POLICIES["target"], POLICIES["update_bytes"]], ids=["target", "update_bytes"]
+)
+def test_a_saved_number_of_updates_that_cannot_be_is_refused(
+    make: Callable[[float | None], ThresholdPolicy], value: float
+) -> None:
+    policy = make(0.5)
+
+    with pytest.raises(CodecError, match="updates="):
+        policy.restore({"threshold": 0.25, "updates": value})
+
+    assert policy.threshold == 0.5
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan"), [1]])
+def test_a_saved_time_that_cannot_be_is_refused(value: float) -> None:
+    policy = ByteBudget(bytes_per_second=100.0, initial=0.5)
+    state: PolicyState = {"threshold": 0.25, "updates": 1.0, "seconds": value}
+
+    with pytest.raises(CodecError, match="seconds="):
+        policy.restore(state)
+
+    assert policy.threshold == 0.5
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (TargetDensity, {"target": 0}),
+        (TargetDensity, {"target": 1}),
+        (TargetDensity, {"initial": 0}),
+        (TargetDensity, {"initial": float("inf")}),
+        (DensityBand, {"low": 0}),
+        (DensityBand, {"high": 1}),
+        (DensityBand, {"low": 0.1, "high": 0.01}),
+        (DensityBand, {"decay": 0.49}),
+        (DensityBand, {"decay": 1.0}),
+        (DensityBand, {"initial": float("nan")}),
+        (ByteBudget, {"update_bytes": None}),
+        (ByteBudget, {"update_bytes": 100, "bytes_per_second": 100}),
+        (ByteBudget, {"update_bytes": 63}),
+        (ByteBudget, {"update_bytes": float("inf")}),
+        (ByteBudget, {"bytes_per_second": 0}),
+        (ByteBudget, {"update_bytes": 100, "initial": -1}),
+        (FixedThreshold, {"threshold": 0}),
+        (FixedThreshold, {"threshold": -1}),
+        (FixedThreshold, {"threshold": float("inf")}),
+        (FixedThreshold, {"threshold": float("nan")}),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(make: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(CodecError) as refused:
+        make(**options)
+
+    name, value = list(options.items())[-1]
+    assert f"{name.replace('target', 'target_density')}={value}" in str(refused.value)
+
+
+# A fixed threshold.
+
+
+def test_a_fixed_threshold_stays() -> None:
+    policy = FixedThreshold(0.5)
+
+    policy.start(1.0)
+    policy.observe(observation(1.0, 0.5))
+
+    assert policy.threshold == 0.5
+
+
+def test_the_state_of_a_fixed_threshold_is_restored() -> None:
+    policy = FixedThreshold(0.5)
+
+    policy.restore(FixedThreshold(0.25).state())
+
+    assert policy.threshold == 0.25
+
+
+# A target density.
+
+
+@given(
+    initial=st.floats(1e-6, 100.0),
+    target=st.sampled_from([1e-3, 1e-2, 0.1]),
+    scale=st.floats(0.1, 10.0),
+)
+def test_a_target_density_is_reached(initial: float, target: float, scale: float) -> None:
+    """Whatever it starts from, a hundred updates of normal residuals lead there."""
+    policy = TargetDensity(target, initial=initial * scale)
+
+    seen = train(policy, 120, scale=scale)
+
+    assert seen[-1].density == pytest.approx(target, rel=0.1)
+
+
+def test_the_first_updates_move_a_threshold_more_than_later_ones() -> None:
+    policy = TargetDensity(0.01, initial=1.0)
+    factors = []
+    for _ in range(20):
+        assert policy.threshold is not None
+        before = policy.threshold
+        policy.observe(observation(0.02, before))
+        factors.append(policy.threshold / before)
+
+    assert factors == sorted(factors, reverse=True)
+    assert factors[0] == pytest.approx(2**0.5)
+    assert factors[-1] == pytest.approx(2**0.05)
+
+
+def test_at_its_target_a_threshold_rests() -> None:
+    policy = TargetDensity(0.01, initial=0.5)
+
+    policy.observe(observation(0.01, 0.5))
+
+    assert policy.threshold == 0.5
+
+
+# A band.
+
+
+@given(
+    initial=st.floats(1e-2, 30.0),
+    low=st.floats(1e-5, 0.01),
+    width=st.floats(4.0, 100.0),
+    scale=st.floats(0.1, 10.0),
+)
+def test_a_band_is_reached_and_never_left(
+    initial: float, low: float, width: float, scale: float
+) -> None:
+    band = DensityBand(low, min(low * width, 0.5), initial=initial * scale)
+
+    seen = train(band, 400, scale=scale)
+
+    densities = [update.density for update in seen]
+    inside = [band.low <= density <= band.high for density in densities]
+    assert inside[-1]
+    first = inside.index(True)
+    assert all(inside[first:])
+    assert len(set(densities[first:])) == 1, "the threshold moved inside of the band"
+
+
+def test_twenty_updates_outside_of_a_band_double_or_halve_the_threshold() -> None:
+    policy = DensityBand(initial=1.0)
+
+    for density, expected in ((0.5, 2.0), (0.0, 1.0)):
+        for _ in range(20):
+            assert policy.threshold is not None
+            policy.observe(observation(density, policy.threshold))
+        assert policy.threshold == pytest.approx(expected)
+
+
+# A budget of bytes.
+
+
+@given(initial=st.floats(0.01, 10.0), budget=st.integers(200, 100_000), scale=st.floats(0.1, 10.0))
+def test_updates_take_their_budget(initial: float, budget: int, scale: float) -> None:
+    policy = ByteBudget(update_bytes=budget, initial=initial * scale)
+
+    seen = train(policy, 300, scale=scale)
+
+    assert seen[-1].size_bytes == pytest.approx(budget, rel=0.05)
+
+
+@given(rate=st.floats(1e4, 1e6), seconds=st.floats(0.02, 0.2))
+def test_a_rate_is_kept_whatever_the_time_between_updates(rate: float, seconds: float) -> None:
+    policy = ByteBudget(bytes_per_second=rate, initial=2.0)
+
+    seen = train(policy, 300, seconds=seconds)
+
+    assert seen[-1].size_bytes / seconds == pytest.approx(rate, rel=0.05)
+
+
+def test_a_pause_between_two_updates_hardly_moves_the_threshold() -> None:
+    """Such as an evaluation: what it leaves free is not made up for."""
+    policy = ByteBudget(bytes_per_second=1e5, initial=2.0)
+    train(policy, 300)
+    before = policy.threshold
+    assert before is not None
+
+    policy.observe(normal_update(before, seconds=600.0))
+
+    assert policy.threshold == pytest.approx(before, rel=0.02)
+
+
+def test_a_first_update_has_no_rate() -> None:
+    policy = ByteBudget(bytes_per_second=1e5, initial=2.0)
+
+    policy.observe(observation(1.0, 2.0, size_bytes=10**6, seconds=0.0))
+
+    assert policy.threshold == 2.0
+
+
+@pytest.mark.parametrize("elements", [10, 1_000, ELEMENTS, 10**9])
+@pytest.mark.parametrize("budget", [64, 10_000, 10**8])
+def test_a_budget_begins_with_the_density_that_fills_it(elements: int, budget: int) -> None:
+    density = ByteBudget(update_bytes=budget).first_density(elements)
+    rest = 1 - density
+    bits = density - density * math.log2(density) - rest * math.log2(rest)
+
+    assert 1 / elements <= density <= 0.5
+    if 1 / elements < density < 0.49:
+        assert elements * bits / 8 == pytest.approx(budget, rel=1e-4)
+
+
+def test_an_update_that_carries_nothing_does_not_halve_a_small_budget_s_threshold() -> None:
+    policy = ByteBudget(update_bytes=64, initial=1.0)
+    for _ in range(100):
+        policy.observe(observation(1e-5, policy.threshold or 0.0, size_bytes=64))
+    before = policy.threshold
+    assert before is not None
+
+    policy.observe(observation(0.0, before))
+
+    assert policy.threshold is not None
+    assert 0.8 < policy.threshold / before < 1

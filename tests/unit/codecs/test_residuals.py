@@ -1,0 +1,151 @@
+"""Clipping residuals, which loses just what it says, and looking at them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_codecs import (
+    CodecError,
+    Feedback,
+    LocalFeedback,
+    Replica,
+    ResidualStatistics,
+    Sections,
+    SharedFeedback,
+    clip_residual,
+)
+from gradwire_codecs.arrays import Float32Array
+
+KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
+QUANTUM = 2.0**-24
+
+
+def trained(kind: type[Feedback], seed: int, elements: int, scale: float = 1e-3) -> Feedback:
+    """Return feedback that has sent something, was trained on, and was not encoded since."""
+    random = np.random.default_rng(seed)
+    initial = random.normal(0, 0.1, elements).astype(np.float32)
+    feedback = kind(initial.copy(), Replica.from_parameters(initial))
+    feedback.settle()
+    for _ in range(2):
+        feedback.encode(8_000)
+        feedback.parameters += random.normal(0, scale, elements).astype(np.float32)
+    return feedback
+
+
+@KINDS
+@given(
+    seed=st.integers(0, 2**32),
+    elements=st.integers(1, 3_000),
+    cuts=st.lists(st.integers(1, 2_999), max_size=4),
+    multiple=st.integers(1, 50_000),
+    times=st.floats(1, 20),
+)
+def test_what_was_there_is_what_is_left_and_what_was_cut_off(
+    kind: type[Feedback],
+    seed: int,
+    elements: int,
+    cuts: list[int],
+    multiple: int,
+    times: float,
+) -> None:
+    feedback = trained(kind, seed, elements)
+    bounds = sorted({0, elements, *(cut for cut in cuts if cut < elements)})
+    multiples = [multiple + i for i in range(len(bounds) - 1)]
+    sections = Sections(np.array(bounds, np.int64), np.array(multiples, np.int64))
+    before = feedback.residual().astype(np.float64)
+    digest = feedback.replica.digest()
+
+    clipped = clip_residual(feedback, sections, times)
+
+    after = feedback.residual().astype(np.float64)
+    limit = np.repeat(times * np.array(multiples) * QUANTUM, np.diff(bounds))
+    # Where the residual waits in the parameters, their sum is rounded to float32.
+    rounding = 2.0**-24 * np.maximum(np.abs(feedback.parameters), np.abs(before)).max() + 1e-45
+    assert (np.abs(after) <= limit + rounding).all()
+    assert np.array_equal(after[np.abs(before) <= limit], before[np.abs(before) <= limit])
+    assert (np.sign(after) == np.sign(before))[limit > rounding].all()
+    assert clipped.magnitude == pytest.approx(np.abs(before - after).sum(), rel=1e-6, abs=1e-12)
+    # A limit as a float32 is not quite the same as the limit.
+    certain = np.abs(np.abs(before) - limit) > 1e-6 * limit
+    assert clipped.elements >= (np.abs(before) > limit)[certain].sum()
+    assert clipped.elements <= (np.abs(before) > limit)[certain].sum() + (~certain).sum()
+    assert feedback.replica.digest() == digest
+
+
+@KINDS
+def test_a_residual_within_the_limit_stays_as_it_is(kind: type[Feedback]) -> None:
+    feedback = trained(kind, 1, 1_000)
+    feedback.encode(16_777)
+    before = (feedback.parameters.tobytes(), feedback.residual().tobytes())
+
+    clipped = clip_residual(feedback, 16_777, 1.0)
+
+    assert (clipped.elements, clipped.magnitude) == (0, 0.0)
+    assert (feedback.parameters.tobytes(), feedback.residual().tobytes()) == before
+
+
+@KINDS
+def test_a_clipped_residual_is_sent_as_what_is_left(kind: type[Feedback]) -> None:
+    feedback = kind(np.array([1.0, -1.0, 0.25, 0.0], np.float32), Replica.zeros(4))
+
+    clipped = clip_residual(feedback, 2**21, 2.0)  # thresholds of 1/8
+
+    assert (clipped.elements, clipped.magnitude) == (2, 1.5)
+    assert feedback.residual().tolist() == [0.25, -0.25, 0.25, 0.0]
+    feedback.encode(1, magnitude_max=2**31 - 1)
+    assert (feedback.replica.values * QUANTUM).tolist() == [0.25, -0.25, 0.25, 0.0]
+
+
+@KINDS
+@pytest.mark.parametrize("times", [0.0, 0.99, -5.0, float("nan"), float("inf")])
+def test_a_limit_below_the_threshold_is_refused(kind: type[Feedback], times: float) -> None:
+    feedback = trained(kind, 1, 10)
+
+    with pytest.raises(CodecError, match=f"times={times}; it is 1 or more"):
+        clip_residual(feedback, 1, times)
+
+
+@KINDS
+def test_elements_of_a_residual_are_those_of_the_whole(kind: type[Feedback]) -> None:
+    feedback = trained(kind, 2, 1_000)
+    index = np.array([0, 7, 7, 999], np.int64)
+
+    assert feedback.residual_at(index).tobytes() == feedback.residual()[index].tobytes()
+
+
+@given(seed=st.integers(0, 2**32), elements=st.integers(1, 2_000), threshold=st.floats(1e-6, 10))
+def test_statistics_are_those_of_the_absolute_values_in_thresholds(
+    seed: int, elements: int, threshold: float
+) -> None:
+    sample: Float32Array = np.random.default_rng(seed).normal(0, 1, elements).astype(np.float32)
+
+    found = ResidualStatistics.of(sample, threshold)
+
+    size = np.abs(sample.astype(np.float64)) / threshold
+    assert found.mean == pytest.approx(size.mean(), rel=1e-4)
+    assert found.max == pytest.approx(size.max(), rel=1e-4)
+    for name, percent in (("p50", 50), ("p95", 95), ("p99", 99), ("p99_9", 99.9)):
+        assert getattr(found, name) == pytest.approx(np.percentile(size, percent), rel=1e-4)
+    assert found.p50 <= found.p95 <= found.p99 <= found.p99_9 <= found.p99_99 <= found.max
+
+
+def test_each_element_counts_in_its_own_threshold() -> None:
+    sample = np.array([1.0, -2.0, 0.5], np.float32)
+
+    found = ResidualStatistics.of(sample, np.array([1.0, 2.0, 0.5], np.float32))
+
+    assert (found.mean, found.max, found.p50) == (1.0, 1.0, 1.0)
+
+
+def test_what_is_not_finite_does_not_count() -> None:
+    sample = np.array([np.nan, 3.0, np.inf, -1.0], np.float32)
+
+    assert ResidualStatistics.of(sample, 1.0) == ResidualStatistics.of(sample[[1, 3]], 1.0)
+
+
+@pytest.mark.parametrize("sample", [[], [np.nan]])
+def test_of_nothing_there_are_zeros(sample: list[float]) -> None:
+    found = ResidualStatistics.of(np.array(sample, np.float32), 1.0)
+
+    assert (found.mean, found.max, found.p99_99) == (0.0, 0.0, 0.0)
