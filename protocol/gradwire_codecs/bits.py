@@ -134,34 +134,44 @@ def peek(words: UInt64Array, position: int) -> np.uint64:
 def take_rice(words: UInt64Array, position: int, end: int, k: int) -> tuple[int, int]:
     """Read a value; return it, or `INVALID`, and the position behind it, which is at most `end`.
 
-    Values are below 2^32. `position` may be one behind the end.
+    Values are below 2^37. `position` may be one behind the end.
     """
-    quotient = 0
     window = peek(words, position)
-    while window == np.uint64(0):
+    zeros = np.int64(trailing_zeros(window))
+    behind = position + zeros + 1 + k
+    if zeros + k < 64 and behind <= end:  # nearly always
+        rest = window >> np.uint64(zeros) >> np.uint64(1)
+        mask = (np.uint64(1) << np.uint64(k)) - np.uint64(1)
+        return zeros << k | np.int64(rest & mask), behind
+    return _take_long(words, position, end, k)
+
+
+@compiled
+def _take_long(words: UInt64Array, position: int, end: int, k: int) -> tuple[int, int]:
+    quotient = 0
+    while peek(words, position) == np.uint64(0):
         quotient += 64
         position += 64
         if position >= end:
             return INVALID, end
-        window = peek(words, position)
-    zeros = np.int64(trailing_zeros(window))
+    zeros = np.int64(trailing_zeros(peek(words, position)))
     quotient += zeros
     position += zeros + 1
     if position + k > end or quotient >> (32 - k):
         return INVALID, end
-    rest = window >> np.uint64(zeros) >> np.uint64(1)
-    if zeros + k >= 64:  # hardly ever: the window ends before it
-        rest = peek(words, position)
     mask = (np.uint64(1) << np.uint64(k)) - np.uint64(1)
-    return quotient << k | np.int64(rest & mask), position + k
+    return quotient << k | np.int64(peek(words, position) & mask), position + k
 
 
 @compiled
 def take_head(
-    words: UInt64Array, position: int, end: int, block: int, previous: int
+    words: UInt64Array, position: int, end: int, done: int, previous: int
 ) -> tuple[int, int]:
-    """Read the head of a block; return its parameter, or `INVALID`, and the position behind it."""
-    if block == 0:
+    """Read the head of a block; return its parameter, or `INVALID`, and the position behind it.
+
+    `done` values of its sequence come before it, and `previous` was the parameter of the last ones.
+    """
+    if done == 0:
         k = np.int64(peek(words, position) & np.uint64(PARAMETER_MAX))
         position += FIRST_PARAMETER_BITS
     else:

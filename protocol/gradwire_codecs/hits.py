@@ -5,7 +5,7 @@ more. So the way from bytes into a vector is one pass: a block of hits is all th
 and it stays in the first-level cache.
 
 `next_hits` checks all that it reads, as if nobody had before: it never reads outside its arrays,
-and never returns an element outside the sections or a change that is too large.
+and never returns an element outside the sections. So does `scale`, of changes that are too large.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs.arrays import Int32Array, Int64Array, UInt32Array, UInt64Array
-from gradwire_codecs.bits import BLOCK, INVALID, ends_at, peek, take_head, take_rice
+from gradwire_codecs.bits import BLOCK, INVALID, ends_at, peek, take_head, take_rice, trailing_zeros
 from gradwire_codecs.compiled import compiled
 from gradwire_codecs.header import (
     AT,
@@ -32,6 +32,10 @@ from gradwire_codecs.header import (
     STOP,
     TOO_LARGE,
 )
+
+ROOM: Final = 2 * BLOCK
+"""Most hits that are read at a time, whole blocks of them: 16 KiB of vectors to change, which fit the
+first-level cache. Fewer are slower, because calls take their time; so are more."""
 
 POSITION: Final = 0
 """The bit, counted from the first one of the update, where positions go on; the word, in a dense
@@ -93,25 +97,22 @@ def begin(header: Int64Array, size: int, digits: int, state: Int64Array) -> None
 def next_hits(
     words: UInt64Array,
     header: Int64Array,
-    bounds: Int64Array,
-    multiples: Int64Array,
     state: Int64Array,
     index: UInt32Array,
     count: Int32Array,
-    change: Int32Array,
 ) -> int:
-    """Read up to `BLOCK` hits.
+    """Read up to `ROOM` hits.
 
     Parameters
     ----------
     words : ndarray of shape (w,), dtype uint64
         The update, with `TAIL_WORDS` behind it.
-    header, bounds, multiples : ndarray
+    header : ndarray of shape (header.FIELDS,), dtype int64
         What its header says.
     state : ndarray of shape (STATE_FIELDS,), dtype int64
         Where to go on; changed.
-    index, count, change : ndarray of shape (BLOCK,), dtypes uint32, int32, int32
-        Filled with position, thresholds and quanta.
+    index, count : ndarray of shape (ROOM,), dtypes uint32 and int32
+        Filled with positions and thresholds.
 
     Returns
     -------
@@ -132,7 +133,6 @@ def next_hits(
             n = n if good else HITS_NOT_CODED
     if n > 0:
         state[DONE] += n
-        n = _scale(bounds, multiples, state, n, index, count, change)
     return n
 
 
@@ -145,26 +145,39 @@ def _next_positions(
     count: Int32Array,
 ) -> int:
     done = state[DONE]
-    n = min(BLOCK, header[HITS] - done)
+    n = min(ROOM, header[HITS] - done)
     end = state[POSITIONS_END]
     if n == 0:
         ended = ends_at(words, state[POSITION], end)
         ended = ended and ends_at(words, state[MAGNITUDE], state[MAGNITUDES_END])
         return 0 if ended else HITS_NOT_CODED
-    k, position = take_head(words, state[POSITION], end, done // BLOCK, state[GAP_PARAMETER])
-    if k == INVALID:
-        return HITS_NOT_CODED
-    state[GAP_PARAMETER] = k
     expected, stop = state[EXPECTED], header[STOP]
+    k, position = state[GAP_PARAMETER], state[POSITION]
+    mask = np.uint64(0)
     for j in range(n):
-        negative = peek(words, position) & np.uint64(1)
-        gap, position = take_rice(words, position + 1, end, k)
-        expected += gap
-        if gap == INVALID or expected >= stop:
+        if j % BLOCK == 0:
+            k, position = take_head(words, position, end, done + j, k)
+            if k == INVALID:
+                return HITS_NOT_CODED
+            mask = (np.uint64(1) << np.uint64(k)) - np.uint64(1)
+        window = peek(words, position)
+        count[j] = 1 - 2 * np.int64(window & np.uint64(1))
+        window >>= np.uint64(1)
+        zeros = np.int64(trailing_zeros(window))
+        if zeros + k < 63:  # nearly always: `take_rice`, from the same window
+            low = window >> np.uint64(zeros) >> np.uint64(1) & mask
+            expected += zeros << k | np.int64(low)
+            position += zeros + k + 2
+        else:
+            gap, position = take_rice(words, position + 1, end, k)
+            if gap == INVALID:
+                return HITS_NOT_CODED
+            expected += gap
+        if position > end or expected >= stop:
             return HITS_NOT_CODED
         index[j] = expected
-        count[j] = 1 - 2 * np.int64(negative)
         expected += 1
+    state[GAP_PARAMETER] = k
     state[EXPECTED], state[POSITION] = expected, position
     state[WORK] += n
     return int(n)
@@ -180,8 +193,8 @@ def _take_pair(words: UInt64Array, header: Int64Array, state: Int64Array) -> boo
     position = state[MAGNITUDE]
     gap_k, k = state[LIST_PARAMETER], state[MAGNITUDE_PARAMETER]
     if done % BLOCK == 0:
-        gap_k, position = take_head(words, position, end, done // BLOCK, gap_k)
-        k, position = take_head(words, position, end, done // BLOCK, k)
+        gap_k, position = take_head(words, position, end, done, gap_k)
+        k, position = take_head(words, position, end, done, k)
         if gap_k == INVALID or k == INVALID:
             return False
         state[LIST_PARAMETER], state[MAGNITUDE_PARAMETER] = gap_k, k
@@ -211,17 +224,18 @@ def _take_list(
 @compiled
 def _take_magnitudes(words: UInt64Array, state: Int64Array, n: int, count: Int32Array) -> bool:
     """Give `n` hits their magnitudes."""
-    end, block = state[MAGNITUDES_END], state[DONE] // BLOCK
-    k, position = take_head(words, state[MAGNITUDE], end, block, state[MAGNITUDE_PARAMETER])
-    if k == INVALID:
-        return False
-    state[MAGNITUDE_PARAMETER] = k
+    end, done = state[MAGNITUDES_END], state[DONE]
+    k, position = state[MAGNITUDE_PARAMETER], state[MAGNITUDE]
     for j in range(n):
+        if j % BLOCK == 0:
+            k, position = take_head(words, position, end, done + j, k)
+            if k == INVALID:
+                return False
         rest, position = take_rice(words, position, end, k)
         if not 0 <= rest <= INT32_MAX - 1:
             return False
         count[j] *= np.int32(rest + 1)
-    state[MAGNITUDE] = position
+    state[MAGNITUDE_PARAMETER], state[MAGNITUDE] = k, position
     state[WORK] += n
     return True
 
@@ -238,7 +252,7 @@ def _next_digits(
     radix = np.uint64(2 * magnitude_max + 1)
     expected, position = state[EXPECTED], state[POSITION]
     n = 0
-    while expected < stop and n + digits <= BLOCK:
+    while expected < stop and n + digits <= ROOM:
         if position + 64 > state[POSITIONS_END]:
             return HITS_NOT_CODED
         word = peek(words, position)
@@ -264,7 +278,7 @@ def _next_digits(
 
 
 @compiled
-def _scale(
+def scale(
     bounds: Int64Array,
     multiples: Int64Array,
     state: Int64Array,
@@ -273,7 +287,13 @@ def _scale(
     count: Int32Array,
     change: Int32Array,
 ) -> int:
-    """Turn thresholds into quanta; return `n`, or `TOO_LARGE`."""
+    """Turn thresholds of hits that `next_hits` has read into quanta.
+
+    Returns
+    -------
+    int
+        `n`, or `TOO_LARGE`.
+    """
     section = state[SECTION]
     largest = np.int64(0)
     low = 0

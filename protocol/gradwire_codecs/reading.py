@@ -17,7 +17,7 @@ from gradwire_codecs.arrays import (
     UInt32Array,
     UInt64Array,
 )
-from gradwire_codecs.bits import BLOCK, TAIL_WORDS
+from gradwire_codecs.bits import TAIL_WORDS
 from gradwire_codecs.compiled import compiled
 from gradwire_codecs.dense import digits_per_word
 from gradwire_codecs.errors import MalformedUpdateError
@@ -27,13 +27,15 @@ from gradwire_codecs.header import (
     FORMAT,
     HITS,
     MAGNITUDE_MAX,
+    PLAIN,
     SECTIONS,
     VALID,
     describe_fault,
     read_header,
     read_sections,
 )
-from gradwire_codecs.hits import STATE_FIELDS, begin, next_hits
+from gradwire_codecs.hits import ROOM, STATE_FIELDS, begin, next_hits, scale
+from gradwire_codecs.prefetch import prefetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +150,13 @@ def _check(
     multiples: Int64Array,
     state: Int64Array,
 ) -> int:
-    index = np.empty(BLOCK, np.uint32)
-    count, change = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.int32)
+    index = np.empty(ROOM, np.uint32)
+    count, change = np.empty(ROOM, np.int32), np.empty(ROOM, np.int32)
     while True:
-        n = next_hits(words, header, bounds, multiples, state, index, count, change)
+        n = next_hits(words, header, state, index, count)
+        # A single threshold is never too much.
+        if n > 0 and header[FORMAT] != PLAIN:
+            n = scale(bounds, multiples, state, n, index, count, change)
         if n <= 0:
             return n
 
@@ -166,11 +171,13 @@ def _collect(
     index: UInt32Array,
     count: Int32Array,
 ) -> int:
-    positions = np.empty(BLOCK, np.uint32)
-    counts, change = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.int32)
+    positions = np.empty(ROOM, np.uint32)
+    counts, change = np.empty(ROOM, np.int32), np.empty(ROOM, np.int32)
     at = 0
     while True:
-        n = next_hits(words, header, bounds, multiples, state, positions, counts, change)
+        n = next_hits(words, header, state, positions, counts)
+        if n > 0:
+            n = scale(bounds, multiples, state, n, positions, counts, change)
         if n <= 0:
             return n
         for j in range(n):
@@ -188,13 +195,16 @@ def _add_to_replica(
     state: Int64Array,
     values: Int32Array,
 ) -> None:
-    index = np.empty(BLOCK, np.uint32)
-    count, change = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.int32)
-    while True:
-        n = next_hits(words, header, bounds, multiples, state, index, count, change)
-        if n <= 0:
-            return
-        lattice.add_to_replica(values, index[:n], change[:n])
+    index = np.empty((2, ROOM), np.uint32)
+    count, change = np.empty(ROOM, np.int32), np.empty(ROOM, np.int32)
+    turn, n = 0, next_hits(words, header, state, index[0], count)
+    while n > 0:
+        for j in range(n):
+            prefetch(values, np.uint64(index[turn, j]))
+        scale(bounds, multiples, state, n, index[turn], count, change)
+        following = next_hits(words, header, state, index[1 - turn], count)
+        lattice.add_to_replica(values, index[turn, :n], change[:n])
+        turn, n = 1 - turn, following
 
 
 @compiled
@@ -208,10 +218,14 @@ def _add_to_both(
     values: Int32Array,
     quantum: np.float32,
 ) -> None:
-    index = np.empty(BLOCK, np.uint32)
-    count, change = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.int32)
-    while True:
-        n = next_hits(words, header, bounds, multiples, state, index, count, change)
-        if n <= 0:
-            return
-        lattice.add(parameters, values, quantum, index[:n], change[:n])
+    index = np.empty((2, ROOM), np.uint32)
+    count, change = np.empty(ROOM, np.int32), np.empty(ROOM, np.int32)
+    turn, n = 0, next_hits(words, header, state, index[0], count)
+    while n > 0:
+        for j in range(n):
+            prefetch(values, np.uint64(index[turn, j]))
+            prefetch(parameters, np.uint64(index[turn, j]))
+        scale(bounds, multiples, state, n, index[turn], count, change)
+        following = next_hits(words, header, state, index[1 - turn], count)
+        lattice.add(parameters, values, quantum, index[turn, :n], change[:n])
+        turn, n = 1 - turn, following
