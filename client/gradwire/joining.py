@@ -31,9 +31,7 @@ from gradwire.sharing import Sharing
 from gradwire.worker import Worker
 from gradwire_codecs import (
     Feedback,
-    LocalFeedback,
     Replica,
-    SharedFeedback,
     ThresholdPolicy,
     check_finite,
     quantum_exponent_for,
@@ -357,8 +355,11 @@ class _Joining:
         return welcome is not None and welcome.founder
 
     def _feedback(self, replica: Replica) -> Feedback:
-        kind = LocalFeedback if self._settings.feedback == "local" else SharedFeedback
-        feedback = kind(self._parameters.vector, replica, threads=self._settings.codec_threads)
+        feedback = self._parameters.feedback(
+            replica,
+            shared=self._settings.feedback == "shared",
+            threads=self._settings.codec_threads,
+        )
         feedback.settle()
         self._parameters.scatter()
         return feedback

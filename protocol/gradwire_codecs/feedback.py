@@ -10,6 +10,8 @@ rounding of one float32. They differ in where the unsent part, the residual, wai
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar, Final
 
 import numpy as np
@@ -26,7 +28,7 @@ from gradwire_codecs.arrays import (
 from gradwire_codecs.errors import CodecError, NonFiniteError
 from gradwire_codecs.header import INT32_MAX
 from gradwire_codecs.reading import read_encoded
-from gradwire_codecs.replica import Replica
+from gradwire_codecs.replica import Replica, check_finite
 from gradwire_codecs.sections import MULTIPLE_MAX, Sections
 from gradwire_codecs.threshold_pass import ThresholdPass
 from gradwire_codecs.update import (
@@ -164,18 +166,38 @@ class Feedback(ABC):
         """Return some tens of thousands of elements of the residual, always the same ones."""
         return self.residual(-(-len(self.replica) // SAMPLE))
 
+    @abstractmethod
     def residual_at(self, index: Int64Array) -> Float32Array:
         """Return the elements of the residual at these places, of shape (n,)."""
-        shared = self.replica.values[index].astype(np.float32) * self.replica.quantum
-        found: Float32Array = self.parameters[index] - shared
-        if self._waiting.size:
-            found += self._waiting[index]
-        return found
 
-    @property
-    def waiting(self) -> Float32Array:
-        """The residual that is kept apart from the parameters, shape (N,); (0,) where none is."""
-        return self._waiting
+    @abstractmethod
+    def clip(self, limit: np.float32, start: int, stop: int) -> tuple[int, float]:
+        """Cut the residual of a range of elements to plus or minus `limit`.
+
+        Returns
+        -------
+        elements : int
+            How many were cut.
+        magnitude : float
+            Sum of the absolute values of what was cut off.
+        """
+
+    @abstractmethod
+    def check_finite(self) -> None:
+        """Raise `NonFiniteError` for the first parameter that is NaN or infinite."""
+
+    @abstractmethod
+    def add_change(self, change: Float32Array) -> None:
+        """Add to the parameters what no optimizer has added.
+
+        Parameters
+        ----------
+        change : ndarray of shape (N,), dtype float32
+        """
+
+    @abstractmethod
+    def undoing(self) -> AbstractContextManager[None]:
+        """Put the parameters back to what they were before, where the block raises."""
 
     @abstractmethod
     def residual(self, stride: int = 1) -> Float32Array:
@@ -321,6 +343,37 @@ class HostFeedback(Feedback):
     def absorb(self) -> None:
         """Bring what the optimizer has changed to where the residual waits."""
         self._absorb(0, len(self.replica))
+
+    def residual_at(self, index: Int64Array) -> Float32Array:
+        """Return the elements of the residual at these places, of shape (n,)."""
+        shared = self.replica.values[index].astype(np.float32) * self.replica.quantum
+        found: Float32Array = self.parameters[index] - shared
+        if self._waiting.size:
+            found += self._waiting[index]
+        return found
+
+    def clip(self, limit: np.float32, start: int, stop: int) -> tuple[int, float]:
+        """Cut the residual of a range of elements to plus or minus `limit`."""
+        values, quantum = self.replica.values, self.replica.quantum
+        return lattice.clip(self.parameters, self._waiting, values, quantum, limit, start, stop)
+
+    def check_finite(self) -> None:
+        """Raise `NonFiniteError` for the first parameter that is NaN or infinite."""
+        check_finite(self.parameters)
+
+    def add_change(self, change: Float32Array) -> None:
+        """Add to the parameters what no optimizer has added."""
+        self.parameters += change
+
+    @contextmanager
+    def undoing(self) -> Iterator[None]:
+        """Put the parameters back to what they were before, where the block raises."""
+        before = self.parameters.copy()
+        try:
+            yield
+        except BaseException:
+            self.parameters[:] = before
+            raise
 
     def close(self) -> None:
         """End the threads, where there are any."""

@@ -5,17 +5,20 @@ seldom goes through copies on the host: `residual` and `restore_residual` for a 
 `values` of the replica when all of it is given away or compared with the master's.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 
-from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array
+from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, Int64Array, UInt32Array
 from gradwire_codecs.cuda import lattice
 from gradwire_codecs.cuda.encoding import encode_hits
 from gradwire_codecs.cuda.replica import DeviceReplica
 from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.cuda.threshold import tiles_of
 from gradwire_codecs.cuda.threshold_pass import TILE, DevicePass
-from gradwire_codecs.errors import CodecError
+from gradwire_codecs.errors import CodecError, NonFiniteError
 from gradwire_codecs.feedback import BYTES_MAX, MAGNITUDE_MAX, Feedback, checked_magnitude
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.sections import Sections
@@ -50,6 +53,8 @@ class DeviceFeedback(Feedback):
         self._quantum = float(replica.quantum)
         self._stream = SideStream(parameters.device)
         self._kept = torch.zeros_like(parameters) if self.moves_parameters else None
+        self._sampled: tuple[Int64Array, torch.Tensor] | None = None
+        """The last places asked for, here and on the device."""
         self._device_pass = DevicePass(
             parameters,
             self._kept,
@@ -145,6 +150,66 @@ class DeviceFeedback(Feedback):
             return copy
 
     @torch.no_grad()
+    def residual_at(self, index: Int64Array) -> Float32Array:
+        """Return the elements of the residual at these places."""
+        with self._stream.turn():
+            if self._sampled is None or self._sampled[0] is not index:
+                self._sampled = index, torch.from_numpy(index).to(self.parameters.device)
+            place = self._sampled[1]
+            found = self.parameters[place] - self._stands_for(place)
+            if self._kept is not None:
+                found += self._kept[place]
+            copy: Float32Array = self._stream.fetch(found).numpy().copy()
+            return copy
+
+    @torch.no_grad()
+    def clip(self, limit: np.float32, start: int, stop: int) -> tuple[int, float]:
+        """Cut the residual of a range of elements to plus or minus `limit`."""
+        span, most = slice(start, stop), float(limit)
+        with self._stream.turn():
+            parameters, shared = self.parameters[span], self._stands_for(span)
+            before = parameters - shared
+            if self._kept is not None:
+                before += self._kept[span]
+            over = before.abs() > most
+            cut = torch.where(before > 0, most, -most).to(torch.float32)
+            if self._kept is not None:
+                self._kept[span] = torch.where(over, cut, self._kept[span])
+                parameters.copy_(torch.where(over, shared, parameters))
+            else:
+                parameters.copy_(torch.where(over, cut + shared, parameters))
+                cut = cut + shared - shared  # what is there now: the sum was rounded
+            lost = torch.where(over, (before.double() - cut.double()).abs(), 0.0)
+            elements, magnitude = self._stream.fetch(torch.stack([over.sum(), lost.sum()])).tolist()
+            return int(elements), magnitude
+
+    @torch.no_grad()
+    def check_finite(self) -> None:
+        """Raise `NonFiniteError` for the first parameter that is NaN or infinite."""
+        with self._stream.turn():
+            finite = self.parameters.isfinite()
+            first = int(self._stream.fetch(finite.to(torch.uint8).argmin().view(1)).item())
+            if not finite[first]:
+                raise NonFiniteError(first, float(self.parameters[first]))
+
+    @torch.no_grad()
+    def add_change(self, change: Float32Array) -> None:
+        """Add to the parameters what no optimizer has added."""
+        with self._stream.turn():
+            self.parameters += self._sent(change)
+
+    @contextmanager
+    def undoing(self) -> Iterator[None]:
+        """Put the parameters back to what they were before, where the block raises."""
+        before = self.parameters.detach().clone()
+        try:
+            yield
+        except BaseException:
+            with torch.no_grad():
+                self.parameters.copy_(before)
+            raise
+
+    @torch.no_grad()
     def restore_residual(self, residual: Float32Array) -> None:
         """Replace the residual, and the parameters by the replica plus what belongs into them."""
         self.check_residual(residual)
@@ -182,7 +247,7 @@ class DeviceFeedback(Feedback):
         index, count = self._device_pass.index[:hits], self._device_pass.count[:hits]
         return encode_hits(self._stream, sections, index, count, bytes_max)
 
-    def _stands_for(self, span: slice) -> torch.Tensor:
+    def _stands_for(self, span: slice | torch.Tensor) -> torch.Tensor:
         """Return what some elements of the replica stand for."""
         return self.replica.tensor[span].to(torch.float32) * self._quantum
 

@@ -186,7 +186,7 @@ def test_what_peers_send_below_the_resolution_of_a_tensor_adds_up(dtype: torch.d
     peer = Worker(LocalFeedback, [torch.float32], initial)
 
     for _ in range(256):
-        peer.parameters.vector += np.float32(2.0**-15)
+        peer.parameters.vector[:] += np.float32(2.0**-15)
         mine.pull(peer.push(multiple=512))
 
     assert mine.parameters.vector.tolist() == [1 + 2.0**-7] * 4

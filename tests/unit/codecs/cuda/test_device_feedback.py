@@ -17,6 +17,7 @@ from gradwire_codecs import (
     OutOfRangeError,
     Replica,
     SharedFeedback,
+    clip_residual,
 )
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.cuda.feedback import (
@@ -76,6 +77,11 @@ def changes_of(random: np.random.Generator, elements: int, tau: float) -> Float3
     places = random.integers(0, elements, min(elements, 20))
     change[places] = random.choice(special, places.size)
     return change
+
+
+def add_and_fail(feedback: Feedback, change: Float32Array) -> None:
+    feedback.add_change(change)
+    raise CodecError
 
 
 @KINDS
@@ -172,8 +178,21 @@ def test_what_is_done_seldom_has_the_same_bits_too(device: torch.device, shared:
         feedback.mend(-damage, 1100)
     pair.assert_same()
     assert pair.host.first_threshold(0.01) == pair.device.first_threshold(0.01)
+    some = np.array([2499, 0, 7, 7], np.int64)
+    assert pair.host.residual_at(some).tobytes() == pair.device.residual_at(some).tobytes()
     for feedback in both:
         feedback.restore_residual(residual)
+    pair.assert_same()
+    clipped = [clip_residual(feedback, 5000, 2.0) for feedback in both]
+    assert clipped[0].elements == clipped[1].elements > 0
+    assert clipped[0].magnitude == pytest.approx(clipped[1].magnitude, rel=1e-12)
+    pair.assert_same()
+    for feedback in both:
+        feedback.add_change(residual)
+    pair.assert_same()
+    for feedback in both:
+        with pytest.raises(CodecError), feedback.undoing():
+            add_and_fail(feedback, residual)
     pair.assert_same()
     for feedback in both:
         feedback.settle()
@@ -204,6 +223,7 @@ def test_an_element_at_fault_is_named_and_changes_nothing(
     pair.train(change)
     before = pair.device.replica.digest(), pair.tensor.clone()
 
+    pair.device.close()
     for refused in (lambda: pair.device.encode(16_777), pair.device.check):
         with pytest.raises(error, match=f"element {at} is") as raised:
             refused()
@@ -230,6 +250,22 @@ def test_a_fault_among_more_hits_than_there_is_room_for_changes_nothing(
 
     assert pair.device.replica.digest() == before
     assert pair.tensor.cpu().tolist() == change.tolist()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_is_found_without_a_threshold(
+    device: torch.device, value: float
+) -> None:
+    pair = Pair.start(np.zeros(3000, np.float32), device, shared=False)
+    pair.device.check_finite()
+    change = np.full(3000, 2000.0, np.float32)  # out of range is not looked for
+    pair.train(change)
+    pair.device.check_finite()
+    change[[1234, 2000]] = value
+    pair.train(change)
+
+    with pytest.raises(NonFiniteError, match="element 1234 is"):
+        pair.device.check_finite()
 
 
 def test_a_malformed_update_changes_nothing(device: torch.device) -> None:
