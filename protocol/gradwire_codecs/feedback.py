@@ -300,8 +300,7 @@ class HostFeedback(Feedback):
         """Encode what has reached the threshold, and count it as shared from now on."""
         sections = self._sections(threshold, start, stop)
         magnitude_max = checked_magnitude(magnitude_max, bytes_max, sections)
-        ranges = self._pass.look(sections, magnitude_max)
-        self._absorb(sections.start, sections.stop)
+        ranges = self._pass.look(sections, magnitude_max, absorbing=self.moves_parameters)
         parts: list[bytes] = []
         for part in ranges:
             index, count = self._pass.take(part, magnitude_max)
@@ -342,7 +341,8 @@ class HostFeedback(Feedback):
 
     def absorb(self) -> None:
         """Bring what the optimizer has changed to where the residual waits."""
-        self._absorb(0, len(self.replica))
+        if self.moves_parameters:
+            self._pass.absorb(0, len(self.replica))
 
     def residual_at(self, index: Int64Array) -> Float32Array:
         """Return the elements of the residual at these places, of shape (n,)."""
@@ -355,6 +355,7 @@ class HostFeedback(Feedback):
     def clip(self, limit: np.float32, start: int, stop: int) -> tuple[int, float]:
         """Cut the residual of a range of elements to plus or minus `limit`."""
         values, quantum = self.replica.values, self.replica.quantum
+        self._pass.forget_waiting()
         return lattice.clip(self.parameters, self._waiting, values, quantum, limit, start, stop)
 
     def check_finite(self) -> None:
@@ -378,10 +379,6 @@ class HostFeedback(Feedback):
     def close(self) -> None:
         """End the threads, where there are any."""
         self._pass.close()
-
-    @abstractmethod
-    def _absorb(self, start: int, stop: int) -> None:
-        """Bring what the optimizer has changed in a range to where the residual waits."""
 
     @abstractmethod
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
@@ -421,11 +418,8 @@ class LocalFeedback(HostFeedback):
         """Forget the residual: the parameters become what the replica says, bit by bit."""
         self.replica.write_parameters(self.parameters)
 
-    def _absorb(self, start: int, stop: int) -> None:
-        """Do nothing: the residual is where it belongs."""
-
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
-        self.replica.add(index, change)
+        lattice.add_to_replica(self.replica.values, index, change)
 
     def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
         """Do nothing: the parameters are ahead of the replica by so much now."""
@@ -446,14 +440,13 @@ class SharedFeedback(HostFeedback):
         self.check_residual(residual)
         self.replica.write_parameters(self.parameters)
         self._waiting[:] = residual
+        self._pass.forget_waiting()
 
     def settle(self) -> None:
         """Forget the residual: the parameters become what the replica says, bit by bit."""
         self.replica.write_parameters(self.parameters)
         self._waiting[:] = 0
-
-    def _absorb(self, start: int, stop: int) -> None:
-        self._pass.absorb(start, stop)
+        self._pass.forget_waiting()
 
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
         replica = self.replica
@@ -464,6 +457,7 @@ class SharedFeedback(HostFeedback):
     def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
         place = slice(start, start + len(before))
         self._waiting[place] += before - after
+        self._pass.forget_waiting()
         self.parameters[place] = after + (self.parameters[place] - before)
 
 

@@ -3,21 +3,53 @@
 Element i of the replica stands for ``values[i] * quantum``, rounded to float32, here as everywhere.
 """
 
+from typing import Final
+
 import numpy as np
 
 from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
 from gradwire_codecs.compiled import compiled
 
+BLOCK: Final = 1024
+"""Elements that stay in the first-level cache between one loop over them and the next."""
+
+
+@compiled
+def top_bits(vector: Float32Array, start: int, stop: int) -> np.int32:
+    """Return the largest magnitude of some elements, as the bits of its float32.
+
+    As integers they have the same order, with infinity and NaN above all numbers.
+    """
+    bits = vector[start:stop].view(np.int32)
+    top = np.int32(0)
+    for i in range(bits.size):
+        top = max(top, bits[i] & np.int32(0x7FFFFFFF))
+    return top
+
 
 @compiled
 def absorb(
-    parameters: Float32Array, waiting: Float32Array, values: Int32Array, quantum: np.float32
-) -> None:
-    """Move what the optimizer changed from the parameters to the residual."""
-    for i in range(parameters.size):
-        shared = np.float32(values[i]) * quantum
-        waiting[i] = (parameters[i] - shared) + waiting[i]
-        parameters[i] = shared
+    parameters: Float32Array,
+    waiting: Float32Array,
+    values: Int32Array,
+    quantum: np.float32,
+    start: int,
+    stop: int,
+) -> np.int32:
+    """Move what the optimizer changed from some parameters to the residual.
+
+    Returns what `top_bits` does for the residual there.
+    """
+    top = np.int32(0)
+    for low in range(start, stop, BLOCK):
+        high = min(low + BLOCK, stop)
+        p, r, s = parameters[low:high], waiting[low:high], values[low:high]
+        for i in range(high - low):
+            shared = np.float32(s[i]) * quantum
+            r[i] = (p[i] - shared) + r[i]
+            p[i] = shared
+        top = max(top, top_bits(waiting, low, high))
+    return top
 
 
 @compiled

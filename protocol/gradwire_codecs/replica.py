@@ -131,10 +131,6 @@ class Replica:
         encoded.add_to_replica(self.values)
         return encoded.hits
 
-    def add(self, index: UInt32Array, change: Int32Array) -> None:
-        """Add changes, in quanta, to elements of this replica."""
-        add_to_replica(self.values, index, change)
-
     def first_outside(self, update: Update) -> int | None:
         """Return the first element that an update would take beyond plus or minus 2^31 - 1.
 

@@ -5,11 +5,14 @@ a separate residual vector where there is one. An element with ``|d| >= tau`` is
 ``c = trunc(d / tau)`` whole thresholds, at most `magnitude_max` of them [1]_.
 
 The pass reads two (or three) vectors and writes none, so that a NaN found in the last element
-leaves everything as it was. Memory is what it waits for: 64 comparisons at a time become the bits
-of one word, and most words are 0. Of the others the set bits are taken four at a time, so that no
-branch depends on how many there are; how often each hit has reached the threshold is counted in a
-loop over the hits of a block, while its elements are still in the first-level cache. A NaN fails
-``|d| < tau`` like a hit does, so it is found without a test of its own on the others.
+leaves everything as it was. With a residual apart, what the optimizer changed has to be moved
+there as well; that is done on the way where no element can be at fault.
+
+Memory is what the pass waits for: 64 comparisons at a time become the bits of one word, and most
+words are 0. Of the others the set bits are taken four at a time, so that no branch depends on how
+many there are; how often each hit has reached the threshold is counted in a loop over the hits of a
+block, while its elements are still in the first-level cache. A NaN fails ``|d| < tau`` like a hit
+does, so it is found without a test of its own on the others.
 
 References
 ----------
@@ -27,16 +30,13 @@ from numba import types
 
 from gradwire_codecs.arrays import Float32Array, Int32Array, Int64Array, UInt32Array
 from gradwire_codecs.compiled import compiled, instruction
+from gradwire_codecs.lattice import BLOCK, absorb
 
 LANES: Final = 64
 """Elements compared at a time; the compiler cuts them into the vectors that the machine has."""
 
 UNROLLED: Final = 4
 """Set bits taken at a time. With 5 % hits a word has 3.2."""
-
-BLOCK: Final = 1024
-"""Elements whose hits are found before they are counted: 8 KiB of input, 12 KiB with a residual
-apart."""
 
 SLACK: Final = BLOCK + UNROLLED
 """Room behind the last hit that is kept: a block is counted there when the rest is full."""
@@ -224,7 +224,8 @@ def scan(
     index: UInt32Array,
     count: Int32Array,
     chunk_hits: Int32Array,
-) -> tuple[int, int]:
+    absorbing: bool,
+) -> tuple[int, int, np.int32]:
     """Find the hits in ``start <= i < stop``, ascending.
 
     Parameters
@@ -250,6 +251,9 @@ def scan(
         the pass goes on counting and checking behind them.
     chunk_hits : ndarray of shape (ceil((stop - start) / CHUNK),), dtype int32
         Filled with the number of hits of each `CHUNK` elements.
+    absorbing : bool
+        Whether to do on the way what `lattice.absorb` does, which does not change the residual.
+        Then this must not find an element at fault.
 
     Returns
     -------
@@ -257,10 +261,13 @@ def scan(
         Number of hits, which may exceed the capacity; or `NOT_FINITE` or `OUT_OF_RANGE`.
     element : int
         With the latter two, the element at fault; else -1.
+    top : int32
+        What `lattice.absorb` returns, if it was asked for.
     """
     capacity = index.size - SLACK
     chunk_hits[:] = 0
     hits = 0
+    top = np.int32(0)
     section = np.searchsorted(bounds, start, side="right") - 1
     low = start
     while low < stop:
@@ -271,13 +278,16 @@ def scan(
         end = _find(parameters, waiting, values, quantum, tau, low, high, index, first)
         if not _count(parameters, waiting, values, quantum, tau, magnitude_max, index, count,
                       first, end):  # fmt: skip
-            return _fault(parameters, waiting, values, quantum, index, first)
+            what, element = _fault(parameters, waiting, values, quantum, index, first)
+            return what, element, top
+        if absorbing:
+            top = max(top, absorb(parameters, waiting, values, quantum, low, high))
         hits += end - first
         chunk_hits[chunk] += end - first
         if high == bounds[section + 1]:
             section += 1
         low = high
-    return hits, -1
+    return hits, -1, top
 
 
 @compiled

@@ -6,6 +6,7 @@ through again when its turn comes. Where it is cut depends on the counts alone, 
 same bytes however many threads have worked.
 """
 
+import math
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Final
@@ -24,6 +25,10 @@ HITS_CAPACITY_SHARE: Final = 96
 
 CHUNKS_PER_THREAD_MIN: Final = 8
 """Waking a thread takes as long as looking at so many elements."""
+
+
+MARGIN: Final = 2.0**-16
+"""More than three roundings of float32 to at most twice the range, 2^-24 each."""
 
 
 class ThresholdPass:
@@ -64,8 +69,13 @@ class ThresholdPass:
         self._found: Sections | None = None
         """Whose hits are in the buffers, where all of them are."""
         self._hits = 0
+        self._limit = 2.0**31 * float(quantum)
+        self._waiting_top = math.inf
+        """No element of the residual kept apart has a larger magnitude."""
 
-    def look(self, sections: Sections, magnitude_max: int) -> list[Sections]:
+    def look(
+        self, sections: Sections, magnitude_max: int, *, absorbing: bool = False
+    ) -> list[Sections]:
         """Look at some elements; return the ranges, in order, whose hits `take` then returns.
 
         Parameters
@@ -74,6 +84,8 @@ class ThresholdPass:
             Elements of the vector, and their thresholds.
         magnitude_max : int
             Most thresholds that one element sends.
+        absorbing : bool
+            Whether to `absorb` besides, unless there is an error.
 
         Returns
         -------
@@ -89,7 +101,10 @@ class ThresholdPass:
         self._start = sections.start
         spans = self._split(sections.start, sections.stop)
         rooms = [self.capacity // len(spans)] * len(spans)
-        complete = self._scan(sections, magnitude_max, spans, rooms)
+        safe = absorbing and self._nothing_can_fail(sections.start, sections.stop)
+        complete = self._scan(sections, magnitude_max, spans, rooms, absorbing=safe)
+        if absorbing and not safe:
+            self.absorb(sections.start, sections.stop)
         ranges = ranges_of(sections, self._hits_of(sections.start, sections.stop), self.capacity)
         self._found = sections if complete else None
         return ranges
@@ -108,13 +123,18 @@ class ThresholdPass:
 
     def absorb(self, start: int, stop: int) -> None:
         """Move what the optimizer changed from some parameters to the residual kept apart."""
-        quantum = self._quantum
 
-        def absorb(low: int, high: int) -> None:
-            span = slice(low, high)
-            lattice.absorb(self._parameters[span], self._waiting[span], self._values[span], quantum)
+        def absorb(low: int, high: int) -> np.int32:
+            return lattice.absorb(
+                self._parameters, self._waiting, self._values, self._quantum, low, high
+            )
 
-        self._threads.run([partial(absorb, low, high) for low, high in self._split(start, stop)])
+        works = [partial(absorb, low, high) for low, high in self._split(start, stop)]
+        self._note_tops(self._threads.run(works), start, stop)
+
+    def forget_waiting(self) -> None:
+        """Take note that the residual kept apart was changed by somebody else."""
+        self._waiting_top = math.inf
 
     def close(self) -> None:
         """End the threads."""
@@ -138,10 +158,12 @@ class ThresholdPass:
         magnitude_max: int,
         spans: list[tuple[int, int]],
         rooms: list[int],
+        *,
+        absorbing: bool = False,
     ) -> bool:
         """Bring the hits of all spans together in the buffers; return whether there was room."""
 
-        def scan_span(low: int, high: int, begin: int, room: int) -> tuple[int, int]:
+        def scan_span(low: int, high: int, begin: int, room: int) -> tuple[int, int, np.int32]:
             place = slice(begin, begin + room + SLACK)
             return scan(
                 self._parameters,
@@ -156,6 +178,7 @@ class ThresholdPass:
                 self._index[place],
                 self._count[place],
                 self._hits_of(low, high),
+                absorbing,
             )
 
         begins = list(accumulate((room + SLACK for room in rooms), initial=0))
@@ -165,21 +188,46 @@ class ThresholdPass:
                 for (low, high), begin, room in zip(spans, begins, rooms, strict=False)
             ]
         )
-        for hits, element in results:
+        for hits, element, _ in results:
             self._refuse(hits, element)
+        if absorbing:
+            self._note_tops([top for *_, top in results], sections.start, sections.stop)
         self._hits = 0
-        for (hits, _), begin, room in zip(results, begins, rooms, strict=False):
+        for (hits, *_), begin, room in zip(results, begins, rooms, strict=False):
             kept = min(hits, room)
             move(self._index, self._count, begin, self._hits, kept)
             self._hits += kept
-        return all(hits <= room for (hits, _), room in zip(results, rooms, strict=True))
+        return all(hits <= room for (hits, *_), room in zip(results, rooms, strict=True))
 
     def _refuse(self, hits: int, element: int) -> None:
+        if hits not in (NOT_FINITE, OUT_OF_RANGE):
+            return
+        value = float(self._parameters[element])
+        if self._waiting.size:
+            value += float(self._waiting[element])
         if hits == NOT_FINITE:
-            raise NonFiniteError(element, float(self._parameters[element]))
-        if hits == OUT_OF_RANGE:
-            limit = 2.0**31 * float(self._quantum)
-            raise OutOfRangeError(element, float(self._parameters[element]), limit)
+            raise NonFiniteError(element, value)
+        raise OutOfRangeError(element, value, self._limit)
+
+    def _nothing_can_fail(self, start: int, stop: int) -> bool:
+        """Return whether parameters and residual are too small for any element to be at fault.
+
+        An element that is sent is to become the parameter plus what waits. This reads a third of
+        what the pass does, and looks at the largest of either; rounding adds less than `MARGIN`.
+        """
+        tops = self._threads.run(
+            [
+                partial(lattice.top_bits, self._parameters, low, high)
+                for low, high in self._split(start, stop)
+            ]
+        )
+        return _magnitude(tops) + self._waiting_top < self._limit * (1 - MARGIN)
+
+    def _note_tops(self, tops: list[np.int32], start: int, stop: int) -> None:
+        """Note the largest magnitude that waits, of which other elements may have a larger one."""
+        top = _magnitude(tops)
+        everything = stop - start == self._waiting.size
+        self._waiting_top = top if everything else max(top, self._waiting_top)
 
 
 def capacity_of(elements: int) -> int:
@@ -212,3 +260,9 @@ def ranges_of(sections: Sections, chunk_hits: Int32Array, capacity: int) -> list
         ranges.append(sections.within(low, high))
         taken, low = int(hits[chunks - 1]), high
     return ranges
+
+
+def _magnitude(tops: list[np.int32]) -> float:
+    """Return the magnitude that the largest of some `lattice.top_bits` stands for; inf for NaN."""
+    magnitude = float(np.int32(max(tops)).view(np.float32))
+    return magnitude if math.isfinite(magnitude) else math.inf

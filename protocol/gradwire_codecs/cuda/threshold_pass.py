@@ -221,6 +221,8 @@ class DevicePass:
             return
         element, out_of_range = divmod(fault, 2)
         value = float(self._parameters[element])
+        if self._waiting is not None:
+            value += float(self._waiting[element])
         if out_of_range:
             raise OutOfRangeError(element, value, 2.0**31 * self._quantum)
         raise NonFiniteError(element, value)

@@ -22,6 +22,7 @@ from gradwire_codecs import (
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.feedback import HostFeedback
 from gradwire_codecs.threshold import CHUNK
+from gradwire_codecs.update import BYTES_MIN
 
 KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
 
@@ -275,7 +276,10 @@ def test_parameters_are_a_flat_writeable_float32_array(parameters: Float32Array)
         ({"threshold": 0}, "multiple=0"),
         ({"threshold": 2**24 + 1}, "multiple=16777217"),
         ({"threshold": 1, "magnitude_max": 0}, "magnitude_max=0"),
-        ({"threshold": 1, "bytes_max": 41}, "bytes_max=41; a single element may take 42"),
+        (
+            {"threshold": 1, "bytes_max": BYTES_MIN - 1},
+            f"bytes_max={BYTES_MIN - 1}; a single element may take {BYTES_MIN}",
+        ),
         ({"threshold": 1, "start": 4}, "elements 4 to 4 of a vector of 4"),
         ({"threshold": 1, "stop": 5}, "elements 0 to 5 of a vector of 4"),
     ],

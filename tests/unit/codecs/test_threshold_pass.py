@@ -24,8 +24,9 @@ from gradwire_codecs import (
 )
 from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
 from gradwire_codecs.feedback import HostFeedback
+from gradwire_codecs.lattice import BLOCK
 from gradwire_codecs.threads import Threads
-from gradwire_codecs.threshold import BLOCK, CHUNK, LANES
+from gradwire_codecs.threshold import CHUNK, LANES
 from gradwire_codecs.threshold_pass import CHUNKS_PER_THREAD_MIN, ThresholdPass
 
 KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
@@ -138,7 +139,7 @@ def test_a_denormal_residual_is_a_residual(apart: bool) -> None:
 
 
 @KINDS
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 2**32),
     elements=st.integers(THREADED, THREADED + 3 * CHUNK),
@@ -165,6 +166,8 @@ def test_the_bytes_do_not_depend_on_the_number_of_threads(
     for threads in (1, 2, 3):
         feedback = kind(change.copy(), Replica.zeros(elements), threads=threads)
         bodies = feedback.encode(sections, bytes_max=2**20)
+        feedback.parameters += change
+        bodies += feedback.encode(sections, bytes_max=2**20)
         feedback.close()
         outcomes.append(
             (bodies, feedback.replica.digest(), feedback.parameters.tobytes(),
@@ -203,6 +206,42 @@ def test_the_first_element_at_fault_is_named_and_nothing_changes(
 
     assert (feedback.replica.digest(), feedback.parameters.tobytes()) == before
     assert feedback.residual().tobytes() == kept
+
+
+@given(
+    data=st.data(),
+    elements=st.integers(1, 3 * BLOCK),
+    seed=st.integers(0, 2**32),
+    reach=st.sampled_from([1e-3, 60.0, 127.0, 129.0, np.nan]),
+    wait=st.sampled_from([1e-3, 60.0, 127.0, np.nan]),
+)
+def test_moving_a_residual_on_the_way_does_what_moving_it_afterwards_does(
+    data: st.DataObject, elements: int, seed: int, reach: float, wait: float
+) -> None:
+    """On the way where what is known to wait allows it; where that is not known, never."""
+    random = np.random.default_rng(seed)
+    change = random.normal(0, 1e-3, (2, elements)).astype(np.float32)
+    change[0, random.integers(elements)] = random.choice([1, -1]) * wait
+    change[1, random.integers(elements)] = random.choice([1, -1]) * reach
+    sections = data.draw(sections_of(elements))
+    outcomes = []
+    for known in (True, False):
+        parameters, waiting = change[0].copy(), np.zeros(elements, np.float32)
+        looking = ThresholdPass(
+            parameters, waiting, np.zeros(elements, np.int32), QUANTUM, threads=1
+        )
+        looking.absorb(0, elements)
+        if not known:
+            looking.forget_waiting()
+        parameters += change[1]
+        try:
+            ranges = looking.look(sections, 127, absorbing=True)
+            hits = [taken.tolist() for part in ranges for taken in looking.take(part, 127)]
+        except CodecError as error:
+            hits = [str(error)]
+        outcomes.append((hits, parameters.tobytes(), waiting.tobytes()))
+
+    assert outcomes[0] == outcomes[1]
 
 
 @KINDS
