@@ -13,7 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-MODULES = ("coding", "digests", "lattice", "threshold")
+MODULES = ("coding", "decoding", "digests", "lattice", "threshold")
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
@@ -22,12 +22,14 @@ TYPES = {
     **dict.fromkeys(["parameters", "waiting"], "*fp32"),
     **dict.fromkeys(["fault", "bounds", "sums", "ends"], "*i64"),
     **dict.fromkeys(["start", "stop", "capacity", "magnitude_max"], "i32"),
-    **dict.fromkeys(["hits", "elements", "values_count", "blocks", "base"], "i32"),
+    **dict.fromkeys(
+        ["hits", "elements", "values_count", "blocks", "base", "digits", "places"], "i32"
+    ),
 }
 """Of arguments; what is not here is a pointer to int32."""
 
-OF_BLOCKS = {"parameters": "*i32"}
-"""In `coding`, where they are those of Rice codes."""
+BY_MODULE = {"coding": {"parameters": "*i32"}, "decoding": {"words": "*i64"}}
+"""What is another type there: parameters are those of Rice codes, and words are read whole."""
 
 CONSTANTS = {"TILE": 1024, "ROWS": 4}
 """What is not here is on."""
@@ -36,7 +38,7 @@ CONSTANTS = {"TILE": 1024, "ROWS": 4}
 def kernels() -> Iterator[tuple[str, Any, dict[str, str]]]:
     """Yield each kernel with its name and the types of its arguments."""
     for module in MODULES:
-        types = TYPES | (OF_BLOCKS if module == "coding" else {})
+        types = TYPES | BY_MODULE.get(module, {})
         for name, kernel in vars(import_module(f"gradwire_codecs.cuda.{module}")).items():
             # What kernels call has nothing that changes from call to call.
             if isinstance(kernel, triton.JITFunction) and kernel.do_not_specialize:

@@ -13,6 +13,7 @@ import torch
 
 from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, Int64Array, UInt32Array
 from gradwire_codecs.cuda import lattice
+from gradwire_codecs.cuda.decoding import changes_of
 from gradwire_codecs.cuda.encoding import encode_hits
 from gradwire_codecs.cuda.replica import DeviceReplica
 from gradwire_codecs.cuda.streams import SideStream
@@ -20,9 +21,10 @@ from gradwire_codecs.cuda.threshold import tiles_of
 from gradwire_codecs.cuda.threshold_pass import TILE, DevicePass
 from gradwire_codecs.errors import CodecError, NonFiniteError
 from gradwire_codecs.feedback import BYTES_MAX, MAGNITUDE_MAX, Feedback, checked_magnitude
+from gradwire_codecs.reading import read_encoded
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.sections import Sections
-from gradwire_codecs.update import Update, decode
+from gradwire_codecs.update import Update
 
 
 class DeviceFeedback(Feedback):
@@ -95,36 +97,25 @@ class DeviceFeedback(Feedback):
     @torch.no_grad()
     def apply(self, update: Update | Buffer) -> int:
         """Add a peer's update; return how many elements it changes."""
-        if not isinstance(update, Update):
-            update = decode(update, len(self.replica))
-        update.check_fits(len(self.replica))
+        if isinstance(update, Update):
+            update.check_fits(len(self.replica))
+            with self._stream.turn():
+                self._add(self._sent(update.change), self._sent(update.index))
+            return len(update.index)
+        encoded = read_encoded(update, len(self.replica))
         with self._stream.turn():
-            index = self._sent(update.index)
-            change = self._sent(update.change)
-            lattice.add[tiles_of(len(index), TILE),](
-                self.parameters,
-                self.replica.tensor,
-                self._quantum,
-                index,
-                change,
-                len(index),
-                TILE=TILE,
-            )
-        return len(update.index)
+            change, index = changes_of(encoded, self._stream)
+            if index is None:
+                self._add_sum(change, int(encoded.bounds[0]))
+            else:
+                self._add(change, index)
+        return encoded.hits
 
     @torch.no_grad()
     def apply_sum(self, total: Int32Array, start: int = 0) -> None:
         """Add a sum of updates, in quanta per element."""
         with self._stream.turn():
-            span = slice(start, start + len(total))
-            lattice.add_sum[tiles_of(len(total), TILE),](
-                self.parameters[span],
-                self.replica.tensor[span],
-                self._quantum,
-                self._sent(total),
-                len(total),
-                TILE=TILE,
-            )
+            self._add_sum(self._sent(total), start)
 
     @torch.no_grad()
     def mend(self, error: Int32Array, start: int = 0) -> None:
@@ -241,6 +232,24 @@ class DeviceFeedback(Feedback):
     def _absorb(self, start: int, stop: int) -> None:
         if self._kept is not None:
             self._device_pass.absorb(start, stop)
+
+    def _add(self, change: torch.Tensor, index: torch.Tensor) -> None:
+        hits = len(index)
+        lattice.add[tiles_of(hits, TILE),](
+            self.parameters, self.replica.tensor, self._quantum, index, change, hits, TILE=TILE
+        )
+
+    def _add_sum(self, total: torch.Tensor, start: int) -> None:
+        elements = len(total)
+        span = slice(start, start + elements)
+        lattice.add_sum[tiles_of(elements, TILE),](
+            self.parameters[span],
+            self.replica.tensor[span],
+            self._quantum,
+            total,
+            elements,
+            TILE=TILE,
+        )
 
     def _encoded(self, sections: Sections, hits: int, bytes_max: int) -> list[bytes]:
         """Encode the hits that were found."""

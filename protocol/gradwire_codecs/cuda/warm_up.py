@@ -1,25 +1,44 @@
 """Compile every kernel, or load it from Triton's cache, before the first training step needs it."""
 
+from functools import cache
+from typing import Final
+
 import numpy as np
 import torch
 
+from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.cuda.feedback import DeviceLocalFeedback, DeviceSharedFeedback
 from gradwire_codecs.replica import Replica
 
+ELEMENTS: Final = 400
 
+
+@cache
 def warm_up(device: torch.device) -> None:
-    """Run every kernel once on a few elements.
+    """Run every kernel once on a few elements, unless this process has done it.
 
     Takes seconds on a machine where it was never done for such a GPU, some hundredths of a second
     later.
     """
-    change = torch.tensor([1.0, -1.0, 0.0, 2.0, 0.5] * 20, device=device)
-    for kind in (DeviceLocalFeedback, DeviceSharedFeedback):
-        for multiple, magnitude_max in ((2**22, 127), (2**24, 1)):  # as a list, and none
-            mine = kind(change.clone(), Replica.zeros(100))
-            theirs = kind(torch.zeros_like(change), Replica.zeros(100))
-            mine.check()
-            for part in mine.encode(multiple, magnitude_max=magnitude_max):
-                theirs.apply(part)
-            theirs.apply_sum(np.ones(100, np.int32))
-            theirs.replica.digest()
+    for each in vectors():
+        change = torch.tensor(each, device=device)
+        mine = DeviceLocalFeedback(change, Replica.zeros(ELEMENTS))
+        theirs = DeviceSharedFeedback(torch.zeros_like(change), Replica.zeros(ELEMENTS))
+        for part in mine.encode(2**24):
+            theirs.apply(part)
+    theirs.apply_sum(np.ones(ELEMENTS, np.int32))
+    theirs.add_change(vectors()[0])
+    theirs.encode(2**24)
+    theirs.check()
+    theirs.replica.digest()
+
+
+def vectors() -> list[Float32Array]:
+    """Return changes that lead to each format of an update, in the order of their numbers."""
+    plain = np.zeros(ELEMENTS, np.float32)
+    plain[::10] = 1
+    listed = plain.copy()
+    listed[200] = 3
+    dense = np.ones(ELEMENTS, np.float32)
+    dense[::3] = -1
+    return [plain, listed, 3 * plain, dense]

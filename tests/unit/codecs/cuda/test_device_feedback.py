@@ -30,7 +30,7 @@ from gradwire_codecs.sections import Sections
 from gradwire_codecs.threshold_pass import capacity_of
 
 KINDS = pytest.mark.parametrize("shared", [False, True], ids=["local", "shared"])
-FEW = settings(max_examples=12)  # a program takes milliseconds where it is interpreted
+FEW = settings(max_examples=6)  # a program takes milliseconds where it is interpreted
 
 
 @dataclass

@@ -12,6 +12,7 @@ from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.header import DENSE, EVERY, LISTED, PLAIN
 from gradwire_codecs.sections import Sections
 from gradwire_codecs.update import split_update
+from support.hits import update_of
 
 
 def on_device(update: Update, device: torch.device, bytes_max: int) -> list[bytes]:
@@ -22,28 +23,7 @@ def on_device(update: Update, device: torch.device, bytes_max: int) -> list[byte
         return encode_hits(stream, update.sections, index, count, bytes_max)
 
 
-def update_of(
-    seed: int, start: int, length: int, density: float, larger: float, magnitude_max: int
-) -> Update:
-    random = np.random.default_rng(seed)
-    hits = np.flatnonzero(random.random(length) < density)
-    hits = hits if hits.size else random.integers(0, length, 1)
-    magnitude = np.where(
-        random.random(hits.size) < larger,
-        random.integers(1, magnitude_max, hits.size, endpoint=True),
-        1,
-    )
-    count = magnitude * random.choice([-1, 1], hits.size)
-    multiple = max(min(2**24, (2**31 - 1) // magnitude_max), 1)
-    lengths = [length // 3, length - length // 3]
-    return Update(
-        Sections.of(lengths, [multiple, max(multiple - 1, 1)], start),
-        (hits + start).astype(np.uint32),
-        count.astype(np.int32),
-    )
-
-
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 2**32),
     start=st.sampled_from([0, 7, 2**31 - 9000]),

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from gradwire_codecs import LocalFeedback, Replica
+from gradwire_codecs.cuda.warm_up import vectors
+from gradwire_codecs.header import DENSE, EVERY, LISTED, PLAIN
+
 TESTS = Path(__file__).parents[3]
 
 APPROXIMATE = re.compile(r"\.ftz|\.approx|div\.full")
@@ -31,3 +35,13 @@ def test_every_kernel_compiles_to_exact_arithmetic() -> None:
     found = {name for name, text in assembly.items() if APPROXIMATE.search(text)}
     assert len(assembly) >= 10
     assert not found
+
+
+def test_warming_up_goes_the_ways_of_all_formats() -> None:
+    """A kernel that it left out would be compiled in a training step."""
+    forms = []
+    for vector in vectors():
+        [encoded] = LocalFeedback(vector, Replica.zeros(vector.size)).encode(2**24)
+        forms.append(encoded[0])
+
+    assert forms == [PLAIN, LISTED, EVERY, DENSE]
