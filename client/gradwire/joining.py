@@ -107,8 +107,8 @@ def join(
     Parameters
     ----------
     target : torch.nn.Module, list of torch.Tensor, or ndarray of dtype float32
-        What is trained, in place. CPU tensors of dtype float32 are moved into one block of
-        memory; they stay the same objects.
+        What is trained, in place. Tensors of dtype float32 are moved into one block of memory;
+        they stay the same objects. Where all are on one GPU, so is the codec, if Triton is there.
     config : path, optional
         TOML file; its table ``[session]`` may hold every setting below.
     master, run, rank, workers, threshold, initial_threshold, target_density, density_band, \

@@ -4,7 +4,9 @@ Parameters that can be are moved into one block of memory: their `data` becomes 
 FSDP and DDP's ``gradient_as_bucket_view`` do with theirs. They stay the same objects, so optimizers
 and modules notice nothing, and neither encoding nor applying copies anything.
 
-What cannot be is copied to and fro: what is on another device, of another dtype, or of memory that
+With all tensors on one GPU the block is in its memory, and the codec works there.
+
+What cannot be is copied to and fro: what is on another device than the block, of another dtype, or of memory that
 somebody else may hold too, and so every tensor that is no `torch.nn.Parameter`. What is copied back
 is the change since the last time and not the value, so that rounding to their dtype never gets into
 the vector. So changes of peers add up there that are too small to show in a tensor of half
