@@ -6,12 +6,12 @@ and modules notice nothing, and neither encoding nor applying copies anything.
 
 With all tensors on one GPU the block is in its memory, and the codec works there.
 
-What cannot be is copied to and fro: what is on another device than the block, of another dtype, or of memory that
-somebody else may hold too, and so every tensor that is no `torch.nn.Parameter`. What is copied back
-is the change since the last time and not the value, so that rounding to their dtype never gets into
-the vector. So changes of peers add up there that are too small to show in a tensor of half
-precision. What an optimizer changes by less than its own tensor resolves is lost before anyone sees
-it, as it is without gradwire: an optimizer with float32 copies of its own keeps that.
+What cannot be is copied to and fro: what is on another device than the block, of another dtype, or
+of memory that somebody else may hold too, and so every tensor that is no `torch.nn.Parameter`. What
+is copied back is the change since the last time and not the value, so that rounding to their dtype
+never gets into the vector. So changes of peers add up there that are too small to show in a tensor
+of half precision. What an optimizer changes by less than its own tensor resolves is lost before
+anyone sees it, as it is without gradwire: an optimizer with float32 copies of its own keeps that.
 """
 
 from collections import Counter
