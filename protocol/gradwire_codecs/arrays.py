@@ -13,11 +13,15 @@ Float32Array: TypeAlias = npt.NDArray[np.float32]
 Int32Array: TypeAlias = npt.NDArray[np.int32]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]
-Int64Array: TypeAlias = npt.NDArray[np.int64]
 UInt64Array: TypeAlias = npt.NDArray[np.uint64]
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+def as_bytes(body: Buffer) -> UInt8Array:
+    """Return the bytes of a buffer, read-only whatever it is: one type for all kernels."""
+    return np.frombuffer(memoryview(body).toreadonly(), np.uint8)
 
 
 def describe(array: object) -> str:

@@ -34,8 +34,12 @@ TAIL_WORDS: Final = 2
 
 INVALID: Final = -1
 
-trailing_zeros = cast(Callable[[np.uint64], int], numbers.trailing_zeros)
+trailing_zeros = cast(Callable[[np.uint64], np.uint64], numbers.trailing_zeros)
 """Zeros below the lowest one: an instruction of the processor."""
+
+signed = cast(Callable[[object], int], np.int64)
+"""As a signed number. In a kernel, ``int`` of an unsigned one stays unsigned, and next to a signed
+one it would become a float."""
 
 
 @compiled
@@ -74,7 +78,7 @@ def _rice_bits(values: UInt32Array, n: int, k: int) -> int:
     zeros = np.uint64(0)
     for i in range(n):
         zeros += np.uint64(values[i] >> np.uint32(k))
-    return np.int64(zeros) + n * (k + 1)
+    return signed(zeros) + n * (k + 1)
 
 
 @compiled
@@ -82,7 +86,7 @@ def heads_bits(parameters: UInt8Array, blocks: int) -> int:
     """Return what the heads of so many blocks take."""
     bits = FIRST_PARAMETER_BITS
     for b in range(1, blocks):
-        bits += _zeros_of_step(np.int64(parameters[b]) - np.int64(parameters[b - 1])) + 1
+        bits += _zeros_of_step(signed(parameters[b]) - signed(parameters[b - 1])) + 1
     return bits
 
 
@@ -107,17 +111,17 @@ def put(words: UInt64Array, position: int, value: np.uint64, bits: int) -> int:
 def put_rice(words: UInt64Array, position: int, value: np.uint32, k: int) -> int:
     """Write a value; zeros are there already."""
     rest = np.uint64(value) & ((np.uint64(1) << np.uint64(k)) - np.uint64(1))
-    zeros = np.int64(value >> np.uint32(k))
+    zeros = signed(value >> np.uint32(k))
     return put(words, position + zeros, rest << np.uint64(1) | np.uint64(1), k + 1)
 
 
 @compiled
 def put_head(words: UInt64Array, position: int, parameters: UInt8Array, block: int) -> int:
     """Write the head of a block."""
-    k = np.int64(parameters[block])
+    k = signed(parameters[block])
     if block == 0:
         return put(words, position, np.uint64(k), FIRST_PARAMETER_BITS)
-    zeros = _zeros_of_step(k - np.int64(parameters[block - 1]))
+    zeros = _zeros_of_step(k - signed(parameters[block - 1]))
     return put(words, position + zeros, np.uint64(1), 1)
 
 
@@ -137,12 +141,12 @@ def take_rice(words: UInt64Array, position: int, end: int, k: int) -> tuple[int,
     Values are below 2^37. `position` may be one behind the end.
     """
     window = peek(words, position)
-    zeros = np.int64(trailing_zeros(window))
+    zeros = signed(trailing_zeros(window))
     behind = position + zeros + 1 + k
     if zeros + k < 64 and behind <= end:  # nearly always
         rest = window >> np.uint64(zeros) >> np.uint64(1)
         mask = (np.uint64(1) << np.uint64(k)) - np.uint64(1)
-        return zeros << k | np.int64(rest & mask), behind
+        return zeros << k | signed(rest & mask), behind
     return _take_long(words, position, end, k)
 
 
@@ -154,13 +158,13 @@ def _take_long(words: UInt64Array, position: int, end: int, k: int) -> tuple[int
         position += 64
         if position >= end:
             return INVALID, end
-    zeros = np.int64(trailing_zeros(peek(words, position)))
+    zeros = signed(trailing_zeros(peek(words, position)))
     quotient += zeros
     position += zeros + 1
     if position + k > end or quotient >> (32 - k):
         return INVALID, end
     mask = (np.uint64(1) << np.uint64(k)) - np.uint64(1)
-    return quotient << k | np.int64(peek(words, position) & mask), position + k
+    return quotient << k | signed(peek(words, position) & mask), position + k
 
 
 @compiled
@@ -172,10 +176,10 @@ def take_head(
     `done` values of its sequence come before it, and `previous` was the parameter of the last ones.
     """
     if done == 0:
-        k = np.int64(peek(words, position) & np.uint64(PARAMETER_MAX))
+        k = signed(peek(words, position) & np.uint64(PARAMETER_MAX))
         position += FIRST_PARAMETER_BITS
     else:
-        zeros = np.int64(trailing_zeros(peek(words, position)))
+        zeros = signed(trailing_zeros(peek(words, position)))
         step = (zeros + 1) // 2 if zeros & 1 else -(zeros // 2)
         k = previous + step
         position += zeros + 1

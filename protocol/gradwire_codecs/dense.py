@@ -19,10 +19,13 @@ from gradwire_codecs.compiled import compiled
 WORD_BYTES: Final = 8
 
 
+@compiled
 def digits_per_word(magnitude_max: int) -> int:
     """Return how many elements with magnitudes up to `magnitude_max` one 64-bit word takes."""
-    radix, digits, capacity = 2 * magnitude_max + 1, 0, 1
-    while capacity * radix <= 2**64:
+    radix = np.uint64(2 * magnitude_max + 1)
+    most = np.uint64(2**64 - 1) // radix
+    digits, capacity = 0, np.uint64(1)
+    while capacity <= most:
         capacity *= radix
         digits += 1
     return digits

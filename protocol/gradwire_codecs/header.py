@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs.arrays import Int64Array, UInt8Array
+from gradwire_codecs.bits import signed
 from gradwire_codecs.compiled import compiled
 from gradwire_codecs.sections import MULTIPLE_MAX, Sections
 
@@ -58,11 +59,13 @@ BEYOND_VECTOR: Final = -9
 NO_POSITIONS: Final = -10
 HITS_NOT_CODED: Final = -11
 TOO_LARGE: Final = -12
+TOO_MANY_HITS: Final = -13
 
 FAULTS: Final = {
     NO_NUMBER: "the header is cut off, or holds a number of no use",
     UNKNOWN_FORMAT: "unknown format {format}",
-    NO_HITS: "{hits} hits cannot be coded in {bytes} bytes for elements {start} to {stop}",
+    NO_HITS: "{hits} hits cannot be coded in {bytes} bytes",
+    TOO_MANY_HITS: "{hits} hits among elements {start} to {stop}",
     NO_LIST: "{listed} hits are listed of {hits}",
     NO_MAGNITUDE: f"magnitude_max={{magnitude_max}}; it is 1 to {INT32_MAX}",
     NO_SECTIONS: "{sections} sections in {bytes} bytes",
@@ -83,7 +86,7 @@ def _number(data: UInt8Array, at: int) -> tuple[int, int]:
     for shift in range(0, 7 * NUMBER_BYTES_MAX, 7):
         if at >= data.size:
             break
-        byte = np.int64(data[at])
+        byte = signed(data[at])
         at += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
@@ -186,7 +189,7 @@ def read_sections(
         header[STOP] = bounds[s + 1] = bounds[s] + length
         if header[STOP] > elements:
             return BEYOND_VECTOR
-    return VALID if header[HITS] <= header[STOP] - header[START] else NO_HITS
+    return VALID if header[HITS] <= header[STOP] - header[START] else TOO_MANY_HITS
 
 
 def describe_fault(code: int, header: Int64Array, size: int, elements: int) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from gradwire_codecs.arrays import Int32Array, Int64Array, UInt32Array, UInt64Array
 from gradwire_codecs.bits import BLOCK, INVALID, ends_at, peek, take_head, take_rice, trailing_zeros
 from gradwire_codecs.compiled import compiled
+from gradwire_codecs.dense import digits_per_word
 from gradwire_codecs.header import (
     AT,
     DENSE,
@@ -34,8 +35,9 @@ from gradwire_codecs.header import (
 )
 
 ROOM: Final = 2 * BLOCK
-"""Most hits that are read at a time, whole blocks of them: 16 KiB of vectors to change, which fit the
-first-level cache. Fewer are slower, because calls take their time; so are more."""
+"""Most hits that are read at a time, whole blocks of them. Where each is a cache line of two
+vectors, that is 16 KiB, half of the first-level cache. Fewer take more calls, more do not stay
+there."""
 
 POSITION: Final = 0
 """The bit, counted from the first one of the update, where positions go on; the word, in a dense
@@ -68,7 +70,7 @@ STATE_FIELDS: Final = 15
 
 
 @compiled
-def begin(header: Int64Array, size: int, digits: int, state: Int64Array) -> None:
+def begin(header: Int64Array, size: int, state: Int64Array) -> None:
     """Prepare to read from the first hit on.
 
     Parameters
@@ -77,8 +79,6 @@ def begin(header: Int64Array, size: int, digits: int, state: Int64Array) -> None
         What the header says, section table included.
     size : int
         Bytes of the update.
-    digits : int
-        Elements per word; 0 where it is not dense.
     state : ndarray of shape (STATE_FIELDS,), dtype int64
         Filled.
     """
@@ -90,7 +90,8 @@ def begin(header: Int64Array, size: int, digits: int, state: Int64Array) -> None
     state[MAGNITUDE] = state[POSITIONS_END]
     state[EXPECTED] = header[START]
     state[NEXT_LISTED] = -1
-    state[DIGITS] = digits
+    if header[FORMAT] == DENSE:
+        state[DIGITS] = digits_per_word(header[MAGNITUDE_MAX])
 
 
 @compiled

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from gradwire_codecs.arrays import Buffer, Int32Array, UInt8Array
+from gradwire_codecs.arrays import Buffer, Int32Array, UInt8Array, as_bytes
 from gradwire_codecs.compiled import compiled
 from gradwire_codecs.errors import CodecError
 
@@ -111,6 +111,6 @@ def unpack_block(body: Buffer, elements: int) -> bytes:
     if len(body) == 4 * elements:
         return bytes(body)
     values = np.empty(elements, np.int32)
-    if not _unpack(np.frombuffer(body, np.uint8), values):
+    if not _unpack(as_bytes(body), values):
         raise CodecError(f"{len(body)} bytes are no block of {elements} elements")
     return values.astype("<i4", copy=False).tobytes()

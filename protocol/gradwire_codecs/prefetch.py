@@ -1,8 +1,8 @@
 """`prefetch`: have the processor fetch an element that will be needed soon.
 
-The hits of an update lie in the vectors about as far apart as random positions do, so that each of
-them is a cache miss, and an addition that waits for one waits some 80 ns. Asked for a block ahead, most
-are there in time: at one hit in a hundred, applying takes half the time.
+Where one element in a hundred changes, each is a cache miss that the processor cannot foresee.
+Asked for some dozens of hits ahead, it is there in time, and an update is applied in half the
+time.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def _prefetch(_: Any, array: Any, index: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         integer = ir.IntType(32)
         address = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
-        instruction = cgutils.get_or_insert_function(
+        instruction = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
             builder.module,
             ir.FunctionType(ir.VoidType(), [address.type, integer, integer, integer]),
             "llvm.prefetch.p0i8",

@@ -16,17 +16,15 @@ from gradwire_codecs.arrays import (
     Int64Array,
     UInt32Array,
     UInt64Array,
+    as_bytes,
 )
 from gradwire_codecs.bits import TAIL_WORDS
 from gradwire_codecs.compiled import compiled
-from gradwire_codecs.dense import digits_per_word
 from gradwire_codecs.errors import MalformedUpdateError
 from gradwire_codecs.header import (
-    DENSE,
     FIELDS,
     FORMAT,
     HITS,
-    MAGNITUDE_MAX,
     PLAIN,
     SECTIONS,
     VALID,
@@ -105,7 +103,7 @@ def read_fields(body: Buffer) -> Int64Array:
     MalformedUpdateError
         If it is not valid.
     """
-    data, header = np.frombuffer(body, np.uint8), np.empty(FIELDS, np.int64)
+    data, header = as_bytes(body), np.empty(FIELDS, np.int64)
     code = read_header(data, header)
     if code != VALID:
         raise MalformedUpdateError(describe_fault(code, header, data.size, 0))
@@ -128,14 +126,13 @@ def read_encoded(body: Buffer, elements: int) -> EncodedHits:
         If it is not valid. Time and memory spent on it are bounded by the length of `body`.
     """
     header, state = read_fields(body), np.empty(STATE_FIELDS, np.int64)
-    data = np.frombuffer(body, np.uint8)
+    data = as_bytes(body)
     sections = int(header[SECTIONS])
     bounds, multiples = np.empty(sections + 1, np.int64), np.empty(sections, np.int64)
     code = read_sections(data, elements, header, bounds, multiples)
     if code != VALID:
         raise MalformedUpdateError(describe_fault(code, header, data.size, elements))
-    digits = digits_per_word(int(header[MAGNITUDE_MAX])) if header[FORMAT] == DENSE else 0
-    begin(header, data.size, digits, state)
+    begin(header, data.size, state)
     words = np.zeros(-(-data.size // 8) + TAIL_WORDS, "<u8")
     words.view(np.uint8)[: data.size] = data
     words = words.astype(np.uint64, copy=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradwire_codecs.arrays import Int32Array, UInt8Array, UInt32Array, UInt64Array
-from gradwire_codecs.bits import BLOCK, heads_bits, parameter_of, put, put_head, put_rice
+from gradwire_codecs.bits import BLOCK, heads_bits, parameter_of, put, put_head, put_rice, signed
 from gradwire_codecs.compiled import compiled
 from gradwire_codecs.header import EVERY, LISTED, PLAIN, numbers_bytes
 
@@ -97,12 +97,12 @@ def _write_positions(
     position = 0
     for block in range(parameters.size):
         position = put_head(words, position, parameters, block)
-        k = np.int64(parameters[block])
+        k = signed(parameters[block])
         for i in range(block * BLOCK, min(block * BLOCK + BLOCK, index.size)):
             gap = index[i] - expected
             expected = index[i] + np.uint32(1)
             negative = np.uint64(count[i] < 0)
-            zeros = np.int64(gap >> np.uint32(k))
+            zeros = signed(gap >> np.uint32(k))
             if zeros + k <= 62:  # nearly always: one word takes all of it
                 low = np.uint64(gap) & ((np.uint64(1) << np.uint64(k)) - np.uint64(1))
                 code = (low << np.uint64(1) | np.uint64(1)) << np.uint64(zeros)
@@ -132,8 +132,8 @@ def _write_list(
             position = put_head(words, position, gap_parameters, block)
             position = put_head(words, position, parameters, block)
         gap, rest = np.uint32(i - expected), np.uint32(magnitude - 2)
-        position = put_rice(words, position, gap, np.int64(gap_parameters[block]))
-        position = put_rice(words, position, rest, np.int64(parameters[block]))
+        position = put_rice(words, position, gap, signed(gap_parameters[block]))
+        position = put_rice(words, position, rest, signed(parameters[block]))
         expected = i + 1
         listed += 1
 
@@ -148,7 +148,7 @@ def _write_magnitudes(
         if i % BLOCK == 0:
             position = put_head(words, position, parameters, block)
         rest = np.uint32(abs(np.int64(count[i])) - 1)
-        position = put_rice(words, position, rest, np.int64(parameters[block]))
+        position = put_rice(words, position, rest, signed(parameters[block]))
 
 
 def _bytes_of(bits: int) -> int:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gradwire_codecs.digests import BlockDigests, digest_of, unflip
-from gradwire_codecs.feedback import LocalFeedback, SharedFeedback
+from gradwire_codecs.feedback import HostFeedback, LocalFeedback, SharedFeedback
 from gradwire_codecs.packing import pack_block, unpack_block
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.residuals import clip_residual
@@ -15,25 +15,33 @@ def warm_up() -> None:
 
     Takes seconds on a machine where gradwire has never run, some hundredths of a second later.
     """
-    change = np.array([1.0, -1.0, 0.0, 2.0, 0.5], np.float32)
-    for feedback in (LocalFeedback, SharedFeedback):
-        for multiple in (2**22, 2**24):  # 2^22: magnitudes above 1, 2^24: none, so another code
-            mine = feedback(change.copy(), Replica.zeros(change.size))
-            theirs = feedback(np.zeros_like(change), Replica.zeros(change.size))
-            for part in mine.encode(multiple):
-                theirs.apply(decode(part, change.size))
-            theirs.apply_sum(mine.replica.values)
-            theirs.mend(mine.replica.values)
-            clip_residual(mine, multiple, 1.0)
-            mine.settle()
-    # So many magnitudes fit no sparse code: this one takes the dense coder.
-    dense = LocalFeedback(np.ones(1000, np.float32), Replica.zeros(1000))
-    for part in dense.encode(1, magnitude_max=1):
-        update = decode(part, ELEMENTS_MAX)
-        replica = Replica.zeros(1000)
+    few = np.array([1.0, -1.0, 0.0, 2.0, 0.5], np.float32)
+    # Most hits are of magnitude 1 and some are not, which has a code of its own.
+    some = np.zeros(4000, np.float32)
+    some[::10], some[::1000] = 0.25, 1.0
+    # So many hits fit no sparse code: these take the dense coder.
+    all_ = np.ones(1000, np.float32)
+    for kind in (LocalFeedback, SharedFeedback):
+        for change, multiple in ((few, 2**22), (few, 2**24), (some, 2**22), (all_, 2**24)):
+            _share(kind(change.copy(), Replica.zeros(change.size)), multiple)
+
+
+def _share(mine: HostFeedback, multiple: int) -> None:
+    """Do with a feedback what workers and a master do."""
+    elements = len(mine.replica)
+    theirs = type(mine)(np.zeros(elements, np.float32), Replica.zeros(elements))
+    replica = Replica.zeros(elements)
+    digests = BlockDigests.of(replica.values, elements)
+    for body in mine.encode(multiple):
+        update = decode(body, ELEMENTS_MAX)
         replica.first_outside(update)
-        digests = BlockDigests.of(replica.values, 1000)
         digests.add(update)
-        replica.apply(update)
-        unflip(replica.values, 0, digest_of(replica.values))
-        unpack_block(pack_block(replica.values), 1000)
+        for apply in (theirs.apply, replica.apply):
+            apply(update)
+            apply(body)
+    theirs.apply_sum(mine.replica.values)
+    theirs.mend(mine.replica.values)
+    clip_residual(mine, multiple, 1.0)
+    theirs.settle()
+    unflip(replica.values, 0, digest_of(replica.values))
+    unpack_block(pack_block(replica.values), elements)

@@ -3,6 +3,7 @@
 It shares no code with `gradwire_codecs`, so that a mistake in the one is seen by the other.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 BLOCK = 64
@@ -15,15 +16,16 @@ def reference_decode(body: bytes) -> dict[int, int]:
     listed = _number(rest) if coder == 2 else 0
     largest = _number(rest) if coder == 4 else 0
     positions_bytes = _number(rest) if coder in (2, 3) else 0
-    multiples: list[int] = []
+    stops, multiples, stop = [], [], start
     for _ in range(_number(rest)):
-        length, multiple = _number(rest), _number(rest)
-        multiples += [multiple] * length
+        stop += _number(rest)
+        stops.append(stop)
+        multiples.append(_number(rest))
     coded = bytes(rest)
     if coder == 1:
         positions_bytes = len(coded)
     if coder == 4:
-        counts = _dense(coded, start, len(multiples), largest)
+        counts = _dense(coded, start, stop - start, largest)
     else:
         counts = _positions(coded[:positions_bytes], start, hits)
         if coder == 2:
@@ -31,7 +33,10 @@ def reference_decode(body: bytes) -> dict[int, int]:
         if coder == 3:
             _magnitudes(coded[positions_bytes:], counts)
     assert len(counts) == hits
-    return {position: count * multiples[position - start] for position, count in counts.items()}
+    return {
+        position: count * multiples[bisect_right(stops, position)]
+        for position, count in counts.items()
+    }
 
 
 def _number(data: Iterator[int]) -> int:

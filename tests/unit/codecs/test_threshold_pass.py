@@ -324,6 +324,27 @@ def test_a_pass_allocates_no_memory(kind: type[HostFeedback], threads: int, dens
     assert peak - before < 2**13
 
 
+@KINDS
+@pytest.mark.parametrize("density", [0.0, 0.001, 0.009])
+def test_a_step_allocates_what_it_returns(kind: type[Feedback], density: float) -> None:
+    """And that once more while it is written."""
+    random = np.random.default_rng(0)
+    hits = np.flatnonzero(random.random(THREADED) < density)
+    feedback = kind(np.zeros(THREADED, np.float32), Replica.zeros(THREADED))
+    for _ in range(2):
+        feedback.parameters[hits] += np.float32(1e-3)
+        feedback.encode(1000)
+    feedback.parameters[hits] += np.float32(1e-3)
+
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    size = sum(map(len, feedback.encode(1000)))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak - before < 2 * size + 2**13
+
+
 def test_threads_run_works_in_order_and_end() -> None:
     before = active_count()
     threads = Threads(3)
