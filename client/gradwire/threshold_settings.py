@@ -43,6 +43,15 @@ def check_threshold_settings(settings: "Settings") -> None:
             f"threshold and initial_threshold={settings.initial_threshold}: only a threshold that "
             "adapts begins with another one than it ends with"
         )
+    initial, band = settings.initial_threshold, settings.density_band
+    if initial is not None and not 0 < initial < float("inf"):
+        raise UsageError(f"initial_threshold={initial}; it has to be positive and finite")
+    if band is not None and not 0 < band[0] <= band[1] < 1:
+        raise UsageError(f"density_band={band}; it is two parts in (0, 1), the smaller one first")
+    _check_shake_up_and_clipping(settings)
+
+
+def _check_shake_up_and_clipping(settings: "Settings") -> None:
     if settings.shake_up_steps < 0 or settings.shake_up_steps == 1:
         raise UsageError(f"shake_up_steps={settings.shake_up_steps}; it is 2 or more, or 0")
     if not 1 < settings.shake_up_divisor < float("inf"):

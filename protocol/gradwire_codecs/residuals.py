@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.errors import CodecError
@@ -54,7 +55,7 @@ class ResidualStatistics:
         threshold : float or ndarray of shape (n,), dtype float32
             Positive, in units of the parameters: one, or one for each element.
         """
-        size = (np.abs(sample) / threshold).astype(np.float32)
+        size = np.abs(sample, dtype=np.float64) / threshold
         size = size[np.isfinite(size)]
         if not size.size:
             return cls(*[0.0] * 7)
@@ -104,6 +105,6 @@ def clip_residual(feedback: Feedback, threshold: int | Sections, times: float) -
     return Clipped(elements, magnitude)
 
 
-def _percentiles(size: Float32Array) -> Sequence[float]:
+def _percentiles(size: npt.NDArray[np.float64]) -> Sequence[float]:
     found: Sequence[float] = np.percentile(size, PERCENTILES).tolist()
     return found

@@ -1,9 +1,10 @@
-"""Bytes sent until a loss is reached: a threshold for each tensor beside one for all of them.
+"""Bytes that lead to a loss: a threshold for each tensor beside one for all of them.
 
 Workers in one process train a small word model, in turns: each trains a step and encodes what is
 due, and then everyone applies what the others have sent. Thresholds, codec and replicas are those
-of a session; there is no network. Each way is given several target densities, and counts with the
-one that reaches the loss in the fewest bytes, since its thresholds differ and so do its densities.
+of a session; there is no network. All train for the same number of steps, with several fixed
+thresholds: a larger one sends less and ends at a higher loss. What is compared are the bytes with
+which both ways end at the same loss, by interpolation between their runs.
 
 Three optimizers: SGD, whose changes differ between tensors as the gradients do; Adam, which makes
 them the same; and Adam with a ten times larger rate for the embedding, as in [1]_, where the
@@ -15,7 +16,7 @@ References
    transfer", 2022.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -23,9 +24,11 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Picture
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from benchmarks.figures import Figure, below, beside
-from benchmarks.pictures import Lines, draw_lines
+from benchmarks.figures import Figure, below, beside, machine
 from benchmarks.word_model import BATCH, WordModel, held_out_loss, load_words, loss_on
 from gradwire.parameters import parameters_of
 from gradwire.settings import Settings
@@ -35,20 +38,21 @@ from gradwire_codecs import LocalFeedback, Replica, encoded_hits
 WORKERS: Final = 4
 STEPS: Final = 200
 EVALUATE_EVERY: Final = 10
-SMOOTHING: Final = 3
-"""Evaluations that a loss is the mean of: one alone scatters by several hundredths."""
+WEIGHTS: Final = np.array([1, 2, 3, 2, 1]) / 9
+"""Of the last evaluations in the loss that a training ends with: one alone scatters."""
 
 SEEDS: Final = 3
-DENSITIES: Final = (0.001, 0.002, 0.004)
-"""Around those at which the fewest bytes lead to a loss, with this model."""
+THRESHOLDS: Final = {
+    "SGD": (0.006, 0.012, 0.024),
+    "Adam": (0.006, 0.012, 0.024),
+    "Adam, embedding x10": (0.02, 0.04, 0.08),
+}
+"""Around those that lead to one element in 500 per update."""
 
-REACHED_AT: Final = 0.6
-"""Part of the steps after which one threshold for all has reached the loss that is asked for."""
+COMPARED: Final = {"SGD": 0.024, "Adam": 0.024, "Adam, embedding x10": 0.04}
+"""The one threshold for all whose loss both ways are to end at."""
 
-MEGABYTES: Final = (0.2, 0.4, 0.8, 1.6)
-"""Sent by all workers together, where losses are compared for the picture."""
-
-OURS: Final = "gradwire, a threshold per tensor"
+OURS: Final = "a threshold for each tensor"
 RIVAL: Final = "one threshold"
 
 
@@ -76,26 +80,11 @@ OPTIMIZERS: Final[dict[str, Callable[[WordModel], torch.optim.Optimizer]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """How a training went: bytes sent by all workers so far, and the held-out loss then."""
+class Outcome:
+    """What a training has sent, all workers together, and the held-out loss that it ended with."""
 
-    sent: list[int]
-    losses: list[float]
-
-    def bytes_to(self, loss: float) -> float:
-        """Return the bytes after which a loss was reached, by interpolation; inf for never."""
-        if min(self.losses) > loss:
-            return float("inf")
-        i = next(i for i, reached in enumerate(self.losses) if reached <= loss)
-        if i == 0:
-            return float(self.sent[0])
-        return float(
-            np.interp(-loss, [-self.losses[i - 1], -self.losses[i]], self.sent[i - 1 : i + 1])
-        )
-
-    def loss_at(self, sent: float) -> float:
-        """Return the loss after so many bytes, by interpolation; inf beyond the last."""
-        return float(np.interp(sent, self.sent, self.losses, right=float("inf")))
+    megabytes: float
+    loss: float
 
 
 class Trainee:
@@ -123,7 +112,8 @@ class Trainee:
     def train(self) -> list[bytes]:
         """Train a step; return what is to be sent of it."""
         self._optimizer.zero_grad()
-        loss_on(self.model, load_words()[0], self._random, BATCH).backward()  # type: ignore[no-untyped-call]
+        loss = loss_on(self.model, load_words()[0], self._random, BATCH)
+        loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         self._parameters.gather()
         threshold = self._thresholds.next()
@@ -141,11 +131,11 @@ class Trainee:
             self._feedback.apply(body)
 
 
-def train(optimizer: str, seed: int, density: float, *, tensor_thresholds: bool) -> Course:
-    """Train, and return how it went."""
-    settings = Settings(master="none", target_density=density, tensor_thresholds=tensor_thresholds)
+def train(optimizer: str, seed: int, threshold: float, *, tensor_thresholds: bool) -> Outcome:
+    """Train, and return what came of it."""
+    settings = Settings(master="none", threshold=threshold, tensor_thresholds=tensor_thresholds)
     workers = [Trainee(OPTIMIZERS[optimizer], settings, seed, rank) for rank in range(WORKERS)]
-    sent, counts, losses = 0, [], []
+    sent, losses = 0, []
     for step in range(1, STEPS + 1):
         bodies = [worker.train() for worker in workers]
         sent += sum(len(body) for of_worker in bodies for body in of_worker)
@@ -154,10 +144,8 @@ def train(optimizer: str, seed: int, density: float, *, tensor_thresholds: bool)
                 if i != j:
                     worker.apply(of_peer)
         if step % EVALUATE_EVERY == 0:
-            counts.append(sent)
             losses.append(held_out_loss(workers[0].model))
-    smooth = np.convolve(losses, np.full(SMOOTHING, 1 / SMOOTHING), "valid")
-    return Course(counts[SMOOTHING - 1 :], smooth.tolist())
+    return Outcome(sent / 1e6, float(WEIGHTS @ losses[-len(WEIGHTS) :]))
 
 
 def run() -> list[Figure]:
@@ -171,56 +159,79 @@ def run() -> list[Figure]:
 
 
 def _figures(optimizer: str) -> list[Figure]:
-    ours: dict[tuple[int, float], Course] = {}
-    rivals: dict[tuple[int, float], Course] = {}
-    for seed in range(SEEDS):
-        for density in DENSITIES:
-            rivals[seed, density] = train(optimizer, seed, density, tensor_thresholds=False)
-            ours[seed, density] = train(optimizer, seed, density, tensor_thresholds=True)
-    middle = DENSITIES[len(DENSITIES) // 2]
-    at = round(REACHED_AT * len(rivals[0, middle].losses))
-    loss = median(rivals[seed, middle].losses[at] for seed in range(SEEDS))
+    ours, rivals = (
+        {
+            threshold: _median(
+                [
+                    train(optimizer, seed, threshold, tensor_thresholds=tensor_thresholds)
+                    for seed in range(SEEDS)
+                ]
+            )
+            for threshold in THRESHOLDS[optimizer]
+        }
+        for tensor_thresholds in (True, False)
+    )
+    rival = rivals[COMPARED[optimizer]]
     figures = [
-        below(f"bytes to a loss of {loss:.2f}, {optimizer}",
-              _best(ours, lambda course: course.bytes_to(loss)) / 1e6, "MB", RIVAL,
-              _best(rivals, lambda course: course.bytes_to(loss)) / 1e6,
+        below(f"bytes to a loss of {rival.loss:.2f}, {optimizer}",
+              megabytes_for(rival.loss, list(ours.values())), "MB", RIVAL, rival.megabytes,
               limit=1.0, runs=SEEDS)
     ]  # fmt: skip
-    for megabytes in MEGABYTES:
-        mine, rival = (
-            _best(courses, lambda course: course.loss_at(1e6 * megabytes))  # noqa: B023
-            for courses in (ours, rivals)
-        )
-        figures.append(beside(_name(megabytes, optimizer), mine, "nats", RIVAL, rival, runs=SEEDS))
+    for threshold in THRESHOLDS[optimizer]:
+        mine, rival = ours[threshold], rivals[threshold]
+        figures += [
+            beside(_sent_name(optimizer, threshold), mine.megabytes, "MB",
+                   RIVAL, rival.megabytes, runs=SEEDS),
+            beside(_loss_name(optimizer, threshold), mine.loss, "nats",
+                   RIVAL, rival.loss, runs=SEEDS),
+        ]  # fmt: skip
     return figures
 
 
-def _best(courses: dict[tuple[int, float], Course], number: Callable[[Course], float]) -> float:
-    """Return the least of a number over the densities; for each, the median over the seeds."""
-    return min(
-        median(number(courses[seed, density]) for seed in range(SEEDS)) for density in DENSITIES
+def _median(outcomes: Sequence[Outcome]) -> Outcome:
+    return Outcome(
+        median(outcome.megabytes for outcome in outcomes),
+        median(outcome.loss for outcome in outcomes),
     )
 
 
-def _name(megabytes: float, optimizer: str) -> str:
-    return f"loss after {megabytes:g} MB, {optimizer}"
+def megabytes_for(loss: float, outcomes: Sequence[Outcome]) -> float:
+    """Return what leads to a loss, by interpolation of logarithms; inf where no outcome has it."""
+    known = sorted(outcomes, key=lambda outcome: outcome.loss)
+    losses = [outcome.loss for outcome in known]
+    logarithms = np.log([outcome.megabytes for outcome in known])
+    return float(np.exp(np.interp(loss, losses, logarithms, left=np.inf)))
+
+
+def _sent_name(optimizer: str, threshold: float) -> str:
+    return f"sent in {STEPS} steps, {optimizer}, threshold {threshold:g}"
+
+
+def _loss_name(optimizer: str, threshold: float) -> str:
+    return f"loss after {STEPS} steps, {optimizer}, threshold {threshold:g}"
 
 
 def draw(figures: list[Figure], folder: Path) -> None:
     """Draw the losses against the bytes."""
     by_name = {figure.figure: figure for figure in figures}
-    series: dict[str, list[float]] = {}
-    for optimizer in OPTIMIZERS:
-        at = [by_name[_name(megabytes, optimizer)] for megabytes in MEGABYTES]
-        series[f"{OURS}: {optimizer}"] = [figure.value for figure in at]
-        series[f"{RIVAL}: {optimizer}"] = [figure.rival_value for figure in at]
-    draw_lines(
-        Lines(
-            title=f"A word model, {WORKERS} workers, {STEPS} steps",
-            categories=[f"{megabytes:g}" for megabytes in MEGABYTES],
-            x_label="sent by all workers, MB",
-            y_label="held-out loss, nats",
-            series=series,
-        ),
-        folder / "loss-against-bytes.png",
-    )
+    picture = Picture(figsize=(9.6, 3.6), layout="constrained")
+    FigureCanvasAgg(picture)
+    for axes, optimizer in zip(picture.subplots(1, len(OPTIMIZERS)), OPTIMIZERS, strict=True):
+        sent = [by_name[_sent_name(optimizer, t)] for t in THRESHOLDS[optimizer]]
+        losses = [by_name[_loss_name(optimizer, t)] for t in THRESHOLDS[optimizer]]
+        axes.plot([f.value for f in sent], [f.value for f in losses], marker="o", linewidth=2.5,
+                  label=OURS)  # fmt: skip
+        axes.plot([f.rival_value for f in sent], [f.rival_value for f in losses], marker="s",
+                  linestyle="--", label=RIVAL)  # fmt: skip
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.grid(which="both", color="0.92")
+        axes.set_title(optimizer, fontsize=9)
+        axes.set_xlabel("sent by all workers, MB")
+    picture.axes[0].set_ylabel(f"held-out loss after {STEPS} steps, nats")
+    picture.legend(*picture.axes[0].get_legend_handles_labels(), fontsize=8, ncols=2,
+                   loc="outside lower center")  # fmt: skip
+    picture.suptitle(f"A word model, {WORKERS} workers\n{machine()}", fontsize=9)
+    picture.savefig(folder / "loss-against-bytes.png", dpi=110)

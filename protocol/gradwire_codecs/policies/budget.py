@@ -26,10 +26,6 @@ OUTLIER: Final = 4.0
 """A time between updates counts as at most so many times their mean: an evaluation between two of
 them is no reason to send much in the next one."""
 
-SHARE_MIN: Final = 1 / 16
-"""An update counts as at least this part of its budget. Of small updates some carry nothing, and
-none of them is a reason to halve the threshold."""
-
 DENSITY_MAX: Final = 0.5
 
 
@@ -80,8 +76,8 @@ class ByteBudget(SteeredThreshold):
             self._seconds = mean + SMOOTHING * (min(observation.seconds, OUTLIER * mean) - mean)
         if self.bytes_per_second is not None and self._seconds is None:
             return  # there is no rate of a single update
-        share = observation.size_bytes / self._budget(self._seconds or 0.0)
-        self._steer(max(share, SHARE_MIN), observation.threshold)
+        budget = self._budget(self._seconds or 0.0)
+        self._steer(observation.size_bytes / budget, observation.threshold)
 
     def state(self) -> PolicyState:
         """Return the present threshold, how many updates led to it, and the time between them."""

@@ -12,8 +12,14 @@ In the long run the density is inversely proportional to the threshold, but a th
 sets free at once what has gathered below it; a stronger gain makes the density swing."""
 
 GAIN_FIRST: Final = 0.5
-"""The same for the first update, falling with one over their number: the residual of the first
-steps grows quickly, and a threshold that followed slowly would send them densely."""
+"""The same for the first update that is beyond the target, falling with one over their number: the
+residual of the first steps grows quickly, and a threshold that followed slowly would send them
+densely."""
+
+RATIO_MIN: Final = 1 / 4
+"""An update counts as at least this part of its target, so that one which sends nothing lowers the
+threshold by 7 %. Changes of equal size, as Adam's first ones are, come in step: an empty update is
+followed by a dense one, and a threshold that was halved in between would never come to rest."""
 
 FACTOR_MAX: Final = 2.0
 """Most that one update multiplies or divides the threshold by."""
@@ -52,8 +58,8 @@ class SteeredThreshold:
         if self.threshold is None:
             return
         self._updates += 1
-        gain = max(GAIN, GAIN_FIRST / self._updates)
-        self.threshold = moved(self.threshold, used, ratio**gain)
+        gain = max(GAIN, GAIN_FIRST / self._updates) if ratio > 1 else GAIN
+        self.threshold = moved(self.threshold, used, max(ratio, RATIO_MIN) ** gain)
 
     def state(self) -> PolicyState:
         """Return the present threshold, and how many updates have led to it."""

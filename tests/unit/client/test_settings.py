@@ -243,10 +243,17 @@ def test_without_a_master_it_says_how_to_name_one() -> None:
         ({"threshold": float("nan")}, "threshold=nan; it has to be positive and finite"),
         ({"target_density": 0.0}, "target_density=0.0; it has to be in (0, 1)"),
         ({"target_density": 1.0}, "target_density=1.0; it has to be in (0, 1)"),
-        ({"initial_threshold": 0.0}, "initial=0.0; it has to be positive and finite"),
-        ({"density_band": (0.0, 0.1)}, "low=0.0; it has to be in (0, 1)"),
-        ({"density_band": (0.1, 1.0)}, "high=1.0; it has to be in (0, 1)"),
-        ({"density_band": (0.2, 0.1)}, "low=0.2 and high=0.1; a band begins below its end"),
+        (
+            {"initial_threshold": 0.0},
+            "initial_threshold=0.0; it has to be positive and finite",
+        ),
+        *(
+            (
+                {"density_band": band},
+                f"density_band={band}; it is two parts in (0, 1), the smaller one first",
+            )
+            for band in ((0.0, 0.1), (0.1, 1.0), (0.2, 0.1), (float("nan"), 0.1))
+        ),
         ({"update_bytes": 63.0}, "update_bytes=63.0; it is 64 or more, and finite"),
         ({"bytes_per_second": 0.0}, "bytes_per_second=0.0; it has to be positive and finite"),
         ({"shake_up_steps": 1}, "shake_up_steps=1; it is 2 or more, or 0"),

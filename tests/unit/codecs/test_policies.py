@@ -5,6 +5,7 @@ from collections.abc import Callable
 from statistics import NormalDist
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -236,15 +237,15 @@ def test_the_state_of_a_fixed_threshold_is_restored() -> None:
 
 
 @given(
-    initial=st.floats(1e-6, 100.0),
+    initial=st.floats(1e-6, 30.0),
     target=st.sampled_from([1e-3, 1e-2, 0.1]),
     scale=st.floats(0.1, 10.0),
 )
 def test_a_target_density_is_reached(initial: float, target: float, scale: float) -> None:
-    """Whatever it starts from, a hundred updates of normal residuals lead there."""
+    """Whatever it starts from, two hundred updates of normal residuals lead there."""
     policy = TargetDensity(target, initial=initial * scale)
 
-    seen = train(policy, 120, scale=scale)
+    seen = train(policy, 200, scale=scale)
 
     assert seen[-1].density == pytest.approx(target, rel=0.1)
 
@@ -261,6 +262,30 @@ def test_the_first_updates_move_a_threshold_more_than_later_ones() -> None:
     assert factors == sorted(factors, reverse=True)
     assert factors[0] == pytest.approx(2**0.5)
     assert factors[-1] == pytest.approx(2**0.05)
+
+
+@pytest.mark.parametrize("target", [0.01, 0.001])
+@pytest.mark.parametrize("drift", [0.0, 0.1])
+def test_changes_that_come_in_step_neither_begin_nor_stay_dense(
+    target: float, drift: float
+) -> None:
+    """As Adam's first ones do, which are all of the size of its learning rate."""
+    random = np.random.default_rng(1)
+    residual = np.zeros(20_000)
+    policy = TargetDensity(target)
+    densities = []
+    for _ in range(300):
+        sign = np.where(random.random(residual.size) < 0.5 + drift / 2, 1.0, -1.0)
+        residual += sign * (1 + 1e-4 * random.normal(size=residual.size))
+        policy.start(float(np.quantile(np.abs(residual), 1 - target)))
+        assert policy.threshold is not None
+        count = np.trunc(residual / policy.threshold)
+        residual -= count * policy.threshold
+        densities.append(np.count_nonzero(count) / residual.size)
+        policy.observe(observation(densities[-1], policy.threshold))
+
+    assert sum(densities[:60]) < 2.0
+    assert np.mean(densities[150:]) < 2.5 * target
 
 
 def test_at_its_target_a_threshold_rests() -> None:

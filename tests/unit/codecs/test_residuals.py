@@ -146,6 +146,10 @@ def test_what_is_not_finite_does_not_count() -> None:
     assert ResidualStatistics.of(sample, 1.0) == ResidualStatistics.of(sample[[1, 3]], 1.0)
 
 
+def test_a_residual_may_be_as_large_as_a_float32() -> None:
+    assert ResidualStatistics.of(np.array([3e38], np.float32), 1e-12).max > 1e49
+
+
 @pytest.mark.parametrize("sample", [[], [np.nan]])
 def test_of_nothing_there_are_zeros(sample: list[float]) -> None:
     found = ResidualStatistics.of(np.array(sample, np.float32), 1.0)
