@@ -29,7 +29,6 @@ from gradwire.worker import Worker
 from gradwire_codecs import (
     CodecError,
     Feedback,
-    Update,
     check_finite,
     encoded_hits,
     multiple_of,
@@ -297,7 +296,7 @@ class Sharing:
             tally.updates_conflated += arrivals.conflated_count
         applied = []
         for rank, update in arrivals.updates:
-            decoded = self._decoded(update)
+            elements = self._add_update(update)
             if rank is None:
                 self.mending.note_correction(update)
                 continue  # the version vector has the update it belongs to
@@ -305,7 +304,7 @@ class Sharing:
             staleness = total(self._versions, without=rank) - update.based_on
             self._versions[rank] = update.sequence
             tally.staleness.append(staleness)
-            applied.append(PeerUpdate(rank, update.sequence, len(decoded.index), staleness))
+            applied.append(PeerUpdate(rank, update.sequence, elements, staleness))
         tally.updates_applied += len(applied)
         self._parameters.scatter()
         tally.apply_seconds += perf_counter() - began
@@ -461,7 +460,7 @@ class Sharing:
         vector += flat
         self._parameters.scatter()
 
-    def _decoded(self, update: EncodedUpdate) -> Update:
+    def _add_update(self, update: EncodedUpdate) -> int:
         try:
             return self._feedback.apply(update.body)
         except CodecError as error:

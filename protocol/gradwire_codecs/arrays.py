@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 Float32Array: TypeAlias = npt.NDArray[np.float32]
 Int32Array: TypeAlias = npt.NDArray[np.int32]
+Int64Array: TypeAlias = npt.NDArray[np.int64]
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 UInt64Array: TypeAlias = npt.NDArray[np.uint64]
 UInt8Array: TypeAlias = npt.NDArray[np.uint8]

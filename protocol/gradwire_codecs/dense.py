@@ -12,19 +12,20 @@ last word is filled up with zero digits (of value 0, not M).
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from gradwire_codecs.arrays import Buffer, Int32Array, UInt32Array
+from gradwire_codecs.arrays import Int32Array, UInt32Array, UInt64Array
 from gradwire_codecs.compiled import compiled
-from gradwire_codecs.errors import MalformedUpdateError
 
 WORD_BYTES: Final = 8
 
 
+@compiled
 def digits_per_word(magnitude_max: int) -> int:
     """Return how many elements with magnitudes up to `magnitude_max` one 64-bit word takes."""
-    radix, digits, capacity = 2 * magnitude_max + 1, 0, 1
-    while capacity * radix <= 2**64:
+    radix = np.uint64(2 * magnitude_max + 1)
+    most = np.uint64(2**64 - 1) // radix
+    digits, capacity = 0, np.uint64(1)
+    while capacity <= most:
         capacity *= radix
         digits += 1
     return digits
@@ -43,7 +44,7 @@ def _write(
     length: int,
     magnitude_max: int,
     digits: int,
-    words: npt.NDArray[np.uint64],
+    words: UInt64Array,
 ) -> None:
     radix = np.uint64(2 * magnitude_max + 1)
     hit = 0
@@ -61,35 +62,6 @@ def _write(
         words[w] = word
 
 
-@compiled
-def _read(
-    words: npt.NDArray[np.uint64],
-    start: int,
-    length: int,
-    magnitude_max: int,
-    digits: int,
-    index: UInt32Array,
-    count: Int32Array,
-) -> int:
-    """Fill `index` and `count`; return the hits found, or -1 where a word is too large."""
-    radix = np.uint64(2 * magnitude_max + 1)
-    hit = 0
-    for w in range(words.size):
-        word = words[w]
-        low = w * digits
-        for j in range(low, min(low + digits, length)):
-            value = np.int64(word % radix) - magnitude_max
-            word //= radix
-            if value:
-                if hit < index.size:
-                    index[hit] = start + j
-                    count[hit] = value
-                hit += 1
-        if word:
-            return -1
-    return hit
-
-
 def write_dense(
     index: UInt32Array, count: Int32Array, start: int, length: int, magnitude_max: int
 ) -> bytes:
@@ -101,30 +73,3 @@ def write_dense(
     words = np.empty(-(-length // digits), np.uint64)
     _write(index, count, start, length, magnitude_max, digits, words)
     return words.astype("<u8", copy=False).tobytes()
-
-
-def read_dense(
-    body: Buffer, start: int, length: int, hits: int, magnitude_max: int
-) -> tuple[UInt32Array, Int32Array]:
-    """Decode what `write_dense` wrote.
-
-    Raises
-    ------
-    MalformedUpdateError
-        If the bytes cannot have come from `write_dense`; allocations are bounded by the length
-        of `body`, whatever `length` and `hits` claim.
-    """
-    if len(body) != dense_bytes(length, magnitude_max):
-        raise MalformedUpdateError(
-            f"{len(body)} bytes for {length} elements with magnitudes up to {magnitude_max}; "
-            f"it takes {dense_bytes(length, magnitude_max)}"
-        )
-    words = np.frombuffer(body, "<u8").astype(np.uint64)
-    index = np.empty(hits, np.uint32)
-    count = np.empty(hits, np.int32)
-    found = _read(words, start, length, magnitude_max, digits_per_word(magnitude_max), index, count)
-    if found != hits:
-        raise MalformedUpdateError(
-            "a word is too large for its digits" if found < 0 else f"{found} hits, not {hits}"
-        )
-    return index, count

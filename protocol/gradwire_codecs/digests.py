@@ -20,7 +20,8 @@ import numpy as np
 
 from gradwire_codecs.arrays import Int32Array, UInt32Array, UInt64Array
 from gradwire_codecs.compiled import compiled
-from gradwire_codecs.update import INT32_MAX, Update
+from gradwire_codecs.header import INT32_MAX
+from gradwire_codecs.update import Update
 
 MODULUS: Final = 2**64
 

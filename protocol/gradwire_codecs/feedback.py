@@ -17,14 +17,14 @@ import numpy as np
 from gradwire_codecs import lattice
 from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array, describe
 from gradwire_codecs.errors import CodecError, NonFiniteError, OutOfRangeError
+from gradwire_codecs.header import INT32_MAX
+from gradwire_codecs.reading import read_encoded
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.sections import MULTIPLE_MAX, Sections
 from gradwire_codecs.threshold import NOT_FINITE, OUT_OF_RANGE, scan
 from gradwire_codecs.update import (
     BYTES_MIN,
-    INT32_MAX,
     Update,
-    decode,
     split_update,
 )
 
@@ -140,19 +140,28 @@ class Feedback(ABC):
         """Raise what `encode` would raise for a parameter, and change nothing."""
         self._scan(1, INT32_MAX, 0, len(self.replica))
 
-    def apply(self, update: Update | Buffer) -> Update:
-        """Add a peer's update to the replica and to the parameters; return it decoded.
+    def apply(self, update: Update | Buffer) -> int:
+        """Add a peer's update, decoded or not, to the replica and to the parameters.
+
+        Returns
+        -------
+        int
+            How many elements it changes.
 
         Raises
         ------
         MalformedUpdateError
             If it is no valid update of a vector of this length; nothing is then changed.
         """
-        if not isinstance(update, Update):
-            update = decode(update, len(self.replica))
-        update.check_fits(len(self.replica))
-        self._add(update.index, update.change)
-        return update
+        replica = self.replica
+        if isinstance(update, Update):
+            update.check_fits(len(replica))
+            self._add(update.index, update.change)
+            return len(update.index)
+        encoded = read_encoded(update, len(replica))
+        encoded.check()
+        encoded.add_to_both(self.parameters, replica.values, replica.quantum)
+        return encoded.hits
 
     def apply_sum(self, total: Int32Array, start: int = 0) -> None:
         """Add a sum of updates, in quanta per element.

@@ -56,3 +56,11 @@ def add(
         # round, and what rounding takes away would look like a change of our own: it would gather
         # in the residual of every worker and be sent back against the peer.
         parameters[i] = np.float32(values[i]) * quantum + (parameters[i] - old)
+
+
+@compiled
+def add_to_replica(values: Int32Array, index: UInt32Array, change: Int32Array) -> None:
+    """Add a change to a replica."""
+    for j in range(index.size):
+        i = index[j]
+        values[i] = np.int32(np.int64(values[i]) + np.int64(change[j]))

@@ -17,7 +17,10 @@ from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array
 from gradwire_codecs.compiled import compiled
 from gradwire_codecs.digests import MODULUS, digest_of
 from gradwire_codecs.errors import CodecError, NonFiniteError, OutOfRangeError
-from gradwire_codecs.update import ELEMENTS_MAX, INT32_MAX, Update, decode
+from gradwire_codecs.header import INT32_MAX
+from gradwire_codecs.lattice import add_to_replica
+from gradwire_codecs.reading import read_encoded
+from gradwire_codecs.update import ELEMENTS_MAX, Update
 
 QUANTUM_EXPONENT: Final = -24
 """The quantum is 2^-24 unless the parameters are too large for it: a range of plus or minus 128
@@ -31,13 +34,6 @@ HEADROOM: Final = 16
 
 FIRST_VALUE_MAX: Final = 2**31 // HEADROOM
 """Largest magnitude of an element that a run starts with, in quanta."""
-
-
-@compiled
-def _apply(values: Int32Array, index: UInt32Array, change: Int32Array) -> None:
-    for j in range(index.size):
-        i = index[j]
-        values[i] = np.int32(np.int64(values[i]) + np.int64(change[j]))
 
 
 @compiled
@@ -117,19 +113,22 @@ class Replica:
         scaled = np.rint(np.ldexp(parameters.astype(np.float64), -quantum_exponent))
         return cls(scaled.astype(np.int32), quantum_exponent)
 
-    def apply(self, update: Update | Buffer) -> Update:
-        """Add an update; return it decoded.
+    def apply(self, update: Update | Buffer) -> int:
+        """Add an update, decoded or not; return how many elements it changes.
 
         Raises
         ------
         MalformedUpdateError
             If it is no valid update of a vector of this length; the replica is then unchanged.
         """
-        if not isinstance(update, Update):
-            update = decode(update, len(self))
-        update.check_fits(len(self))
-        _apply(self.values, update.index, update.change)
-        return update
+        if isinstance(update, Update):
+            update.check_fits(len(self))
+            add_to_replica(self.values, update.index, update.change)
+            return len(update.index)
+        encoded = read_encoded(update, len(self))
+        encoded.check()
+        encoded.add_to_replica(self.values)
+        return encoded.hits
 
     def first_outside(self, update: Update) -> int | None:
         """Return the first element that an update would take beyond plus or minus 2^31 - 1.

@@ -1,297 +1,231 @@
-"""Sparse coder: the gaps between hits in Golomb-Rice code, a sign, and the rest of the magnitude.
+"""Sparse coder: positions as gaps in Rice code with a sign, and magnitudes apart.
 
-For positions drawn at random, gaps are distributed geometrically, and a Rice code with the right
-parameter is then within about one per cent of the entropy [1]_. The parameters are chosen by
-counting the exact number of bits, never by a formula alone.
+Magnitudes above 1 are mostly rare. So the hits that have one are listed behind the positions, by
+the gaps between them and in Rice code too: they cost nothing where there are none, and little where
+there are few. Where most hits have one, every magnitude is given instead. README.md in the folder
+above describes all of it bit by bit.
 
-Per hit, least significant bit first::
-
-    gap        gap >> k zeros, a one, then the k low bits of the gap, where the gap is the
-               number of elements passed over since the previous hit (or since `start`)
-    sign       one bit: 1 for a negative count
-    magnitude  |count| - 1, coded as the gap is with a parameter of its own; absent from the
-               whole update where every magnitude is 1
-
-The last byte is filled up with zeros.
-
-References
-----------
-.. [1] S. W. Golomb, "Run-length encodings", IEEE Trans. Information Theory 12(3), 1966;
-   R. F. Rice, "Some practical universal noiseless coding techniques", JPL 79-22, 1979.
+An encoder measures first, to the bit, and writes once. Each block's parameter depends on nothing
+but its own values, so that blocks can be coded side by side.
 """
 
-from typing import Final
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from gradwire_codecs.arrays import Buffer, Int32Array, UInt8Array, UInt32Array
+from gradwire_codecs.arrays import Int32Array, UInt8Array, UInt32Array, UInt64Array
+from gradwire_codecs.bits import BLOCK, heads_bits, parameter_of, put, put_head, put_rice, signed
 from gradwire_codecs.compiled import compiled
-from gradwire_codecs.errors import MalformedUpdateError
-
-NO_MAGNITUDES: Final = 255
-"""In place of the magnitudes' Rice parameter: every magnitude is 1."""
-
-RICE_PARAMETER_MAX: Final = 31
-
-WINDOW_BITS: Final = 57
-"""Bits that one unaligned 8-byte read is sure to hold: 64 less the up to 7 before the position."""
-
-ZEROS: Final = np.array([8] + [(i & -i).bit_length() - 1 for i in range(1, 256)], np.uint8)
-"""Zeros before the first one of a byte, from the lowest bit on."""
-
-TAIL_BYTES: Final = 8
-"""Zeros behind the input, so that an 8-byte read at its last byte stays inside the array."""
+from gradwire_codecs.header import EVERY, LISTED, PLAIN, numbers_bytes
 
 
 @compiled
-def _gap_bits(index: UInt32Array, start: int, k: int) -> np.int64:
-    bits = np.int64(index.size * (k + 1))
-    expected = np.int64(start)
-    for i in range(index.size):
-        position = np.int64(index[i])
-        bits += (position - expected) >> k
-        expected = position + 1
-    return bits
+def _measure_positions(index: UInt32Array, start: int, parameters: UInt8Array) -> int:
+    """Choose a parameter for each block; return the bits of gaps and signs."""
+    gaps = np.empty(BLOCK, np.uint32)
+    expected = np.uint32(start)
+    bits = index.size
+    for block in range(parameters.size):
+        low = block * BLOCK
+        n = min(BLOCK, index.size - low)
+        for j in range(n):
+            gaps[j] = index[low + j] - expected
+            expected = index[low + j] + np.uint32(1)
+        k, least = parameter_of(gaps, n)
+        parameters[block] = k
+        bits += least
+    return bits + heads_bits(parameters, parameters.size)
 
 
 @compiled
-def _magnitude_bits(count: Int32Array, k: int) -> np.int64:
-    bits = np.int64(count.size * (k + 1))
-    for i in range(count.size):
-        bits += (abs(np.int64(count[i])) - 1) >> k
-    return bits
-
-
-@compiled
-def _best_parameters(
-    index: UInt32Array, count: Int32Array, start: int
-) -> tuple[int, int, np.int64]:
-    """Return both Rice parameters and the number of bits they lead to.
-
-    The number of bits is a convex function of the parameter (its decrease from k to k + 1 is the
-    sum of ``ceil((value >> k) / 2)`` less one per value, which shrinks as k grows), so going
-    downhill from the mean in both directions finds the minimum.
-    """
-    n = index.size
-    total = np.int64(0)
-    for i in range(n):
-        total += abs(np.int64(count[i])) - 1
-
-    gap_k = _log2((np.int64(index[n - 1]) + 1 - start - n) // n)
-    gap_bits = _gap_bits(index, start, gap_k)
-    for step in (-1, 1):
-        while 0 <= gap_k + step <= RICE_PARAMETER_MAX:
-            bits = _gap_bits(index, start, gap_k + step)
-            if bits >= gap_bits:
-                break
-            gap_k, gap_bits = gap_k + step, bits
-    if total == 0:
-        return gap_k, NO_MAGNITUDES, gap_bits + n
-
-    magnitude_k = _log2(total // n)
-    magnitude_bits = _magnitude_bits(count, magnitude_k)
-    for step in (-1, 1):
-        while 0 <= magnitude_k + step <= RICE_PARAMETER_MAX:
-            bits = _magnitude_bits(count, magnitude_k + step)
-            if bits >= magnitude_bits:
-                break
-            magnitude_k, magnitude_bits = magnitude_k + step, bits
-    return gap_k, magnitude_k, gap_bits + n + magnitude_bits
-
-
-@compiled
-def _log2(value: np.int64) -> int:
-    k = 0
-    while value > 1 and k < RICE_PARAMETER_MAX:
-        value >>= 1
-        k += 1
-    return k
-
-
-@compiled
-def _put(out: UInt8Array, state: npt.NDArray[np.uint64], value: np.uint64, bits: np.uint64) -> None:
-    """Append up to 32 bits; `state` is (bits waiting, how many, next byte)."""
-    state[0] |= value << state[1]
-    state[1] += bits
-    while state[1] >= np.uint64(8):
-        out[state[2]] = state[0] & np.uint64(0xFF)
-        state[0] >>= np.uint64(8)
-        state[1] -= np.uint64(8)
-        state[2] += np.uint64(1)
-
-
-@compiled
-def _put_rice(out: UInt8Array, state: npt.NDArray[np.uint64], value: np.int64, k: int) -> None:
-    quotient = value >> k
-    while quotient >= 31:
-        _put(out, state, np.uint64(0), np.uint64(31))
-        quotient -= 31
-    _put(out, state, np.uint64(1) << np.uint64(quotient), np.uint64(quotient + 1))
-    if k:
-        _put(out, state, np.uint64(value & ((1 << k) - 1)), np.uint64(k))
-
-
-@compiled
-def _write(
-    index: UInt32Array,
-    count: Int32Array,
-    start: int,
-    gap_k: int,
-    magnitude_k: int,
-    out: UInt8Array,
-) -> None:
-    state = np.zeros(3, np.uint64)
-    expected = np.int64(start)
-    for i in range(index.size):
-        position = np.int64(index[i])
-        _put_rice(out, state, position - expected, gap_k)
-        expected = position + 1
-        negative = count[i] < 0
-        _put(out, state, np.uint64(1 if negative else 0), np.uint64(1))
-        if magnitude_k != NO_MAGNITUDES:
-            _put_rice(out, state, abs(np.int64(count[i])) - 1, magnitude_k)
-    if state[1]:
-        out[state[2]] = state[0]
-
-
-@compiled
-def _peek(data: UInt8Array, position: int) -> np.uint64:
-    """Return at least `WINDOW_BITS` bits from bit `position` on, the first one lowest."""
-    byte = position >> 3
-    window = np.uint64(0)
-    for j in range(8):
-        window |= np.uint64(data[byte + j]) << np.uint64(8 * j)
-    return window >> np.uint64(position & 7)
-
-
-@compiled
-def _take_rice(data: UInt8Array, position: int, end: int, k: int) -> tuple[np.int64, int]:
-    """Read one value; return it and the position behind it, or -1 and what is left to say."""
-    quotient = np.int64(0)
-    window = _peek(data, position)
-    left = WINDOW_BITS
-    while window & np.uint64(1) == 0:
-        quotient += 1
-        window >>= np.uint64(1)
-        left -= 1
-        position += 1
-        if position >= end:
-            return np.int64(-1), position
-        if left == 0:
-            window = _peek(data, position)
-            left = WINDOW_BITS
-    position += 1
-    if position + k > end:
-        return np.int64(-1), position
-    low = np.int64(_peek(data, position) & ((np.uint64(1) << np.uint64(k)) - np.uint64(1)))
-    return (quotient << k) | low, position + k
-
-
-@compiled
-def _read(
-    data: UInt8Array,
-    end: int,
-    start: int,
-    stop: int,
-    gap_k: int,
-    magnitude_k: int,
-    index: UInt32Array,
-    count: Int32Array,
-) -> int:
-    """Fill `index` and `count`; return the bits used, or -1 if `data` is not what it should be."""
-    position = 0
-    expected = np.int64(start)
-    k = np.uint64(gap_k)
-    mask = (np.uint64(1) << k) - np.uint64(1)
-    for i in range(index.size):
-        window = _peek(data, position)
-        zeros = np.uint64(ZEROS[window & np.uint64(0xFF)])
-        if zeros < 8:
-            # Nearly always: gap and sign in one read, without a branch that depends on the data.
-            window >>= zeros + np.uint64(1)
-            gap = np.int64(zeros << k | window & mask)
-            negative = window >> k & np.uint64(1)
-            position += int(zeros) + gap_k + 2
-            if gap >= stop - expected or position > end:
-                return -1
-        else:
-            gap, position = _take_rice(data, position, end, gap_k)
-            if gap < 0 or gap >= stop - expected or position >= end:
-                return -1
-            negative = _peek(data, position) & np.uint64(1)
-            position += 1
-        magnitude = np.int64(1)
-        if magnitude_k != NO_MAGNITUDES:
-            rest, position = _take_rice(data, position, end, magnitude_k)
-            if rest < 0 or rest >= 2**31 - 1:
-                return -1
-            magnitude += rest
-        index[i] = expected + gap
-        count[i] = -magnitude if negative else magnitude
-        expected += gap + 1
-    return position
-
-
-def sparse_parameters(index: UInt32Array, count: Int32Array, start: int) -> tuple[int, int, int]:
-    """Choose the Rice parameters for these hits.
-
-    Parameters
-    ----------
-    index : ndarray of shape (k,), dtype uint32
-        Ascending positions, at least one, none below `start`.
-    count : ndarray of shape (k,), dtype int32
-        Non-zero numbers of thresholds.
-    start : int
-        First position covered.
+def _measure_list(
+    count: Int32Array, gap_parameters: UInt8Array, parameters: UInt8Array
+) -> tuple[int, int]:
+    """Choose parameters for each block of hits that are listed.
 
     Returns
     -------
-    gap_k, magnitude_k : int
-        Rice parameters of the gaps and of the magnitudes (or `NO_MAGNITUDES`).
-    size : int
-        Exact length of the coded hits in bytes.
+    listed : int
+        How many hits there are with a magnitude above 1.
+    bits : int
+        What they take.
     """
-    gap_k, magnitude_k, bits = _best_parameters(index, count, start)
-    return gap_k, magnitude_k, (int(bits) + 7) // 8
+    gaps, rest = np.empty(BLOCK, np.uint32), np.empty(BLOCK, np.uint32)
+    expected = listed = block = n = bits = 0
+    for i in range(count.size):
+        magnitude = abs(np.int64(count[i]))
+        if magnitude > 1:
+            gaps[n] = i - expected
+            rest[n] = magnitude - 2
+            expected = i + 1
+            listed += 1
+            n += 1
+        if n == BLOCK or (n and i == count.size - 1):
+            gap_k, gap_bits = parameter_of(gaps, n)
+            k, least = parameter_of(rest, n)
+            gap_parameters[block], parameters[block] = gap_k, k
+            bits += gap_bits + least
+            block += 1
+            n = 0
+    if block:
+        bits += heads_bits(gap_parameters, block) + heads_bits(parameters, block)
+    return listed, bits
 
 
-def write_sparse(
-    index: UInt32Array, count: Int32Array, start: int, gap_k: int, magnitude_k: int, size: int
-) -> bytes:
-    """Code hits with parameters and a size that came from `sparse_parameters`."""
-    out = np.zeros(size, np.uint8)
-    _write(index, count, start, gap_k, magnitude_k, out)
-    return out.tobytes()
+@compiled
+def _measure_magnitudes(count: Int32Array, parameters: UInt8Array) -> int:
+    """Choose a parameter for each block; return the bits of all magnitudes."""
+    rest = np.empty(BLOCK, np.uint32)
+    bits = 0
+    for block in range(parameters.size):
+        low = block * BLOCK
+        n = min(BLOCK, count.size - low)
+        for j in range(n):
+            rest[j] = abs(np.int64(count[low + j])) - 1
+        k, least = parameter_of(rest, n)
+        parameters[block] = k
+        bits += least
+    return bits + heads_bits(parameters, parameters.size)
 
 
-def read_sparse(
-    body: Buffer, start: int, stop: int, hits: int, gap_k: int, magnitude_k: int
-) -> tuple[UInt32Array, Int32Array]:
-    """Decode `hits` hits in ``start <= i < stop``.
+@compiled
+def _write_positions(
+    index: UInt32Array, count: Int32Array, start: int, parameters: UInt8Array, words: UInt64Array
+) -> int:
+    """Write gaps and signs; return the bits."""
+    expected = np.uint32(start)
+    position = 0
+    for block in range(parameters.size):
+        position = put_head(words, position, parameters, block)
+        k = signed(parameters[block])
+        for i in range(block * BLOCK, min(block * BLOCK + BLOCK, index.size)):
+            gap = index[i] - expected
+            expected = index[i] + np.uint32(1)
+            negative = np.uint64(count[i] < 0)
+            zeros = signed(gap >> np.uint32(k))
+            if zeros + k <= 62:  # nearly always: one word takes all of it
+                low = np.uint64(gap) & ((np.uint64(1) << np.uint64(k)) - np.uint64(1))
+                code = (low << np.uint64(1) | np.uint64(1)) << np.uint64(zeros)
+                position = put(words, position, code << np.uint64(1) | negative, zeros + k + 2)
+            else:
+                position = put(words, position, negative, 1)
+                position = put_rice(words, position, gap, k)
+    return position
 
-    Raises
-    ------
-    MalformedUpdateError
-        If the bytes cannot have come from `write_sparse`. What was allocated until then is
-        bounded by the length of `body`, whatever `hits` claims.
+
+@compiled
+def _write_list(
+    count: Int32Array,
+    gap_parameters: UInt8Array,
+    parameters: UInt8Array,
+    position: int,
+    words: UInt64Array,
+) -> None:
+    """Write the hits with a magnitude above 1."""
+    expected = listed = 0
+    for i in range(count.size):
+        magnitude = abs(np.int64(count[i]))
+        if magnitude == 1:
+            continue
+        block = listed // BLOCK
+        if listed % BLOCK == 0:
+            position = put_head(words, position, gap_parameters, block)
+            position = put_head(words, position, parameters, block)
+        gap, rest = np.uint32(i - expected), np.uint32(magnitude - 2)
+        position = put_rice(words, position, gap, signed(gap_parameters[block]))
+        position = put_rice(words, position, rest, signed(parameters[block]))
+        expected = i + 1
+        listed += 1
+
+
+@compiled
+def _write_magnitudes(
+    count: Int32Array, parameters: UInt8Array, position: int, words: UInt64Array
+) -> None:
+    """Write all magnitudes."""
+    for i in range(count.size):
+        block = i // BLOCK
+        if i % BLOCK == 0:
+            position = put_head(words, position, parameters, block)
+        rest = np.uint32(abs(np.int64(count[i])) - 1)
+        position = put_rice(words, position, rest, signed(parameters[block]))
+
+
+def _bytes_of(bits: int) -> int:
+    return (bits + 7) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class SparsePlan:
+    """How hits are written sparsely, and how much that takes."""
+
+    format: int
+    """`PLAIN`, `LISTED` or `EVERY`."""
+    numbers: list[int]
+    """What stands in the header besides what every one has."""
+    positions_bytes: int
+    magnitudes_bytes: int
+    gap_parameters: UInt8Array
+    """Of each block of gaps between hits."""
+    list_parameters: UInt8Array
+    """Of each block of gaps between listed hits."""
+    magnitude_parameters: UInt8Array
+    """Of each block of magnitudes."""
+
+    @property
+    def hits_bytes(self) -> int:
+        """What the hits take."""
+        return self.positions_bytes + self.magnitudes_bytes
+
+    @property
+    def size(self) -> int:
+        """What hits and numbers take."""
+        return numbers_bytes(self.numbers) + self.hits_bytes
+
+
+def plan_sparse(index: UInt32Array, count: Int32Array, start: int) -> SparsePlan:
+    """Choose format and parameters for these hits.
+
+    Parameters
+    ----------
+    index : ndarray of shape (hits,), dtype uint32
+        Ascending positions, at least one, none below `start`.
+    count : ndarray of shape (hits,), dtype int32
+        Non-zero numbers of thresholds.
+    start : int
+        First element covered.
     """
-    if gap_k > RICE_PARAMETER_MAX or (
-        magnitude_k > RICE_PARAMETER_MAX and magnitude_k != NO_MAGNITUDES
-    ):
-        raise MalformedUpdateError(
-            f"Rice parameters {gap_k} and {magnitude_k}; the limit is {RICE_PARAMETER_MAX}"
-        )
-    end = 8 * len(body)
-    if hits > end // 2:  # a hit takes at least the one of its gap and its sign
-        raise MalformedUpdateError(f"{hits} hits cannot be coded in {len(body)} bytes")
-    data = np.zeros(len(body) + TAIL_BYTES, np.uint8)
-    data[: len(body)] = np.frombuffer(body, np.uint8)
-    index = np.empty(hits, np.uint32)
-    count = np.empty(hits, np.int32)
-    used = _read(data, end, start, stop, gap_k, magnitude_k, index, count)
-    if used < 0:
-        raise MalformedUpdateError("the coded hits leave their range or their bytes")
-    if (used + 7) // 8 != len(body) or (used % 8 and int(data[used // 8]) >> (used % 8)):
-        raise MalformedUpdateError(f"{hits} hits end at bit {used} of {end}, with something behind")
-    return index, count
+    blocks = -(-len(index) // BLOCK)
+    gaps, in_list, magnitudes = (np.empty(blocks, np.uint8) for _ in range(3))
+    positions_bytes = _bytes_of(_measure_positions(index, start, gaps))
+    listed, bits = _measure_list(count, in_list, magnitudes)
+    if not listed:
+        return SparsePlan(PLAIN, [], positions_bytes, 0, gaps, in_list, magnitudes)
+    plan = SparsePlan(
+        LISTED,
+        [listed, positions_bytes],
+        positions_bytes,
+        _bytes_of(bits),
+        gaps,
+        in_list,
+        magnitudes,
+    )
+    every = np.empty(blocks, np.uint8)
+    bits = _measure_magnitudes(count, every)
+    other = SparsePlan(
+        EVERY, [positions_bytes], positions_bytes, _bytes_of(bits), gaps, in_list, every
+    )
+    return other if other.size < plan.size else plan
+
+
+def write_sparse(index: UInt32Array, count: Int32Array, start: int, plan: SparsePlan) -> bytes:
+    """Code hits as `plan_sparse` has planned it for them."""
+    size = plan.hits_bytes
+    words = np.zeros(size // 8 + 2, np.uint64)
+    _write_positions(index, count, start, plan.gap_parameters, words)
+    at = 8 * plan.positions_bytes
+    if plan.format == LISTED:
+        _write_list(count, plan.list_parameters, plan.magnitude_parameters, at, words)
+    elif plan.format == EVERY:
+        _write_magnitudes(count, plan.magnitude_parameters, at, words)
+    return words.astype("<u8", copy=False).view(np.uint8)[:size].tobytes()

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.figures import Figure, at_least, at_most
 from gradwire_codecs import Sections, Update
-from gradwire_codecs.update import HEADER_BYTES, pack_update
+from gradwire_codecs.update import pack_update
 
 N = 14_600_000
 DENSITIES = (0.0003, 0.001, 0.01, 0.05)
@@ -22,7 +22,7 @@ def run() -> list[Figure]:
         index = np.flatnonzero(random.random(N) < density).astype(np.uint32)
         count = random.choice(np.array([-1, 1], np.int32), index.size)
         encoded = pack_update(Update(Sections.single(0, N, 1000), index, count))
-        bits = 8 * (len(encoded) - HEADER_BYTES) / index.size
+        bits = 8 * len(encoded) / index.size
         p = index.size / N
         entropy = -np.log2(p) - (1 - p) / p * np.log2(1 - p) + 1
         figures += [

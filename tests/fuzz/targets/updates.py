@@ -1,19 +1,23 @@
 """Encoded updates: four bytes say how long the vector is, the rest is decoded.
 
-Whatever is accepted is valid in every respect, is what a second decoder reads, and is no shorter
-than what our encoder makes of the same hits. Kernels check the bounds of their arrays here.
+Whatever is accepted is valid in every respect, is what a second decoder reads, and comes back the
+same when our encoder has encoded it, in no more bytes than that promises. What is refused changes
+nothing. Kernels check the bounds of their arrays here.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
 
 from fuzz.reading import Reader
-from gradwire_codecs import Sections, Update, decode
+from gradwire_codecs import LocalFeedback, Sections, Update, decode, encoded_bytes_max
+from gradwire_codecs.arrays import UInt32Array
 from gradwire_codecs.errors import MalformedUpdateError
+from gradwire_codecs.header import INT32_MAX
 from gradwire_codecs.replica import Replica
-from gradwire_codecs.update import ELEMENTS_MAX, INT32_MAX, pack_update
+from gradwire_codecs.update import ELEMENTS_MAX, pack_update
 from support.reference_decoder import reference_decode
 
 BYTES_MAX: Final = 512
@@ -32,10 +36,12 @@ def check(data: bytes) -> None:
     try:
         update = decode(body, elements)
     except MalformedUpdateError:
+        check_refused(body, elements)
         return
     check_valid(update, elements)
     packed = pack_update(update)
-    assert len(packed) <= len(body), f"{len(packed)} bytes where {len(body)} do"
+    magnitude_max = int(np.abs(update.count.astype(np.int64)).max())
+    assert len(packed) <= encoded_bytes_max(update.length, magnitude_max, len(update.sections))
     again = decode(packed, elements)
     assert again.sections == update.sections
     assert np.array_equal(again.index, update.index)
@@ -44,7 +50,16 @@ def check(data: bytes) -> None:
         changes = update.change.tolist()
         assert reference_decode(body) == dict(zip(update.index.tolist(), changes, strict=True))
     if elements <= APPLIED_ELEMENTS_MAX:
-        check_applied(update, elements)
+        check_applied(body, update, elements)
+
+
+def check_refused(body: bytes, elements: int) -> None:
+    """Apply what was refused, and look for a trace of it."""
+    replica = Replica.zeros(min(max(elements, 1), APPLIED_ELEMENTS_MAX))
+    with suppress(MalformedUpdateError):
+        replica.apply(body)
+        raise AssertionError("applied, but not decoded")
+    assert not replica.values.any()
 
 
 def check_valid(update: Update, elements: int) -> None:
@@ -56,39 +71,41 @@ def check_valid(update: Update, elements: int) -> None:
     assert (np.diff(index) > 0).all()
     assert count.all()
     assert int(np.abs(count * update.sections.of_elements(update.index)).max()) <= INT32_MAX
+    assert (update.change == count * update.sections.of_elements(update.index)).all()
 
 
-def check_applied(update: Update, elements: int) -> None:
+def check_applied(body: bytes, update: Update, elements: int) -> None:
     """Apply an update to zeros."""
-    replica = Replica.zeros(elements)
-    replica.apply(update)
+    feedback = LocalFeedback(np.zeros(elements, np.float32), Replica.zeros(elements))
+    replica = feedback.replica
+    assert feedback.apply(body) == len(update.index)
     expected = np.zeros(elements, np.int64)
     expected[update.index] = update.change
     assert np.array_equal(replica.values, expected)
 
 
 def seeds() -> Iterable[bytes]:
-    """Return updates of every coder, with and without magnitudes."""
+    """Return updates of every format, with one section and with several."""
     sparse = np.array([3, 17, 18, 500, 999], np.uint32)
     every = np.arange(100, dtype=np.uint32)
     wide = np.array([0, 2**20, 2**31 - 2], np.uint32)
-    yield _seed(1_000, 0, 1_000, 1, sparse, [1, -1, 1, 1, -1])
-    yield _seed(1_000, 3, 997, 2**24, sparse, [1, -127, 1, 5, -2])
-    yield _seed(100, 0, 100, 3, every, [1, -2] * 50)
-    yield _seed(100, 0, 100, 1, every, [1, -1] * 50)
-    yield _seed(ELEMENTS_MAX, 0, ELEMENTS_MAX, 1, wide, [INT32_MAX, -1, 1])
-    yield _seed(1, 0, 1, 1, every[:1], [-1])
+    yield _seed(1_000, [0, 1_000], [1], sparse, [1, -1, 1, 1, -1])
+    yield _seed(1_000, [3, 18, 1_000], [2**24, 7], sparse, [1, -127, 1, 5, -2])
+    yield _seed(300, [0, 300], [3], 3 * every, [1, -2] + [1] * 98)
+    yield _seed(300, [0, 10, 200, 300], [3, 1, 3], 3 * every, [5, -9] * 50)
+    yield _seed(100, [0, 100], [1], every, [1, -1] * 50)
+    yield _seed(100, [0, 50, 100], [1, 2], every, [1, -2] * 50)
+    yield _seed(ELEMENTS_MAX, [0, ELEMENTS_MAX], [1], wide, [INT32_MAX, -1, 1])
+    yield _seed(1, [0, 1], [1], every[:1], [-1])
 
 
 def _seed(
     elements: int,
-    start: int,
-    length: int,
-    multiple: int,
-    index: np.ndarray[tuple[int], np.dtype[np.uint32]],
+    bounds: Sequence[int],
+    multiples: Sequence[int],
+    index: UInt32Array,
     count: Sequence[int],
 ) -> bytes:
-    update = Update(
-        Sections.single(start, start + length, multiple), index, np.array(count, np.int32)
-    )
+    sections = Sections(np.array(bounds, np.int64), np.array(multiples, np.int64))
+    update = Update(sections, index, np.array(count, np.int32))
     return elements.to_bytes(4, "little") + pack_update(update)

@@ -445,7 +445,7 @@ def test_updates_that_were_conflated_are_applied_and_counted(
     master: LocalMaster, feedback: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An inbox for some three updates, and nobody who pulls while twenty come in."""
-    monkeypatch.setattr(gradwire.membership, "Inbox", partial(Inbox, bytes_max=100))
+    monkeypatch.setattr(gradwire.membership, "Inbox", partial(Inbox, bytes_max=50))
     mine, theirs = zeros(), zeros()
     one, other = join(master, mine), join(master, theirs, feedback=feedback)
     for i in range(20):

@@ -275,7 +275,7 @@ def test_parameters_are_a_flat_writeable_float32_array(parameters: Float32Array)
         ({"multiple": 0}, "multiple=0"),
         ({"multiple": 2**24 + 1}, "multiple=16777217"),
         ({"multiple": 1, "magnitude_max": 0}, "magnitude_max=0"),
-        ({"multiple": 1, "bytes_max": 31}, "bytes_max=31; a single element may take 42"),
+        ({"multiple": 1, "bytes_max": 31}, "bytes_max=31; a single element may take 43"),
         ({"multiple": 1, "start": 4}, "elements 4 to 4 of a vector of 4"),
         ({"multiple": 1, "stop": 5}, "elements 0 to 5 of a vector of 4"),
     ],

@@ -56,12 +56,14 @@ def test_its_parts_change_what_its_updates_do(seed: int, n: int, parts: int) -> 
         change = np.zeros(elements, np.float32)
         change[random.integers(elements, size=50)] = random.normal(0, 0.01, 50)
         for body in encode(change, Replica.zeros(elements), threshold=0.005):
-            assert total.add(sequence % 2, 1 + (sequence - 1) // 2, one_by_one.apply(body))
+            one_by_one.apply(body)
+            assert total.add(sequence % 2, 1 + (sequence - 1) // 2, decode(body, elements))
 
     sent = all_parts(total)
     for part in sent:
         if part.body:
-            update = at_once.apply(part.body)
+            update = decode(part.body, elements)
+            at_once.apply(update)
             assert update.start == part.start
             assert update.length <= PART_ELEMENTS
 

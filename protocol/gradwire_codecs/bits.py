@@ -1,0 +1,196 @@
+"""Bits in 64-bit words, the first one lowest, and the codes that sparse updates are made of.
+
+The *Rice code* [1]_ of v with parameter k is ``v >> k`` zeros, a one, and the low k bits of v. A
+sequence of values is coded in blocks of `BLOCK`, each with the parameter that suits its own values
+best: for gaps between positions drawn at random that is within about one per cent of the entropy
+[2]_, and where density differs from one tensor to the next, it costs less than the entropy of
+their mean.
+
+References
+----------
+.. [1] R. F. Rice, "Some practical universal noiseless coding techniques", JPL 79-22, 1979.
+.. [2] S. W. Golomb, "Run-length encodings", IEEE Trans. Information Theory 12(3), 1966.
+"""
+
+from collections.abc import Callable
+from typing import Final, cast
+
+import numpy as np
+from numba.cpython.unsafe import numbers
+
+from gradwire_codecs.arrays import UInt8Array, UInt32Array, UInt64Array
+from gradwire_codecs.compiled import compiled
+
+BLOCK: Final = 64
+"""Values that share a parameter. Half as many take 1 % less on recorded updates of a transformer,
+and 0.5 % more on positions drawn at random."""
+
+PARAMETER_MAX: Final = 31
+
+FIRST_PARAMETER_BITS: Final = 5
+
+TAIL_WORDS: Final = 2
+"""Zeros behind the input, so that 64 bits can be read from its end on."""
+
+INVALID: Final = -1
+
+trailing_zeros = cast(Callable[[np.uint64], np.uint64], numbers.trailing_zeros)
+"""Zeros below the lowest one: an instruction of the processor."""
+
+signed = cast(Callable[[object], int], np.int64)
+"""As a signed number. In a kernel, ``int`` of an unsigned one stays unsigned, and next to a signed
+one it would become a float."""
+
+
+@compiled
+def parameter_of(values: UInt32Array, n: int) -> tuple[int, int]:
+    """Return the parameter with which `n` values take the fewest bits, and how many.
+
+    The number of bits is a convex function of the parameter (its decrease from k to k + 1 is the
+    sum of ``ceil((value >> k) / 2)`` less one per value, which shrinks as k grows), so going
+    downhill from the mean in both directions finds the minimum. The smallest is taken where there
+    are several.
+    """
+    total = np.uint64(0)
+    for i in range(n):
+        total += np.uint64(values[i])
+    k = 0
+    mean = total // np.uint64(n)
+    while mean > np.uint64(1) and k < PARAMETER_MAX:
+        mean >>= np.uint64(1)
+        k += 1
+    least = _rice_bits(values, n, k)
+    while k > 0:
+        bits = _rice_bits(values, n, k - 1)
+        if bits > least:
+            break
+        k, least = k - 1, bits
+    while k < PARAMETER_MAX:
+        bits = _rice_bits(values, n, k + 1)
+        if bits >= least:
+            break
+        k, least = k + 1, bits
+    return k, least
+
+
+@compiled
+def _rice_bits(values: UInt32Array, n: int, k: int) -> int:
+    zeros = np.uint64(0)
+    for i in range(n):
+        zeros += np.uint64(values[i] >> np.uint32(k))
+    return signed(zeros) + n * (k + 1)
+
+
+@compiled
+def heads_bits(parameters: UInt8Array, blocks: int) -> int:
+    """Return what the heads of so many blocks take."""
+    bits = FIRST_PARAMETER_BITS
+    for b in range(1, blocks):
+        bits += _zeros_of_step(signed(parameters[b]) - signed(parameters[b - 1])) + 1
+    return bits
+
+
+@compiled
+def _zeros_of_step(step: int) -> int:
+    return 2 * step - 1 if step > 0 else -2 * step
+
+
+@compiled
+def put(words: UInt64Array, position: int, value: np.uint64, bits: int) -> int:
+    """Write 1 to 64 bits where zeros are; return the position behind them.
+
+    There has to be a word behind the last one that is used.
+    """
+    word, offset = np.uint64(position) >> np.uint64(6), np.uint64(position) & np.uint64(63)
+    words[word] |= value << offset
+    words[word + np.uint64(1)] |= value >> np.uint64(1) >> (np.uint64(63) - offset)
+    return position + bits
+
+
+@compiled
+def put_rice(words: UInt64Array, position: int, value: np.uint32, k: int) -> int:
+    """Write a value; zeros are there already."""
+    rest = np.uint64(value) & ((np.uint64(1) << np.uint64(k)) - np.uint64(1))
+    zeros = signed(value >> np.uint32(k))
+    return put(words, position + zeros, rest << np.uint64(1) | np.uint64(1), k + 1)
+
+
+@compiled
+def put_head(words: UInt64Array, position: int, parameters: UInt8Array, block: int) -> int:
+    """Write the head of a block."""
+    k = signed(parameters[block])
+    if block == 0:
+        return put(words, position, np.uint64(k), FIRST_PARAMETER_BITS)
+    zeros = _zeros_of_step(k - signed(parameters[block - 1]))
+    return put(words, position + zeros, np.uint64(1), 1)
+
+
+@compiled
+def peek(words: UInt64Array, position: int) -> np.uint64:
+    """Return 64 bits from a position on that is not behind the end."""
+    word, offset = np.uint64(position) >> np.uint64(6), np.uint64(position) & np.uint64(63)
+    high = words[word + np.uint64(1)] << np.uint64(1) << (np.uint64(63) - offset)
+    window: np.uint64 = words[word] >> offset | high
+    return window
+
+
+@compiled
+def take_rice(words: UInt64Array, position: int, end: int, k: int) -> tuple[int, int]:
+    """Read a value; return it, or `INVALID`, and the position behind it, which is at most `end`.
+
+    Values are below 2^37. `position` may be one behind the end.
+    """
+    window = peek(words, position)
+    zeros = signed(trailing_zeros(window))
+    behind = position + zeros + 1 + k
+    if zeros + k < 64 and behind <= end:  # nearly always
+        rest = window >> np.uint64(zeros) >> np.uint64(1)
+        mask = (np.uint64(1) << np.uint64(k)) - np.uint64(1)
+        return zeros << k | signed(rest & mask), behind
+    return _take_long(words, position, end, k)
+
+
+@compiled
+def _take_long(words: UInt64Array, position: int, end: int, k: int) -> tuple[int, int]:
+    quotient = 0
+    while peek(words, position) == np.uint64(0):
+        quotient += 64
+        position += 64
+        if position >= end:
+            return INVALID, end
+    zeros = signed(trailing_zeros(peek(words, position)))
+    quotient += zeros
+    position += zeros + 1
+    if position + k > end or quotient >> (32 - k):
+        return INVALID, end
+    mask = (np.uint64(1) << np.uint64(k)) - np.uint64(1)
+    return quotient << k | signed(peek(words, position) & mask), position + k
+
+
+@compiled
+def take_head(
+    words: UInt64Array, position: int, end: int, done: int, previous: int
+) -> tuple[int, int]:
+    """Read the head of a block; return its parameter, or `INVALID`, and the position behind it.
+
+    `done` values of its sequence come before it, and `previous` was the parameter of the last ones.
+    """
+    if done == 0:
+        k = signed(peek(words, position) & np.uint64(PARAMETER_MAX))
+        position += FIRST_PARAMETER_BITS
+    else:
+        zeros = signed(trailing_zeros(peek(words, position)))
+        step = (zeros + 1) // 2 if zeros & 1 else -(zeros // 2)
+        k = previous + step
+        position += zeros + 1
+    if position > end or not 0 <= k <= PARAMETER_MAX:
+        return INVALID, end
+    return k, position
+
+
+@compiled
+def ends_at(words: UInt64Array, position: int, end: int) -> bool:
+    """Return whether nothing but the zeros that fill up a byte is between here and the end."""
+    left = end - position
+    mask = (np.uint64(1) << np.uint64(left & 7)) - np.uint64(1)
+    return 0 <= left < 8 and peek(words, position) & mask == np.uint64(0)

@@ -1,0 +1,314 @@
+"""Reading the hits of an encoded update, a block at a time.
+
+Whoever wants them, to check them, keep them or add them up, calls `next_hits` until there are no
+more. So the way from bytes into a vector is one pass: a block of hits is all that lies in between,
+and it stays in the first-level cache.
+
+`next_hits` checks all that it reads, as if nobody had before: it never reads outside its arrays,
+and never returns an element outside the sections. So does `scale`, of changes that are too large.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from gradwire_codecs.arrays import Int32Array, Int64Array, UInt32Array, UInt64Array
+from gradwire_codecs.bits import BLOCK, INVALID, ends_at, peek, take_head, take_rice, trailing_zeros
+from gradwire_codecs.compiled import compiled
+from gradwire_codecs.dense import digits_per_word
+from gradwire_codecs.header import (
+    AT,
+    DENSE,
+    EVERY,
+    FORMAT,
+    HITS,
+    HITS_NOT_CODED,
+    INT32_MAX,
+    LISTED,
+    LISTED_HITS,
+    MAGNITUDE_MAX,
+    PLAIN,
+    POSITIONS_BYTES,
+    START,
+    STOP,
+    TOO_LARGE,
+)
+
+ROOM: Final = 2 * BLOCK
+"""Most hits that are read at a time, whole blocks of them. Where each is a cache line of two
+vectors, that is 16 KiB, half of the first-level cache. Fewer take more calls, more do not stay
+there."""
+
+POSITION: Final = 0
+"""The bit, counted from the first one of the update, where positions go on; the word, in a dense
+update."""
+POSITIONS_END: Final = 1
+MAGNITUDE: Final = 2
+"""The bit where magnitudes go on."""
+MAGNITUDES_END: Final = 3
+DONE: Final = 4
+"""Hits before."""
+EXPECTED: Final = 5
+"""The element behind the last hit."""
+GAP_PARAMETER: Final = 6
+LIST_PARAMETER: Final = 7
+MAGNITUDE_PARAMETER: Final = 8
+LISTED_DONE: Final = 9
+"""Hits on the list that were read."""
+NEXT_LISTED: Final = 10
+"""The next hit on the list, counted from the first hit."""
+NEXT_MAGNITUDE: Final = 11
+"""Its magnitude."""
+SECTION: Final = 12
+"""The section of the last hit."""
+DIGITS: Final = 13
+"""Elements per word of a dense update."""
+WORK: Final = 14
+"""Codes and digits read so far: what the time that reading takes is proportional to."""
+STATE_FIELDS: Final = 15
+"""Places of what is remembered from block to block, in an array."""
+
+
+@compiled
+def begin(header: Int64Array, size: int, state: Int64Array) -> None:
+    """Prepare to read from the first hit on.
+
+    Parameters
+    ----------
+    header : ndarray of shape (header.FIELDS,), dtype int64
+        What the header says, section table included.
+    size : int
+        Bytes of the update.
+    state : ndarray of shape (STATE_FIELDS,), dtype int64
+        Filled.
+    """
+    state[:] = 0
+    state[POSITION] = 8 * header[AT]
+    state[POSITIONS_END] = state[MAGNITUDES_END] = 8 * size
+    if header[FORMAT] in (LISTED, EVERY):
+        state[POSITIONS_END] = 8 * (header[AT] + header[POSITIONS_BYTES])
+    state[MAGNITUDE] = state[POSITIONS_END]
+    state[EXPECTED] = header[START]
+    state[NEXT_LISTED] = -1
+    if header[FORMAT] == DENSE:
+        state[DIGITS] = digits_per_word(header[MAGNITUDE_MAX])
+
+
+@compiled
+def next_hits(
+    words: UInt64Array,
+    header: Int64Array,
+    state: Int64Array,
+    index: UInt32Array,
+    count: Int32Array,
+) -> int:
+    """Read up to `ROOM` hits.
+
+    Parameters
+    ----------
+    words : ndarray of shape (w,), dtype uint64
+        The update, with `TAIL_WORDS` behind it.
+    header : ndarray of shape (header.FIELDS,), dtype int64
+        What its header says.
+    state : ndarray of shape (STATE_FIELDS,), dtype int64
+        Where to go on; changed.
+    index, count : ndarray of shape (ROOM,), dtypes uint32 and int32
+        Filled with positions and thresholds.
+
+    Returns
+    -------
+    int
+        How many there were; 0 when all have been read, and the update has ended as it has to. Else
+        a key of `header.FAULTS`.
+    """
+    if header[FORMAT] == DENSE:
+        n = _next_digits(words, header, state, index, count)
+    else:
+        n = _next_positions(words, header, state, index, count)
+        if n > 0 and header[FORMAT] != PLAIN:
+            good = (
+                _take_list(words, header, state, n, count)
+                if header[FORMAT] == LISTED
+                else _take_magnitudes(words, state, n, count)
+            )
+            n = n if good else HITS_NOT_CODED
+    if n > 0:
+        state[DONE] += n
+    return n
+
+
+@compiled
+def _next_positions(
+    words: UInt64Array,
+    header: Int64Array,
+    state: Int64Array,
+    index: UInt32Array,
+    count: Int32Array,
+) -> int:
+    done = state[DONE]
+    n = min(ROOM, header[HITS] - done)
+    end = state[POSITIONS_END]
+    if n == 0:
+        ended = ends_at(words, state[POSITION], end)
+        ended = ended and ends_at(words, state[MAGNITUDE], state[MAGNITUDES_END])
+        return 0 if ended else HITS_NOT_CODED
+    expected, stop = state[EXPECTED], header[STOP]
+    k, position = state[GAP_PARAMETER], state[POSITION]
+    mask = np.uint64(0)
+    for j in range(n):
+        if j % BLOCK == 0:
+            k, position = take_head(words, position, end, done + j, k)
+            if k == INVALID:
+                return HITS_NOT_CODED
+            mask = (np.uint64(1) << np.uint64(k)) - np.uint64(1)
+        window = peek(words, position)
+        count[j] = 1 - 2 * np.int64(window & np.uint64(1))
+        window >>= np.uint64(1)
+        zeros = np.int64(trailing_zeros(window))
+        if zeros + k < 63:  # nearly always: `take_rice`, from the same window
+            low = window >> np.uint64(zeros) >> np.uint64(1) & mask
+            expected += zeros << k | np.int64(low)
+            position += zeros + k + 2
+        else:
+            gap, position = take_rice(words, position + 1, end, k)
+            if gap == INVALID:
+                return HITS_NOT_CODED
+            expected += gap
+        if position > end or expected >= stop:
+            return HITS_NOT_CODED
+        index[j] = expected
+        expected += 1
+    state[GAP_PARAMETER] = k
+    state[EXPECTED], state[POSITION] = expected, position
+    state[WORK] += n
+    return int(n)
+
+
+@compiled
+def _take_list(
+    words: UInt64Array, header: Int64Array, state: Int64Array, n: int, count: Int32Array
+) -> bool:
+    """Give `n` hits the magnitudes that are listed for them.
+
+    The next hit on the list is read ahead, and remembered. Behind the last one it is that behind
+    all hits.
+    """
+    first, position, end = state[DONE], state[MAGNITUDE], state[MAGNITUDES_END]
+    gap_k, k = state[LIST_PARAMETER], state[MAGNITUDE_PARAMETER]
+    done, listed, magnitude = state[LISTED_DONE], state[NEXT_LISTED], state[NEXT_MAGNITUDE]
+    while listed < first + n:
+        if listed >= first:
+            count[listed - first] *= np.int32(magnitude)
+        if done == header[LISTED_HITS]:
+            listed = header[HITS]
+            break
+        if done % BLOCK == 0:
+            gap_k, position = take_head(words, position, end, done, gap_k)
+            k, position = take_head(words, position, end, done, k)
+            if gap_k == INVALID or k == INVALID:
+                return False
+        gap, position = take_rice(words, position, end, gap_k)
+        rest, position = take_rice(words, position, end, k)
+        listed += gap + 1
+        magnitude = rest + 2
+        if gap == INVALID or not 0 <= rest <= INT32_MAX - 2 or listed >= header[HITS]:
+            return False
+        done += 1
+    state[WORK] += 2 * (done - state[LISTED_DONE])
+    state[MAGNITUDE], state[LIST_PARAMETER], state[MAGNITUDE_PARAMETER] = position, gap_k, k
+    state[LISTED_DONE], state[NEXT_LISTED], state[NEXT_MAGNITUDE] = done, listed, magnitude
+    return True
+
+
+@compiled
+def _take_magnitudes(words: UInt64Array, state: Int64Array, n: int, count: Int32Array) -> bool:
+    """Give `n` hits their magnitudes."""
+    end, done = state[MAGNITUDES_END], state[DONE]
+    k, position = state[MAGNITUDE_PARAMETER], state[MAGNITUDE]
+    for j in range(n):
+        if j % BLOCK == 0:
+            k, position = take_head(words, position, end, done + j, k)
+            if k == INVALID:
+                return False
+        rest, position = take_rice(words, position, end, k)
+        if not 0 <= rest <= INT32_MAX - 1:
+            return False
+        count[j] *= np.int32(rest + 1)
+    state[MAGNITUDE_PARAMETER], state[MAGNITUDE] = k, position
+    state[WORK] += n
+    return True
+
+
+@compiled
+def _next_digits(
+    words: UInt64Array,
+    header: Int64Array,
+    state: Int64Array,
+    index: UInt32Array,
+    count: Int32Array,
+) -> int:
+    magnitude_max, digits, stop = header[MAGNITUDE_MAX], state[DIGITS], header[STOP]
+    radix = np.uint64(2 * magnitude_max + 1)
+    expected, position = state[EXPECTED], state[POSITION]
+    n = 0
+    while expected < stop and n + digits <= ROOM:
+        if position + 64 > state[POSITIONS_END]:
+            return HITS_NOT_CODED
+        word = peek(words, position)
+        behind = min(expected + digits, stop)
+        for element in range(expected, behind):
+            # Dividing by a number known beforehand is a multiplication, and takes a quarter.
+            rest = word // np.uint64(3) if magnitude_max == 1 else word // radix
+            digit = np.int64(word - rest * radix)
+            word = rest
+            # Written in any case, and kept where it is a hit: there is no branch to foresee.
+            index[n] = element
+            count[n] = digit - magnitude_max
+            n += 1 if digit != magnitude_max else 0
+        if word:
+            return HITS_NOT_CODED
+        state[WORK] += behind - expected
+        expected = behind
+        position += 64
+    if state[DONE] + n > header[HITS]:
+        return HITS_NOT_CODED
+    if n == 0 and (state[DONE] != header[HITS] or position != state[POSITIONS_END]):
+        return HITS_NOT_CODED
+    state[EXPECTED], state[POSITION] = expected, position
+    return n
+
+
+@compiled
+def scale(
+    bounds: Int64Array,
+    multiples: Int64Array,
+    state: Int64Array,
+    n: int,
+    index: UInt32Array,
+    count: Int32Array,
+    change: Int32Array,
+) -> int:
+    """Turn thresholds of hits that `next_hits` has read into quanta.
+
+    Returns
+    -------
+    int
+        `n`, or `TOO_LARGE`.
+    """
+    section = state[SECTION]
+    largest = np.int64(0)
+    low = 0
+    while low < n:
+        while index[low] >= bounds[section + 1]:
+            section += 1
+        stop, multiple = bounds[section + 1], multiples[section]
+        high = n
+        while index[high - 1] >= stop:
+            high -= 1
+        for j in range(low, high):
+            quanta = np.int64(count[j]) * multiple
+            largest = max(largest, abs(quanta))
+            change[j] = np.int32(quanta)
+        low = high
+    state[SECTION] = section
+    return n if largest <= INT32_MAX else TOO_LARGE

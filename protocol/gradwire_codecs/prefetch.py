@@ -1,0 +1,40 @@
+"""`prefetch`: have the processor fetch an element that will be needed soon.
+
+Where one element in a hundred changes, each is a cache miss that the processor cannot foresee.
+Asked for some dozens of hits ahead, it is there in time, and an update is applied in half the
+time.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+FOR_WRITING: Final = 1
+INTO_FIRST_LEVEL: Final = 3
+DATA: Final = 1
+
+
+def _prefetch(_: Any, array: Any, index: Any) -> Any:
+    """Type and code of `prefetch`, in the form that numba asks for."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        integer = ir.IntType(32)
+        address = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
+        instruction = cgutils.get_or_insert_function(  # type: ignore[no-untyped-call]
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [address.type, integer, integer, integer]),
+            "llvm.prefetch.p0i8",
+        )
+        how = [ir.Constant(integer, each) for each in (FOR_WRITING, INTO_FIRST_LEVEL, DATA)]
+        builder.call(instruction, [address, *how])
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
+
+
+prefetch = cast(Callable[[Any, Any], None], intrinsic(_prefetch))
+"""Fetch ``array[index]``; `index` is an unsigned position, inside or not."""

@@ -1,0 +1,236 @@
+"""From the bytes of an update straight into the vectors that it changes.
+
+It is read twice, because nothing may change before all of it has proved to be valid: once to check
+it, and once to add it up.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradwire_codecs import lattice
+from gradwire_codecs.arrays import (
+    Buffer,
+    Float32Array,
+    Int32Array,
+    Int64Array,
+    UInt8Array,
+    UInt32Array,
+    UInt64Array,
+)
+from gradwire_codecs.bits import TAIL_WORDS
+from gradwire_codecs.compiled import compiled
+from gradwire_codecs.dense import WORD_BYTES
+from gradwire_codecs.errors import MalformedUpdateError
+from gradwire_codecs.header import (
+    FIELDS,
+    FORMAT,
+    HITS,
+    PLAIN,
+    SECTIONS,
+    VALID,
+    describe_fault,
+    read_header,
+    read_sections,
+)
+from gradwire_codecs.hits import ROOM, STATE_FIELDS, begin, next_hits, scale
+from gradwire_codecs.prefetch import prefetch
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedHits:
+    """An encoded update whose header is valid; its hits may not be.
+
+    Attributes
+    ----------
+    words : ndarray of shape (w,), dtype uint64
+        All its bytes, and zeros behind them.
+    header : ndarray of shape (header.FIELDS,), dtype int64
+    bounds, multiples : ndarray of shape (s + 1,) and (s,), dtype int64
+        Its sections.
+    state : ndarray of shape (hits.STATE_FIELDS,), dtype int64
+        Where reading begins.
+    size, elements : int
+        Its bytes, and the length of the vector that it has to fit.
+    """
+
+    words: UInt64Array
+    header: Int64Array
+    bounds: Int64Array
+    multiples: Int64Array
+    state: Int64Array
+    size: int
+    elements: int
+
+    @property
+    def hits(self) -> int:
+        """How many elements it changes."""
+        return int(self.header[HITS])
+
+    def check(self) -> None:
+        """Raise `MalformedUpdateError` unless the hits are valid, too."""
+        self._raise_for(_check(*self._parts()))
+
+    def collect(self) -> tuple[UInt32Array, Int32Array]:
+        """Return positions and thresholds, or raise `MalformedUpdateError`."""
+        index, count = np.empty(self.hits, np.uint32), np.empty(self.hits, np.int32)
+        self._raise_for(_collect(*self._parts(), index, count))
+        return index, count
+
+    def add_to_replica(self, values: Int32Array) -> None:
+        """Add the hits, which were checked, to a replica."""
+        _add_to_replica(*self._parts(), values)
+
+    def add_to_both(
+        self, parameters: Float32Array, values: Int32Array, quantum: np.float32
+    ) -> None:
+        """Add the hits, which were checked, to a replica and to parameters."""
+        _add_to_both(*self._parts(), parameters, values, quantum)
+
+    def _parts(self) -> tuple[UInt64Array, Int64Array, Int64Array, Int64Array, Int64Array]:
+        """Return what kernels take; they change the last one."""
+        return self.words, self.header, self.bounds, self.multiples, self.state.copy()
+
+    def _raise_for(self, code: int) -> None:
+        if code != VALID:
+            raise MalformedUpdateError(describe_fault(code, self.header, self.size, self.elements))
+
+
+def _read_fields(data: UInt8Array) -> Int64Array:
+    """Return what the header says, all but its sections; see `header`."""
+    header = np.empty(FIELDS, np.int64)
+    code = read_header(data, header)
+    if code != VALID:
+        raise MalformedUpdateError(describe_fault(code, header, data.size, 0))
+    return header
+
+
+def encoded_hits(body: Buffer) -> int:
+    """Return how many elements an encoded update changes, if it is valid.
+
+    Raises
+    ------
+    MalformedUpdateError
+        If its header is not.
+    """
+    return int(_read_fields(np.array(np.frombuffer(body, np.uint8)))[HITS])
+
+
+def read_encoded(body: Buffer, elements: int) -> EncodedHits:
+    """Read the header of an encoded update of a vector.
+
+    Parameters
+    ----------
+    body : bytes-like
+        Copied.
+    elements : int
+        Length of the vector.
+
+    Raises
+    ------
+    MalformedUpdateError
+        If it is not valid. Time and memory spent on it are bounded by the length of `body`.
+    """
+    words = np.zeros(-(-len(body) // WORD_BYTES) + TAIL_WORDS, "<u8")
+    # Of `body` itself it might be an array that must not be written, which is another type to
+    # numba, and would be compiled for.
+    data = words.view(np.uint8)[: len(body)]
+    data[:] = np.frombuffer(body, np.uint8)
+    header, state = _read_fields(data), np.empty(STATE_FIELDS, np.int64)
+    sections = int(header[SECTIONS])
+    bounds, multiples = np.empty(sections + 1, np.int64), np.empty(sections, np.int64)
+    code = read_sections(data, elements, header, bounds, multiples)
+    if code != VALID:
+        raise MalformedUpdateError(describe_fault(code, header, data.size, elements))
+    begin(header, data.size, state)
+    words = words.astype(np.uint64, copy=False)
+    return EncodedHits(words, header, bounds, multiples, state, data.size, elements)
+
+
+@compiled
+def _check(
+    words: UInt64Array,
+    header: Int64Array,
+    bounds: Int64Array,
+    multiples: Int64Array,
+    state: Int64Array,
+) -> int:
+    index = np.empty(ROOM, np.uint32)
+    count, change = np.empty(ROOM, np.int32), np.empty(ROOM, np.int32)
+    while True:
+        n = next_hits(words, header, state, index, count)
+        # A single threshold is never too much.
+        if n > 0 and header[FORMAT] != PLAIN:
+            n = scale(bounds, multiples, state, n, index, count, change)
+        if n <= 0:
+            return n
+
+
+@compiled
+def _collect(
+    words: UInt64Array,
+    header: Int64Array,
+    bounds: Int64Array,
+    multiples: Int64Array,
+    state: Int64Array,
+    index: UInt32Array,
+    count: Int32Array,
+) -> int:
+    positions = np.empty(ROOM, np.uint32)
+    counts, change = np.empty(ROOM, np.int32), np.empty(ROOM, np.int32)
+    at = 0
+    while True:
+        n = next_hits(words, header, state, positions, counts)
+        if n > 0:
+            n = scale(bounds, multiples, state, n, positions, counts, change)
+        if n <= 0:
+            return n
+        for j in range(n):
+            index[at + j] = positions[j]
+            count[at + j] = counts[j]
+        at += n
+
+
+@compiled
+def _add_to_replica(
+    words: UInt64Array,
+    header: Int64Array,
+    bounds: Int64Array,
+    multiples: Int64Array,
+    state: Int64Array,
+    values: Int32Array,
+) -> None:
+    index = np.empty((2, ROOM), np.uint32)
+    count, change = np.empty(ROOM, np.int32), np.empty(ROOM, np.int32)
+    turn, n = 0, next_hits(words, header, state, index[0], count)
+    while n > 0:
+        for j in range(n):
+            prefetch(values, np.uint64(index[turn, j]))
+        scale(bounds, multiples, state, n, index[turn], count, change)
+        following = next_hits(words, header, state, index[1 - turn], count)
+        lattice.add_to_replica(values, index[turn, :n], change[:n])
+        turn, n = 1 - turn, following
+
+
+@compiled
+def _add_to_both(
+    words: UInt64Array,
+    header: Int64Array,
+    bounds: Int64Array,
+    multiples: Int64Array,
+    state: Int64Array,
+    parameters: Float32Array,
+    values: Int32Array,
+    quantum: np.float32,
+) -> None:
+    index = np.empty((2, ROOM), np.uint32)
+    count, change = np.empty(ROOM, np.int32), np.empty(ROOM, np.int32)
+    turn, n = 0, next_hits(words, header, state, index[0], count)
+    while n > 0:
+        for j in range(n):
+            prefetch(values, np.uint64(index[turn, j]))
+            prefetch(parameters, np.uint64(index[turn, j]))
+        scale(bounds, multiples, state, n, index[turn], count, change)
+        following = next_hits(words, header, state, index[1 - turn], count)
+        lattice.add(parameters, values, quantum, index[turn, :n], change[:n])
+        turn, n = 1 - turn, following

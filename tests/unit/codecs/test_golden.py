@@ -1,0 +1,55 @@
+"""Golden files: the bytes of an encoded update do not change by accident.
+
+``python tests/golden`` writes them anew when they change on purpose.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gradwire_codecs import Sections, Update, decode
+from gradwire_codecs.header import DENSE, EVERY, LISTED, PLAIN
+from gradwire_codecs.update import ELEMENTS_MAX, pack_update
+from support.reference_decoder import reference_decode
+from support.updates import changes
+
+FOLDER = Path(__file__).parents[2] / "golden"
+NAMES = sorted(file.stem for file in FOLDER.glob("*.bin"))
+
+
+def content(name: str) -> Update:
+    """Return what is in a golden file."""
+    fields = json.loads((FOLDER / f"{name}.json").read_text("ascii"))
+    return Update(
+        Sections(np.array(fields["bounds"], np.int64), np.array(fields["multiples"], np.int64)),
+        np.array(fields["index"], np.uint32),
+        np.array(fields["count"], np.int32),
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_encoder_writes_these_bytes(name: str) -> None:
+    assert pack_update(content(name)) == (FOLDER / f"{name}.bin").read_bytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_decoders_read_this_content(name: str) -> None:
+    body, expected = (FOLDER / f"{name}.bin").read_bytes(), content(name)
+
+    decoded = decode(body, ELEMENTS_MAX)
+
+    assert decoded.sections == expected.sections
+    assert decoded.index.tolist() == expected.index.tolist()
+    assert decoded.count.tolist() == expected.count.tolist()
+    assert reference_decode(body) == changes(expected)
+
+
+def test_every_format_is_covered() -> None:
+    assert {(FOLDER / f"{name}.bin").read_bytes()[0] for name in NAMES} == {
+        PLAIN,
+        LISTED,
+        EVERY,
+        DENSE,
+    }
