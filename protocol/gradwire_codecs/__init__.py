@@ -9,10 +9,11 @@
 >>> update.index, update.count
 (array([0, 3], dtype=uint32), array([2, 4], dtype=int32))
 
-The way through the modules: `threshold` finds what to send, `sparse` or `dense` codes it,
-`update` puts a header before it; `replica` is what updates add up to and `digests` proves it,
-`packing` makes it small for its way, `feedback` keeps what is not sent, `residuals` looks at
-it, `policies` choose the threshold.
+The way through the modules: `threshold` finds what to send, `sparse` (in codes made of `bits`) or
+`dense` codes it, `update` puts a `header` before it; `hits` reads it again and `reading` adds it to
+vectors. `replica` is what updates add up to and `digests` proves it, `packing` makes it small for
+its way, `feedback` keeps what is not sent, `residuals` looks at it, `policies` choose
+the threshold.
 """
 
 from gradwire_codecs.digests import BlockDigests, digest_of, unflip
@@ -38,11 +39,12 @@ from gradwire_codecs.policies import (
     TargetDensity,
     ThresholdPolicy,
 )
+from gradwire_codecs.reading import encoded_hits
 from gradwire_codecs.replica import Replica, check_finite, quantum_exponent_for
 from gradwire_codecs.residuals import Clipped, ResidualStatistics, clip_residual
 from gradwire_codecs.sections import Sections
 from gradwire_codecs.tensor_factors import TensorFactors
-from gradwire_codecs.update import Update, decode, encoded_bytes_max, encoded_hits
+from gradwire_codecs.update import Update, decode, encoded_bytes_max
 from gradwire_codecs.warm_up import warm_up
 
 __all__ = [

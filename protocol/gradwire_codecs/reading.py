@@ -14,12 +14,13 @@ from gradwire_codecs.arrays import (
     Float32Array,
     Int32Array,
     Int64Array,
+    UInt8Array,
     UInt32Array,
     UInt64Array,
-    as_bytes,
 )
 from gradwire_codecs.bits import TAIL_WORDS
 from gradwire_codecs.compiled import compiled
+from gradwire_codecs.dense import WORD_BYTES
 from gradwire_codecs.errors import MalformedUpdateError
 from gradwire_codecs.header import (
     FIELDS,
@@ -95,19 +96,24 @@ class EncodedHits:
             raise MalformedUpdateError(describe_fault(code, self.header, self.size, self.elements))
 
 
-def read_fields(body: Buffer) -> Int64Array:
-    """Return what the header says, all but its sections; see `header`.
-
-    Raises
-    ------
-    MalformedUpdateError
-        If it is not valid.
-    """
-    data, header = as_bytes(body), np.empty(FIELDS, np.int64)
+def _read_fields(data: UInt8Array) -> Int64Array:
+    """Return what the header says, all but its sections; see `header`."""
+    header = np.empty(FIELDS, np.int64)
     code = read_header(data, header)
     if code != VALID:
         raise MalformedUpdateError(describe_fault(code, header, data.size, 0))
     return header
+
+
+def encoded_hits(body: Buffer) -> int:
+    """Return how many elements an encoded update changes, if it is valid.
+
+    Raises
+    ------
+    MalformedUpdateError
+        If its header is not.
+    """
+    return int(_read_fields(np.array(np.frombuffer(body, np.uint8)))[HITS])
 
 
 def read_encoded(body: Buffer, elements: int) -> EncodedHits:
@@ -125,16 +131,18 @@ def read_encoded(body: Buffer, elements: int) -> EncodedHits:
     MalformedUpdateError
         If it is not valid. Time and memory spent on it are bounded by the length of `body`.
     """
-    header, state = read_fields(body), np.empty(STATE_FIELDS, np.int64)
-    data = as_bytes(body)
+    words = np.zeros(-(-len(body) // WORD_BYTES) + TAIL_WORDS, "<u8")
+    # Of `body` itself it might be an array that must not be written, which is another type to
+    # numba, and would be compiled for.
+    data = words.view(np.uint8)[: len(body)]
+    data[:] = np.frombuffer(body, np.uint8)
+    header, state = _read_fields(data), np.empty(STATE_FIELDS, np.int64)
     sections = int(header[SECTIONS])
     bounds, multiples = np.empty(sections + 1, np.int64), np.empty(sections, np.int64)
     code = read_sections(data, elements, header, bounds, multiples)
     if code != VALID:
         raise MalformedUpdateError(describe_fault(code, header, data.size, elements))
     begin(header, data.size, state)
-    words = np.zeros(-(-data.size // 8) + TAIL_WORDS, "<u8")
-    words.view(np.uint8)[: data.size] = data
     words = words.astype(np.uint64, copy=False)
     return EncodedHits(words, header, bounds, multiples, state, data.size, elements)
 

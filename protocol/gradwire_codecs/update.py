@@ -16,12 +16,11 @@ from gradwire_codecs.errors import CodecError, MalformedUpdateError
 from gradwire_codecs.header import (
     DENSE,
     HEADER_BYTES_MAX,
-    HITS,
     SECTION_BYTES_MAX,
     numbers_bytes,
     pack_header,
 )
-from gradwire_codecs.reading import read_encoded, read_fields
+from gradwire_codecs.reading import read_encoded
 from gradwire_codecs.sections import Sections
 from gradwire_codecs.sparse import SparsePlan, plan_sparse, write_sparse
 
@@ -97,11 +96,6 @@ def encoded_bytes_max(length: int, magnitude_max: int, sections: int = 1) -> int
         How many there are.
     """
     return HEADER_BYTES_MAX + sections * SECTION_BYTES_MAX + dense_bytes(length, magnitude_max)
-
-
-def encoded_hits(body: Buffer) -> int:
-    """Return how many elements an encoded update of our own making changes."""
-    return int(read_fields(body)[HITS])
 
 
 def pack_update(update: Update) -> bytes:

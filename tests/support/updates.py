@@ -44,6 +44,13 @@ def updates(draw: st.DrawFn, length_max: int = 3000) -> Update:
     return Update(sections, index, count.astype(np.int32))
 
 
+def single(length: int, index: list[int], count: list[int], multiple: int = 1) -> Update:
+    """Return an update of one section from the first element on."""
+    return Update(
+        Sections.single(0, length, multiple), np.array(index, np.uint32), np.array(count, np.int32)
+    )
+
+
 def changes(update: Update) -> dict[int, int]:
     """Return what an update does, in quanta per element."""
     return dict(zip(update.index.tolist(), update.change.tolist(), strict=True))

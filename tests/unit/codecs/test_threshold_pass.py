@@ -326,7 +326,7 @@ def test_a_pass_allocates_no_memory(kind: type[HostFeedback], threads: int, dens
 
 @KINDS
 @pytest.mark.parametrize("density", [0.0, 0.001, 0.009])
-def test_a_step_allocates_what_it_returns(kind: type[Feedback], density: float) -> None:
+def test_a_step_allocates_what_it_returns(kind: type[HostFeedback], density: float) -> None:
     """And that once more while it is written."""
     random = np.random.default_rng(0)
     hits = np.flatnonzero(random.random(THREADED) < density)

@@ -20,16 +20,18 @@ SHARES = st.floats(1e-12, 1.0, exclude_min=True, exclude_max=True)
 @st.composite
 def updates(draw: st.DrawFn) -> Update:
     """Draw any update that can be, but for the one that changes a single quantum."""
-    multiple = draw(st.integers(1, 2**24))
-    limit = INT32_MAX // multiple
+    cuts = draw(st.sets(st.integers(1, ELEMENTS - 1), max_size=4))
+    bounds = np.array([0, *sorted(cuts), ELEMENTS], np.int64)
+    multiples = [draw(st.integers(1, 2**24)) for _ in range(len(bounds) - 1)]
+    sections = Sections(bounds, np.array(multiples, np.int64))
     hits = draw(st.sets(st.integers(0, ELEMENTS - 1), min_size=1))
-    counts = [
-        draw(st.integers(1, limit)) * draw(st.sampled_from([-1, 1])) for _ in range(len(hits))
-    ]
-    if (multiple, [abs(count) for count in counts]) == (1, [1]):
-        counts = [2]
     index = np.array(sorted(hits), np.uint32)
-    return Update(Sections.single(0, ELEMENTS, multiple), index, np.array(counts, np.int32))
+    limits = np.broadcast_to(INT32_MAX // sections.of_elements(index), len(index))
+    counts = [draw(st.integers(1, int(limit))) * draw(st.sampled_from([-1, 1])) for limit in limits]
+    update = Update(sections, index, np.array(counts, np.int32))
+    if np.abs(update.change).tolist() == [1]:
+        return Update(sections, index, np.array([2], np.int32))
+    return update
 
 
 def quanta(body: bytes) -> NDArray[np.int64]:
@@ -70,6 +72,17 @@ def test_the_direction_is_kept_where_the_threshold_can_be_smaller() -> None:
 
     assert quanta(clipped.body)[:3].tolist() == [50, 0, -10]
     assert quanta(clipped.correction)[:3].tolist() == [-4950, 0, 990]
+
+
+def test_counts_become_smaller_only_in_sections_whose_threshold_cannot() -> None:
+    sections = Sections(np.array([0, 2, 4], np.int64), np.array([1000, 3], np.int64))
+    update = Update(sections, np.array([0, 2, 3], np.uint32), np.array([5, -700, 1], np.int32))
+
+    clipped = clip(update, 0.01)
+
+    assert clipped.update.sections.multiples.tolist() == [10, 1]
+    assert quanta(clipped.body)[:4].tolist() == [50, 0, -21, 0]
+    assert quanta(clipped.correction)[:4].tolist() == [-4950, 0, 2079, -3]
 
 
 def test_an_update_of_which_nothing_would_be_left_changes_one_quantum() -> None:

@@ -1,0 +1,191 @@
+"""Bytes that are no update are refused, and change nothing."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_codecs import (
+    LocalFeedback,
+    MalformedUpdateError,
+    Replica,
+    SharedFeedback,
+    Update,
+    decode,
+)
+from gradwire_codecs.feedback import HostFeedback
+from gradwire_codecs.header import DENSE, EVERY, LISTED, PLAIN, pack_number
+from gradwire_codecs.update import ELEMENTS_MAX, pack_update
+from support.reference_decoder import reference_decode
+from support.updates import changes, single, updates
+
+
+@given(update=updates(length_max=300), seed=st.integers(0, 2**32))
+def test_damaged_bytes_are_refused_or_mean_a_valid_update(update: Update, seed: int) -> None:
+    """Whatever the bytes are, `decode` answers with an update in range or with its own error."""
+    random = np.random.default_rng(seed)
+    damaged = bytearray(pack_update(update))
+    for _ in range(random.integers(1, 4)):
+        damaged[random.integers(len(damaged))] ^= 1 << random.integers(8)
+    del damaged[len(damaged) - random.integers(0, 3) :]
+
+    try:
+        decoded = decode(damaged, update.stop)
+    except MalformedUpdateError:
+        return
+
+    assert decoded.count.all()
+    assert (np.diff(decoded.index.astype(np.int64)) > 0).all()
+    assert decoded.start <= decoded.index[0]
+    assert decoded.index[-1] < decoded.stop <= update.stop
+    assert reference_decode(bytes(damaged)) == changes(decoded)
+
+
+@given(body=st.binary(max_size=200))
+def test_random_bytes_raise_nothing_but_malformed_update(body: bytes) -> None:
+    try:
+        decode(body, 100)
+    except MalformedUpdateError:
+        return
+    assert reference_decode(body)
+
+
+@pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
+def test_an_update_that_is_wrong_at_its_end_changes_nothing(kind: type[HostFeedback]) -> None:
+    body = pack_update(single(4000, list(range(0, 4000, 7)), [1, -1, 3, 1] * 143))
+    feedback = kind(np.zeros(4000, np.float32), Replica.zeros(4000))
+
+    for damaged in (body[:-1], body + b"\x00", body[:-1] + bytes([body[-1] | 0x80])):
+        with pytest.raises(MalformedUpdateError, match="are not the 572 hits"):
+            feedback.apply(damaged)
+        with pytest.raises(MalformedUpdateError, match="are not the 572 hits"):
+            feedback.replica.apply(damaged)
+
+    assert not feedback.replica.values.any()
+    assert not feedback.parameters.any()
+
+
+# By hand: parameter 0; plus, gap 0; minus, gap 1: bits 00000 0 1 1 01, so elements 0 and 2.
+POSITIONS = bytes([0b11000000, 0b10])
+# Parameters 0 and 0; the hit behind 1 other, 1 above 2: bits 00000 00000 01 01.
+LIST = bytes([0, 0b00101000])
+# Parameter 0; 0 and 2 above 1: bits 00000 1 001.
+MAGNITUDES = bytes([0b00100000, 0b1])
+# +1, 0, -3 and seven times 0, as digits in radix 7.
+WORD = sum((3 + c) * 7**i for i, c in enumerate([1, 0, -3, *[0] * 7])).to_bytes(8, "little")
+
+FIELDS: dict[int, dict[str, int]] = {
+    PLAIN: {},
+    LISTED: {"listed": 1, "positions": 2},
+    EVERY: {"positions": 2},
+    DENSE: {"magnitude_max": 3},
+}
+CODED: dict[int, bytes] = {
+    PLAIN: POSITIONS,
+    LISTED: POSITIONS + LIST,
+    EVERY: POSITIONS + MAGNITUDES,
+    DENSE: WORD,
+}
+
+
+def by_hand(form: int, **other: int) -> bytes:
+    """Return an update of 10 elements in two sections, with other fields in its header."""
+    fields = {"start": 0, "hits": 2, **FIELDS[form], "sections": 2}
+    fields |= {"length": 2, "multiple": 5, "length_2": 8, "multiple_2": 100}
+    numbers = b"".join(map(pack_number, (fields | other).values()))
+    return bytes([form]) + numbers + CODED[form]
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        (PLAIN, {0: 5, 2: -100}),
+        (LISTED, {0: 5, 2: -300}),
+        (EVERY, {0: 5, 2: -300}),
+        (DENSE, {0: 5, 2: -300}),
+    ],
+)
+def test_the_description_is_what_is_read(form: int, expected: dict[int, int]) -> None:
+    body = by_hand(form)
+
+    assert changes(decode(body, 10)) == reference_decode(body) == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "other", "says"),
+    [
+        (PLAIN, {"start": 1}, "elements 1 to 11 of a vector of 10"),
+        (PLAIN, {"hits": 0}, "0 hits cannot be coded in 10 bytes"),
+        (PLAIN, {"hits": 1}, r"its \d+ bytes are not the 1 hits"),
+        (PLAIN, {"hits": 3}, r"its \d+ bytes are not the 3 hits"),
+        (PLAIN, {"hits": 11}, "11 hits among elements 0 to 10"),
+        (PLAIN, {"hits": 41}, "41 hits cannot be coded in 10 bytes"),
+        (PLAIN, {"sections": 0}, "0 sections in 10 bytes"),
+        (PLAIN, {"sections": 5}, "5 sections in 10 bytes"),
+        (PLAIN, {"sections": 1}, r"its \d+ bytes are not"),
+        (PLAIN, {"length": 0}, "a section without elements at 0"),
+        (PLAIN, {"length": 2**32 - 1}, "elements 0 to 4294967295 of a vector of 10"),
+        (PLAIN, {"multiple": 0}, "multiple=0; it is 1 to 16777216"),
+        (PLAIN, {"multiple": 2**24 + 1}, "multiple=16777217; it is 1 to 16777216"),
+        (LISTED, {"listed": 0}, "0 hits are listed of 2"),
+        (LISTED, {"listed": 3}, "3 hits are listed of 2"),
+        (LISTED, {"listed": 2}, r"its \d+ bytes are not"),
+        (LISTED, {"positions": 1}, r"its \d+ bytes are not"),
+        (LISTED, {"positions": 3}, r"its \d+ bytes are not"),
+        (LISTED, {"positions": 20}, "20 of 14 bytes for positions"),
+        (EVERY, {"positions": 3}, r"its \d+ bytes are not"),
+        (DENSE, {"magnitude_max": 0}, "magnitude_max=0; it is 1 to 2147483647"),
+        (DENSE, {"magnitude_max": 2**31}, "magnitude_max=2147483648; it is 1 to 2147483647"),
+        (DENSE, {"magnitude_max": 2}, r"its \d+ bytes are not"),
+        (DENSE, {"magnitude_max": 2**31 - 1}, "bytes are not"),
+        (DENSE, {"hits": 1}, r"its \d+ bytes are not the 1 hits"),
+        (DENSE, {"hits": 3}, r"its \d+ bytes are not the 3 hits"),
+        (DENSE, {"length_2": 40}, "elements 0 to 42 of a vector of 10"),
+    ],
+)
+def test_a_header_out_of_range_is_named(form: int, other: dict[str, int], says: str) -> None:
+    body = by_hand(form, **other)
+
+    with pytest.raises(MalformedUpdateError, match=says):
+        decode(body, 10)
+
+
+@pytest.mark.parametrize("form", [0, 5, 255])
+def test_a_format_that_is_none_is_named(form: int) -> None:
+    with pytest.raises(MalformedUpdateError, match=f"unknown format {form}"):
+        decode(bytes([form]) + by_hand(PLAIN)[1:], 10)
+
+
+@pytest.mark.parametrize("form", [PLAIN, LISTED, EVERY, DENSE])
+def test_an_update_that_is_cut_off_anywhere_is_refused(form: int) -> None:
+    body = by_hand(form)
+
+    for size in range(len(body)):
+        with pytest.raises(MalformedUpdateError):
+            decode(body[:size], 10)
+
+
+@pytest.mark.parametrize("number", [b"\x80\x00", b"\xff\xff\xff\xff\x10", b"\x80" * 6])
+def test_a_number_has_one_form_and_a_limit(number: bytes) -> None:
+    body = by_hand(PLAIN)
+
+    with pytest.raises(MalformedUpdateError, match="a number of no use"):
+        decode(body[:1] + number + body[2:], 10)
+
+
+def test_a_change_beyond_32_bits_is_refused() -> None:
+    body = pack_update(single(9, [3, 4], [1, -128], 2**24 - 1))
+    assert changes(decode(body, 9)) == {3: 2**24 - 1, 4: -128 * (2**24 - 1)}
+    beyond = body.replace(pack_number(2**24 - 1), pack_number(2**24))
+
+    with pytest.raises(MalformedUpdateError, match="changes by more than 2147483647 quanta"):
+        decode(beyond, 9)
+
+
+def test_claims_beyond_the_bytes_allocate_nothing() -> None:
+    """A header may claim four thousand million hits; the bytes behind it decide."""
+    claims = {"hits": 2**31 - 1, "length": 2**31 - 10}
+
+    for form in FIELDS:
+        with pytest.raises(MalformedUpdateError, match="2147483647 hits cannot be coded in"):
+            decode(by_hand(form, **claims), ELEMENTS_MAX)
