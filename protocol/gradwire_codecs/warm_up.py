@@ -3,7 +3,7 @@
 import numpy as np
 
 from gradwire_codecs.digests import BlockDigests, digest_of, unflip
-from gradwire_codecs.feedback import HostFeedback, LocalFeedback, SharedFeedback
+from gradwire_codecs.host_feedback import HostFeedback, LocalFeedback, SharedFeedback
 from gradwire_codecs.packing import pack_block, unpack_block
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.residuals import clip_residual

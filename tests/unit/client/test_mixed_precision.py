@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gradwire.torch_parameters import TorchParameters
 from gradwire_codecs import LocalFeedback, Replica, SharedFeedback, quantum_exponent_for
 from gradwire_codecs.arrays import Float32Array
-from gradwire_codecs.feedback import HostFeedback
+from gradwire_codecs.host_feedback import HostFeedback
 
 KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
 

@@ -20,7 +20,7 @@ from gradwire_codecs import (
     multiple_of,
 )
 from gradwire_codecs.arrays import Float32Array
-from gradwire_codecs.feedback import HostFeedback
+from gradwire_codecs.host_feedback import HostFeedback
 from gradwire_codecs.threshold import CHUNK
 from gradwire_codecs.update import BYTES_MIN
 

@@ -15,7 +15,7 @@ from gradwire_codecs import (
     clip_residual,
 )
 from gradwire_codecs.arrays import Float32Array
-from gradwire_codecs.feedback import HostFeedback
+from gradwire_codecs.host_feedback import HostFeedback
 
 KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
 QUANTUM = 2.0**-24

@@ -23,7 +23,7 @@ from gradwire_codecs import (
     decode,
 )
 from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
-from gradwire_codecs.feedback import HostFeedback
+from gradwire_codecs.host_feedback import HostFeedback
 from gradwire_codecs.lattice import BLOCK
 from gradwire_codecs.threads import Threads
 from gradwire_codecs.threshold import CHUNK, LANES

@@ -19,8 +19,8 @@ from gradwire_codecs import (
 )
 from gradwire_codecs.bits import BLOCK
 from gradwire_codecs.dense import dense_bytes, digits_per_word
-from gradwire_codecs.feedback import HostFeedback
 from gradwire_codecs.header import DENSE, EVERY, HEADER_BYTES_MAX, LISTED, PLAIN, pack_number
+from gradwire_codecs.host_feedback import HostFeedback
 from gradwire_codecs.update import BYTES_MIN, ELEMENTS_MAX, pack_update, split_update
 from support.reference_decoder import reference_decode
 from support.updates import changes, single, updates
