@@ -31,9 +31,7 @@ from gradwire.sharing import Sharing
 from gradwire.worker import Worker
 from gradwire_codecs import (
     Feedback,
-    LocalFeedback,
     Replica,
-    SharedFeedback,
     ThresholdPolicy,
     check_headroom,
     largest_magnitude,
@@ -110,8 +108,8 @@ def join(
     Parameters
     ----------
     target : torch.nn.Module, list of torch.Tensor, or ndarray of dtype float32
-        What is trained, in place. CPU tensors of dtype float32 are moved into one block of
-        memory; they stay the same objects.
+        What is trained, in place. Tensors of dtype float32 are moved into one block of memory;
+        they stay the same objects. Where all are on one GPU, so is the codec, if Triton is there.
     config : path, optional
         TOML file; its table ``[session]`` may hold every setting below.
     master, run, rank, workers, threshold, initial_threshold, target_density, density_band, \
@@ -357,8 +355,11 @@ class _Joining:
         return welcome is not None and welcome.founder
 
     def _feedback(self, replica: Replica) -> Feedback:
-        kind = LocalFeedback if self._settings.feedback == "local" else SharedFeedback
-        feedback = kind(self._parameters.vector, replica, threads=self._settings.codec_threads)
+        feedback = self._parameters.feedback(
+            replica,
+            shared=self._settings.feedback == "shared",
+            threads=self._settings.codec_threads,
+        )
         feedback.settle()
         self._parameters.scatter()
         return feedback

@@ -10,8 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from gradwire.errors import UsageError
+from gradwire_codecs import Feedback, LocalFeedback, Replica, SharedFeedback
 from gradwire_codecs.arrays import Float32Array, describe
 from gradwire_protocol.layout import Layout, Tensor
 
@@ -34,8 +36,10 @@ class Parameters(Protocol):
     """A target and its flat vector."""
 
     layout: Layout
-    vector: Float32Array
-    """Shape (N,). Where it can, it shares memory with the target."""
+
+    @property
+    def vector(self) -> Float32Array:
+        """Shape (N,). Where it can, it shares memory with the target; else it is a copy."""
 
     def gather(self) -> None:
         """Bring what the target changed into `vector`."""
@@ -45,6 +49,27 @@ class Parameters(Protocol):
 
     def like_target(self, vector: Float32Array) -> Any:
         """Return a flat vector as the kind of thing that the target is made of."""
+
+    def to_array(self, change: Any) -> npt.NDArray[Any]:
+        """Return what is of the kind of the target as an array; any other array is returned, too.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            If it is nothing that numpy reads.
+        """
+
+    def feedback(self, replica: Replica, *, shared: bool, threads: int) -> Feedback:
+        """Return a feedback over the vector, wherever its memory is.
+
+        Parameters
+        ----------
+        replica : Replica
+        shared : bool
+            Whether all workers compute with the shared parameters.
+        threads : int
+            How many encode, where the vector is in the memory of the host.
+        """
 
 
 class NumpyParameters:
@@ -79,6 +104,22 @@ class NumpyParameters:
     def like_target(self, vector: Float32Array) -> Float32Array:
         """Return the vector."""
         return vector
+
+    def to_array(self, change: Any) -> npt.NDArray[Any]:
+        """Return it as numpy reads it."""
+        return np.asarray(change)
+
+    def feedback(self, replica: Replica, *, shared: bool, threads: int) -> Feedback:
+        """Return a feedback over the vector."""
+        return host_feedback(self.vector, replica, shared=shared, threads=threads)
+
+
+def host_feedback(
+    vector: Float32Array, replica: Replica, *, shared: bool, threads: int
+) -> Feedback:
+    """Return a feedback over a vector in the memory of the host."""
+    kind = SharedFeedback if shared else LocalFeedback
+    return kind(vector, replica, threads=threads)
 
 
 def parameters_of(target: object) -> Parameters:

@@ -140,12 +140,11 @@ class Sharing:
         if change is None:
             elements = self._send()
         else:
-            before = self._parameters.vector.copy()
-            self._add(change)
             try:
-                elements = self._send()
+                with self._feedback.undoing():
+                    self._add(change)
+                    elements = self._send()
             except UsageError:
-                self._parameters.vector[:] = before
                 self._parameters.scatter()
                 raise
         self._scatter_sent()
@@ -344,7 +343,7 @@ class Sharing:
                 return self._encode()
         self.tally.steps_deferred += 1
         with self._named_errors():
-            check_finite(self._parameters.vector)
+            self._feedback.check_finite()
             self._feedback.absorb()
         return 0
 
@@ -411,18 +410,18 @@ class Sharing:
 
     def _add(self, change: Any) -> None:
         try:
-            array = np.asarray(change)
+            array = self._parameters.to_array(change)
         except (TypeError, ValueError, RuntimeError):
             array = np.asarray(None)  # nothing that numpy reads
-        vector = self._parameters.vector
-        if array.dtype != np.float32 or array.size != vector.size:
+        size = len(self._feedback.replica)
+        if array.dtype != np.float32 or array.size != size:
             raise UsageError(
-                f"a change has to be float32 with {vector.size} elements, not {describe(array)}"
+                f"a change has to be float32 with {size} elements, not {describe(array)}"
             )
         flat = array.reshape(-1)
         with self._named_errors():
             check_finite(flat)
-        vector += flat
+        self._feedback.add_change(flat)
         self._parameters.scatter()
 
     def _add_update(self, update: EncodedUpdate) -> int:

@@ -4,19 +4,29 @@ Parameters that can be are moved into one block of memory: their `data` becomes 
 FSDP and DDP's ``gradient_as_bucket_view`` do with theirs. They stay the same objects, so optimizers
 and modules notice nothing, and neither encoding nor applying copies anything.
 
-What cannot be is copied to and fro: what is on another device, of another dtype, or of memory that
-somebody else may hold too, and so every tensor that is no `torch.nn.Parameter`. What is copied back
-is the change since the last time and not the value, so that rounding to their dtype never gets into
-the vector.
+With all tensors on one GPU the block is in its memory, and the codec works there.
+
+What cannot be is copied to and fro: what is on another device than the block, of another dtype, or
+of memory that somebody else may hold too, and so every tensor that is no `torch.nn.Parameter`. What
+is copied back is the change since the last time and not the value, so that rounding to their dtype
+never gets into the vector. So changes of peers add up there that are too small to show in a tensor
+of half precision. What an optimizer changes by less than its own tensor resolves is lost before
+anyone sees it, as it is without gradwire: an optimizer with float32 copies of its own keeps that.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from gradwire.errors import UsageError
+from gradwire.parameters import host_feedback
+from gradwire_codecs import Feedback, Replica
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.layout import NAME_CHARACTERS_MAX, TENSORS_MAX, Layout
 from gradwire_protocol.layout import Tensor as TensorLayout
@@ -39,7 +49,7 @@ class _Copied:
     tensor: torch.Tensor
     view: torch.Tensor
     known: torch.Tensor
-    """Its value when it was last looked at, as float32 on the CPU."""
+    """Its value when it was last looked at, as float32, where the vector is."""
 
 
 class TorchParameters:
@@ -62,9 +72,9 @@ class TorchParameters:
         named = _with_memory_of_their_own(objects)
         held_twice = _storages_held_twice([tensor for _, tensor in objects])
         self.layout = layout_of(named)
-        self._flat = flat = torch.empty(self.layout.elements, dtype=torch.float32)
+        device = _device_of([tensor for _, tensor in named])
+        self._flat = flat = torch.empty(self.layout.elements, dtype=torch.float32, device=device)
         self._address = flat.data_ptr()
-        self.vector: Float32Array = flat.numpy()
         self._owners = {} if module is None else _owners(module, [name for name, _ in named])
         self._viewed: list[_Viewed] = []
         self._copied: list[_Copied] = []
@@ -77,6 +87,28 @@ class TorchParameters:
                     view.copy_(tensor)
                     alone = tensor.untyped_storage().data_ptr() not in held_twice
                     self._attach(name, tensor, view, alone=alone)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the vector is in the memory of a device, and the codec works there."""
+        return self._flat.device.type != "cpu"
+
+    @property
+    def vector(self) -> Float32Array:
+        """Shape (N,). A copy where the tensors are on a device."""
+        vector: Float32Array = self._flat.numpy(force=True)
+        return vector
+
+    def feedback(self, replica: Replica, *, shared: bool, threads: int) -> Feedback:
+        """Return a feedback over the vector, which works on the device that it is on."""
+        if not self.on_device:
+            return host_feedback(self.vector, replica, shared=shared, threads=threads)
+        # Whoever has no GPU has no use for the kernels, and perhaps no Triton.
+        from gradwire_codecs.cuda import DeviceLocalFeedback, DeviceSharedFeedback, warm_up
+
+        warm_up(self._flat.device)
+        kind = DeviceSharedFeedback if shared else DeviceLocalFeedback
+        return kind(self._flat, replica)
 
     @torch.no_grad()
     def gather(self) -> None:
@@ -93,7 +125,7 @@ class TorchParameters:
             self._attach_again(viewed)
         for copied in self._copied:
             _check_shape(copied)
-            value = copied.tensor.detach().to("cpu", torch.float32)
+            value = copied.tensor.detach().to(self._flat.device, torch.float32)
             # Nothing differs from a NaN by a number: where one stood, the value itself counts.
             changed = copied.view + (value - copied.known)
             copied.view.copy_(torch.where(copied.known.isfinite(), changed, value))
@@ -114,11 +146,17 @@ class TorchParameters:
         self._check_place()
         for copied in self._copied:
             copied.tensor.copy_(copied.view)
-            copied.known = copied.tensor.detach().to("cpu", torch.float32).clone()
+            copied.known = self._value_of(copied.tensor)
 
     def like_target(self, vector: Float32Array) -> torch.Tensor:
         """Return a tensor with the vector's values."""
         return torch.from_numpy(vector)
+
+    def to_array(self, change: Any) -> npt.NDArray[Any]:
+        """Return a tensor of any device, or what numpy reads."""
+        if isinstance(change, torch.Tensor):
+            return change.numpy(force=True)
+        return np.asarray(change)
 
     def _check_place(self) -> None:
         # Touching the vector after that would end the process.
@@ -132,12 +170,15 @@ class TorchParameters:
     def _attach(
         self, name: str, tensor: torch.Tensor, view: torch.Tensor, *, alone: bool = True
     ) -> None:
-        if alone and _can_be_viewed(tensor):
+        if alone and _can_be_viewed(tensor, self._flat.device):
             tensor.data = view
             self._viewed.append(_Viewed(name, tensor, view))
         else:
-            known = tensor.detach().to("cpu", torch.float32).clone()
-            self._copied.append(_Copied(name, tensor, view, known))
+            self._copied.append(_Copied(name, tensor, view, self._value_of(tensor)))
+
+    def _value_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy of a tensor as the vector could hold it."""
+        return tensor.detach().to(self._flat.device, torch.float32, copy=True)
 
     def _attach_again(self, viewed: _Viewed) -> None:
         """Take over a tensor that was given other memory: moved, or loaded by assignment."""
@@ -217,13 +258,23 @@ def _check_shape(held: _Viewed | _Copied) -> None:
         )
 
 
-def _can_be_viewed(tensor: torch.Tensor) -> bool:
+def _device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
+    """Return where the vector is best: with all tensors on one GPU, there; else on the CPU."""
+    devices = {tensor.device for tensor in tensors}
+    gpu = devices.pop()
+    if devices or gpu.type != "cuda" or find_spec("triton") is None:
+        return torch.device("cpu")
+    return gpu
+
+
+def _can_be_viewed(tensor: torch.Tensor, device: torch.device) -> bool:
     return (
         isinstance(tensor, torch.nn.Parameter)  # another tensor's memory may be a module's
-        and tensor.device.type == "cpu"
+        and tensor.device == device
         and tensor.dtype == torch.float32
         and tensor.is_contiguous()
-        and not tensor.is_shared()  # type: ignore[no-untyped-call]
+        # Every tensor on a GPU says that it is shared.
+        and not (device.type == "cpu" and tensor.is_shared())  # type: ignore[no-untyped-call]
         and tensor.untyped_storage().nbytes() == 4 * tensor.numel()  # else of something larger
         and tensor.layout is torch.strided
     )

@@ -12,8 +12,8 @@
 The way through the modules: `threshold` finds what to send, `sparse` (in codes made of `bits`) or
 `dense` codes it, `update` puts a `header` before it; `hits` reads it again and `reading` adds it to
 vectors. `replica` is what updates add up to and `digests` proves it, `packing` makes it small for
-its way, `feedback` keeps what is not sent, `residuals` looks at it, and `policies` choose the
-threshold.
+its way, `feedback` keeps what is not sent (`host_feedback` of arrays, `cuda` of tensors on a GPU),
+`residuals` looks at it, `policies` choose the threshold.
 """
 
 from gradwire_codecs.digests import BlockDigests, digest_of, unflip
@@ -23,13 +23,8 @@ from gradwire_codecs.errors import (
     NonFiniteError,
     OutOfRangeError,
 )
-from gradwire_codecs.feedback import (
-    Feedback,
-    LocalFeedback,
-    SharedFeedback,
-    encode,
-    multiple_of,
-)
+from gradwire_codecs.feedback import Feedback, multiple_of
+from gradwire_codecs.host_feedback import LocalFeedback, SharedFeedback, encode
 from gradwire_codecs.packing import pack_block, unpack_block
 from gradwire_codecs.policies import (
     ByteBudget,

@@ -10,29 +10,25 @@ rounding of one float32. They differ in where the unsent part, the residual, wai
 """
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from typing import ClassVar, Final
 
 import numpy as np
 
-from gradwire_codecs import lattice
 from gradwire_codecs.arrays import (
     Buffer,
     Float32Array,
     Int32Array,
     Int64Array,
-    UInt32Array,
     describe,
 )
 from gradwire_codecs.errors import CodecError, NonFiniteError
 from gradwire_codecs.header import INT32_MAX
-from gradwire_codecs.reading import read_encoded
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.sections import MULTIPLE_MAX, Sections
-from gradwire_codecs.threshold_pass import ThresholdPass
 from gradwire_codecs.update import (
     BYTES_MIN,
     Update,
-    split_update,
 )
 
 MAGNITUDE_MAX: Final = 127
@@ -42,50 +38,20 @@ densest update to 8 bits per element; with an adaptive threshold magnitudes abov
 SAMPLE: Final = 2**16
 """Elements looked at to find the first threshold; the quantile of 1 % is then good to 4 %."""
 
-SUM_ELEMENTS: Final = 2**20
-"""Elements of a sum that are added at a time, so that little memory is used."""
-
 BYTES_MAX: Final = 2**22
 """Largest encoded update unless the caller says otherwise."""
 
 
 class Feedback(ABC):
-    """What both kinds have in common; see `LocalFeedback` and `SharedFeedback`.
-
-    Parameters
-    ----------
-    parameters : ndarray of shape (N,), dtype float32
-        The model's parameters, kept and changed in place.
-    replica : Replica
-        Of the same length; kept and changed in place.
-    threads : int
-        How many threads `encode` works with, the calling one among them. What it returns does not
-        depend on it.
-    """
+    """What every kind does, wherever its vectors are; see `LocalFeedback` and `SharedFeedback`."""
 
     moves_parameters: ClassVar[bool]
     """Whether `encode` and `absorb` change the parameters."""
 
-    def __init__(self, parameters: Float32Array, replica: Replica, *, threads: int = 1) -> None:
-        if (
-            parameters.dtype != np.float32
-            or parameters.shape != (len(replica),)
-            or not parameters.flags.c_contiguous
-            or not parameters.flags.writeable
-            or not parameters.flags.aligned
-        ):
-            raise CodecError(
-                f"parameters have to be a writeable flat float32 array of {len(replica)} "
-                f"elements, not {describe(parameters)}"
-            )
-        self.parameters = parameters
-        self.replica = replica
-        waiting = len(replica) if self.moves_parameters else 0
-        self._waiting: Float32Array = np.zeros(waiting, np.float32)
-        self._pass = ThresholdPass(
-            parameters, self._waiting, replica.values, replica.quantum, threads
-        )
+    replica: Replica
+    """What is shared; who owns the feedback reads it."""
 
+    @abstractmethod
     def encode(
         self,
         threshold: int | Sections,
@@ -123,25 +89,12 @@ class Feedback(ABC):
             If a parameter has left the range of the quantum. After either error, parameters,
             replica and residual are as they were.
         """
-        if not 1 <= magnitude_max <= INT32_MAX:
-            raise CodecError(f"magnitude_max={magnitude_max}; it is 1 to {INT32_MAX}")
-        if bytes_max < BYTES_MIN:
-            raise CodecError(f"bytes_max={bytes_max}; a single element may take {BYTES_MIN}")
-        sections = self._sections(threshold, start, stop)
-        magnitude_max = min(magnitude_max, INT32_MAX // sections.largest)
-        ranges = self._pass.look(sections, magnitude_max, absorbing=self.moves_parameters)
-        parts: list[bytes] = []
-        for part in ranges:
-            index, count = self._pass.take(part, magnitude_max)
-            parts += split_update(Update(part, index, count), bytes_max)
-            part.to_quanta(index, count)
-            self._commit(index, count)
-        return parts
 
+    @abstractmethod
     def check(self) -> None:
         """Raise what `encode` would raise for a parameter, and change nothing."""
-        self._pass.look(self._sections(1, 0, None), INT32_MAX)
 
+    @abstractmethod
     def apply(self, update: Update | Buffer) -> int:
         """Add a peer's update, decoded or not, to the replica and to the parameters.
 
@@ -155,16 +108,8 @@ class Feedback(ABC):
         MalformedUpdateError
             If it is no valid update of a vector of this length; nothing is then changed.
         """
-        replica = self.replica
-        if isinstance(update, Update):
-            update.check_fits(len(replica))
-            self._add(update.index, update.change)
-            return len(update.index)
-        encoded = read_encoded(update, len(replica))
-        encoded.check()
-        encoded.add_to_both(self.parameters, replica.values, replica.quantum)
-        return encoded.hits
 
+    @abstractmethod
     def apply_sum(self, total: Int32Array, start: int = 0) -> None:
         """Add a sum of updates, in quanta per element.
 
@@ -174,11 +119,8 @@ class Feedback(ABC):
         start : int
             Place of its first element.
         """
-        for low in range(0, len(total), SUM_ELEMENTS):
-            part = total[low : low + SUM_ELEMENTS]
-            index = np.flatnonzero(part)
-            self._add((index + (start + low)).astype(np.uint32), part[index])
 
+    @abstractmethod
     def mend(self, error: Int32Array, start: int = 0) -> None:
         """Correct the replica where it was damaged.
 
@@ -192,10 +134,6 @@ class Feedback(ABC):
         start : int
             Place of the first one.
         """
-        stop = start + len(error)
-        before = self._shared(start, stop)
-        self.replica.values[start:stop] += error
-        self._keep(start, before, self._shared(start, stop))
 
     def first_threshold(self, density: float) -> float:
         """Return the threshold that about a part `density` of the elements has reached now.
@@ -212,25 +150,45 @@ class Feedback(ABC):
         finite = np.isfinite(sample)
         if not finite.all():
             first = int(np.argmin(finite)) * stride
-            raise NonFiniteError(first, float(self.parameters[first]))
+            raise NonFiniteError(first, float(sample[first // stride]))
         return max(float(np.quantile(sample, 1 - density)), float(self.replica.quantum))
 
     def residual_sample(self) -> Float32Array:
         """Return some tens of thousands of elements of the residual, always the same ones."""
         return self.residual(-(-len(self.replica) // SAMPLE))
 
+    @abstractmethod
     def residual_at(self, index: Int64Array) -> Float32Array:
         """Return the elements of the residual at these places, of shape (n,)."""
-        shared = self.replica.values[index].astype(np.float32) * self.replica.quantum
-        found: Float32Array = self.parameters[index] - shared
-        if self._waiting.size:
-            found += self._waiting[index]
-        return found
 
-    @property
-    def waiting(self) -> Float32Array:
-        """The residual that is kept apart from the parameters, shape (N,); (0,) where none is."""
-        return self._waiting
+    @abstractmethod
+    def clip(self, limit: np.float32, start: int, stop: int) -> tuple[int, float]:
+        """Cut the residual of a range of elements to plus or minus `limit`.
+
+        Returns
+        -------
+        elements : int
+            How many were cut.
+        magnitude : float
+            Sum of the absolute values of what was cut off.
+        """
+
+    @abstractmethod
+    def check_finite(self) -> None:
+        """Raise `NonFiniteError` for the first parameter that is NaN or infinite."""
+
+    @abstractmethod
+    def add_change(self, change: Float32Array) -> None:
+        """Add to the parameters what no optimizer has added.
+
+        Parameters
+        ----------
+        change : ndarray of shape (N,), dtype float32
+        """
+
+    @abstractmethod
+    def undoing(self) -> AbstractContextManager[None]:
+        """Put the parameters back to what they were before, where the block raises."""
 
     @abstractmethod
     def residual(self, stride: int = 1) -> Float32Array:
@@ -250,47 +208,28 @@ class Feedback(ABC):
     def settle(self) -> None:
         """Forget the residual: the parameters become what the replica says, bit by bit."""
 
+    @abstractmethod
     def absorb(self) -> None:
         """Bring what the optimizer has changed to where the residual waits.
 
         `encode` does so by itself; this is for a step that sends nothing.
         """
-        if self.moves_parameters:
-            self._pass.absorb(0, len(self.replica))
 
+    @abstractmethod
     def close(self) -> None:
         """End the threads, where there are any."""
-        self._pass.close()
-
-    @abstractmethod
-    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
-        """Move changes, in quanta, from the residual to the replica."""
-
-    @abstractmethod
-    def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
-        """Make up in the residual, from `start` on, for what the replica stands for now."""
 
     def check_residual(self, residual: Float32Array) -> None:
         """Raise `CodecError` for a residual that `restore_residual` would not take."""
-        if residual.dtype != np.float32 or residual.shape != self.parameters.shape:
+        if residual.dtype != np.float32 or residual.shape != (len(self.replica),):
             raise CodecError(
-                f"the residual has to be a float32 array of shape {self.parameters.shape}, "
+                f"the residual has to be a float32 array of shape ({len(self.replica)},), "
                 f"not {describe(residual)}"
             )
         finite = np.isfinite(residual)
         if not finite.all():
             first = int(np.argmin(finite))
             raise NonFiniteError(first, float(residual[first]))
-
-    def _add(self, index: UInt32Array, change: Int32Array) -> None:
-        replica = self.replica
-        lattice.add(self.parameters, replica.values, replica.quantum, index, change)
-
-    def _shared(self, start: int, stop: int) -> Float32Array:
-        """Return what some elements of the replica stand for."""
-        values: Float32Array = self.replica.values[start:stop].astype(np.float32)
-        values *= self.replica.quantum
-        return values
 
     def _sections(self, threshold: int | Sections, start: int, stop: int | None) -> Sections:
         elements = len(self.replica)
@@ -306,72 +245,19 @@ class Feedback(ABC):
         return threshold
 
 
-class LocalFeedback(Feedback):
-    """The residual stays in the parameters. Takes what `Feedback` takes."""
+def checked_magnitude(magnitude_max: int, bytes_max: int, sections: Sections) -> int:
+    """Return the most thresholds that an element sends, so that its change fits the replica.
 
-    moves_parameters = False
-
-    def residual(self, stride: int = 1) -> Float32Array:
-        """Return a copy of the residual, or of every `stride`-th element of it."""
-        return _difference(self.parameters[::stride], self.replica, stride)
-
-    def restore_residual(self, residual: Float32Array) -> None:
-        """Replace the residual; the parameters become the replica plus `residual`."""
-        self.check_residual(residual)
-        self.replica.write_parameters(self.parameters)
-        self.parameters += residual
-
-    def settle(self) -> None:
-        """Forget the residual: the parameters become what the replica says, bit by bit."""
-        self.replica.write_parameters(self.parameters)
-
-    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
-        lattice.add_to_replica(self.replica.values, index, change)
-
-    def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
-        """Do nothing: the parameters are ahead of the replica by so much now."""
-
-
-class SharedFeedback(Feedback):
-    """The residual waits in a vector of its own. Takes what `Feedback` takes."""
-
-    moves_parameters = True
-
-    def residual(self, stride: int = 1) -> Float32Array:
-        """Return a copy of the residual, or of every `stride`-th element of it."""
-        changed = _difference(self.parameters[::stride], self.replica, stride)
-        return changed + self._waiting[::stride]
-
-    def restore_residual(self, residual: Float32Array) -> None:
-        """Replace the residual; the parameters become what the replica says."""
-        self.check_residual(residual)
-        self.replica.write_parameters(self.parameters)
-        self._waiting[:] = residual
-        self._pass.forget_waiting()
-
-    def settle(self) -> None:
-        """Forget the residual: the parameters become what the replica says, bit by bit."""
-        self.replica.write_parameters(self.parameters)
-        self._waiting[:] = 0
-        self._pass.forget_waiting()
-
-    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
-        replica = self.replica
-        lattice.release(
-            self.parameters, self._waiting, replica.values, replica.quantum, index, change
-        )
-
-    def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
-        place = slice(start, start + len(before))
-        self._waiting[place] += before - after
-        self._pass.forget_waiting()
-        self.parameters[place] = after + (self.parameters[place] - before)
-
-
-def _difference(parameters: Float32Array, replica: Replica, stride: int) -> Float32Array:
-    shared = replica.values[::stride].astype(np.float32) * replica.quantum
-    difference: Float32Array = parameters - shared
-    return difference
+    Raises
+    ------
+    CodecError
+        If it or `bytes_max` is of no use.
+    """
+    if not 1 <= magnitude_max <= INT32_MAX:
+        raise CodecError(f"magnitude_max={magnitude_max}; it is 1 to {INT32_MAX}")
+    if bytes_max < BYTES_MIN:
+        raise CodecError(f"bytes_max={bytes_max}; a single element may take {BYTES_MIN}")
+    return min(magnitude_max, INT32_MAX // sections.largest)
 
 
 def multiple_of(threshold: float, quantum: float) -> int:
@@ -385,52 +271,3 @@ def multiple_of(threshold: float, quantum: float) -> int:
     if not 0 < threshold < float("inf"):
         raise CodecError(f"threshold={threshold}; it has to be positive and finite")
     return max(round(min(threshold / float(quantum), MULTIPLE_MAX)), 1)
-
-
-def encode(
-    parameters: Float32Array,
-    replica: Replica,
-    *,
-    threshold: float,
-    magnitude_max: int = MAGNITUDE_MAX,
-) -> list[bytes]:
-    """Encode what of `parameters` the replica does not know yet; no network is needed.
-
-    Elements that differ from the replica by at least `threshold` are encoded as whole
-    thresholds and added to the replica. The rest stays: it is the difference between the two.
-
-    Parameters
-    ----------
-    parameters : ndarray of shape (N,), dtype float32
-        Not modified.
-    replica : Replica
-        Of the same length; modified in place.
-    threshold : float
-        In units of the parameters; rounded to a whole number of quanta.
-    magnitude_max : int
-        Most thresholds that one element sends.
-
-    Returns
-    -------
-    list of bytes
-        Usually one encoded update; none where nothing has reached the threshold.
-
-    Raises
-    ------
-    CodecError
-        If an argument is of no use, a parameter is not finite, or one is out of range. The
-        replica is then unchanged.
-
-    Examples
-    --------
-    >>> parameters = np.array([0.5, -0.03, 0.0, 1.0], np.float32)
-    >>> mine, theirs = Replica.zeros(4), Replica.zeros(4)
-    >>> for update in encode(parameters, mine, threshold=0.25):
-    ...     _ = theirs.apply(update)
-    >>> theirs.values * theirs.quantum
-    array([0.5, 0. , 0. , 1. ])
-    >>> mine.digest() == theirs.digest()
-    True
-    """
-    multiple = multiple_of(threshold, float(replica.quantum))
-    return LocalFeedback(parameters, replica).encode(multiple, magnitude_max=magnitude_max)

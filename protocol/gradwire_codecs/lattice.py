@@ -96,3 +96,36 @@ def add_to_replica(values: Int32Array, index: UInt32Array, change: Int32Array) -
     for j in range(index.size):
         i = index[j]
         values[i] = np.int32(np.int64(values[i]) + np.int64(change[j]))
+
+
+@compiled
+def clip(
+    parameters: Float32Array,
+    waiting: Float32Array,
+    values: Int32Array,
+    quantum: np.float32,
+    limit: np.float32,
+    start: int,
+    stop: int,
+) -> tuple[int, float]:
+    """Cut the residual of ``start <= i < stop`` to `limit`; return how many, and how much."""
+    elements = 0
+    magnitude = 0.0
+    for i in range(start, stop):
+        shared = np.float32(values[i]) * quantum
+        before = parameters[i] - shared
+        if waiting.size:
+            before += waiting[i]
+        if not abs(before) > limit:
+            continue
+        cut = np.float32(limit) if before > 0 else -np.float32(limit)
+        if waiting.size:
+            parameters[i] = shared
+            waiting[i] = cut
+        else:
+            cut += shared
+            parameters[i] = cut
+            cut -= shared  # what is there now: the sum was rounded
+        elements += 1
+        magnitude += abs(np.float64(before) - np.float64(cut))
+    return elements, magnitude

@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from gradwire_codecs.arrays import Float32Array, Int32Array
-from gradwire_codecs.compiled import compiled
+from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.errors import CodecError
 from gradwire_codecs.feedback import Feedback
 from gradwire_codecs.sections import Sections
@@ -73,39 +72,6 @@ class Clipped:
     """Sum of the absolute values of what was cut off, in units of the parameters."""
 
 
-@compiled
-def _clip(
-    parameters: Float32Array,
-    waiting: Float32Array,
-    values: Int32Array,
-    quantum: np.float32,
-    limit: np.float32,
-    start: int,
-    stop: int,
-) -> tuple[int, float]:
-    """Cut the residual of ``start <= i < stop`` to `limit`; return how many, and how much."""
-    elements = 0
-    magnitude = 0.0
-    for i in range(start, stop):
-        shared = np.float32(values[i]) * quantum
-        before = parameters[i] - shared
-        if waiting.size:
-            before += waiting[i]
-        if not abs(before) > limit:
-            continue
-        cut = np.float32(limit) if before > 0 else -np.float32(limit)
-        if waiting.size:
-            parameters[i] = shared
-            waiting[i] = cut
-        else:
-            cut += shared
-            parameters[i] = cut
-            cut -= shared  # what is there now: the sum was rounded
-        elements += 1
-        magnitude += abs(np.float64(before) - np.float64(cut))
-    return elements, magnitude
-
-
 def clip_residual(feedback: Feedback, threshold: int | Sections, times: float) -> Clipped:
     """Cut the residual to plus or minus so many thresholds.
 
@@ -132,15 +98,8 @@ def clip_residual(feedback: Feedback, threshold: int | Sections, times: float) -
     bounds: Sequence[int] = threshold.bounds.tolist()
     multiples: Sequence[int] = threshold.multiples.tolist()
     for start, stop, multiple in zip(bounds, bounds[1:], multiples, strict=False):
-        n, cut_off = _clip(
-            feedback.parameters,
-            feedback.waiting,
-            replica.values,
-            replica.quantum,
-            np.float32(min(times * multiple * float(replica.quantum), FLOAT32_MAX)),
-            start,
-            stop,
-        )
+        limit = np.float32(min(times * multiple * float(replica.quantum), FLOAT32_MAX))
+        n, cut_off = feedback.clip(limit, start, stop)
         elements += n
         magnitude += cut_off
     return Clipped(elements, magnitude)

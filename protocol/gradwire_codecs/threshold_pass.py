@@ -61,7 +61,7 @@ class ThresholdPass:
         self._quantum = quantum
         self._threads = Threads(threads)
         elements = parameters.size
-        self.capacity = min(max(elements // HITS_CAPACITY_SHARE, CHUNK), elements)
+        self.capacity = capacity_of(elements)
         self._index: UInt32Array = np.empty(self.capacity + threads * SLACK, np.uint32)
         self._count: Int32Array = np.empty(self.capacity + threads * SLACK, np.int32)
         self._chunk_hits: Int32Array = np.empty(-(-elements // CHUNK), np.int32)
@@ -105,7 +105,7 @@ class ThresholdPass:
         complete = self._scan(sections, magnitude_max, spans, rooms, absorbing=safe)
         if absorbing and not safe:
             self.absorb(sections.start, sections.stop)
-        ranges = self._ranges(sections)
+        ranges = ranges_of(sections, self._hits_of(sections.start, sections.stop), self.capacity)
         self._found = sections if complete else None
         return ranges
 
@@ -229,22 +229,37 @@ class ThresholdPass:
         everything = stop - start == self._waiting.size
         self._waiting_top = top if everything else max(top, self._waiting_top)
 
-    def _ranges(self, sections: Sections) -> list[Sections]:
-        """Cut at whole chunks into ranges whose hits there is room for; leave out empty ones."""
-        start, stop = sections.start, sections.stop
-        hits = np.cumsum(self._hits_of(start, stop), dtype=np.int64)
-        if not hits[-1]:
-            return []
-        if hits[-1] <= self.capacity:
-            return [sections]
-        ranges: list[Sections] = []
-        taken, low = 0, start
-        while taken < hits[-1]:
-            chunks = int(np.searchsorted(hits, taken + self.capacity, "right"))
-            high = min(start + chunks * CHUNK, stop)
-            ranges.append(sections.within(low, high))
-            taken, low = int(hits[chunks - 1]), high
-        return ranges
+
+def capacity_of(elements: int) -> int:
+    """Return for how many hits there is room in a vector of so many elements."""
+    return min(max(elements // HITS_CAPACITY_SHARE, CHUNK), elements)
+
+
+def ranges_of(sections: Sections, chunk_hits: Int32Array, capacity: int) -> list[Sections]:
+    """Cut at whole chunks into ranges whose hits there is room for; leave out empty ones.
+
+    Parameters
+    ----------
+    sections : Sections
+    chunk_hits : ndarray of shape (chunks,), dtype int32
+        Hits of each `CHUNK` elements.
+    capacity : int
+        Hits that there is room for, at least those of a chunk.
+    """
+    start, stop = sections.start, sections.stop
+    hits = np.cumsum(chunk_hits, dtype=np.int64)
+    if not hits[-1]:
+        return []
+    if hits[-1] <= capacity:
+        return [sections]
+    ranges: list[Sections] = []
+    taken, low = 0, start
+    while taken < hits[-1]:
+        chunks = int(np.searchsorted(hits, taken + capacity, "right"))
+        high = min(start + chunks * CHUNK, stop)
+        ranges.append(sections.within(low, high))
+        taken, low = int(hits[chunks - 1]), high
+    return ranges
 
 
 def _magnitude(tops: list[np.int32]) -> float:

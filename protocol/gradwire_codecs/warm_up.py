@@ -3,11 +3,12 @@
 import numpy as np
 
 from gradwire_codecs.digests import BlockDigests, digest_of, unflip
-from gradwire_codecs.feedback import Feedback, LocalFeedback, SharedFeedback
+from gradwire_codecs.host_feedback import HostFeedback, LocalFeedback, SharedFeedback
 from gradwire_codecs.packing import pack_block, unpack_block
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.residuals import clip_residual
-from gradwire_codecs.update import ELEMENTS_MAX, decode
+from gradwire_codecs.sections import Sections
+from gradwire_codecs.update import ELEMENTS_MAX, Update, decode, pack_update
 
 
 def warm_up() -> None:
@@ -24,9 +25,14 @@ def warm_up() -> None:
     for kind in (LocalFeedback, SharedFeedback):
         for change, multiple in ((few, 2**22), (few, 2**24), (some, 2**22), (all_, 2**24)):
             _share(kind(change.copy(), Replica.zeros(change.size)), multiple)
+    # Few larger magnitudes are listed, many are all given.
+    index, count = np.arange(0, 4000, 40, dtype=np.uint32), np.ones(100, np.int32)
+    for larger in (1, 100):
+        count[:larger] = 100
+        pack_update(Update(Sections.single(0, 4000, 1), index, count))
 
 
-def _share(mine: Feedback, multiple: int) -> None:
+def _share(mine: HostFeedback, multiple: int) -> None:
     """Do with a feedback what workers and a master do."""
     elements = len(mine.replica)
     theirs = type(mine)(np.zeros(elements, np.float32), Replica.zeros(elements))

@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks import (
     attack,
     codec,
+    codec_gpu,
     codec_size,
     latency,
     lossy,
@@ -31,6 +32,7 @@ from benchmarks.figures import Figure, draw, machine, print_table
 BENCHMARKS = {
     "attack": attack.run,
     "codec": codec.run,
+    "codec-gpu": codec_gpu.run,
     "codec-size": codec_size.run,
     "latency": latency.run,
     "lossy": lossy.run,
@@ -68,9 +70,10 @@ def main() -> None:
     for name in names:
         print(f"\n{name}: measuring", file=sys.stderr, flush=True)
         measured = BENCHMARKS[name]()
-        print_table(name, measured)
+        if measured:
+            print_table(name, measured)
         figures += measured
-        if arguments.pictures is not None:
+        if arguments.pictures is not None and measured:
             draw(name, measured, arguments.pictures / f"{name}.png")
         if arguments.curves is not None and name in CURVES and measured:
             CURVES[name](measured, arguments.curves)

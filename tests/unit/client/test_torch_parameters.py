@@ -128,7 +128,7 @@ def test_empty_tensors_and_numbers_take_part() -> None:
     tensors = [torch.zeros(0, 3), torch.tensor(5.0), torch.ones(1)]
 
     parameters = TorchParameters([(str(i), t) for i, t in enumerate(tensors)])
-    parameters.vector += 1
+    parameters.vector[:] += 1
     parameters.gather()
     parameters.scatter()
 
@@ -173,7 +173,7 @@ def test_tensors_that_have_to_keep_their_memory_are_copied_to_and_fro(
     tensor += torch.arange(6.0).view(2, 3)
     parameters.gather()
     assert parameters.vector.tolist() == [0, 1, 2, 3, 4, 5]
-    parameters.vector *= 2
+    parameters.vector[:] *= 2
     parameters.scatter()
 
     assert tensor.tolist() == [[0, 2, 4], [6, 8, 10]]
@@ -189,7 +189,7 @@ def test_tensors_of_another_dtype_are_copied_to_and_fro(dtype: torch.dtype) -> N
     tensor += 1
     parameters.gather()
     assert parameters.vector.tolist() == [1.5, -1.0, 9.0]
-    parameters.vector -= 1
+    parameters.vector[:] -= 1
     parameters.scatter()
 
     assert tensor.tolist() == [0.5, -2.0, 8.0]
@@ -203,7 +203,7 @@ def test_rounding_to_a_tensor_s_dtype_never_gets_into_the_vector(dtype: torch.dt
     parameters = TorchParameters([("a", tensor)])
 
     for _ in range(100):
-        parameters.vector += np.float32(2.0**-10)
+        parameters.vector[:] += np.float32(2.0**-10)
         parameters.scatter()
         parameters.gather()
 
@@ -240,7 +240,7 @@ def test_a_module_that_is_converted_later_is_taken_over_again() -> None:
     module.to(torch.float64)
 
     parameters.gather()
-    parameters.vector *= 2
+    parameters.vector[:] *= 2
     parameters.scatter()
 
     assert parameters.vector.tolist() == [2 * value for value in expected]
@@ -254,7 +254,7 @@ def test_a_tensor_that_is_given_other_memory_is_taken_over_again() -> None:
     tensor.data = torch.tensor([1.0, 2.0, 3.0])
 
     parameters.gather()
-    parameters.vector += 1
+    parameters.vector[:] += 1
     parameters.scatter()
 
     assert tensor.tolist() == [2, 3, 4]
@@ -380,7 +380,7 @@ def test_parameters_that_are_replaced_by_others_are_taken_over() -> None:
     module.load_state_dict(other.state_dict(), assign=True)
     parameters.gather()
     assert parameters.vector.tolist() == flat(other)
-    parameters.vector += 1
+    parameters.vector[:] += 1
     parameters.scatter()
 
     assert flat(module) == parameters.vector.tolist()
@@ -408,7 +408,7 @@ def test_a_list_of_a_module_s_tensors_trains_the_module(
             parameter.add_(1)
     parameters.gather()
     seen = parameters.vector.tolist()
-    parameters.vector += 1
+    parameters.vector[:] += 1
     parameters.scatter()
 
     assert flat(module) == pytest.approx([value + 1 for value in seen])
@@ -418,7 +418,7 @@ def test_a_tensor_that_shares_memory_with_an_array_goes_on_sharing_it() -> None:
     array = np.zeros(3, np.float32)
     parameters = parameters_of([torch.from_numpy(array)])
 
-    parameters.vector += 1
+    parameters.vector[:] += 1
     parameters.scatter()
 
     assert array.tolist() == [1, 1, 1]

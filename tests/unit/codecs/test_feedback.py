@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from gradwire_codecs import (
     CodecError,
-    Feedback,
     LocalFeedback,
     MalformedUpdateError,
     NonFiniteError,
@@ -21,13 +20,14 @@ from gradwire_codecs import (
     multiple_of,
 )
 from gradwire_codecs.arrays import Float32Array
+from gradwire_codecs.host_feedback import HostFeedback
 from gradwire_codecs.threshold import CHUNK
 from gradwire_codecs.update import BYTES_MIN
 
 KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
 
 
-def start(kind: type[Feedback], initial: Float32Array) -> Feedback:
+def start(kind: type[HostFeedback], initial: Float32Array) -> HostFeedback:
     replica = Replica.from_parameters(initial)
     feedback = kind(initial.copy(), replica)
     feedback.settle()
@@ -43,7 +43,7 @@ def start(kind: type[Feedback], initial: Float32Array) -> Feedback:
     magnitude_max=st.sampled_from([1, 3, 127]),
 )
 def test_sent_plus_kept_is_what_came_in(
-    kind: type[Feedback],
+    kind: type[HostFeedback],
     seed: int,
     elements: int,
     steps: int,
@@ -80,7 +80,7 @@ def test_sent_plus_kept_is_what_came_in(
 
 
 @KINDS
-def test_after_a_flush_less_than_one_quantum_is_kept(kind: type[Feedback]) -> None:
+def test_after_a_flush_less_than_one_quantum_is_kept(kind: type[HostFeedback]) -> None:
     random = np.random.default_rng(3)
     feedback = start(kind, np.zeros(10_000, np.float32))
     feedback.parameters += random.normal(0, 0.1, 10_000).astype(np.float32)
@@ -107,7 +107,7 @@ def test_with_shared_feedback_parameters_equal_the_replica_after_encoding() -> N
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("at", [0, 2047, 2048, 6999])
 def test_an_element_that_is_not_finite_changes_nothing(
-    kind: type[Feedback], value: float, at: int
+    kind: type[HostFeedback], value: float, at: int
 ) -> None:
     random = np.random.default_rng(5)
     feedback = start(kind, np.zeros(7000, np.float32))
@@ -128,7 +128,7 @@ def test_an_element_that_is_not_finite_changes_nothing(
 
 @KINDS
 @pytest.mark.parametrize("value", [127.9999999, 300.0, 1e30, -128.5])
-def test_an_element_out_of_range_changes_nothing(kind: type[Feedback], value: float) -> None:
+def test_an_element_out_of_range_changes_nothing(kind: type[HostFeedback], value: float) -> None:
     feedback = start(kind, np.zeros(3000, np.float32))
     feedback.parameters[:100] = 0.5
     feedback.parameters[2500] = value
@@ -160,7 +160,7 @@ def test_nothing_due_encodes_to_nothing() -> None:
 
 
 @KINDS
-def test_a_dense_update_is_encoded_in_ranges(kind: type[Feedback]) -> None:
+def test_a_dense_update_is_encoded_in_ranges(kind: type[HostFeedback]) -> None:
     """More hits than there is room for: several updates, together complete."""
     elements = 3 * CHUNK + 17
     random = np.random.default_rng(6)
@@ -178,7 +178,7 @@ def test_a_dense_update_is_encoded_in_ranges(kind: type[Feedback]) -> None:
 
 
 @KINDS
-def test_a_sum_of_updates_does_what_the_updates_do(kind: type[Feedback]) -> None:
+def test_a_sum_of_updates_does_what_the_updates_do(kind: type[HostFeedback]) -> None:
     random = np.random.default_rng(7)
     one_by_one, at_once = (start(kind, np.zeros(9000, np.float32)) for _ in range(2))
     total = Replica.zeros(9000)
@@ -196,7 +196,7 @@ def test_a_sum_of_updates_does_what_the_updates_do(kind: type[Feedback]) -> None
 
 
 @KINDS
-def test_the_first_threshold_leads_to_the_density_asked_for(kind: type[Feedback]) -> None:
+def test_the_first_threshold_leads_to_the_density_asked_for(kind: type[HostFeedback]) -> None:
     random = np.random.default_rng(8)
     feedback = start(kind, np.zeros(200_000, np.float32))
     feedback.parameters += random.normal(0, 1e-3, 200_000).astype(np.float32)
@@ -222,7 +222,7 @@ def test_the_first_threshold_refuses_a_nan() -> None:
 
 
 @KINDS
-def test_a_residual_is_restored(kind: type[Feedback]) -> None:
+def test_a_residual_is_restored(kind: type[HostFeedback]) -> None:
     random = np.random.default_rng(9)
     feedback = start(kind, np.zeros(500, np.float32))
     feedback.parameters += random.normal(0, 1e-3, 500).astype(np.float32)
@@ -286,7 +286,7 @@ def test_parameters_are_a_flat_writeable_float32_array(parameters: Float32Array)
 )
 @KINDS
 def test_options_out_of_range_are_named_and_change_nothing(
-    kind: type[Feedback], options: dict[str, int], says: str
+    kind: type[HostFeedback], options: dict[str, int], says: str
 ) -> None:
     feedback = start(kind, np.zeros(4, np.float32))
     feedback.parameters += 1
@@ -319,7 +319,7 @@ def test_a_threshold_of_no_use_is_refused(threshold: float) -> None:
     updates=st.integers(1, 300),
 )
 def test_applying_updates_of_peers_leaves_the_residual_alone(
-    kind: type[Feedback], value: float, multiple: int, unsent: float, updates: int
+    kind: type[HostFeedback], value: float, multiple: int, unsent: float, updates: int
 ) -> None:
     """Rounding that gathered in it would be sent back, by every worker, against the peer."""
     initial = np.array([value], np.float32)
@@ -342,7 +342,9 @@ def test_applying_updates_of_peers_leaves_the_residual_alone(
 
 
 @KINDS
-def test_an_update_of_a_longer_vector_is_refused_and_changes_nothing(kind: type[Feedback]) -> None:
+def test_an_update_of_a_longer_vector_is_refused_and_changes_nothing(
+    kind: type[HostFeedback],
+) -> None:
     feedback = start(kind, np.zeros(4, np.float32))
     longer = Update(Sections.single(0, 5, 1), np.array([4], np.uint32), np.array([1], np.int32))
 
@@ -354,7 +356,7 @@ def test_an_update_of_a_longer_vector_is_refused_and_changes_nothing(kind: type[
 
 
 @KINDS
-def test_a_range_is_encoded_and_the_rest_is_kept(kind: type[Feedback]) -> None:
+def test_a_range_is_encoded_and_the_rest_is_kept(kind: type[HostFeedback]) -> None:
     feedback = start(kind, np.zeros(6, np.float32))
     feedback.parameters += 0.5
     multiple = multiple_of(0.5, float(feedback.replica.quantum))
@@ -367,7 +369,7 @@ def test_a_range_is_encoded_and_the_rest_is_kept(kind: type[Feedback]) -> None:
 
 @KINDS
 @pytest.mark.parametrize("value", [np.nan, np.inf, 300.0])
-def test_a_check_finds_what_encoding_would_refuse(kind: type[Feedback], value: float) -> None:
+def test_a_check_finds_what_encoding_would_refuse(kind: type[HostFeedback], value: float) -> None:
     feedback = start(kind, np.zeros(4, np.float32))
     feedback.check()
     feedback.parameters[2] = value
@@ -381,7 +383,7 @@ def test_a_check_finds_what_encoding_would_refuse(kind: type[Feedback], value: f
 @KINDS
 @given(seed=st.integers(0, 2**32), bit=st.integers(0, 20), start_at=st.integers(0, 30))
 def test_damage_is_mended_and_what_a_worker_knows_stays(
-    kind: type[Feedback], seed: int, bit: int, start_at: int
+    kind: type[HostFeedback], seed: int, bit: int, start_at: int
 ) -> None:
     """Also what was sent because of the damage is known: it is taken back by a later update."""
     random = np.random.default_rng(seed)
@@ -403,7 +405,7 @@ def test_damage_is_mended_and_what_a_worker_knows_stays(
 
 
 @KINDS
-def test_a_sum_may_begin_anywhere(kind: type[Feedback]) -> None:
+def test_a_sum_may_begin_anywhere(kind: type[HostFeedback]) -> None:
     feedback = start(kind, np.zeros(10, np.float32))
 
     feedback.apply_sum(np.array([1, 0, -2], np.int32), 7)

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from gradwire_codecs import (
     CodecError,
-    Feedback,
     LocalFeedback,
     Replica,
     ResidualStatistics,
@@ -16,12 +15,15 @@ from gradwire_codecs import (
     clip_residual,
 )
 from gradwire_codecs.arrays import Float32Array
+from gradwire_codecs.host_feedback import HostFeedback
 
 KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
 QUANTUM = 2.0**-24
 
 
-def trained(kind: type[Feedback], seed: int, elements: int, scale: float = 1e-3) -> Feedback:
+def trained(
+    kind: type[HostFeedback], seed: int, elements: int, scale: float = 1e-3
+) -> HostFeedback:
     """Return feedback that has sent something, was trained on, and was not encoded since."""
     random = np.random.default_rng(seed)
     initial = random.normal(0, 0.1, elements).astype(np.float32)
@@ -42,7 +44,7 @@ def trained(kind: type[Feedback], seed: int, elements: int, scale: float = 1e-3)
     times=st.floats(1, 20),
 )
 def test_what_was_there_is_what_is_left_and_what_was_cut_off(
-    kind: type[Feedback],
+    kind: type[HostFeedback],
     seed: int,
     elements: int,
     cuts: list[int],
@@ -74,7 +76,7 @@ def test_what_was_there_is_what_is_left_and_what_was_cut_off(
 
 
 @KINDS
-def test_a_residual_within_the_limit_stays_as_it_is(kind: type[Feedback]) -> None:
+def test_a_residual_within_the_limit_stays_as_it_is(kind: type[HostFeedback]) -> None:
     feedback = trained(kind, 1, 1_000)
     feedback.encode(16_777)
     before = (feedback.parameters.tobytes(), feedback.residual().tobytes())
@@ -86,7 +88,7 @@ def test_a_residual_within_the_limit_stays_as_it_is(kind: type[Feedback]) -> Non
 
 
 @KINDS
-def test_a_clipped_residual_is_sent_as_what_is_left(kind: type[Feedback]) -> None:
+def test_a_clipped_residual_is_sent_as_what_is_left(kind: type[HostFeedback]) -> None:
     feedback = kind(np.array([1.0, -1.0, 0.25, 0.0], np.float32), Replica.zeros(4))
 
     clipped = clip_residual(feedback, 2**21, 2.0)  # thresholds of 1/8
@@ -99,7 +101,7 @@ def test_a_clipped_residual_is_sent_as_what_is_left(kind: type[Feedback]) -> Non
 
 @KINDS
 @pytest.mark.parametrize("times", [0.0, 0.99, -5.0, float("nan"), float("inf")])
-def test_a_limit_below_the_threshold_is_refused(kind: type[Feedback], times: float) -> None:
+def test_a_limit_below_the_threshold_is_refused(kind: type[HostFeedback], times: float) -> None:
     feedback = trained(kind, 1, 10)
 
     with pytest.raises(CodecError, match=f"times={times}; it is 1 or more"):
@@ -107,7 +109,7 @@ def test_a_limit_below_the_threshold_is_refused(kind: type[Feedback], times: flo
 
 
 @KINDS
-def test_elements_of_a_residual_are_those_of_the_whole(kind: type[Feedback]) -> None:
+def test_elements_of_a_residual_are_those_of_the_whole(kind: type[HostFeedback]) -> None:
     feedback = trained(kind, 2, 1_000)
     index = np.array([0, 7, 7, 999], np.int64)
 

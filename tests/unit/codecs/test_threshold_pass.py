@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from gradwire_codecs import (
     CodecError,
-    Feedback,
     LocalFeedback,
     NonFiniteError,
     OutOfRangeError,
@@ -24,6 +23,7 @@ from gradwire_codecs import (
     decode,
 )
 from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
+from gradwire_codecs.host_feedback import HostFeedback
 from gradwire_codecs.lattice import BLOCK
 from gradwire_codecs.threads import Threads
 from gradwire_codecs.threshold import CHUNK, LANES
@@ -148,7 +148,7 @@ def test_a_denormal_residual_is_a_residual(apart: bool) -> None:
     start=st.integers(0, 2 * LANES),
 )
 def test_the_bytes_do_not_depend_on_the_number_of_threads(
-    kind: type[Feedback],
+    kind: type[HostFeedback],
     seed: int,
     elements: int,
     density: float,
@@ -189,7 +189,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_threads(
 )
 @pytest.mark.parametrize("at", [0, THREADED // 2 - 1, THREADED // 2, THREADED + 3])
 def test_the_first_element_at_fault_is_named_and_nothing_changes(
-    kind: type[Feedback], threads: int, value: float, error: type[CodecError], at: int
+    kind: type[HostFeedback], threads: int, value: float, error: type[CodecError], at: int
 ) -> None:
     elements = THREADED + 5
     feedback = kind(np.full(elements, 1e-3, np.float32), Replica.zeros(elements), threads=threads)
@@ -245,7 +245,7 @@ def test_moving_a_residual_on_the_way_does_what_moving_it_afterwards_does(
 
 
 @KINDS
-def test_sections_have_their_own_thresholds(kind: type[Feedback]) -> None:
+def test_sections_have_their_own_thresholds(kind: type[HostFeedback]) -> None:
     feedback = kind(np.full(10, 1e-3, np.float32), Replica.zeros(10))
     sections = Sections.of([1, 4, 3], [2**12, 2**20, 2**13], start=1)
 
@@ -301,7 +301,7 @@ def test_the_buffers_take_a_tenth_of_a_byte_per_parameter() -> None:
 @KINDS
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("density", [0.001, 0.1])
-def test_a_pass_allocates_no_memory(kind: type[Feedback], threads: int, density: float) -> None:
+def test_a_pass_allocates_no_memory(kind: type[HostFeedback], threads: int, density: float) -> None:
     """Whatever the number of hits: 0.1 % are 4 KiB of positions, a tenth more than fits."""
     random = np.random.default_rng(0)
     change = np.where(random.random(THREADED) < density, 1e-3, 0).astype(np.float32)
@@ -326,7 +326,7 @@ def test_a_pass_allocates_no_memory(kind: type[Feedback], threads: int, density:
 
 @KINDS
 @pytest.mark.parametrize("density", [0.0, 0.001, 0.009])
-def test_a_step_allocates_what_it_returns(kind: type[Feedback], density: float) -> None:
+def test_a_step_allocates_what_it_returns(kind: type[HostFeedback], density: float) -> None:
     """And that once more while it is written."""
     random = np.random.default_rng(0)
     hits = np.flatnonzero(random.random(THREADED) < density)

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from gradwire_codecs import (
     CodecError,
-    Feedback,
     LocalFeedback,
     Replica,
     Sections,
@@ -21,6 +20,7 @@ from gradwire_codecs import (
 from gradwire_codecs.bits import BLOCK
 from gradwire_codecs.dense import dense_bytes, digits_per_word
 from gradwire_codecs.header import DENSE, EVERY, HEADER_BYTES_MAX, LISTED, PLAIN, pack_number
+from gradwire_codecs.host_feedback import HostFeedback
 from gradwire_codecs.update import BYTES_MIN, ELEMENTS_MAX, pack_update, split_update
 from support.reference_decoder import reference_decode
 from support.updates import changes, single, updates
@@ -56,7 +56,7 @@ def test_what_an_element_changes_by_is_its_count_of_its_own_threshold(update: Up
 @pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
 @given(update=updates(length_max=600), seed=st.integers(0, 2**32))
 def test_bytes_are_applied_as_what_they_are_decoded_to(
-    kind: type[Feedback], update: Update, seed: int
+    kind: type[HostFeedback], update: Update, seed: int
 ) -> None:
     update = Update(
         Sections(update.sections.bounds - update.start, update.sections.multiples),

@@ -1,0 +1,319 @@
+"""Decoding on the device: from the bytes of an update to the hits in its memory.
+
+A code of variable length is read one value after the other. But every block of 64 could be read by
+a thread of its own, if it knew where its block begins. The host, which reads an update anyhow
+because nothing may change before all of it has proved to be valid, tells that: an `Outline` of
+12 bytes a block crosses with the 70 to 100 that the block itself takes. The hits would take 512.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+import triton.language as tl
+
+from gradwire_codecs.arrays import Int32Array, UInt32Array, UInt64Array
+from gradwire_codecs.bits import (
+    BLOCK,
+    FIRST_PARAMETER_BITS,
+    PARAMETER_MAX,
+    peek,
+    trailing_zeros,
+)
+from gradwire_codecs.compiled import compiled
+from gradwire_codecs.cuda.jit import inlined, kernel
+from gradwire_codecs.cuda.streams import SideStream
+from gradwire_codecs.cuda.threshold import tiles_of
+from gradwire_codecs.dense import WORD_BYTES, digits_per_word
+from gradwire_codecs.header import (
+    AT,
+    DENSE,
+    EVERY,
+    FORMAT,
+    LISTED,
+    LISTED_HITS,
+    MAGNITUDE_MAX,
+    POSITIONS_BYTES,
+    START,
+    STOP,
+)
+from gradwire_codecs.reading import EncodedHits
+
+TILE: Final = 32
+"""Blocks of a program: few, so that many multiprocessors take part in a small update."""
+
+VALUES = tl.constexpr(BLOCK)
+
+FIELDS: Final = 3
+"""Of an outline: the bit behind the head of a block, its parameters, what goes before it."""
+
+
+@inlined
+def look(words: tl.tensor, position: tl.tensor, mask: tl.tensor) -> tl.tensor:
+    """Return 64 bits from each position on."""
+    word = position >> 6
+    offset = (position & 63).to(tl.uint64)
+    low = tl.load(words + word, mask=mask, other=1).to(tl.uint64)
+    high = tl.load(words + word + 1, mask=mask, other=0).to(tl.uint64)
+    return (low >> offset) | (high << 1 << (63 - offset))
+
+
+@inlined
+def take_rice(
+    words: tl.tensor, position: tl.tensor, k: tl.tensor, mask: tl.tensor
+) -> tuple[tl.tensor, tl.tensor]:
+    """Read a value at each position; return them, and the positions behind them."""
+    window = look(words, position, mask)
+    zeros = tl.zeros_like(position)
+    empty = mask & (window == 0)
+    while tl.sum(empty.to(tl.int32)) > 0:
+        zeros += tl.where(empty, 64, 0)
+        window = tl.where(empty, look(words, position + zeros, empty), window)
+        empty = empty & (window == 0)
+    # The exponent of a power of two, which any float holds exactly, counts the zeros below it.
+    lowest = (window & (tl.zeros_like(window) - window)).to(tl.float32).to(tl.int32, bitcast=True)
+    zeros += ((lowest >> 23) & 255).to(tl.int64) - 127
+    low_bits = (tl.zeros_like(position) + 1 << k) - 1
+    rest = look(words, position + zeros + 1, mask).to(tl.int64) & low_bits
+    return (zeros << k) | rest, position + zeros + 1 + k
+
+
+@kernel("values_count", "places")
+def read_blocks(
+    words: tl.tensor,
+    outline: tl.tensor,
+    values_count: tl.tensor,
+    places: tl.tensor,
+    values: tl.tensor,
+    others: tl.tensor,
+    HAS_SIGN: tl.constexpr,  # noqa: N803 - constants of a kernel
+    HAS_SECOND: tl.constexpr,  # noqa: N803
+    ARE_GAPS: tl.constexpr,  # noqa: N803
+    TILE: tl.constexpr,  # noqa: N803
+) -> None:
+    """Read blocks: `others` are filled with second values, or else with 1 or -1 by the sign."""
+    block = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    exists = block * VALUES < values_count
+    position = tl.load(outline + 3 * block, mask=exists, other=0).to(tl.int64)
+    parameters = tl.load(outline + 3 * block + 1, mask=exists, other=0).to(tl.int64)
+    expected = tl.load(outline + 3 * block + 2, mask=exists, other=0).to(tl.int64)
+    k, second_k = parameters & 255, parameters >> 8
+    for place in range(places):
+        j = block * VALUES + place
+        inside = j < values_count
+        if HAS_SIGN:
+            negative = (look(words, position, inside) & 1).to(tl.int32)
+            tl.store(others + j, 1 - 2 * negative, mask=inside)
+            position += 1
+        value, position = take_rice(words, position, k, inside)
+        if ARE_GAPS:
+            value += expected
+            expected = value + 1
+        tl.store(values + j, value.to(tl.int32), mask=inside)
+        if HAS_SECOND:
+            second, position = take_rice(words, position, second_k, inside)
+            tl.store(others + j, second.to(tl.int32), mask=inside)
+
+
+@kernel("digits", "magnitude_max", "elements")
+def read_digits(
+    words: tl.tensor,
+    digits: tl.tensor,
+    magnitude_max: tl.tensor,
+    elements: tl.tensor,
+    count: tl.tensor,
+    TILE: tl.constexpr,  # noqa: N803
+) -> None:
+    """Read the words of a dense update: a count for each element, 0 where it is no hit."""
+    at = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    word = tl.load(words + at, mask=at.to(tl.int64) * digits < elements, other=0).to(tl.uint64)
+    radix = (tl.zeros_like(at).to(tl.int64) + magnitude_max).to(tl.uint64) * 2 + 1
+    for place in range(digits):
+        element = at.to(tl.int64) * digits + place
+        digit = (word % radix).to(tl.int64) - magnitude_max
+        word = word // radix
+        tl.store(count + element, digit.to(tl.int32), mask=element < elements)
+
+
+def changes_of(
+    encoded: EncodedHits, stream: SideStream
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return what an update changes, as tensors on the device; inside a turn of the side stream.
+
+    Parameters
+    ----------
+    encoded : EncodedHits
+    stream : SideStream
+
+    Returns
+    -------
+    change : Tensor of shape (hits,) or (elements covered,), dtype int32
+        In quanta.
+    index : Tensor of shape (hits,), dtype int32, or None
+        The elements that change by it; None for all that are covered.
+
+    Raises
+    ------
+    MalformedUpdateError
+        If the hits are not valid.
+    """
+    if encoded.header[FORMAT] == DENSE:
+        encoded.check()
+        return _dense_changes(encoded, stream), None
+    outlines = _outlines(encoded)
+    sizes = [encoded.words.nbytes, *(outline.nbytes for outline in outlines)]
+    parts = [encoded.words.view(np.uint8), *(each.reshape(-1).view(np.uint8) for each in outlines)]
+    crossed = torch.split(stream.send(np.concatenate(parts).data), sizes)
+    words = crossed[0].view(torch.int64)
+    hits = encoded.hits
+    index, count = _read(words, crossed[1], hits, signs=True)
+    if encoded.header[FORMAT] == LISTED:
+        listed = int(encoded.header[LISTED_HITS])
+        at, rest = _read(words, crossed[2], listed, signs=False)
+        count[at] *= rest + 2
+    elif encoded.header[FORMAT] == EVERY:
+        rest, _ = _read(words, crossed[2], hits, signs=None)
+        count *= rest + 1
+    if len(encoded.multiples) == 1:
+        return count * int(encoded.multiples[0]), index
+    bounds = torch.tensor(encoded.bounds[1:], device=stream.device)
+    multiples = torch.tensor(encoded.multiples.astype(np.int32), device=stream.device)
+    return count * multiples[torch.bucketize(index, bounds, right=True)], index
+
+
+def _read(
+    words: torch.Tensor, outline: torch.Tensor, n: int, *, signs: bool | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Read gaps with signs, gaps with second values, or, where `signs` is None, values alone."""
+    values = torch.empty(n, dtype=torch.int32, device=words.device)
+    others = values if signs is None else torch.empty_like(values)
+    read_blocks[tiles_of(n, BLOCK * TILE),](
+        words,
+        outline.view(torch.int32),
+        n,
+        min(n, BLOCK),
+        values,
+        others,
+        HAS_SIGN=signs is True,
+        HAS_SECOND=signs is False,
+        ARE_GAPS=signs is not None,
+        TILE=TILE,
+    )
+    return values, others
+
+
+def _dense_changes(encoded: EncodedHits, stream: SideStream) -> torch.Tensor:
+    header = encoded.header
+    start, elements = int(header[START]), int(header[STOP] - header[START])
+    magnitude_max = int(header[MAGNITUDE_MAX])
+    digits = digits_per_word(magnitude_max)
+    words = encoded.words.view(np.uint8)[header[AT] :][: -(-elements // digits) * WORD_BYTES]
+    count = torch.empty(elements, dtype=torch.int32, device=stream.device)
+    read_digits[tiles_of(elements, digits * TILE),](
+        stream.send(words.data).view(torch.int64),
+        digits,
+        magnitude_max,
+        elements,
+        count,
+        TILE=TILE,
+    )
+    bounds, multiples = encoded.bounds - start, encoded.multiples
+    for low, high, multiple in zip(bounds, bounds[1:], multiples, strict=False):
+        count[int(low) : int(high)] *= int(multiple)
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class _Sequence:
+    """Values of one stream of a valid update, of which an outline is made."""
+
+    values: UInt32Array
+    """Gaps, or magnitudes."""
+    seconds: UInt32Array
+    """What each goes with; empty where it is alone."""
+    before: Int32Array
+    """What goes before each: the position after which a gap is counted."""
+    first_bit: int
+    sign_bits: int
+
+
+def _outlines(encoded: EncodedHits) -> list[Int32Array]:
+    """Check an update, and say where its blocks begin, in each of its streams."""
+    header = encoded.header
+    index, count = encoded.collect()
+    behind = 8 * int(header[AT] + header[POSITIONS_BYTES])
+    magnitude = np.abs(count).view(np.uint32)
+    no_seconds, no_places = np.empty(0, np.uint32), np.zeros(len(index), np.int32)
+    sequences = [_gaps(index, int(header[START]), no_seconds, 8 * int(header[AT]), sign_bits=1)]
+    if header[FORMAT] == LISTED:
+        at = np.flatnonzero(magnitude > 1).astype(np.uint32)
+        sequences.append(_gaps(at, 0, magnitude[at] - np.uint32(2), behind, sign_bits=0))
+    elif header[FORMAT] == EVERY:
+        rest = magnitude - np.uint32(1)
+        sequences.append(_Sequence(rest, no_seconds, no_places, behind, 0))
+    return [_outline(encoded.words, sequence) for sequence in sequences]
+
+
+def _gaps(
+    positions: UInt32Array, start: int, seconds: UInt32Array, first_bit: int, *, sign_bits: int
+) -> _Sequence:
+    before = np.empty_like(positions)
+    before[0] = start
+    before[1:] = positions[:-1] + np.uint32(1)
+    return _Sequence(positions - before, seconds, before.view(np.int32), first_bit, sign_bits)
+
+
+def _outline(words: UInt64Array, sequence: _Sequence) -> Int32Array:
+    outline = np.empty((-(-len(sequence.values) // BLOCK), FIELDS), np.int32)
+    _walk(
+        words,
+        sequence.first_bit,
+        sequence.values,
+        sequence.seconds,
+        sequence.before,
+        sequence.sign_bits,
+        outline,
+    )
+    return outline
+
+
+@compiled
+def _walk(
+    words: UInt64Array,
+    position: int,
+    values: UInt32Array,
+    seconds: UInt32Array,
+    before: Int32Array,
+    sign_bits: int,
+    outline: Int32Array,
+) -> None:
+    """Go from block to block: what is known to be in one says where the next one begins."""
+    k, second_k = 0, 0
+    for block in range(outline.shape[0]):
+        low = block * BLOCK
+        high = min(low + BLOCK, values.size)
+        k, position = _take_head(words, position, block, k)
+        if seconds.size:
+            second_k, position = _take_head(words, position, block, second_k)
+        outline[block, 0] = position
+        outline[block, 1] = k | second_k << 8
+        outline[block, 2] = before[low]
+        position += (high - low) * (k + 1 + sign_bits)
+        for j in range(low, high):
+            position += int(np.int64(values[j] >> np.uint32(k)))
+        if seconds.size:
+            position += (high - low) * (second_k + 1)
+            for j in range(low, high):
+                position += int(np.int64(seconds[j] >> np.uint32(second_k)))
+
+
+@compiled
+def _take_head(words: UInt64Array, position: int, block: int, previous: int) -> tuple[int, int]:
+    """Read the head of a block of a valid update; return the parameter and the place behind it."""
+    window = peek(words, position)
+    if block == 0:
+        return int(np.int64(window & np.uint64(PARAMETER_MAX))), position + FIRST_PARAMETER_BITS
+    zeros = int(np.int64(trailing_zeros(window)))
+    step = (zeros + 1) // 2 if zeros & 1 else -(zeros // 2)
+    return previous + step, position + zeros + 1

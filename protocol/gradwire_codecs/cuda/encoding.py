@@ -1,0 +1,218 @@
+"""`encode_hits`: from hits in the memory of a device to the bytes of an update on the host.
+
+What is decided is decided as `gradwire_codecs.update` does it, by exact sizes; only these, and then
+the bytes, cross to the host.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from gradwire_codecs.bits import BLOCK
+from gradwire_codecs.cuda import coding
+from gradwire_codecs.cuda.streams import SideStream
+from gradwire_codecs.cuda.threshold import tiles_of
+from gradwire_codecs.dense import WORD_BYTES, dense_bytes, digits_per_word
+from gradwire_codecs.header import DENSE, EVERY, LISTED, PLAIN, numbers_bytes, pack_header
+from gradwire_codecs.sections import Sections
+
+ROWS: Final = 4
+"""Blocks of a program: two values for each of 128 threads."""
+
+ROWS_INTERPRETED: Final = 64
+"""The same where a program is interpreted, which takes its time by the operation."""
+
+TILE: Final = 256
+
+WORD_BITS: Final = 32
+
+
+def encode_hits(
+    stream: SideStream,
+    sections: Sections,
+    index: torch.Tensor,
+    count: torch.Tensor,
+    bytes_max: int,
+) -> list[bytes]:
+    """Encode hits as one update, or as several of adjoining ranges where one is too large.
+
+    Parameters
+    ----------
+    stream : SideStream
+        Inside a turn of which this is called.
+    sections : Sections
+        What the update covers.
+    index, count : Tensor of shape (hits,), dtype int32
+        Ascending positions, and signed numbers of thresholds.
+    bytes_max : int
+        Largest encoded size.
+    """
+    if not len(index):
+        return []
+    plan = _Plan.of(stream, sections, index, count)
+    if plan.size <= bytes_max:
+        return [plan.write(stream)]
+    middle = sections.start + (sections.stop - sections.start) // 2
+    cut = int(torch.searchsorted(index, middle).item())
+    low, high = sections.within(sections.start, middle), sections.within(middle, sections.stop)
+    return encode_hits(stream, low, index[:cut], count[:cut], bytes_max) + encode_hits(
+        stream, high, index[cut:], count[cut:], bytes_max
+    )
+
+
+class _Stream:
+    """Values in Rice code, in blocks with heads; perhaps each with a sign and a second value."""
+
+    def __init__(
+        self,
+        values: torch.Tensor,
+        seconds: torch.Tensor | None = None,
+        signed: torch.Tensor | None = None,
+    ) -> None:
+        self._values = values
+        self._seconds = seconds
+        self._signed = signed
+        self._rows = ROWS if values.is_cuda else ROWS_INTERPRETED
+        self._programs = tiles_of(len(values), BLOCK * self._rows)
+        blocks = tiles_of(len(values), BLOCK)
+        self._bits = torch.zeros(blocks, dtype=torch.int32, device=values.device)
+        if signed is not None:
+            self._bits += BLOCK
+            self._bits[-1] -= -len(values) % BLOCK
+        self._parameters = self._measured(values)
+        self._second_parameters = self._parameters if seconds is None else self._measured(seconds)
+        self._ends = torch.cumsum(self._bits, 0, dtype=torch.int64)
+
+    @property
+    def bits(self) -> torch.Tensor:
+        """What all of it takes: a tensor of shape (1,), dtype int64."""
+        return self._ends[-1:]
+
+    def write(self, words: torch.Tensor, base: int) -> None:
+        """Write all of it from bit `base` on."""
+        coding.write[self._programs,](
+            self._values,
+            self._values if self._seconds is None else self._seconds,
+            self._values if self._signed is None else self._signed,
+            len(self._values),
+            self._parameters,
+            self._second_parameters,
+            self._bits,
+            self._ends,
+            base,
+            words,
+            HAS_SIGN=self._signed is not None,
+            HAS_SECOND=self._seconds is not None,
+            ROWS=self._rows,
+        )
+
+    def _measured(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the parameters of values; add what they and their heads take to the bits."""
+        parameters = torch.empty_like(self._bits)
+        coding.measure[self._programs,](
+            values, len(values), parameters, self._bits, ROWS=self._rows
+        )
+        blocks = len(parameters)
+        coding.add_heads[tiles_of(blocks, TILE),](parameters, blocks, self._bits, TILE=TILE)
+        return parameters
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How an update is written, and how much that takes."""
+
+    header: bytes
+    sections: Sections
+    index: torch.Tensor
+    count: torch.Tensor
+    magnitude_max: int
+    streams: list[tuple[_Stream, int]]
+    """What is written, and how many bytes each takes; none where it is dense."""
+    hits_bytes: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the update."""
+        return len(self.header) + self.hits_bytes
+
+    @classmethod
+    def of(
+        cls, stream: SideStream, sections: Sections, index: torch.Tensor, count: torch.Tensor
+    ) -> "_Plan":
+        """Choose the format that takes the fewest bytes."""
+        magnitude = count.abs()
+        larger = magnitude > 1
+        positions = _Stream(_gaps(index, sections.start), signed=count)
+        facts = torch.cat([positions.bits, magnitude.max().view(1), larger.sum().view(1)])
+        bits, magnitude_max, listed = stream.fetch(facts).tolist()
+        form, streams = PLAIN, [(positions, _bytes_of(bits))]
+        numbers: list[int] = []
+        if listed:
+            at = torch.nonzero(larger).view(-1).to(torch.int32)
+            in_list = _Stream(_gaps(at, 0), seconds=magnitude[larger] - 2)
+            every = _Stream(magnitude - 1)
+            list_bits, every_bits = stream.fetch(torch.cat([in_list.bits, every.bits])).tolist()
+            options = [
+                (LISTED, [listed, _bytes_of(bits)], (in_list, _bytes_of(list_bits))),
+                (EVERY, [_bytes_of(bits)], (every, _bytes_of(every_bits))),
+            ]
+            form, numbers, magnitudes = min(
+                options, key=lambda option: numbers_bytes(option[1]) + option[2][1]
+            )
+            streams.append(magnitudes)
+        hits_bytes = sum(size for _, size in streams)
+        dense_size = dense_bytes(sections.stop - sections.start, magnitude_max)
+        if dense_size + numbers_bytes([magnitude_max]) < hits_bytes + numbers_bytes(numbers):
+            form, numbers, streams, hits_bytes = DENSE, [magnitude_max], [], dense_size
+        header = pack_header(form, sections, [len(index), *numbers])
+        return cls(header, sections, index, count, magnitude_max, streams, hits_bytes)
+
+    def write(self, stream: SideStream) -> bytes:
+        """Return the update."""
+        words = self._sparse_words() if self.streams else self._dense_words()
+        hits = stream.fetch(words.view(torch.uint8)[: self.hits_bytes])
+        return self.header + hits.numpy().tobytes()
+
+    def _sparse_words(self) -> torch.Tensor:
+        # A word more than are filled: what is put into the last one may reach behind it.
+        size = self.hits_bytes * 8 // WORD_BITS + 2
+        words = torch.zeros(size, dtype=torch.int32, device=self.index.device)
+        at = 0
+        for each, size_bytes in self.streams:
+            each.write(words, 8 * at)
+            at += size_bytes
+        return words
+
+    def _dense_words(self) -> torch.Tensor:
+        # A word is the sum over its elements of digit times radix to the power of the place, and a
+        # digit is the count plus M. So what a word of nothing but M is differs from it by the
+        # counts; modulo 2^64, in which int64 computes, the order of additions does not matter.
+        digits = digits_per_word(self.magnitude_max)
+        powers = [(2 * self.magnitude_max + 1) ** place for place in range(digits)]
+        length = self.sections.stop - self.sections.start
+        words = [_as_int64(self.magnitude_max * sum(powers))] * (self.hits_bytes // WORD_BYTES)
+        last = length - (len(words) - 1) * digits
+        device = self.index.device
+        filled = torch.full((len(words),), words[0], dtype=torch.int64, device=device)
+        filled[-1] = _as_int64(self.magnitude_max * sum(powers[:last]))
+        element = self.index - self.sections.start
+        scale = torch.tensor([_as_int64(p) for p in powers], device=device)[element % digits]
+        return filled.index_add_(0, element // digits, self.count * scale)
+
+
+def _gaps(positions: torch.Tensor, start: int) -> torch.Tensor:
+    """Return how many places each position passes over since the one before, or since `start`."""
+    gaps = positions.clone()
+    gaps[1:] -= positions[:-1] + 1
+    gaps[0] -= start
+    return gaps
+
+
+def _bytes_of(bits: int) -> int:
+    return (bits + 7) // 8
+
+
+def _as_int64(number: int) -> int:
+    """Return what has the same 64 bits."""
+    return (number + 2**63) % 2**64 - 2**63

@@ -1,0 +1,186 @@
+"""The threshold pass on the device: what `gradwire_codecs.threshold` finds, in the same order.
+
+Four steps, of which only the first reads the vectors as a whole:
+
+1. `mark_hits`, a program for each tile of elements, finds its hits and appends their positions to
+   `found`, wherever the next free place happens to be. It keeps for each tile where that was.
+2. A prefix sum over the tiles says where their hits belong.
+3. `order_hits` puts them there, ascending, and computes how many thresholds each one sends. Only
+   here, for the hits alone, are there divisions and double precision, which most GPUs have little
+   of.
+4. `commit` and `release` count them as shared, when no element was found to be at fault.
+
+Where there are more hits than there is room for, `find_fault` looks at all of them instead.
+"""
+
+import triton
+import triton.language as tl
+
+from gradwire_codecs.cuda.jit import inlined, kernel
+
+NO_FAULT = tl.constexpr(2**63 - 1)
+"""Else twice the position of the first element at fault, and 1 more where it is out of range."""
+
+
+@inlined
+def shared(values: tl.tensor, quantum: tl.tensor, i: tl.tensor, inside: tl.tensor) -> tl.tensor:
+    """Return what elements of the replica stand for."""
+    return tl.load(values + i, mask=inside, other=0).to(tl.float32) * quantum
+
+
+@inlined
+def residual(
+    parameters: tl.tensor,
+    waiting: tl.tensor,
+    values: tl.tensor,
+    quantum: tl.tensor,
+    i: tl.tensor,
+    inside: tl.tensor,
+    HAS_WAITING: tl.constexpr,  # noqa: N803 - constants of a kernel
+) -> tl.tensor:
+    """Return the residual of elements; 0 of what is not inside."""
+    d = tl.load(parameters + i, mask=inside, other=0.0) - shared(values, quantum, i, inside)
+    if HAS_WAITING:
+        d += tl.load(waiting + i, mask=inside, other=0.0)
+    return d
+
+
+@inlined
+def multiple_of_each(
+    i: tl.tensor, first_section: tl.tensor, bounds: tl.tensor, multiples: tl.tensor, tile: tl.tensor
+) -> tl.tensor:
+    """Return the threshold, in quanta, of elements of a tile."""
+    first = tl.load(first_section + tile)
+    multiple = tl.zeros_like(i).to(tl.int32) + tl.load(multiples + first)
+    for section in range(first + 1, tl.load(first_section + tile + 1) + 1):
+        begun = i >= tl.load(bounds + section)
+        multiple = tl.where(begun, tl.load(multiples + section), multiple)
+    return multiple
+
+
+@inlined
+def fault_of(
+    d: tl.tensor, values: tl.tensor, quantum: tl.tensor, i: tl.tensor, hit: tl.tensor
+) -> tl.tensor:
+    """Return the smallest fault among hits."""
+    finite = tl.abs(d) < float("inf")
+    value = tl.load(values + i, mask=hit, other=0).to(tl.float64)
+    # The replica moves towards this and never past it, so it stays in range too.
+    target = value * quantum + d.to(tl.float64)
+    outside = tl.abs(target) >= 2147483648.0 * quantum
+    fault = tl.where(finite, tl.where(outside, 2 * i + 1, NO_FAULT), 2 * i)
+    return tl.min(tl.where(hit, fault, NO_FAULT))
+
+
+@kernel("quantum", "start", "stop", "capacity")
+def mark_hits(
+    parameters: tl.tensor,
+    waiting: tl.tensor,
+    values: tl.tensor,
+    quantum: tl.tensor,
+    first_section: tl.tensor,
+    bounds: tl.tensor,
+    multiples: tl.tensor,
+    start: tl.tensor,
+    stop: tl.tensor,
+    found: tl.tensor,
+    capacity: tl.tensor,
+    total: tl.tensor,
+    tile_hits: tl.tensor,
+    tile_place: tl.tensor,
+    HAS_WAITING: tl.constexpr,  # noqa: N803
+    TILE: tl.constexpr,  # noqa: N803
+) -> None:
+    """Find the hits of a tile, and what is not finite, which a comparison does not tell apart."""
+    tile = tl.program_id(0)
+    i = tile.to(tl.int64) * TILE + start + tl.arange(0, TILE)
+    inside = i < stop
+    d = residual(parameters, waiting, values, quantum, i, inside, HAS_WAITING)
+    multiple = multiple_of_each(i, first_section, bounds, multiples, tile)
+    hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum) == 0)
+    hits = tl.sum(hit.to(tl.int32))
+    tl.store(tile_hits + tile, hits)
+    if hits > 0:
+        place = tl.atomic_add(total, hits, sem="relaxed")
+        tl.store(tile_place + tile, place)
+        at = place + tl.cumsum(hit.to(tl.int32), 0) - 1
+        tl.store(found + at, i.to(tl.int32), mask=hit & (at < capacity))
+
+
+@kernel("quantum", "magnitude_max", "capacity")
+def order_hits(
+    parameters: tl.tensor,
+    waiting: tl.tensor,
+    values: tl.tensor,
+    quantum: tl.tensor,
+    magnitude_max: tl.tensor,
+    first_section: tl.tensor,
+    bounds: tl.tensor,
+    multiples: tl.tensor,
+    found: tl.tensor,
+    capacity: tl.tensor,
+    total: tl.tensor,
+    tile_hits: tl.tensor,
+    tile_place: tl.tensor,
+    tile_end: tl.tensor,
+    index: tl.tensor,
+    count: tl.tensor,
+    change: tl.tensor,
+    fault: tl.tensor,
+    HAS_WAITING: tl.constexpr,  # noqa: N803
+    TILE: tl.constexpr,  # noqa: N803
+) -> None:
+    """Put the hits of a tile where they belong, with the thresholds that they send."""
+    tile = tl.program_id(0)
+    hits = tl.load(tile_hits + tile)
+    if (hits > 0) & (tl.load(total) <= capacity):
+        place = tl.load(tile_place + tile)
+        to = tl.load(tile_end + tile) - hits
+        for low in range(0, hits, TILE):
+            j = low + tl.arange(0, TILE)
+            hit = j < hits
+            i = tl.load(found + place + j, mask=hit, other=0).to(tl.int64)
+            d = residual(parameters, waiting, values, quantum, i, hit, HAS_WAITING)
+            multiple = multiple_of_each(i, first_section, bounds, multiples, tile)
+            wrong = fault_of(d, values, quantum, i, hit)
+            if wrong < NO_FAULT:
+                tl.atomic_min(fault, wrong, sem="relaxed")
+            tau = multiple.to(tl.float64) * quantum
+            thresholds = tl.where(tl.abs(d) < float("inf"), d, 0.0).to(tl.float64) / tau
+            most = tl.zeros_like(tau) + magnitude_max
+            c = tl.minimum(tl.maximum(thresholds, -most), most).to(tl.int32)
+            tl.store(index + to + j, i.to(tl.int32), mask=hit)
+            tl.store(count + to + j, c, mask=hit)
+            tl.store(change + to + j, c * multiple, mask=hit)
+
+
+@kernel("quantum", "start", "stop")
+def find_fault(
+    parameters: tl.tensor,
+    waiting: tl.tensor,
+    values: tl.tensor,
+    quantum: tl.tensor,
+    first_section: tl.tensor,
+    bounds: tl.tensor,
+    multiples: tl.tensor,
+    start: tl.tensor,
+    stop: tl.tensor,
+    fault: tl.tensor,
+    HAS_WAITING: tl.constexpr,  # noqa: N803
+    TILE: tl.constexpr,  # noqa: N803
+) -> None:
+    """Look for an element at fault among the hits of a tile, and keep none of them."""
+    tile = tl.program_id(0)
+    i = tile.to(tl.int64) * TILE + start + tl.arange(0, TILE)
+    inside = i < stop
+    d = residual(parameters, waiting, values, quantum, i, inside, HAS_WAITING)
+    multiple = multiple_of_each(i, first_section, bounds, multiples, tile)
+    hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum) == 0)
+    wrong = fault_of(d, values, quantum, i, hit)
+    if wrong < NO_FAULT:
+        tl.atomic_min(fault, wrong, sem="relaxed")
+
+
+def tiles_of(elements: int, tile: int) -> int:
+    """Return how many tiles cover so many elements."""
+    return int(triton.cdiv(elements, tile))

@@ -1,0 +1,253 @@
+"""The threshold pass over a whole vector on the device: its buffers, its launches, its faults."""
+
+from typing import Final
+
+import torch
+
+from gradwire_codecs.arrays import Int32Array
+from gradwire_codecs.cuda import lattice, threshold
+from gradwire_codecs.cuda.streams import SideStream
+from gradwire_codecs.errors import NonFiniteError, OutOfRangeError
+from gradwire_codecs.sections import Sections
+from gradwire_codecs.threshold import CHUNK
+from gradwire_codecs.threshold_pass import capacity_of, ranges_of
+
+TILE: Final = 1024
+"""Elements of a program: eight for each of 128 threads."""
+
+
+class DevicePass:
+    """Looks for hits, as often as asked, in buffers made once.
+
+    All calls but the constructor are made inside a turn of the side stream.
+
+    Parameters
+    ----------
+    parameters : Tensor of shape (N,), dtype float32
+    waiting : Tensor of shape (N,), dtype float32, or None
+        The residual kept apart from the parameters.
+    values : Tensor of shape (N,), dtype int32
+        The replica.
+    quantum : float
+        Value of one unit of the replica.
+    stream : SideStream
+    """
+
+    def __init__(
+        self,
+        parameters: torch.Tensor,
+        waiting: torch.Tensor | None,
+        values: torch.Tensor,
+        quantum: float,
+        stream: SideStream,
+    ) -> None:
+        self._parameters = parameters
+        self._waiting = waiting
+        self._values = values
+        self._quantum = quantum
+        self._stream = stream
+        elements = parameters.numel()
+        self.capacity = capacity = capacity_of(elements)
+        tiles = threshold.tiles_of(elements, TILE)
+        self._unordered = self._empty(capacity)
+        self.index = self._empty(capacity)
+        """Positions of the hits, ascending."""
+        self.count = self._empty(capacity)
+        """Their signed numbers of thresholds."""
+        self.change = self._empty(capacity)
+        """The same in quanta."""
+        self._tile_hits = self._empty(tiles)
+        self._tile_place = self._empty(tiles)
+        self._tile_end = self._empty(tiles)
+        self._total = self._empty(1)
+        self._fault = torch.empty(1, dtype=torch.int64, device=parameters.device)
+        self._found: Sections | None = None
+        """Whose hits are in the buffers."""
+        self._hits = 0
+        self._sections: Sections | None = None
+        self._tables: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+
+    def look(self, sections: Sections, magnitude_max: int) -> list[Sections]:
+        """Look at some elements; return the ranges, in order, whose hits `take` then finds.
+
+        The ranges are those that a pass on the CPU returns.
+
+        Parameters
+        ----------
+        sections : Sections
+            Elements of the vector, and their thresholds.
+        magnitude_max : int
+            Most thresholds that one element sends.
+
+        Raises
+        ------
+        NonFiniteError, OutOfRangeError
+            For the first such element among those that have reached their threshold.
+        """
+        self._found = None
+        hits = self._mark(sections, magnitude_max)
+        if hits > self.capacity:
+            self._refuse(self._find_fault(sections))
+            return ranges_of(sections, self._chunk_hits(sections), self.capacity)
+        self._found, self._hits = sections, hits
+        return [sections] if hits else []
+
+    def take(self, part: Sections, magnitude_max: int) -> int:
+        """Bring the hits in a range that `look` returned to `index`, `count` and `change`.
+
+        Return how many they are.
+        """
+        if part is not self._found:
+            self._found, self._hits = part, self._mark(part, magnitude_max)
+        return self._hits
+
+    def check(self, sections: Sections) -> None:
+        """Raise what `look` would raise, and find no hits."""
+        self._refuse(self._find_fault(sections))
+
+    def _mark(self, sections: Sections, magnitude_max: int) -> int:
+        """Find the hits, if there is room for them; return how many there are."""
+        first, bounds, multiples = self._sections_on_device(sections)
+        waiting = self._parameters if self._waiting is None else self._waiting
+        tiles = threshold.tiles_of(sections.stop - sections.start, TILE)
+        self._total.zero_()
+        self._fault.fill_(threshold.NO_FAULT.value)
+        threshold.mark_hits[tiles,](
+            self._parameters,
+            waiting,
+            self._values,
+            self._quantum,
+            first,
+            bounds,
+            multiples,
+            sections.start,
+            sections.stop,
+            self._unordered,
+            self.capacity,
+            self._total,
+            self._tile_hits,
+            self._tile_place,
+            HAS_WAITING=self._waiting is not None,
+            TILE=TILE,
+        )
+        torch.cumsum(self._tile_hits[:tiles], 0, dtype=torch.int32, out=self._tile_end[:tiles])
+        threshold.order_hits[tiles,](
+            self._parameters,
+            waiting,
+            self._values,
+            self._quantum,
+            magnitude_max,
+            first,
+            bounds,
+            multiples,
+            self._unordered,
+            self.capacity,
+            self._total,
+            self._tile_hits,
+            self._tile_place,
+            self._tile_end,
+            self.index,
+            self.count,
+            self.change,
+            self._fault,
+            HAS_WAITING=self._waiting is not None,
+            TILE=TILE,
+        )
+        hits, fault = self._stream.fetch(torch.cat([self._total, self._fault])).tolist()
+        self._refuse(fault)
+        return int(hits)
+
+    def commit(self, hits: int) -> None:
+        """Move the hits from the residual to the replica."""
+        programs = threshold.tiles_of(hits, TILE)
+        if self._waiting is None:
+            lattice.commit[programs,](self._values, self.index, self.change, hits, TILE=TILE)
+            return
+        lattice.release[programs,](
+            self._parameters,
+            self._waiting,
+            self._values,
+            self._quantum,
+            self.index,
+            self.change,
+            hits,
+            TILE=TILE,
+        )
+
+    def absorb(self, start: int, stop: int) -> None:
+        """Move what the optimizer changed from some parameters to the residual kept apart."""
+        assert self._waiting is not None
+        span = slice(start, stop)
+        lattice.absorb[threshold.tiles_of(stop - start, TILE),](
+            self._parameters[span],
+            self._waiting[span],
+            self._values[span],
+            self._quantum,
+            stop - start,
+            TILE=TILE,
+        )
+
+    def _chunk_hits(self, sections: Sections) -> Int32Array:
+        """Return the hits of each chunk of what was looked at."""
+        tiles = threshold.tiles_of(sections.stop - sections.start, TILE)
+        group = CHUNK // TILE
+        hits = torch.nn.functional.pad(self._tile_hits[:tiles], (0, -tiles % group))
+        by_chunk: Int32Array = (
+            self._stream.fetch(hits.view(-1, group).sum(1, dtype=torch.int32)).numpy().copy()
+        )
+        return by_chunk
+
+    def _find_fault(self, sections: Sections) -> int:
+        first, bounds, multiples = self._sections_on_device(sections)
+        self._fault.fill_(threshold.NO_FAULT.value)
+        threshold.find_fault[threshold.tiles_of(sections.stop - sections.start, TILE),](
+            self._parameters,
+            self._parameters if self._waiting is None else self._waiting,
+            self._values,
+            self._quantum,
+            first,
+            bounds,
+            multiples,
+            sections.start,
+            sections.stop,
+            self._fault,
+            HAS_WAITING=self._waiting is not None,
+            TILE=TILE,
+        )
+        return int(self._stream.fetch(self._fault).item())
+
+    def _refuse(self, fault: int) -> None:
+        if fault == threshold.NO_FAULT.value:
+            return
+        element, out_of_range = divmod(fault, 2)
+        value = float(self._parameters[element])
+        if self._waiting is not None:
+            value += float(self._waiting[element])
+        if out_of_range:
+            raise OutOfRangeError(element, value, 2.0**31 * self._quantum)
+        raise NonFiniteError(element, value)
+
+    def _sections_on_device(
+        self, sections: Sections
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the first section of each tile, the bounds, and the thresholds.
+
+        They cross to the device only where they are others than the last time.
+        """
+        if self._tables is None or self._sections != sections:
+            device = self._parameters.device
+            bounds = torch.from_numpy(sections.bounds)
+            tiles = threshold.tiles_of(sections.stop - sections.start, TILE)
+            starts = (sections.start + TILE * torch.arange(tiles + 1)).clamp(max=sections.stop - 1)
+            first = torch.searchsorted(bounds, starts, right=True) - 1
+            multiples = torch.from_numpy(sections.multiples)
+            self._tables = (
+                first.to(device, torch.int32),
+                bounds.to(device),
+                multiples.to(device, torch.int32),
+            )
+            self._sections = sections
+        return self._tables
+
+    def _empty(self, elements: int) -> torch.Tensor:
+        return torch.empty(elements, dtype=torch.int32, device=self._parameters.device)

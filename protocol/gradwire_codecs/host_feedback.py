@@ -1,0 +1,297 @@
+"""Residual feedback over arrays, `LocalFeedback` and `SharedFeedback`; `encode` without either."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import numpy as np
+
+from gradwire_codecs import lattice
+from gradwire_codecs.arrays import (
+    Buffer,
+    Float32Array,
+    Int32Array,
+    Int64Array,
+    UInt32Array,
+    describe,
+)
+from gradwire_codecs.errors import CodecError
+from gradwire_codecs.feedback import (
+    BYTES_MAX,
+    MAGNITUDE_MAX,
+    Feedback,
+    checked_magnitude,
+    multiple_of,
+)
+from gradwire_codecs.header import INT32_MAX
+from gradwire_codecs.reading import read_encoded
+from gradwire_codecs.replica import Replica, check_finite
+from gradwire_codecs.sections import Sections
+from gradwire_codecs.threshold_pass import ThresholdPass
+from gradwire_codecs.update import Update, split_update
+
+SUM_ELEMENTS: Final = 2**20
+"""Elements of a sum that are added at a time, so that little memory is used."""
+
+
+class HostFeedback(Feedback):
+    """What both kinds have in common where the vectors are arrays.
+
+    Parameters
+    ----------
+    parameters : ndarray of shape (N,), dtype float32
+        The model's parameters, kept and changed in place.
+    replica : Replica
+        Of the same length; kept and changed in place.
+    threads : int
+        How many threads `encode` works with, the calling one among them. What it returns does not
+        depend on it.
+    """
+
+    def __init__(self, parameters: Float32Array, replica: Replica, *, threads: int = 1) -> None:
+        if (
+            parameters.dtype != np.float32
+            or parameters.shape != (len(replica),)
+            or not parameters.flags.c_contiguous
+            or not parameters.flags.writeable
+            or not parameters.flags.aligned
+        ):
+            raise CodecError(
+                f"parameters have to be a writeable flat float32 array of {len(replica)} "
+                f"elements, not {describe(parameters)}"
+            )
+        self.parameters = parameters
+        self.replica = replica
+        waiting = len(replica) if self.moves_parameters else 0
+        self._waiting: Float32Array = np.zeros(waiting, np.float32)
+        self._pass = ThresholdPass(
+            parameters, self._waiting, replica.values, replica.quantum, threads
+        )
+
+    def encode(
+        self,
+        threshold: int | Sections,
+        *,
+        magnitude_max: int = MAGNITUDE_MAX,
+        bytes_max: int = BYTES_MAX,
+        start: int = 0,
+        stop: int | None = None,
+    ) -> list[bytes]:
+        """Encode what has reached the threshold, and count it as shared from now on."""
+        sections = self._sections(threshold, start, stop)
+        magnitude_max = checked_magnitude(magnitude_max, bytes_max, sections)
+        ranges = self._pass.look(sections, magnitude_max, absorbing=self.moves_parameters)
+        parts: list[bytes] = []
+        for part in ranges:
+            index, count = self._pass.take(part, magnitude_max)
+            parts += split_update(Update(part, index, count), bytes_max)
+            part.to_quanta(index, count)
+            self._commit(index, count)
+        return parts
+
+    def check(self) -> None:
+        """Raise what `encode` would raise for a parameter, and change nothing."""
+        self._pass.look(self._sections(1, 0, None), INT32_MAX)
+
+    def apply(self, update: Update | Buffer) -> int:
+        """Add a peer's update; return how many elements it changes."""
+        replica = self.replica
+        if isinstance(update, Update):
+            update.check_fits(len(replica))
+            self._add(update.index, update.change)
+            return len(update.index)
+        encoded = read_encoded(update, len(replica))
+        encoded.check()
+        encoded.add_to_both(self.parameters, replica.values, replica.quantum)
+        return encoded.hits
+
+    def apply_sum(self, total: Int32Array, start: int = 0) -> None:
+        """Add a sum of updates, in quanta per element."""
+        for low in range(0, len(total), SUM_ELEMENTS):
+            part = total[low : low + SUM_ELEMENTS]
+            index = np.flatnonzero(part)
+            self._add((index + (start + low)).astype(np.uint32), part[index])
+
+    def mend(self, error: Int32Array, start: int = 0) -> None:
+        """Correct the replica where it was damaged."""
+        stop = start + len(error)
+        before = self._shared(start, stop)
+        self.replica.values[start:stop] += error
+        self._keep(start, before, self._shared(start, stop))
+
+    def absorb(self) -> None:
+        """Bring what the optimizer has changed to where the residual waits."""
+        if self.moves_parameters:
+            self._pass.absorb(0, len(self.replica))
+
+    def residual_at(self, index: Int64Array) -> Float32Array:
+        """Return the elements of the residual at these places, of shape (n,)."""
+        shared = self.replica.values[index].astype(np.float32) * self.replica.quantum
+        found: Float32Array = self.parameters[index] - shared
+        if self._waiting.size:
+            found += self._waiting[index]
+        return found
+
+    def clip(self, limit: np.float32, start: int, stop: int) -> tuple[int, float]:
+        """Cut the residual of a range of elements to plus or minus `limit`."""
+        values, quantum = self.replica.values, self.replica.quantum
+        self._pass.forget_waiting()
+        return lattice.clip(self.parameters, self._waiting, values, quantum, limit, start, stop)
+
+    def check_finite(self) -> None:
+        """Raise `NonFiniteError` for the first parameter that is NaN or infinite."""
+        check_finite(self.parameters)
+
+    def add_change(self, change: Float32Array) -> None:
+        """Add to the parameters what no optimizer has added."""
+        self.parameters += change
+
+    @contextmanager
+    def undoing(self) -> Iterator[None]:
+        """Put the parameters back to what they were before, where the block raises."""
+        before = self.parameters.copy()
+        try:
+            yield
+        except BaseException:
+            self.parameters[:] = before
+            raise
+
+    def close(self) -> None:
+        """End the threads, where there are any."""
+        self._pass.close()
+
+    @abstractmethod
+    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
+        """Move changes, in quanta, from the residual to the replica."""
+
+    @abstractmethod
+    def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
+        """Make up in the residual, from `start` on, for what the replica stands for now."""
+
+    def _add(self, index: UInt32Array, change: Int32Array) -> None:
+        replica = self.replica
+        lattice.add(self.parameters, replica.values, replica.quantum, index, change)
+
+    def _shared(self, start: int, stop: int) -> Float32Array:
+        """Return what some elements of the replica stand for."""
+        values: Float32Array = self.replica.values[start:stop].astype(np.float32)
+        values *= self.replica.quantum
+        return values
+
+
+class LocalFeedback(HostFeedback):
+    """The residual stays in the parameters. Takes what `HostFeedback` takes."""
+
+    moves_parameters = False
+
+    def residual(self, stride: int = 1) -> Float32Array:
+        """Return a copy of the residual, or of every `stride`-th element of it."""
+        return _difference(self.parameters[::stride], self.replica, stride)
+
+    def restore_residual(self, residual: Float32Array) -> None:
+        """Replace the residual; the parameters become the replica plus `residual`."""
+        self.check_residual(residual)
+        self.replica.write_parameters(self.parameters)
+        self.parameters += residual
+
+    def settle(self) -> None:
+        """Forget the residual: the parameters become what the replica says, bit by bit."""
+        self.replica.write_parameters(self.parameters)
+
+    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
+        lattice.add_to_replica(self.replica.values, index, change)
+
+    def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
+        """Do nothing: the parameters are ahead of the replica by so much now."""
+
+
+class SharedFeedback(HostFeedback):
+    """The residual waits in a vector of its own. Takes what `HostFeedback` takes."""
+
+    moves_parameters = True
+
+    def residual(self, stride: int = 1) -> Float32Array:
+        """Return a copy of the residual, or of every `stride`-th element of it."""
+        changed = _difference(self.parameters[::stride], self.replica, stride)
+        return changed + self._waiting[::stride]
+
+    def restore_residual(self, residual: Float32Array) -> None:
+        """Replace the residual; the parameters become what the replica says."""
+        self.check_residual(residual)
+        self.replica.write_parameters(self.parameters)
+        self._waiting[:] = residual
+        self._pass.forget_waiting()
+
+    def settle(self) -> None:
+        """Forget the residual: the parameters become what the replica says, bit by bit."""
+        self.replica.write_parameters(self.parameters)
+        self._waiting[:] = 0
+        self._pass.forget_waiting()
+
+    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
+        replica = self.replica
+        lattice.release(
+            self.parameters, self._waiting, replica.values, replica.quantum, index, change
+        )
+
+    def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
+        place = slice(start, start + len(before))
+        self._waiting[place] += before - after
+        self._pass.forget_waiting()
+        self.parameters[place] = after + (self.parameters[place] - before)
+
+
+def _difference(parameters: Float32Array, replica: Replica, stride: int) -> Float32Array:
+    shared = replica.values[::stride].astype(np.float32) * replica.quantum
+    difference: Float32Array = parameters - shared
+    return difference
+
+
+def encode(
+    parameters: Float32Array,
+    replica: Replica,
+    *,
+    threshold: float,
+    magnitude_max: int = MAGNITUDE_MAX,
+) -> list[bytes]:
+    """Encode what of `parameters` the replica does not know yet; no network is needed.
+
+    Elements that differ from the replica by at least `threshold` are encoded as whole
+    thresholds and added to the replica. The rest stays: it is the difference between the two.
+
+    Parameters
+    ----------
+    parameters : ndarray of shape (N,), dtype float32
+        Not modified.
+    replica : Replica
+        Of the same length; modified in place.
+    threshold : float
+        In units of the parameters; rounded to a whole number of quanta.
+    magnitude_max : int
+        Most thresholds that one element sends.
+
+    Returns
+    -------
+    list of bytes
+        Usually one encoded update; none where nothing has reached the threshold.
+
+    Raises
+    ------
+    CodecError
+        If an argument is of no use, a parameter is not finite, or one is out of range. The
+        replica is then unchanged.
+
+    Examples
+    --------
+    >>> parameters = np.array([0.5, -0.03, 0.0, 1.0], np.float32)
+    >>> mine, theirs = Replica.zeros(4), Replica.zeros(4)
+    >>> for update in encode(parameters, mine, threshold=0.25):
+    ...     _ = theirs.apply(update)
+    >>> theirs.values * theirs.quantum
+    array([0.5, 0. , 0. , 1. ])
+    >>> mine.digest() == theirs.digest()
+    True
+    """
+    multiple = multiple_of(threshold, float(replica.quantum))
+    return LocalFeedback(parameters, replica).encode(multiple, magnitude_max=magnitude_max)

@@ -1,0 +1,105 @@
+"""The codec's speed on a GPU, 14.6 million parameters; there are no figures where there is none.
+
+The threshold pass stands beside adding two vectors of the same size in the GPU's memory. Encoding
+and applying include what crosses to the host and back, and stand beside the same on the CPU.
+"""
+
+import numpy as np
+import torch
+
+from benchmarks.figures import Figure, alternately, at_most, beside
+from gradwire_codecs import LocalFeedback, Replica, Sections, multiple_of
+from gradwire_codecs.arrays import Float32Array
+
+N = 14_600_000
+DENSITIES = (0.0001, 0.001, 0.01, 0.05)
+"""Part of the elements that are hits."""
+PASS_AIM = 1.5
+
+
+def run() -> list[Figure]:
+    """Measure, where there is a GPU."""
+    if not torch.cuda.is_available():
+        print("codec-gpu: no GPU here, so there is nothing to measure")
+        return []
+    print(f"codec-gpu: {torch.cuda.get_device_name()}")
+    random = np.random.default_rng(0)
+    residual = (random.standard_normal(N) * 0.01).astype(np.float32)
+    figures = []
+    for density in DENSITIES:
+        threshold = float(np.quantile(np.abs(residual[:1_000_000]), 1 - density))
+        figures += _measure(residual, density, threshold)
+    return figures
+
+
+def _measure(residual: Float32Array, density: float, threshold: float) -> list[Figure]:
+    # Where it is imported Triton compiles for the GPU, or finds none.
+    from gradwire_codecs.cuda import DeviceLocalFeedback
+    from gradwire_codecs.cuda.streams import SideStream
+    from gradwire_codecs.cuda.threshold_pass import DevicePass
+
+    device = torch.device("cuda")
+    parameters = torch.tensor(residual, device=device)
+    replica = Replica.zeros(N)
+    multiple = multiple_of(threshold, float(replica.quantum))
+    sections = Sections.single(0, N, multiple)
+    stream = SideStream(device)
+    values = torch.zeros(N, dtype=torch.int32, device=device)
+    looking = DevicePass(parameters, None, values, float(replica.quantum), stream)
+    total = torch.zeros_like(parameters)
+
+    def look() -> None:
+        with stream.turn():
+            looking.look(sections, 1)
+
+    def add() -> None:
+        torch.add(total, parameters, out=total)
+        torch.cuda.synchronize()
+
+    pass_seconds, add_seconds = alternately(look, add, runs=25)
+
+    on_host = LocalFeedback(residual.copy(), replica)
+    on_device = DeviceLocalFeedback(parameters, Replica.zeros(N))
+    host_target = LocalFeedback(np.zeros(N, np.float32), Replica.zeros(N))
+    device_target = DeviceLocalFeedback(torch.zeros_like(parameters), Replica.zeros(N))
+    bodies = LocalFeedback(residual.copy(), Replica.zeros(N)).encode(multiple, magnitude_max=1)
+    # What is encoded is gone from the residual: it comes back before the next time.
+    back = -_change(bodies)
+
+    def encode_on_device() -> None:
+        sent = on_device.encode(multiple, magnitude_max=1)
+        assert sent == bodies, "the device has encoded something else"
+        on_device.mend(back)
+
+    def encode_on_host() -> None:
+        on_host.encode(multiple, magnitude_max=1)
+        on_host.mend(back)
+
+    def apply_on_device() -> None:
+        for body in bodies:
+            device_target.apply(body)
+        torch.cuda.synchronize()
+
+    def apply_on_host() -> None:
+        for body in bodies:
+            host_target.apply(body)
+
+    encode_seconds, host_encode_seconds = alternately(encode_on_device, encode_on_host)
+    apply_seconds, host_apply_seconds = alternately(apply_on_device, apply_on_host)
+    hits = f"{density:.2%} hits"
+    return [
+        at_most(f"GPU threshold pass, {hits}", 1e6 * pass_seconds, "us", "torch.add, out=",
+                1e6 * add_seconds, aim=PASS_AIM, runs=25),
+        beside(f"GPU encode, and put back, {hits}", 1e3 * encode_seconds, "ms", "on the CPU",
+               1e3 * host_encode_seconds, runs=9),
+        beside(f"GPU apply, {hits}", 1e3 * apply_seconds, "ms", "on the CPU",
+               1e3 * host_apply_seconds, runs=9),
+    ]  # fmt: skip
+
+
+def _change(bodies: list[bytes]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """Return what updates change, element by element."""
+    replica = Replica.zeros(N)
+    for body in bodies:
+        replica.apply(body)
+    return replica.values.reshape(N)

@@ -1,0 +1,16 @@
+"""Where the codec's kernels run in tests: on a GPU, or interpreted on tensors of the CPU.
+
+Triton decides when a kernel is defined, so whoever tests them imports this first. Nothing else in
+the process defines any.
+"""
+
+import os
+
+import torch
+
+HAS_GPU = torch.cuda.is_available()
+
+if not HAS_GPU:
+    os.environ["TRITON_INTERPRET"] = "1"
+
+DEVICE = torch.device("cuda" if HAS_GPU else "cpu")

@@ -1,0 +1,28 @@
+"""Hits to encode, of every density and mixture of magnitudes."""
+
+import numpy as np
+
+from gradwire_codecs import Update
+from gradwire_codecs.sections import Sections
+
+
+def update_of(
+    seed: int, start: int, length: int, density: float, larger: float, magnitude_max: int
+) -> Update:
+    """Return an update of two sections, with a part `larger` of magnitudes above 1."""
+    random = np.random.default_rng(seed)
+    hits = np.flatnonzero(random.random(length) < density)
+    hits = hits if hits.size else random.integers(0, length, 1)
+    magnitude = np.where(
+        random.random(hits.size) < larger,
+        random.integers(1, magnitude_max, hits.size, endpoint=True),
+        1,
+    )
+    count = magnitude * random.choice([-1, 1], hits.size)
+    multiple = max(min(2**24, (2**31 - 1) // magnitude_max), 1)
+    lengths = [length // 3, length - length // 3]
+    return Update(
+        Sections.of(lengths, [multiple, max(multiple - 1, 1)], start),
+        (hits + start).astype(np.uint32),
+        count.astype(np.int32),
+    )

@@ -1,0 +1,295 @@
+"""Vectors on a device: the bytes and the bits that the CPU gives, and errors change nothing."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradwire_codecs import (
+    CodecError,
+    Feedback,
+    LocalFeedback,
+    MalformedUpdateError,
+    NonFiniteError,
+    OutOfRangeError,
+    Replica,
+    SharedFeedback,
+    clip_residual,
+)
+from gradwire_codecs.arrays import Float32Array
+from gradwire_codecs.cuda.feedback import (
+    DeviceFeedback,
+    DeviceLocalFeedback,
+    DeviceSharedFeedback,
+)
+from gradwire_codecs.cuda.threshold_pass import TILE
+from gradwire_codecs.sections import Sections
+from gradwire_codecs.threshold_pass import capacity_of
+
+KINDS = pytest.mark.parametrize("shared", [False, True], ids=["local", "shared"])
+FEW = settings(max_examples=6)  # a program takes milliseconds where it is interpreted
+
+
+@dataclass
+class Pair:
+    """The same worker on the CPU and on the device."""
+
+    host: Feedback
+    device: DeviceFeedback
+    parameters: Float32Array
+    tensor: torch.Tensor
+
+    @classmethod
+    def start(cls, initial: Float32Array, device: torch.device, *, shared: bool) -> "Pair":
+        parameters = initial.copy()
+        tensor = torch.tensor(initial, device=device)
+        host = (SharedFeedback if shared else LocalFeedback)(
+            parameters, Replica.from_parameters(initial)
+        )
+        on_device = (DeviceSharedFeedback if shared else DeviceLocalFeedback)(
+            tensor, Replica.from_parameters(initial)
+        )
+        host.settle()
+        on_device.settle()
+        return cls(host, on_device, parameters, tensor)
+
+    def train(self, change: Float32Array) -> None:
+        self.parameters += change
+        self.tensor.copy_(torch.from_numpy(self.parameters))
+
+    def assert_same(self) -> None:
+        assert self.host.replica.values.tobytes() == self.device.replica.values.tobytes()
+        assert self.host.replica.digest() == self.device.replica.digest()
+        assert self.parameters.tobytes() == self.tensor.numpy(force=True).tobytes()
+        assert self.host.residual().tobytes() == self.device.residual().tobytes()
+        assert self.host.residual(3).tobytes() == self.device.residual(3).tobytes()
+
+
+def changes_of(random: np.random.Generator, elements: int, tau: float) -> Float32Array:
+    """Return changes of all sizes around a threshold, with all that is special about floats."""
+    change = random.normal(0, tau, elements).astype(np.float32)
+    change *= random.choice([0.0, 1e-40, 0.01, 0.5, 1.0, 30.0], elements).astype(np.float32)
+    below, above = np.nextafter(np.float32(tau), [np.float32(0), np.float32(1)])
+    special = np.array([tau, -tau, below, -below, above, 0.0, -0.0, 1e-42], np.float32)
+    places = random.integers(0, elements, min(elements, 20))
+    change[places] = random.choice(special, places.size)
+    return change
+
+
+def add_and_fail(feedback: Feedback, change: Float32Array) -> None:
+    feedback.add_change(change)
+    raise CodecError
+
+
+@KINDS
+@FEW
+@given(
+    seed=st.integers(0, 2**32),
+    elements=st.sampled_from([1, 2, 63, 64, 65, TILE - 1, TILE, TILE + 1, 2500]),
+    multiple=st.sampled_from([1, 3, 1000, 2**20]),
+    magnitude_max=st.sampled_from([1, 2, 127, 2**31 - 1]),
+    cuts=st.sets(st.integers(1, 2499), max_size=5),
+)
+def test_bytes_and_bits_are_those_of_the_cpu(
+    device: torch.device,
+    shared: bool,
+    seed: int,
+    elements: int,
+    multiple: int,
+    magnitude_max: int,
+    cuts: set[int],
+) -> None:
+    """Over steps of our own and of a peer, with one threshold for each section."""
+    random = np.random.default_rng(seed)
+    initial = random.normal(0, 0.1, elements).astype(np.float32)
+    pair = Pair.start(initial, device, shared=shared)
+    bounds = np.array([0, *sorted(cut for cut in cuts if cut < elements), elements], np.int64)
+    multiples = np.array([multiple + i for i in range(bounds.size - 1)], np.int64)
+    sections = Sections(bounds, multiples)
+
+    for _ in range(2):
+        pair.train(changes_of(random, elements, multiple * 2.0**-24))
+        sent = pair.host.encode(sections, magnitude_max=magnitude_max)
+
+        assert pair.device.encode(sections, magnitude_max=magnitude_max) == sent
+        pair.assert_same()
+
+        peer = LocalFeedback(initial.copy(), Replica.from_parameters(initial))
+        peer.parameters += changes_of(random, elements, multiple * 2.0**-24)
+        for part in peer.encode(multiple, magnitude_max=magnitude_max):
+            assert pair.device.apply(part) == pair.host.apply(part)
+        pair.assert_same()
+
+
+@KINDS
+def test_more_hits_than_there_is_room_for_are_cut_where_the_cpu_cuts_them(
+    device: torch.device, shared: bool
+) -> None:
+    random = np.random.default_rng(1)
+    elements = 40_000
+    assert capacity_of(elements) < elements
+    pair = Pair.start(np.zeros(elements, np.float32), device, shared=shared)
+    pair.train(random.normal(0, 0.1, elements).astype(np.float32))
+
+    sent = pair.host.encode(1)
+
+    assert len(sent) > 1
+    assert pair.device.encode(1) == sent
+    pair.assert_same()
+
+
+@KINDS
+def test_an_update_that_is_too_large_is_split_as_on_the_cpu(
+    device: torch.device, shared: bool
+) -> None:
+    random = np.random.default_rng(2)
+    pair = Pair.start(np.zeros(3000, np.float32), device, shared=shared)
+    pair.train(random.normal(0, 1e-3, 3000).astype(np.float32))
+
+    sent = pair.host.encode(8000, bytes_max=300, start=100, stop=2900)
+
+    assert len(sent) > 2
+    assert pair.device.encode(8000, bytes_max=300, start=100, stop=2900) == sent
+    pair.assert_same()
+
+
+@KINDS
+def test_what_is_done_seldom_has_the_same_bits_too(device: torch.device, shared: bool) -> None:
+    """Sums, mended blocks, steps that send nothing, saved residuals, and the end."""
+    random = np.random.default_rng(3)
+    pair = Pair.start(random.normal(0, 0.1, 2500).astype(np.float32), device, shared=shared)
+    pair.train(random.normal(0, 1e-3, 2500).astype(np.float32))
+    both: tuple[Feedback, Feedback] = (pair.host, pair.device)
+    total = np.where(random.random(2000) < 0.3, random.integers(-9999, 9999, 2000), 0)
+    damage = random.integers(-(2**31), 2**31, 700).astype(np.int32)
+    residual = random.normal(0, 1e-3, 2500).astype(np.float32)
+
+    for feedback in both:
+        feedback.apply_sum(total.astype(np.int32), 400)
+    pair.assert_same()
+    for feedback in both:
+        feedback.absorb()
+    pair.assert_same()
+    for feedback in both:
+        feedback.mend(damage, 1100)
+        feedback.mend(-damage, 1100)
+    pair.assert_same()
+    assert pair.host.first_threshold(0.01) == pair.device.first_threshold(0.01)
+    some = np.array([2499, 0, 7, 7], np.int64)
+    assert pair.host.residual_at(some).tobytes() == pair.device.residual_at(some).tobytes()
+    for feedback in both:
+        feedback.restore_residual(residual)
+    pair.assert_same()
+    clipped = [clip_residual(feedback, 5000, 2.0) for feedback in both]
+    assert clipped[0].elements == clipped[1].elements > 0
+    assert clipped[0].magnitude == pytest.approx(clipped[1].magnitude, rel=1e-12)
+    pair.assert_same()
+    for feedback in both:
+        feedback.add_change(residual)
+    pair.assert_same()
+    for feedback in both:
+        with pytest.raises(CodecError), feedback.undoing():
+            add_and_fail(feedback, residual)
+    pair.assert_same()
+    for feedback in both:
+        feedback.settle()
+    pair.assert_same()
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (np.nan, NonFiniteError),
+        (np.inf, NonFiniteError),
+        (-np.inf, NonFiniteError),
+        (127.9999999, OutOfRangeError),
+        (-1e30, OutOfRangeError),
+    ],
+)
+@pytest.mark.parametrize("at", [0, TILE - 1, TILE, 2499])
+def test_an_element_at_fault_is_named_and_changes_nothing(
+    device: torch.device, shared: bool, value: float, error: type[CodecError], at: int
+) -> None:
+    """The first one, as on the CPU, whichever program looks at it first."""
+    random = np.random.default_rng(5)
+    pair = Pair.start(np.zeros(2500, np.float32), device, shared=shared)
+    change = random.normal(0, 1e-3, 2500).astype(np.float32)
+    change[at] = value
+    change[at + 1 :: 7] = np.nan
+    pair.train(change)
+    before = pair.device.replica.digest(), pair.tensor.clone()
+
+    pair.device.close()
+    for refused in (lambda: pair.device.encode(16_777), pair.device.check):
+        with pytest.raises(error, match=f"element {at} is") as raised:
+            refused()
+
+        with pytest.raises(error) as expected:
+            pair.host.encode(16_777)
+        assert vars(raised.value).keys() == vars(expected.value).keys()
+        assert str(raised.value) == str(expected.value)
+        assert pair.device.replica.digest() == before[0]
+        assert torch.equal(pair.tensor.view(torch.int32), before[1].view(torch.int32))
+
+
+def test_a_fault_among_more_hits_than_there_is_room_for_changes_nothing(
+    device: torch.device,
+) -> None:
+    pair = Pair.start(np.zeros(40_000, np.float32), device, shared=True)
+    change = np.full(40_000, 0.5, np.float32)
+    change[39_999] = np.inf
+    pair.train(change)
+    before = pair.device.replica.digest()
+
+    with pytest.raises(NonFiniteError, match="element 39999 is inf"):
+        pair.device.encode(1)
+
+    assert pair.device.replica.digest() == before
+    assert pair.tensor.cpu().tolist() == change.tolist()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_is_found_without_a_threshold(
+    device: torch.device, value: float
+) -> None:
+    pair = Pair.start(np.zeros(3000, np.float32), device, shared=False)
+    pair.device.check_finite()
+    change = np.full(3000, 2000.0, np.float32)  # out of range is not looked for
+    pair.train(change)
+    pair.device.check_finite()
+    change[[1234, 2000]] = value
+    pair.train(change)
+
+    with pytest.raises(NonFiniteError, match="element 1234 is"):
+        pair.device.check_finite()
+
+
+def test_a_malformed_update_changes_nothing(device: torch.device) -> None:
+    pair = Pair.start(np.zeros(100, np.float32), device, shared=False)
+    pair.train(np.ones(100, np.float32))
+    [sent] = pair.host.encode(2**20)
+    before = pair.device.replica.digest()
+
+    with pytest.raises(MalformedUpdateError):
+        pair.device.apply(sent[:-1])
+
+    assert pair.device.replica.digest() == before
+
+
+def test_parameters_of_no_use_are_refused(device: torch.device) -> None:
+    for wrong in (torch.zeros(3, dtype=torch.float64), torch.zeros(4), torch.zeros(6)[::2]):
+        with pytest.raises(CodecError, match="a flat float32 tensor of 3 elements"):
+            DeviceLocalFeedback(wrong.to(device), Replica.zeros(3))
+
+
+def test_the_values_of_a_replica_are_a_copy_that_cannot_be_written_to(
+    device: torch.device,
+) -> None:
+    feedback = DeviceLocalFeedback(torch.zeros(3, device=device), Replica.zeros(3))
+
+    with pytest.raises(ValueError, match="read-only"):
+        feedback.replica.values[0] = 1

@@ -1,0 +1,78 @@
+"""Hits that are encoded on the device are the bytes that the CPU makes of them."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradwire_codecs import Update
+from gradwire_codecs.cuda.encoding import encode_hits
+from gradwire_codecs.cuda.streams import SideStream
+from gradwire_codecs.header import DENSE, EVERY, LISTED, PLAIN
+from gradwire_codecs.sections import Sections
+from gradwire_codecs.update import split_update
+from support.hits import update_of
+
+
+def on_device(update: Update, device: torch.device, bytes_max: int) -> list[bytes]:
+    stream = SideStream(device)
+    index = torch.tensor(update.index.view(np.int32), device=device)
+    count = torch.tensor(update.count, device=device)
+    with stream.turn():
+        return encode_hits(stream, update.sections, index, count, bytes_max)
+
+
+@settings(max_examples=15)
+@given(
+    seed=st.integers(0, 2**32),
+    start=st.sampled_from([0, 7, 2**31 - 9000]),
+    length=st.sampled_from([1, 64, 1000, 8000]),
+    density=st.sampled_from([0.0, 0.002, 0.05, 0.5, 1.0]),
+    larger=st.sampled_from([0.0, 0.02, 0.5, 1.0]),
+    magnitude_max=st.sampled_from([2, 3, 127, 2**31 - 1]),
+)
+def test_all_formats_are_the_same_bytes(
+    device: torch.device,
+    seed: int,
+    start: int,
+    length: int,
+    density: float,
+    larger: float,
+    magnitude_max: int,
+) -> None:
+    update = update_of(seed, start, length, density, larger, magnitude_max)
+
+    assert on_device(update, device, 2**22) == split_update(update, 2**22)
+
+
+@pytest.mark.parametrize(
+    ("density", "larger", "magnitude_max", "form"),
+    [(0.02, 0.0, 2, PLAIN), (0.05, 0.05, 9, LISTED), (0.05, 1.0, 900, EVERY), (0.9, 0.5, 3, DENSE)],
+)
+def test_each_format_is_chosen(
+    device: torch.device, density: float, larger: float, magnitude_max: int, form: int
+) -> None:
+    update = update_of(1, 3, 6000, density, larger, magnitude_max)
+
+    [encoded] = on_device(update, device, 2**22)
+
+    assert encoded[0] == form
+    assert [encoded] == split_update(update, 2**22)
+
+
+def test_what_is_too_large_is_split_alike(device: torch.device) -> None:
+    update = update_of(2, 5, 6000, 0.1, 0.1, 5)
+
+    parts = on_device(update, device, 200)
+
+    assert len(parts) > 3
+    assert parts == split_update(update, 200)
+
+
+def test_gaps_in_one_block_may_be_of_all_sizes(device: torch.device) -> None:
+    """A gap of two thousand million elements after one of none: the longest code there is."""
+    index = np.array([0, 1, 2, 3, 2**31 - 2], np.uint32)
+    update = Update(Sections.single(0, 2**31 - 1, 1), index, np.ones(5, np.int32))
+
+    assert on_device(update, device, 2**30) == split_update(update, 2**30)
