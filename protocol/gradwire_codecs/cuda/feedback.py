@@ -51,9 +51,9 @@ class DeviceFeedback(Feedback):
                 f"of {parameters.dtype} and shape {tuple(parameters.shape)}"
             )
         self.parameters = parameters
-        self.replica = DeviceReplica(replica, parameters.device)
         self._quantum = float(replica.quantum)
         self._stream = SideStream(parameters.device)
+        self.replica = DeviceReplica(replica, self._stream)
         self._kept = torch.zeros_like(parameters) if self.moves_parameters else None
         self._sampled: tuple[Int64Array, torch.Tensor] | None = None
         """The last places asked for, here and on the device."""

@@ -5,6 +5,7 @@ import torch
 
 from gradwire_codecs.arrays import Int32Array
 from gradwire_codecs.cuda import digests
+from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.digests import MODULUS
 from gradwire_codecs.replica import Replica
 
@@ -16,12 +17,14 @@ class DeviceReplica(Replica):
     ----------
     replica : Replica
         Copied to the device.
-    device : torch.device
+    stream : SideStream
+        Of the device.
     """
 
-    def __init__(self, replica: Replica, device: torch.device) -> None:
+    def __init__(self, replica: Replica, stream: SideStream) -> None:
         self.quantum_exponent = replica.quantum_exponent
-        self.tensor = torch.tensor(replica.values, dtype=torch.int32, device=device)
+        self._stream = stream
+        self.tensor = torch.tensor(replica.values, dtype=torch.int32, device=stream.device)
         """Shape (N,), dtype int32."""
 
     def __len__(self) -> int:
@@ -34,10 +37,13 @@ class DeviceReplica(Replica):
 
         It is for what is done seldom: giving all of S away, and comparing it with the master's.
         """
-        values: Int32Array = np.array(self.tensor.numpy(force=True))
+        with self._stream.turn():
+            values: Int32Array = np.array(self.tensor.numpy(force=True))
         values.flags.writeable = False
         return values
 
     def digest(self) -> int:
         """Return 64 bits that prove that two replicas are equal; see `digests`."""
-        return (len(self) + digests.digest_of(self.tensor)) % MODULUS
+        with self._stream.turn():
+            sums = digests.sums_of(self.tensor)
+            return (len(self) + int(self._stream.fetch(sums).item())) % MODULUS

@@ -2,9 +2,10 @@
 
 from typing import Final
 
+import numpy as np
 import torch
 
-from gradwire_codecs.arrays import Int32Array
+from gradwire_codecs.arrays import Int32Array, Int64Array
 from gradwire_codecs.cuda import lattice, threshold
 from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.errors import NonFiniteError, OutOfRangeError
@@ -64,8 +65,9 @@ class DevicePass:
         self._found: Sections | None = None
         """Whose hits are in the buffers."""
         self._hits = 0
-        self._sections: Sections | None = None
-        self._tables: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+        self._bounds: Int64Array = np.empty(0, np.int64)
+        self._tables: tuple[torch.Tensor, torch.Tensor] | None = None
+        """For these bounds: the first section of each tile, and the bounds."""
 
     def look(self, sections: Sections, magnitude_max: int) -> list[Sections]:
         """Look at some elements; return the ranges, in order, whose hits `take` then finds.
@@ -232,22 +234,18 @@ class DevicePass:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the first section of each tile, the bounds, and the thresholds.
 
-        They cross to the device only where they are others than the last time.
+        Bounds cross to the device only where they are others than the last time.
         """
-        if self._tables is None or self._sections != sections:
-            device = self._parameters.device
+        if self._tables is None or not np.array_equal(self._bounds, sections.bounds):
             bounds = torch.from_numpy(sections.bounds)
             tiles = threshold.tiles_of(sections.stop - sections.start, TILE)
             starts = (sections.start + TILE * torch.arange(tiles + 1)).clamp(max=sections.stop - 1)
             first = torch.searchsorted(bounds, starts, right=True) - 1
-            multiples = torch.from_numpy(sections.multiples)
-            self._tables = (
-                first.to(device, torch.int32),
-                bounds.to(device),
-                multiples.to(device, torch.int32),
-            )
-            self._sections = sections
-        return self._tables
+            device = self._parameters.device
+            self._tables = first.to(device, torch.int32), bounds.to(device)
+            self._bounds = sections.bounds
+        multiples = self._stream.send(sections.multiples.astype(np.int32).view(np.uint8).data)
+        return *self._tables, multiples.view(torch.int32)
 
     def _empty(self, elements: int) -> torch.Tensor:
         return torch.empty(elements, dtype=torch.int32, device=self._parameters.device)
