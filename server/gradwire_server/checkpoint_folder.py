@@ -10,6 +10,7 @@ removed: the folder holds 2 K + 1 files of 4 bytes for each parameter at the mos
 
 import errno
 import fcntl
+import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from gradwire_protocol import UsageError
 from gradwire_protocol.checkpoint import CheckpointError
 from gradwire_udp.checkpoint_files import is_of_finished_run, name_of, names_in, number_in
 from gradwire_udp.durable import sync_folder
+
+logger = logging.getLogger("gradwire.master")
 
 TEMPORARY_PREFIX: Final = ".writing-"
 """Of the file that is being written. One that is there when a master begins is of one that died."""
@@ -50,6 +53,9 @@ class CheckpointFolder:
         Made where it is missing.
     keep : int
         Checkpoints to keep, and of finished runs as many.
+    resuming : bool
+        Whether it is of a run that goes on. That does not end because the disk is read-only for
+        the moment, which is logged; what cannot be written then is tried again like any checkpoint.
 
     Raises
     ------
@@ -57,7 +63,7 @@ class CheckpointFolder:
         If it is no folder, cannot be written to, or another master writes to it.
     """
 
-    def __init__(self, path: Path, keep: int) -> None:
+    def __init__(self, path: Path, keep: int, *, resuming: bool = False) -> None:
         self.path = path
         self._keep = keep
         try:
@@ -66,7 +72,7 @@ class CheckpointFolder:
         except OSError as error:
             raise UsageError(f"--checkpoint {path}: {error.strerror}") from None
         try:
-            self._check_access()
+            self._check_access(resuming=resuming)
             self._lock()
             self._remove_leftovers()
             self._number = self._last_number()
@@ -109,9 +115,13 @@ class CheckpointFolder:
         sync_folder(self.path)
         return WrittenFile(name, size, self._prune())
 
-    def _check_access(self) -> None:
-        if not os.access(self.path, os.W_OK | os.X_OK):
-            raise UsageError(f"--checkpoint {self.path}: nothing can be written there")
+    def _check_access(self, *, resuming: bool) -> None:
+        if os.access(self.path, os.W_OK | os.X_OK):
+            return
+        what = f"--checkpoint {self.path}: nothing can be written there"
+        if not resuming:
+            raise UsageError(what)
+        logger.error("%s now; the master goes on without checkpoints until it can", what)
 
     def _lock(self) -> None:
         try:
@@ -132,7 +142,7 @@ class CheckpointFolder:
     def _remove_leftovers(self) -> None:
         for name in os.listdir(self.path):  # noqa: PTH208
             if name.startswith(TEMPORARY_PREFIX):
-                os.unlink(self.path / name)  # noqa: PTH108
+                _remove(self.path / name)  # in nobody's way where that fails
 
     def _prune(self) -> str:
         """Remove what is too old; return what is in the way of that."""

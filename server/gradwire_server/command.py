@@ -424,7 +424,7 @@ def master(
             insecure=insecure,
         )
         with (
-            _folder(checkpoint, checkpoint_keep) as folder,
+            _folder(checkpoint, checkpoint_keep, resuming=resume is not None) as folder,
             asyncio.Runner(loop_factory=lambda: new_event_loop(loop)) as runner,
         ):
             resumed = resumed_run(resume, checkpoint, settings)
@@ -449,12 +449,12 @@ async def _serve(
 
 
 @contextmanager
-def _folder(path: Path | None, keep: int) -> Iterator[CheckpointFolder | None]:
+def _folder(path: Path | None, keep: int, *, resuming: bool) -> Iterator[CheckpointFolder | None]:
     """Hold the folder for checkpoints, if there is one."""
     if path is None:
         yield None
         return
-    with closing(CheckpointFolder(path, keep)) as folder:
+    with closing(CheckpointFolder(path, keep, resuming=resuming)) as folder:
         yield folder
 
 

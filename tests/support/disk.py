@@ -193,7 +193,7 @@ class SimulatedWriter:
         self.is_dead = False
         self._disk = disk
         with disk.mounted():
-            self._folder = CheckpointFolder(FOLDER, keep)
+            self._folder = CheckpointFolder(FOLDER, keep, resuming=True)
         self._after = after
         self._random = random
         self._on_ready = on_ready

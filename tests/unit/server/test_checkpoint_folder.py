@@ -187,18 +187,16 @@ def test_a_file_system_without_locks_will_do(path: Path, monkeypatch: pytest.Mon
     CheckpointFolder(path, 3).close()
 
 
-@pytest.mark.parametrize("failing", ["listdir", "unlink"])
 def test_a_folder_that_cannot_be_used_is_refused(
-    path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path.mkdir()
-    (path / f"{TEMPORARY_PREFIX}x").touch()
 
     def fail(*arguments: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, failing, fail)
+        patch.setattr(os, "listdir", fail)
         with pytest.raises(UsageError, match=f"--checkpoint {path}: Permission denied"):
             CheckpointFolder(path, 3)
     CheckpointFolder(path, 3).close()
@@ -211,6 +209,33 @@ def test_a_folder_that_cannot_be_written_to_is_refused_at_once(
 
     with pytest.raises(UsageError, match=f"--checkpoint {path}: nothing can be written there"):
         CheckpointFolder(path, 3)
+
+
+def test_a_run_that_goes_on_does_so_while_nothing_can_be_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    CheckpointFolder(path, 3).close()
+    leftover = path / f"{TEMPORARY_PREFIX}run-000001.gradwire"
+    leftover.touch()
+
+    def read_only(path: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: False)
+        patch.setattr(os, "unlink", read_only)
+        with closing(CheckpointFolder(path, 3, resuming=True)) as folder:
+            said = caplog.messages
+            patch.undo()
+            written = folder.write([b"x"], finished=False)
+
+    assert said == [
+        f"--checkpoint {path}: nothing can be written there now; the master goes on without "
+        "checkpoints until it can"
+    ]
+    assert (path / written.name).exists()
+    CheckpointFolder(path, 3).close()
+    assert not leftover.exists()
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
