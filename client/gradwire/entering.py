@@ -64,7 +64,8 @@ class Entering:
         standing, welcome = self._standing, self._standing.welcome
         if welcome is None:
             return standing.join
-        versions = self._origins.contents
+        # A replica that lacks what was passed over is none that a run could go on with.
+        versions = {} if standing.gave_up else self._origins.contents
         if not standing.took_part:
             return replace(standing.join, run=welcome.run, partial=versions)
         rank = standing.rank
@@ -265,6 +266,9 @@ class Entering:
         rebase = resync.rebase
         if not self._standing.took_part:
             self._begin(self._replica.take_filled(rebase.values))
+        elif resync.missed and self._standing.leave_reason is not None:
+            self._standing.gave_up = True
+            self._begin_again(None)
         elif resync.missed:
             self._begin_again(rebase)
         else:

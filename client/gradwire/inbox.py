@@ -110,6 +110,12 @@ class Inbox:
             self._sum_count += total.updates
             self._sum_versions |= total.versions
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take."""
+        with self._lock:
+            return not self._waiting and self._sum is None and self._rebase is None
+
     def take(self) -> Arrivals:
         """Remove and return everything."""
         with self._lock:

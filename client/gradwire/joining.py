@@ -206,8 +206,8 @@ def _compile_kernels() -> None:
         ("compiling the codec for this processor; the result is %s", kept),
     )
     notice.daemon = True
-    notice.start()
     began = monotonic()
+    notice.start()
     try:
         warm_up()
     finally:

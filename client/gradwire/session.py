@@ -190,7 +190,7 @@ class Session:
             return
         self._paused = True
         try:
-            with self._sharing.lent():
+            with self._sharing.lent(applies=False):
                 yield
         finally:
             self._paused = False
@@ -386,7 +386,7 @@ class Session:
         """Wait until the master has confirmed that we left, or for as long as that may take."""
         network, membership = self._network, self._membership
         timeout = self._settings.leave_timeout_seconds
-        with self._sharing.lent():  # a master that was started anew may want the replica now
+        with self._sharing.lent(applies=True):  # to a master that was started anew
             closed = membership.wait(lambda: membership.closed, timeout)
         if not closed:
             logger.warning(

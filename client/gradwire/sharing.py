@@ -234,14 +234,36 @@ class Sharing:
         self._network.call(self._network.worker.want, comparison.blocks, numbers)
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Let the network thread give the replica away inside the block, if a master wants it."""
-        self._membership.lender = self._give_if_wanted
+    def lent(self, *, applies: bool) -> Iterator[None]:
+        """Let the network thread give the replica away inside the block, if a master wants it.
+
+        The master was told that the replica contains all that has come in.
+
+        Parameters
+        ----------
+        applies : bool
+            Whether what has come in may be applied to the parameters for that. Otherwise the
+            replica is given only if nothing has; who was asked for it then gives it later.
+        """
+        give = self._apply_and_give if applies else self._give_if_whole
+        self._membership.lender = give
         try:
-            self._give_if_wanted()
+            give()
             yield
         finally:
             self._membership.lender = None
+
+    @uninterrupted()
+    def _apply_and_give(self) -> None:
+        if self._membership.wanted:
+            self._parameters.gather()
+            with self._changing:
+                self._apply(self._membership.inbox.take())
+            self._give_if_wanted()
+
+    def _give_if_whole(self) -> None:
+        if self._membership.inbox.is_empty:
+            self._give_if_wanted()
 
     @uninterrupted()
     def _give_if_wanted(self) -> None:

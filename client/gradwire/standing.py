@@ -41,6 +41,8 @@ class Standing:
     finish_said: bool = False
     leave_reason: str | None = None
     """Why it goes, once it wants to."""
+    gave_up: bool = False
+    """Whether its replica lacks updates that it does not get any more, because it only leaves."""
 
     @property
     def is_cut_off(self) -> bool:

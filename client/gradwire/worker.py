@@ -311,8 +311,7 @@ class Worker:
             case Snapshot():
                 self._entering.take_block(message)
             case Conflated():
-                self._peers.add(message)
-                self._pass_over_if_complete()
+                self._take_sum(message)
             case Welcome():
                 self._take_welcome(message, now)
             case Blocks():
@@ -370,8 +369,15 @@ class Worker:
         elif received.rank == self.rank:
             self._standing.link.connection.release(received.charge)
             self._own.correct(received.update)
+        elif self._standing.gave_up:
+            self._standing.link.connection.release(received.charge)
         elif self._peers.take(received, self._standing.link.connection):
             self._entering.compare_part()
+
+    def _take_sum(self, part: Conflated) -> None:
+        if not self._standing.gave_up:
+            self._peers.add(part)
+            self._pass_over_if_complete()
 
     def _pass_over_if_complete(self) -> None:
         """Take a sum of updates that is here, if the WELCOME is, which says what we have."""

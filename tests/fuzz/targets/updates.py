@@ -31,7 +31,7 @@ APPLIED_ELEMENTS_MAX: Final = 4_096
 def check(data: bytes) -> None:
     """Decode an update."""
     reader = Reader(data)
-    elements = reader.integer(4) & ELEMENTS_MAX
+    elements = max(reader.integer(4) & ELEMENTS_MAX, 1)
     body = reader.rest()
     try:
         update = decode(body, elements)
@@ -55,7 +55,7 @@ def check(data: bytes) -> None:
 
 def check_refused(body: bytes, elements: int) -> None:
     """Apply what was refused, and look for a trace of it."""
-    replica = Replica.zeros(min(max(elements, 1), APPLIED_ELEMENTS_MAX))
+    replica = Replica.zeros(min(elements, APPLIED_ELEMENTS_MAX))
     with suppress(MalformedUpdateError):
         replica.apply(body)
         raise AssertionError("applied, but not decoded")

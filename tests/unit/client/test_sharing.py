@@ -653,6 +653,40 @@ def test_while_paused_a_master_that_wants_the_replica_does_not_wait_for_a_step(
     one.close()
 
 
+def test_while_paused_it_is_not_given_without_what_has_come_in(master: LocalMaster) -> None:
+    one, other = join(master), join(master)
+    given = given_by(one)
+
+    with one.paused():
+        other.push(change(HALF, 0, 0, 0))
+        wait_until(lambda: not one._membership.inbox.is_empty, "the update")
+        one._membership.on_wanted()
+        assert one._membership.wanted
+    one.pull()
+    wait_until(lambda: bool(given), "the replica")
+
+    assert [versions for _, versions in given] == [{0: 0, 1: 1}]
+    one.close()
+    other.close()
+
+
+def test_a_session_that_leaves_gives_it_with_what_has_come_in(master: LocalMaster) -> None:
+    one, other = join(master), join(master)
+    given = given_by(one)
+    other.push(change(HALF, 0, 0, 0))
+    wait_until(lambda: not one._membership.inbox.is_empty, "the update")
+    one._membership.on_wanted()
+
+    with one._sharing.lent(applies=True):
+        wait_until(lambda: bool(given), "the replica")
+
+    [(values, versions)] = given
+    assert versions == {0: 0, 1: 1}
+    assert values == other._sharing._feedback.replica.values.astype("<i4").tobytes()
+    one.close()
+    other.close()
+
+
 def test_a_master_that_wanted_the_replica_before_a_pause_gets_it_at_once(
     master: LocalMaster,
 ) -> None:

@@ -850,6 +850,34 @@ def test_who_leaves_before_it_was_let_in_is_gone_at_once() -> None:
     assert talk.master.wait_for_end() == said_by_peer(EndCode.ABORTED, "no time")
 
 
+def test_who_only_leaves_gets_no_blocks_and_claims_no_replica_any_more() -> None:
+    talk = Conversation().live(versions={0: 4})
+    talk.worker.push([b"own"], 4, talk.network.now)
+    talk.turn()
+    resumes = []
+    for _ in range(2):
+        talk.network.kill(talk.master.host)
+        talk.network.run_for(60.0)
+        talk.master = ScriptedPeer(talk.network, MASTER)
+        talk.worker.leave("done", talk.network.now)
+        resume = talk.master.wait_for(Join).resume
+        assert resume is not None
+        resumes.append(resume)
+        talk.master.say(
+            replace(welcome_to(versions={0: 6}), resumed=False), Blocks({0: 6}, bytes(8))
+        )
+        assert talk.master.wait_for(Want) == Want(())
+        assert talk.master.wait_for(Leave).reason == "done"
+        talk.master.say_update(0, 7, b"late")
+        talk.network.run_for(1.0)
+
+    assert [resume.versions for resume in resumes] == [{0: 4}, {}]
+    assert [resume.sequence for resume in resumes] == [1, 1]
+    assert [resume.kept for resume in resumes] == [{3: 1}, {3: 1}]
+    assert [resume.leaving for resume in resumes] == [True, True]
+    assert "update" not in talk.side.topics
+
+
 def test_who_gives_up_is_gone_at_once_and_says_why() -> None:
     talk = Conversation().live()
 
