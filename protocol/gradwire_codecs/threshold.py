@@ -29,7 +29,7 @@ from llvmlite import ir
 from numba import types
 
 from gradwire_codecs.arrays import Float32Array, Int32Array, Int64Array, UInt32Array
-from gradwire_codecs.compiled import compiled, instruction
+from gradwire_codecs.compiled import compiled, inlined, instruction
 from gradwire_codecs.lattice import BLOCK, absorb
 
 LANES: Final = 64
@@ -113,7 +113,7 @@ _lowest: Callable[[np.uint64], int] = instruction(_typed_lowest)
 """Which is the lowest bit that is set; 64 if none is."""
 
 
-@compiled
+@inlined
 def _residual(
     parameters: Float32Array,
     waiting: Float32Array,
@@ -127,7 +127,7 @@ def _residual(
     return d
 
 
-@compiled
+@inlined
 def _find(
     parameters: Float32Array,
     waiting: Float32Array,
@@ -159,7 +159,7 @@ def _find(
     return found
 
 
-@compiled
+@inlined
 def _count(
     parameters: Float32Array,
     waiting: Float32Array,
