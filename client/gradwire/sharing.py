@@ -1,8 +1,9 @@
 """`Sharing`: a worker's part in the shared parameters, what it sends of them and applies to them.
 
 It belongs to the training thread, and so do the parameters: they change in `push`, `pull`,
-`flush_on`, `settle` and `restore`, and at no other time. While no step may come for long, it can be
-lent to the network thread, which then reads the replica where a master needs it.
+`flush_on`, `settle` and `restore`, and at no other time but one. While no step may come for long,
+it is lent to the network thread, which then reads the replica where a master needs it; in a session
+that leaves, that thread first applies what has come in.
 """
 
 from collections.abc import Iterator, Mapping

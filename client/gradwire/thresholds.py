@@ -152,13 +152,13 @@ class Thresholds:
 
     def state(self) -> dict[str, Any]:
         """Return what `restore` needs."""
-        state: dict[str, Any] = {"policy": dict(self._policy.state())}
+        state: dict[str, Any] = {"policy": dict(self._policy.state()), "steps": self._steps}
         if self._settings.tensor_thresholds:
             state["tensors"] = self._tensors.state()
         return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over policy and factors of tensors, or raise and change nothing.
+        """Take over policy, factors of tensors and when a shake-up is due, or change nothing.
 
         A state that was saved without factors begins them anew.
 
@@ -169,6 +169,9 @@ class Thresholds:
         """
         if not isinstance(state["policy"], Mapping):
             raise CodecError(f"the policy is {describe(state['policy'])}")
+        steps = state["steps"]
+        if not isinstance(steps, int) or steps < 0:
+            raise CodecError(f"steps={steps!r} in the saved state; it is a number from 0 on")
         tensors = TensorFactors(self._tensors.lengths)
         if self._settings.tensor_thresholds and "tensors" in state:
             if not isinstance(state["tensors"], Mapping):
@@ -176,7 +179,7 @@ class Thresholds:
             tensors.restore(state["tensors"])
         policy = self._settings.make_policy()
         policy.restore(dict(state["policy"]))
-        self._policy, self._tensors = policy, tensors
+        self._policy, self._tensors, self._steps = policy, tensors, steps
         self._kept = None
 
     # Private.

@@ -488,13 +488,15 @@ def test_a_saved_session_is_plain_tensors_numbers_and_texts(master: LocalMaster)
     file.seek(0)
     loaded = torch.load(file, weights_only=True)
 
-    assert loaded.keys() == state.keys() == {"version", "run", "residual", "policy", "versions"}
+    keys = {"version", "run", "residual", "policy", "steps", "versions"}
+    assert loaded.keys() == state.keys() == keys
     assert torch.equal(loaded["residual"], state["residual"])
     rest = {key: value for key, value in loaded.items() if key != "residual"}
     assert rest == {
         "version": 1,
         "run": "default",
         "policy": state["policy"],
+        "steps": 1,
         "versions": {0: 1},
     }
     session.load_state_dict(loaded)

@@ -133,6 +133,17 @@ def test_after_a_shake_up_no_element_has_more_than_its_threshold() -> None:
     assert trained.thresholds.residual_statistics().max < 1 / 16
 
 
+def test_a_shake_up_comes_when_it_is_due_in_a_run_that_goes_on() -> None:
+    before = Trained(threshold=2.0**-8, shake_up_steps=5, shake_up_divisor=16.0)
+    for _ in range(3):
+        before.thresholds.next()
+    after = Trained(threshold=2.0**-8, shake_up_steps=5, shake_up_divisor=16.0)
+
+    after.thresholds.restore(before.thresholds.state())
+
+    assert [after.thresholds.next() for _ in range(3)] == [2**16, 2**12, 2**16]
+
+
 def test_a_shake_up_takes_one_quantum_at_least() -> None:
     trained = Trained(threshold=QUANTUM, shake_up_steps=2)
     for expected in (1, 1):
@@ -214,7 +225,7 @@ def test_a_state_without_tensors_begins_them_anew() -> None:
         trained.train(1e-3, 1e-4)
         trained.send()
 
-    trained.thresholds.restore({"policy": {"threshold": 2.0**-10, "updates": 3}})
+    trained.thresholds.restore({"policy": {"threshold": 2.0**-10, "updates": 3}, "steps": 20})
 
     assert trained.thresholds.next() == Sections.single(0, 1_000, 2**14)
 
@@ -226,6 +237,8 @@ def test_a_state_without_tensors_begins_them_anew() -> None:
         ({"tensors": {}}, "no numbers 'mean_square'"),
         ({"policy": 5}, "the policy is an object of type int"),
         ({"policy": {"threshold": -1}}, "threshold=-1"),
+        ({"steps": -1}, "steps=-1"),
+        ({"steps": 1.5}, "steps=1.5"),
     ],
 )
 def test_a_state_that_does_not_fit_changes_nothing(wrong: dict[str, Any], error: str) -> None:
