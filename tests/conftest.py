@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+import support.device  # noqa: F401  # before anything else that a test imports imports Triton
+
 # A red run in CI is then always a real change: it draws the same examples every time.
 settings.register_profile(
     "ci",

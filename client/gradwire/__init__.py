@@ -18,6 +18,7 @@ errors are in `gradwire.errors`. The codec alone, on arrays and with no network,
 
 import logging
 
+from gradwire.applying import PeerUpdate
 from gradwire.checkpoints import LoadedCheckpoint, load_checkpoint
 from gradwire.errors import (
     ConnectionLostError,
@@ -35,7 +36,6 @@ from gradwire.errors import (
 from gradwire.joining import join
 from gradwire.session import Session
 from gradwire.settings import Settings
-from gradwire.sharing import PeerUpdate
 from gradwire.stats import SessionStats
 
 __all__ = [

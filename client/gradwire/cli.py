@@ -17,6 +17,7 @@ import typer
 
 from gradwire.demo.command import demo
 from gradwire.errors import GradwireError, RefusedError, TransportError
+from gradwire.estimate.command import estimate_command
 from gradwire.keygen_command import keygen
 from gradwire.logs import JsonFormatter, RepeatFilter, TextFormatter
 from gradwire.operate_command import operate
@@ -73,6 +74,7 @@ app.command("run")(run)
 app.command("demo")(demo)
 app.command("keygen")(keygen)
 app.command("operate")(operate)
+app.command("estimate")(estimate_command)
 
 for entry_point in sorted(entry_points(group="gradwire.commands"), key=lambda e: e.name):
     app.command(entry_point.name)(entry_point.load())

@@ -117,6 +117,7 @@ class Entering:
         """
         standing = self._standing
         standing.term = welcome.term
+        standing.buffers.start_over()
         self._own.accepted = welcome.sequence
         if standing.took_part:
             self._come_back(welcome)
@@ -300,6 +301,8 @@ class Entering:
         for update in self._own.lacking():
             standing.send(update)
         assert standing.link is not None
+        for buffers in standing.buffers.again():
+            standing.link.send(buffers)
         if standing.finish_said:
             standing.link.send(Finish(self._own.sequence))
         if standing.leave_reason is not None:

@@ -5,9 +5,9 @@
 - `RefusedError`: the master said no, and why.
 - `ProtocolError`: the other side broke the protocol; `VersionMismatchError` when it speaks another
   version of it.
-- `UsageError`: the call cannot work; `NonFiniteError` for a NaN or an infinity in the parameters,
-  `OutOfRangeError` for parameters that have outgrown the run's quantum. Nothing was changed or
-  sent.
+- `UsageError`: the call cannot work; `NonFiniteError` for a NaN or an infinity in the parameters or
+  the buffers, `OutOfRangeError` for parameters that have outgrown the run's quantum. Nothing was
+  changed or sent.
 """
 
 from gradwire_protocol import (
@@ -24,7 +24,7 @@ from gradwire_protocol import (
 
 
 class NonFiniteError(UsageError):
-    """A NaN or an infinity stands in the parameters. Nothing was changed or sent."""
+    """A NaN or an infinity stands in the parameters or the buffers. Nothing was changed or sent."""
 
 
 class OutOfRangeError(UsageError):

@@ -1,6 +1,6 @@
 """`Flush`: how the whole residual is sent at the end, as fast as the slowest worker takes it.
 
-It says which range of it is next, and when. Encoding and sending is up to `Sharing`.
+It says which range of it is next, and when. Encoding and sending is up to `Sending`.
 """
 
 from collections import deque

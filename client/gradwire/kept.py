@@ -31,6 +31,8 @@ class OwnUpdate:
     based_on: int
     """How many updates of others the parameters contained that it was computed with."""
     body: bytes
+    clock: int = 0
+    """How many of our steps are in our updates up to this one; 0 where that is not said."""
 
 
 class Kept:

@@ -9,7 +9,7 @@ from typing import Protocol
 from gradwire.errors import GradwireError
 from gradwire.inbox import Rebase
 from gradwire.origins import Sum
-from gradwire_protocol.messages import Blocks, EncodedUpdate, Peer, Welcome
+from gradwire_protocol.messages import Blocks, Buffers, EncodedUpdate, Peer, Welcome
 
 
 class Listener(Protocol):
@@ -69,6 +69,12 @@ class Listener(Protocol):
 
     def on_roster(self, peers: Sequence[Peer]) -> None:
         """Note who takes part now."""
+
+    def on_buffers(self, buffers: Mapping[int, Buffers]) -> None:
+        """Note what the buffers of others hold, by rank; these are all there are.
+
+        Where our own rank is among them, without values, ours do not count.
+        """
 
     def on_stable(self, versions: Mapping[int, int]) -> None:
         """Note that every live worker has these updates."""

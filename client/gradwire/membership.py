@@ -14,10 +14,12 @@ from time import monotonic
 
 from gradwire.errors import GradwireError, ProtocolError
 from gradwire.inbox import Inbox, Rebase
+from gradwire.lead import Clocks
 from gradwire.mending import complete
 from gradwire.origins import Sum
+from gradwire.own_staleness import OwnStaleness
 from gradwire_codecs import MalformedUpdateError
-from gradwire_protocol.messages import Blocks, EncodedUpdate, Peer, Welcome
+from gradwire_protocol.messages import Blocks, Buffers, EncodedUpdate, Peer, Welcome
 
 logger = logging.getLogger("gradwire.session")
 
@@ -40,20 +42,21 @@ class Membership:
         Length of the flat vector.
     """
 
+    welcome: Welcome | None = None
+    snapshot_elements = 0
+    snapshot: memoryview | None = None
+    live = False
+    lost: str | None = None
+    """Why there is no connection to the master just now."""
+    wanted = False
+    """Whether a master that was started anew waits for our replica."""
+    lender: Callable[[], None] | None = None
+    """What gives it the replica, while the training thread may not step for long."""
+    stopping: str | None = None
+    """Why the master is about to end, if it is: it wants no more updates."""
+
     def __init__(self, elements: int) -> None:
         self.inbox = Inbox(elements)
-        self.welcome: Welcome | None = None
-        self.snapshot_elements = 0
-        self.snapshot: memoryview | None = None
-        self.live = False
-        self.lost: str | None = None
-        """Why there is no connection to the master just now."""
-        self.wanted = False
-        """Whether a master that was started anew waits for our replica."""
-        self.lender: Callable[[], None] | None = None
-        """What gives it the replica, while the training thread may not step for long."""
-        self.stopping: str | None = None
-        """Why the master is about to end, if it is: it wants no more updates."""
         self.leave: Callable[[str], None] = lambda reason: None
         """Has the network thread leave because the master is about to end, after all that it was
         given before."""
@@ -62,19 +65,22 @@ class Membership:
         """What our replica has to be compared with."""
         self.mending = False
         """Whether damage was found, and is not mended yet."""
-        self.reconnections = 0
-        self.rebases = 0
+        self.reconnections = self.rebases = 0
         self.peers: Sequence[Peer] = ()
+        self.buffers: Mapping[int, Buffers] = {}
+        """What the buffers of others hold, by rank; at the end, what everyone has."""
         self.stable: Mapping[int, int] = {}
         self.finished: Mapping[int, int] | None = None
         self.closed = False
         self.error: GradwireError | None = None
+        self.clocks = Clocks()
         self.updates_received = 0
         self.updates_clipped = 0
         """Of our own."""
         self.updates_delivered = 0
         self.bytes_delivered = 0
         """Of our own encoded updates."""
+        self.own_staleness = OwnStaleness()
         self._resync: Inbox | None = None
         """What comes after a replica that is on its way, to take the place of our own."""
         self._fence: Mapping[int, int] = {}
@@ -100,6 +106,11 @@ class Membership:
                     return condition()
                 self._changed.wait(left)
         return True
+
+    def notify(self) -> None:
+        """Have those who wait look again at what they wait for."""
+        with self._changed:
+            self._changed.notify_all()
 
     @contextmanager
     def sending(self) -> Iterator[bool]:
@@ -216,22 +227,23 @@ class Membership:
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         """Take a peer's update."""
-        self._put(rank, update)
+        self._put(rank, update, {rank: update.clock} if update.clock else {})
 
     def on_sum(self, total: Sum) -> None:
         """Take updates of peers that the master has added up."""
-        self._take(lambda inbox: inbox.put_sum(total), total.updates)
+        self._take(lambda inbox: inbox.put_sum(total), total.updates, total.clocks)
 
     def on_correction(self, correction: EncodedUpdate) -> None:
         """Take what the master has clipped off an update of ours, with the sign turned."""
         self.updates_clipped += 1
-        self._put(None, correction)
+        self._put(None, correction, {})
 
     def on_delivered(self, size: int) -> None:
         """Note that the master has an update of ours with a body of so many bytes."""
         with self._changed:
             self.updates_delivered += 1
             self.bytes_delivered += size
+            self.own_staleness.delivered(self.updates_received)
             self._changed.notify_all()
 
     def on_roster(self, peers: Sequence[Peer]) -> None:
@@ -239,6 +251,10 @@ class Membership:
         with self._changed:
             self.peers = peers
             self._changed.notify_all()
+
+    def on_buffers(self, buffers: Mapping[int, Buffers]) -> None:
+        """Note what the buffers of others hold; nobody waits for that."""
+        self.buffers = buffers
 
     def on_stable(self, versions: Mapping[int, int]) -> None:
         """Note that every live worker has these updates."""
@@ -272,11 +288,18 @@ class Membership:
 
     # Private.
 
-    def _put(self, rank: int | None, update: EncodedUpdate) -> None:
+    def _put(self, rank: int | None, update: EncodedUpdate, clocks: Mapping[int, int]) -> None:
         later = rank is None or update.sequence > self._fence.get(rank, 0)
-        self._take(lambda inbox: inbox.put(rank, update), 1, later=later)
+        self._take(lambda inbox: inbox.put(rank, update), 1, clocks, later=later)
 
-    def _take(self, put: Callable[[Inbox], None], updates: int, *, later: bool = True) -> None:
+    def _take(
+        self,
+        put: Callable[[Inbox], None],
+        updates: int,
+        clocks: Mapping[int, int],
+        *,
+        later: bool = True,
+    ) -> None:
         try:
             put(self._resync if self._resync is not None and later else self.inbox)
         except MalformedUpdateError as error:
@@ -284,5 +307,6 @@ class Membership:
             self.on_closed(ProtocolError(f"the master relayed an update of no use: {error}"))
             return
         with self._changed:
+            self.clocks.hear(clocks)
             self.updates_received += updates
             self._changed.notify_all()

@@ -6,7 +6,7 @@ so the versions of a worker have no gap, with or without sums.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gradwire.kept import KeptOfPeers
 from gradwire_protocol import InOrder, InvalidMessageError
@@ -24,6 +24,8 @@ class Sum:
     """By rank: the sequence of the last update in it."""
     updates: int
     """How many are in it."""
+    clocks: dict[int, int] = field(default_factory=dict)
+    """By rank: how many of its steps are in these updates and those before, where that is said."""
 
 
 class SumAssembly:
@@ -76,7 +78,7 @@ class SumAssembly:
         assert span is not None
         bodies = tuple(body for body in self._bodies.values() if body)
         self._bodies, self._span = {}, None
-        return Sum(bodies, dict(span.after), span.updates)
+        return Sum(bodies, dict(span.after), span.updates, dict(span.clocks))
 
 
 def check_follows(

@@ -37,11 +37,11 @@ class OwnUpdates:
         self._corrected = 0
         """The last one that others have otherwise than we sent it: it was clipped."""
 
-    def put(self, body: bytes, based_on: int) -> OwnUpdate:
+    def put(self, body: bytes, based_on: int, clock: int = 0) -> OwnUpdate:
         """Give an update the next sequence, and keep it."""
         self.sequence += 1
         self._undelivered[self.sequence] = len(body)
-        update = OwnUpdate(self.sequence, based_on, body)
+        update = OwnUpdate(self.sequence, based_on, body, clock)
         self.kept.put(update)
         return update
 

@@ -44,6 +44,12 @@ class Parameters(Protocol):
     def gather(self) -> None:
         """Bring what the target changed into `vector`."""
 
+    def changed(self) -> bool:
+        """Return whether anything may have changed the target since this was last asked.
+
+        As far as `gather` has seen. No means that a step has trained nothing.
+        """
+
     def scatter(self) -> None:
         """Bring what `vector` changed into the target."""
 
@@ -97,6 +103,10 @@ class NumpyParameters:
 
     def gather(self) -> None:
         """Do nothing: the memory is the same."""
+
+    def changed(self) -> bool:
+        """Return True: an array counts no changes."""
+        return True
 
     def scatter(self) -> None:
         """Do nothing: the memory is the same."""
@@ -164,7 +174,9 @@ def _tensors_of(
     torch = sys.modules.get("torch")
     if torch is not None:
         if isinstance(target, torch.nn.Module):
-            return list(target.named_parameters()), target
+            from gradwire.module_tree import named
+
+            return named(target), target
         if isinstance(target, Sequence) and all(isinstance(t, torch.Tensor) for t in target):
             return [(str(i), tensor) for i, tensor in enumerate(target)], None
     raise UsageError(

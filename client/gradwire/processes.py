@@ -182,6 +182,11 @@ class Child:
         return cls(process, outputs, failed)
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
     def is_running(self) -> bool:
         """Whether it has not ended."""
         return self._process.returncode is None

@@ -8,23 +8,28 @@ say on expiry what they were waiting for.
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
+from gradwire.alone import Alone
+from gradwire.applying import PeerUpdate
 from gradwire.errors import ConnectionLostError, DeadlineError, UsageError
+from gradwire.finishing import Finishing
 from gradwire.membership import Membership
 from gradwire.network import NetworkThread
 from gradwire.process_end import close_at_the_end, forget, put_off
+from gradwire.session_part import SessionPart
+from gradwire.session_stats import stats_of
 from gradwire.settings import Settings
-from gradwire.sharing import PeerUpdate, Sharing
+from gradwire.sharing import Sharing
 from gradwire.stats import SessionStats
 from gradwire.worker import Worker
 from gradwire_protocol import Role
-from gradwire_protocol.messages import REASON_CHARACTERS_MAX, covers, total
+from gradwire_protocol.messages import REASON_CHARACTERS_MAX
 
 logger = logging.getLogger("gradwire.session")
 
@@ -48,6 +53,7 @@ class Session:
         membership: Membership,
         network: NetworkThread[Worker],
         role: Role = Role.WORKER,
+        parts: Sequence[SessionPart] = (),
     ) -> None:
         assert membership.welcome is not None
         self._settings = settings
@@ -55,12 +61,15 @@ class Session:
         self._network = network
         self._welcome = membership.welcome
         self._sharing = sharing
+        self._sending = sharing.sending
+        self._applying = sharing.applying
+        self._finishing = Finishing(sharing, membership, network)
         self._observes = role is Role.OBSERVER
+        self._parts = parts
         self._paused = False
-        self._alone = 0
-        """Steps since the connection was lost."""
-        self._finishing = False
-        self._said_finished = False
+        self._has_pushed = False
+        """Whether there was a push that no pull has ended yet."""
+        self._alone = Alone(settings, membership)
         self._over: str | None = None
         self._gone = False
         self._process = os.getpid()
@@ -96,7 +105,7 @@ class Session:
     @property
     def quantum(self) -> float:
         """Resolution of the shared parameters."""
-        return self._sharing.quantum
+        return self._sharing.shared.quantum
 
     def wait(self, n_workers: int | None = None, *, timeout: float = 60.0) -> None:
         """Wait until at least so many workers take part.
@@ -128,12 +137,14 @@ class Session:
     def step(self) -> None:
         """Push what this step changed, and apply what peers sent; an observer only applies.
 
-        To be called after ``optimizer.step()``.
+        To be called after ``optimizer.step()``. Where `join` was given the optimizer, and it made
+        no step since the last call, nothing is pushed.
 
         Raises
         ------
         NonFiniteError
-            If a parameter is NaN or infinite; nothing was changed or sent.
+            If a parameter, or a buffer that is due to be averaged, is NaN or infinite; nothing was
+            changed or sent.
         OutOfRangeError
             If a parameter has outgrown the run's quantum; nothing was changed or sent.
         ConnectionLostError
@@ -143,12 +154,23 @@ class Session:
             self.pull()
             return
         self._check_may_push()
-        self._sharing.push()
-        if not self._paused:
-            self._sharing.pull_gathered()
+        if self._has_trained():
+            self._sending.push()
+            if not self._paused:
+                self._applying.pull_gathered()
+        else:
+            self._sending.skip()
+            self._check_open()
+            if not self._paused:
+                self._applying.pull()
+        self._end_step()
 
     def push(self, change: Any = None) -> int:
-        """Hand to the network what has reached the threshold.
+        """Hand to the network what has reached the threshold; the next `pull` ends this step.
+
+        For loops that do not call `step`. Buffers that are due are sent, as `step` does; and where
+        no change is given, and the optimizer that `join` was given made no step since the last
+        call, nothing is pushed.
 
         Parameters
         ----------
@@ -169,28 +191,58 @@ class Session:
             If this is an observer.
         """
         self._check_may_push()
-        return self._sharing.push(change)
+        if self._has_trained() or change is not None:
+            elements = self._sending.push(change)
+        else:
+            self._sending.skip()
+            elements = 0
+        self._has_pushed = True
+        return elements
 
     def pull(self) -> list[PeerUpdate]:
         """Apply what peers sent since the last time; return what that was.
 
-        Updates that were conflated because too much waited are applied too, and not listed.
+        The first one after a `push`, or after several, ends their step, as the end of `step` does:
+        buffers that are due are averaged, and with a `staleness_bound` it waits for workers that
+        are too far behind. Any other one only applies; an observer's always ends a step.
+
+        Updates that were conflated because too much waited, or that came while it waited for other
+        workers, are applied too, and not listed.
         """
         self._check_open()
-        return [] if self._paused else self._sharing.pull()
+        if self._paused:
+            return []
+        applied = self._applying.pull()
+        if self._has_pushed or self._observes:
+            self._end_step()
+        return applied
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self, *, shared: bool = False) -> Iterator[None]:
         """Apply nothing to the parameters inside the block: for an evaluation.
 
         Peers' updates wait meanwhile, in bounded memory.
+
+        Parameters
+        ----------
+        shared : bool
+            Whether the parameters are the shared ones inside, as an observer has them: without
+            what this worker has not sent yet, which is put back afterwards. That takes 4 bytes for
+            each parameter meanwhile, and 4 more for a moment at the end. It says how good the run
+            is, and not this one worker.
         """
-        if self._paused:
+        with ExitStack() as blocks:
+            if not self._paused:
+                blocks.enter_context(self._applying_nothing())
+            if shared and self._over is None:
+                blocks.enter_context(self._sharing.shared.without_residual())
             yield
-            return
+
+    @contextmanager
+    def _applying_nothing(self) -> Iterator[None]:
         self._paused = True
         try:
-            with self._sharing.lent(applies=False):
+            with self._applying.lent(applies=False):
                 yield
         finally:
             self._paused = False
@@ -200,8 +252,9 @@ class Session:
     def finish(self, *, timeout: float | None = None) -> None:
         """Send what is left, wait for all other workers to finish, and hold the same bits as they.
 
-        Every worker sends its whole residual, applies everything that the others sent, and sets
-        its parameters to the shared ones. An observer does the same, but for sending.
+        Every worker sends its whole residual, or drops it if the setting `finish_residual` says
+        so, applies everything that the others sent, and sets its parameters to the shared ones and
+        its buffers to the mean of all workers'. An observer does the same, but for sending.
 
         Parameters
         ----------
@@ -212,32 +265,37 @@ class Session:
         ------
         DeadlineError
             If others have not finished in time. It can be called again.
+        UsageError
+            Inside of `paused`.
         """
         self._check_open()
+        if self._paused:
+            raise UsageError("finish() inside of paused(): leave that block first")
         deadline = monotonic() + (
             self._settings.finish_timeout_seconds if timeout is None else timeout
         )
         membership = self._membership
-        if not self._finishing and not self._observes:
-            self._sharing.flush()
-            self._finishing = True
+        finishing = self._finishing
+        if not finishing.has_begun and not self._observes:
+            for part in self._parts:
+                part.finishing()
+            finishing.begin()
         while True:
             # Counted before they are taken, so that one which comes in between is news.
             known = membership.updates_received
             self._check_open()
-            self._sharing.pull()
-            if self._finishing and not self._said_finished and self._sharing.flush_on():
-                self._network.call(self._network.worker.finish)
-                self._said_finished = True
-            if self._is_complete():
+            finishing.go_on()
+            if finishing.is_complete():
                 break
             left = deadline - monotonic()
             if left <= 0:
-                raise DeadlineError(self._what_finish_waits_for())
-            membership.wait(partial(self._has_news, known), left)
+                raise DeadlineError(finishing.what_it_waits_for())
+            membership.wait(partial(finishing.has_news, known), left)
         # A correction is in no version vector, but in the inbox before the run is finished.
-        self._sharing.pull()
-        self._sharing.settle()
+        self._applying.pull()
+        self._sharing.shared.settle()
+        for part in self._parts:
+            part.finished()
         self._leave("finished")
 
     def close(self, reason: str = "closed") -> None:
@@ -276,58 +334,28 @@ class Session:
     @property
     def stats(self) -> SessionStats:
         """What the session has done so far."""
-        tally, traffic = self._sharing.tally, self._network.traffic
-        staleness = tally.staleness
-        return SessionStats(
-            steps=tally.steps,
-            steps_deferred=tally.steps_deferred,
-            updates_sent=tally.updates_sent,
-            updates_delivered=self._membership.updates_delivered,
-            updates_stable=max(
-                self._membership.stable.get(self.rank, 0) - self._welcome.sequence, 0
-            ),
-            updates_clipped=self._membership.updates_clipped,
-            updates_applied=tally.updates_applied,
-            updates_conflated=tally.updates_conflated,
-            reconnections=self._membership.reconnections,
-            rebases=self._membership.rebases,
-            repairs=self._sharing.mending.repairs,
-            blocks_repaired=self._sharing.mending.blocks_repaired,
-            elements_sent=tally.elements_sent,
-            bytes_encoded=tally.bytes_encoded,
-            transport=self.transport,
-            bytes_sent=traffic.bytes_sent,
-            bytes_received=traffic.bytes_received,
-            datagrams_sent=traffic.packets_sent,
-            datagrams_received=traffic.packets_received,
-            density=tally.density,
-            threshold=tally.threshold,
-            residual=self._sharing.thresholds.residual_statistics(),
-            elements_clipped=tally.elements_clipped,
-            magnitude_clipped=tally.magnitude_clipped,
-            staleness=sum(staleness) / len(staleness) if staleness else 0.0,
-            staleness_max=max(staleness, default=0),
-            rtt_seconds=self._network.worker.rtt,
-            encode_seconds=tally.encode_seconds,
-            apply_seconds=tally.apply_seconds,
-        )
+        return stats_of(self._sharing, self._membership, self._network)
 
     def digest(self) -> str:
         """Return 64 bits in hex that are the same for all workers with the same updates applied."""
-        return f"{self._sharing.digest():016x}"
+        return f"{self._sharing.shared.digest():016x}"
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the session adds to a checkpoint: residual, threshold, versions.
 
-        Plain tensors (arrays for a numpy target), numbers and texts, so that
+        It belongs to the parameters of this worker at this moment: save both together. Plain
+        tensors (arrays for a numpy target), numbers and texts, so that
         ``torch.load(weights_only=True)`` reads it.
         """
-        return self._sharing.state()
+        return self._sharing.state.save()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned: the parameters get that residual.
 
-        The shared parameters are the run's and stay as they are.
+        The shared parameters are the run's and stay as they are. With local feedback the
+        parameters of a checkpoint contain the residual. Where they have become the run's, as those
+        of the worker that founds it do, everyone has it, and before the first step it is not added
+        again.
 
         Raises
         ------
@@ -335,47 +363,25 @@ class Session:
             If it does not fit; nothing is then changed.
         """
         self._check_open()
-        self._sharing.restore(state)
+        self._sharing.state.restore(state)
+
+    # Private: a step.
+
+    def _has_trained(self) -> bool:
+        """Let the parts do what comes before a push; return whether there is anything to push."""
+        for part in self._parts:
+            part.before_push()
+        return all(part.trained() for part in self._parts)
+
+    def _end_step(self) -> None:
+        """Let the parts do what is due after a step, unless the session is paused."""
+        if self._paused:
+            return
+        self._has_pushed = False
+        for part in self._parts:
+            part.stepped()
 
     # Private: the end.
-
-    def _has_news(self, updates_known: int) -> bool:
-        return (
-            self._membership.updates_received != updates_known
-            or self._membership.wanted
-            or self._membership.comparison is not None
-            or self._is_complete()
-            or self._sharing.may_flush_on()
-        )
-
-    def _is_complete(self) -> bool:
-        finished = self._membership.finished
-        return (
-            finished is not None
-            and covers(self._sharing.versions, finished)
-            and not self._membership.mending
-        )
-
-    def _what_finish_waits_for(self) -> str:
-        finished = self._membership.finished
-        if self._finishing and not self._said_finished:
-            return (
-                "finish() waited in vain for the slowest worker to take what is left: "
-                f"{self._sharing.unflushed} of our elements are not sent yet. Call it again to "
-                "wait on, or close() to leave without sending them"
-            )
-        if finished is None:
-            others = [
-                f"{peer.rank} ({peer.name})"
-                for peer in self._membership.peers
-                if not peer.finished and peer.rank != self.rank
-            ]
-            return (
-                f"finish() waited in vain for these ranks to finish: {', '.join(others)}. "
-                "Call it again to wait on, or close() to leave without them"
-            )
-        missing = total(finished, without=-1) - total(self._sharing.versions, without=-1)
-        return f"finish() waited in vain for {missing} updates of other workers to arrive"
 
     def _leave(self, reason: str) -> None:
         self._network.call(self._network.worker.leave, _printable(reason))
@@ -386,7 +392,7 @@ class Session:
         """Wait until the master has confirmed that we left, or for as long as that may take."""
         network, membership = self._network, self._membership
         timeout = self._settings.leave_timeout_seconds
-        with self._sharing.lent(applies=True):  # to a master that was started anew
+        with self._applying.lent(applies=True):  # to a master that was started anew
             closed = membership.wait(lambda: membership.closed, timeout)
         if not closed:
             logger.warning(
@@ -396,27 +402,16 @@ class Session:
             )
             network.call(network.worker.abort, _printable(reason))
         network.stop()
-        self._sharing.close()
+        self._end()
         self._gone = True
-        forget(self)
 
-    def _wait_if_too_long_alone(self) -> None:
-        """Train on without the master for some steps, and then wait for it."""
-        membership, settings = self._membership, self._settings
-        if membership.lost is None:
-            self._alone = 0
-            return
-        self._alone += 1
-        if self._alone <= settings.alone_steps_max:
-            return
-        # The worker gives up after the former; the last try may take the latter.
-        timeout = settings.reconnect_seconds + settings.connect_timeout_seconds
-        if not membership.wait(lambda: _is_called(membership), timeout):
-            self._check_open()
-            raise DeadlineError(
-                f"{settings.alone_steps_max} steps were trained without the master; waited "
-                f"{timeout:g} s for it to come back"
-            )
+    def _end(self) -> None:
+        """Give back what the session holds in this process. Can be repeated."""
+        forget(self)
+        self._sharing.shared.close()
+        parts, self._parts = self._parts, ()
+        for part in parts:
+            part.left()
 
     def _check_may_push(self) -> None:
         self._check_open()
@@ -425,11 +420,13 @@ class Session:
                 "an observer sends nothing: its key has the role observer, and it takes the key of "
                 "a worker to change the parameters"
             )
-        if self._finishing:
+        if self._finishing.has_begun:
             raise UsageError(
                 "finish() has told the others that no more comes: call it again, or close()"
             )
-        self._wait_if_too_long_alone()
+        if not self._alone.may_train():
+            self._check_open()
+            raise DeadlineError(self._alone.what_it_waited_for())
 
     def _check_open(self) -> None:
         if self._process != os.getpid():
@@ -437,19 +434,12 @@ class Session:
         if self._over is not None:
             raise UsageError(f"this session is over ({self._over}); join again")
         if self._membership.closed:
-            forget(self)
             self._network.stop()
-            self._sharing.close()
+            self._end()
             if self._membership.stopping is not None and not self._paused:
-                self._sharing.pull()  # the master has seen to it that everything came
+                self._applying.pull()  # the master has seen to it that everything came
             raise self._membership.error or ConnectionLostError("the connection is closed")
 
 
 def _printable(reason: str) -> str:
     return "".join(c if c.isprintable() else " " for c in reason)[:REASON_CHARACTERS_MAX]
-
-
-def _is_called(membership: Membership) -> bool:
-    """Return whether the training thread is needed, or need not wait for the master any more."""
-    called = membership.wanted or membership.comparison is not None
-    return membership.lost is None or called

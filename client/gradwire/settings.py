@@ -19,6 +19,13 @@ from gradwire.errors import UsageError
 from gradwire.mending import DIGEST_SECONDS
 from gradwire.reconnection import RECONNECT_SECONDS
 from gradwire.threshold_settings import CHOICES, check_threshold_settings, policy_of
+from gradwire.training_settings import (
+    FinishResidual,
+    Momentum,
+    Scale,
+    ScaleName,
+    check_training_settings,
+)
 from gradwire_codecs import ThresholdPolicy
 from gradwire_protocol import ConnectionConfig
 from gradwire_protocol.keys import RunKey, WorkerKey
@@ -94,6 +101,49 @@ class Settings:
     feedback: Feedback = "local"
     """Where what is not sent waits: in the parameters, or apart from them as in Strom's paper."""
 
+    finish_residual: FinishResidual = "send"
+    """What becomes at the end of what is not sent yet: ``"send"`` sends all of it, ``"drop"`` ends
+    with the shared parameters as they are."""
+
+    momentum: Momentum = "auto"
+    """What becomes of the momentum of an optimizer that `join` is given: ``"auto"`` lowers it by
+    what the measured delays add to it, ``"keep"`` leaves it as it is."""
+
+    scale: Scale = "sum"
+    """What this worker's changes are multiplied by: ``"sum"`` counts them in full, ``"mean"``
+    divides by the number of workers, ``"sqrt"`` by its square root, ``"staleness"`` by how stale
+    updates are. A number is taken as it is; a function gets the number of workers and the mean
+    staleness."""
+
+    staleness_bound: int | None = None
+    """How many steps this worker may be ahead of the slowest one; further ones wait for it. None
+    never waits."""
+
+    staleness_timeout_seconds: float = 10.0
+    """How long a step waits for a worker that makes none; it is then not waited for until it
+    does."""
+
+    warm_up_steps: int = 1_000
+    """How many of the run's first steps the two below are about."""
+
+    warm_up_density: float | None = None
+    """Part of all parameters that an update changes at the beginning of them; it goes over to the
+    usual one. None for the usual one from the start."""
+
+    warm_up_workers: int | None = None
+    """How many workers train during them, while others wait in `join`; None for all."""
+
+    share_buffers: bool = True
+    """Whether buffers of a module, such as the running statistics of BatchNorm, are averaged among
+    the workers; each keeps its own otherwise."""
+
+    buffer_steps: int = 100
+    """How many steps apart they are averaged; with 0, only when the run is finished."""
+
+    share_optimizer_state: bool = False
+    """Whether a worker that joins later asks another one for the state of its optimizer, and gives
+    its own to those who ask."""
+
     quantum: float | None = None
     """Resolution of the shared parameters, a power of two; None for 2^-24, or more where the
     first worker's parameters are too large for it."""
@@ -102,7 +152,8 @@ class Settings:
     """How long the master may take to answer at all."""
 
     join_timeout_seconds: float = 120.0
-    """How long joining may take as a whole, the transfer of the parameters included."""
+    """How long joining may take as a whole, the transfer of the parameters included; and, where
+    `warm_up_workers` lets it wait, how long no update may come."""
 
     finish_timeout_seconds: float = 600.0
     """How long `Session.finish` waits for the other workers to finish."""
@@ -169,6 +220,7 @@ class Settings:
         self._check_choices()
         self._check_keys()
         check_threshold_settings(self)
+        check_training_settings(self)
         for setting in fields(self):
             if setting.name.endswith("_seconds"):
                 value = getattr(self, setting.name)
@@ -233,6 +285,7 @@ class Settings:
         else:
             kind, fits = "a number", isinstance(value, int | float)
             fits |= name == "threshold" and hasattr(value, "observe")
+            fits |= name == "scale" and (isinstance(value, str) or callable(value))
             if isinstance(value, int) and abs(value) > sys.float_info.max:
                 kind, fits = f"at most {sys.float_info.max:g}", False
         optional = value is None and name in _OPTIONAL
@@ -346,7 +399,18 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 
 _OPTIONAL: Final = frozenset(
-    {"run", "rank", "workers", "quantum", "initial_threshold", "residual_clip", *CHOICES}
+    {
+        "run",
+        "rank",
+        "workers",
+        "quantum",
+        "initial_threshold",
+        "residual_clip",
+        "staleness_bound",
+        "warm_up_density",
+        "warm_up_workers",
+        *CHOICES,
+    }
 )
 _INTEGERS: Final = frozenset(
     {
@@ -357,14 +421,29 @@ _INTEGERS: Final = frozenset(
         "alone_steps_max",
         "shake_up_steps",
         "clip_steps",
+        "staleness_bound",
+        "warm_up_steps",
+        "warm_up_workers",
+        "buffer_steps",
         "codec_threads",
     }
 )
-_SWITCHES: Final = frozenset({"tensor_thresholds"})
+_SWITCHES: Final = frozenset({"tensor_thresholds", "share_buffers", "share_optimizer_state"})
 _PAIRS: Final = frozenset({"density_band"})
 _SWITCH_TEXTS: Final = {"true": True, "1": True, "false": False, "0": False}
 _TEXTS: Final = frozenset(
-    {"master", "run", "feedback", "loop", "congestion", "transport", "key_file", "cipher"}
+    {
+        "master",
+        "run",
+        "feedback",
+        "finish_residual",
+        "momentum",
+        "loop",
+        "congestion",
+        "transport",
+        "key_file",
+        "cipher",
+    }
 )
 
 
@@ -375,6 +454,8 @@ def _from_text(name: str, text: str, variable: str) -> Any:
         if text.lower() not in _SWITCH_TEXTS:
             raise UsageError(f"{variable}={text!r} is neither true nor false")
         return _SWITCH_TEXTS[text.lower()]
+    if name == "scale" and text in get_args(ScaleName):
+        return text
     try:
         if name in _PAIRS:
             return tuple(map(float, text.split(",")))

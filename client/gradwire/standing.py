@@ -10,6 +10,7 @@ from gradwire.listener import Listener
 from gradwire.own_updates import OwnUpdates
 from gradwire.peer_updates import PeerUpdates
 from gradwire.reconnection import Reconnection
+from gradwire.shared_buffers import SharedBuffers
 from gradwire.stages import TRANSITIONS, Stage
 from gradwire_protocol.link import Link
 from gradwire_protocol.messages import EncodedUpdate, Join, Welcome
@@ -26,6 +27,7 @@ class Standing:
     reconnection: Reconnection
     own: OwnUpdates
     peers: PeerUpdates
+    buffers: SharedBuffers
     stage: Stage = Stage.CONNECTING
     link: Link | None = None
     """To the master."""
@@ -57,5 +59,5 @@ class Standing:
     def send(self, update: OwnUpdate) -> None:
         """Send an update of its own."""
         assert self.link is not None
-        payload = EncodedUpdate(update.sequence, update.based_on, update.body).pack()
+        payload = EncodedUpdate(update.sequence, update.based_on, update.body, update.clock).pack()
         self.link.send_update(self.rank, update.sequence, payload)

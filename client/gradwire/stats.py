@@ -1,13 +1,10 @@
 """`SessionStats`: what a session has done so far, as plain numbers."""
 
-from collections import deque
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+from gradwire.delays import Distribution
 from gradwire_codecs import ResidualStatistics
-
-RECENT: Final = 256
-"""Updates over which staleness is averaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +16,11 @@ class SessionStats:
     steps_deferred: int
     """Of these, how many sent nothing because the network was behind; their change waits in the
     residual."""
+    steps_untrained: int
+    """Of these, how many sent nothing because the optimizer that `join` was given had made no step:
+    gradients were accumulated, or a GradScaler skipped it."""
+    steps_waited: int
+    """Of these, how many waited for a slower worker, by the setting `staleness_bound`."""
     updates_sent: int
     """Own updates handed to the network."""
     updates_delivered: int
@@ -32,6 +34,11 @@ class SessionStats:
     updates_conflated: int
     """Of these, how many had to be added up first, because the training was behind, or by the
     master, because the network was."""
+    buffers_averaged: int
+    """How often the buffers of the module were set to the mean of all workers'."""
+    buffers_refused: int
+    """How often what the buffers of another worker held could not be averaged: they are other ones,
+    or not all of their values were finite."""
     reconnections: int
     """How often the master was lost and reached again."""
     rebases: int
@@ -68,13 +75,37 @@ class SessionStats:
     """Updates of others applied between reading parameters and applying the result, as a mean
     over the last updates of peers."""
     staleness_max: int
-    """The largest one among these."""
+    """The largest one among the last 256."""
+    staleness_by_rank: Mapping[int, float]
+    """The same mean for each origin that takes part."""
+    staleness_distribution: Distribution
+    """How the staleness of all peers' updates is distributed."""
+    own_staleness: float
+    """Updates of others that came between reading parameters and the master's having the result,
+    as a mean over this worker's last updates."""
+    own_staleness_distribution: Distribution
+    """How that of all own updates is distributed."""
+    residual_age_steps: float
+    """How many steps a change waits in the residual before it is sent, on average: how much is
+    there over how much is sent per step, in the last steps."""
+    residual_age_distribution: Distribution
+    """How that is distributed over the steps."""
+    delay_steps: float
+    """How many steps late changes are because of both delays, beyond synchronous training: by so
+    much `momentum="auto"` lowers the mean lag of the optimizer's momentum."""
+    momentum: float | None
+    """What the optimizer's last step was made with instead of its own momentum or first beta, of
+    its first group of parameters; None without an optimizer, or one without momentum."""
+    scale: float
+    """What this worker's last change was multiplied by."""
     rtt_seconds: float | None
     """Smoothed round-trip time to the master."""
     encode_seconds: float
     """Time the training thread has spent on encoding."""
     apply_seconds: float
     """Time the training thread has spent on applying updates of peers."""
+    wait_seconds: float
+    """Time the training thread has waited for slower workers."""
 
 
 @dataclass(slots=True)
@@ -83,9 +114,12 @@ class Tally:
 
     steps: int = 0
     steps_deferred: int = 0
+    steps_untrained: int = 0
+    steps_waited: int = 0
     updates_sent: int = 0
     updates_applied: int = 0
     updates_conflated: int = 0
+    buffers_averaged: int = 0
     elements_sent: int = 0
     bytes_encoded: int = 0
     elements_clipped: int = 0
@@ -94,4 +128,6 @@ class Tally:
     threshold: float = 0.0
     encode_seconds: float = 0.0
     apply_seconds: float = 0.0
-    staleness: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
+    momentum: float | None = None
+    scale: float = 1.0
+    wait_seconds: float = 0.0

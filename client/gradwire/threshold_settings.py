@@ -10,6 +10,7 @@ from gradwire_codecs import (
     FixedThreshold,
     TargetDensity,
     ThresholdPolicy,
+    WarmUp,
 )
 from gradwire_codecs.policies.density import TARGET_DENSITY
 from gradwire_codecs.residuals import TIMES_MIN
@@ -80,6 +81,20 @@ def policy_of(settings: "Settings") -> ThresholdPolicy:
 
 
 def _policy_of(settings: "Settings") -> ThresholdPolicy:
+    policy = _usual_policy_of(settings)
+    density = settings.warm_up_density
+    if density is None:
+        return policy
+    if not isinstance(policy, TargetDensity | DensityBand):
+        name = next(name for name in CHOICES if getattr(settings, name) is not None)
+        raise UsageError(
+            f"warm_up_density={density} and {name}: a warm-up goes over to a density, of "
+            "target_density or density_band"
+        )
+    return WarmUp(policy, density, settings.warm_up_steps)
+
+
+def _usual_policy_of(settings: "Settings") -> ThresholdPolicy:
     initial = settings.initial_threshold
     if isinstance(settings.threshold, int | float):
         return FixedThreshold(float(settings.threshold))

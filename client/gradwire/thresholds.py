@@ -19,6 +19,7 @@ from gradwire_codecs import (
     ResidualStatistics,
     Sections,
     TensorFactors,
+    WarmUp,
     multiple_of,
 )
 from gradwire_codecs.arrays import Float32Array, describe
@@ -67,6 +68,11 @@ class Thresholds:
         self._sample: Float32Array | None = None
         self._kept: Float32Array | None = None
         """What was left after the last update, where what a step changes is to be measured."""
+
+    def note_run_steps(self, steps: int) -> None:
+        """Note how many steps the run has made: a warm-up that is over is not made up for."""
+        if isinstance(self._policy, WarmUp):
+            self._policy.skip_to(steps)
 
     def next(self) -> int | Sections | None:
         """Return the threshold of the update that is due, in quanta.
@@ -179,6 +185,8 @@ class Thresholds:
             tensors.restore(state["tensors"])
         policy = self._settings.make_policy()
         policy.restore(dict(state["policy"]))
+        if isinstance(policy, WarmUp) and isinstance(self._policy, WarmUp):
+            policy.skip_to(self._policy.done)
         self._policy, self._tensors, self._steps = policy, tensors, steps
         self._kept = None
 

@@ -15,21 +15,25 @@ anyone sees it, as it is without gradwire: an optimizer with float32 copies of i
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from gradwire.errors import UsageError
+from gradwire.module_tree import ModuleTree, memory_of
 from gradwire.parameters import host_feedback
+from gradwire.version_counters import VersionCounters
 from gradwire_codecs import Feedback, Replica
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.layout import NAME_CHARACTERS_MAX, TENSORS_MAX, Layout
 from gradwire_protocol.layout import Tensor as TensorLayout
+
+_address: Final[Callable[[torch.Tensor], int]] = torch.Tensor.data_ptr
 
 
 @dataclass(slots=True)
@@ -60,7 +64,8 @@ class TorchParameters:
     tensors : sequence of (str, Tensor)
         Floating point. A tensor that occurs twice counts once, and so does the same memory.
     module : Module, optional
-        Whose parameters they are: where one is replaced by another object, that is taken over.
+        Whose parameters they are: where one is replaced by another object, that is taken over;
+        where one is added or removed, `gather` refuses to go on.
     """
 
     def __init__(
@@ -72,10 +77,12 @@ class TorchParameters:
         named = _with_memory_of_their_own(objects)
         held_twice = _storages_held_twice([tensor for _, tensor in objects])
         self.layout = layout_of(named)
+        self.tensors = [tensor for _, tensor in named]
+        """In the order of the layout, as they were at the beginning."""
         device = _device_of([tensor for _, tensor in named])
         self._flat = flat = torch.empty(self.layout.elements, dtype=torch.float32, device=device)
         self._address = flat.data_ptr()
-        self._owners = {} if module is None else _owners(module, [name for name, _ in named])
+        self._tree = None if module is None else ModuleTree(module, named)
         self._viewed: list[_Viewed] = []
         self._copied: list[_Copied] = []
         at = 0
@@ -87,6 +94,10 @@ class TorchParameters:
                     view.copy_(tensor)
                     alone = tensor.untyped_storage().data_ptr() not in held_twice
                     self._attach(name, tensor, view, alone=alone)
+        self._counters = VersionCounters(flat, [each.elements for each in self.layout.tensors])
+        self._changed = True
+        self._note_places()
+        self._counters.note(self._tensors)
 
     @property
     def on_device(self) -> bool:
@@ -120,9 +131,12 @@ class TorchParameters:
             If a tensor changed its shape since the session began, or all of them their memory.
         """
         self._check_place()
-        self._find_replaced()
-        for viewed in [v for v in self._viewed if v.tensor.data_ptr() != v.view.data_ptr()]:
-            self._attach_again(viewed)
+        if self._tree is not None and not self._tree.is_as_it_was():
+            self._take_over(self._tree)
+        if list(map(_address, self._in_place)) != self._addresses:
+            for viewed in [v for v in self._viewed if v.tensor.data_ptr() != v.view.data_ptr()]:
+                self._attach_again(viewed)
+            self._note_places()
         for copied in self._copied:
             _check_shape(copied)
             value = copied.tensor.detach().to(self._flat.device, torch.float32)
@@ -130,15 +144,16 @@ class TorchParameters:
             changed = copied.view + (value - copied.known)
             copied.view.copy_(torch.where(copied.known.isfinite(), changed, value))
             copied.known = value.clone()
+        if self._counters.moved(self._tensors):
+            self._changed = True
 
-    def _find_replaced(self) -> None:
-        """Notice parameters that were assigned anew, as ``load_state_dict(assign=True)`` does."""
-        everything: list[_Viewed | _Copied] = [*self._viewed, *self._copied]
-        for held in everything:
-            if held.name in self._owners:
-                parameters, key = self._owners[held.name]
-                present = parameters.get(key)
-                held.tensor = held.tensor if present is None else present
+    def changed(self) -> bool:
+        """Return whether anything may have changed the tensors since this was last asked.
+
+        As far as `gather` has seen.
+        """
+        changed, self._changed = self._changed, False
+        return changed
 
     @torch.no_grad()
     def scatter(self) -> None:
@@ -147,6 +162,7 @@ class TorchParameters:
         for copied in self._copied:
             copied.tensor.copy_(copied.view)
             copied.known = self._value_of(copied.tensor)
+        self._counters.note_written(self._tensors)
 
     def like_target(self, vector: Float32Array) -> torch.Tensor:
         """Return a tensor with the vector's values."""
@@ -180,12 +196,35 @@ class TorchParameters:
         """Return a copy of a tensor as the vector could hold it."""
         return tensor.detach().to(self._flat.device, torch.float32, copy=True)
 
+    def _take_over(self, tree: ModuleTree) -> None:
+        """Take over parameters that were assigned, as ``load_state_dict(assign=True)`` does."""
+        held: list[_Viewed | _Copied] = [*self._viewed, *self._copied]
+        found = tree.take_over({each.name: each.tensor for each in held})
+        for each in held:
+            objects = found[each.name]
+            if all(each.tensor is not one for one in objects):
+                each.tensor = objects[0]
+                self._changed = True
+            if len(objects) > 1 and isinstance(each, _Viewed):  # tied by their memory from now on
+                _check_shape(each)
+                self._viewed.remove(each)
+                each.view.copy_(each.tensor)
+                self._attach(each.name, each.tensor, each.view, alone=False)
+        self._note_places()
+
+    def _note_places(self) -> None:
+        """Note where the tensors are, for `gather` to see with one look that they still are."""
+        self._in_place = [viewed.tensor for viewed in self._viewed]
+        self._addresses = [viewed.view.data_ptr() for viewed in self._viewed]
+        self._tensors = [*self._in_place, *(copied.tensor for copied in self._copied)]
+
     def _attach_again(self, viewed: _Viewed) -> None:
         """Take over a tensor that was given other memory: moved, or loaded by assignment."""
         _check_shape(viewed)
         self._viewed.remove(viewed)
         viewed.view.copy_(viewed.tensor)
         self._attach(viewed.name, viewed.tensor, viewed.view)
+        self._changed = True
 
 
 def trained_of(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
@@ -226,28 +265,13 @@ def _with_memory_of_their_own(
     """Leave out what is the same memory as another one: a weight tied by its `data`."""
     unique: dict[object, tuple[str, torch.Tensor]] = {}
     for name, tensor in named:
-        memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        unique.setdefault(memory if tensor.numel() else id(tensor), (name, tensor))
+        unique.setdefault(memory_of(tensor), (name, tensor))
     return list(unique.values())
 
 
 def _storages_held_twice(tensors: Sequence[torch.Tensor]) -> set[int]:
     counts = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors)
     return {pointer for pointer, count in counts.items() if count > 1}
-
-
-def _owners(
-    module: torch.nn.Module, names: Sequence[str]
-) -> dict[str, tuple[Mapping[str, torch.Tensor | None], str]]:
-    """Return for each parameter the dictionary that holds it, and its key there.
-
-    Looking there is hundreds of times faster than walking the modules, which matters in every step.
-    """
-    found: dict[str, tuple[Mapping[str, torch.Tensor | None], str]] = {}
-    for name in names:
-        path, _, key = name.rpartition(".")
-        found[name] = (module.get_submodule(path)._parameters, key)
-    return found
 
 
 def _check_shape(held: _Viewed | _Copied) -> None:

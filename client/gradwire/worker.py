@@ -5,6 +5,8 @@ How far it has got says its `Stage`. What follows from an event is in its parts:
                   ┌─▶ reconnection ──▶ dialing
     events ──▶ Worker ─▶ entering ──▶ arriving, resync
                   ├─▶ own_updates ──▶ kept
+                  ├─▶ shared_buffers
+                  ├─▶ state_exchange
                   └─▶ peer_updates ──▶ origins
 
 What they have in common is in `standing`.
@@ -17,6 +19,7 @@ object runs without any thread.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from gradwire.buffers import BufferLayout
 from gradwire.dialing import UDP, Dialing, Way
 from gradwire.entering import Entering
 from gradwire.errors import GradwireError, ProtocolError, RefusedError
@@ -24,8 +27,10 @@ from gradwire.listener import Listener
 from gradwire.own_updates import OwnUpdates
 from gradwire.peer_updates import PeerUpdates
 from gradwire.reconnection import RECONNECT_SECONDS, Reconnection
+from gradwire.shared_buffers import SharedBuffers
 from gradwire.stages import Stage
 from gradwire.standing import Standing
+from gradwire.state_exchange import StateExchange
 from gradwire_protocol import (
     CloseCode,
     Connected,
@@ -42,6 +47,7 @@ from gradwire_protocol.messages import (
     SEQUENCE_MAX,
     SNAPSHOT_STREAM,
     Blocks,
+    Buffers,
     Conflated,
     Digest,
     EndCode,
@@ -56,7 +62,9 @@ from gradwire_protocol.messages import (
     Roster,
     Snapshot,
     Stable,
+    StatePart,
     Stopping,
+    WantState,
     Welcome,
 )
 from gradwire_protocol.shaped import Payload
@@ -76,6 +84,8 @@ class Worker:
         Returns numbers from 0 to 1, evenly distributed: when to dial again.
     reconnect_seconds : float
         How long to dial when the connection is lost.
+    buffers : BufferLayout, optional
+        Of the buffers that are averaged, if there are any.
     """
 
     def __init__(
@@ -86,6 +96,7 @@ class Worker:
         *,
         random: Callable[[], float],
         reconnect_seconds: float = RECONNECT_SECONDS,
+        buffers: BufferLayout | None = None,
     ) -> None:
         self._listener = listener
         self._master = master
@@ -98,8 +109,11 @@ class Worker:
             reconnection=self._reconnection,
             own=self._own,
             peers=self._peers,
+            buffers=SharedBuffers(buffers, listener),
         )
         self._entering = Entering(self._standing)
+        self.states = StateExchange(self._standing)
+        """Of optimizers, ours and another worker's."""
 
     @property
     def stage(self) -> Stage:
@@ -132,6 +146,11 @@ class Worker:
         """Why it is not what was tried first; None where it is."""
         dialing = self._reconnection.dialing
         return dialing.detour if dialing else None
+
+    @property
+    def buffers_refused(self) -> int:
+        """How often what the buffers of another worker hold was of no use."""
+        return self._standing.buffers.refused
 
     # What the session wants.
 
@@ -169,7 +188,7 @@ class Worker:
         """Ask for the blocks that differ from those of the master, if it still says these."""
         self._entering.want(blocks, numbers)
 
-    def push(self, bodies: Sequence[bytes], based_on: int, now: float) -> None:
+    def push(self, bodies: Sequence[bytes], based_on: int, now: float, *, clock: int = 0) -> None:
         """Send encoded updates.
 
         Parameters
@@ -179,16 +198,24 @@ class Worker:
         based_on : int
             How many updates of others the parameters contained that they were computed with.
         now : float
+        clock : int
+            How many of our steps are in our updates up to the last one of these; 0 not to say.
         """
         if not self._standing.took_part or self.stage in (Stage.LEAVING, Stage.CLOSED):
             return
-        for body in bodies:
+        for number, body in enumerate(bodies, 1):
             if self.sequence == SEQUENCE_MAX:
                 self._fail(ProtocolError(f"{SEQUENCE_MAX} updates sent; join again"), now)
                 return
-            update = self._own.put(body, based_on)
+            update = self._own.put(body, based_on, clock if number == len(bodies) else 0)
             if self.stage is Stage.LIVE:
                 self._standing.send(update)
+
+    def share_buffers(self, buffers: Buffers, now: float) -> None:
+        """Tell everyone what our buffers hold."""
+        self._standing.buffers.put(buffers)
+        if self.stage is Stage.LIVE and self._standing.link is not None:
+            self._standing.link.send(buffers)
 
     def finish(self, now: float) -> None:
         """Say that no more updates come; `Listener.on_finished` is called when nobody sends any."""
@@ -245,21 +272,28 @@ class Worker:
                 if error is None:  # the master has everything; its goodbye overtook the rest
                     self._own.on_all_delivered()
                 self._close(error)
+        self.states.proceed()
 
     def handle_timer(self, now: float) -> None:
         """Dial again, when it is time to; the session's waits have their own deadlines."""
-        deadline, dialing = self.next_timer(), self._reconnection.dialing
+        self.states.handle_timer(now)
+        deadline, dialing = self._dials_at, self._reconnection.dialing
         if dialing is not None and deadline is not None and now >= deadline:
             self._standing.link = Link(dialing.dial(now))
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
+        deadlines = (self._dials_at, self.states.next_timer())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    # Private.
+
+    @property
+    def _dials_at(self) -> float | None:
         dialing = self._reconnection.dialing
         if dialing is None or self.stage is not Stage.CONNECTING:
             return None
         return dialing.next_at
-
-    # Private.
 
     def _dials_again(self, event: Disconnected, now: float) -> bool:
         """Dial again, if nobody has answered and there is time."""
@@ -291,6 +325,7 @@ class Worker:
     def _start_over(self) -> None:
         """Forget what the last attempt, or the last connection, has brought."""
         self._entering.start_over()
+        self.states.start_over()
         self._peers.start_over()
         self._standing.move_to(Stage.CONNECTING)
 
@@ -318,18 +353,14 @@ class Worker:
                 self._entering.take_blocks(message)
             case Recall():
                 self._entering.send_again(message)
+            case StatePart() | WantState():
+                self.states.take(message, now)
             case Promise():
                 self._standing.term = max(self._standing.term, message.term)
                 assert self._standing.link is not None
                 self._standing.link.send(Promise(self._standing.term))
             case Refuse():
-                refused = RefusedError(
-                    message.code, f"the master at {self._master} refused: {message.reason}"
-                )
-                if message.code == RefusalCode.NOT_IN_CHARGE and self.stage is Stage.JOINING:
-                    self._turned_away(refused, message.master, now)
-                else:
-                    self._fail(refused, now)
+                self._take_refusal(message, now)
             case _:
                 self._take_news(message)
 
@@ -343,12 +374,24 @@ class Worker:
                 self._own.kept.forget(message.versions.get(self.rank, 0))
                 self._peers.origins.kept.forget_stable(message.versions)
                 self._listener.on_stable(message.versions)
+            case Buffers() if self.stage is not Stage.JOINING:
+                self._standing.buffers.take(message)
             case Finished():
+                self._standing.buffers.finish()
                 self._listener.on_finished(message.versions)
             case Stopping():
                 self._listener.on_stopping(message.reason)
             case _:
                 raise InvalidMessageError(f"{type(message).__name__} from a master")
+
+    def _take_refusal(self, refuse: Refuse, now: float) -> None:
+        refused = RefusedError(
+            refuse.code, f"the master at {self._master} refused: {refuse.reason}"
+        )
+        if refuse.code == RefusalCode.NOT_IN_CHARGE and self.stage is Stage.JOINING:
+            self._turned_away(refused, refuse.master, now)
+        else:
+            self._fail(refused, now)
 
     def _take_welcome(self, welcome: Welcome, now: float) -> None:
         refused = self._entering.refuses(welcome)

@@ -35,9 +35,9 @@ model = nn.Sequential(
     nn.GELU(),
     nn.Linear(256, VOCABULARY),
 )
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.0, 0.99))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-with gradwire.join(model) as session:  # 1
+with gradwire.join(model, optimizer=optimizer) as session:  # 1
     session.wait(arguments.workers)
     print(f"rank {session.rank} of {session.world_size}", flush=True)
     batches = Batches(text, batch=64, context=CONTEXT, seed=session.rank)

@@ -33,6 +33,7 @@ from gradwire_codecs.policies import (
     Observation,
     TargetDensity,
     ThresholdPolicy,
+    WarmUp,
 )
 from gradwire_codecs.reading import encoded_hits
 from gradwire_codecs.replica import (
@@ -45,10 +46,11 @@ from gradwire_codecs.replica import (
 from gradwire_codecs.residuals import Clipped, ResidualStatistics, clip_residual
 from gradwire_codecs.sections import Sections
 from gradwire_codecs.tensor_factors import TensorFactors
-from gradwire_codecs.update import Update, decode, encoded_bytes_max
+from gradwire_codecs.update import NOTHING, Update, decode, encoded_bytes_max
 from gradwire_codecs.warm_up import warm_up
 
 __all__ = [
+    "NOTHING",
     "BlockDigests",
     "ByteBudget",
     "Clipped",
@@ -69,6 +71,7 @@ __all__ = [
     "TensorFactors",
     "ThresholdPolicy",
     "Update",
+    "WarmUp",
     "check_finite",
     "check_headroom",
     "clip_residual",

@@ -51,6 +51,9 @@ class Feedback(ABC):
     replica: Replica
     """What is shared; who owns the feedback reads it."""
 
+    quanta_sent: int = 0
+    """What the last `encode` has taken out of the residual: the sum of its absolute values."""
+
     @abstractmethod
     def encode(
         self,
@@ -185,6 +188,29 @@ class Feedback(ABC):
         ----------
         change : ndarray of shape (N,), dtype float32
         """
+
+    def read_residual(self, into: Float32Array) -> None:
+        """Write a copy of the residual to an array.
+
+        Parameters
+        ----------
+        into : ndarray of shape (N,), dtype float32
+        """
+        into[:] = self.residual()
+
+    def add_growth(self, before: Float32Array, factor: np.float32) -> None:
+        """Add to the parameters, times `factor`, what the residual has grown by.
+
+        Parameters
+        ----------
+        before : ndarray of shape (N,), dtype float32
+            What the residual was; not modified.
+        factor : float32
+        """
+        growth = self.residual()
+        growth -= before
+        growth *= factor
+        self.add_change(growth)
 
     @abstractmethod
     def undoing(self) -> AbstractContextManager[None]:

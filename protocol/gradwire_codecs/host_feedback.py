@@ -81,13 +81,21 @@ class HostFeedback(Feedback):
         """Encode what has reached the threshold, and count it as shared from now on."""
         sections = self._sections(threshold, start, stop)
         magnitude_max = checked_magnitude(magnitude_max, bytes_max, sections)
-        ranges = self._pass.look(sections, magnitude_max, absorbing=self.moves_parameters)
+        moves, look = self.moves_parameters, self._pass.look
         parts: list[bytes] = []
-        for part in ranges:
-            index, count = self._pass.take(part, magnitude_max)
-            parts += split_update(Update(part, index, count), bytes_max)
-            part.to_quanta(index, count)
-            self._commit(index, count)
+        self.quanta_sent = 0
+        try:
+            for part in look(sections, magnitude_max, absorbing=moves, committing=not moves):
+                index, count = self._pass.take(part, magnitude_max)
+                parts += split_update(Update(part, index, count), bytes_max)
+                self.quanta_sent += part.sum_of_quanta(index, count)
+                if not self._pass.committed:
+                    part.to_quanta(index, count)
+                    self._commit(index, count)
+            self._pass.conclude()
+        except BaseException:
+            self._pass.revoke(sections)  # nobody is going to be sent it
+            raise
         return parts
 
     def check(self) -> None:
@@ -101,6 +109,8 @@ class HostFeedback(Feedback):
             update.check_fits(len(replica))
             self._add(update.index, update.change)
             return len(update.index)
+        if not len(update):
+            return 0  # `NOTHING`
         encoded = read_encoded(update, len(replica))
         encoded.check()
         encoded.add_to_both(self.parameters, replica.values, replica.quantum)
@@ -146,6 +156,18 @@ class HostFeedback(Feedback):
     def add_change(self, change: Float32Array) -> None:
         """Add to the parameters what no optimizer has added."""
         self.parameters += change
+
+    def read_residual(self, into: Float32Array) -> None:
+        """Write a copy of the residual to an array."""
+        replica = self.replica
+        lattice.read_residual(self.parameters, self._waiting, replica.values, replica.quantum, into)
+
+    def add_growth(self, before: Float32Array, factor: np.float32) -> None:
+        """Add to the parameters, times `factor`, what the residual has grown by."""
+        replica = self.replica
+        lattice.add_growth(
+            self.parameters, self._waiting, replica.values, replica.quantum, before, factor
+        )
 
     @contextmanager
     def undoing(self) -> Iterator[None]:

@@ -129,3 +129,40 @@ def clip(
         elements += 1
         magnitude += abs(np.float64(before) - np.float64(cut))
     return elements, magnitude
+
+
+@compiled
+def read_residual(
+    parameters: Float32Array,
+    waiting: Float32Array,
+    values: Int32Array,
+    quantum: np.float32,
+    into: Float32Array,
+) -> None:
+    """Write the residual to `into`, of the same length."""
+    if waiting.size:
+        for i in range(into.size):
+            into[i] = (parameters[i] - np.float32(values[i]) * quantum) + waiting[i]
+    else:
+        for i in range(into.size):
+            into[i] = parameters[i] - np.float32(values[i]) * quantum
+
+
+@compiled
+def add_growth(
+    parameters: Float32Array,
+    waiting: Float32Array,
+    values: Int32Array,
+    quantum: np.float32,
+    before: Float32Array,
+    factor: np.float32,
+) -> None:
+    """Add to the parameters, times `factor`, what the residual has grown by since `before`."""
+    if waiting.size:
+        for i in range(before.size):
+            now = (parameters[i] - np.float32(values[i]) * quantum) + waiting[i]
+            parameters[i] += (now - before[i]) * factor
+    else:
+        for i in range(before.size):
+            now = parameters[i] - np.float32(values[i]) * quantum
+            parameters[i] += (now - before[i]) * factor

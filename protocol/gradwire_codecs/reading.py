@@ -113,6 +113,8 @@ def encoded_hits(body: Buffer) -> int:
     MalformedUpdateError
         If its header is not.
     """
+    if not len(body):
+        return 0
     return int(_read_fields(np.array(np.frombuffer(body, np.uint8)))[HITS])
 
 

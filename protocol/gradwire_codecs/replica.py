@@ -136,6 +136,8 @@ class Replica:
             update.check_fits(len(self))
             add_to_replica(self.values, update.index, update.change)
             return len(update.index)
+        if not len(update):
+            return 0  # `NOTHING`
         encoded = read_encoded(update, len(self))
         encoded.check()
         encoded.add_to_replica(self.values)

@@ -28,6 +28,18 @@ def _to_quanta(
         count[j] = np.int32(np.int64(count[j]) * multiples[section])
 
 
+@compiled
+def _sum_of_quanta(
+    index: UInt32Array, count: Int32Array, bounds: Int64Array, multiples: Int64Array
+) -> int:
+    section, total = 0, 0
+    for j in range(index.size):
+        while index[j] >= bounds[section + 1]:
+            section += 1
+        total += abs(np.int64(count[j])) * multiples[section]
+    return total
+
+
 class Sections:
     """Elements from `start` to `stop`, cut into sections with a threshold each.
 
@@ -127,6 +139,18 @@ class Sections:
             Numbers of thresholds; the products have to fit.
         """
         _to_quanta(index, count, self.bounds, self.multiples)
+
+    def sum_of_quanta(self, index: UInt32Array, count: Int32Array) -> int:
+        """Return what counts of thresholds add up to in quanta, whatever their signs.
+
+        Parameters
+        ----------
+        index : ndarray of shape (n,), dtype uint32
+            Ascending, all of them inside.
+        count : ndarray of shape (n,), dtype int32
+            Numbers of thresholds.
+        """
+        return int(_sum_of_quanta(index, count, self.bounds, self.multiples))
 
     def within(self, start: int, stop: int) -> "Sections":
         """Return the part from `start` to `stop`, which has to be inside, and not empty."""

@@ -29,6 +29,8 @@ class Threads:
 
         Whatever is raised, by a work or by a signal, none of them runs any more then.
         """
+        if len(works) == 1:  # waiting for nobody takes time, too
+            return [works[0]()]
         others: list[Future[R]] = []
         try:
             others.extend(self._executor().submit(work) for work in works[1:])

@@ -4,9 +4,11 @@ The residual of element ``i`` is ``d = parameters[i] - values[i] * quantum``, pl
 a separate residual vector where there is one. An element with ``|d| >= tau`` is a hit and sends
 ``c = trunc(d / tau)`` whole thresholds, at most `magnitude_max` of them [1]_.
 
-The pass reads two (or three) vectors and writes none, so that a NaN found in the last element
-leaves everything as it was. With a residual apart, what the optimizer changed has to be moved
-there as well; that is done on the way where no element can be at fault.
+The pass reads two (or three) vectors. With a residual apart it writes none, so that a NaN found in
+the last element leaves everything as it was; what the optimizer changed has to be moved there as
+well, and that is done on the way where no element can be at fault. Without one, hits can be added
+to the replica on the way, while their block is in the cache. That is exact, and can be taken back
+where an element behind them turns out to be at fault.
 
 Memory is what the pass waits for: 64 comparisons at a time become the bits of one word, and most
 words are 0. Of the others the set bits are taken four at a time, so that no branch depends on how
@@ -188,6 +190,16 @@ def _count(
     return sound
 
 
+@inlined
+def _commit(
+    values: Int32Array, multiple: int, index: UInt32Array, count: Int32Array, first: int, end: int
+) -> None:
+    """Add some hits to the replica."""
+    for j in range(first, end):
+        i = index[j]
+        values[i] = np.int32(np.int64(values[i]) + np.int64(count[j]) * multiple)
+
+
 @compiled
 def _fault(
     parameters: Float32Array,
@@ -225,6 +237,7 @@ def scan(
     count: Int32Array,
     chunk_hits: Int32Array,
     absorbing: bool,
+    committed: Int64Array,
 ) -> tuple[int, int, np.int32]:
     """Find the hits in ``start <= i < stop``, ascending.
 
@@ -254,6 +267,10 @@ def scan(
     absorbing : bool
         Whether to do on the way what `lattice.absorb` does, which does not change the residual.
         Then this must not find an element at fault.
+    committed : ndarray of shape (1,) or (0,), dtype int64
+        Unless it is empty, the hits are added to `values`, as far as there is room for them, and
+        this counts how many were; also where an element is at fault. There must be no residual
+        apart.
 
     Returns
     -------
@@ -280,6 +297,9 @@ def scan(
                       first, end):  # fmt: skip
             what, element = _fault(parameters, waiting, values, quantum, index, first)
             return what, element, top
+        if committed.size and end <= capacity and committed[0] == hits:
+            _commit(values, multiples[section], index, count, first, end)
+            committed[0] = end
         if absorbing:
             top = max(top, absorb(parameters, waiting, values, quantum, low, high))
         hits += end - first

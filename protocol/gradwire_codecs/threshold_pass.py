@@ -1,9 +1,9 @@
 """The threshold pass over a whole vector: its buffers, its threads, and dense updates.
 
-There is room for about one hit in a hundred elements. Where there are more, the first pass has
+There is room for three hits in a hundred elements. Where there are more, the first pass has
 counted them by chunks; the vector is then cut where the room is used up, and each range looked
 through again when its turn comes. Where it is cut depends on the counts alone, so the result is the
-same bytes however many threads have worked.
+same bytes however many threads have worked. Room that was never needed takes no memory.
 """
 
 import math
@@ -14,14 +14,16 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs import lattice
-from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
+from gradwire_codecs.arrays import Float32Array, Int32Array, Int64Array, UInt32Array
 from gradwire_codecs.errors import NonFiniteError, OutOfRangeError
 from gradwire_codecs.sections import Sections
 from gradwire_codecs.threads import Threads
 from gradwire_codecs.threshold import CHUNK, NOT_FINITE, OUT_OF_RANGE, SLACK, move, scan
 
-HITS_CAPACITY_SHARE: Final = 96
-"""Room for hits: one for so many elements, 8 bytes each, and never less than `CHUNK`."""
+HITS_CAPACITY_SHARE: Final = 32
+"""Room for hits: one for so many elements, 8 bytes each, and never less than `CHUNK`. It is three
+times what policies aim at by default: looking through everything twice doubles what a step takes.
+"""
 
 CHUNKS_PER_THREAD_MIN: Final = 8
 """Waking a thread takes as long as looking at so many elements."""
@@ -69,12 +71,21 @@ class ThresholdPass:
         self._found: Sections | None = None
         """Whose hits are in the buffers, where all of them are."""
         self._hits = 0
+        self._committed: Int64Array = np.zeros(threads, np.int64)
+        """How many hits of each span were added to the replica, and may have to be taken back."""
+        self._begins = [0] * threads
+        """Where they are in the buffers."""
         self._limit = 2.0**31 * float(quantum)
         self._waiting_top = math.inf
         """No element of the residual kept apart has a larger magnitude."""
 
     def look(
-        self, sections: Sections, magnitude_max: int, *, absorbing: bool = False
+        self,
+        sections: Sections,
+        magnitude_max: int,
+        *,
+        absorbing: bool = False,
+        committing: bool = False,
     ) -> list[Sections]:
         """Look at some elements; return the ranges, in order, whose hits `take` then returns.
 
@@ -86,6 +97,10 @@ class ThresholdPass:
             Most thresholds that one element sends.
         absorbing : bool
             Whether to `absorb` besides, unless there is an error.
+        committing : bool
+            Whether to add the hits to the replica besides, where there is room for all of them.
+            Then `committed` is true until `conclude` or `revoke`, one of which has to follow. Only
+            where no residual is kept apart.
 
         Returns
         -------
@@ -102,12 +117,34 @@ class ThresholdPass:
         spans = self._split(sections.start, sections.stop)
         rooms = [self.capacity // len(spans)] * len(spans)
         safe = absorbing and self._nothing_can_fail(sections.start, sections.stop)
-        complete = self._scan(sections, magnitude_max, spans, rooms, absorbing=safe)
+        complete = self._scan(
+            sections, magnitude_max, spans, rooms, absorbing=safe, committing=committing
+        )
         if absorbing and not safe:
             self.absorb(sections.start, sections.stop)
         ranges = ranges_of(sections, self._hits_of(sections.start, sections.stop), self.capacity)
         self._found = sections if complete else None
+        if not complete:
+            self.revoke(sections)
         return ranges
+
+    @property
+    def committed(self) -> bool:
+        """Whether the hits that were found are in the replica already."""
+        return bool(self._committed.any())
+
+    def conclude(self) -> None:
+        """Let what was added to the replica stay there."""
+        self._committed[:] = 0
+
+    def revoke(self, sections: Sections) -> None:
+        """Take out of the replica what `look` for `sections` has added, also before it failed."""
+        for span, begin in enumerate(self._begins):
+            place = slice(begin, begin + int(self._committed[span]))
+            self._committed[span] = 0
+            index, change = self._index[place], -self._count[place]
+            sections.to_quanta(index, change)
+            lattice.add_to_replica(self._values, index, change)
 
     def take(self, part: Sections, magnitude_max: int) -> tuple[UInt32Array, Int32Array]:
         """Return positions and numbers of thresholds of the hits in a range that `look` returned.
@@ -160,10 +197,13 @@ class ThresholdPass:
         rooms: list[int],
         *,
         absorbing: bool = False,
+        committing: bool = False,
     ) -> bool:
         """Bring the hits of all spans together in the buffers; return whether there was room."""
 
-        def scan_span(low: int, high: int, begin: int, room: int) -> tuple[int, int, np.int32]:
+        def scan_span(
+            span: int, low: int, high: int, begin: int, room: int
+        ) -> tuple[int, int, np.int32]:
             place = slice(begin, begin + room + SLACK)
             return scan(
                 self._parameters,
@@ -179,13 +219,17 @@ class ThresholdPass:
                 self._count[place],
                 self._hits_of(low, high),
                 absorbing,
+                self._committed[span : span + committing],
             )
 
-        begins = list(accumulate((room + SLACK for room in rooms), initial=0))
+        begins = list(accumulate((room + SLACK for room in rooms[:-1]), initial=0))
+        self._begins = begins
         results = self._threads.run(
             [
-                partial(scan_span, low, high, begin, room)
-                for (low, high), begin, room in zip(spans, begins, rooms, strict=False)
+                partial(scan_span, span, low, high, begin, room)
+                for span, ((low, high), begin, room) in enumerate(
+                    zip(spans, begins, rooms, strict=True)
+                )
             ]
         )
         for hits, element, _ in results:
@@ -193,9 +237,10 @@ class ThresholdPass:
         if absorbing:
             self._note_tops([top for *_, top in results], sections.start, sections.stop)
         self._hits = 0
-        for (hits, *_), begin, room in zip(results, begins, rooms, strict=False):
+        for span, ((hits, *_), begin, room) in enumerate(zip(results, begins, rooms, strict=True)):
             kept = min(hits, room)
             move(self._index, self._count, begin, self._hits, kept)
+            self._begins[span] = self._hits
             self._hits += kept
         return all(hits <= room for (hits, *_), room in zip(results, rooms, strict=True))
 

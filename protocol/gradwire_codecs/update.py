@@ -27,6 +27,9 @@ from gradwire_codecs.sparse import SparsePlan, plan_sparse, write_sparse
 ELEMENTS_MAX: Final = 2**31 - 1
 """Most parameters of a run. Positions fit 32 bits with one to spare for sums."""
 
+NOTHING: Final = b""
+"""Encodes an update that changes nothing: of no hits there is nothing to say."""
+
 BYTES_MIN: Final = HEADER_BYTES_MAX + SECTION_BYTES_MAX + WORD_BYTES
 """No update that covers a single element is larger."""
 
@@ -176,7 +179,8 @@ def decode(body: Buffer, elements: int) -> Update:
     Returns
     -------
     Update
-        Valid in every respect: it can be applied to a vector of `elements` without a check.
+        Valid in every respect: it can be applied to a vector of `elements` without a check. Of
+        `NOTHING`, one without hits.
 
     Raises
     ------
@@ -184,6 +188,9 @@ def decode(body: Buffer, elements: int) -> Update:
         If `body` is not a valid update of such a vector. Time and memory spent on it are bounded
         by its length.
     """
+    if not len(body):
+        none = np.empty(0, np.uint32)
+        return Update(Sections.single(0, elements, 1), none, none.astype(np.int32))
     encoded = read_encoded(body, elements)
     index, count = encoded.collect()
     return Update(Sections(encoded.bounds, encoded.multiples), index, count)

@@ -22,14 +22,14 @@ class TokenBucket:
         self._tokens = burst
         self._at = float("-inf")
 
-    def take(self, now: float) -> bool:
-        """Return whether it may be done once more, and count it."""
+    def take(self, now: float, times: int = 1) -> bool:
+        """Return whether it may be done once more, or so many times, and count it."""
         elapsed = now - self._at
         self._at = now
         self._tokens = min(self._tokens + elapsed * self._rate, self._burst)
-        if self._tokens < 1:
+        if self._tokens < times:
             return False
-        self._tokens -= 1
+        self._tokens -= times
         return True
 
 

@@ -59,6 +59,21 @@ def charge_of(total: int) -> int:
     return total + total // 8 + MESSAGE_OVERHEAD_BYTES
 
 
+BUFFERS_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 256
+"""Values of one worker's buffers: what a message holds less the map around it, a million float32.
+A master keeps the latest of each rank, and those of who has finished and is gone, of twice as many
+ranks as there may be workers: with 56 of these 448 MiB at most. A worker keeps as many of its own
+size. Ordinary ones are smaller: the running statistics of a ResNet-50 are 212 KB."""
+
+BUFFERS_BYTES_PER_SECOND_MAX: Final = MESSAGE_BYTES_MAX
+BUFFERS_BURST_BYTES: Final = 2 * MESSAGE_BYTES_MAX
+"""What a master takes of one worker's buffers, and passes on to all others: the largest once a
+second, or those of a ResNet-50 twenty times."""
+
+BUFFERS_UNDER_WAY_BYTES_MAX: Final = MESSAGE_BYTES_MAX
+"""Buffers that are under way to one member at once; of what waits only the latest of each rank is
+sent. It is what the largest takes, and a quarter of what the member lets us have under way."""
+
 OPEN_MESSAGES_MAX: Final = 1_024
 """Messages that a sender has in flight at once: begun and not yet acknowledged as a whole. Those
 of 4 KiB fill 300 Mbit/s over 100 ms."""

@@ -5,7 +5,7 @@ messages, and turns bytes into checked records.
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from gradwire_protocol.connection import Connection
 from gradwire_protocol.errors import InvalidMessageError
@@ -15,7 +15,9 @@ from gradwire_protocol.messages import (
     CONTROL_STREAM,
     RANKS_MAX,
     SNAPSHOT_STREAM,
+    STATE_STREAM,
     Blocks,
+    Buffers,
     Conflated,
     Contents,
     Digest,
@@ -34,9 +36,11 @@ from gradwire_protocol.messages import (
     Roster,
     Snapshot,
     Stable,
+    StatePart,
     Stopping,
     Voters,
     Want,
+    WantState,
     Welcome,
 )
 from gradwire_protocol.ordering import InOrder
@@ -64,6 +68,8 @@ Control: TypeAlias = (
     | Digest
     | Blocks
     | Want
+    | Buffers
+    | WantState
 )
 
 CONTROL_RECORDS: dict[Kind, type[Control]] = {
@@ -86,6 +92,8 @@ CONTROL_RECORDS: dict[Kind, type[Control]] = {
     Kind.DIGEST: Digest,
     Kind.BLOCKS: Blocks,
     Kind.WANT: Want,
+    Kind.BUFFERS: Buffers,
+    Kind.WANT_STATE: WantState,
 }
 _KINDS: dict[type[Record], Kind] = {record: kind for kind, record in CONTROL_RECORDS.items()}
 
@@ -101,7 +109,9 @@ class UpdateReceived:
     """To be released when it is used or dropped: until then it holds its sender's credit."""
 
 
-Message: TypeAlias = Control | Snapshot | Conflated | UpdateReceived
+InTurn = TypeVar("InTurn", bound=Control | StatePart)
+
+Message: TypeAlias = Control | Snapshot | Conflated | StatePart | UpdateReceived
 
 
 class Link:
@@ -112,14 +122,17 @@ class Link:
     connection : Connection
     """
 
-    __slots__ = ("_blocks_sent", "_control_in", "_control_sent", "_parts_sent", "connection")
+    __slots__ = ("_blocks_sent", "_control_in", "_control_sent", "_parts_sent", "_states_in",
+                 "_states_sent", "connection")  # fmt: skip
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._control_sent = 0
         self._blocks_sent = 0
         self._parts_sent = 0
+        self._states_sent = 0
         self._control_in: InOrder[tuple[Control, int]] = InOrder(0)
+        self._states_in: InOrder[tuple[StatePart, int]] = InOrder(0)
 
     def send(self, record: Control, packed: bytes | None = None) -> int:
         """Send a control message; return its number in `CONTROL_STREAM`.
@@ -162,12 +175,20 @@ class Link:
             CONFLATED_STREAM, number, Kind.CONFLATED, part.pack(), Priority.CONFLATED
         )
 
+    def send_state(self, part: StatePart) -> int:
+        """Send a part of an optimizer's state; return its number in `STATE_STREAM`."""
+        number = self._states_sent
+        self._states_sent += 1
+        self.connection.send(STATE_STREAM, number, Kind.STATE, part.pack(), Priority.SNAPSHOT)
+        return number
+
     def receive(self, event: MessageReceived) -> list[Message]:
         """Check a message; return those whose turn it is: none, it, or it and its successors.
 
-        A control message that waits for its predecessors holds its sender's credit until its turn
-        comes, and so does an update until the caller releases its `charge`; so credit bounds what
-        a peer that leaves a number out can make us keep. Everything else is released.
+        A control message that waits for its predecessors, or a part of a state, holds its sender's
+        credit until its turn comes, and so does an update until the caller releases its `charge`;
+        so credit bounds what a peer that leaves a number out can make us keep. Everything else is
+        released.
 
         Raises
         ------
@@ -191,10 +212,17 @@ class Link:
         if kind is Kind.CONFLATED and event.stream == CONFLATED_STREAM:
             self.connection.release(event.charge)
             return [Conflated.parse(event.payload)]
+        if kind is Kind.STATE and event.stream == STATE_STREAM:
+            return self._in_order(self._states_in, event, StatePart.parse(event.payload))
         record = CONTROL_RECORDS.get(kind)
         if record is None or event.stream != CONTROL_STREAM:
             raise InvalidMessageError(f"{kind.name} in stream {event.stream}")
-        ready = self._control_in.push(event.number, (record.parse(event.payload), event.charge))
+        return self._in_order(self._control_in, event, record.parse(event.payload))
+
+    def _in_order(
+        self, order: InOrder[tuple[InTurn, int]], event: MessageReceived, message: InTurn
+    ) -> list[Message]:
+        ready = order.push(event.number, (message, event.charge))
         for _, charge in ready:
             self.connection.release(charge)
-        return [message for message, _ in ready]
+        return [each for each, _ in ready]

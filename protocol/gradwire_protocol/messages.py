@@ -27,6 +27,9 @@
     20    VOTERS     master  to its standby: whose promises it takes to go on in my place
     21    RECALL     master  send me these updates again, which you keep
     22    STOPPING   master  I am about to end: leave
+    23    BUFFERS    both    what the buffers of a worker's module hold; the master passes it on
+    24    WANT_STATE both    give me a part of an optimizer's state; or: no more of it
+    25    STATE      both    a part of it; the master passes it on; or: there is none
 
 An observer says JOIN, DIGEST, WANT and LEAVE, and hears what workers hear; an operator says ORDER,
 and hears DONE or REFUSE, one for each, in order. A standby says FOLLOW, and hears what workers
@@ -37,10 +40,10 @@ Streams give messages their place: updates travel in the stream of their origin'
 sequence as number, so a relayed message is the same for everyone. The stream of a worker's own rank
 brings it corrections only: what an update of its own is less for the others. `CONTROL_STREAM`
 carries the rest in order, numbered from 0 on each connection; `SNAPSHOT_STREAM` numbers blocks from
-0, and `CONFLATED_STREAM` parts of sums.
+0, `CONFLATED_STREAM` parts of sums, and `STATE_STREAM` parts of optimizers' states.
 
-Every message is a msgpack map, checked field by field (see `schema`). An encoded update and the
-values of a block are opaque here.
+Every message is a msgpack map, checked field by field (see `schema`). An encoded update, the values
+of a block and the state of an optimizer are opaque here.
 """
 
 from collections.abc import Mapping
@@ -49,7 +52,7 @@ from enum import IntEnum, StrEnum
 from typing import ClassVar, Final
 
 from gradwire_protocol.layout import ELEMENTS_MAX, LAYOUT_BYTES_MAX, NAME_CHARACTERS_MAX, Layout
-from gradwire_protocol.limits import MESSAGE_BYTES_MAX, STREAMS_MAX
+from gradwire_protocol.limits import BUFFERS_BYTES_MAX, KIB, MESSAGE_BYTES_MAX, STREAMS_MAX
 from gradwire_protocol.schema import (
     SMALL_BYTES_MAX,
     Check,
@@ -64,15 +67,19 @@ from gradwire_protocol.schema import (
     text,
 )
 
-RANKS_MAX: Final = STREAMS_MAX - 3
-"""Most workers of one run: a stream each, and three more."""
+RANKS_MAX: Final = STREAMS_MAX - 4
+"""Most workers of one run: a stream each, and four more."""
 
 CONTROL_STREAM: Final = 2**16 - 1
 SNAPSHOT_STREAM: Final = 2**16 - 2
 CONFLATED_STREAM: Final = 2**16 - 3
+STATE_STREAM: Final = 2**16 - 4
 
 SEQUENCE_MAX: Final = 2**32 - 1
 """Updates of one origin. At a hundred a second they last for sixteen months."""
+
+CLOCK_MAX: Final = 2**32 - 1
+"""Steps of one worker."""
 
 WORKER_NAME_CHARACTERS_MAX: Final = 64
 REASON_CHARACTERS_MAX: Final = 1_000
@@ -118,6 +125,16 @@ BLOCKS_MAX: Final = -(-ELEMENTS_MAX // BLOCK_ELEMENTS)
 
 DIGEST_BYTES: Final = 8
 
+STATE_PART_BYTES: Final = 256 * KIB
+"""Most bytes in a part of an optimizer's state: two seconds on a link of 1 Mbit/s."""
+
+STATE_SLOTS_MAX: Final = 8
+"""Most numbers that an optimizer keeps for each parameter; Adam's two are many already."""
+
+STATE_PARTS_MAX: Final = 1 + -(-(4 * STATE_SLOTS_MAX + 8) * ELEMENTS_MAX // STATE_PART_BYTES)
+"""Parts of the largest state: what it is made of, then its values and some numbers for each
+tensor."""
+
 
 class Kind(IntEnum):
     """Which message it is."""
@@ -144,6 +161,9 @@ class Kind(IntEnum):
     VOTERS = 20
     RECALL = 21
     STOPPING = 22
+    BUFFERS = 23
+    WANT_STATE = 24
+    STATE = 25
 
 
 class Action(StrEnum):
@@ -217,6 +237,7 @@ class EndCode(IntEnum):
 _RANK: Final = integer(0, RANKS_MAX - 1)
 _SEQUENCE: Final = integer(0, SEQUENCE_MAX)
 _VERSIONS: Final = mapping(_RANK, _SEQUENCE, RANKS_MAX)
+_CLOCK: Final = integer(0, CLOCK_MAX)
 _NAME: Final = text(NAME_CHARACTERS_MAX)
 _WORKER_NAME: Final = text(WORKER_NAME_CHARACTERS_MAX)
 _ANSWER: Final = text(ANSWER_BYTES_MAX)
@@ -292,6 +313,8 @@ class Join(Record):
     partial: Mapping[int, int] | None = None
     """The updates in the part of the replica that it has, if its connection was lost while that
     came."""
+    gives_state: bool = False
+    """Whether it gives the state of its optimizer to those who ask for one."""
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "run": optional(_NAME),
@@ -303,6 +326,7 @@ class Join(Record):
         "layout": record(Layout),
         "resume": optional(record(Resume)),
         "partial": optional(_VERSIONS),
+        "gives_state": boolean,
     }
     BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + 2 * VERSIONS_BYTES_MAX + SMALL_BYTES_MAX
 
@@ -479,11 +503,15 @@ class EncodedUpdate(Record):
     based_on: int
     """How many updates of others the parameters contained that it was computed with."""
     body: bytes
+    """Nothing where it changes nothing, and only says how far its origin is."""
+    clock: int = 0
+    """How many steps of its origin are in its updates up to this one; 0 where it does not say."""
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "sequence": integer(1, SEQUENCE_MAX),
         "based_on": integer(0, 2**63),
-        "body": blob(1, UPDATE_BYTES_MAX),
+        "body": blob(0, UPDATE_BYTES_MAX),
+        "clock": _CLOCK,
     }
     BYTES_MAX: ClassVar[int] = MESSAGE_BYTES_MAX
     LIST_ITEMS_MAX: ClassVar[int] = 0
@@ -510,12 +538,15 @@ class Span(Record):
     """How many these are."""
     parts: int
     """How many messages the sum takes."""
+    clocks: Mapping[int, int] = field(default_factory=dict)
+    """By rank: what the last update in it says of its origin's steps, where it does."""
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "before": _VERSIONS,
         "after": _VERSIONS,
         "updates": integer(1, 2**63),
         "parts": integer(1, ELEMENTS_MAX // PART_ELEMENTS + 1),
+        "clocks": mapping(_RANK, _CLOCK, RANKS_MAX),
     }
 
 
@@ -538,7 +569,7 @@ class Conflated(Record):
         "body": blob(0, 4 * PART_ELEMENTS + SMALL_BYTES_MAX),
         "span": optional(record(Span)),
     }
-    BYTES_MAX: ClassVar[int] = 4 * PART_ELEMENTS + 2 * SMALL_BYTES_MAX + 2 * VERSIONS_BYTES_MAX
+    BYTES_MAX: ClassVar[int] = 4 * PART_ELEMENTS + 2 * SMALL_BYTES_MAX + 3 * VERSIONS_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -560,6 +591,45 @@ class Finished(Record):
 
     CHECKS: ClassVar[Mapping[str, Check]] = {"versions": _VERSIONS}
     BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers(Record):
+    """What the buffers of a worker's module hold, of which everyone takes the mean.
+
+    The latest one of each rank counts. One without values says that none does any more.
+    """
+
+    rank: int
+    """Whose they are."""
+    final: bool
+    """Whether it is the last one: the worker finishes, and it counts until the run has, too."""
+    layout_digest: bytes
+    """Of names, shapes and types: only buffers of the same layout are averaged."""
+    floats: bytes
+    """Little-endian; the layout says whether they have 4 bytes or 8."""
+    integers: bytes
+    """Little-endian int64."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "rank": _RANK,
+        "final": boolean,
+        "layout_digest": blob(DIGEST_BYTES, DIGEST_BYTES),
+        "floats": blob(0, BUFFERS_BYTES_MAX),
+        "integers": blob(0, BUFFERS_BYTES_MAX),
+    }
+    BYTES_MAX: ClassVar[int] = MESSAGE_BYTES_MAX
+    LIST_ITEMS_MAX: ClassVar[int] = 0
+
+    @classmethod
+    def none_of(cls, rank: int) -> "Buffers":
+        """Return what says that nothing of a rank counts any more."""
+        return cls(rank, final=False, layout_digest=bytes(DIGEST_BYTES), floats=b"", integers=b"")
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the values; 0 where there are none."""
+        return len(self.floats) + len(self.integers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -626,6 +696,49 @@ class Voters(Record):
         "workers": listing(_WORKER_ID, RANKS_MAX),
     }
     BYTES_MAX: ClassVar[int] = SMALL_BYTES_MAX + RANKS_MAX * (WORKER_ID_BYTES + 2)
+
+
+@dataclass(frozen=True, slots=True)
+class WantState(Record):
+    """A worker asks for the state of another one's optimizer, or the master asks that one."""
+
+    number: int
+    """Which of all that the master gets for somebody; 0 from the worker that asks."""
+    part: int | None
+    """The part that is due; None where no more is wanted. From who asks, 0 or None."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "number": _SEQUENCE,
+        "part": optional(integer(0, STATE_PARTS_MAX - 1)),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class StatePart(Record):
+    """A part of the state of an optimizer, or that there is none.
+
+    The first part says what the state is made of; the others are its bytes, in order. With another
+    number another state begins, in place of one that could not be had to its end.
+    """
+
+    number: int
+    """As it was asked for."""
+    part: int
+    parts: int
+    """How many there are; 0 where there is no state to be had."""
+    body: bytes
+    reason: str = ""
+    """Why there is none."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "number": _SEQUENCE,
+        "part": integer(0, STATE_PARTS_MAX - 1),
+        "parts": integer(0, STATE_PARTS_MAX),
+        "body": blob(0, STATE_PART_BYTES),
+        "reason": text(REASON_CHARACTERS_MAX),
+    }
+    BYTES_MAX: ClassVar[int] = STATE_PART_BYTES + SMALL_BYTES_MAX
+    LIST_ITEMS_MAX: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, slots=True)

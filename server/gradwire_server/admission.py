@@ -111,11 +111,7 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
         )
     if run.finished and not _has_all_accepted(join, run):
         if join.resume is not None:
-            return Refuse(
-                RefusalCode.RUN_FINISHED,
-                f"run {run.name!r} was finished by its other workers while nothing was heard of "
-                "this one: what it had not sent is not in it",
-            )
+            return finished_without(run.name)
         return Refuse(
             RefusalCode.RUN_FINISHED,
             f"run {run.name!r} has just finished and its workers are leaving: try again",
@@ -131,6 +127,16 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
             "start another master, or name another run once this one is over",
         )
     return None
+
+
+def finished_without(run: str) -> Refuse:
+    """Return what to tell a worker that is back after all others have finished its run."""
+    return Refuse(
+        RefusalCode.RUN_FINISHED,
+        f"run {run!r} was finished by its other workers while nothing was heard of this one: what "
+        "it had not sent is not in it. They have its parameters; to join again, as a new worker, "
+        "begins another run",
+    )
 
 
 def _has_all_accepted(join: Join, run: Run) -> bool:

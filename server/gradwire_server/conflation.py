@@ -92,7 +92,16 @@ class Conflation:
             return backlog.nbytes + charge <= most
         return not backlog.nbytes or backlog.nbytes + charge <= self._backlog_bytes_max
 
-    def add(self, member: Member, rank: int, sequence: int, update: Update, now: float) -> None:
+    def add(
+        self,
+        member: Member,
+        rank: int,
+        sequence: int,
+        update: Update,
+        now: float,
+        *,
+        clock: int = 0,
+    ) -> None:
         """Add an update to what a member will be sent as a sum."""
         backlog = member.backlog
         if backlog.hopeless is not None:
@@ -100,7 +109,7 @@ class Conflation:
         if backlog.gathering is None and not self._begin(member, now):
             return
         assert backlog.gathering is not None
-        if not backlog.gathering.add(rank, sequence, update):
+        if not backlog.gathering.add(rank, sequence, update, clock):
             backlog.hopeless = (
                 f"the sum of {backlog.gathering.updates} updates that wait for this worker takes a "
                 "parameter out of range with the next one"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gradwire_protocol import CloseCode, Connection, Disconnected, UsageError
-from gradwire_protocol.messages import EndCode, Finished
+from gradwire_protocol.messages import EndCode, Finished, StatePart
 from gradwire_server.founding import found_again, recover
 from gradwire_server.metrics import Departure
 from gradwire_server.roster import Member, Phase
@@ -110,6 +110,7 @@ class Departures:
             member.last_sequence is not None
             and versions.get(member.rank, 0) >= member.last_sequence
             and not len(member.backlog)
+            and member.buffers.is_told
             for member in waited_for
         ):
             run.finished = True
@@ -118,7 +119,11 @@ class Departures:
             for member in self._state.roster:
                 if member.aside is not None:
                     self._dismiss(member, "the run is finished")
-            self._state.tell_all(Finished(dict(versions)))
+            said = Finished(dict(versions))
+            packed = said.pack()
+            for member in self._state.roster:
+                member.buffers.say_last(member.link, said, packed)
+            self._state.queues_grew = True
 
     def disconnected(self, member: Member, event: Disconnected) -> None:
         """Part with a member whose connection has ended."""
@@ -217,8 +222,8 @@ class Departures:
     def _too_slow(self, queued: int, member: Member | None) -> str | None:
         """Return why somebody is too slow for whom so many bytes wait; None if he is not.
 
-        Updates, sums and snapshots are bounded where they are queued. Nothing else bounds what the
-        master has to say besides, and corrections.
+        Updates, sums, snapshots and states are bounded where they are queued. Nothing else bounds
+        what the master has to say besides, and corrections.
         """
         limit = self._state.config.relay_backlog_bytes_max
         if member is not None:
@@ -228,8 +233,9 @@ class Departures:
             if backlog.correction_bytes > limit:
                 waiting = backlog.correction_bytes
                 return f"corrections of {waiting} bytes wait for this worker; the limit is {limit}"
-            queued -= backlog.nbytes + backlog.correction_bytes
+            queued -= backlog.nbytes + backlog.correction_bytes + member.buffers.nbytes
             queued -= sum(feed.nbytes for feed in (backlog.feed, member.feed) if feed is not None)
+            queued -= len(member.state_parts) * StatePart.BYTES_MAX
         if queued > limit:
             return f"{queued} bytes wait for this worker; the limit is {limit}"
         return None
@@ -292,6 +298,7 @@ class Departures:
             and not state.roster.workers
             and not state.leases.has_finished
             and not len(state.run.relay.conflation)
+            and not any(member.buffers.has_last for member in state.roster)
         ):
             state.end_run()
 

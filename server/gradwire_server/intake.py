@@ -269,6 +269,7 @@ class Intake:
             update,
             self._destinations(member),
             self._now,
+            clock=received.update.clock,
         )
         self._count_accepted(update, len(received.update.body), staleness)
 

@@ -13,9 +13,9 @@ Of two masters one serves a run, as `terms` has it; the other one is a `standby`
 
                   ┌─▶ reception ──▶ admission, founding, orders
     events ──▶ Master ─▶ intake ──▶ decoding, vetting, relay
-                  ├─▶ deliveries, stability
+                  ├─▶ deliveries, stability, buffer_relay
                   ├─▶ departures, draining, terms
-                  ├─▶ repairs, self_check
+                  ├─▶ repairs, self_check, optimizer_states
                   └─▶ checkpoints
 
 What they have in common is in `state`.
@@ -38,6 +38,7 @@ from gradwire_protocol import (
 )
 from gradwire_protocol.link import Message, UpdateReceived
 from gradwire_protocol.messages import (
+    Buffers,
     Contents,
     Digest,
     EndCode,
@@ -46,8 +47,11 @@ from gradwire_protocol.messages import (
     Leave,
     Promise,
     Snapshot,
+    StatePart,
     Want,
+    WantState,
 )
+from gradwire_server.buffer_relay import BufferRelay
 from gradwire_server.checkpoint_writer import CheckpointWriter
 from gradwire_server.checkpoints import Checkpoints
 from gradwire_server.config import MasterConfig
@@ -60,6 +64,7 @@ from gradwire_server.intake import Consequences, Intake
 from gradwire_server.leases import Leases
 from gradwire_server.lobby import Lobby
 from gradwire_server.metrics import Departure, ServerMetrics
+from gradwire_server.optimizer_states import OptimizerStates
 from gradwire_server.orders import Orders, Powers
 from gradwire_server.reception import Reception, name_of
 from gradwire_server.repairs import Repairs
@@ -120,11 +125,12 @@ class Master:
             run.charge = self._state.charge
         metrics.parameters.set(0 if run is None else run.layout.elements)
         self.checkpoints = Checkpoints(self._state, writer)
+        self._buffers = BufferRelay(self._state)
         self._departures = Departures(
             self._state,
             on_left=lambda member: self.terms.left(member),
             on_lost=lambda member: self._intake.hurry(member),
-            on_forgotten=lambda member: self._intake.forget(member),
+            on_forgotten=self._forget,
         )
         self.terms = Terms(self._state, self._departures)
         self._intake = Intake(
@@ -144,10 +150,15 @@ class Master:
                 checkpoint=self.checkpoints.ask,
             ),
         )
-        self.reception = Reception(self._state, self._departures, self._orders, self.terms)
+        self.reception = Reception(
+            self._state, self._departures, self._orders, self.terms, self._buffers
+        )
         self._draining = Draining(self._state, on_drained)
         self._repairs = Repairs(self._state)
-        self._deliveries = Deliveries(self._state, self._repairs, self._departures)
+        self._states = OptimizerStates(self._state)
+        self._deliveries = Deliveries(
+            self._state, self._repairs, self._departures, self._buffers, self._states
+        )
         self._stability = Stability(self._state, self.terms)
         self._self_check = SelfCheck(self._state)
         self._on_drained = on_drained
@@ -189,6 +200,7 @@ class Master:
         self._stability.handle_timer()
         if self._self_check.handle_timer():
             self._repairs.forget_old()
+        self._states.handle_timer()
         self._departures.handle_timer()
         self._conclude()
 
@@ -222,6 +234,7 @@ class Master:
         member = self._departures.quarantined(rank)
         assert self.run is not None
         self._intake.release(self.run, member, now)
+        self._buffers.release(member)
 
     def expel(self, rank: int, reason: str, now: float) -> None:
         """Send a worker away that is in quarantine; what was kept aside is dropped.
@@ -277,6 +290,7 @@ class Master:
             self._departures.next_timer(),
             self.reception.next_timer(),
             self._self_check.next_timer(),
+            self._states.next_timer(),
             self.checkpoints.next_timer(),
             self._draining.next_timer(),
         )
@@ -340,22 +354,33 @@ class Master:
         if member.observes and not isinstance(message, Leave):
             raise InvalidMessageError(f"{name_of(message)} from {member.name}, an observer")
         match message:
-            case UpdateReceived() if self.run is not None and self.run.recovery is not None:
-                take_again(member, message, self.run, self.roster, self._state.now)
             case UpdateReceived():
-                assert self.run is not None
-                self._intake.take(self.run, member, message, self._state.now)
+                self._take_update(member, message)
             case Contents() | Snapshot():
                 take_from_founder(member, message, self.run, self.roster, self._state.now)
+            case Buffers():
+                self._buffers.take(member, message)
+            case WantState() | StatePart():
+                self._states.take(member, message)
             case Finish():
                 self._take_finish(member, message)
             case Leave():
-                if not member.observes:
-                    self._intake.take_last(member, message.sequence, leaves=True)
-                member.leaving = message.reason
-                self._departures.settle(member)
+                self._take_leave(member, message)
             case _:
                 raise InvalidMessageError(f"{name_of(message)} from {member.name}")
+
+    def _take_leave(self, member: Member, leave: Leave) -> None:
+        if not member.observes:
+            self._intake.take_last(member, leave.sequence, leaves=True)
+        member.leaving = leave.reason
+        self._departures.settle(member)
+
+    def _take_update(self, member: Member, update: UpdateReceived) -> None:
+        assert self.run is not None
+        if self.run.recovery is not None:
+            take_again(member, update, self.run, self.roster, self._state.now)
+        else:
+            self._intake.take(self.run, member, update, self._state.now)
 
     def _take_finish(self, member: Member, finish: Finish) -> None:
         if self._is_known_to_have_finished(member, finish):
@@ -377,6 +402,11 @@ class Master:
 
     # What follows.
 
+    def _forget(self, member: Member) -> None:
+        """Forget what there was of a member that is gone."""
+        self._intake.forget(member)
+        self._buffers.forget(member)
+
     def _accepted(self, member: Member) -> None:
         """Act on an update that is in the replica and on its way."""
         self._stability.expect()
@@ -387,6 +417,7 @@ class Master:
     def _conclude(self) -> None:
         """Do what is due after everything that happens."""
         self.terms.conclude()
+        self._states.conclude()
         self.reception.let_in_held()
         self._stability.conclude()
         self._self_check.conclude()

@@ -281,6 +281,32 @@ class ServerMetrics:
             "Sums of updates that a slow worker has received whole.",
             registry=self.registry,
         )
+        self.buffers_received = Counter(
+            "gradwire_buffers_received_total",
+            "Messages with what the buffers of a worker's module hold.",
+            registry=self.registry,
+        )
+        self.buffers_relayed = Counter(
+            "gradwire_buffers_relayed_total",
+            "Such messages delivered, counted once for every receiving member.",
+            registry=self.registry,
+        )
+        self.buffers_refused = Counter(
+            "gradwire_buffers_refused_total",
+            "Such messages dropped: too many bytes a second of one worker, or of too many ranks.",
+            registry=self.registry,
+        )
+
+        self.state_parts_relayed = Counter(
+            "gradwire_optimizer_state_parts_total",
+            "Parts of optimizers' states passed on to workers that join late.",
+            registry=self.registry,
+        )
+        self.state_parts_dropped = Counter(
+            "gradwire_optimizer_state_parts_dropped_total",
+            "Parts of optimizers' states that came when nobody waited for them any more.",
+            registry=self.registry,
+        )
 
     def _of_replicas(self, registry: CollectorRegistry) -> None:
         """Make those about replicas: sent, compared, damaged."""

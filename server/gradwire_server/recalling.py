@@ -135,7 +135,13 @@ def _add(run: Run, received: UpdateReceived, destinations: list[Member], now: fl
         )
         return
     run.relay.accept(
-        received.rank, received.update.sequence, received.message, update, destinations, now
+        received.rank,
+        received.update.sequence,
+        received.message,
+        update,
+        destinations,
+        now,
+        clock=received.update.clock,
     )
 
 

@@ -26,11 +26,13 @@ from gradwire_protocol.messages import (
 )
 from gradwire_server.admission import (
     check_claims,
+    finished_without,
     no_memory_for,
     not_expected,
     refusal,
     refusal_by_role,
 )
+from gradwire_server.buffer_relay import BufferRelay
 from gradwire_server.departures import Departures
 from gradwire_server.founding import gather, welcome, welcome_back
 from gradwire_server.metrics import Departure
@@ -61,10 +63,19 @@ class Reception:
     departures : Departures
     orders : Orders
     terms : Terms
+    buffers : BufferRelay
     """
 
-    def __init__(self, state: State, departures: Departures, orders: Orders, terms: Terms) -> None:
+    def __init__(
+        self,
+        state: State,
+        departures: Departures,
+        orders: Orders,
+        terms: Terms,
+        buffers: BufferRelay,
+    ) -> None:
         self._state = state
+        self._buffers = buffers
         self._terms = terms
         self.on_early: Callable[[Link, Join], None] = self._refuse_early
         """Called with who asks to take part while this master is in charge of nothing."""
@@ -222,8 +233,21 @@ class Reception:
         )
         if refused is not None:
             return refused
-        if run is not None:
-            return run
+        return self._new_run(join, own) if run is None else run
+
+    def _new_run(self, join: Join, own: Run | None) -> Run | Refuse:
+        """Return the run that begins with somebody, or that he brings back, or why there is none.
+
+        Parameters
+        ----------
+        join : Join
+        own : Run or None
+            What we have ourselves of the run that he may bring back.
+        """
+        state = self._state
+        finished = None if own is not None else state.ended.find(join)
+        if finished is not None:
+            return finished_without(finished)
         if join.partial is not None:
             return not_expected(state.config)  # the run that it has a part of may yet be back
         try:
@@ -271,9 +295,11 @@ class Reception:
             run.relay.catch_up(member, resume.versions, state.now)
         run.has_untold = True
         state.tell_roster()
+        self._buffers.enter(member)
         if run.finished:
             member.last_sequence = resume.sequence
-            link.send(Finished(dict(run.relay.versions)))
+            said = Finished(dict(run.relay.versions))
+            member.buffers.say_last(link, said, said.pack())
 
     def _gather(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
         """Let somebody wait who is back, until the run is."""
@@ -339,6 +365,8 @@ class Reception:
         logger.info("%s %s run %r", member.name, what, run.name)
         welcome(member, run, state.roster, state.now)
         state.tell_roster()
+        self._buffers.begin_rank(rank)
+        self._buffers.enter(member)
 
     def _admit(self, rank: int, link: Link, join: Join, run: Run) -> Member:
         """Let somebody take part who is given the parameters next."""

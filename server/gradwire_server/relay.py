@@ -108,6 +108,8 @@ class Relay:
         update: Update,
         destinations: Iterable[Member],
         now: float,
+        *,
+        clock: int = 0,
     ) -> None:
         """Pass an update on.
 
@@ -122,11 +124,13 @@ class Relay:
         destinations : iterable of Member
             Everyone but its origin.
         now : float
+        clock : int
+            What it says of its origin's steps, for those that get it in a sum.
         """
         self.keep(rank, sequence, message)
         charge = charge_of(message.total)
         for member in destinations:
-            if self._queues(member, rank, sequence, charge, update, now):
+            if self._queues(member, rank, sequence, charge, update, now, clock):
                 member.link.relay_update(message)
 
     def accept_clipped(
@@ -159,7 +163,8 @@ class Relay:
         self.log.skip(rank, sequence)
         for other in [*destinations, member]:
             payload = correction.pack() if other is member else packed
-            if self._queues(other, rank, sequence, charge_of(len(payload)), update, now):
+            charge = charge_of(len(payload))
+            if self._queues(other, rank, sequence, charge, update, now, encoded.clock):
                 other.link.send_update(rank, sequence, payload)
 
     def can_catch_up(self, versions: Mapping[int, int], *, without: int) -> bool:
@@ -193,9 +198,9 @@ class Relay:
                 self._queue(member, rank, sequence, charge, now)
                 member.link.relay_update(message)
             else:
-                body = EncodedUpdate.parse(message.payload).body
-                update = decode(body, self.conflation.elements)
-                self._add(member, rank, sequence, update, now)
+                encoded = EncodedUpdate.parse(message.payload)
+                update = decode(encoded.body, self.conflation.elements)
+                self._add(member, rank, sequence, update, now, encoded.clock)
 
     def on_delivered(self, member: Member, rank: int, sequence: int, now: float) -> float | None:
         """Note that a member has an update; return when it was accepted, unless it observes."""
@@ -228,7 +233,14 @@ class Relay:
         self.versions[rank] = sequence
 
     def _queues(
-        self, member: Member, rank: int, sequence: int, charge: int, update: Update, now: float
+        self,
+        member: Member,
+        rank: int,
+        sequence: int,
+        charge: int,
+        update: Update,
+        now: float,
+        clock: int,
     ) -> bool:
         """Return whether a member is to be sent an update; else it gets it in a sum.
 
@@ -241,13 +253,15 @@ class Relay:
             # It keeps single updates for workers that come to it, and has no use for sums.
             member.backlog.hopeless = f"{member.backlog.nbytes} bytes are under way to the standby"
             return False
-        self._add(member, rank, sequence, update, now)
+        self._add(member, rank, sequence, update, now, clock)
         return False
 
     def _queue(self, member: Member, rank: int, sequence: int, charge: int, now: float) -> None:
         self._members[member] = None
         member.backlog.put(rank, sequence, charge, now)
 
-    def _add(self, member: Member, rank: int, sequence: int, update: Update, now: float) -> None:
+    def _add(
+        self, member: Member, rank: int, sequence: int, update: Update, now: float, clock: int
+    ) -> None:
         self._members[member] = None
-        self.conflation.add(member, rank, sequence, update, now)
+        self.conflation.add(member, rank, sequence, update, now, clock=clock)

@@ -23,6 +23,7 @@ from gradwire_protocol.link import Link, UpdateReceived
 from gradwire_protocol.messages import RANKS_MAX, Digest, Join, Peer, name_in_roster
 from gradwire_protocol.snapshots import SnapshotFeed
 from gradwire_server.backlog import Backlog
+from gradwire_server.buffer_feed import BufferFeed
 from gradwire_server.pace import Pace
 from gradwire_server.replica_copy import ReplicaCopy
 from gradwire_server.vetting import Norms
@@ -89,8 +90,14 @@ class Member:
     """Whether it is the standby: an observer that counts as somebody who has what it was sent."""
     corrections: int = 0
     """How many were, over this connection."""
+    asked_state: bool = False
+    """Whether it has asked for the state of an optimizer."""
+    state_parts: set[int] = field(default_factory=set)
+    """The parts of such a state that are under way to it, by their number in the stream."""
     claim: Digest | None = None
     """What it has said of its replica, and was not checked yet."""
+    buffers: BufferFeed = field(default_factory=BufferFeed)
+    """What it is still to be told of others' buffers."""
     offer: Offer | None = None
     """What it compares its replica with."""
     repaired_at: float | None = None

@@ -14,6 +14,7 @@ from gradwire_protocol.checkpoint import Checkpoint
 from gradwire_protocol.layout import Layout
 from gradwire_protocol.messages import Join, Snapshot
 from gradwire_protocol.snapshots import SnapshotAssembly
+from gradwire_server.buffer_feed import KeptBuffers
 from gradwire_server.digests import Digests
 from gradwire_server.recovery import Recovery
 from gradwire_server.relay import DEFAULTS as RELAY_DEFAULTS
@@ -81,6 +82,8 @@ class Run:
     """What the replica has to be; None until it is complete."""
     damaged: set[int] = field(default_factory=set)
     """Blocks of the replica that are something else, and could not be mended."""
+    buffers: dict[int, KeptBuffers] = field(default_factory=dict)
+    """By rank: what the buffers of workers hold; see `buffer_relay`."""
     awaited: bool = False
     """Whether it is from a checkpoint and no worker has joined it yet: no other run takes its
     place."""

@@ -10,6 +10,7 @@ from gradwire_protocol.link import Control
 from gradwire_protocol.messages import Roster as RosterMessage
 from gradwire_server.config import MasterConfig
 from gradwire_server.decoding import Decoder
+from gradwire_server.ended import EndedRuns
 from gradwire_server.leases import Leases
 from gradwire_server.lobby import Lobby
 from gradwire_server.metrics import ServerMetrics
@@ -32,6 +33,8 @@ class State:
     """Who is expected back."""
     run: Run | None = None
     """The run in progress."""
+    ended: EndedRuns = field(default_factory=EndedRuns)
+    """Runs that were finished before it."""
     charge: Charge
     """Which term it is in."""
     now: float = 0.0
@@ -55,7 +58,9 @@ class State:
         self.tell_all(RosterMessage(self.roster.peers()))
 
     def end_run(self) -> None:
-        """Forget the run, and who is expected back in it."""
+        """Forget the run, but for that it was finished, and who is expected back in it."""
+        if self.run is not None:
+            self.ended.note(self.run)
         self.run = None
         self.leases.clear()
         self.metrics.parameters.set(0)

@@ -41,12 +41,14 @@ class Sum:
         """By rank: the sequence of the update before the first one in it."""
         self.after: dict[int, int] = {}
         """By rank: the sequence of the last one."""
+        self.clocks: dict[int, int] = {}
+        """By rank: what the last one says of its origin's steps, where it does."""
         self.updates = 0
         self._total = Replica.zeros(elements)
         self._touched = np.zeros(-(-elements // PART_ELEMENTS), np.bool_)
         """By part: whether anything was added to it. The others need not even be looked at."""
 
-    def add(self, rank: int, sequence: int, update: Update) -> bool:
+    def add(self, rank: int, sequence: int, update: Update, clock: int = 0) -> bool:
         """Add the next update of a rank; return False where an element would leave its range.
 
         Nothing has changed then.
@@ -58,6 +60,8 @@ class Sum:
         self._touched[update.index // PART_ELEMENTS] = True
         self.before.setdefault(rank, sequence - 1)
         self.after[rank] = sequence
+        if clock:
+            self.clocks[rank] = clock
         self.updates += 1
         return True
 
@@ -118,7 +122,7 @@ class SumFeed:
         self._sent += 1
         total, span = self.total, None
         if self._next is None:
-            span = Span(total.before, total.after, total.updates, self._sent)
+            span = Span(total.before, total.after, total.updates, self._sent, total.clocks)
         self._link.send_part(Conflated(start, body, span))
         self._under_way += 1
         return True

@@ -273,6 +273,7 @@ class Terms:
             )
         self._standby = None
         self._state.end_run()
+        self._state.ended.clear()  # who has not heard of an end goes on with the other master
 
     def status(self) -> dict[str, Any]:
         """Return what there is to know of it, as plain values."""

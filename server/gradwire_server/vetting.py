@@ -71,9 +71,12 @@ def norm_of(update: Update) -> float:
 
 
 def is_sample(update: Update) -> bool:
-    """Return whether an update shows how much its worker had to send: no element was cut off."""
+    """Return whether an update shows how much its worker had to send.
+
+    Not where elements were cut off, and not where it only says that there was a step.
+    """
     count = update.count
-    return max(int(count.max()), -int(count.min())) < MAGNITUDE_MAX
+    return count.size > 0 and max(int(count.max()), -int(count.min())) < MAGNITUDE_MAX
 
 
 def reference_of(others: Iterable[Norms]) -> float | None:

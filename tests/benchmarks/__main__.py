@@ -18,15 +18,19 @@ from benchmarks import (
     codec,
     codec_gpu,
     codec_size,
+    estimate,
     latency,
     lossy,
     overhead,
     recovery,
     relay,
     sealed,
+    slowlink,
     tensor_thresholds,
     transport,
 )
+from benchmarks.convergence import comparison as convergence
+from benchmarks.convergence import drawing
 from benchmarks.figures import Figure, draw, machine, print_table
 
 BENCHMARKS = {
@@ -34,20 +38,25 @@ BENCHMARKS = {
     "codec": codec.run,
     "codec-gpu": codec_gpu.run,
     "codec-size": codec_size.run,
+    "convergence": convergence.run,
+    "estimate": estimate.run,
     "latency": latency.run,
     "lossy": lossy.run,
     "overhead": overhead.run,
     "recovery": recovery.run,
     "relay": relay.run,
     "sealed": sealed.run,
+    "slowlink": slowlink.run,
     "tensor-thresholds": tensor_thresholds.run,
     "transport": transport.run,
 }
 
 CURVES = {
     "codec-size": codec_size.draw,
+    "convergence": drawing.draw,
     "lossy": lossy.draw,
     "relay": relay.draw,
+    "slowlink": slowlink.draw,
     "tensor-thresholds": tensor_thresholds.draw,
 }
 """Of these benchmarks there are drawings for the documentation."""

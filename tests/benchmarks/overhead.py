@@ -1,25 +1,54 @@
 """What `session.step()` costs the training thread, beside the step without it.
 
-A real session with a real master on loopback; the model changes as an optimizer would change it,
-at the usual density. The step without gradwire is stood for by a compiled loop that computes for
-100 or 10 milliseconds and lets go of the GIL, as torch's operations do.
+A real session with a real master on loopback; the parameters change in every step, at the usual
+density, which the threshold has come to before it is measured. The step without gradwire is stood
+for by a compiled loop that computes for 100 or 10 milliseconds and lets go of the GIL, as torch's
+operations do; it is measured in the same steps, so what else the machine does meanwhile counts for
+both. In the cases with a peer there is one more worker, a process of its own that does the same on
+the other core, and every step applies what came from it.
 """
 
+import argparse
+from collections.abc import Sequence
+from contextlib import ExitStack
 from statistics import median
-from time import perf_counter
+from time import perf_counter, thread_time
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from benchmarks.figures import Figure, at_most
-from gradwire import join
+from benchmarks.figures import Figure, at_most, beside
+from benchmarks.programs import Program, announce, end_with_parent
+from gradwire import Session, join
 from gradwire_codecs.compiled import compiled
 from support.local_master import MasterProcess
 
-CASES = ((1_000_000, 0.100, 1.05), (1_000_000, 0.010, 1.20), (14_600_000, 0.100, 1.05))
-"""Parameters, seconds of a step, and the aim."""
 
-STEPS = 40
-WARM_UP_STEPS = 15
+class Case(NamedTuple):
+    """A model and the pace it is trained at."""
+
+    parameters: int
+    seconds: float
+    """What a step takes without gradwire."""
+    aim: float | None
+    peers: int = 0
+
+
+CASES: Final = (
+    Case(1_000_000, 0.100, 1.05),
+    Case(1_000_000, 0.010, 1.20),
+    Case(14_600_000, 0.100, 1.05),
+    Case(1_000_000, 0.010, None, peers=1),
+    Case(14_600_000, 0.100, None, peers=1),
+)
+"""Those with a peer have no aim: what it takes grows with the number of peers."""
+
+STEPS: Final = 40
+SETTLING_STEPS: Final = 100
+"""Steps without computing, in which the threshold finds its place."""
+
+CHANGE: Final = 1e-4
+ROUNDS_TIMED: Final = 10_000_000
 
 
 @compiled
@@ -31,35 +60,89 @@ def compute(rounds: int) -> float:
     return x
 
 
+class Training:
+    """Parameters that change like those that an optimizer trains, and a session for them."""
+
+    def __init__(self, parameters: int, master: str, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        self.vector = np.random.default_rng(0).normal(0, 0.1, parameters).astype(np.float32)
+        # Read from another place each time, it changes every element by another amount.
+        self._noise = random.standard_normal(2 * parameters, np.float32) * np.float32(CHANGE)
+        self._random = random
+        self.session: Session = join(self.vector, master=master)
+
+    def change(self) -> None:
+        """Do the optimizer's work."""
+        start = int(self._random.integers(len(self.vector)))
+        self.vector += self._noise[start : start + len(self.vector)]
+
+    def settle(self) -> None:
+        """Share until the threshold has found its place."""
+        for _ in range(SETTLING_STEPS):
+            self.change()
+            self.session.step()
+
+
 def run() -> list[Figure]:
     """Measure."""
     compute(1)
-    began = perf_counter()
-    compute(10_000_000)
-    rounds_per_second = 10_000_000 / (perf_counter() - began)
-    return [_measure(n, int(rounds_per_second * s), aim) for n, s, aim in CASES]
+    began = thread_time()
+    compute(ROUNDS_TIMED)
+    rounds_per_second = ROUNDS_TIMED / (thread_time() - began)
+    return [_measure(case, int(rounds_per_second * case.seconds)) for case in CASES]
 
 
-def _measure(parameters: int, rounds: int, aim: float) -> Figure:
-    random = np.random.default_rng(0)
-    vector = random.normal(0, 0.1, parameters).astype(np.float32)
-    changes = [random.normal(0, 1e-4, parameters).astype(np.float32) for _ in range(4)]
+def _measure(case: Case, rounds: int) -> Figure:
     plain: list[float] = []
     shared: list[float] = []
-    with MasterProcess() as master:
-        session = join(vector, master=master.address)
-        for i in range(STEPS):
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess())
+        training = Training(case.parameters, master.address, seed=1)
+        stack.callback(training.session.close)
+        for _ in range(case.peers):
+            arguments = (str(case.parameters), str(rounds), master.address)
+            stack.enter_context(Program("benchmarks.overhead", *arguments))
+        training.session.wait(1 + case.peers)
+        training.settle()
+        for _ in range(STEPS):
             began = perf_counter()
             compute(rounds)
             computed = perf_counter()
-            vector += changes[i % len(changes)]  # the optimizer's work, in neither figure
+            training.change()  # the optimizer's work, in neither figure
             changed = perf_counter()
-            session.step()
+            training.session.step()
             stepped = perf_counter()
-            if i >= WARM_UP_STEPS:
-                plain.append(computed - began)
-                shared.append(computed - began + stepped - changed)
-        session.close()
-    value, rival = 1e3 * median(shared), 1e3 * median(plain)
-    name, without = f"step of {parameters / 1e6:g} M parameters", "the same without gradwire"
-    return at_most(name, value, "ms", without, rival, aim=aim, runs=len(plain))
+            plain.append(computed - began)
+            shared.append(computed - began + stepped - changed)
+    return _figure(case, shared, plain)
+
+
+def _figure(case: Case, shared: Sequence[float], plain: Sequence[float]) -> Figure:
+    name = f"step of {case.parameters / 1e6:g} M parameters, {1e3 * case.seconds:g} ms"
+    if case.peers:
+        name += ", and a peer's updates"
+    value, rival, without = 1e3 * median(shared), 1e3 * median(plain), "the same without gradwire"
+    if case.aim is None:
+        return beside(name, value, "ms", without, rival, runs=len(plain))
+    return at_most(name, value, "ms", without, rival, aim=case.aim, runs=len(plain))
+
+
+def main() -> None:
+    """Be a peer, until the parent ends."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parameters", type=int)
+    parser.add_argument("rounds", type=int)
+    parser.add_argument("master")
+    options = parser.parse_args()
+    end_with_parent()
+    training = Training(options.parameters, options.master, seed=2)
+    training.settle()
+    announce(ready=True)
+    while True:
+        compute(options.rounds)
+        training.change()
+        training.session.step()
+
+
+if __name__ == "__main__":
+    main()

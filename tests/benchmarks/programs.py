@@ -99,10 +99,10 @@ class Program:
         self._process.kill()
         self._process.wait()
 
-    def tell(self) -> None:
-        """Tell it to go on with what it waits for."""
+    def tell(self, line: str = "") -> None:
+        """Tell it to go on with what it waits for, or what a line says."""
         assert self._process.stdin is not None
-        self._process.stdin.write(b"\n")
+        self._process.stdin.write(f"{line}\n".encode())
 
 
 class Meter:

@@ -22,6 +22,7 @@ from gradwire_protocol.limits import WINDOW_BYTES
 from gradwire_protocol.messages import (
     CODEC_VERSION,
     WORKER_ID_BYTES,
+    Buffers,
     EncodedUpdate,
     Join,
     Peer,
@@ -106,6 +107,8 @@ class _Listener:
     def on_delivered(self, size: int) -> None: ...
 
     def on_roster(self, peers: Sequence[Peer]) -> None: ...
+
+    def on_buffers(self, buffers: Mapping[int, Buffers]) -> None: ...
 
     def on_stable(self, versions: Mapping[int, int]) -> None: ...
 

@@ -29,11 +29,9 @@ from matplotlib.figure import Figure as Picture
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from benchmarks.figures import Figure, below, beside, machine
+from benchmarks.unconnected import UnconnectedSharing
 from benchmarks.word_model import BATCH, WordModel, held_out_loss, load_words, loss_on
-from gradwire.parameters import parameters_of
 from gradwire.settings import Settings
-from gradwire.thresholds import Thresholds
-from gradwire_codecs import LocalFeedback, Replica, encoded_hits
 
 WORKERS: Final = 4
 STEPS: Final = 200
@@ -100,13 +98,7 @@ class Trainee:
         torch.manual_seed(seed)  # the same first parameters for all
         self.model = WordModel()
         self._optimizer = make_optimizer(self.model)
-        self._parameters = parameters_of(self.model)
-        vector = self._parameters.vector
-        self._feedback = LocalFeedback(vector, Replica.from_parameters(vector))
-        self._feedback.settle()
-        self._thresholds = Thresholds(
-            settings, self._feedback, self._parameters.layout, clock=lambda: 0.0
-        )
+        self._sharing = UnconnectedSharing(self.model, settings)
         self._random = np.random.default_rng([seed, rank])
 
     def train(self) -> list[bytes]:
@@ -115,20 +107,11 @@ class Trainee:
         loss = loss_on(self.model, load_words()[0], self._random, BATCH)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
-        self._parameters.gather()
-        threshold = self._thresholds.next()
-        assert threshold is not None
-        bodies = self._feedback.encode(threshold)
-        self._thresholds.observe(
-            sent=sum(map(encoded_hits, bodies)), size_bytes=sum(map(len, bodies))
-        )
-        self._thresholds.note_kept()
-        return bodies
+        return self._sharing.encode()
 
     def apply(self, bodies: list[bytes]) -> None:
         """Apply what a peer has sent."""
-        for body in bodies:
-            self._feedback.apply(body)
+        self._sharing.apply(bodies)
 
 
 def train(optimizer: str, seed: int, threshold: float, *, tensor_thresholds: bool) -> Outcome:

@@ -20,6 +20,7 @@ from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.messages import (
     CODEC_VERSION,
     WORKER_ID_BYTES,
+    Buffers,
     EncodedUpdate,
     Join,
     Peer,
@@ -145,6 +146,8 @@ class IdleWorker:
         self._happened.set()
 
     def on_roster(self, peers: Sequence[Peer]) -> None: ...
+
+    def on_buffers(self, buffers: Mapping[int, Buffers]) -> None: ...
 
     def on_stable(self, versions: Mapping[int, int]) -> None: ...
 

@@ -178,7 +178,12 @@ def test_prometheus_scrapes_a_live_master_with_our_file(tmp_path: Path, token_fi
                     seconds=60,
                 )
                 names = ask("/api/v1/label/__name__/values")
-                workers = ask("/api/v1/query", query='gradwire_workers{job="gradwire"}')
+                query = 'gradwire_workers{job="gradwire"}'
+                wait_until(
+                    lambda: (ask("/api/v1/query", query=query) or {}).get("result"),
+                    "what was scraped to be found",
+                )
+                workers = ask("/api/v1/query", query=query)
             finally:
                 server.terminate()
 

@@ -135,6 +135,32 @@ def test_a_worker_that_is_held_up_over_tcp_holds_no_other_up() -> None:
         assert len({str(end["digest"]) for end in ends}) == 1
 
 
+def test_a_worker_that_was_cut_off_while_all_others_finished_and_left_is_told_so() -> None:
+    """And does not go on alone, with parameters that nobody else has."""
+    with ExitStack() as stack:
+        master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "1"))
+        http = master.announcement["http"]
+        proxy = stack.enter_context(TcpProxy(master.address))
+        quick = {"transport": "tcp", "idle_timeout_seconds": 1.0}
+        cut, stays = (joined(stack, a, **quick) for a in (proxy.address, master.address))
+        for worker in (cut, stays):
+            worker.ask("wait", workers=2)
+            worker.ask("step", times=20)
+
+        proxy.hold()
+        cut.ask("step", times=5)
+        wait_until(lambda: len(run_status(http)["workers"]) == 1, "its silence to be noticed")
+        [end] = finished([stays])
+        assert end["digest"]
+        wait_until(lambda: run_status(http)["run"] is None, "the end of the run")
+        proxy.go_on()
+        answer = cut.ask("finish")
+
+        assert answer["error"] == "RefusedError", answer
+        assert "was finished by its other workers while nothing was heard" in answer["message"]
+        assert metrics(http)["gradwire_runs_finished_total"] == 1
+
+
 def test_a_web_browser_at_the_masters_port_changes_nothing() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from gradwire.errors import ConnectionLostError
+from gradwire.errors import ConnectionLostError, RefusedError
 from gradwire.inbox import Rebase
 from gradwire.mending import Mending
 from gradwire.stages import Stage
@@ -17,6 +17,7 @@ from gradwire_protocol.snapshots import BLOCKS_UNDER_WAY_MAX, count_blocks
 from gradwire_server.config import MasterConfig
 from gradwire_server.pace import BURST_UPDATES_MIN
 from gradwire_server.replica_copy import ReplicaCopy
+from support.ledger import Ledger
 from support.network import Link
 from support.peer import ScriptedPeer, join_request
 from support.simulated_worker import SimulatedWorker
@@ -306,6 +307,59 @@ def test_who_had_finished_hears_of_the_end_when_it_is_back() -> None:
     run.network.run(lost.try_to_complete, seconds=60)
 
     assert len({worker.replica.digest() for worker in run.workers}) == 1
+
+
+@pytest.mark.parametrize("rejoin_seconds", [600.0, 1.0], ids=["is expected", "not any more"])
+@pytest.mark.parametrize("runs_after", [0, 1], ids=["nothing since", "another run since"])
+def test_who_is_back_when_all_others_have_finished_and_left_is_told_so(
+    rejoin_seconds: float, runs_after: int
+) -> None:
+    config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, rejoin_seconds=rejoin_seconds)
+    run = SimulatedRun(11, Link(), idle_timeout_seconds=IDLE_SECONDS, master=config)
+    run.join_and_wait(3)
+    run.train(3)
+    lost, *others = run.workers
+    cut_off(run, lost, 40.0)
+    for _ in range(3):
+        lost.step()
+    run.network.run(lambda: len(run.master.roster) == 2, seconds=30)
+    run.workers = others
+    run.finish()
+    for _ in range(runs_after):
+        run.workers = []
+        run.ledger = Ledger()
+        run.join_and_wait(1)
+        run.finish()
+
+    run.network.run(lambda: lost.closed, seconds=90)
+
+    assert isinstance(lost.error, RefusedError)
+    assert lost.error.code == RefusalCode.RUN_FINISHED
+    assert "was finished by its other workers while nothing was heard of this one" in str(
+        lost.error
+    )
+    assert run.master.run is None
+
+
+def test_a_run_that_is_another_one_comes_back_although_one_was_finished_here() -> None:
+    """The master was started anew, and new workers have finished a run before the old are back."""
+    run = begin(12)
+    run.join_and_wait(2)
+    run.train(10)
+    old = run.workers
+    run.kill_master(back_after=0.1)
+    for worker in old:
+        cut_off(run, worker, 30.0)
+    run.network.run(lambda: run.masters == 2, seconds=5)
+    run.workers = []
+    before, initial, run.ledger = run.ledger, run.initial, Ledger()
+    run.join_and_wait(1)
+    run.finish()
+
+    run.workers, run.ledger, run.initial = old, before, initial
+    wait_until_all_are_back(run)
+    run.train(3)
+    run.finish()
 
 
 def test_who_comes_back_after_the_end_may_say_again_that_it_had_finished() -> None:

@@ -4,19 +4,23 @@ Each fault is planted where a mistake would be made. Some seed out of a few has 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import gradwire_udp.checkpoint_files
+from gradwire.buffer_sharing import BufferSharing
+from gradwire.buffers import BufferValues, mean_of
 from gradwire.inbox import Inbox, Rebase
 from gradwire.kept import Kept, OwnUpdate
+from gradwire.lead import Lead
 from gradwire.mending import Mending
 from gradwire.worker import Worker
 from gradwire_protocol.incoming import Reassembly
 from gradwire_protocol.messages import EncodedUpdate
+from gradwire_server.buffer_relay import BufferRelay
 from gradwire_server.intake import Intake
 from gradwire_server.recovery import Recovery
 from gradwire_server.relay import Relay
@@ -28,7 +32,7 @@ from gradwire_server.update_log import UpdateLog
 from support.disk import SimulatedDisk
 from support.playing import HistoryFailed, play
 
-SEEDS = 150
+SEEDS = 300
 """Tried one after the other, until one finds it."""
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -148,6 +152,40 @@ def the_residual_is_dropped_with_the_replica(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Mending, "mend", forgetful)
 
 
+# Buffers are averaged exactly.
+
+
+def a_mean_overshoots(patch: pytest.MonkeyPatch) -> None:
+    def overshooting(values: Sequence[BufferValues]) -> BufferValues:
+        mean = mean_of(values)
+        return BufferValues(2 * mean.floats - values[0].floats, mean.integers)
+
+    patch.setattr("gradwire.buffer_sharing.mean_of", overshooting)
+
+
+def buffers_of_rank_0_are_not_passed_on(patch: pytest.MonkeyPatch) -> None:
+    tell_all = BufferRelay._tell_all
+
+    def all_others(self: BufferRelay, rank: int) -> None:
+        if rank != 0:
+            tell_all(self, rank)
+
+    patch.setattr(BufferRelay, "_tell_all", all_others)
+
+
+def buffers_of_who_is_gone_still_count(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BufferRelay, "forget", lambda self, member: None)
+
+
+def own_buffers_are_those_of_the_moment_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    def finishing(self: BufferSharing) -> None:
+        sent = self._module.read()
+        self._tell(final=True)
+        self._sent = BufferValues(sent.floats + 1, sent.integers)
+
+    patch.setattr(BufferSharing, "finishing", finishing)
+
+
 # Memory is bounded.
 
 
@@ -186,6 +224,33 @@ def a_new_master_waits_for_all_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 def nobody_is_told_what_is_stable(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Stability, "handle_timer", lambda self: setattr(self, "_due", None))
+
+
+# Nobody is too far ahead, and nobody waits too long.
+
+
+def one_step_more_is_allowed(patch: pytest.MonkeyPatch) -> None:
+    begin = Lead.__init__
+
+    def generous(self: Lead, bound: int, timeout_seconds: float) -> None:
+        begin(self, bound + 1, timeout_seconds)
+
+    patch.setattr(Lead, "__init__", generous)
+
+
+def steps_are_told_before_they_are_made(patch: pytest.MonkeyPatch) -> None:
+    push = Worker.push
+
+    def boastful(
+        self: Worker, bodies: Sequence[bytes], based_on: int, now: float, *, clock: int = 0
+    ) -> None:
+        push(self, bodies, based_on, now, clock=clock and clock + 1)
+
+    patch.setattr(Worker, "push", boastful)
+
+
+def whoever_makes_no_step_is_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lead, "set_late_aside", lambda self, now: [])
 
 
 # What is on the disk is the last of it, and whole.
@@ -229,11 +294,18 @@ def a_checkpoint_says_more_than_it_has(patch: pytest.MonkeyPatch) -> None:
         (conflation_loses_an_update, "bits: .* has another replica"),
         (what_was_sent_again_is_no_part_of_another_replica, "bits|waits|nonsense"),
         (the_residual_is_dropped_with_the_replica, "conservation: .* neither sent nor kept"),
+        (a_mean_overshoots, "buffers: .* is not between"),
+        (buffers_of_rank_0_are_not_passed_on, "buffers: they end with different ones"),
+        (buffers_of_who_is_gone_still_count, "buffers: not all are the last ones"),
+        (own_buffers_are_those_of_the_moment_at_the_end, "buffers: "),
         (the_log_forgets_nothing, "memory: .* bytes logged"),
         (the_inbox_conflates_nothing, "memory: .* bytes wait in an inbox"),
         (nobody_dials_again, "waits: "),
         (a_new_master_waits_for_all_for_ever, "waits: "),
         (nobody_is_told_what_is_stable, "waits: "),
+        (one_step_more_is_allowed, "staleness: .* begins a step"),
+        (steps_are_told_before_they_are_made, "staleness: .* begins a step"),
+        (whoever_makes_no_step_is_waited_for, "deadline: .* waits for rank"),
         (the_oldest_checkpoint_is_taken, "a checkpoint with .* was written; found"),
         (a_checkpoint_gets_its_name_before_it_is_on_the_disk, "was written; found|can be used"),
         (a_checkpoint_says_more_than_it_has, "a checkpoint is not the sum|waits: .* has {"),

@@ -175,7 +175,7 @@ def test_an_observer_is_no_peer_and_takes_no_rank_that_a_worker_could_have() -> 
     run.network.run(lambda: late.live, seconds=60)
     run.network.run_for(1.0)
 
-    assert (late.rank, observer.rank) == (1, 4092)
+    assert (late.rank, observer.rank) == (1, 4091)
     for member in (*run.workers, observer):
         assert [peer.rank for peer in member.peers] == [0, 1]
     assert (sample(run, "workers"), sample(run, "observers")) == (2, 1)
@@ -328,7 +328,7 @@ def test_an_operator_sees_who_takes_part() -> None:
             {"rank": 0, "name": "worker0", "phase": "live", "quarantined": False},
             {"rank": 1, "name": "worker1", "phase": "live", "quarantined": False},
         ],
-        "observers": [{"rank": 4092, "name": "observer0", "phase": "live", "quarantined": False}],
+        "observers": [{"rank": 4091, "name": "observer0", "phase": "live", "quarantined": False}],
         "versions": {str(r): s for r, s in sorted(run.master.run.relay.versions.items())},
         "draining": False,
         "denied": [],

@@ -10,8 +10,9 @@ build.txt    what builds the wheel
 develop.txt  everything in ``constraints.txt``: the two above, tests, checks, drawings
 ===========  =========================================================================
 
-torch is in none of them. It comes from one of several indexes, without CUDA or with one of its
-versions; the files differ and so do their hashes, and gradwire itself runs without it.
+torch is in none of them, nor what it brings along. It comes from one of several indexes, without
+CUDA or with one of its versions; the files differ and so do their hashes, and gradwire itself runs
+without it. Install it before ``develop.txt``, where there are packages that need it.
 """
 
 import os
@@ -19,7 +20,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
@@ -45,13 +46,48 @@ def parse_pins(text: str) -> dict[str, str]:
     return {canonical(name): version for name, version in found}
 
 
+def parse_entries(text: str) -> dict[str, str]:
+    """Return what stands in a file from the pin of each package up to the next one."""
+    entries = re.split(r"^(?=[\w.-]+==)", text, flags=re.MULTILINE)[1:]
+    return {canonical(entry.partition("==")[0]): entry for entry in entries}
+
+
 def parse_hashes(text: str) -> dict[str, list[str]]:
     """Return the SHA-256 digests that stand under each pin of a file."""
-    entries = re.split(r"^(?=[\w.-]+==)", text, flags=re.MULTILINE)[1:]
     return {
-        canonical(entry.partition("==")[0]): re.findall(r"--hash=sha256:([0-9a-f]{64})\b", entry)
-        for entry in entries
+        name: re.findall(r"--hash=sha256:([0-9a-f]{64})\b", entry)
+        for name, entry in parse_entries(text).items()
     }
+
+
+def leave_out(text: str, packages: Collection[str]) -> str:
+    """Return pip-compile's answer without some packages, and without what came with these alone.
+
+    Parameters
+    ----------
+    text : str
+        With an annotation on one line for each package: which others need it.
+    packages : collection of str
+        Canonical names.
+    """
+    entries = parse_entries(text)
+    needed_by = {
+        name: {
+            canonical(source.strip())
+            for line in re.findall(r"^ +# via (.*)$", entry, re.MULTILINE)
+            for source in line.split(",")
+            if not source.strip().startswith("-c ")  # a constraint needs nothing
+        }
+        for name, entry in entries.items()
+    }
+    left_out = set(packages)
+    while more := {
+        name
+        for name, sources in needed_by.items()
+        if name not in left_out and sources and sources <= left_out
+    }:
+        left_out |= more
+    return "".join(entry for name, entry in entries.items() if name not in left_out)
 
 
 def wanted() -> dict[str, list[str]]:
@@ -85,7 +121,7 @@ def resolve(requirements: list[str]) -> str:
         PyPI is out of reach, or ``constraints.txt`` contradicts itself; pip-compile has said which.
     """
     options = ["--quiet", "--no-config", "--strip-extras", "--allow-unsafe", "--generate-hashes"]
-    options += ["--no-header", "--no-annotate", "--constraint", str(CONSTRAINTS)]
+    options += ["--no-header", "--annotation-style", "line", "--constraint", str(CONSTRAINTS)]
     command = [sys.executable, "-m", "piptools", "compile", *options, "--output-file", "-", "-"]
     done = subprocess.run(
         command,
@@ -95,8 +131,8 @@ def resolve(requirements: list[str]) -> str:
         check=True,
         text=True,
     )
-    lines = done.stdout.splitlines(keepends=True)
-    return "".join(line for line in lines if line.strip() and not line.startswith("#"))
+    lines = leave_out(done.stdout, NOT_HASHED).splitlines(keepends=True)
+    return "".join(line for line in lines if line.strip() and not line.strip().startswith("#"))
 
 
 def main() -> int:

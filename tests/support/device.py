@@ -1,7 +1,7 @@
 """Where the codec's kernels run in tests: on a GPU, or interpreted on tensors of the CPU.
 
-Triton decides when a kernel is defined, so whoever tests them imports this first. Nothing else in
-the process defines any.
+Triton decides when a kernel is defined, its own library's at import; some other packages import
+it. So conftest.py imports this before any test module.
 """
 
 import os

@@ -26,6 +26,7 @@ from support.disk import FOLDER, SimulatedDisk, SimulatedWriter
 from support.faults import Direction
 from support.gaps import may_cut_off
 from support.keyed import RUN_KEY
+from support.leads import Leads
 from support.ledger import Ledger
 from support.network import Host
 from support.plans import Plan
@@ -68,6 +69,12 @@ class History(SimulatedRun):
         self._master_was_lost = False
         self.is_training = True
         """Whether workers train; else they only take what comes."""
+        self.buffer_steps = plan.buffer_steps
+        self.leads = (
+            None
+            if plan.staleness_bound is None
+            else Leads(plan.staleness_bound, plan.staleness_timeout_seconds)
+        )
         super().__init__(
             plan.seed,
             plan.link,

@@ -61,6 +61,12 @@ class Plan:
     log_bytes_max: int
     stable_seconds: float
     """How often workers are told what is stable."""
+    buffer_steps: int | None
+    """How often buffers are averaged; None where no worker has any."""
+    staleness_bound: int | None
+    """How many steps a worker may be ahead of the slowest; None where it waits for nobody."""
+    staleness_timeout_seconds: float
+    """How long one is waited for that makes no step."""
     watched: bool
     """Whether the invariants of the transport are checked, too."""
     acts: tuple[Act, ...] = field(repr=False)
@@ -70,7 +76,9 @@ class Plan:
         return [
             f"seed {self.seed}, {self.size}: {self.workers} workers, {self.elements} parameters, "
             f"{'sealed' if self.sealed else 'no keys'}, idle timeout {self.idle_seconds} s, "
-            f"steps of {self.interval} s, log of {self.log_bytes_max} bytes",
+            f"steps of {self.interval} s, log of {self.log_bytes_max} bytes, buffers every "
+            f"{self.buffer_steps} steps, staleness bound {self.staleness_bound}, timeout "
+            f"{self.staleness_timeout_seconds} s",
             f"link: {said(self.link) or 'ordinary'}; gro {self.gro}; checkpoints every "
             f"{self.checkpoint_seconds} s, resumed: {self.resumes}",
             *(
@@ -91,6 +99,7 @@ def draw(seed: int, size: Size = "short") -> Plan:
     seconds = {"short": (1.5, 5.0), "long": (15.0, 60.0), "crowd": (2.0, 5.0)}[size]
     faults = {"short": (1, 4), "long": (8, 30), "crowd": (2, 6)}[size]
     kinds = _kinds(random, idle, sealed=sealed, has_disk=has_disk)
+    staleness = Random(f"staleness {size} {seed}")
     return Plan(
         seed=seed,
         size=size,
@@ -105,6 +114,12 @@ def draw(seed: int, size: Size = "short") -> Plan:
         resumes=has_disk and random.random() < 0.7,
         log_bytes_max=random.choice([1, 5_000, 2**20]),
         stable_seconds=random.choice([0.02, 0.5]),
+        buffer_steps=Random(f"buffers {size} {seed}").choice(
+            [None, 0] if size == "crowd" else [None, 0, 1, 3]
+        ),
+        # In a crowd, each of them would look at all others a hundred times a second.
+        staleness_bound=None if size == "crowd" else staleness.choice([None, None, 1, 2, 4]),
+        staleness_timeout_seconds=staleness.choice([0.3, 1.0, 4.0]),
         watched=size == "short" and random.random() < WATCHED_SHARE,
         acts=tuple(
             _act(random, random.uniform(*seconds), random.randint(*faults), kinds)

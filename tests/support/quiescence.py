@@ -6,10 +6,12 @@ Every function raises `AssertionError`, and says first which invariant is broken
 - acknowledged: no update is missing that a worker has sent who is alive, or that was acknowledged
   to one that died;
 - bits: master and workers have the same replica, the sum of all updates in it, each once;
+- buffers: what is averaged is in the range of what was sent, and all end with the same mean;
 - conservation: what a worker's steps changed, it has sent or still has;
 - memory: see `support.bounds`.
 
-That no update is applied twice, `Ledger` has watched all the time.
+That no update is applied twice, `Ledger` has watched all the time; and `Leads`, that with a bound
+on staleness nobody is too far ahead, or waits too long.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +20,7 @@ from typing import Final
 from gradwire_server.roster import Phase
 from gradwire_server.update_log import ENTRY_BYTES
 from support.histories import History
+from support.simulated_buffers import check_the_end
 from support.trainee import Trainee
 from support.training import MASTER
 
@@ -54,6 +57,12 @@ def finish(history: History) -> None:
     )
     finishing = [p for p in finishing if p.host.alive]  # but for who was refused: it was too late
     check(history, finishing)
+    assert history.master.run is not None
+    check_the_end(
+        history.master.run,
+        [process.module for process in finishing if process.module is not None],
+        [process.rank for process in finishing if process.module is not None],
+    )
     parameters = {process.feedback.parameters.tobytes() for process in finishing}
     assert len(parameters) == 1, "bits: the workers end with different parameters"
     _wait(history, lambda: [f"{p.name} has not left" for p in finishing if not p.closed])

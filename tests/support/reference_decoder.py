@@ -11,6 +11,8 @@ BLOCK = 64
 
 def reference_decode(body: bytes) -> dict[int, int]:
     """Return the change in quanta of every element that an encoded update changes."""
+    if not body:
+        return {}
     coder, rest = body[0], iter(body[1:])
     start, hits = _number(rest), _number(rest)
     listed = _number(rest) if coder == 2 else 0

@@ -5,23 +5,28 @@ changes the parameters at random, encodes what has reached the threshold, and ap
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradwire.buffer_sharing import BufferSharing
 from gradwire.errors import GradwireError
 from gradwire.inbox import Inbox, Rebase
 from gradwire.kept import Kept, OwnUpdate
+from gradwire.lead import Clocks
 from gradwire.membership import Comparison
 from gradwire.mending import Mending, complete
 from gradwire.origins import Sum
+from gradwire.stats import Tally
 from gradwire.worker import Worker
-from gradwire_codecs import LocalFeedback, Replica, SharedFeedback, multiple_of
+from gradwire_codecs import NOTHING, LocalFeedback, Replica, SharedFeedback, multiple_of
 from gradwire_protocol import Credentials, Endpoint
 from gradwire_protocol.messages import (
     CODEC_VERSION,
     WORKER_ID_BYTES,
     Blocks,
+    Buffers,
     EncodedUpdate,
     Join,
     Peer,
@@ -30,6 +35,7 @@ from gradwire_protocol.messages import (
     total,
 )
 from support.network import Host
+from support.simulated_buffers import LAYOUT as BUFFERS
 
 if TYPE_CHECKING:
     from support.training import SimulatedRun
@@ -40,6 +46,12 @@ CHANGE = 1e-3
 
 class SimulatedWorker:
     """A worker without threads: the session's part, in a few lines."""
+
+    sharing: BufferSharing | None = None
+    buffers: Mapping[int, Buffers] = MappingProxyType({})
+    clock = 0
+    """Its steps, where it tells them with its updates; 0 where it does not."""
+    clock_told = 0
 
     def __init__(
         self, run: "SimulatedRun", name: str, feedback: str, credentials: Credentials | None = None
@@ -57,12 +69,12 @@ class SimulatedWorker:
         self.peers: Sequence[Peer] = ()
         self.live = False
         self.finished: Mapping[int, int] | None = None
-        self.done = False
-        self.leaving = False
-        self.closed = False
+        self.done = self.leaving = self.closed = False
         self.error: GradwireError | None = None
         self.stable: Mapping[int, int] = {}
         self.lost: str | None = None
+        self.module = run.new_buffers(name)
+        """With the buffers that are averaged, if this one has any."""
         self.stopping = False
         self.later: Inbox | None = None
         """What comes after a replica that is on its way."""
@@ -70,7 +82,7 @@ class SimulatedWorker:
         self.mending = False
         """Whether damage is being mended."""
         self.sums = self.reconnections = self.rebases = 0
-        self.kept = Kept()
+        self.kept, self.clocks = Kept(), Clocks()
         self.delivered = self.sent = self.applied = 0
         self.came_in = np.zeros(run.elements)
         """What the training steps have changed."""
@@ -85,9 +97,16 @@ class SimulatedWorker:
             codec=CODEC_VERSION,
             quantum_exponent=-24,
             layout=run.layout,
+            gives_state=run.gives_state,
         )
         self.initial = self.random.normal(0, 0.1, run.elements).astype(np.float32)
-        self.worker = Worker(request, self, run.dialled, random=run.network.random.random)
+        self.worker = Worker(
+            request,
+            self,
+            run.dialled,
+            random=run.network.random.random,
+            buffers=None if self.module is None else BUFFERS,
+        )
         self.endpoint = Endpoint(
             run.config, random_bytes=run.network.random.randbytes, credentials=credentials
         )
@@ -141,6 +160,15 @@ class SimulatedWorker:
         for rank, sequence in self.versions.items():
             for earlier in range(1, sequence + 1):
                 self.run.ledger.note(self.name, rank, earlier)
+        if self.module is not None:
+            self.sharing = BufferSharing(
+                self.module,
+                steps=self.run.buffer_steps or 0,
+                rank=self.welcome.rank,
+                others=self,
+                send=None if self in self.run.observers else self.share_buffers,
+                tally=Tally(),
+            )
         self.live = True
         self.reconnections += self.lost is not None
         self.lost = None
@@ -195,9 +223,11 @@ class SimulatedWorker:
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         later = self.later is not None and update.sequence > self.fence.get(rank, 0)
         (self.later if self.later is not None and later else self.inbox).put(rank, update)
+        self.clocks.hear({rank: update.clock} if update.clock else {})
 
     def on_sum(self, total: Sum) -> None:
         (self.inbox if self.later is None else self.later).put_sum(total)
+        self.clocks.hear(total.clocks)
         self.sums += 1
 
     def on_correction(self, correction: EncodedUpdate) -> None:
@@ -210,6 +240,9 @@ class SimulatedWorker:
 
     def on_roster(self, peers: Sequence[Peer]) -> None:
         self.peers = peers
+
+    def on_buffers(self, buffers: Mapping[int, Buffers]) -> None:
+        self.buffers = buffers
 
     def on_stable(self, versions: Mapping[int, int]) -> None:
         assert covers(versions, self.stable), "what was stable is so for ever"
@@ -238,12 +271,29 @@ class SimulatedWorker:
         return self.welcome.rank
 
     @property
+    def others(self) -> set[int]:
+        """The ranks of the others that train, as far as it knows."""
+        return {peer.rank for peer in self.peers if not peer.finished} - {self.rank}
+
+    @property
     def is_gone(self) -> bool:
         """Whether it is dead, or leaving, or has left."""
         return self.closed or self.leaving or not self.host.alive
 
     def step(self) -> None:
         """Train, encode, push, pull."""
+        if self.module is not None and self.sharing is not None:
+            self.module.train()
+            self.sharing.before_push()
+        self.step_parameters()
+        if self.sharing is not None:
+            self.sharing.stepped()
+
+    def share_buffers(self, buffers: Buffers) -> None:
+        self.worker.share_buffers(buffers, self.now)
+        self.run.network.turn(self.host)
+
+    def step_parameters(self) -> None:
         parameters = self.feedback.parameters
         before = parameters.astype(np.float64)
         change = self.random.normal(0, self.change, parameters.size).astype(np.float32)
@@ -255,13 +305,16 @@ class SimulatedWorker:
         self.pull()
 
     def push(self, bodies: list[bytes]) -> None:
+        if not bodies and self.clock_told != self.clock:
+            bodies = [NOTHING]
+        self.clock_told = self.clock
         based_on = total(self.versions, without=self.rank)
         for body in bodies:
             self.versions[self.rank] += 1
             self.run.ledger.encoded(self.name, self.rank, self.versions[self.rank], body)
             self.kept.put(OwnUpdate(self.versions[self.rank], based_on, body))
         self.sent += len(bodies)
-        self.worker.push(bodies, based_on, self.now)
+        self.worker.push(bodies, based_on, self.now, clock=self.clock)
         self.run.network.turn(self.host)
 
     def pull(self) -> None:
@@ -334,6 +387,8 @@ class SimulatedWorker:
 
     def finish(self) -> None:
         """Send the rest and say so."""
+        if self.sharing is not None:
+            self.sharing.finishing()
         self.push(self.feedback.encode(1, magnitude_max=2**31 - 1))
         self.worker.finish(self.now)
         self.run.network.turn(self.host)
@@ -345,6 +400,8 @@ class SimulatedWorker:
         if not self.done and finished and not self.mending:
             self.residual_at_the_end = self.feedback.residual().astype(np.float64)
             self.feedback.settle()
+            if self.sharing is not None:
+                self.sharing.finished()
             self.done = True
             self.leave()
         return self.done

@@ -12,6 +12,7 @@ from gradwire.errors import GradwireError
 from gradwire.inbox import Rebase
 from gradwire_protocol import Credentials
 from gradwire_protocol.messages import Welcome, covers
+from support.simulated_bound import TRY_AGAIN_SECONDS, SimulatedBound
 from support.simulated_worker import SimulatedWorker
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Trainee(SimulatedWorker):
         name = f"{machine.name}.{len(machine.processes)}"
         super().__init__(history, name, feedback, credentials)
         self.interval = history.plan.interval * history.random.uniform(0.5, 2.0)
+        self.bound: SimulatedBound | None = None
+        """From its first step until it finishes, where the plan has a bound."""
         self.note("begins, %s feedback", feedback)
         self._tick_later()
 
@@ -87,16 +90,39 @@ class Trainee(SimulatedWorker):
         if network.now < self.host.asleep_until:
             network.at(self.host.asleep_until, self.tick)
             return
+        waits = False
         if self.live:
-            if self.history.is_training:
+            waits = self.has_to_wait()
+            if self.history.is_training and not waits:
                 self.step()
             else:
                 self.pull()
             self.give_replica()
-        self._tick_later()
+        if waits:
+            network.after(TRY_AGAIN_SECONDS, self.tick)
+        else:
+            self._tick_later()
+
+    def has_to_wait(self) -> bool:
+        """Return whether others are too far behind. Who waits does so when the act is over, too."""
+        plan, leads, is_training = self.history.plan, self.history.leads, self.history.is_training
+        if self.bound is None and plan.staleness_bound is not None and is_training:
+            timeout = plan.staleness_timeout_seconds
+            self.bound = SimulatedBound(self, plan.staleness_bound, timeout)
+        if self.bound is None or leads is None:
+            return False
+        waited = bool(self.bound.held_by)
+        if not is_training and not waited:
+            return False
+        may_step = self.bound.may_step()
+        leads.check(self, self.bound, self.history.live)
+        if not waited and not may_step:
+            self.note("waits for %s", dict(self.bound.held_by))
+        return not may_step
 
     def step(self) -> None:
         before = self.sent
+        self.clock += self.bound is not None
         super().step()
         if self.sent > before:
             self.note("sends %d to %d", self.worker.sequence - self.sent + before + 1,
@@ -131,6 +157,7 @@ class Trainee(SimulatedWorker):
 
     def finish(self) -> None:
         self.note("finishes")
+        self.bound = None
         super().finish()
 
     def is_settled(self, versions: Mapping[int, int]) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import count
 from random import Random
+from zlib import crc32
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from gradwire_server.run import Run
 from support.invariants import Invariants
 from support.ledger import Ledger
 from support.network import Link, SimulatedNetwork
+from support.simulated_buffers import Range, SimulatedBuffers, check_the_end
 from support.simulated_worker import SimulatedWorker
 
 MASTER = "master"
@@ -31,6 +33,8 @@ MASTER = "master"
 
 class SimulatedRun:
     """A master and its workers.
+
+    With `buffer_steps` set before they join, some of them have buffers that are averaged.
 
     Parameters
     ----------
@@ -49,6 +53,8 @@ class SimulatedRun:
         Whether `support.invariants` looks on, which takes half as much time again.
     """
 
+    buffer_steps: int | None = None
+
     def __init__(
         self,
         seed: int,
@@ -65,6 +71,8 @@ class SimulatedRun:
         watches_transport: bool = True,
     ) -> None:
         self.network = SimulatedNetwork(seed, link)
+        self.seed = seed
+        self.buffers_seen = Range()
         if watches_transport:
             self.invariants = Invariants(self.network)
         self.elements = elements
@@ -86,6 +94,8 @@ class SimulatedRun:
         self.workers: list[SimulatedWorker] = []
         self.observers: list[SimulatedWorker] = []
         self.run_key = run_key
+        self.gives_state = False
+        """Whether workers say that they give the state of their optimizers."""
         self.takes_back = False
         """Whether a worker may be given a replica that lacks what comes again."""
         self.drained: str | None = None
@@ -100,6 +110,12 @@ class SimulatedRun:
         self.masters = 0
         """How many have begun, one after the other."""
         self.start_master(resumed, writer)
+
+    def new_buffers(self, name: str) -> SimulatedBuffers | None:
+        """Return the buffers of a worker, if it has any."""
+        if self.buffer_steps is None or not crc32(name.encode()) % 4:
+            return None
+        return SimulatedBuffers(name, self.seed, self.buffers_seen)
 
     def start_master(
         self, resumed: Run | None = None, writer: CheckpointWriter | None = None
@@ -247,6 +263,12 @@ class SimulatedRun:
         if not self.mismatches_expected:
             assert self.metrics.digest_mismatches._value.get() == 0
             assert self.metrics.replica_damages._value.get() == 0
+        with_buffers = [worker for worker in workers if worker.module is not None]
+        check_the_end(
+            run,
+            [worker.module for worker in with_buffers if worker.module is not None],
+            [worker.rank for worker in with_buffers if worker not in self.observers],
+        )
         versions = run.relay.versions
         everything = (self.initial + self.ledger.sum_of(versions, self.elements)).tobytes()
         if self.damage_may_stay:

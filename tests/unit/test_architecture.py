@@ -30,12 +30,20 @@ MUST_NOT_LOAD = {
         "torch", "llvmlite", "numba", "gradwire", "gradwire_server", "gradwire_codecs",
     },
     "gradwire_server": {"torch", "gradwire"},
-    "gradwire": {"torch", "gradwire_server"},
+    "gradwire": {
+        "torch", "lightning", "pytorch_lightning", "transformers", "accelerate", "jax", "optax",
+        "gradwire_server",
+    },
 }  # fmt: skip
 """Not even through others: looked at after importing every module of the package."""
 
-NEEDS_TORCH = {"gradwire.torch_parameters", "gradwire.demo.model", "gradwire.demo.report",
-               "gradwire.demo.train"}  # fmt: skip
+NEEDS_TORCH = {"gradwire.torch_buffers", "gradwire.torch_parameters", "gradwire.module_tree",
+               "gradwire.version_counters", "gradwire.torch_optimizer_state",
+               "gradwire.optimizer_control", "gradwire.optimizer_momentum",
+               "gradwire.demo.model", "gradwire.demo.report",
+               "gradwire.demo.train", "gradwire.integrations.hosted_session",
+               "gradwire.integrations.huggingface",
+               "gradwire.integrations.lightning"}  # fmt: skip
 """The modules that may import it, and so may those of `gradwire_codecs.cuda`."""
 
 FINDS_COMMANDS = {"gradwire.cli", "gradwire.__main__"}

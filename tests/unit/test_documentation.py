@@ -18,6 +18,7 @@ from typer.main import get_command
 
 from gradwire import Session, SessionStats, Settings, join
 from gradwire.cli import app
+from gradwire.delays import Histogram
 from gradwire.metrics import SessionCollector
 from gradwire_codecs import ResidualStatistics
 from gradwire_protocol import Endpoint
@@ -91,11 +92,17 @@ def session_metrics_table() -> str:
     session = Mock(spec=Session)
     numbers = {f.name: 0 for f in fields(SessionStats)}
     residual = ResidualStatistics.of(np.empty(0, np.float32), 1.0)
-    session.stats = SessionStats(**numbers | {"residual": residual})  # type: ignore[arg-type]
+    distributions = {
+        f.name: Histogram().distribution()
+        for f in fields(SessionStats)
+        if f.name.endswith("distribution")
+    }
+    others = {"residual": residual, "staleness_by_rank": {0: 0.0}, **distributions}
+    session.stats = SessionStats(**numbers | others)  # type: ignore[arg-type]
     rows = ["| metric | type | labels | |", "| --- | --- | --- | --- |"]
     for family in sorted(SessionCollector(session).collect(), key=lambda f: f.name):
         suffix = "_total" if family.type == "counter" else ""
-        labels = ", ".join(family.samples[0].labels)
+        labels = ", ".join(label for label in family.samples[0].labels if label != "le")
         rows.append(
             f"| `{family.name}{suffix}` | {family.type} | {labels} | {family.documentation} |"
         )
@@ -124,7 +131,7 @@ def test_generated_tables_are_current(file: str, name: str) -> None:
 
 
 def test_every_setting_is_a_keyword_of_join_and_the_other_way_round() -> None:
-    keywords = set(signature(join).parameters) - {"target", "config"}
+    keywords = set(signature(join).parameters) - {"target", "optimizer", "config"}
 
     assert keywords == {field.name for field in fields(Settings)}
 
@@ -158,7 +165,9 @@ def test_every_command_of_the_command_line_and_of_make_that_is_written_down_exis
 
 def test_files_that_the_documentation_names_exist() -> None:
     for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "protocol/README.md",
-                 "server/README.md", "docs/guarantees.md", "docs/thresholds.md"):  # fmt: skip
+                 "server/README.md", "docs/guarantees.md", "docs/thresholds.md",
+                 "docs/training_loops.md", "docs/integrations.md", "docs/estimate.md",
+                 "docs/staleness.md"):  # fmt: skip
         text = (REPOSITORY / name).read_text(encoding="utf-8")
         links = re.findall(r"\]\((?!http)([^)#]+)\)", text)
         paths = re.findall(r"`((?:docs|docker|tests|server|client|protocol)/[\w./-]*)`", text)
@@ -179,6 +188,19 @@ def test_tests_that_the_promises_name_exist() -> None:
         for file, test in named:
             source = (REPOSITORY / file).read_text(encoding="utf-8")
             assert re.search(rf"^def {test}\b", source, re.MULTILINE), f"{file} has no {test}"
+
+
+def test_tests_that_each_kind_of_training_loop_names_exist() -> None:
+    text = (REPOSITORY / "docs" / "training_loops.md").read_text(encoding="utf-8")
+    shorts = dict(re.findall(r"`([A-Z])` is `(tests/[\w/]+\.py)`", text))
+    tables = re.findall(r"^\| .*\n\| ---.*\n((?:\| .*\n)+)", text, re.MULTILINE)
+
+    assert len(tables) == text.count("\n| ---")
+    for row in [row for table in tables for row in table.splitlines()]:
+        assert "::test_" in row.split("|")[-2], f"nothing shows this: {row}"
+    for file, test in re.findall(r"`([A-Z]|tests/[\w/]+\.py)::(\w+)`", text):
+        source = (REPOSITORY / shorts.get(file, file)).read_text(encoding="utf-8")
+        assert re.search(rf"^def {test}\b", source, re.MULTILINE), f"{file} has no {test}"
 
 
 def test_the_command_line_starts_without_loading_torch() -> None:

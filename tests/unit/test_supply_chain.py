@@ -32,6 +32,7 @@ from supply_chain.pins import (
     REPOSITORY,
     canonical,
     environment_without_mirrors,
+    leave_out,
     parse_hashes,
     parse_pins,
     wanted,
@@ -138,6 +139,25 @@ def test_hashes_are_asked_for_without_the_mirrors_of_this_machine() -> None:
     }
 
     assert environment_without_mirrors(environ) == {"HOME": "/home", "PIP_CONFIG_FILE": os.devnull}
+
+
+def test_what_only_a_package_without_hashes_needs_is_left_out_with_it() -> None:
+    lines = {
+        "accelerate": "-c constraints.txt, -r -",
+        "cuda-bindings": "torch",
+        "cuda-pathfinder": "cuda-bindings",
+        "numpy": "-c constraints.txt, -r -, torch",
+        "torch": "-c constraints.txt, accelerate",
+    }
+    text = "".join(
+        f"{name}==1.0 \\\n    --hash=sha256:{n:064x}\n    # via {via}\n"
+        for n, (name, via) in enumerate(lines.items())
+    )
+
+    kept = leave_out(text, {"torch"})
+
+    assert parse_pins(kept) == {"accelerate": "1.0", "numpy": "1.0"}
+    assert parse_hashes(kept) == {"accelerate": [f"{0:064x}"], "numpy": [f"{3:064x}"]}
 
 
 def dependency(name: str, **more: object) -> dict[str, object]:

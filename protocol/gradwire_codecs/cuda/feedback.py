@@ -79,12 +79,16 @@ class DeviceFeedback(Feedback):
         sections = self._sections(threshold, start, stop)
         magnitude_max = checked_magnitude(magnitude_max, bytes_max, sections)
         parts: list[bytes] = []
+        self.quanta_sent = 0
         with self._stream.turn():
             ranges = self._device_pass.look(sections, magnitude_max)
             self._absorb(sections.start, sections.stop)
             for part in ranges:
                 hits = self._device_pass.take(part, magnitude_max)
                 parts += self._encoded(part, hits, bytes_max)
+                change = self._device_pass.change[:hits]
+                magnitude = change.abs().sum(dtype=torch.int64).view(1)
+                self.quanta_sent += int(self._stream.fetch(magnitude).item())
                 self._device_pass.commit(hits)
         return parts
 
@@ -102,6 +106,8 @@ class DeviceFeedback(Feedback):
             with self._stream.turn():
                 self._add(self._sent(update.change), self._sent(update.index))
             return len(update.index)
+        if not len(update):
+            return 0  # `NOTHING`
         encoded = read_encoded(update, len(self.replica))
         with self._stream.turn():
             change, index = changes_of(encoded, self._stream)

@@ -8,6 +8,7 @@ restored with the session's.
 - `TargetDensity`: towards a part of all elements per update.
 - `DensityBand`: as it is, while that part is within a band.
 - `ByteBudget`: towards a size per update, or a rate in bytes per second.
+- `WarmUp`: one that steers a density, with a higher one in the first steps.
 """
 
 from gradwire_codecs.policies.band import DensityBand
@@ -15,6 +16,7 @@ from gradwire_codecs.policies.budget import ByteBudget
 from gradwire_codecs.policies.density import TargetDensity
 from gradwire_codecs.policies.fixed import FixedThreshold
 from gradwire_codecs.policies.policy import Observation, PolicyState, ThresholdPolicy
+from gradwire_codecs.policies.warm_up import WarmUp
 
 __all__ = [
     "ByteBudget",
@@ -24,4 +26,5 @@ __all__ = [
     "PolicyState",
     "TargetDensity",
     "ThresholdPolicy",
+    "WarmUp",
 ]

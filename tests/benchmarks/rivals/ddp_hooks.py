@@ -4,6 +4,7 @@ A process group of one process trains a model of given tensors with them. Counte
 process hands to all-reduce per step; a ring all-reduce sends nearly twice that.
 """
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -62,6 +63,9 @@ def train(shapes: Shapes, hook: Hook, state: Any, steps: int) -> list[Tensor]:
         for _ in range(steps):
             model.zero_grad()
             parallel(torch.ones(())).backward()
+        # A ring of references, which would outlive its group: gloo has aborted a process here.
+        del parallel
+        gc.collect()
         return [tensor.grad for tensor in model.tensors if tensor.grad is not None]
 
 

@@ -15,8 +15,9 @@ from gradwire.errors import UsageError
 from gradwire.membership import Membership
 from gradwire.network import NetworkThread
 from gradwire.parameters import NumpyParameters
+from gradwire.session_state import STATE_VERSION
 from gradwire.settings import Settings
-from gradwire.sharing import STATE_VERSION, Sharing
+from gradwire.sharing import Sharing
 from gradwire.worker import Worker
 from gradwire_codecs import LocalFeedback, Observation, Replica
 from gradwire_protocol.layout import Layout, Tensor
@@ -39,16 +40,16 @@ def check(data: bytes) -> None:
     if not isinstance(state, dict):
         return
     sharing = _sharing()
-    before = sharing.state()
+    before = sharing.state.save()
     try:
-        sharing.restore(state)
+        sharing.state.restore(state)
     except UsageError:
-        assert _same(sharing.state(), before), "refused, and yet something has changed"
+        assert _same(sharing.state.save(), before), "refused, and yet something has changed"
         return
-    after = sharing.state()
+    after = sharing.state.save()
     assert np.array_equal(after["residual"], np.asarray(state["residual"]))
-    sharing.restore(after)
-    assert _same(sharing.state(), after)
+    sharing.state.restore(after)
+    assert _same(sharing.state.save(), after)
     policy = sharing.thresholds._policy
     policy.start(0.5)
     policy.observe(Observation(density=0.5, threshold=0.25, size_bytes=40, seconds=0.1))

@@ -25,6 +25,8 @@ from gradwire_protocol.messages import (
     Snapshot,
     Span,
     Stable,
+    StatePart,
+    WantState,
     Welcome,
 )
 from gradwire_protocol.schema import Record
@@ -37,6 +39,7 @@ RECORDS: Final[tuple[type[Record], ...]] = (
     Snapshot,
     EncodedUpdate,
     Conflated,
+    StatePart,
 )
 
 REPLICA_ELEMENTS: Final = 64
@@ -99,6 +102,10 @@ def seeds() -> Iterable[bytes]:
         EncodedUpdate(1, 2**40, b"body of an update"),
         Conflated(0, b"body of a part", None),
         Conflated(2**16, b"", Span(versions, versions, 7, 2)),
+        WantState(3, 7),
+        WantState(0, None),
+        StatePart(3, 0, 9, b"what a state is made of"),
+        StatePart(3, 0, 0, b"", "it has made no step yet"),
         Stable(versions),
         Finish(12),
         Finished(versions),

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from fuzz.reading import Reader
-from gradwire_codecs import LocalFeedback, Sections, Update, decode, encoded_bytes_max
+from gradwire_codecs import NOTHING, LocalFeedback, Sections, Update, decode, encoded_bytes_max
 from gradwire_codecs.arrays import UInt32Array
 from gradwire_codecs.errors import MalformedUpdateError
 from gradwire_codecs.header import INT32_MAX
@@ -38,6 +38,9 @@ def check(data: bytes) -> None:
     except MalformedUpdateError:
         check_refused(body, elements)
         return
+    if not body:
+        check_nothing(update, elements)
+        return
     check_valid(update, elements)
     packed = pack_update(update)
     magnitude_max = int(np.abs(update.count.astype(np.int64)).max())
@@ -51,6 +54,14 @@ def check(data: bytes) -> None:
         assert reference_decode(body) == dict(zip(update.index.tolist(), changes, strict=True))
     if elements <= APPLIED_ELEMENTS_MAX:
         check_applied(body, update, elements)
+
+
+def check_nothing(update: Update, elements: int) -> None:
+    """Look whether the update that is encoded by no byte at all changes nothing."""
+    assert (update.start, update.stop, len(update.index), len(update.count)) == (0, elements, 0, 0)
+    replica = Replica.zeros(min(elements, APPLIED_ELEMENTS_MAX))
+    assert replica.apply(NOTHING) == 0
+    assert not replica.values.any()
 
 
 def check_refused(body: bytes, elements: int) -> None:

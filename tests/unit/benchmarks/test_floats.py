@@ -43,7 +43,8 @@ def test_qsgd_is_at_most_a_level_off(gradient: Float32Array, seed: int) -> None:
     for bucket in range(buckets):
         of_it = slice(bucket * BUCKET, (bucket + 1) * BUCKET)
         level = np.abs(gradient[of_it]).max() / LEVELS
-        assert np.abs(decoded[of_it] - gradient[of_it]).max() <= 1.001 * level
+        error = np.abs(decoded[of_it] - gradient[of_it]).max()
+        assert error <= 1.001 * level + np.finfo(np.float32).tiny  # below that, levels are coarse
 
 
 def test_qsgd_keeps_the_mean() -> None:

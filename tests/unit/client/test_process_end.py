@@ -82,7 +82,7 @@ def test_a_handler_in_the_middle_of_a_step_leaves_when_that_is_over(
     take = session._membership.inbox.take
 
     def interrupted() -> Arrivals:
-        with session._sharing._changing:
+        with session._sharing.shared.changing:
             signal.raise_signal(signal.SIGTERM)
         assert session._over is None
         return take()

@@ -288,6 +288,7 @@ def test_what_is_left_goes_out_as_fast_as_the_slowest_takes_it(
     with LocalMaster(MasterConfig(stable_interval_seconds=0.01)) as master:
         mine, theirs = np.zeros(2000, np.float32), np.zeros(2000, np.float32)
         one, other = join(master, mine), join(master, theirs)
+        one.wait(2)  # each of two may send half of it
         one.push(random.normal(0, 0.1, 2000).astype(np.float32))
 
         with master.held_up(), pytest.raises(gradwire.DeadlineError) as late:

@@ -33,6 +33,17 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "residual_clip": (1.5, 2.5, 3.5),
     "clip_steps": (1, 2, 3),
     "feedback": ("shared", "local", "shared"),
+    "finish_residual": ("drop", "send", "drop"),
+    "momentum": ("keep", "auto", "keep"),
+    "scale": ("mean", "sqrt", 0.5),
+    "staleness_bound": (1, 2, 3),
+    "staleness_timeout_seconds": (1.5, 2.5, 3.5),
+    "warm_up_steps": (1, 2, 3),
+    "warm_up_density": (0.5, 0.25, 0.125),
+    "warm_up_workers": (1, 2, 3),
+    "share_buffers": (False, True, False),
+    "buffer_steps": (1, 2, 3),
+    "share_optimizer_state": (True, False, True),
     "quantum": (0.5, 0.25, 0.125),
     "connect_timeout_seconds": (1.5, 2.5, 3.5),
     "join_timeout_seconds": (1.5, 2.5, 3.5),
@@ -89,7 +100,11 @@ def test_every_setting_is_tested_here_and_is_a_keyword_of_join() -> None:
     names = {field.name for field in fields(Settings)}
 
     assert set(FROM_ALL_PLACES) == names - {"key"}
-    assert set(inspect.signature(gradwire.join).parameters) == names | {"target", "config"}
+    assert set(inspect.signature(gradwire.join).parameters) == names | {
+        "target",
+        "optimizer",
+        "config",
+    }
 
 
 def test_every_setting_is_explained() -> None:
@@ -230,7 +245,7 @@ def test_without_a_master_it_says_how_to_name_one() -> None:
         ({"feedback": "global"}, "feedback='global'; it is 'local' or 'shared'"),
         ({"loop": "trio"}, "loop='trio'; it is 'auto', 'uvloop' or 'asyncio'"),
         ({"cipher": "rot13"}, "cipher='rot13'; it is 'auto', 'aes' or 'chacha'"),
-        ({"rank": -1}, "rank=-1; it is 0 to 4092"),
+        ({"rank": -1}, "rank=-1; it is 0 to 4091"),
         ({"codec_threads": 0}, "codec_threads=0; it is 1 to 64"),
         ({"codec_threads": 65}, "codec_threads=65; it is 1 to 64"),
         ({"quantum": 0.3}, "quantum=0.3; it is a power of two from 2^-40 to 1"),
@@ -421,8 +436,8 @@ def test_a_value_of_another_type_is_named(config: Path, line: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"rank": 4093}, "rank=4093; it is 0 to 4092"),
-        ({"workers": 0}, "workers=0; it is 1 to 4093"),
+        ({"rank": 4092}, "rank=4092; it is 0 to 4091"),
+        ({"workers": 0}, "workers=0; it is 1 to 4092"),
         ({"run": "a\nb"}, r"run='a\\nb'; it is a printable text of at most 256 characters"),
         ({"run": "r" * 257}, "run='rrr"),
         ({"datagram_bytes": 10}, "datagram_bytes=10; it is a multiple of 4 from 1200"),

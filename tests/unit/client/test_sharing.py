@@ -488,13 +488,15 @@ def test_a_saved_session_is_plain_tensors_numbers_and_texts(master: LocalMaster)
     file.seek(0)
     loaded = torch.load(file, weights_only=True)
 
-    keys = {"version", "run", "residual", "policy", "steps", "versions"}
+    keys = {"version", "run", "feedback", "digest", "residual", "policy", "steps", "versions"}
     assert loaded.keys() == state.keys() == keys
     assert torch.equal(loaded["residual"], state["residual"])
     rest = {key: value for key, value in loaded.items() if key != "residual"}
     assert rest == {
         "version": 1,
         "run": "default",
+        "feedback": "local",
+        "digest": session.digest(),
         "policy": state["policy"],
         "steps": 1,
         "versions": {0: 1},
@@ -650,7 +652,7 @@ def test_while_paused_a_master_that_wants_the_replica_does_not_wait_for_a_step(
         one._network.call(lambda now: one._membership.on_wanted())
         wait_until(lambda: bool(given), "the replica")
 
-    assert given == [(one._sharing._feedback.replica.values.astype("<i4").tobytes(), {0: 1})]
+    assert given == [(one._sharing.shared.feedback.replica.values.astype("<i4").tobytes(), {0: 1})]
     assert not one._membership.wanted
     one.close()
 
@@ -679,12 +681,12 @@ def test_a_session_that_leaves_gives_it_with_what_has_come_in(master: LocalMaste
     wait_until(lambda: not one._membership.inbox.is_empty, "the update")
     one._membership.on_wanted()
 
-    with one._sharing.lent(applies=True):
+    with one._applying.lent(applies=True):
         wait_until(lambda: bool(given), "the replica")
 
     [(values, versions)] = given
     assert versions == {0: 0, 1: 1}
-    assert values == other._sharing._feedback.replica.values.astype("<i4").tobytes()
+    assert values == other._sharing.shared.feedback.replica.values.astype("<i4").tobytes()
     one.close()
     other.close()
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from gradwire import Session
-from gradwire.metrics import COUNTERS, GAUGES, PERCENTILES, SessionCollector
+from gradwire.delays import BUCKETS
+from gradwire.metrics import COUNTERS, GAUGES, HISTOGRAMS, PERCENTILES, SessionCollector
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster
 from support.sessions import HALF, change, double_zeros, join, pull, zeros
@@ -57,7 +58,7 @@ def test_tensors_with_thresholds_of_their_own_are_the_same_bits_everywhere(
 
     assert one.session.digest() == other.session.digest()
     # The bias, whose steps are a twentieth of the weight's, would never reach one common threshold.
-    bias = one.session._sharing._feedback.replica.values[2_000:]
+    bias = one.session._sharing.shared.feedback.replica.values[2_000:]
     assert np.count_nonzero(bias) > 10
     assert np.abs(bias).max() * one.session.quantum < one.session.stats.threshold
     one.session.close()
@@ -179,13 +180,27 @@ def test_stats_say_how_large_the_residual_is_in_thresholds(master: LocalMaster) 
 def test_a_collector_has_the_numbers_of_the_session(master: LocalMaster) -> None:
     session = join(master)
     session.push(change(0.25, -0.125, 0, HALF))
+    session.close()  # what comes over the network no longer moves the numbers
 
     families = {family.name: family for family in SessionCollector(session).collect()}
 
     stats = session.stats
-    for name in (*COUNTERS, *GAUGES):
+    fields = {name: name for name in COUNTERS} | {n: field for n, (field, _) in GAUGES.items()}
+    for name, field in fields.items():
+        if getattr(stats, field) is None:
+            assert f"gradwire_session_{name}" not in families
+            continue
         [sample] = families[f"gradwire_session_{name}"].samples
-        assert sample.value == getattr(stats, name), name
+        assert sample.value == getattr(stats, field), name
+    for name, (field, _) in HISTOGRAMS.items():
+        counts = {
+            s.labels.get("le", s.name): s.value
+            for s in families[f"gradwire_session_{name}"].samples
+        }
+        distribution = getattr(stats, field)
+        assert counts["+Inf"] == counts[f"gradwire_session_{name}_count"] == distribution.count
+        assert counts[f"gradwire_session_{name}_sum"] == distribution.sum
+        assert [counts[str(float(limit))] for limit in BUCKETS] == list(distribution.at_most)
     by_quantile = {
         sample.labels["quantile"]: sample.value
         for sample in families["gradwire_session_residual_thresholds"].samples
@@ -193,4 +208,3 @@ def test_a_collector_has_the_numbers_of_the_session(master: LocalMaster) -> None
     assert by_quantile == {q: getattr(stats.residual, name) for q, name in PERCENTILES.items()}
     [mean] = families["gradwire_session_residual_mean_thresholds"].samples
     assert mean.value == 0.1875
-    session.close()

@@ -2,18 +2,21 @@
 
 from dataclasses import fields
 
-from gradwire.stats import RECENT, SessionStats, Tally
+from gradwire.stats import SessionStats, Tally
 
 
 def test_a_tally_begins_at_zero() -> None:
     tally = Tally()
 
-    assert {f.name: getattr(tally, f.name) for f in fields(tally) if f.name != "staleness"} == {
+    assert {f.name: getattr(tally, f.name) for f in fields(tally)} == {
         "steps": 0,
         "steps_deferred": 0,
+        "steps_untrained": 0,
+        "steps_waited": 0,
         "updates_sent": 0,
         "updates_applied": 0,
         "updates_conflated": 0,
+        "buffers_averaged": 0,
         "elements_sent": 0,
         "bytes_encoded": 0,
         "elements_clipped": 0,
@@ -22,24 +25,10 @@ def test_a_tally_begins_at_zero() -> None:
         "threshold": 0.0,
         "encode_seconds": 0.0,
         "apply_seconds": 0.0,
+        "momentum": None,
+        "scale": 1.0,
+        "wait_seconds": 0.0,
     }
-    assert list(tally.staleness) == []
-
-
-def test_a_tally_forgets_the_staleness_of_long_ago() -> None:
-    tally = Tally()
-
-    tally.staleness.extend(range(RECENT + 3))
-
-    assert list(tally.staleness) == list(range(3, RECENT + 3))
-
-
-def test_two_tallies_share_nothing() -> None:
-    one, other = Tally(), Tally()
-
-    one.staleness.append(1)
-
-    assert not other.staleness
 
 
 def test_whatever_is_tallied_is_among_the_numbers() -> None:

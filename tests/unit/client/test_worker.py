@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gradwire.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.dialing import KEYS
 from gradwire.errors import (
     ConnectionLostError,
@@ -31,6 +32,7 @@ from gradwire_protocol.messages import (
     BLOCK_ELEMENTS,
     SEQUENCE_MAX,
     Blocks,
+    Buffers,
     Conflated,
     Digest,
     EncodedUpdate,
@@ -57,6 +59,7 @@ from support.network import SimulatedNetwork
 from support.peer import LAYOUT, ScriptedPeer, join_request, said_by_peer
 
 MASTER = "master"
+BUFFER_LAYOUT = BufferLayout((BufferTensor("var", (1,), "float"),), (), 4)
 ELEMENTS = LAYOUT.elements
 VALUES: Int32Array = np.arange(ELEMENTS, dtype=np.int32)
 
@@ -71,7 +74,11 @@ class Listening:
         self.differing: tuple[int, ...] = ()
         self.network = network
         self.worker = Worker(
-            join_request(layout=layout, name="worker"), self, MASTER, random=Random(1).random
+            join_request(layout=layout, name="worker"),
+            self,
+            MASTER,
+            random=Random(1).random,
+            buffers=BUFFER_LAYOUT,
         )
         config = ConnectionConfig(connect_timeout_seconds=connect_timeout)
         endpoint = Endpoint(config, random_bytes=network.random.randbytes)
@@ -125,6 +132,9 @@ class Listening:
 
     def on_roster(self, peers: Sequence[Peer]) -> None:
         self.told.append(("roster", *peers))
+
+    def on_buffers(self, buffers: Mapping[int, Buffers]) -> None:
+        self.told.append(("buffers", buffers))
 
     def on_stable(self, versions: Mapping[int, int]) -> None:
         self.told.append(("stable", versions))
@@ -1188,3 +1198,53 @@ def test_an_attempt_to_come_back_that_was_turned_away_without_a_word_is_repeated
 
     talk.master.wait_for(Join, 3)
     assert "closed" not in talk.side.topics
+
+
+# Buffers.
+
+
+def buffers_of(rank: int, value: float, *, final: bool = False) -> Buffers:
+    values = BufferValues(np.array([value], np.float32), np.zeros(0, np.int64))
+    return BUFFER_LAYOUT.pack(rank, values, final=final)
+
+
+def test_what_the_buffers_of_others_hold_is_told_as_it_comes() -> None:
+    talk = Conversation().live()
+
+    talk.master.say(buffers_of(0, 1.0), buffers_of(1, 2.0))
+    talk.side.wait_for("buffers", 2)
+
+    assert talk.side.told == [
+        ("buffers", {0: buffers_of(0, 1.0)}),
+        ("buffers", {0: buffers_of(0, 1.0), 1: buffers_of(1, 2.0)}),
+    ]
+
+
+def test_own_buffers_go_out_before_it_is_said_that_no_more_comes() -> None:
+    talk = Conversation().live()
+
+    talk.worker.share_buffers(buffers_of(3, 1.0, final=True), talk.network.now)
+    talk.worker.finish(talk.network.now)
+    talk.turn()
+    talk.master.wait_for(Finish)
+
+    assert talk.master.heard[-2:] == [buffers_of(3, 1.0, final=True), Finish(0)]
+
+
+def test_buffers_before_the_welcome_are_nonsense() -> None:
+    talk = Conversation()
+
+    talk.master.say(buffers_of(0, 1.0))
+    talk.master.wait_for_end()
+
+    assert isinstance(talk.side.error, ProtocolError)
+    assert str(talk.side.error) == "the master at master sent nonsense: Buffers from a master"
+
+
+def test_buffers_of_no_use_are_counted() -> None:
+    talk = Conversation().live()
+
+    talk.master.say(buffers_of(0, float("nan")))
+    talk.side.wait_for("buffers")
+
+    assert (talk.side.told, talk.worker.buffers_refused) == ([("buffers", {})], 1)

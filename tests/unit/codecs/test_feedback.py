@@ -17,6 +17,7 @@ from gradwire_codecs import (
     Update,
     decode,
     encode,
+    host_feedback,
     multiple_of,
 )
 from gradwire_codecs.arrays import Float32Array
@@ -80,6 +81,22 @@ def test_sent_plus_kept_is_what_came_in(
 
 
 @KINDS
+@pytest.mark.parametrize("bytes_max", [BYTES_MIN + 100, 2**22])
+def test_it_is_known_how_much_was_sent(kind: type[HostFeedback], bytes_max: int) -> None:
+    random = np.random.default_rng(5)
+    feedback = start(kind, np.zeros(9_000, np.float32))
+    for threshold in (9_000, Sections.of([4_000, 5_000], [3_000, 20_000])):
+        feedback.parameters += random.normal(0, 1e-3, 9_000).astype(np.float32)
+        updates = [decode(body, 9_000) for body in feedback.encode(threshold, bytes_max=bytes_max)]
+
+        changes = [int(np.abs(update.change.astype(np.int64)).sum()) for update in updates]
+        assert feedback.quanta_sent == sum(changes) > 9_000
+
+    feedback.encode(2**24)
+    assert feedback.quanta_sent == 0
+
+
+@KINDS
 def test_after_a_flush_less_than_one_quantum_is_kept(kind: type[HostFeedback]) -> None:
     random = np.random.default_rng(3)
     feedback = start(kind, np.zeros(10_000, np.float32))
@@ -138,6 +155,35 @@ def test_an_element_out_of_range_changes_nothing(kind: type[HostFeedback], value
         feedback.encode(2**24, magnitude_max=2**31 - 1)
 
     assert (feedback.replica.digest(), feedback.parameters.tobytes()) == before
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_interrupted_encoding_changes_nothing(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever goes on after a Ctrl-C sends later what nobody was sent now."""
+    elements = 20 * CHUNK
+    feedback = LocalFeedback(
+        np.full(elements, 1e-3, np.float32), Replica.zeros(elements), threads=threads
+    )
+    feedback.parameters[:: elements // 1000] = 0.5
+    before, kept = feedback.replica.digest(), feedback.residual().tobytes()
+
+    def interrupted(update: Update, bytes_max: int) -> list[bytes]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(host_feedback, "split_update", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            feedback.encode(2**20)
+    assert (feedback.replica.digest(), feedback.residual().tobytes()) == (before, kept)
+
+    other = Replica.zeros(elements)
+    for body in feedback.encode(2**20):
+        other.apply(body)
+    feedback.close()
+    assert np.count_nonzero(other.values) > 900
+    assert other.digest() == feedback.replica.digest()
 
 
 @pytest.mark.parametrize("exponent", [-24, -10])

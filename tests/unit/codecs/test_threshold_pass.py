@@ -285,7 +285,8 @@ def test_memory_at_any_other_address_is_refused() -> None:
         LocalFeedback(memory[1:].view(np.float32), Replica.zeros(10))
 
 
-def test_the_buffers_take_a_tenth_of_a_byte_per_parameter() -> None:
+def test_the_buffers_take_a_quarter_of_a_byte_per_parameter() -> None:
+    """Of which nothing is really there before it is needed."""
     elements = 2**23
     parameters, replica = np.zeros(elements, np.float32), Replica.zeros(elements)
 
@@ -295,7 +296,7 @@ def test_the_buffers_take_a_tenth_of_a_byte_per_parameter() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert peak < 0.1 * elements
+    assert peak < 0.26 * elements
 
 
 @KINDS

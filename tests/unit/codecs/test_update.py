@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gradwire_codecs import (
+    NOTHING,
     CodecError,
     LocalFeedback,
     Replica,
@@ -78,6 +79,19 @@ def test_bytes_are_applied_as_what_they_are_decoded_to(
     assert by_arrays.replica.values.tolist() == expected.astype(np.int32).tolist()
     assert alone.values.tolist() == expected.astype(np.int32).tolist()
     assert by_bytes.parameters.tobytes() == by_arrays.parameters.tobytes()
+
+
+@pytest.mark.parametrize("elements", [1, 300])
+def test_no_byte_at_all_is_an_update_that_changes_nothing(elements: int) -> None:
+    update = decode(NOTHING, elements)
+    feedback = LocalFeedback(np.zeros(elements, np.float32), Replica.zeros(elements))
+
+    assert (update.start, update.stop, len(update.index), len(update.change)) == (0, elements, 0, 0)
+    assert encoded_hits(NOTHING) == 0
+    for change in (NOTHING, update):
+        assert feedback.apply(change) == feedback.replica.apply(change) == 0
+    assert feedback.replica.first_outside(update) is None
+    assert not feedback.replica.values.any()
 
 
 # Sizes.

@@ -42,6 +42,12 @@ def test_a_pause_does_not_save_up_more_than_the_burst() -> None:
     assert [bucket.take(5000.0) for _ in range(4)] == [True] * 3 + [False]
 
 
+def test_several_are_allowed_together_or_not_at_all() -> None:
+    bucket = TokenBucket(1, 5)
+
+    assert [bucket.take(1000.0, times) for times in (4, 2, 1)] == [True, False, True]
+
+
 def test_one_source_does_not_use_up_what_another_one_has() -> None:
     sources = SourceBuckets(10, 2, sources_max=5)
 

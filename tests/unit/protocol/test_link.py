@@ -12,8 +12,10 @@ from gradwire_protocol.messages import (
     CONTROL_STREAM,
     RANKS_MAX,
     SNAPSHOT_STREAM,
+    STATE_STREAM,
     WORKER_ID_BYTES,
     Blocks,
+    Buffers,
     Conflated,
     Contents,
     Digest,
@@ -34,9 +36,11 @@ from gradwire_protocol.messages import (
     Snapshot,
     Span,
     Stable,
+    StatePart,
     Stopping,
     Voters,
     Want,
+    WantState,
     Welcome,
 )
 from gradwire_protocol.schema import Record
@@ -55,6 +59,8 @@ CONTROLS: tuple[Control, ...] = (
     Digest({1: 5}, 2**64 - 1, 0),
     Blocks({1: 5}, bytes(8)),
     Want((0, 7)),
+    Buffers.none_of(1),
+    WantState(3, None),
     Refuse("run_full", "16 workers take part, which is the limit"),
     Roster((PEER,)),
     Stable({1: 5}),
@@ -140,6 +146,7 @@ def test_there_is_an_example_of_every_control_message() -> None:
         Kind.UPDATE,
         Kind.SNAPSHOT,
         Kind.CONFLATED,
+        Kind.STATE,
     }
 
 
@@ -203,6 +210,35 @@ def test_parts_of_sums_arrive_in_a_stream_of_their_own() -> None:
         (CONFLATED_STREAM, 1),
     ]
     assert messages == parts
+
+
+def test_parts_of_states_arrive_in_a_stream_of_their_own() -> None:
+    conversation = Conversation(Link())
+    parts = [StatePart(3, part, 2, b"body") for part in (0, 1)]
+
+    numbers = [conversation.sending.send_state(part) for part in parts]
+    conversation.turn()
+    events, messages = conversation.received(2)
+
+    assert [(event.stream, event.number) for event in events] == [
+        (STATE_STREAM, 0),
+        (STATE_STREAM, 1),
+    ]
+    assert numbers == [0, 1]
+    assert messages == parts
+
+
+def test_a_part_of_a_state_waits_for_its_predecessors_and_holds_its_senders_credit() -> None:
+    talk = Talk()
+    first, second = (StatePart(3, part, 2, b"body") for part in (0, 1))
+
+    early = talk.receive(second.pack(), stream=STATE_STREAM, number=1, kind=Kind.STATE)
+    held = talk.puppet.connection.bytes_held
+    both = talk.receive(first.pack(), stream=STATE_STREAM, number=0, kind=Kind.STATE)
+
+    assert (early, both) == ([], [first, second])
+    assert held == charge_of(len(second.pack()))
+    assert talk.puppet.connection.bytes_held == 0
 
 
 def test_a_control_message_waits_for_its_predecessors() -> None:
@@ -283,6 +319,8 @@ def test_control_messages_that_wait_for_their_turn_hold_their_senders_credit() -
         (b"x", 0, Kind.SNAPSHOT, "SNAPSHOT in stream 0"),
         (b"x", 0, Kind.CONFLATED, "CONFLATED in stream 0"),
         (b"x", CONFLATED_STREAM, Kind.CONFLATED, "^Conflated: "),
+        (b"x", CONTROL_STREAM, Kind.STATE, f"STATE in stream {CONTROL_STREAM}"),
+        (b"x", STATE_STREAM, Kind.STATE, "^StatePart: "),
         (b"x", 0, Kind.FINISH, "FINISH in stream 0"),
         (b"x", SNAPSHOT_STREAM, Kind.JOIN, f"JOIN in stream {SNAPSHOT_STREAM}"),
         (b"x", 0, Kind.UPDATE, "^EncodedUpdate: "),

@@ -18,22 +18,27 @@ from gradwire_protocol.layout import (
     Layout,
     Tensor,
 )
-from gradwire_protocol.limits import MESSAGE_BYTES_MAX
+from gradwire_protocol.limits import BUFFERS_BYTES_MAX, MESSAGE_BYTES_MAX
 from gradwire_protocol.messages import (
     ADDRESS_CHARACTERS_MAX,
     BLOCK_ELEMENTS,
     BLOCKS_MAX,
+    CLOCK_MAX,
+    DIGEST_BYTES,
     PART_ELEMENTS,
     QUANTUM_EXPONENT_MAX,
     QUANTUM_EXPONENT_MIN,
     RANKS_MAX,
     REASON_CHARACTERS_MAX,
     SEQUENCE_MAX,
+    STATE_PART_BYTES,
+    STATE_PARTS_MAX,
     TERM_MAX,
     UPDATE_BYTES_MAX,
     WORKER_ID_BYTES,
     WORKER_NAME_CHARACTERS_MAX,
     Blocks,
+    Buffers,
     Conflated,
     Contents,
     Digest,
@@ -55,9 +60,11 @@ from gradwire_protocol.messages import (
     Snapshot,
     Span,
     Stable,
+    StatePart,
     Stopping,
     Voters,
     Want,
+    WantState,
     Welcome,
     covers,
     name_in_roster,
@@ -75,9 +82,15 @@ LAYOUTS = st.builds(Layout, st.lists(TENSORS, min_size=1, max_size=5).map(tuple)
 PEERS = st.lists(st.builds(Peer, RANKS, NAMES, st.booleans()), max_size=5).map(tuple)
 
 SPANS = st.builds(
-    Span, VERSIONS, VERSIONS, st.integers(1, 2**63), st.integers(1, ELEMENTS_MAX // PART_ELEMENTS)
+    Span,
+    VERSIONS,
+    VERSIONS,
+    st.integers(1, 2**63),
+    st.integers(1, ELEMENTS_MAX // PART_ELEMENTS),
+    st.dictionaries(RANKS, st.integers(0, CLOCK_MAX), max_size=5),
 )
 TERMS = st.integers(0, TERM_MAX)
+STATE_PARTS = st.integers(0, STATE_PARTS_MAX - 1)
 WORKER_IDS = st.binary(min_size=WORKER_ID_BYTES, max_size=WORKER_ID_BYTES)
 RESUMES = st.builds(Resume, RANKS, SEQUENCES, VERSIONS, st.integers(0, RANKS_MAX), VERSIONS, TERMS)
 RECORDS: st.SearchStrategy[Record] = st.one_of(
@@ -92,6 +105,7 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
         LAYOUTS,
         st.none() | RESUMES,
         st.none() | VERSIONS,
+        st.booleans(),
     ),
     st.builds(
         Welcome,
@@ -113,7 +127,17 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(Conflated, st.integers(0, ELEMENTS_MAX), st.binary(max_size=50), st.none() | SPANS),
     st.builds(Digest, VERSIONS, st.integers(0, 2**64 - 1), SEQUENCES),
     st.builds(Blocks, VERSIONS, st.binary(min_size=8, max_size=64)),
+    st.builds(
+        Buffers,
+        RANKS,
+        st.booleans(),
+        st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES),
+        st.binary(max_size=50),
+        st.binary(max_size=50),
+    ),
     st.builds(Want, st.lists(st.integers(0, BLOCKS_MAX - 1), max_size=5).map(tuple)),
+    st.builds(WantState, SEQUENCES, st.none() | STATE_PARTS),
+    st.builds(StatePart, SEQUENCES, STATE_PARTS, STATE_PARTS, st.binary(max_size=50), NAMES),
     st.builds(Refuse, NAMES, NAMES, st.none() | NAMES),
     st.builds(Follow, TERMS, st.none() | SEQUENCES),
     st.builds(Promise, TERMS),
@@ -124,7 +148,8 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
         EncodedUpdate,
         st.integers(1, SEQUENCE_MAX),
         st.integers(0, 2**63),
-        st.binary(min_size=1, max_size=50),
+        st.binary(max_size=50),
+        st.integers(0, CLOCK_MAX),
     ),
     st.builds(Stable, VERSIONS),
     st.builds(Finish, SEQUENCES),
@@ -149,7 +174,7 @@ EXAMPLES: tuple[Record, ...] = (
     Refuse("run_full", "16 workers take part, which is the limit"),
     Roster((PEER,)),
     Snapshot(0, bytes(4)),
-    EncodedUpdate(1, 0, b"body"),
+    EncodedUpdate(1, 0, b"body", clock=7),
     Contents({1: 5}),
     Recall(1, 5, 6),
     SPAN,
@@ -157,6 +182,9 @@ EXAMPLES: tuple[Record, ...] = (
     Digest({1: 5}, 2**64 - 1, 0),
     Blocks({1: 5}, bytes(8)),
     Want((0, 7)),
+    Buffers(1, final=True, layout_digest=bytes(8), floats=bytes(4), integers=bytes(8)),
+    WantState(3, 0),
+    StatePart(3, 0, 2, b"body"),
     Stable({1: 5}),
     Finish(5),
     Finished({1: 5}),
@@ -196,6 +224,7 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Join, "layout", Layout(())),
     (Join, "resume", replace(RESUME, rank=RANKS_MAX)),
     (Join, "partial", {0: -1}),
+    (Join, "gives_state", 1),
     (Resume, "rank", -1),
     (Resume, "sequence", SEQUENCE_MAX + 1),
     (Resume, "versions", {RANKS_MAX: 1}),
@@ -209,6 +238,8 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Span, "after", {0: -1}),
     (Span, "updates", 0),
     (Span, "parts", 0),
+    (Span, "clocks", {RANKS_MAX: 1}),
+    (Span, "clocks", {0: CLOCK_MAX + 1}),
     (Conflated, "start", -1),
     (Conflated, "body", bytes(5 * PART_ELEMENTS)),
     (Conflated, "span", replace(SPAN, updates=-1)),
@@ -220,6 +251,18 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Blocks, "digests", bytes(8 * BLOCKS_MAX + 1)),
     (Want, "blocks", (BLOCKS_MAX,)),
     (Want, "blocks", (0,) * (BLOCKS_MAX + 1)),
+    (Buffers, "rank", RANKS_MAX),
+    (Buffers, "final", 1),
+    (Buffers, "layout_digest", bytes(DIGEST_BYTES - 1)),
+    (Buffers, "floats", bytes(BUFFERS_BYTES_MAX + 1)),
+    (Buffers, "integers", "text"),
+    (WantState, "number", -1),
+    (WantState, "part", STATE_PARTS_MAX),
+    (StatePart, "number", SEQUENCE_MAX + 1),
+    (StatePart, "part", STATE_PARTS_MAX),
+    (StatePart, "parts", STATE_PARTS_MAX + 1),
+    (StatePart, "body", bytes(STATE_PART_BYTES + 1)),
+    (StatePart, "reason", LONG_REASON),
     (Resume, "term", TERM_MAX + 1),
     (Resume, "leaving", 1),
     (Welcome, "term", -1),
@@ -256,8 +299,9 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (EncodedUpdate, "sequence", 0),
     (EncodedUpdate, "sequence", SEQUENCE_MAX + 1),
     (EncodedUpdate, "based_on", -1),
-    (EncodedUpdate, "body", b""),
     (EncodedUpdate, "body", bytes(UPDATE_BYTES_MAX + 1)),
+    (EncodedUpdate, "clock", -1),
+    (EncodedUpdate, "clock", CLOCK_MAX + 1),
     (Stable, "versions", {0: -1}),
     (Finish, "sequence", -1),
     (Finished, "versions", {-1: 1}),
@@ -297,7 +341,7 @@ def test_a_field_out_of_range_is_refused_by_its_name(
 
 
 def test_the_largest_update_and_the_largest_block_fit_a_message() -> None:
-    update = EncodedUpdate(SEQUENCE_MAX, 2**63, bytes(UPDATE_BYTES_MAX))
+    update = EncodedUpdate(SEQUENCE_MAX, 2**63, bytes(UPDATE_BYTES_MAX), CLOCK_MAX)
     block = Snapshot(ELEMENTS_MAX, bytes(4 * BLOCK_ELEMENTS))
 
     assert EncodedUpdate.parse(update.pack()) == update
@@ -362,11 +406,25 @@ def test_the_largest_of_every_other_message_with_lists_is_read_too() -> None:
         Conflated(
             ELEMENTS_MAX,
             bytes(4 * PART_ELEMENTS),
-            Span(versions, versions, 2**63, ELEMENTS_MAX // PART_ELEMENTS + 1),
+            Span(versions, versions, 2**63, ELEMENTS_MAX // PART_ELEMENTS + 1, versions),
         ),
         Digest(versions, 2**64 - 1, SEQUENCE_MAX),
         Blocks(versions, bytes(8 * BLOCKS_MAX)),
         Want((BLOCKS_MAX - 1,) * BLOCKS_MAX),
+        Buffers(
+            RANKS_MAX - 1,
+            final=True,
+            layout_digest=bytes(DIGEST_BYTES),
+            floats=bytes(BUFFERS_BYTES_MAX // 2),
+            integers=bytes(BUFFERS_BYTES_MAX // 2),
+        ),
+        StatePart(
+            SEQUENCE_MAX,
+            STATE_PARTS_MAX - 1,
+            STATE_PARTS_MAX,
+            bytes(STATE_PART_BYTES),
+            widest * REASON_CHARACTERS_MAX,
+        ),
         Refuse(
             widest * NAME_CHARACTERS_MAX,
             widest * REASON_CHARACTERS_MAX,
@@ -397,10 +455,18 @@ def test_a_message_that_is_too_long_is_not_even_unpacked(example: Record) -> Non
     assert kind.BYTES_MAX <= MESSAGE_BYTES_MAX
 
 
-@pytest.mark.parametrize("kind", [Snapshot, EncodedUpdate])
+@pytest.mark.parametrize("kind", [Snapshot, EncodedUpdate, Buffers])
 def test_a_message_without_lists_unpacks_none(kind: type[Record]) -> None:
     with pytest.raises(InvalidMessageError, match=f"^{kind.__name__}: 1 exceeds"):
         kind.parse(b"\x91\x90")
+
+
+def test_buffers_without_values_say_that_none_of_a_rank_count() -> None:
+    none = Buffers.none_of(7)
+    some = Buffers(7, final=True, layout_digest=bytes(8), floats=bytes(4), integers=bytes(8))
+
+    assert (none.rank, none.final, none.nbytes) == (7, False, 0)
+    assert some.nbytes == 12
 
 
 def test_the_codes_of_the_application_are_none_of_the_transport() -> None:

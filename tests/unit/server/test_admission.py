@@ -117,7 +117,8 @@ def test_a_worker_that_is_back_after_its_run_was_finished_is_told_so() -> None:
     assert code == RefusalCode.RUN_FINISHED
     assert reason == (
         "run 'alpha' was finished by its other workers while nothing was heard of this one: what "
-        "it had not sent is not in it"
+        "it had not sent is not in it. They have its parameters; to join again, as a new worker, "
+        "begins another run"
     )
 
 

@@ -66,7 +66,7 @@ def test_every_option_has_a_help_text_and_an_environment_variable() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--workers-max", "0"], "workers_max=0; it is 1 to 4093"),
+        (["--workers-max", "0"], "workers_max=0; it is 1 to 4092"),
         (["--datagram-bytes", "100"], "datagram_bytes=100; it is a multiple of 4 from 1200 to"),
         (["--idle-timeout-seconds", "0"], "idle_timeout_seconds=0.0; it is 0.001 to 3600"),
         (["--relay-backlog-mib-max", "0"], "relay_backlog_bytes_max=0; it has to be above 0"),
@@ -122,9 +122,9 @@ def test_a_flag_comes_before_the_environment_and_that_before_the_file(config: Pa
     from_environment = invoke("--config", str(config), environ=environ)
     from_flag = invoke("--config", str(config), "--workers-max", "-3", environ=environ)
 
-    assert from_file == (2, "gradwire master: workers_max=-1; it is 1 to 4093")
-    assert from_environment == (2, "gradwire master: workers_max=-2; it is 1 to 4093")
-    assert from_flag == (2, "gradwire master: workers_max=-3; it is 1 to 4093")
+    assert from_file == (2, "gradwire master: workers_max=-1; it is 1 to 4092")
+    assert from_environment == (2, "gradwire master: workers_max=-2; it is 1 to 4092")
+    assert from_flag == (2, "gradwire master: workers_max=-3; it is 1 to 4092")
 
 
 def test_a_flag_counts_wherever_the_file_is_named(config: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_flag_counts_wherever_the_file_is_named(config: Path) -> None:
 
     assert invoke("--workers-max", "-3", "--config", str(config)) == (
         2,
-        "gradwire master: workers_max=-3; it is 1 to 4093",
+        "gradwire master: workers_max=-3; it is 1 to 4092",
     )
 
 
@@ -141,7 +141,7 @@ def test_the_file_can_be_named_in_the_environment(config: Path) -> None:
 
     assert invoke(environ={"GRADWIRE_CONFIG": str(config)}) == (
         2,
-        "gradwire master: workers_max=-1; it is 1 to 4093",
+        "gradwire master: workers_max=-1; it is 1 to 4092",
     )
 
 
@@ -150,7 +150,7 @@ def test_other_tables_of_the_file_are_none_of_its_business(config: Path) -> None
 
     status, err = invoke("--config", str(config))
 
-    assert (status, err) == (2, "gradwire master: workers_max=-1; it is 1 to 4093")
+    assert (status, err) == (2, "gradwire master: workers_max=-1; it is 1 to 4092")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_codecs import Replica, Sections, Update, decode, encode
+from gradwire_codecs import NOTHING, Replica, Sections, Update, decode, encode
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.link import Link
 from gradwire_protocol.messages import PART_ELEMENTS, Conflated, Span
@@ -83,6 +83,16 @@ def test_parts_that_nothing_has_changed_are_left_out() -> None:
 
     assert part.start == 5 * PART_ELEMENTS
     assert part.span == Span({0: 7, 1: 1}, {0: 9, 1: 2}, 3, 1)
+
+
+def test_a_sum_says_what_the_last_update_in_it_says_of_its_origin_s_steps() -> None:
+    total = Sum(SMALL)
+    for rank, sequence, clock in [(0, 3, 7), (1, 5, 0), (0, 4, 9), (0, 5, 0)]:
+        assert total.add(rank, sequence, decode(NOTHING, SMALL), clock)
+
+    [part] = all_parts(total)
+
+    assert part == Conflated(0, b"", Span({0: 2, 1: 4}, {0: 5, 1: 5}, 4, 1, {0: 9}))
 
 
 def test_updates_of_one_threshold_have_a_sum_of_that_threshold() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_codecs import Sections, Update
+from gradwire_codecs import NOTHING, Sections, Update, decode
 from gradwire_codecs.feedback import MAGNITUDE_MAX
 from gradwire_server.vetting import (
     NORMS_KEPT,
@@ -56,6 +56,13 @@ def test_an_update_that_may_have_been_cut_off_is_no_sample(sign: int) -> None:
 
     assert is_sample(whole)
     assert not is_sample(cut)
+
+
+def test_an_update_that_changes_nothing_is_no_sample() -> None:
+    nothing = decode(NOTHING, 9)
+
+    assert norm_of(nothing) == 0
+    assert not is_sample(nothing)
 
 
 def test_a_worker_with_too_few_updates_is_no_reference() -> None:

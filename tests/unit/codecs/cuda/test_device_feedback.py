@@ -66,6 +66,7 @@ class Pair:
         assert self.parameters.tobytes() == self.tensor.numpy(force=True).tobytes()
         assert self.host.residual().tobytes() == self.device.residual().tobytes()
         assert self.host.residual(3).tobytes() == self.device.residual(3).tobytes()
+        assert self.host.quanta_sent == self.device.quanta_sent
 
 
 def changes_of(random: np.random.Generator, elements: int, tau: float) -> Float32Array:

@@ -1,0 +1,94 @@
+"""`Costs`: what the codec, the network thread and a master take, in seconds of one core.
+
+`calibration` measures them, and ``--costs`` takes them from the JSON of an estimate that was made
+on another machine.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from math import isfinite
+from pathlib import Path
+from typing import Any, Self
+
+from gradwire.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Seconds of one core. What is said per byte is said of encoded updates."""
+
+    step_seconds: float
+    """A call of `session.step`, whatever it sends, on the training thread."""
+    pass_seconds_per_parameter: float
+    """Looking for what to send, on the training thread or several."""
+    encode_seconds_per_hit: float
+    """Encoding an element that is sent, on the training thread."""
+    apply_seconds: float
+    """Applying a peer's update, however small, on the training thread."""
+    apply_seconds_per_hit: float
+    """Decoding and applying an element of it."""
+    network_seconds: float
+    """Handling an update, sent or received, on the network thread of a worker."""
+    network_seconds_per_byte: float
+    master_update_seconds: float
+    """Taking an update in, at the master."""
+    master_seconds_per_hit: float
+    """Decoding an element of it there, and adding it to the master's replica."""
+    master_delivery_seconds: float
+    """Passing an update on to one worker."""
+    master_seconds_per_byte: float
+    """A byte of an update, taken in or passed on."""
+
+    def scaled_to(self, *, encode: float | None, apply: float | None) -> "Costs":
+        """Return costs of which the codec's part is slower or quicker by these factors.
+
+        A measured run has caches that training empties and cores that it shares; a calibration
+        has not.
+        """
+        pushed, pulled = encode or 1.0, apply or 1.0
+        return replace(
+            self,
+            pass_seconds_per_parameter=self.pass_seconds_per_parameter * pushed,
+            encode_seconds_per_hit=self.encode_seconds_per_hit * pushed,
+            apply_seconds=self.apply_seconds * pulled,
+            apply_seconds_per_hit=self.apply_seconds_per_hit * pulled,
+        )
+
+    def to_json(self) -> dict[str, float]:
+        """Return what `read` reads."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read costs from a file: the JSON of an estimate, or its object ``costs`` alone.
+
+        Raises
+        ------
+        UsageError
+            If there is no such file, or it has something else.
+        """
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise UsageError(f"costs in {str(path)!r}: {error}") from None
+        if isinstance(found, dict):
+            found = found.get("costs", found)
+        if not isinstance(found, dict):
+            raise UsageError(f"costs in {str(path)!r}: no object")
+        return cls._of(found, path)
+
+    @classmethod
+    def _of(cls, found: Mapping[str, Any], path: Path) -> Self:
+        names = [field.name for field in fields(cls)]
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise UsageError(f"costs in {str(path)!r}: there is no {', '.join(missing)}")
+        for name in names:
+            value = found[name]
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not isfinite(value) or not 0 <= value <= 1:
+                raise UsageError(
+                    f"costs in {str(path)!r}: {name}={value!r}; it is a time of 0 to 1 seconds"
+                )
+        return cls(**{name: float(found[name]) for name in names})

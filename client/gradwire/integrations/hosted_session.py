@@ -1,0 +1,145 @@
+"""`HostedSession`: a session in a training loop that belongs to a framework.
+
+A framework calls back at the events of its loop. Its adapter hands them on to one of these, so that
+every adapter joins, pauses, ends and resumes in the same way. Nothing here knows a framework.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import fields, is_dataclass
+from inspect import signature
+from typing import Any, Final
+
+import torch
+
+from gradwire.errors import UsageError
+from gradwire.joining import join
+from gradwire.session import Session
+from gradwire.settings import resolve_settings
+
+KEYWORDS: Final = signature(join).parameters.keys() - {"target", "optimizer"}
+"""What `join` takes and a framework does not know."""
+
+
+class HostedSession:
+    """At most one session at a time, from the beginning of a training to its end.
+
+    Parameters
+    ----------
+    settings : mapping
+        Keywords of `gradwire.join`, but for target and optimizer.
+    wait_seconds : float
+        How long to wait, after joining, for as many workers as the setting `workers` says, where
+        it says anything; 0 for not at all.
+
+    Raises
+    ------
+    UsageError
+        If there is no such keyword.
+    """
+
+    session: Session | None = None
+    """The last one, open or over; None before the first."""
+
+    def __init__(self, settings: Mapping[str, Any], wait_seconds: float) -> None:
+        unknown = sorted(settings.keys() - KEYWORDS)
+        if unknown:
+            raise UsageError(f"unknown settings: {', '.join(unknown)}")
+        if not 0 <= wait_seconds < float("inf"):
+            raise UsageError(f"wait_seconds={wait_seconds}; it has to be 0 or more, and finite")
+        self._keywords = dict(settings)
+        self._wait_seconds = wait_seconds
+        self._is_open = False
+        self._pauses = ExitStack()
+        self._state: Mapping[str, Any] | None = None
+        """What the next session goes on from."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a training is going on."""
+        return self._is_open
+
+    def begin(self, model: torch.nn.Module, optimizer: object) -> Session:
+        """Join, go on from a state that was loaded, and wait for the others.
+
+        A session that is still open is one of a training that failed without a word.
+        """
+        self.close("the training began anew")
+        settings = resolve_settings(
+            {name: value for name, value in self._keywords.items() if name != "config"},
+            os.environ,
+            self._keywords.get("config"),
+        )
+        self.session = session = join(model, optimizer=optimizer, **self._keywords)
+        self._is_open = True
+        try:
+            if self._state is not None:
+                session.load_state_dict(self._state)
+                self._state = None
+            if self._wait_seconds and settings.workers is not None:
+                session.wait(timeout=self._wait_seconds)
+        except BaseException as error:
+            self.close(f"{type(error).__name__}: {error}")
+            raise
+        return session
+
+    def step(self) -> None:
+        """Share what an optimizer has changed."""
+        if self._is_open and self.session is not None:
+            self.resume()
+            self.session.step()
+
+    def pause(self) -> None:
+        """Apply nothing until `resume`, or the next step. Can be repeated."""
+        if self._is_open and self.session is not None:
+            self.resume()
+            self._pauses.enter_context(self.session.paused())
+
+    def resume(self) -> None:
+        """End a pause, if there is one."""
+        self._pauses.close()
+
+    def finish(self) -> None:
+        """Wait for the others to finish too, and hold the same bits as they.
+
+        The session is over then, also where that fails.
+        """
+        if self._is_open and self.session is not None:
+            self.resume()
+            try:
+                self.session.finish()
+            except BaseException as error:
+                self.close(f"{type(error).__name__}: {error}")
+                raise
+            self._is_open = False
+
+    def close(self, reason: str) -> None:
+        """Leave at once, so that the others go on without us. Can be repeated."""
+        if self._is_open and self.session is not None:
+            self._is_open = False
+            self.resume()
+            self.session.close(reason)
+
+    # What there is to keep and to know.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what belongs into a checkpoint; nothing, where no session is open."""
+        return self.session.state_dict() if self._is_open and self.session is not None else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Have the next session go on from what `state_dict` returned."""
+        self._state = dict(state) or None
+
+    def figures(self) -> dict[str, float]:
+        """Return every number of `Session.stats`, as ``gradwire/NAME``."""
+        return dict(_numbers(self.session.stats, "gradwire/")) if self.session is not None else {}
+
+
+def _numbers(record: Any, prefix: str) -> Iterator[tuple[str, float]]:
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if is_dataclass(value):
+            yield from _numbers(value, f"{prefix}{field.name}_")
+        elif isinstance(value, int | float):
+            yield prefix + field.name, float(value)

@@ -1,0 +1,144 @@
+"""`GradwireCallback` for Lightning: its Trainer trains, gradwire shares.
+
+Works with ``lightning`` and ``pytorch_lightning``, whichever the script imports. A Trainer of one
+device, and one process for each worker: gradwire is in place of DDP, not on top of it.
+"""
+
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from torch.optim import Optimizer
+
+from gradwire.errors import UsageError
+from gradwire.integrations.hosted_session import HostedSession
+from gradwire.session import Session
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+elif "lightning.pytorch" in sys.modules or (
+    "pytorch_lightning" not in sys.modules and find_spec("lightning") is not None
+):
+    from lightning.pytorch import Callback
+else:
+    from pytorch_lightning import Callback
+
+
+class GradwireCallback(Callback):
+    """Shares what a Lightning Trainer trains.
+
+    Joins when the training starts, with a checkpoint and the optimizers' state restored and the
+    sanity check over; steps after every batch in which an optimizer stepped, whether automatically
+    or by hand, so not where gradients accumulate or a scaler skips; applies nothing during
+    validation; finishes at the end of ``fit``, when the model has the bits that all workers have;
+    leaves at once on an exception. Checkpoints contain what the session has to keep.
+
+    Parameters
+    ----------
+    wait_seconds : float
+        How long to wait for as many workers as the setting `workers`, or WORLD_SIZE, says; 0 for
+        not at all.
+    log_stats : bool
+        Whether the numbers of `Session.stats` are logged, every `log_every_n_steps` steps.
+    **settings
+        Keywords of `gradwire.join`. The optimizer is passed to it where there is only one.
+
+    Raises
+    ------
+    UsageError
+        If a keyword is unknown; in ``fit``, if the strategy is one that synchronises processes.
+    """
+
+    def __init__(
+        self, *, wait_seconds: float = 60.0, log_stats: bool = False, **settings: Any
+    ) -> None:
+        self._hosted = HostedSession(settings, wait_seconds)
+        self._log_stats = log_stats
+        self._has_stepped = False
+        self._steps = 0
+        self._watched: list[Any] = []
+
+    @property
+    def session(self) -> Session | None:
+        """The session, which is over after ``fit``; None before the first one."""
+        return self._hosted.session
+
+    def setup(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:
+        """Refuse what gradwire is in place of, before anything has begun."""
+        kinds = {kind.__name__ for kind in type(trainer.strategy).__mro__}
+        if stage == "fit" and ("ParallelStrategy" in kinds or trainer.world_size > 1):
+            raise UsageError(
+                f"{type(trainer.strategy).__name__} with {trainer.world_size} processes: gradwire "
+                "takes the place of DDP and its like. Give the Trainer devices=1 and "
+                "strategy='auto', and start a process for each worker, as `gradwire run` does"
+            )
+
+    def on_train_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+        """Join."""
+        optimizers = trainer.optimizers
+        for optimizer in optimizers:
+            if not isinstance(optimizer, Optimizer):
+                raise UsageError(
+                    f"{type(optimizer).__name__} is no torch.optim.Optimizer, and does not tell "
+                    "when it has stepped"
+                )
+        self._has_stepped = False
+        self._steps = 0
+        self._hosted.begin(pl_module, optimizers[0] if len(optimizers) == 1 else None)
+        # They know best: a scaler may skip a step, and a module may step by hand.
+        self._watched = [each.register_step_post_hook(self._note_step) for each in optimizers]
+
+    def on_train_batch_end(
+        self, trainer: "Trainer", pl_module: "LightningModule", *batch: object, **more: object
+    ) -> None:
+        """Share what the optimizers have changed."""
+        if not self._has_stepped:
+            return
+        self._has_stepped = False
+        self._hosted.step()
+        self._steps += 1
+        every = trainer.log_every_n_steps
+        if self._log_stats and every and self._steps % every == 0:
+            pl_module.log_dict(self._hosted.figures(), on_step=True, on_epoch=False, batch_size=1)
+
+    def on_validation_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+        """Keep the parameters as they are."""
+        self._hosted.pause()
+
+    def on_validation_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+        """Go on."""
+        self._hosted.resume()
+
+    def on_train_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+        """Finish."""
+        self._unwatch()
+        self._hosted.finish()
+
+    def on_exception(
+        self, trainer: "Trainer", pl_module: "LightningModule", exception: BaseException
+    ) -> None:
+        """Leave at once."""
+        self._unwatch()
+        self._hosted.close(f"{type(exception).__name__}: {exception}")
+
+    def teardown(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:
+        """Leave, where a training ended without saying how."""
+        self._unwatch()
+        self._hosted.close(f"{stage} was torn down")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what belongs into a checkpoint."""
+        return self._hosted.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Have the next session go on from there."""
+        self._hosted.load_state_dict(state_dict)
+
+    def _note_step(self, optimizer: Optimizer, *arguments: object) -> None:
+        self._has_stepped = True
+
+    def _unwatch(self) -> None:
+        for handle in self._watched:
+            handle.remove()
+        self._watched = []

@@ -1,0 +1,140 @@
+"""`ModuleTree`: the parameters of a module by all their names, and whether they are still the same.
+
+Looked at in every step, so it does not walk: it compares the objects that the modules' own
+dictionaries hold, which is many times faster, and needs no hooks in anybody's modules.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import is_
+from typing import Any, Final
+
+import torch
+
+from gradwire.errors import UsageError
+
+COMPILED: Final = "_orig_mod."
+"""What `torch.compile` puts before the names of what it wraps."""
+
+ADVICE: Final = (
+    "joining; a session keeps the parameters it began with: change the module before join(), or "
+    "join with a list of the parameters that are to be shared"
+)
+
+
+class ModuleTree:
+    """A module as it is when a session begins.
+
+    Parameters
+    ----------
+    module : Module
+    held : sequence of (str, Tensor)
+        The parameters that a session holds, each once, with its first name.
+    """
+
+    def __init__(self, module: torch.nn.Module, held: Sequence[tuple[str, torch.Tensor]]) -> None:
+        self._module = module
+        first = {memory_of(tensor): name for name, tensor in held}
+        self._first = {name: first[memory_of(p)] for name, p in named(module, every_name=True)}
+        """The name that a session has for a parameter, for each of its names."""
+        self._note()
+
+    def is_as_it_was(self) -> bool:
+        """Return whether the modules hold the very parameters that they held before."""
+        if any(self._empty) or sum(map(len, self._filled)) != len(self._objects):
+            return False
+        return all(map(is_, _values_of(self._filled), self._objects))
+
+    def take_over(self, held: Mapping[str, torch.Tensor]) -> dict[str, list[torch.Tensor]]:
+        """Return the parameters that the module has now, under the session's names for them.
+
+        A list has more than one where a parameter of several names became several of the same
+        memory.
+
+        Parameters
+        ----------
+        held : mapping of str to Tensor
+            The parameters that the session has.
+
+        Raises
+        ------
+        UsageError
+            If there are others than before. They are then looked at again the next time.
+        """
+        present = dict(named(self._module, every_name=True))
+        names = {id(tensor): name for name, tensor in held.items()}
+        first = {
+            name: self._first.get(name) or names.get(id(tensor)) for name, tensor in present.items()
+        }
+        found: dict[str, list[torch.Tensor]] = {}
+        for name, known_as in first.items():
+            if known_as is None:
+                raise UsageError(f"parameter {name!r} was added to the module after {ADVICE}")
+            objects = found.setdefault(known_as, [])
+            if all(present[name] is not each for each in objects):
+                objects.append(present[name])
+        self._check(present, found)
+        self._first = {name: known_as for name, known_as in first.items() if known_as is not None}
+        self._note()
+        return found
+
+    def _check(
+        self, present: Mapping[str, torch.Tensor], found: Mapping[str, list[torch.Tensor]]
+    ) -> None:
+        for name in self._first.values():
+            if name not in found:
+                raise UsageError(f"parameter {name!r} was removed from the module after {ADVICE}")
+        owners: dict[object, str] = {}
+        for name, objects in found.items():
+            if len({memory_of(tensor) for tensor in objects}) > 1:
+                others = [n for n, f in self._first.items() if f == name and n in present]
+                raise UsageError(
+                    f"the parameters {', '.join(map(repr, others))} were one when the session "
+                    "began, and are not any more: tie them again"
+                )
+            other = owners.setdefault(memory_of(objects[0]), name)
+            if other != name:
+                raise UsageError(
+                    f"the parameters {other!r} and {name!r} have become one after joining: tie "
+                    "them before join()"
+                )
+
+    def _note(self) -> None:
+        modules = list(self._module.modules())
+        dictionaries: list[dict[str, Any]] = [m._parameters for m in modules]
+        dictionaries += [m._modules for m in modules]
+        self._empty = [each for each in dictionaries if not each]
+        self._filled = [each for each in dictionaries if each]
+        self._objects = list(_values_of(self._filled))
+
+
+def _values_of(dictionaries: Iterable[dict[str, Any]]) -> Iterator[Any]:
+    return chain.from_iterable(map(dict.values, dictionaries))
+
+
+def memory_of(tensor: torch.Tensor) -> object:
+    """Return what two tensors have in common only if they are the same values."""
+    if not tensor.numel():
+        return id(tensor)
+    return (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+
+
+def named(
+    module: torch.nn.Module, *, every_name: bool = False
+) -> list[tuple[str, torch.nn.Parameter]]:
+    """Return the parameters of a module, with the names they have where nothing is wrapped.
+
+    So workers of one run may compile their modules, or not, as each wants to.
+
+    Parameters
+    ----------
+    module : Module
+    every_name : bool
+        Whether those of several names are returned as often.
+    """
+    while isinstance(module, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
+        module = module.module
+    return [
+        (name.replace(COMPILED, ""), parameter)
+        for name, parameter in module.named_parameters(remove_duplicate=not every_name)
+    ]

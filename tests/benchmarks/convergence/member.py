@@ -1,0 +1,159 @@
+"""A worker of benchmark `convergence`, as a process: it trains what it is told to, by one method.
+
+``python -m benchmarks.convergence.member METHOD TASK RANK WORKERS FOLDER``, with the address of
+gradwire's master in ``GRADWIRE_MASTER``. Each line of its standard input is a JSON object with rate
+and seed of one run; it answers with what came of it. It ends with its parent.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Final, TypeAlias
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+import gradwire
+from benchmarks.convergence.outcome import Outcome, evaluated_after
+from benchmarks.convergence.tasks import TARGET_DENSITY, TASKS, Task, samples_of
+from benchmarks.programs import announce
+from benchmarks.rivals.ddp_hooks import BUCKET_MEGABYTES, FIRST_COMPRESSED_STEP
+
+GRADWIRE: Final = "gradwire"
+DDP: Final = "ddp"
+POWER_SGD: Final = "powersgd"
+METHODS: Final = (GRADWIRE, DDP, POWER_SGD)
+
+BUFFER_STEPS: Final = 25
+"""How often gradwire averages the statistics of BatchNorm: runs are short."""
+
+STALENESS_BOUND: Final = 1
+"""Steps that one may be ahead: where several processes share a core, each runs for some
+milliseconds, in which it makes several of these steps before the others make any."""
+
+POWER_SGD_RANK: Final = 1
+"""Of the matrices that PowerSGD sends; its hook's default."""
+
+Part: TypeAlias = tuple[nn.Module, Callable[[], object], Callable[[], AbstractContextManager[None]]]
+"""The model to train, what follows the optimizer's step, and what an evaluation is made in."""
+
+
+class Member:
+    """One process.
+
+    Parameters
+    ----------
+    options : Namespace
+        Its arguments.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._method: str = options.method
+        self._task: Task = TASKS[options.task]
+        self._rank: int = options.rank
+        self._workers: int = options.workers
+
+    def train(self, rate: float, seed: int) -> Outcome:
+        """Train as told, beside the others.
+
+        Bytes are those of the steps, from when all take part until all have made their last one.
+        What it takes to begin and to finish depends on no rate and no method as much as on how
+        short a run is.
+        """
+        task, model = self._task, self._task.new_model(seed)
+        optimizer = task.make_optimizer(model, rate)
+        schedule = task.make_schedule(optimizer)
+        random = samples_of(seed, self._rank)
+        points = evaluated_after(task.steps)
+        losses: list[float] = []
+        training = self._gradwire if self._method == GRADWIRE else self._parallel
+        seconds = 0.0
+        with training(model, optimizer, f"{task.name} {rate} {seed}") as part:
+            trained, after_step, evaluating = part
+            dist.barrier()
+            before = wire_bytes()
+            for step in range(1, task.steps + 1):
+                began = perf_counter()
+                optimizer.zero_grad()
+                task.loss_of(trained, task.draw(random)).backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                after_step()
+                schedule.step()
+                seconds += perf_counter() - began
+                if step in points[:-1]:
+                    with evaluating():
+                        losses.append(task.evaluate(model))
+            dist.barrier()
+            sent = wire_bytes() - before
+        losses.append(task.evaluate(model))  # now that everything has come
+        return Outcome(steps=points, losses=losses, megabytes=sent / 1e6, seconds=seconds)
+
+    @contextmanager
+    def _gradwire(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, run: str
+    ) -> Iterator[Part]:
+        with gradwire.join(
+            model,
+            optimizer=optimizer,
+            run=run,
+            scale=self._task.scale,
+            staleness_bound=STALENESS_BOUND,
+            target_density=TARGET_DENSITY,
+            buffer_steps=BUFFER_STEPS,
+            finish_residual="drop",  # as in the evaluations: the rate does not fall to 0
+        ) as session:
+            session.wait(self._workers)
+            yield model, session.step, partial(session.paused, shared=True)
+
+    @contextmanager
+    def _parallel(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, run: str
+    ) -> Iterator[Part]:
+        wrapped = DistributedDataParallel(model, bucket_cap_mb=BUCKET_MEGABYTES)
+        if self._method == POWER_SGD:
+            state = powerSGD_hook.PowerSGDState(
+                process_group=None,
+                matrix_approximation_rank=POWER_SGD_RANK,
+                start_powerSGD_iter=FIRST_COMPRESSED_STEP,
+            )
+            wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        yield wrapped, lambda: None, nullcontext
+
+
+def wire_bytes() -> int:
+    """Return what has gone over the loopback device of this network namespace."""
+    for line in Path("/proc/net/dev").read_text(encoding="ascii").splitlines():
+        device, _, counts = line.partition(":")
+        if device.strip() == "lo":
+            return int(counts.split()[8])
+    raise RuntimeError("this network namespace has no loopback device")
+
+
+def main() -> None:
+    """Train until the parent ends."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("method", choices=METHODS)
+    parser.add_argument("task", choices=TASKS)
+    parser.add_argument("rank", type=int)
+    parser.add_argument("workers", type=int)
+    parser.add_argument("folder", help="where the processes of a group meet")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    announce(ready=True)
+    store = f"file://{options.folder}/store"
+    dist.init_process_group("gloo", store, rank=options.rank, world_size=options.workers)
+    member = Member(options)
+    for line in sys.stdin:
+        announce(**member.train(**json.loads(line)).to_dict())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Many workers in one process, with a delay that is chosen: what a network makes of training.
+
+Everything but the network is the client's own: the codec, the thresholds, the measured delays, and
+the control of the optimizer. A delay of 1 step means that what peers sent in step t is applied
+before step t + 1, which is what synchronous training sees; with 0 the workers take turns, and every
+one knows all that the others did.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from math import nan
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+import torch
+
+from benchmarks.convergence.outcome import Outcome, evaluated_after
+from benchmarks.convergence.tasks import Task, samples_of
+from benchmarks.unconnected import UnconnectedSharing
+from gradwire.delays import Delays
+from gradwire.momentum import Lag, added_lag, network_factor
+from gradwire.optimizer_control import OptimizerControl
+from gradwire.scale import scale_factor
+from gradwire.settings import Settings
+from gradwire.stats import Tally
+from gradwire_codecs import CodecError
+
+DIVERGED: Final = 1e3
+"""A loss above it is not going to come back."""
+
+
+class Member:
+    """One of the workers.
+
+    Parameters
+    ----------
+    task, rate, seed, rank
+        What it trains.
+    workers : int
+        How many there are.
+    settings : Settings
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        rate: float,
+        seed: int,
+        rank: int,
+        *,
+        workers: int,
+        settings: Settings,
+    ) -> None:
+        self.model = task.new_model(seed)
+        self._task, self._workers, self._settings = task, workers, settings
+        self._random = samples_of(seed, rank)
+        self._sharing = UnconnectedSharing(self.model, settings)
+        self._optimizer = task.make_optimizer(self.model, rate)
+        self._schedule = task.make_schedule(self._optimizer)
+        self._delays = Delays()
+        self.applied = dict.fromkeys(range(workers), 0)
+        """Updates of each worker, its own included."""
+        self._rank = rank
+        self.tally = Tally()
+        OptimizerControl(
+            self._optimizer,
+            lag=self._lag if settings.momentum == "auto" else None,
+            factors=[self._factor],
+            tally=self.tally,
+        )
+
+    def train(self) -> tuple[list[bytes], int]:
+        """Train a step; return what is to be sent of it, and what it was based on."""
+        based_on = self._others(self._rank)
+        self._optimizer.zero_grad()
+        loss = self._task.loss_of(self.model, self._task.draw(self._random))
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        self._schedule.step()
+        bodies = self._sharing.encode()
+        residual = self._residual_size() if self._delays.wants_residual else None
+        feedback = self._sharing.feedback
+        sent = feedback.quanta_sent * float(feedback.replica.quantum)
+        self._delays.note_step(sent, residual)
+        self.applied[self._rank] += 1
+        return bodies, based_on
+
+    def apply(self, rank: int, bodies: list[bytes], based_on: int) -> None:
+        """Apply what a peer has sent."""
+        self._sharing.apply(bodies)
+        self._delays.note_update(rank, self._others(rank) - based_on)
+        self.applied[rank] += 1
+
+    @property
+    def shared(self) -> torch.Tensor:
+        """The shared parameters, as one vector."""
+        replica = self._sharing.feedback.replica
+        return torch.from_numpy(replica.values * replica.quantum)
+
+    def _residual_size(self) -> float:
+        return float(np.abs(self._sharing.feedback.residual()).sum(dtype=np.float64))
+
+    def _others(self, rank: int) -> int:
+        return sum(self.applied.values()) - self.applied[rank]
+
+    def _lag(self) -> Lag:
+        return added_lag(
+            residual_age=self._delays.residual_age_steps,
+            network_delay=self._delays.network_delay_steps(self._workers),
+            world_size=self._workers,
+            shared=self._settings.feedback == "shared",
+        )
+
+    def _factor(self) -> float:
+        factor = scale_factor(self._settings.scale, self._workers, self._delays.staleness)
+        if self._settings.momentum == "auto":
+            delay = self._delays.network_delay_steps(self._workers)
+            factor *= network_factor(delay, self._workers)
+        return factor
+
+
+def train(
+    task: Task,
+    rate: float,
+    seed: int,
+    workers: int,
+    *,
+    delay: int = 1,
+    settings: Mapping[str, object] | None = None,
+) -> Outcome:
+    """Train with so many workers.
+
+    Parameters
+    ----------
+    task, rate, seed
+        What, with which learning rate, and with which samples.
+    workers : int
+    delay : int
+        Steps until an update of a peer is applied; with 0, workers take turns.
+    settings : mapping
+        Of gradwire, other than the usual ones.
+    """
+    chosen = Settings(master="none", **{"scale": task.scale, **(settings or {})})  # type: ignore[arg-type]
+    members = [
+        Member(task, rate, seed, rank, workers=workers, settings=chosen) for rank in range(workers)
+    ]
+    points = evaluated_after(task.steps)
+    waiting: deque[list[tuple[list[bytes], int]]] = deque()
+    losses: list[float] = []
+    sent, began = 0, perf_counter()
+    try:
+        for step in range(1, task.steps + 1):
+            updates = []
+            for rank, member in enumerate(members):
+                update = member.train()
+                updates.append(update)
+                if not delay:
+                    _apply(members, rank, *update)
+            sent += sum(len(body) for bodies, _ in updates for body in bodies)
+            if delay:
+                waiting.append(updates)
+            if len(waiting) >= delay > 0:
+                for rank, update in enumerate(waiting.popleft()):
+                    _apply(members, rank, *update)
+            if step in points:
+                losses.append(evaluate(task, members))
+                if not losses[-1] < DIVERGED:
+                    break
+    except CodecError:
+        pass  # a parameter has left the range of the quantum
+    losses += [nan] * (len(points) - len(losses))
+    return Outcome(
+        steps=points,
+        losses=losses,
+        megabytes=workers * sent / 1e6,  # to the master once, and to all others
+        seconds=(perf_counter() - began) / workers,
+    )
+
+
+def evaluate(task: Task, members: Sequence[Member]) -> float:
+    """Return the loss of the shared parameters, with averaged buffers, as after a finish."""
+    model = task.new_model(0)
+    with torch.no_grad():
+        at, shared = 0, members[0].shared
+        for parameter in model.parameters():
+            parameter.copy_(shared[at : at + parameter.numel()].view(parameter.shape))
+            at += parameter.numel()
+        theirs = [dict(member.model.named_buffers()) for member in members]
+        for name, buffer in model.named_buffers():
+            values = torch.stack([buffers[name] for buffers in theirs])
+            buffer.copy_(values.mean(0) if buffer.is_floating_point() else values.amax(0))
+    return task.evaluate(model)
+
+
+def _apply(members: Sequence[Member], rank: int, bodies: list[bytes], based_on: int) -> None:
+    for other, member in enumerate(members):
+        if other != rank:
+            member.apply(rank, bodies, based_on)

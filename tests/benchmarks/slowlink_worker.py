@@ -1,0 +1,181 @@
+"""A worker of benchmark `slowlink`: it trains an MLP on handwritten digits, by one of the methods.
+
+``python -m benchmarks.slowlink_worker METHOD RANK FOLDER --rate R --seconds S``, with the master's
+address in ``GRADWIRE_MASTER``. It says when it has started, and when it has made its first steps;
+told to go on, it trains for so many seconds, and says what came of it. It ends with its parent.
+"""
+
+import argparse
+from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import pairwise
+from threading import Event
+from time import perf_counter
+from typing import Final, NamedTuple
+
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.functional import cross_entropy, interpolate
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmarks.programs import announce, end_with_parent
+from benchmarks.rivals.ddp_hooks import BUCKET_MEGABYTES, FIRST_COMPRESSED_STEP
+from gradwire import join
+
+WORKERS: Final = 2
+BATCH: Final = 8
+WIDTHS: Final = (784, 3030, 3030, 1000, 10)
+"""14.6 million parameters: the size that Strom reports."""
+
+ALONE: Final = "alone"
+GRADWIRE: Final = "gradwire"
+DENSE: Final = "dense"
+FP16: Final = "fp16"
+POWER_SGD: Final = {"powersgd-1": 1, "powersgd-4": 4}
+"""Methods, and the rank of the matrices that they send."""
+METHODS: Final = (ALONE, GRADWIRE, DENSE, FP16, *POWER_SGD)
+
+FIRST_STEPS: Final = FIRST_COMPRESSED_STEP
+"""Steps before the clock runs. PowerSGD sends everything in these."""
+
+SIDE: Final = 28
+HELD_OUT: Final = 297
+"""Of the 1797 digits."""
+
+PARAMETERS_SEED: Final = 1
+SPLIT_SEED: Final = 2
+BATCHES_SEED: Final = 3
+
+
+class Digits(NamedTuple):
+    """Images, one a row, and which digits they are."""
+
+    images: Tensor
+    labels: Tensor
+
+    def take(self, index: Tensor) -> "Digits":
+        """Return some of them."""
+        return Digits(self.images[index], self.labels[index])
+
+
+def digits() -> tuple[Digits, Digits]:
+    """Return what is trained on and what is held out: 28 x 28 pixels made of 8 x 8."""
+    images, labels = (torch.from_numpy(array) for array in load_digits(return_X_y=True))
+    small = images.float().view(-1, 1, 8, 8) / 8 - 1
+    large = interpolate(small, size=(SIDE, SIDE), mode="bilinear").flatten(1)
+    everything = Digits(large, labels.long())
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(SPLIT_SEED))
+    return everything.take(order[HELD_OUT:]), everything.take(order[:HELD_OUT])
+
+
+def make_model() -> nn.Sequential:
+    """Return the same model in every process."""
+    torch.manual_seed(PARAMETERS_SEED)
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(WIDTHS):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def parallel(model: nn.Module, method: str, rank: int, folder: str) -> nn.Module:
+    """Return the model as DistributedDataParallel trains it with another process."""
+    dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=WORKERS)
+    wrapped = DistributedDataParallel(model, bucket_cap_mb=BUCKET_MEGABYTES)
+    if method == FP16:
+        wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif method in POWER_SGD:
+        state = powerSGD_hook.PowerSGDState(
+            process_group=None,
+            matrix_approximation_rank=POWER_SGD[method],
+            start_powerSGD_iter=FIRST_COMPRESSED_STEP,
+        )
+        wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    return wrapped
+
+
+def trainer(
+    model: nn.Module, options: argparse.Namespace, share: Callable[[], None] | None
+) -> Callable[[], float]:
+    """Return what makes a step, shares what it changed, and returns the loss of its batch."""
+    learned, _ = digits()
+    optimizer = torch.optim.SGD(model.parameters(), options.rate, momentum=options.momentum)
+    random = torch.Generator().manual_seed(BATCHES_SEED + options.rank)
+
+    def step() -> float:
+        batch = learned.take(torch.randint(len(learned.labels), (BATCH,), generator=random))
+        optimizer.zero_grad()
+        loss = cross_entropy(model(batch.images), batch.labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        if share is not None:
+            share()
+        return loss.item()
+
+    return step
+
+
+@torch.no_grad()
+def outcome(model: nn.Module) -> dict[str, float]:
+    """Return how good the model is."""
+    learned, held_out = digits()
+    said = model(held_out.images)
+    return {
+        "train_loss": cross_entropy(model(learned.images), learned.labels).item(),
+        "held_out_loss": cross_entropy(said, held_out.labels).item(),
+        "accuracy": (said.argmax(1) == held_out.labels).float().mean().item(),
+    }
+
+
+def main() -> None:
+    """Train, and say what came of it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("method", choices=METHODS)
+    parser.add_argument("rank", type=int)
+    parser.add_argument("folder", help="where the processes of a group meet")
+    parser.add_argument("--rate", type=float, required=True)
+    parser.add_argument("--momentum", type=float, default=0.0)
+    parser.add_argument("--density", type=float, help="what gradwire aims at")
+    parser.add_argument("--seconds", type=float, required=True)
+    options = parser.parse_args()
+    go = Event()
+    end_with_parent(go.set)
+    announce(started=True)
+    torch.set_num_threads(1)
+    model = make_model()
+    with ExitStack() as stack:
+        trained: nn.Module = model
+        share = None
+        if options.method == GRADWIRE:
+            session = join(model, target_density=options.density)
+            stack.callback(session.close)
+            session.wait(WORKERS)
+            share = session.step
+        elif options.method != ALONE:
+            trained = parallel(model, options.method, options.rank, options.folder)
+        step = trainer(trained, options, share)
+        for _ in range(FIRST_STEPS):
+            step()
+        announce(ready=True)
+        go.wait()
+        # In step, who stops leaves the other one waiting: the first one does; the other is ended.
+        stops = options.rank == 0 or options.method in (ALONE, GRADWIRE)
+        train(step, model, options.seconds if stops else float("inf"))
+
+
+def train(step: Callable[[], float], model: nn.Module, seconds: float) -> None:
+    """Train for as long as the clock runs, and say what came of it."""
+    times: list[float] = []
+    losses: list[float] = []
+    began, elapsed = perf_counter(), 0.0
+    while elapsed < seconds:
+        losses.append(step())
+        elapsed = perf_counter() - began
+        times.append(elapsed)
+    announce(times=times, losses=losses, **outcome(model))
+
+
+if __name__ == "__main__":
+    main()

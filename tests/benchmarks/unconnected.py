@@ -1,0 +1,50 @@
+"""`UnconnectedSharing`: what a session does with a model, for workers that share one process.
+
+Parameters, thresholds, codec and replica are the client's own. What is encoded is returned, and
+whoever has it hands it to the others.
+"""
+
+import torch
+
+from gradwire.parameters import parameters_of
+from gradwire.settings import Settings
+from gradwire.thresholds import Thresholds
+from gradwire_codecs import LocalFeedback, Replica, SharedFeedback, encoded_hits
+
+
+class UnconnectedSharing:
+    """One worker's part of what is shared.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        With the same parameters for all workers at first.
+    settings : Settings
+    """
+
+    def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
+        self._parameters = parameters_of(model)
+        vector = self._parameters.vector
+        kind = SharedFeedback if settings.feedback == "shared" else LocalFeedback
+        self.feedback = kind(vector, Replica.from_parameters(vector))
+        self.feedback.settle()
+        self._thresholds = Thresholds(
+            settings, self.feedback, self._parameters.layout, clock=lambda: 0.0
+        )
+
+    def encode(self) -> list[bytes]:
+        """Return what is to be sent, after a step of the optimizer."""
+        self._parameters.gather()
+        threshold = self._thresholds.next()
+        assert threshold is not None
+        bodies = self.feedback.encode(threshold)
+        self._thresholds.observe(
+            sent=sum(map(encoded_hits, bodies)), size_bytes=sum(map(len, bodies))
+        )
+        self._thresholds.note_kept()
+        return bodies
+
+    def apply(self, bodies: list[bytes]) -> None:
+        """Apply what a peer has sent."""
+        for body in bodies:
+            self.feedback.apply(body)

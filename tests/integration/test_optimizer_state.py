@@ -1,0 +1,172 @@
+"""A worker that joins a run under way begins with the state of another one's Adam, bit by bit."""
+
+import copy
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
+from typing import Any
+
+import pytest
+import torch
+
+import gradwire
+from gradwire import Session
+from gradwire_protocol.messages import STATE_PART_BYTES
+from support.local_master import LocalMaster, MasterProcess
+
+pytestmark = pytest.mark.timeout(60)
+
+WIDTH = 192
+"""So that the state has several parts."""
+
+
+class Trainer:
+    """A model, its Adam, and what that has kept after each step."""
+
+    def __init__(self, address: str, **options: Any) -> None:
+        torch.manual_seed(0)
+        self.model = torch.nn.Sequential(
+            torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh(), torch.nn.Linear(WIDTH, 1)
+        )
+        self.optimizer: torch.optim.Optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+        self.address = address
+        self.options = options
+        self.kept: dict[int, dict[Any, Any]] = {}
+        self.session: Session
+
+    def join(self) -> "Trainer":
+        self.session = gradwire.join(
+            self.model,
+            optimizer=self.optimizer,
+            share_optimizer_state=True,
+            master=self.address,
+            **{"threshold": 1e-4, "join_timeout_seconds": 20.0, **self.options},
+        )
+        return self
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        self.model(torch.randn(4, WIDTH)).square().sum().backward()
+        self.optimizer.step()
+        self.kept[len(self.kept) + 1] = copy.deepcopy(self.optimizer.state_dict()["state"])
+        self.session.step()
+
+    @property
+    def state(self) -> dict[Any, Any]:
+        return dict(self.optimizer.state_dict()["state"])
+
+
+@contextmanager
+def training(*trainers: Trainer) -> Iterator[None]:
+    """Let workers make steps inside the block, each on a thread of its own."""
+    over = Event()
+
+    def steps(trainer: Trainer) -> None:
+        while not over.is_set():
+            trainer.step()
+
+    with ThreadPoolExecutor(len(trainers)) as pool:
+        running = [pool.submit(steps, trainer) for trainer in trainers]
+        try:
+            yield
+        finally:
+            over.set()
+        for each in running:
+            each.result()
+
+
+def equal(state: dict[Any, Any], other: dict[Any, Any]) -> bool:
+    """Return whether two states of optimizers are the same, bit by bit."""
+    return state.keys() == other.keys() and all(
+        state[i].keys() == other[i].keys()
+        and all(torch.equal(state[i][name], other[i][name]) for name in state[i])
+        for i in state
+    )
+
+
+def check_third(address: str, **options: Any) -> Trainer:
+    """Let two workers train, and a third join; return it."""
+    first, second = (Trainer(address, **options).join() for _ in range(2))
+    for trainer in (first, second):
+        trainer.step()  # so that whichever is asked has a state
+    with training(first, second):
+        third = Trainer(address, **options).join()
+
+    steps = int(third.state[0]["step"].item())
+    assert steps >= 1
+    assert any(equal(third.state, each.kept.get(steps, {})) for each in (first, second))
+    assert third.state[0]["exp_avg"].abs().max() > 0
+    third.step()
+    assert third.state[0]["step"].item() == steps + 1
+    for trainer in (first, second, third):
+        trainer.session.close()
+    return third
+
+
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_a_third_worker_begins_with_the_state_of_one_of_two(transport: str) -> None:
+    with LocalMaster() as master:
+        third = check_third(master.address, transport=transport)
+
+        sent = sum(8 * p.numel() + 8 for p in third.model.parameters())
+        parts = 1 + -(-sent // STATE_PART_BYTES)
+        assert parts > 2
+        assert master.sample("gradwire_optimizer_state_parts_total") == parts
+
+
+def test_the_master_may_have_several_processes() -> None:
+    with MasterProcess("--processes", "2") as master:
+        check_third(master.address)
+
+
+def test_workers_that_begin_together_do_not_wait_for_each_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "gradwire.join")
+    with LocalMaster() as master:
+        first = Trainer(master.address).join()
+        second = Trainer(master.address).join()
+        assert second.optimizer.state == {}
+        first.session.close()
+        second.session.close()
+
+    [record] = [r for r in caplog.records if "begins without" in r.getMessage()]
+    assert record.levelno == logging.INFO
+    assert "it has made no step yet" in record.getMessage()
+
+
+def test_another_optimizer_begins_cold_and_says_what_differs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with LocalMaster() as master:
+        first = Trainer(master.address).join()
+        first.step()
+        second = Trainer(master.address)
+        second.optimizer = torch.optim.SGD(second.model.parameters(), lr=0.1, momentum=0.9)
+        with training(first):
+            second.join()
+        assert second.optimizer.state == {}
+        first.session.close()
+        second.session.close()
+
+    assert "it is of Adam; ours is SGD" in caplog.text
+
+
+def test_a_worker_that_stands_still_costs_no_more_than_the_deadline(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The only one that could give its state makes no step."""
+    with LocalMaster() as master:
+        first = Trainer(master.address).join()
+        for _ in range(3):
+            first.step()
+        second = Trainer(master.address, join_timeout_seconds=2.0).join()
+        assert second.optimizer.state == {}
+        first.step()
+        second.step()
+        first.session.close()
+        second.session.close()
+
+    assert "the Adam begins without the state of another worker: none came in time" in caplog.text

@@ -1,0 +1,228 @@
+"""Bounded staleness: nobody is further ahead than allowed, and nobody waits for ever.
+
+``pytest tests/simulation/test_staleness_bound.py -k '[17]'`` shows one history again.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+import pytest
+
+from gradwire_server.config import MasterConfig
+from support.bounded_worker import BoundedWorker
+from support.network import Link
+from support.training import MASTER, SimulatedRun
+
+TIMEOUT = 3.0
+
+
+class BoundedRun(SimulatedRun):
+    """A run of workers with a bound.
+
+    Parameters
+    ----------
+    seed : int
+    bound : int
+    """
+
+    def __init__(self, seed: int, bound: int, link: Link, **settings: float) -> None:
+        super().__init__(
+            seed,
+            link,
+            elements=40,
+            watches_transport=False,
+            idle_timeout_seconds=2.0,
+            master=MasterConfig(idle_timeout_seconds=2.0, recovery_seconds=5.0, **settings),  # type: ignore[arg-type]
+        )
+        self.bound = bound
+
+    def train_with(self, n: int, intervals: Callable[[], float]) -> list[BoundedWorker]:
+        """Let so many workers join and train."""
+        workers = []
+        for number in range(n):
+            worker = BoundedWorker(self, f"bounded{len(self.workers)}.{number}", "local")
+            worker.interval = intervals()
+            self.workers.append(worker)
+            workers.append(worker)
+        self.network.run(lambda: all(worker.live for worker in workers), seconds=60)
+        for worker in workers:
+            worker.begin(self.bound, TIMEOUT)
+        return workers
+
+    def stop(self) -> None:
+        """Let nobody begin another step."""
+        for worker in self.workers:
+            assert isinstance(worker, BoundedWorker)
+            worker.trains_on = False
+
+
+def link_of(random: Random) -> Link:
+    """Draw a network that loses, repeats, delays and reorders."""
+    return Link(
+        delay=random.choice([0.0002, 0.005, 0.05]),
+        jitter=random.choice([0.0, 0.001, 0.02]),
+        loss=random.choice([0.0, 0.02]),
+        duplication=0.02,
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nobody_is_more_than_a_step_beyond_the_bound_ahead_of_anybody(seed: int) -> None:
+    random = Random(seed)
+    bound = random.randint(1, 4)
+    run = BoundedRun(seed, bound, link_of(random))
+    workers = run.train_with(random.randint(2, 5), lambda: random.choice([0.05, 0.1, 0.5]))
+    # Until all have heard of each other, some may have made steps that others do not know of.
+    run.network.run(lambda: all(worker.steps >= 2 * bound for worker in workers), seconds=60)
+    for worker in workers:
+        worker.bound.lead.look(
+            worker.clock, worker.clocks.latest, {w.rank for w in workers}, run.network.now
+        )
+    forgiven = {
+        (one, other): one.bound.lead._others[other.rank].forgiven
+        for one in workers
+        for other in workers
+        if one is not other
+    }
+    largest = 0
+
+    def check(_host: object) -> None:
+        nonlocal largest
+        for one in workers:
+            for other in workers:
+                lead = one.clock - other.clock
+                if one is not other:
+                    assert lead <= bound + 1 + forgiven[one, other]
+                largest = max(largest, lead)
+
+    run.network.after_turn = check
+    run.network.run_for(8.0)
+
+    assert largest >= 1
+    assert not any(worker.bound.set_aside for worker in workers)
+    run.stop()
+    run.finish()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nobody_waits_for_ever_whoever_dies_sleeps_or_is_cut_off(seed: int) -> None:
+    random = Random(1_000 + seed)
+    run = BoundedRun(seed, random.randint(1, 4), link_of(random))
+    workers = run.train_with(random.randint(3, 5), lambda: random.choice([0.1, 0.2, 0.4]))
+    faults: list[Callable[[BoundedWorker], object]] = [
+        lambda worker: run.network.kill(worker.host),
+        lambda worker: run.network.suspend(worker.host, random.uniform(0.5, 8.0)),
+        lambda worker: run.cut_off(worker, random.uniform(0.5, 6.0)),
+        lambda worker: run.train_with(1, lambda: 0.1),
+    ]
+    for _ in range(5):
+        run.network.run_for(random.uniform(0.5, 4.0))
+        alive = [worker for worker in workers if not worker.is_gone]
+        if len(alive) > 1:
+            random.choice(faults)(random.choice(alive))
+        if random.random() < 0.15 and run.masters == 1:
+            run.kill_master(back_after=random.uniform(0.1, 2.0))
+    run.network.run_for(15.0)  # for whoever sleeps or is cut off, and one timeout
+
+    alive = [w for w in run.workers if isinstance(w, BoundedWorker) and not w.is_gone]
+    before = {worker: worker.steps for worker in alive}
+    run.network.run_for(10.0)
+    slowest = max(worker.interval for worker in alive)
+    for worker in alive:
+        assert worker.steps >= before[worker] + 5.0 / slowest, worker.name
+        assert worker.bound.longest_wait <= 8.0 + 2 * TIMEOUT
+    run.stop()
+    run.finish()
+
+
+@pytest.mark.parametrize("noticed", [False, True])
+def test_a_worker_that_dies_costs_one_timeout_at_most(noticed: bool) -> None:
+    run = BoundedRun(1, 2, Link(delay=0.001))
+    workers = run.train_with(3, lambda: 0.05)
+    run.network.run_for(2.0)
+    dead, *others = workers
+    run.network.kill(dead.host)
+    timeout = 60.0 if noticed else 0.5
+    for worker in others:
+        worker.bound.lead._timeout = timeout
+
+    run.network.run_for(12.0)
+
+    for worker in others:
+        # The master misses it after 2 s, and says so.
+        assert worker.bound.longest_wait <= (3.5 if noticed else 1.0)
+        assert worker.bound.set_aside == ([] if noticed else [dead.rank])
+        assert worker.steps > 120
+    run.stop()
+    run.finish()
+
+
+def test_a_worker_that_is_behind_its_network_tells_its_clock_before_it_waits() -> None:
+    run = BoundedRun(1, 1, Link(delay=0.001))
+    one, other = run.train_with(2, lambda: 0.05)
+    run.network.run_for(2.0)
+    run.cut_off(one, 4.0)  # it is missed, trains on by itself, and comes back
+    run.network.run_for(6.0)
+    before = one.steps, other.steps
+
+    run.network.run_for(5.0)
+
+    assert one.reconnections == 1
+    assert one.steps - before[0] > 50
+    assert other.steps - before[1] > 50
+    run.stop()
+    run.finish()
+
+
+def test_sums_say_how_far_those_are_whose_updates_are_in_them() -> None:
+    """Who takes too little gets sums, and knows from them that the others make steps."""
+    run = BoundedRun(1, 3, Link(delay=0.001), relay_backlog_bytes_max=10_000)
+    workers = run.train_with(3, lambda: 0.02)
+    slow = workers[0]
+    slow.interval = 0.005
+    run.network.set_link(MASTER, slow.name, Link(delay=0.01, rate=40e3, queue_bytes=20_000))
+
+    run.network.run_for(10.0)
+
+    assert slow.sums > 0
+    assert not slow.bound.set_aside
+    assert slow.steps > 100
+    run.network.set_link(MASTER, slow.name, run.network.link)
+    run.stop()
+    run.finish()
+
+
+def test_a_late_worker_begins_where_the_others_are() -> None:
+    run = BoundedRun(1, 2, Link(delay=0.001))
+    early = run.train_with(2, lambda: 0.05)
+    run.network.run_for(5.0)
+
+    [late] = run.train_with(1, lambda: 0.05)
+    joined_at = [worker.steps for worker in early]
+    run.network.run_for(5.0)
+
+    assert abs(late.clock - early[0].clock) <= 3
+    assert late.bound.longest_wait < 1.0
+    assert all(w.steps > before + 50 for w, before in zip(early, joined_at, strict=True))
+    run.stop()
+    run.finish()
+
+
+def test_whoever_leaves_or_finishes_is_not_waited_for() -> None:
+    run = BoundedRun(1, 1, Link(delay=0.001))
+    workers = run.train_with(3, lambda: 0.05)
+    run.network.run_for(2.0)
+    leaves, finishes, stays = workers
+    leaves.leave()
+    finishes.trains_on = False
+    run.network.after(0, partial(finishes.finish))
+    before = stays.steps
+
+    run.network.run_for(5.0)
+
+    assert stays.steps > before + 60
+    assert not stays.bound.set_aside
+    run.stop()
+    stays.finish()
+    run.network.run(lambda: all(w.try_to_complete() for w in (finishes, stays)), seconds=60)

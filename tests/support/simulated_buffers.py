@@ -1,0 +1,112 @@
+"""`SimulatedBuffers`: the buffers of a module that is none, and what must be true of their mean.
+
+They are statistics that move towards what a batch shows, and a count of batches. Whatever is
+written to them has to lie in the range of what any worker ever had there; and when a run is
+finished, all have the mean of what all had last.
+"""
+
+from collections.abc import Collection, Sequence
+from zlib import crc32
+
+import numpy as np
+
+from gradwire.buffers import BufferLayout, BufferTensor, BufferValues
+from gradwire_protocol.messages import Buffers
+from gradwire_server.run import Run
+
+ELEMENTS = 5
+MOMENTUM = np.float32(0.1)
+
+LAYOUT = BufferLayout(
+    (BufferTensor("norm.running_var", (ELEMENTS,), "float"),),
+    (BufferTensor("norm.num_batches_tracked", (), "torch.int64"),),
+    float_bytes=4,
+)
+
+
+class Range:
+    """The least and the largest that any worker of a run had, by element."""
+
+    def __init__(self) -> None:
+        self.low = np.full(ELEMENTS, np.inf, np.float32)
+        self.high = np.full(ELEMENTS, -np.inf, np.float32)
+        self.batches = 0
+
+    def note(self, values: BufferValues) -> None:
+        """Note what a worker has."""
+        self.low = np.minimum(self.low, values.floats)
+        self.high = np.maximum(self.high, values.floats)
+        self.batches = max(self.batches, int(values.integers[0]))
+
+    def check(self, values: BufferValues) -> None:
+        """Check what a worker is about to have."""
+        inside = (self.low <= values.floats) & (values.floats <= self.high)
+        assert inside.all(), f"buffers: {values.floats} is not between {self.low} and {self.high}"
+        assert 0 <= values.integers[0] <= self.batches, "buffers: more batches than there were"
+
+
+class SimulatedBuffers:
+    """What one worker has.
+
+    Parameters
+    ----------
+    name : str
+        Of the worker; with the seed, it determines its batches.
+    seed : int
+    seen : Range
+        Of the run.
+    """
+
+    def __init__(self, name: str, seed: int, seen: Range) -> None:
+        self.layout = LAYOUT
+        self.written = 0
+        """How often they were set to a mean."""
+        self._seen = seen
+        self._random = np.random.default_rng([crc32(name.encode()), seed])
+        self._values = BufferValues(np.ones(ELEMENTS, np.float32), np.zeros(1, np.int64))
+        seen.note(self._values)
+
+    def train(self) -> None:
+        """See a batch."""
+        floats, integers = self._values
+        batch = self._random.gamma(0.5, 10.0 ** np.arange(ELEMENTS)).astype(np.float32)
+        moved = (np.float32(1) - MOMENTUM) * floats + MOMENTUM * batch
+        self._values = BufferValues(moved, integers + 1)
+        self._seen.note(self._values)
+
+    def read(self) -> BufferValues:
+        """Return a copy of what they hold."""
+        return BufferValues(self._values.floats.copy(), self._values.integers.copy())
+
+    def write(self, values: BufferValues) -> None:
+        """Set them."""
+        self._seen.check(values)
+        self.written += 1
+        self._values = BufferValues(values.floats.copy(), values.integers.copy())
+
+
+def check_the_end(run: Run, buffers: Sequence[SimulatedBuffers], ranks: Collection[int]) -> None:
+    """Check what all who have finished have: the mean of what the run has of everyone.
+
+    Parameters
+    ----------
+    run : Run
+    buffers : sequence of SimulatedBuffers
+        Of all who have finished, and of observers.
+    ranks : collection of int
+        Of those who have finished and have any.
+    """
+    if not buffers:
+        return
+    missing = set(ranks) - run.buffers.keys()
+    assert not missing, f"buffers: those of ranks {missing} are missing"
+    last = [Buffers.parse(kept.packed) for _, kept in sorted(run.buffers.items())]
+    assert all(each.final for each in last), "buffers: not all are the last ones"
+    floats = np.array([np.frombuffer(each.floats, "<f4") for each in last], np.float64)
+    batches = [np.frombuffer(each.integers, "<i8")[0] for each in last]
+    for each in buffers:
+        values = each.read()
+        assert values.equals(buffers[0].read()), "buffers: they end with different ones"
+        error = np.abs(values.floats - floats.mean(axis=0))
+        assert (error <= 1e-6 * floats.max(axis=0)).all(), "buffers: they are not the mean"
+        assert values.integers[0] == max(batches), "buffers: it is not the largest count"

@@ -1,0 +1,86 @@
+"""What is advised would do."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradwire.estimate.advice import advice, density_max, workers_max
+from gradwire.estimate.model import estimate, keeps_up
+from support.estimating import inputs
+
+
+@given(link=st.floats(1e6, 1e9), step_seconds=st.floats(0.01, 1.0))
+def test_so_many_workers_keep_up_and_not_one_more(link: float, step_seconds: float) -> None:
+    given = inputs(link=link, step_seconds=step_seconds)
+
+    most = workers_max(given)
+
+    assert not most or keeps_up(replace(given, workers=most))
+    assert not keeps_up(replace(given, workers=most + 1))
+
+
+@settings(max_examples=30)
+@given(workers=st.integers(2, 100), link=st.floats(1e6, 1e8))
+def test_the_density_that_fits_is_the_largest_one(workers: int, link: float) -> None:
+    given = inputs(workers=workers, link=link, density=0.05)
+
+    found = density_max(given)
+
+    if found is None:
+        assert keeps_up(given) or not keeps_up(replace(given, density=1.1e-7))
+    else:
+        assert found < given.density
+        assert keeps_up(replace(given, density=found))
+        assert not keeps_up(replace(given, density=min(1.05 * found, given.density)))
+
+
+def test_what_is_advised_for_a_slow_link_makes_it_fit() -> None:
+    given = inputs(workers=16, density=0.01, master_link=1e10, processes=64)
+    result = estimate(given)
+    assert result.limit.name == "worker's link, down"
+
+    sentences = advice(result, codec_threads=1)
+
+    density = float(re.search(r"target_density=([\d.e-]+)", "\n".join(sentences))[1])  # type: ignore[index]
+    workers = next(int(s.split()[0]) for s in sentences if "workers would fit" in s)
+    steps = next(int(re.search(r"every (\d+) steps", s)[1]) for s in sentences if "every" in s)  # type: ignore[index]
+    assert keeps_up(replace(given, density=density))
+    assert keeps_up(replace(given, workers=workers))
+    assert keeps_up(replace(given, step_seconds=steps * given.step_seconds))
+    assert any("--conflation-mib-max" in sentence for sentence in sentences)
+
+
+def test_a_busy_master_is_given_the_processes_that_do() -> None:
+    given = inputs(workers=40, link=1e10, link_up=1e10, master_link=1e11)
+    result = estimate(given)
+    assert result.limit.name == "master's processor"
+
+    (sentence,) = (s for s in advice(result, codec_threads=1) if "--processes" in s)
+
+    processes = int(re.search(r"--processes (\d+)", sentence)[1])  # type: ignore[index]
+    assert keeps_up(replace(given, processes=processes))
+    assert not keeps_up(replace(given, processes=processes - 1))
+
+
+@pytest.mark.parametrize(("threads", "expected"), [(1, True), (2, False)])
+def test_more_codec_threads_are_advised_to_who_has_one(threads: int, expected: bool) -> None:
+    result = estimate(inputs(step_seconds=0.02))
+
+    assert any("codec_threads=2" in s for s in advice(result, threads)) is expected
+
+
+def test_where_all_is_well_only_the_end_of_it_is_told() -> None:
+    given = inputs(step_seconds=1.0, link=1e9)
+
+    (sentence,) = advice(estimate(given), codec_threads=1)
+
+    assert sentence.startswith(f"up to {workers_max(given)} workers, every update arrives")
+
+
+def test_a_full_inbox_is_told() -> None:
+    result = estimate(inputs(workers=60, density=0.05, link=1e12, step_seconds=5.0))
+
+    assert any("MB of updates come in a step" in s for s in advice(result, codec_threads=1))

@@ -1,0 +1,128 @@
+"""``gradwire estimate``, with costs from a file: what it says, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gradwire.cli import EXIT_USAGE, main
+from gradwire.estimate.command import as_measured
+from gradwire.estimate.measuring import Measured
+from gradwire.estimate.model import demands
+from support.estimating import COSTS, inputs
+
+USUAL = (
+    "estimate", "--step-seconds", "100ms", "--parameters", "14.6M", "--link", "100Mbit",
+    "--rtt", "20ms", "--workers", "16", "--master-link", "10Gbit", "--processes", "8",
+)  # fmt: skip
+
+
+@pytest.fixture
+def costs(tmp_path: Path) -> str:
+    file = tmp_path / "costs.json"
+    file.write_text(json.dumps(COSTS.to_json()), encoding="utf-8")
+    return str(file)
+
+
+def test_tables_say_what_is_short_and_what_would_fit(
+    costs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*USUAL, "--costs", costs]) == 0
+
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "of linear scaling: 16 workers" in out
+    assert "Too little of: worker's link, down." in out
+    (limit,) = (line for line in out.splitlines() if "<- limit" in line)
+    assert "worker's link, down" in limit
+    assert "target_density=" in out
+    numbers = [line.split("│")[1].strip() for line in out.splitlines() if line.count("│") == 8]
+    assert numbers == ["1", "2", "4", "8", "16", "32"]
+
+
+def test_a_training_that_scales_is_told_so(costs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--density", "0.0003", "--master-link", "1Gbit", "--workers", "4"]
+
+    assert main([*USUAL, "--costs", costs, *options]) == 0
+
+    out, _ = capsys.readouterr()
+    assert "Every update arrives as it was sent" in out
+    assert "up to" in out
+
+
+def test_json_has_all_of_it_and_can_be_taken_for_costs(
+    costs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*USUAL, "--costs", costs, "--json"]) == 0
+    first = capsys.readouterr().out
+    file = tmp_path / "estimate.json"
+    file.write_text(first, encoding="utf-8")
+
+    assert main([*USUAL, "--costs", str(file), "--json"]) == 0
+
+    found = json.loads(first)
+    assert json.loads(capsys.readouterr().out) == found
+    assert found["limit"] == max(found["resources"], key=lambda r: r["load"])["name"]
+    assert found["inputs"]["workers"] == 16
+    assert found["linear_fraction"] == pytest.approx(found["speed_up"] / 16)
+    assert [each["workers"] for each in found["sweep"]] == [1, 2, 4, 8, 16, 32]
+    assert found["workers_max"] < 16
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--parameters", "1M"], r"no --step-seconds"),
+        (["--step-seconds", "1"], r"no --parameters"),
+        (["--step-seconds", "soon", "--parameters", "1M"], r"--step-seconds='soon'"),
+        (["--step-seconds", "1", "--parameters", "1M", "--link", "100"], r"--link='100'"),
+        (["--step-seconds", "1", "--parameters", "1M", "--density", "2"], r"--density=2"),
+        (["--step-seconds", "1", "--parameters", "1M", "-n", "0"], r"--workers=0"),
+        (["--step-seconds", "1", "--parameters", "1M", "--codec-threads", "0"], r"--codec-threads"),
+        (["--measure", "none.py"], r"--measure='none.py'; there is no such script"),
+        (["--measure", "none.py", "--measure-seconds", "0"], r"--measure-seconds=0 s; it is above"),
+        (["--step-seconds", "1", "--parameters", "1M", "train.py"], r"say --measure SCRIPT"),
+    ],
+)
+def test_wrong_usage_names_value_and_limits(
+    costs: str, options: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main(["estimate", "--costs", costs, *options])
+
+    out, err = capsys.readouterr()
+    assert status == EXIT_USAGE
+    assert out == ""
+    assert named.replace(r"\.", ".") in err
+
+
+def test_what_a_run_has_measured_takes_the_place_of_what_kernels_say() -> None:
+    measured = Measured(
+        parameters=1_000_000,
+        step_seconds=0.05,
+        session_seconds=0.011,
+        density=0.01,
+        update_bytes=10_000,
+        encode_seconds=0.004,
+        apply_seconds=0.002,
+        steps=100,
+        seconds=5.0,
+    )
+    given = inputs(parameters=1_000_000, density=0.01, workers=2)
+
+    encode, apply, *_ = demands(as_measured(given, measured))
+
+    assert encode.seconds == pytest.approx(0.004 + 0.005)
+    assert apply.seconds == pytest.approx(0.002)
+    assert as_measured(given, measured).update_bytes == pytest.approx(10_000)
+
+
+def test_another_density_than_the_measured_one_is_reckoned_from_there() -> None:
+    measured = Measured(
+        parameters=1_000_000, step_seconds=0.05, session_seconds=0.01, density=0.01,
+        update_bytes=10_000, encode_seconds=0.004, apply_seconds=None, steps=100, seconds=5.0,
+    )  # fmt: skip
+    sparser = as_measured(inputs(parameters=1_000_000, density=0.001, workers=2), measured)
+
+    assert sparser.update_bytes < 2_000
+    assert demands(sparser)[0].seconds < 0.009 + 0.0011
+    assert sparser.costs.apply_seconds == COSTS.apply_seconds

@@ -1,0 +1,55 @@
+"""Costs, kept in a file and read again."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gradwire.errors import UsageError
+from gradwire.estimate.costs import Costs
+from support.estimating import COSTS
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_costs_are_read_from_an_estimate_or_from_their_own_object(
+    tmp_path: Path, whole: bool
+) -> None:
+    found = COSTS.to_json()
+    file = tmp_path / "costs.json"
+    file.write_text(json.dumps({"limit": "encode", "costs": found} if whole else found))
+
+    assert Costs.read(file) == COSTS
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", r"costs in .*Expecting value"),
+        ("[1]", r"no object"),
+        ('{"costs": 3}', r"no object"),
+        ("{}", r"there is no step_seconds"),
+        (json.dumps(COSTS.to_json() | {"apply_seconds": -1}), r"apply_seconds=-1; .* 0 to 1"),
+        (json.dumps(COSTS.to_json() | {"apply_seconds": "1"}), r"apply_seconds='1'"),
+        (json.dumps(COSTS.to_json() | {"step_seconds": float("nan")}), r"step_seconds=nan"),
+    ],
+)
+def test_a_file_with_something_else_is_refused(tmp_path: Path, text: str, named: str) -> None:
+    file = tmp_path / "costs.json"
+    file.write_text(text)
+
+    with pytest.raises(UsageError, match=named):
+        Costs.read(file)
+
+
+def test_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        Costs.read(tmp_path / "none.json")
+
+
+def test_scaling_changes_the_codecs_part_alone() -> None:
+    scaled = COSTS.scaled_to(encode=2.0, apply=None)
+
+    assert scaled.encode_seconds_per_hit == 2 * COSTS.encode_seconds_per_hit
+    assert scaled.pass_seconds_per_parameter == 2 * COSTS.pass_seconds_per_parameter
+    assert scaled.apply_seconds == COSTS.apply_seconds
+    assert scaled.network_seconds == COSTS.network_seconds

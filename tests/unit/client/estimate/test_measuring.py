@@ -1,0 +1,82 @@
+"""What is made of the numbers of a real run; `tests/integration` has one."""
+
+from typing import Any
+
+import pytest
+
+from gradwire.errors import UsageError
+from gradwire.estimate.measuring import mean_of, measure, of_worker
+
+NAMES = (
+    "steps", "steps_deferred", "updates_sent", "updates_applied", "elements_sent",
+    "bytes_encoded", "encode_seconds", "apply_seconds",
+)  # fmt: skip
+
+
+def moment(seconds: float, *numbers: float, step: float | None = 0.01) -> dict[str, Any]:
+    return {
+        "parameters": 1000,
+        "seconds": seconds,
+        "step_seconds": step,
+        "session_seconds": 0.002,
+        "stats": dict(zip(NAMES, numbers, strict=True)),
+    }
+
+
+FIRST = moment(1, 100, 0, 100, 90, 90_000, 50_000, 1.0, 0.9)
+HALF = moment(5, 500, 0, 500, 450, 100_000, 60_000, 3.0, 1.9)
+LAST = moment(10, 1000, 100, 900, 850, 104_000, 62_000, 4.2, 2.3)
+
+
+def test_what_was_before_half_of_the_time_does_not_count() -> None:
+    found = of_worker([FIRST, HALF, LAST])
+
+    assert found.density == pytest.approx(4000 / 400 / 1000)
+    assert found.update_bytes == pytest.approx(2000 / 400)
+    assert found.encode_seconds == pytest.approx(1.2 / 400)
+    assert found.apply_seconds == pytest.approx(0.4 / 400)
+    assert found.step_seconds == 0.01
+
+
+def test_a_single_moment_counts_from_the_beginning() -> None:
+    found = of_worker([FIRST])
+
+    assert found.density == pytest.approx(0.9)
+    assert found.apply_seconds == pytest.approx(0.01)
+
+
+def test_several_updates_of_a_step_count_as_one() -> None:
+    found = of_worker([moment(1, 10, 0, 30, 30, 3000, 900, 0.1, 0.3)])
+
+    assert found.update_bytes == 90
+    assert found.apply_seconds == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize(
+    ("found", "named"),
+    [
+        ([], "has to call session.step"),
+        ([moment(1, 1, 0, 1, 0, 1, 1, 0.1, 0.0, step=None)], "has not made two steps"),
+        ([moment(1, 9, 0, 0, 0, 0, 0, 0.1, 0.0)], "have sent no update"),
+    ],
+)
+def test_too_little_is_refused(found: list[dict[str, Any]], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        of_worker(found)
+
+
+def test_workers_count_alike_and_who_applied_nothing_says_nothing_about_it() -> None:
+    one = of_worker([FIRST])
+    other = of_worker([moment(2, 100, 0, 100, 0, 30_000, 50_000, 3.0, 0.0)])
+
+    found = mean_of([one, other])
+
+    assert found.density == pytest.approx(0.6)
+    assert found.encode_seconds == pytest.approx(0.02)
+    assert found.apply_seconds == one.apply_seconds
+    assert found.steps == 200
+
+
+def test_a_script_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"--measure='no.py'; there is no such script"):
+        measure(["no.py"], 1.0, print)

@@ -1,0 +1,532 @@
+"""Sessions that adapt an optimizer, multiply changes and measure delays, with a master on loopback.
+
+Updates of a session come to its peer in order, so that waits are for numbers, never for time.
+"""
+
+import logging
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gradwire import Session, UsageError
+from gradwire.metrics import SessionCollector
+from gradwire_codecs.arrays import Float32Array
+from gradwire_protocol import Keyring, Role, RunKey
+from gradwire_protocol.keys import SECRET_BYTES
+from support.local_master import LocalMaster
+from support.sessions import HALF, change, delivered, finish, join, pull, zeros
+from support.waiting import wait_until
+
+FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
+
+
+def linear() -> nn.Linear:
+    """Return a model of four parameters that are 0."""
+    model = nn.Linear(4, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    return model
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, *gradient: float) -> None:
+    [parameter] = model.parameters()
+    parameter.grad = torch.tensor([gradient])
+    optimizer.step()
+
+
+def momentum_of(optimizer: torch.optim.Optimizer) -> float:
+    [group] = optimizer.param_groups
+    return float(group["betas"][0] if "betas" in group else group["momentum"])
+
+
+def weights(model: nn.Module) -> list[float]:
+    values: list[float] = next(model.parameters()).detach().flatten().tolist()
+    return values
+
+
+# Multiplying changes.
+
+
+@FEEDBACKS
+def test_without_an_optimizer_the_change_itself_is_multiplied(
+    master: LocalMaster, feedback: str
+) -> None:
+    target, theirs = zeros(), zeros()
+    session = join(master, target, feedback=feedback, scale=0.5)
+    other = join(master, theirs)
+    target += change(1.0, 0, -2.0, 0.5)
+
+    session.step()
+    pull(other, 1)
+
+    assert theirs.tolist() == [HALF, 0, -1.0, 0]
+    kept = session.state_dict()["residual"].tolist()
+    assert kept == [0, 0, 0, 0.25]  # half of what did not reach the threshold
+    session.step()
+    assert session.state_dict()["residual"].tolist() == kept
+    assert session.stats.scale == 0.5
+    session.close()
+    other.close()
+
+
+@FEEDBACKS
+def test_what_peers_send_is_not_multiplied(master: LocalMaster, feedback: str) -> None:
+    target, theirs = zeros(), zeros()
+    session = join(master, target, feedback=feedback, scale="sqrt", workers=4)
+    others = [join(master, theirs if i == 0 else None) for i in range(3)]
+    session.wait(4)
+
+    target[0] += 1.0
+    others[0].push(change(0, 1.0, 0, 0))
+    pull(session, 1)  # in the middle of a step of ours
+    target[0] += 1.0
+    session.step()
+    pull(others[0], 1)
+
+    assert target.tolist() == theirs.tolist() == [1.0, 1.0, 0, 0]
+    for each in (session, *others):
+        each.close()
+
+
+@FEEDBACKS
+def test_a_change_that_is_pushed_is_multiplied(master: LocalMaster, feedback: str) -> None:
+    target = zeros()
+    session = join(master, target, feedback=feedback, scale=0.5)
+    target[1] += 1.0
+
+    session.push(change(2.0, 0, 0, 1.0))
+
+    assert target.tolist() == [1.0, HALF, 0, HALF]
+    session.close()
+
+
+@FEEDBACKS
+def test_a_change_that_cannot_be_sent_is_not_multiplied(master: LocalMaster, feedback: str) -> None:
+    target = zeros()
+    session = join(master, target, feedback=feedback, scale=0.5)
+    target[:] = [1.0, np.inf, 0, 0]
+    for attempt in (session.step, partial(session.push, change(1.0, 0, 0, 0))):
+        with pytest.raises(UsageError, match=r"array\[1\] is inf"):
+            attempt()
+        assert target.tolist() == [1.0, np.inf, 0, 0]
+
+    target[1] = 0.0
+    session.step()
+
+    assert target.tolist() == [HALF, 0, 0, 0]
+    session.close()
+
+
+@FEEDBACKS
+def test_steps_of_an_evaluation_and_a_checkpoint_multiply_once(
+    master: LocalMaster, feedback: str
+) -> None:
+    target = zeros()
+    session = join(master, target, feedback=feedback, scale=0.5, threshold=10.0)
+    with session.paused():
+        target += change(1.0, 0, 0, 0)
+        session.step()
+    saved = session.state_dict()
+    target += change(0, 4.0, 0, 0)
+    session.step()
+
+    session.load_state_dict(saved)
+    session.step()
+
+    assert session.state_dict()["residual"].tolist() == [HALF, 0, 0, 0]
+    session.close()
+
+
+def test_what_is_trained_after_the_last_step_is_multiplied_in_the_end(master: LocalMaster) -> None:
+    target, theirs = zeros(), zeros()
+    session, other = join(master, target, scale=0.5), join(master, theirs)
+    target += change(1.0, 0, 0, 0.5)
+
+    finish(session, other)
+
+    assert target.tolist() == theirs.tolist() == [HALF, 0, 0, 0.25]
+
+
+def test_a_function_is_asked_with_workers_and_staleness(master: LocalMaster) -> None:
+    asked = []
+
+    def scale(workers: int, staleness: float) -> float:
+        asked.append((workers, staleness))
+        return 0.5
+
+    target = zeros()
+    session, other = join(master, target, scale=scale), join(master)
+    session.wait(2)
+    target[0] += 2.0
+    session.step()
+
+    # Before its own is known, that of lockstep: one other worker, which comes first half the times.
+    assert asked == [(2, 0.5)]
+    assert target[0] == 1.0
+    session.close()
+    other.close()
+
+
+def test_a_function_that_returns_nonsense_changes_nothing(master: LocalMaster) -> None:
+    target = zeros()
+    session = join(master, target, scale=lambda workers, staleness: 0.0)
+    target[0] += 1.0
+
+    with pytest.raises(UsageError, match=r"scale\(1, 0\) returned 0\.0"):
+        session.step()
+
+    assert target.tolist() == [1.0, 0, 0, 0]
+    session.close()
+
+
+# With an optimizer.
+
+
+@FEEDBACKS
+def test_an_optimizer_is_scaled_by_its_rate(master: LocalMaster, feedback: str) -> None:
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    session = join(master, model, optimizer=optimizer, feedback=feedback, scale=0.5)
+
+    step(model, optimizer, -2.0, 0, 0, 0)
+    assert weights(model) == [1.0, 0, 0, 0]  # before the session has seen it
+    session.step()
+    session.push(change(0, 1.0, 0, 0))
+
+    assert weights(model) == [1.0, HALF, 0, 0]
+    assert optimizer.param_groups[0]["lr"] == 1.0
+    session.close()
+
+
+def test_an_optimizer_that_ignores_its_rate_is_scaled_by_what_it_changes(
+    master: LocalMaster,
+) -> None:
+    model = linear()
+    optimizer = torch.optim.Rprop(model.parameters(), 1.0)
+    session = join(master, model, optimizer=optimizer, scale=0.5)
+
+    step(model, optimizer, -2.0, 3.0, 0, 0)
+    session.step()
+
+    assert weights(model) == [HALF, -HALF, 0, 0]
+    session.close()
+
+
+def test_nothing_is_multiplied_unless_it_is_asked_for(master: LocalMaster) -> None:
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), 1.0, momentum=0.9)
+    session, other = join(master, model, optimizer=optimizer), join(master, linear())
+    session.wait(2)
+
+    step(model, optimizer, -1.0, 0, 0, 0)
+    session.step()
+
+    assert weights(model) == [1.0, 0, 0, 0]
+    assert (session.stats.scale, session.stats.momentum) == (1.0, 0.9)
+    session.close()
+    other.close()
+
+
+@FEEDBACKS
+@pytest.mark.parametrize(
+    ("make", "lowest", "highest"),
+    [
+        (lambda p: torch.optim.SGD(p, 0.01, momentum=0.9), 0.8, 0.899),
+        (lambda p: torch.optim.Adam(p, 0.01, betas=(0.9, 0.999)), 0.0, 0.88),
+    ],
+    ids=["SGD", "Adam"],
+)
+def test_momentum_is_lowered_by_the_delays_and_restored(
+    master: LocalMaster,
+    feedback: str,
+    make: Callable[[Any], torch.optim.Optimizer],
+    lowest: float,
+    highest: float,
+) -> None:
+    """Elements below the threshold wait in the residual; the peer's updates come from afar."""
+    model = linear()
+    optimizer = make(model.parameters())
+    own = momentum_of(optimizer)
+    session = join(master, model, optimizer=optimizer, feedback=feedback)
+    other = join(master, linear())
+    session.wait(2)
+    for _ in range(60):
+        step(model, optimizer, -1.0, 0, 0, 0)
+        session.step()
+
+    stats = session.stats
+    assert stats.residual_age_steps > 2.0
+    part = 0.5 if feedback == "local" else 1.0
+    assert stats.delay_steps == pytest.approx(part * stats.residual_age_steps)
+    assert stats.momentum is not None
+    assert lowest <= stats.momentum < highest
+    assert momentum_of(optimizer) == own == 0.9
+    session.close()
+    step(model, optimizer, -1.0, 0, 0, 0)
+    assert not optimizer._optimizer_step_pre_hooks
+    other.close()
+
+
+@pytest.mark.parametrize("momentum", ["auto", "keep"])
+def test_steps_are_smaller_where_updates_of_peers_come_late(
+    master: LocalMaster, momentum: str
+) -> None:
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    session = join(master, model, optimizer=optimizer, momentum=momentum)
+    other = join(master, linear())
+    session.wait(2)
+    for _ in range(9):
+        session.push(change(0, 1.0, 0, 0))
+    other.push(change(0, 0, 1.0, 0))  # which knows none of these
+    pull(session, 1)
+
+    step(model, optimizer, -1.0, 0, 0, 0)
+
+    assert session.stats.staleness == 9.0
+    late = 9 / 2 - 1 / 2  # steps; half of all changes come from the peer
+    expected = 1 / math.sqrt(1 + late / 2) if momentum == "auto" else 1.0
+    assert weights(model)[0] == pytest.approx(expected)
+    assert optimizer.param_groups[0]["lr"] == 1.0
+    session.close()
+    other.close()
+
+
+def test_momentum_is_kept_where_that_is_asked_for(master: LocalMaster) -> None:
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    session = join(master, model, optimizer=optimizer, feedback="shared", momentum="keep")
+    for _ in range(40):
+        step(model, optimizer, -1.0, 0, 0, 0)
+        session.step()
+
+    assert session.stats.delay_steps > 1.0
+    assert session.stats.momentum == 0.9
+    session.close()
+
+
+def test_alone_nothing_is_late(master: LocalMaster) -> None:
+    model, reference = linear(), linear()
+    optimizers = [torch.optim.Adam(m.parameters(), 0.01) for m in (model, reference)]
+    session = join(master, model, optimizer=optimizers[0])
+    for t in range(60):
+        for m, optimizer in zip((model, reference), optimizers, strict=True):
+            step(m, optimizer, -1.0, t % 3, 0, 0)
+        session.step()
+
+    assert session.stats.delay_steps == 0.0
+    assert weights(model) == weights(reference)
+    session.close()
+
+
+# Steps that were none.
+
+
+def test_a_step_that_a_grad_scaler_skips_sends_nothing(master: LocalMaster) -> None:
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    session = join(master, model, optimizer=optimizer, threshold=0.25)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+
+    def train(inputs: list[float]) -> int:
+        loss = -model(torch.tensor(inputs)).sum()
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        before = session.stats.updates_sent
+        session.step()
+        return session.stats.updates_sent - before
+
+    inf = float("inf")
+    assert [train([0.5, 0, 0, 0]), train([inf, 0, 0, 0]), train([0.5, 0, 0, 0])] == [1, 0, 1]
+    stats = session.stats
+    assert (stats.steps, stats.steps_untrained) == (3, 1)
+    assert weights(model) == [1.0, 0, 0, 0]
+    session.close()
+
+
+def test_gradients_that_are_accumulated_send_nothing_and_peers_are_heard(
+    master: LocalMaster,
+) -> None:
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    session, other = join(master, model, optimizer=optimizer), join(master, linear())
+    step(model, optimizer, -2.0, 0, 0, 0)
+    session.step()
+    other.push(change(0, 1.0, 0, 0))
+    delivered(other, 1)
+
+    def heard() -> bool:
+        session.step()
+        return weights(model) == [2.0, 1.0, 0, 0]
+
+    wait_until(heard, "the peer's update")
+
+    stats = session.stats
+    assert stats.steps_untrained == stats.steps - 1 > 0
+    assert stats.updates_sent == 1
+    step(model, optimizer, -2.0, 0, 0, 0)
+    session.step()
+    assert session.stats.updates_sent == 2
+    session.close()
+    other.close()
+
+
+def test_with_two_optimizers_each_ones_steps_are_sent_and_scaled(master: LocalMaster) -> None:
+    """Where one of two is given, nobody knows of the other's steps."""
+    model = nn.ParameterList([torch.zeros(2), torch.zeros(2)])
+    one, two = (torch.optim.SGD([parameter], 1.0) for parameter in model)
+    session = join(master, model, optimizer=one, scale=0.5)
+    for optimizer, parameter in ((one, model[0]), (two, model[1]), (two, model[1])):
+        parameter.grad = torch.tensor([-2.0, 0.0])
+        optimizer.step()
+        session.step()
+
+    assert [parameter.tolist() for parameter in model] == [[1.0, 0.0], [2.0, 0.0]]
+    assert (session.stats.updates_sent, session.stats.steps_untrained) == (3, 0)
+    session.close()
+
+
+def test_what_is_frozen_has_no_optimizer(master: LocalMaster) -> None:
+    model = nn.ParameterList([torch.zeros(2), torch.zeros(2)])
+    model[1].requires_grad_(False)
+    optimizer = torch.optim.SGD([model[0]], 1.0)
+    session = join(master, model, optimizer=optimizer, scale=0.5)
+    model[0].grad = torch.tensor([-2.0, 0.0])
+    optimizer.step()
+    assert model[0].tolist() == [1.0, 0.0]
+
+    for _ in range(3):
+        session.step()
+
+    assert session.stats.steps_untrained == 2
+    session.close()
+
+
+# What is measured.
+
+
+def test_staleness_is_known_for_each_rank_and_for_our_own_updates(master: LocalMaster) -> None:
+    one, other, third = join(master), join(master), join(master)
+    one.push(change(HALF, 0, 0, 0))
+    one.push(change(HALF, 0, 0, 0))
+    third.push(change(0, 0, HALF, 0))
+    delivered(one, 2)
+    delivered(third, 1)
+    wait_until(lambda: other._membership.updates_received == 3, "what the others sent")
+
+    other.push(change(0, HALF, 0, 0))  # computed without any of these
+    pull(one, 2)
+    delivered(other, 1)
+    other.push(change(0, HALF, 0, 0))  # takes note of what became of the first one
+
+    assert one.stats.staleness_by_rank[1] in (2.0, 3.0)  # whether the third one's came before
+    assert set(one.stats.staleness_by_rank) == {1, 2}
+    [by_rank] = [
+        family.samples
+        for family in SessionCollector(one).collect()
+        if family.name == "gradwire_session_staleness_by_rank"
+    ]
+    scraped = {int(sample.labels["rank"]): sample.value for sample in by_rank}
+    assert scraped == one.stats.staleness_by_rank
+    assert one.stats.staleness_distribution.count == 2
+    assert other.stats.own_staleness == 3.0
+    assert other.stats.own_staleness_distribution.at_most[:4] == (0, 0, 0, 1)
+    for session in (one, other, third):
+        session.close()
+
+
+def test_who_has_left_has_no_staleness(master: LocalMaster) -> None:
+    one, other = join(master), join(master)
+    other.push(change(HALF, 0, 0, 0))
+    pull(one, 1)
+    assert one.stats.staleness_by_rank == {1: 0.0}
+
+    other.close()
+    wait_until(lambda: one.world_size == 1, "the other to be gone")
+
+    assert one.stats.staleness_by_rank == {}
+    assert one.stats.staleness_distribution.count == 1
+    one.close()
+
+
+def test_the_age_of_the_residual_is_how_long_a_change_waits(master: LocalMaster) -> None:
+    """An eighth of a threshold in each step: one change in eight steps, after 3.5 on average."""
+    target = zeros()
+    session = join(master, target)
+    for _ in range(200):
+        target += HALF / 8
+        session.step()
+
+    stats = session.stats
+    assert stats.residual_age_steps == pytest.approx(3.5, abs=0.5)
+    assert stats.residual_age_distribution.count >= 194
+    session.close()
+
+
+# What cannot work, and what is only said.
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "said"),
+    [
+        (lambda: 0.1, "which has no param_groups"),
+        (lambda: torch.optim.SGD(linear().parameters(), 0.1), "that are not the target's"),
+    ],
+)
+def test_an_optimizer_of_no_use_is_an_error_of_joining(
+    master: LocalMaster, optimizer: Callable[[], Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        join(master, linear(), optimizer=optimizer())
+
+
+def test_momentum_that_nobody_lowers_is_warned_of(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warned(**options: Any) -> int:
+        target = zeros()
+        session = join(master, target, feedback="shared", **options)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "gradwire.session"):
+            _train_long(session, target)
+        session.close()
+        return sum("acts like momentum" in record.getMessage() for record in caplog.records)
+
+    assert warned() == 1
+    assert warned(momentum="keep") == 0
+
+
+def _train_long(session: Session, target: Float32Array) -> None:
+    for _ in range(300):
+        target += HALF / 8
+        session.step()
+
+
+def test_an_observer_adapts_nothing() -> None:
+    key = RunKey(bytes(range(SECRET_BYTES)))
+    with LocalMaster(keyring=Keyring([key])) as master:
+        worker = join(master, linear(), key=key.worker_key("one"))
+        model = linear()
+        optimizer = torch.optim.SGD(model.parameters(), 1.0, momentum=0.9)
+        seen = join(
+            master,
+            model,
+            optimizer=optimizer,
+            scale=0.5,
+            key=key.worker_key("eyes", Role.OBSERVER),
+        )
+
+        step(model, optimizer, -1.0, 0, 0, 0)
+        seen.step()
+
+        assert weights(model) == [1.0, 0, 0, 0]
+        assert seen.stats.momentum is None
+        seen.close()
+        worker.close()

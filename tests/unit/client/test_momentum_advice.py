@@ -1,0 +1,44 @@
+"""The one warning about momentum that nobody lowers."""
+
+import pytest
+
+from gradwire.momentum import Lag
+from gradwire.momentum_advice import LOOK_EVERY, STEPS_MIN, MomentumAdvice
+
+NAME = "gradwire.session"
+
+
+def steps(lag: float, count: int, caplog: pytest.LogCaptureFixture) -> list[str]:
+    part = MomentumAdvice(lambda: Lag(residual=lag))
+    with caplog.at_level("WARNING", NAME):
+        for _ in range(count):
+            part.stepped()
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_large_delay_is_said_once_with_the_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    [said] = steps(4.0, 10 * STEPS_MIN, caplog)
+
+    assert "4.0 steps late" in said
+    assert "0.9 would be right" in said
+    assert "0.83 with it for the first of Adam's betas, and 0.89 for SGD's" in said
+    assert "rate 1.1 times as high" in said
+    assert "optimizer=optimizer" in said
+
+
+def test_nothing_is_said_of_a_small_one(caplog: pytest.LogCaptureFixture) -> None:
+    assert steps(0.9, 10 * STEPS_MIN, caplog) == []
+
+
+def test_nothing_is_said_before_delays_have_come_to_rest(caplog: pytest.LogCaptureFixture) -> None:
+    assert steps(40.0, STEPS_MIN - 1, caplog) == []
+
+
+def test_a_delay_that_comes_later_is_said_then(caplog: pytest.LogCaptureFixture) -> None:
+    lags = iter([0.0] * 3 + [5.0] * 3)
+    part = MomentumAdvice(lambda: Lag(network=next(lags)))
+    with caplog.at_level("WARNING", NAME):
+        for _ in range(STEPS_MIN + 3 * LOOK_EVERY):
+            part.stepped()
+
+    assert len(caplog.records) == 1

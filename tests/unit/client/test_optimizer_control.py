@@ -1,0 +1,386 @@
+"""An optimizer under control: right while it steps, its own again afterwards, whatever it is."""
+
+import copy
+import io
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR
+
+from gradwire.errors import UsageError
+from gradwire.momentum import compensated, rate_factor
+from gradwire.optimizer_control import OptimizerControl, scales_by_rate, torch_optimizer
+from gradwire.stats import Tally
+from support.optimizers import (
+    OPTIMIZERS,
+    controlled,
+    equal,
+    matrix,
+    momentum_of,
+    same,
+    train,
+    watch,
+)
+
+EVERY = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+
+
+# What every optimizer is owed.
+
+
+@EVERY
+def test_without_delay_and_scale_training_is_the_same_to_the_last_bit(
+    make: Callable[[Any], Optimizer],
+) -> None:
+    mine, reference = matrix(), matrix()
+    optimizer, other = make(mine), make(reference)
+
+    with controlled(optimizer):
+        train(mine, optimizer, 30)
+    train(reference, other, 30)
+
+    assert same(mine, reference)
+    assert equal(list(optimizer.state.values()), list(other.state.values()))
+
+
+@EVERY
+def test_between_steps_its_values_are_its_own(make: Callable[[Any], Optimizer]) -> None:
+    parameters = matrix()
+    optimizer = make(parameters)
+    before = copy.deepcopy(optimizer.state_dict()["param_groups"])
+    own = dict(optimizer.param_groups[0])
+
+    with controlled(optimizer, lag=5.0, factor=0.5):
+        seen = watch(optimizer)
+        for _ in range(40):
+            train(parameters, optimizer, 1)
+            group = optimizer.param_groups[0]
+            assert all(group[key] is own[key] for key in own)
+            assert optimizer.state_dict()["param_groups"] == before
+
+    momentum = momentum_of(own)
+    put = momentum_of(seen[-1])
+    if not momentum:
+        assert (put, seen[-1]["lr"]) == (momentum, own["lr"] * 0.5)
+        return
+    assert put is not None
+    nesterov = bool(own.get("nesterov")) or "momentum_decay" in own
+    # The delay that is reckoned with has come near the measured one.
+    assert put == pytest.approx(compensated(momentum, 4.6, nesterov=nesterov), rel=0.08)
+    gain = rate_factor(momentum, put) if "betas" not in own and "ns_steps" not in own else 1.0
+    assert float(seen[-1]["lr"]) == pytest.approx(float(own["lr"]) * 0.5 * gain)
+
+
+@EVERY
+def test_momentum_moves_smoothly(make: Callable[[Any], Optimizer]) -> None:
+    parameters = matrix()
+    optimizer = make(parameters)
+    tally = Tally()
+    with controlled(optimizer, lag=1000.0, tally=tally):
+        seen = watch(optimizer)
+        train(parameters, optimizer, 100)
+        momenta = [momentum_of(group) or 0.0 for group in seen]
+
+    if not momenta[0]:
+        assert not tally.momentum
+        return
+    assert tally.momentum == momenta[-1]
+    assert all(later <= earlier for earlier, later in pairwise(momenta))
+    assert momenta[-1] <= 1e-6
+
+
+@EVERY
+def test_nothing_is_left_behind(make: Callable[[Any], Optimizer]) -> None:
+    parameters = matrix()
+    optimizer = make(parameters)
+    hooks = [dict(optimizer._optimizer_step_pre_hooks), dict(optimizer._optimizer_step_post_hooks)]
+    hooks += [dict(optimizer._optimizer_state_dict_post_hooks)]
+    hooks += [dict(optimizer._optimizer_load_state_dict_post_hooks)]
+
+    with controlled(optimizer, lag=3.0):
+        train(parameters, optimizer, 5)
+
+    assert hooks == [
+        optimizer._optimizer_step_pre_hooks,
+        optimizer._optimizer_step_post_hooks,
+        optimizer._optimizer_state_dict_post_hooks,
+        optimizer._optimizer_load_state_dict_post_hooks,
+    ]
+
+
+@EVERY
+def test_what_is_saved_is_what_is_left(make: Callable[[Any], Optimizer]) -> None:
+    """A checkpoint under control holds the state that the optimizer has after it."""
+    parameters = matrix()
+    optimizer = make(parameters)
+    with controlled(optimizer, lag=6.0):
+        train(parameters, optimizer, 12)
+        saved = copy.deepcopy(optimizer.state_dict())
+        again = copy.deepcopy(optimizer.state_dict())
+    left = optimizer.state_dict()
+
+    for number, state in left["state"].items():
+        for key, value in state.items():
+            kept, kept_again = saved["state"][number][key], again["state"][number][key]
+            if isinstance(value, torch.Tensor):
+                torch.testing.assert_close(kept, value, rtol=1e-5, atol=1e-7)
+                torch.testing.assert_close(kept, kept_again, rtol=0, atol=0)
+            elif isinstance(value, float):
+                assert kept == pytest.approx(value)
+
+
+@EVERY
+def test_a_checkpoint_goes_on_anywhere(make: Callable[[Any], Optimizer]) -> None:
+    """Loaded under control, the state is taken for the optimizer's own and rescaled anew."""
+    parameters = matrix()
+    optimizer = make(parameters)
+    with controlled(optimizer, lag=6.0):
+        train(parameters, optimizer, 12)
+        file = io.BytesIO()
+        torch.save(optimizer.state_dict(), file)
+        file.seek(0)
+        optimizer.load_state_dict(torch.load(file))
+        loaded = copy.deepcopy(optimizer.state_dict())
+        train(parameters, optimizer, 12)
+
+    assert loaded["param_groups"] == optimizer.state_dict()["param_groups"]
+    assert all(bool(torch.isfinite(p).all()) for p in parameters)
+
+
+# Schedulers, errors, what is no step.
+
+
+def test_schedulers_see_and_set_the_optimizers_own_values() -> None:
+    def run(lag: float) -> list[tuple[float, tuple[float, float]]]:
+        parameters = matrix()
+        optimizer = torch.optim.AdamW(parameters, 1e-3)
+        schedule = OneCycleLR(optimizer, 0.1, total_steps=40, cycle_momentum=True)
+        seen = []
+        with controlled(optimizer, lag=lag, factor=0.25):
+            for _ in range(39):
+                train(parameters, optimizer, 1)
+                schedule.step()
+                group = optimizer.param_groups[0]
+                seen.append((group["lr"], group["betas"]))
+                assert schedule.get_last_lr() == [group["lr"]]
+        return seen
+
+    assert run(lag=5.0) == run(lag=0.0)
+
+
+def test_a_scheduler_that_multiplies_is_followed_by_what_steps_are_made_with() -> None:
+    parameters = matrix()
+    optimizer = torch.optim.SGD(parameters, 0.5)
+    schedule = ExponentialLR(optimizer, 0.5)
+    with controlled(optimizer, factor=0.1):
+        seen = watch(optimizer)
+        for _ in range(4):
+            train(parameters, optimizer, 1)
+            schedule.step()
+
+    assert [group["lr"] for group in seen] == pytest.approx([0.05, 0.025, 0.0125, 0.00625])
+    assert optimizer.param_groups[0]["lr"] == 0.5**5
+
+
+def test_a_learning_rate_that_is_a_tensor_stays_that_tensor() -> None:
+    parameters, rate = matrix(), torch.tensor(0.5)
+    optimizer = torch.optim.Adam(parameters, rate, foreach=False)
+    with controlled(optimizer, factor=0.5):
+        seen = watch(optimizer)
+        train(parameters, optimizer, 1)
+
+    assert (float(seen[0]["lr"]), float(rate)) == (0.25, 0.5)
+    assert optimizer.param_groups[0]["lr"] is rate
+
+
+def test_a_first_beta_that_is_a_tensor_stays_that_tensor() -> None:
+    parameters, beta = matrix(), torch.tensor(0.9)
+    optimizer = torch.optim.Adam(parameters, 0.5, foreach=False)
+    optimizer.param_groups[0]["betas"] = [beta, 0.99]
+    with controlled(optimizer, lag=90.0):
+        seen = watch(optimizer)
+        train(parameters, optimizer, 1)
+
+    assert isinstance(seen[0]["betas"][0], torch.Tensor)
+    assert float(seen[0]["betas"][0]) == pytest.approx(compensated(0.9, 4.5))
+    assert optimizer.param_groups[0]["betas"][0] is beta
+
+
+def test_a_step_that_raises_leaves_no_other_values_behind() -> None:
+    parameters = matrix()
+    optimizer = torch.optim.SGD(parameters, 0.5, momentum=0.9)
+
+    def fail() -> float:
+        raise RuntimeError("no loss")
+
+    with controlled(optimizer, lag=5.0, factor=0.5) as control:
+        for put_back in (control.before_push, lambda: train(parameters, optimizer, 1)):
+            with pytest.raises(RuntimeError, match="no loss"):
+                optimizer.step(fail)
+            put_back()
+
+            assert optimizer.param_groups[0]["lr"] == 0.5
+            assert optimizer.param_groups[0]["momentum"] == 0.9
+        with pytest.raises(RuntimeError, match="no loss"):
+            optimizer.step(fail)
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+def test_what_somebody_sets_after_a_step_that_raised_stays() -> None:
+    optimizer = torch.optim.SGD(matrix(), 0.5, momentum=0.9)
+
+    def fail() -> float:
+        raise RuntimeError("no loss")
+
+    with controlled(optimizer, factor=0.5):
+        with pytest.raises(RuntimeError, match="no loss"):
+            optimizer.step(fail)
+        optimizer.param_groups[0]["lr"] = 0.125
+
+    assert optimizer.param_groups[0]["lr"] == 0.125
+
+
+def test_a_scale_of_no_use_is_an_error_of_the_step_and_changes_nothing() -> None:
+    parameters, reference = matrix(), matrix()
+    optimizer = torch.optim.SGD(parameters, 0.5)
+
+    def factor() -> float:
+        raise UsageError("scale(4, 1) returned 0")
+
+    control = OptimizerControl(optimizer, lag=None, factors=[factor], tally=Tally())
+    with pytest.raises(UsageError, match="returned 0"):
+        train(parameters, optimizer, 1)
+    control.left()
+
+    assert same(parameters, reference)
+
+
+def test_it_knows_whether_a_step_was_made() -> None:
+    parameters = matrix()
+    optimizer = torch.optim.SGD(parameters, 0.1)
+    with controlled(optimizer) as control:
+
+        def trained() -> bool:
+            control.before_push()
+            return control.trained()
+
+        assert trained()  # nobody knows yet
+        train(parameters, optimizer, 1)
+        assert [trained(), trained()] == [True, False]
+        train(parameters, optimizer, 2)
+        assert [trained(), trained()] == [True, False]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_that_a_grad_scaler_skips_is_none(fused: bool) -> None:
+    """A fused optimizer is called all the same, and skips it itself."""
+    parameters, reference = matrix(), matrix()
+    optimizer = torch.optim.AdamW(parameters, 0.1, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with controlled(optimizer) as control:
+        trained = []
+        for value in (1.0, float("inf"), 1.0):
+            for parameter in parameters:
+                parameter.grad = torch.full_like(parameter, value)
+            scaler.scale(torch.zeros(()))
+            scaler.step(optimizer)
+            scaler.update()
+            control.before_push()
+            trained.append(control.trained())
+
+    assert trained == [True, False, True]
+    assert not same(parameters, reference)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, about itself
+@pytest.mark.parametrize("name", ["SGD momentum", "Adam"])
+def test_a_compiled_step_is_what_it_is_otherwise(name: str) -> None:
+    mine, reference = matrix(), matrix()
+    optimizer, other = OPTIMIZERS[name](mine), OPTIMIZERS[name](reference)
+
+    def step() -> None:
+        optimizer.step()
+
+    compiled = torch.compile(step, backend="eager")
+    with controlled(optimizer, lag=5.0) as control, controlled(other, lag=5.0):
+        for t in range(12):  # momentum has another value in each
+            for parameters in (mine, reference):
+                for parameter in parameters:
+                    parameter.grad = torch.full_like(parameter, float(t % 3))
+            compiled()
+            other.step()
+            control.before_push()
+            assert control.trained()
+    torch._dynamo.reset()
+
+    for one, two in zip(mine, reference, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+# What is no optimizer of the target.
+
+
+class Wrapper:
+    """What Accelerate and Lightning hand to a script."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self.param_groups = optimizer.param_groups
+
+
+def test_a_wrapper_is_looked_through() -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    assert torch_optimizer(optimizer, model) is optimizer
+    assert torch_optimizer(Wrapper(optimizer), list(model.parameters())) is optimizer
+
+
+@pytest.mark.parametrize("wrong", [0.1, "Adam", nn.Linear(2, 2)])
+def test_what_has_no_groups_is_no_optimizer(wrong: object) -> None:
+    with pytest.raises(UsageError, match="which has no param_groups; it has to be a torch"):
+        torch_optimizer(wrong, nn.Linear(2, 2))
+
+
+def test_an_optimizer_of_another_kind_is_named() -> None:
+    class Other:
+        param_groups = ()
+
+    with pytest.raises(UsageError, match=r"optimizer=Other; it has to be a torch\.optim"):
+        torch_optimizer(Other(), nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("target", [nn.Linear(2, 2), np.zeros(4, np.float32)])
+def test_an_optimizer_of_something_else_is_refused(target: object) -> None:
+    optimizer = torch.optim.SGD(nn.Linear(3, 2).parameters(), 0.1)
+
+    with pytest.raises(UsageError, match=r"has 2 parameters .* parameter 0 .* shape \(2, 3\)"):
+        torch_optimizer(optimizer, target)
+
+
+def test_which_optimizers_scale_by_their_rate() -> None:
+    by_rate = {name for name, make in OPTIMIZERS.items() if scales_by_rate(make(matrix()))}
+
+    assert set(OPTIMIZERS) - by_rate == {"LBFGS", "Rprop", "ASGD"}
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in OPTIMIZERS if n not in ("LBFGS", "Rprop", "ASGD", "Muon")]
+)
+def test_the_first_step_is_scaled(name: str) -> None:
+    """What is called in proportion to the learning rate is."""
+    changes = []
+    for factor in (1.0, 0.25):
+        parameters, start = matrix(), matrix()
+        optimizer = OPTIMIZERS[name](parameters)
+        with controlled(optimizer, factor=factor):
+            train(parameters, optimizer, 1)
+        changes.append(parameters[0].detach() - start[0].detach())
+
+    torch.testing.assert_close(changes[1], changes[0] * 0.25, rtol=1e-3, atol=1e-6)

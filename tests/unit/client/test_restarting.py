@@ -1,0 +1,186 @@
+"""A run that begins anew from checkpoints of its workers: every residual counts once."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradwire import Session
+from gradwire.brought import Brought
+from gradwire_codecs import LocalFeedback, Replica
+from gradwire_codecs.arrays import Float32Array
+from support.local_master import LocalMaster
+from support.sessions import change, finish, join, zeros
+from support.waiting import wait_until
+
+FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
+
+QUARTERS = st.lists(st.integers(-8, 8).map(lambda i: i / 4), min_size=4, max_size=4)
+
+
+@contextmanager
+def workers(*targets: Any, feedback: str = "local") -> Iterator[list[Session]]:
+    """Let workers join a run of their own in this order: the first founds it."""
+    with LocalMaster() as master, ExitStack() as stack:
+        sessions = []
+        for target in targets:
+            session = join(master, target, feedback=feedback)
+            stack.callback(session.close)
+            sessions.append(session)
+        yield sessions
+
+
+def saved(*changes: Float32Array, feedback: str = "local") -> list[tuple[Float32Array, Any]]:
+    """Return the checkpoints of workers that have made one step each, and know each other's."""
+    targets = [zeros() for _ in changes]
+    with workers(*targets, feedback=feedback) as sessions:
+        for session, each in zip(sessions, changes, strict=True):
+            session.push(each)
+        elements = sum(session.stats.elements_sent > 0 for session in sessions)
+        for session in sessions:
+            mine = session.stats.elements_sent > 0
+            wait_until(partial(has_pulled, session, elements - mine), "the others' updates")
+        return [(t.copy(), s.state_dict()) for t, s in zip(targets, sessions, strict=True)]
+
+
+def has_pulled(session: Session, n: int) -> bool:
+    session.pull()
+    return session.stats.updates_applied == n
+
+
+# Whose residual is in what the run begins with.
+
+
+@FEEDBACKS
+def test_who_founds_a_run_from_its_checkpoint_has_its_residual_once(feedback: str) -> None:
+    [(parameters, state)] = saved(change(0.75, 0.125, 0, -0.25), feedback=feedback)
+
+    with workers(parameters, feedback=feedback) as [session]:
+        session.load_state_dict(state)
+        session.finish()
+
+    assert parameters.tolist() == [0.75, 0.125, 0, -0.25]
+
+
+@FEEDBACKS
+def test_of_workers_with_checkpoints_of_their_own_each_brings_its_residual_once(
+    feedback: str,
+) -> None:
+    (one, one_s), (other, other_s) = saved(
+        change(0.75, 0.125, 0, 0), change(0, 0.25, 1.125, 0), feedback=feedback
+    )
+
+    with workers(one, other, feedback=feedback) as [founder, late]:
+        late.load_state_dict(other_s)
+        founder.load_state_dict(one_s)
+        finish(founder, late)
+
+    assert one.tolist() == other.tolist() == [0.75, 0.375, 1.125, 0]
+
+
+def test_where_all_begin_with_the_checkpoint_of_one_its_residual_counts_once() -> None:
+    [(parameters, state)] = saved(change(0.75, 0.125, 0, 0))
+    targets = [parameters.copy() for _ in range(3)]
+
+    with workers(*targets) as sessions:
+        for session in sessions:
+            session.load_state_dict(state)
+        finish(*sessions)
+
+    assert [target.tolist() for target in targets] == [[0.75, 0.125, 0, 0]] * 3
+
+
+def test_who_founds_a_run_from_the_shared_parameters_adds_its_residual() -> None:
+    [(parameters, state)] = saved(change(0.75, 0.125, 0, 0))
+    shared = parameters - state["residual"]
+
+    with workers(shared) as [session]:
+        session.load_state_dict(state)
+        session.finish()
+
+    assert shared.tolist() == [0.75, 0.125, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("local", "shared"), ("shared", "local")], ids=["to shared", "to local"]
+)
+def test_the_feedback_that_counts_is_that_of_the_checkpoint(before: str, after: str) -> None:
+    [(parameters, state)] = saved(change(0.75, 0.125, 0, 0), feedback=before)
+
+    with workers(parameters, feedback=after) as [session]:
+        session.load_state_dict(state)
+        session.finish()
+
+    assert parameters.tolist() == [0.75, 0.125, 0, 0]
+
+
+def test_modules_of_half_precision_have_it_once_too() -> None:
+    model = torch.nn.Linear(2, 1, bias=False, dtype=torch.bfloat16)
+    with torch.no_grad():
+        model.weight.zero_()
+    with workers(model) as [session]:
+        with torch.no_grad():
+            model.weight += torch.tensor([[0.75, 0.125]])
+        session.step()
+        kept, state = model.weight.detach().clone(), session.state_dict()
+    with torch.no_grad():
+        model.weight.copy_(kept)
+
+    with workers(model) as [session]:
+        session.load_state_dict(state)
+        session.finish()
+
+    assert model.weight.tolist() == [[0.75, 0.125]]
+
+
+def test_who_goes_back_to_a_checkpoint_after_a_step_gets_the_residual_of_it() -> None:
+    target = zeros()
+    with workers(target) as [session]:
+        session.push(change(0.75, 0, 0, 0))
+        state = session.state_dict()
+        session.push(change(0, 0.25, 0, 0))
+
+        session.load_state_dict(state)
+
+        assert target.tolist() == [0.75, 0, 0, 0]
+        assert session.state_dict()["residual"].tolist() == [0.25, 0, 0, 0]
+
+
+def test_it_is_said_that_a_residual_is_not_added_again(caplog: pytest.LogCaptureFixture) -> None:
+    [(parameters, state)] = saved(change(0.75, 0, 0, 0))
+
+    with workers(parameters) as [session], caplog.at_level(logging.INFO, "gradwire.session"):
+        session.load_state_dict(state)
+
+    assert "these contain the residual that was saved: it is not added again" in caplog.text
+
+
+# The rule, whatever the values.
+
+
+@given(shared=QUARTERS, residual=QUARTERS, other=QUARTERS, is_founder=st.booleans())
+@settings(deadline=None)
+def test_shared_and_residual_together_are_what_they_were(
+    shared: list[float], residual: list[float], other: list[float], is_founder: bool
+) -> None:
+    mine = change(*shared) + change(*residual)
+    founders = mine.copy() if is_founder else change(*other)
+    run = Replica.from_parameters(founders, -24)
+    state: Mapping[str, Any] = {
+        "feedback": "local",
+        "digest": f"{Replica.from_parameters(change(*shared), -24).digest():016x}",
+    }
+
+    brought = Brought.of(LocalFeedback(mine.copy(), run), "local")
+    rest = brought.without_what_is_shared(change(*residual), state)
+
+    begins_with_ours = founders.tolist() == mine.tolist()
+    sum_now = founders + rest
+    np.testing.assert_array_equal(sum_now, mine if begins_with_ours else founders + residual)

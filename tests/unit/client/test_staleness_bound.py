@@ -1,0 +1,239 @@
+"""Bounded staleness in sessions, against a real master on loopback."""
+
+import logging
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import get_ident
+from typing import Any
+
+import pytest
+
+import gradwire.outbox
+from gradwire import Session
+from gradwire.metrics import SessionCollector
+from gradwire_codecs.arrays import Float32Array
+from support.local_master import LocalMaster
+from support.sessions import finish, join, zeros
+from support.waiting import wait_until
+
+BOUND = 2
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as threads:
+        yield threads
+
+
+def bounded(master: LocalMaster, target: Float32Array | None = None, **options: object) -> Session:
+    """Join with a bound; who is late is waited for as long as a test may take."""
+    patient: dict[str, object] = {"staleness_bound": BOUND, "staleness_timeout_seconds": 60.0}
+    return join(master, target, **(patient | options))
+
+
+def two(master: LocalMaster, **options: Any) -> tuple[Session, Session]:
+    """Let two join, and wait until each has heard of the other."""
+    one, other = (bounded(master, **options) for _ in range(2))
+    wait_until(lambda: other.rank in heard(one), "one to hear of the other")
+    one.step()
+    other_hears = lambda: heard(other).get(one.rank) == clock(one)  # noqa: E731
+    wait_until(other_hears, "the other to hear of the one")
+    other.step()
+    wait_until(lambda: heard(one)[other.rank] == clock(other), "one to hear of it again")
+    return one, other
+
+
+def heard(session: Session) -> dict[int, int]:
+    return dict(session._membership.clocks.latest)
+
+
+def clock(session: Session) -> int:
+    """Return how many steps a session counts as its own."""
+    return session._sharing.outbox.clock
+
+
+def steps(session: Session, n: int) -> None:
+    for _ in range(n):
+        session.step()
+
+
+def until_it_waits(pool: ThreadPoolExecutor, session: Session) -> Future[None]:
+    """Let a session make steps until it waits for another one; return its last step."""
+    while True:
+        waited = session.stats.steps_waited
+        step = pool.submit(session.step)
+        wait_until(
+            lambda: step.done() or session.stats.steps_waited > waited,  # noqa: B023
+            "a step",
+        )
+        if session.stats.steps_waited > waited and not step.done():
+            return step
+        step.result()
+
+
+def test_a_worker_waits_for_a_slower_one_and_applies_what_comes(
+    master: LocalMaster, pool: ThreadPoolExecutor
+) -> None:
+    mine, theirs = zeros(), zeros()
+    one, other = bounded(master, mine), bounded(master, theirs)
+    wait_until(lambda: other.rank in heard(one), "one to hear of the other")
+
+    waiting = until_it_waits(pool, one)
+    lead = clock(one) - clock(other)
+    theirs[0] += 0.5
+    other.step()  # it changes something, too, and that is what the waiting is for
+    waiting.result(30)
+
+    assert lead == BOUND + 1
+    assert mine[0] == 0.5
+    assert one.stats.steps_waited == 1
+    assert one.stats.wait_seconds > 0
+    metrics = {metric.name: metric for metric in SessionCollector(one).collect()}
+    assert metrics["gradwire_session_steps_waited"].samples[0].value == 1
+    one.close()
+    other.close()
+
+
+def test_two_workers_at_once_never_wait_for_each_other(
+    master: LocalMaster, pool: ThreadPoolExecutor
+) -> None:
+    sessions = [bounded(master, staleness_bound=1) for _ in range(3)]
+
+    for training in [pool.submit(steps, session, 60) for session in sessions]:
+        training.result(30)
+
+    finish(*sessions)
+
+
+def test_a_step_that_changes_nothing_counts(master: LocalMaster) -> None:
+    one, other = two(master)
+
+    steps(other, BOUND)
+
+    assert other.stats.elements_sent == 0
+    assert other.stats.updates_sent == other.stats.steps + 1  # one said that it begins
+    wait_until(lambda: heard(one)[other.rank] == clock(other), "all of them")
+    assert one.digest() == other.digest()
+    finish(one, other)
+
+
+def test_who_makes_no_step_is_named_once_and_not_waited_for_until_it_does(
+    master: LocalMaster, caplog: pytest.LogCaptureFixture, pool: ThreadPoolExecutor
+) -> None:
+    one, other = two(master, staleness_timeout_seconds=0.2)
+
+    steps(one, 20)
+
+    [message] = [m for m in caplog.messages if "is not waited for" in m]
+    assert message.startswith(f"rank {other.rank} (")
+    assert "is 3 steps behind and has made none for 0.2 s" in message
+    assert one.stats.steps_waited == 1
+
+    clock = heard(one)[other.rank]
+    other.step()
+    wait_until(lambda: heard(one)[other.rank] > clock, "it to make a step")
+    until_it_waits(pool, one).result(30)
+    assert one.stats.steps_waited == 2
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("how", ["leaves", "finishes"])
+def test_who_goes_while_it_is_waited_for_is_waited_for_no_longer(
+    master: LocalMaster, pool: ThreadPoolExecutor, how: str
+) -> None:
+    one, other = two(master)
+    waiting = until_it_waits(pool, one)
+
+    going = pool.submit(other.close if how == "leaves" else other.finish)
+    waiting.result(30)
+    steps(one, 10)
+    one.finish()
+    going.result(30)
+
+    assert one.stats.steps_waited == 1
+
+
+def test_the_end_of_the_master_ends_a_wait(
+    pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    with LocalMaster() as master:
+        one, _ = two(master)
+        waiting = until_it_waits(pool, one)
+    waiting.result(30)
+
+
+def test_a_signal_handler_may_close_a_session_that_waits(
+    master: LocalMaster, pool: ThreadPoolExecutor
+) -> None:
+    one, other = two(master)
+    closed = []
+    main = get_ident()
+
+    def close(*_: object) -> None:
+        one.close()
+        closed.append(True)
+
+    def interrupt() -> None:
+        wait_until(lambda: one.stats.steps_waited > 0, "it to wait")
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, close)
+    try:
+        pool.submit(interrupt)
+        while not closed:
+            one.step()
+    except gradwire.UsageError as error:
+        assert "this session is over" in str(error)  # noqa: PT017  # it came between two steps
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert one.stats.steps_waited == 1
+    other.close()
+
+
+def test_a_worker_without_a_bound_is_not_waited_for(master: LocalMaster) -> None:
+    one, other = bounded(master), join(master)
+    other.step()
+
+    steps(one, 20)
+
+    assert one.stats.steps_waited == 0
+    assert other.stats.updates_sent == 0  # without a bound, nothing is sent where nothing changes
+    one.close()
+    other.close()
+
+
+def test_who_waits_has_told_its_steps_before(
+    master: LocalMaster, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two might wait for each other: each for steps that the other has made and not sent."""
+    one, other = two(master)
+    monkeypatch.setattr(gradwire.outbox, "OUTBOX_UPDATES_MAX", -1)  # the network is behind
+    waiting = until_it_waits(pool, one)
+    told = heard(other)[one.rank]
+    assert told < clock(one)
+
+    monkeypatch.undo()
+    with one._membership._changed:
+        one._membership._changed.notify_all()  # as when an update is delivered
+    wait_until(lambda: heard(other)[one.rank] == clock(one), "it to tell its steps")
+    assert not waiting.done()
+    other.step()
+    waiting.result(30)
+    one.close()
+    other.close()
+
+
+def test_without_a_connection_nobody_waits(master: LocalMaster, pool: ThreadPoolExecutor) -> None:
+    one, other = two(master, idle_timeout_seconds=1.0)
+    waiting = until_it_waits(pool, one)
+
+    with master.held_up():
+        waiting.result(30)
+        steps(one, 20)
+
+    assert one.stats.steps_waited == 1
+    one.close()
+    other.close()

@@ -1,0 +1,360 @@
+"""A worker asks for the state of an optimizer and gives its own: against a scripted master."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gradwire import optimizer_state
+from gradwire.optimizer_state import (
+    PackedState,
+    StateHeader,
+    UnfitStateError,
+    check_header,
+    header_of,
+)
+from gradwire.stages import Stage
+from gradwire.standing import Standing
+from gradwire.state_exchange import (
+    COPY_SECONDS,
+    KEPT_NO_LONGER,
+    NO_STEP,
+    NOT_SHARED,
+    StateExchange,
+)
+from gradwire_protocol import InvalidMessageError
+from gradwire_protocol.layout import Layout, Tensor
+from gradwire_protocol.messages import RANKS_MAX, REASON_CHARACTERS_MAX, StatePart, WantState
+
+LAYOUT = Layout((Tensor("weight", (10,)),))
+PART_BYTES = 16
+ASK, ENOUGH = WantState(0, 0), WantState(0, None)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizer_state, "STATE_PART_BYTES", PART_BYTES)
+
+
+def packed(value: float = 1.0) -> PackedState:
+    """Return a state of four parts: a header, and 48 bytes."""
+    state = PackedState(header_of("Adam", [frozenset({"exp_avg"})], [frozenset({"step"})]), LAYOUT)
+    state.slot(0, "exp_avg")[:] = value
+    state.set_number(0, "step", value)
+    return state
+
+
+def parts_of(state: PackedState, number: int) -> list[StatePart]:
+    return [StatePart(number, i, state.parts, state.part(i)) for i in range(state.parts)]
+
+
+class Side:
+    """A worker's exchange, what it says to the master, and what the keeper hears."""
+
+    def __init__(self, stage: Stage = Stage.LIVE, *, keeps: bool = True) -> None:
+        self.said: list[WantState | StatePart] = []
+        self.told: list[Any] = []
+        link = SimpleNamespace(send=self.said.append, send_state=self.said.append)
+        self.standing = SimpleNamespace(link=link, stage=stage)
+        self.exchange = StateExchange(cast("Standing", self.standing))
+        if keeps:
+            self.exchange.keep(self)
+
+    def hear(self, *messages: WantState | StatePart, now: float = 0.0) -> None:
+        for message in messages:
+            self.exchange.take(message, now)
+
+    def unpacked(self, header: StateHeader) -> PackedState:
+        check_header(header, LAYOUT)
+        if header.optimizer != "Adam":
+            raise UnfitStateError(f"it is of {header.optimizer}; ours is Adam")
+        return PackedState(header, LAYOUT)
+
+    def on_state_wanted(self) -> None:
+        self.told.append("wanted")
+
+    def on_state_not_wanted(self) -> None:
+        self.told.append("not wanted")
+
+    def on_state(self, state: PackedState | None, reason: str) -> None:
+        shown = None if state is None else float(state.slot(0, "exp_avg")[-1])
+        self.told.append((shown, reason))
+
+
+# Asking.
+
+
+def test_a_master_is_asked_when_it_has_let_us_in() -> None:
+    side = Side(Stage.SYNCING)
+
+    side.exchange.ask(0.0)
+    before = list(side.said)
+    side.standing.stage = Stage.LIVE
+    side.exchange.proceed()
+    side.exchange.proceed()
+
+    assert (before, side.said) == ([], [ASK])
+
+
+def test_a_state_that_comes_is_handed_over() -> None:
+    side = Side()
+    side.exchange.ask(0.0)
+
+    side.hear(*parts_of(packed(3.0), 1))
+
+    assert side.told == [(3.0, "")]
+    side.hear(*parts_of(packed(4.0), 2))
+    assert len(side.told) == 1
+
+
+def test_where_there_is_none_that_is_handed_over() -> None:
+    side = Side()
+    side.exchange.ask(0.0)
+
+    side.hear(StatePart(1, 0, 0, b"", "nobody has one"))
+
+    assert side.told == [(None, "nobody has one")]
+
+
+def test_with_another_number_another_state_begins() -> None:
+    side = Side()
+    side.exchange.ask(0.0)
+
+    side.hear(*parts_of(packed(3.0), 1)[:3])
+    side.hear(*parts_of(packed(4.0), 2)[:2])
+    side.hear(*parts_of(packed(3.0), 1)[3:])  # late
+    side.hear(*parts_of(packed(4.0), 2)[2:])
+
+    assert side.told == [(4.0, "")]
+
+
+def test_after_the_connection_was_lost_another_master_is_asked() -> None:
+    side = Side()
+    side.exchange.ask(0.0)
+    side.hear(*parts_of(packed(3.0), 7)[:3])
+
+    side.exchange.start_over()
+    side.exchange.proceed()
+    side.hear(*parts_of(packed(4.0), 1))
+
+    assert side.said == [ASK, ASK]
+    assert side.told[-1] == (4.0, "")
+
+
+def test_who_gives_up_says_so_and_takes_nothing_more() -> None:
+    side = Side()
+    side.exchange.give_up(0.0)
+    side.exchange.ask(0.0)
+    side.hear(*parts_of(packed(), 1)[:2])
+
+    side.exchange.give_up(0.0)
+    side.hear(*parts_of(packed(), 1)[2:])
+
+    assert side.said == [ASK, ENOUGH]
+    assert side.told == []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda parts: parts[1:], "part 1 where part 0 belongs"),
+        (lambda parts: [parts[0], parts[2]], "part 2 where part 1 belongs"),
+        (lambda parts: [parts[0], parts[0]], "part 0 where part 1 belongs"),
+        (
+            lambda parts: [StatePart(1, 0, 9, parts[0].body)],
+            "it has 9 parts where 4 belong",
+        ),
+        (lambda parts: [StatePart(1, 0, 4, b"\xc1")], "StateHeader: "),
+        (
+            lambda parts: [parts[0], StatePart(1, 1, 4, parts[1].body[1:])],
+            "part 1 has 15 bytes where 16 belong",
+        ),
+        (
+            lambda parts: [
+                StatePart(1, 0, 4, StateHeader("SGD", (), ("step",), b"\0", b"\1").pack())
+            ],
+            "it is of SGD; ours is Adam",
+        ),
+        (
+            lambda parts: [
+                StatePart(1, 0, 4, StateHeader("Adam", (), ("step",), b"\0\0", b"\1\1").pack())
+            ],
+            "it is of 2 tensors; the run has 1",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_not_taken_and_nothing_more_is_wanted(spoil: Any, says: str) -> None:
+    side = Side()
+    side.exchange.ask(0.0)
+
+    side.hear(*spoil(parts_of(packed(), 1)))
+
+    [(state, reason)] = side.told
+    assert state is None
+    assert reason.startswith(f"that of another worker does not fit: {says}")
+    assert side.said == [ASK, ENOUGH]
+
+
+# Giving.
+
+
+def test_who_does_not_share_says_so() -> None:
+    side = Side(keeps=False)
+
+    side.hear(WantState(1, 0))
+    side.exchange.ask(0.0)
+    side.hear(*parts_of(packed(), 1))
+    side.exchange.start_over()
+
+    assert side.said == [StatePart(1, 0, 0, b"", NOT_SHARED), ASK, ENOUGH]
+
+
+def test_who_has_made_no_step_says_so() -> None:
+    side = Side()
+
+    side.hear(WantState(1, 0))
+
+    assert side.said == [StatePart(1, 0, 0, b"", NO_STEP)]
+    assert side.told == []
+
+
+def giving(*numbers: int) -> Side:
+    """Return a worker that gives its state under some numbers."""
+    side = Side()
+    side.exchange.may_give(0.0)
+    side.hear(*(WantState(number, 0) for number in numbers))
+    side.exchange.give(packed(5.0), 0.0)
+    return side
+
+
+def test_a_state_is_copied_once_and_given_part_by_part() -> None:
+    side = giving(1, 2)
+    side.hear(WantState(1, 2), WantState(2, 1), WantState(1, 3))
+    first, second = parts_of(packed(5.0), 1), parts_of(packed(5.0), 2)
+
+    assert side.told == ["wanted"] * 2
+    assert side.said == [first[0], second[0], first[2], second[1], first[3]]
+
+
+def test_who_asks_while_there_is_a_copy_gets_it_at_once() -> None:
+    side = giving(1)
+
+    side.hear(WantState(2, 0), now=COPY_SECONDS - 1)
+
+    assert side.said[-1] == parts_of(packed(5.0), 2)[0]
+    assert side.exchange.next_timer() == 2 * COPY_SECONDS - 1
+
+
+def test_who_asks_much_later_waits_for_the_next_copy() -> None:
+    side = giving(1)
+    side.hear(WantState(1, 1), now=COPY_SECONDS)
+
+    side.hear(WantState(2, 0), now=COPY_SECONDS)
+    waits = len(side.said)
+    side.hear(WantState(1, None))
+
+    assert waits == 2
+    assert side.told == ["wanted", "wanted"]
+    side.exchange.give(packed(6.0), COPY_SECONDS)
+    assert side.said[-1] == parts_of(packed(6.0), 2)[0]
+
+
+def test_a_copy_is_forgotten_when_nobody_is_given_it() -> None:
+    side = giving(1, 2)
+
+    side.hear(WantState(1, None))
+    timer = side.exchange.next_timer()
+    side.hear(WantState(2, None))
+
+    assert timer == COPY_SECONDS
+    assert side.exchange.next_timer() is None
+    assert side.told[-1] == "not wanted"
+
+
+def test_a_copy_that_is_not_wanted_for_long_is_forgotten() -> None:
+    side = giving(1)
+
+    side.exchange.handle_timer(COPY_SECONDS - 1)
+    side.hear(WantState(1, 1))
+    side.exchange.handle_timer(COPY_SECONDS)
+    side.hear(WantState(1, 2))
+
+    none = StatePart(1, 0, 0, b"", KEPT_NO_LONGER)
+    assert side.said[-2:] == [none, none]
+    assert side.exchange.next_timer() is None
+
+
+def test_nobody_waits_any_more_when_the_copy_is_made() -> None:
+    side = Side()
+    side.exchange.may_give(0.0)
+    side.hear(WantState(1, 0), WantState(1, None))
+
+    side.exchange.give(packed(), 0.0)
+
+    assert side.told == ["wanted", "not wanted"]
+    assert side.said == []
+    assert side.exchange.next_timer() is None
+
+
+def test_what_is_asked_for_is_forgotten_with_the_connection() -> None:
+    side = giving(1)
+    side.hear(WantState(2, 0), now=COPY_SECONDS + 1)
+
+    side.exchange.start_over()
+
+    assert side.exchange.next_timer() is None
+    assert side.told[-1] == "not wanted"
+
+
+def test_a_state_that_cannot_be_copied_is_refused_and_asked_for_again_by_the_next() -> None:
+    side = Side()
+    side.exchange.may_give(0.0)
+    side.hear(WantState(2, 0), WantState(1, 0))
+
+    side.exchange.refuse("it keeps\n" + "x" * REASON_CHARACTERS_MAX, 0.0)
+    side.hear(WantState(3, 0))
+
+    said = ("it keeps " + "x" * REASON_CHARACTERS_MAX)[:REASON_CHARACTERS_MAX]
+    assert side.said == [StatePart(n, 0, 0, b"", said) for n in (1, 2)]
+    assert StatePart.parse(side.said[0].pack()) == side.said[0]
+    assert side.told == ["wanted"] * 3
+
+
+def test_who_has_made_the_last_step_gives_the_rest_of_what_it_is_giving() -> None:
+    side = giving(1)
+
+    side.exchange.give_no_more("it has made its last step", 0.0)
+    side.hear(WantState(1, 1), WantState(2, 0))
+
+    assert side.said[1:] == [
+        parts_of(packed(5.0), 1)[1],
+        StatePart(2, 0, 0, b"", "it has made its last step"),
+    ]
+
+
+def test_no_more_wait_than_there_can_be_workers() -> None:
+    side = Side()
+    side.exchange.may_give(0.0)
+
+    side.hear(*(WantState(number, 0) for number in range(1, RANKS_MAX + 2)))
+
+    assert side.said == [StatePart(RANKS_MAX + 1, 0, 0, b"", "too many ask for it")]
+
+
+def test_a_part_that_there_is_not_is_nonsense() -> None:
+    side = giving(1)
+
+    with pytest.raises(InvalidMessageError, match=r"^part 4 wanted of a state with 4$"):
+        side.hear(WantState(1, 4))
+
+
+def test_without_a_connection_nothing_is_said() -> None:
+    side = giving(1)
+    side.exchange.ask(0.0)
+    said = len(side.said)
+    side.standing.link = None
+
+    side.exchange.handle_timer(COPY_SECONDS)
+    side.exchange.give_up(0.0)
+
+    assert len(side.said) == said

@@ -1,0 +1,196 @@
+"""A session with an optimizer whose state is shared: what may be asked for, and what it does."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+
+import gradwire
+from gradwire import ConnectionLostError, DeadlineError, UsageError
+from gradwire.membership import Membership
+from gradwire.standing import Standing
+from gradwire.state_exchange import StateExchange
+from gradwire.state_sharing import StateSharing
+from gradwire.torch_optimizer_state import TorchOptimizer
+from gradwire_protocol.layout import Layout, Tensor
+from gradwire_protocol.messages import Blocks, Welcome
+from support.local_master import LocalMaster
+
+NOWHERE = "127.0.0.1:9"
+
+
+def adam(tensors: list[torch.Tensor]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(tensors)
+
+
+def tensors() -> list[torch.Tensor]:
+    return [torch.nn.Parameter(torch.zeros(4))]
+
+
+def join(master: LocalMaster, mine: list[torch.Tensor], optimizer: Any, **options: Any) -> Any:
+    return gradwire.join(
+        mine,
+        optimizer=optimizer,
+        share_optimizer_state=True,
+        master=master.address,
+        **{"threshold": 1e-4, "join_timeout_seconds": 10.0, **options},
+    )
+
+
+def step(session: gradwire.Session, mine: list[torch.Tensor], optimizer: Any) -> None:
+    for tensor in mine:
+        tensor.grad = torch.ones_like(tensor)
+    optimizer.step()
+    session.step()
+
+
+@pytest.mark.parametrize(
+    ("target", "optimizer", "says"),
+    [
+        (tensors(), None, "needs the optimizer"),
+        (tensors(), "Adam", "optimizer=str, which has no param_groups"),
+        (np.zeros(4, np.float32), adam(tensors()), "1 parameters that are not the target's"),
+        (tensors(), adam(tensors()), "1 parameters that are not the target's"),
+    ],
+)
+def test_what_cannot_be_shared_is_said_before_anybody_is_dialled(
+    target: object, optimizer: object, says: str
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        gradwire.join(target, optimizer=optimizer, share_optimizer_state=True, master=NOWHERE)
+
+
+def test_an_optimizer_that_is_warm_keeps_what_it_has(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gradwire.join")
+    with LocalMaster() as master:
+        first, second = tensors(), tensors()
+        adams = [adam(first), adam(second)]
+        second[0].grad = torch.ones(4)
+        adams[1].step()
+        one = join(master, first, adams[0])
+        step(one, first, adams[0])
+        other = join(master, second, adams[1])
+
+        assert adams[1].state[second[0]]["step"].item() == 1
+        assert master.sample("gradwire_optimizer_state_parts_total") == 0
+        one.close()
+        other.close()
+
+    assert "the Adam keeps the state that it has" in caplog.text
+
+
+def test_whose_kept_values_are_not_known_begins_cold(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            raise RuntimeError("only in real life")
+
+    with LocalMaster() as master:
+        first, second = tensors(), tensors()
+        optimizer = adam(first)
+        one = join(master, first, optimizer)
+        step(one, first, optimizer)
+        other = join(master, second, Failing(second, lr=0.1))
+        one.close()
+        other.close()
+
+    assert "begins without the state of another worker: what Failing keeps is not" in caplog.text
+
+
+class Cut:
+    """A network and an `Applying`: the connection is lost, and then the replica is compared."""
+
+    def __init__(self, part_of: "list[StateSharing]", membership: Membership) -> None:
+        self.worker = SimpleNamespace(states=StateExchange(cast("Standing", None)))
+        self.part_of, self.membership, self.pulls = part_of, membership, 0
+
+    def call(self, function: Any) -> None:
+        if function == self.worker.states.ask and self.part_of:
+            self.membership.on_blocks(Blocks({}, bytes(8)), missed=True)
+
+    @contextmanager
+    def lent(self, *, applies: bool) -> Iterator[None]:
+        assert applies
+        yield
+
+    def pull(self) -> None:
+        self.pulls += 1
+        if self.pulls == 1:
+            self.membership.on_roster(())  # news, but none for the comparison
+            self.membership.updates_received += 1
+        elif self.pulls == 2:
+            self.membership.comparison = None
+            self.part_of[0].on_state(None, "nobody has one")
+
+
+def test_who_is_cut_off_while_it_waits_has_its_replica_compared(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mine = tensors()
+    layout = Layout((Tensor("0", (4,)),))
+    membership = Membership(4)
+    membership.on_welcome(Welcome("run", 1, 0, -24, layout, (), founder=False, versions={0: 1}))
+    part_of: list[StateSharing] = []
+    cut = Cut(part_of, membership)
+    part_of.append(
+        StateSharing(TorchOptimizer(adam(mine), mine, layout), layout, membership, cast("Any", cut))
+    )
+
+    part_of[0].take_over(cast("Any", cut), monotonic() + 10)
+
+    assert cut.pulls == 2
+    assert "begins without the state of another worker: nobody has one" in caplog.text
+
+
+def test_joining_fails_with_the_connection_and_not_for_want_of_a_state() -> None:
+    mine = tensors()
+    layout = Layout((Tensor("0", (4,)),))
+    membership = Membership(4)
+    membership.on_welcome(Welcome("run", 1, 0, -24, layout, (), founder=False, versions={0: 1}))
+    membership.on_closed(ConnectionLostError("gone"))
+    cut = Cut([], membership)
+    part = StateSharing(
+        TorchOptimizer(adam(mine), mine, layout), layout, membership, cast("Any", cut)
+    )
+
+    with pytest.raises(ConnectionLostError, match="gone"):
+        part.take_over(cast("Any", cut), monotonic() + 10)
+
+
+def test_what_cannot_be_copied_is_said_to_who_asks_and_once_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with LocalMaster() as master:
+        first = tensors()
+        plain = torch.optim.SGD(first, lr=0.1)
+        one = join(master, first, plain)
+        step(one, first, plain)
+        [part] = [part for part in one._parts if isinstance(part, StateSharing)]
+        for _ in range(2):
+            part.on_state_wanted()
+            step(one, first, plain)
+        one.close()
+
+    asked = "another worker asked for the state of our optimizer: SGD keeps no state"
+    assert caplog.text.count(asked) == 1
+
+
+def test_a_worker_that_finishes_gives_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    with LocalMaster() as master:
+        first, second = tensors(), tensors()
+        adams = [adam(first), adam(second)]
+        one = join(master, first, adams[0])
+        step(one, first, adams[0])
+        other = gradwire.join(second, master=master.address, threshold=1e-4)
+        with pytest.raises(DeadlineError):
+            one.finish(timeout=0.2)  # the other one has not finished
+        late = join(master, third := tensors(), adam(third))
+        for session in (one, other, late):
+            session.close()
+
+    assert "begins without the state of another worker" in caplog.text

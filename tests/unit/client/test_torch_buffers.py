@@ -1,0 +1,240 @@
+"""The buffers of torch modules: which of them are averaged, and how they are read and written."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gradwire.buffers import BufferValues, buffers_of
+from gradwire.errors import UsageError
+from gradwire.torch_buffers import TorchBuffers
+
+
+class Holder(nn.Module):
+    """A module with the buffers that a test gives it."""
+
+    def __init__(self, persistent: bool = True, **buffers: torch.Tensor | None) -> None:
+        super().__init__()
+        for name, tensor in buffers.items():
+            self.register_buffer(name, tensor, persistent=persistent)
+
+
+def names_of(module: nn.Module) -> list[str]:
+    layout = TorchBuffers(module).layout
+    return [tensor.name for tensor in (*layout.floats, *layout.integers)]
+
+
+def in_sequence(*modules: nn.Module) -> nn.Sequential:
+    return nn.Sequential(*modules)
+
+
+# Which they are.
+
+
+def test_batch_norm_has_two_statistics_and_a_count() -> None:
+    layout = TorchBuffers(in_sequence(nn.Linear(3, 4), nn.BatchNorm1d(4))).layout
+
+    assert [(t.name, t.shape) for t in layout.floats] == [
+        ("1.running_mean", (4,)),
+        ("1.running_var", (4,)),
+    ]
+    assert [(t.name, t.shape, t.type) for t in layout.integers] == [
+        ("1.num_batches_tracked", (), "torch.int64")
+    ]
+    assert layout.float_bytes == 4
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.zeros(3, dtype=torch.bool),
+        torch.zeros(3, dtype=torch.complex64),
+        torch.zeros(3).to_sparse(),
+        torch.zeros(3, dtype=torch.uint16),
+        None,
+    ],
+    ids=["bool", "complex", "sparse", "uint16", "none"],
+)
+def test_what_no_mean_is_taken_of_is_left_alone(tensor: torch.Tensor | None) -> None:
+    assert names_of(Holder(left=tensor, taken=torch.ones(1))) == ["taken"]
+
+
+def test_what_is_no_state_is_left_alone() -> None:
+    assert buffers_of(Holder(persistent=False, cache=torch.ones(3))) is None
+
+
+def test_a_module_without_any_has_none() -> None:
+    assert buffers_of(nn.Linear(3, 4)) is None
+    assert buffers_of(Holder(empty=torch.ones(0))) is None
+
+
+def test_a_buffer_that_two_modules_have_counts_once() -> None:
+    norm = nn.BatchNorm1d(4)
+    shared = torch.ones(2)
+    tied = in_sequence(Holder(one=shared), Holder(other=shared), Holder(view=shared.detach()))
+
+    assert names_of(in_sequence(norm, norm)) == names_of(in_sequence(norm))
+    assert names_of(tied) == ["0.one"]
+
+
+def test_a_compiled_module_has_the_names_of_what_it_wraps() -> None:
+    module = in_sequence(nn.BatchNorm1d(4))
+    compiled: Any = torch.compile(module, backend="eager")
+
+    assert names_of(compiled) == names_of(module)
+
+
+def test_half_precision_on_one_worker_is_the_same_layout_and_float64_is_not() -> None:
+    layouts = [
+        TorchBuffers(nn.BatchNorm1d(4).to(dtype)).layout.digest
+        for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+    ]
+
+    assert layouts[0] == layouts[1] == layouts[2] != layouts[3]
+
+
+@pytest.mark.parametrize(
+    ("module", "says"),
+    [
+        (nn.LazyBatchNorm1d(affine=False), "'running_mean' has no shape yet: run the model once"),
+        (Holder(far=torch.ones(3, device="meta")), "'far' is on the meta device"),
+    ],
+)
+def test_a_buffer_without_values_is_refused(module: nn.Module, says: str) -> None:
+    with pytest.raises(UsageError, match=f"^buffer {says}"):
+        buffers_of(module)
+
+
+def test_buffers_that_are_too_large_are_refused() -> None:
+    with pytest.raises(UsageError, match="the 1 buffers of the module take 8000000 bytes"):
+        buffers_of(Holder(table=torch.zeros(2_000_000)))
+
+
+# Reading and writing.
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
+)
+def test_what_is_written_is_read_again(dtype: torch.dtype) -> None:
+    module = Holder(
+        a=torch.tensor([[1.5, -2.0]], dtype=dtype),
+        n=torch.tensor(3, dtype=torch.int32),
+        b=torch.tensor(0.25, dtype=dtype),
+    )
+    buffers = TorchBuffers(module)
+
+    assert buffers.read().floats.tolist() == [1.5, -2.0, 0.25]
+    buffers.write(BufferValues(np.array([4, 5, 6], np.float64), np.array([7])))
+
+    assert (module.a.tolist(), module.b.item(), module.n.item()) == ([[4, 5]], 6, 7)  # type: ignore[operator]
+    assert (module.a.dtype, module.n.dtype) == (dtype, torch.int32)
+    assert buffers.read().floats.dtype == (np.float64 if dtype == torch.float64 else np.float32)
+
+
+def test_what_was_read_does_not_change_with_the_module() -> None:
+    module = Holder(a=torch.ones(2))
+    buffers = TorchBuffers(module)
+
+    read = buffers.read()
+    module.a.add_(1)  # type: ignore[operator]
+
+    assert read.floats.tolist() == [1, 1]
+
+
+def test_a_tensor_that_holds_the_value_already_is_not_touched() -> None:
+    """As a mask is, with which a gradient may still have to be computed."""
+    module = Holder(mask=torch.ones(2), moved=torch.ones(2))
+    buffers = TorchBuffers(module)
+    mask, moved = module.mask, module.moved
+    assert isinstance(mask, torch.Tensor)
+    assert isinstance(moved, torch.Tensor)
+    before = mask._version, moved._version
+
+    buffers.write(BufferValues(np.array([1, 1, 2, 2], np.float32), np.zeros(0, np.int64)))
+
+    assert (mask._version, moved._version) == (before[0], before[1] + 1)
+    assert moved.tolist() == [2, 2]
+
+
+def test_values_that_must_not_be_written_to_may_be_written_from() -> None:
+    module = Holder(a=torch.ones(2))
+    values = np.frombuffer(np.array([3, 4], "<f4").tobytes(), "<f4")
+
+    TorchBuffers(module).write(BufferValues(values, np.zeros(0, np.int64)))
+
+    assert module.a.tolist() == [3, 4]  # type: ignore[operator]
+
+
+def test_tensors_that_are_not_contiguous_are_written_in_place() -> None:
+    memory = torch.zeros(2, 3)
+    buffers = TorchBuffers(Holder(a=memory.t()))
+
+    buffers.write(BufferValues(np.arange(6, dtype=np.float32), np.zeros(0, np.int64)))
+
+    assert memory.tolist() == [[0, 2, 4], [1, 3, 5]]
+
+
+def test_a_buffer_that_was_replaced_is_found_again() -> None:
+    module = in_sequence(nn.BatchNorm1d(2))
+    buffers = TorchBuffers(module)
+    other = {name: tensor + 5 for name, tensor in module.state_dict().items()}
+
+    module.load_state_dict(other, assign=True)
+
+    assert buffers.read().floats.tolist() == [5, 5, 6, 6]
+    buffers.write(BufferValues(np.zeros(4, np.float32), np.array([9])))
+    assert module.state_dict()["0.running_var"].tolist() == [0, 0]
+    assert module.state_dict()["0.num_batches_tracked"].item() == 9
+
+
+def test_a_module_that_was_replaced_is_found_again() -> None:
+    module = in_sequence(nn.BatchNorm1d(2), nn.Identity())
+    buffers = TorchBuffers(module)
+
+    module[0] = nn.BatchNorm1d(2)
+    module[0].running_mean.fill_(7)  # type: ignore[operator]
+
+    assert buffers.read().floats.tolist() == [7, 7, 1, 1]
+
+
+def test_a_buffer_that_comes_later_is_left_alone() -> None:
+    module = Holder(a=torch.ones(2))
+    buffers = TorchBuffers(module)
+
+    module.register_buffer("later", torch.ones(3))
+
+    assert buffers.read().floats.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("present", "says"),
+    [
+        (None, "buffer 'a' is gone"),
+        (torch.ones(3), r"buffer 'a' changed from float \(2,\) to torch.float32 \(3,\)"),
+        (torch.ones(2, dtype=torch.int64), r"buffer 'a' changed from float \(2,\) to torch.int64"),
+    ],
+    ids=["gone", "shape", "type"],
+)
+def test_a_buffer_that_is_another_one_now_is_refused(
+    present: torch.Tensor | None, says: str
+) -> None:
+    module = Holder(a=torch.ones(2))
+    buffers = TorchBuffers(module)
+
+    module._buffers["a"] = present
+
+    with pytest.raises(UsageError, match=f"{says}.*share_buffers=False"):
+        buffers.read()
+
+
+def test_nothing_of_it_is_part_of_a_graph() -> None:
+    module = Holder(a=torch.ones(2, requires_grad=True))
+    buffers = TorchBuffers(module)
+
+    values = buffers.read()
+    buffers.write(BufferValues(values.floats + 1, values.integers))
+
+    assert module.a.tolist() == [2, 2]  # type: ignore[operator]

@@ -1,0 +1,141 @@
+"""`WarmUp`: denser updates at the beginning, on residuals whose density follows a known law."""
+
+from statistics import NormalDist
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire_codecs import (
+    ByteBudget,
+    CodecError,
+    DensityBand,
+    FixedThreshold,
+    Observation,
+    TargetDensity,
+    WarmUp,
+)
+from gradwire_codecs.policies import PolicyState
+from gradwire_codecs.policies.warm_up import Steered
+
+NORMAL = NormalDist()
+
+
+def train(policy: WarmUp | Steered, updates: int) -> list[float]:
+    """Let a policy see updates of a normal residual; return their densities."""
+    seen = []
+    for _ in range(updates):
+        assert policy.threshold is not None
+        density = 2 * NORMAL.cdf(-policy.threshold)
+        seen.append(density)
+        policy.observe(
+            Observation(density=density, threshold=policy.threshold, size_bytes=9, seconds=0.1)
+        )
+    return seen
+
+
+def started(policy: WarmUp | Steered) -> None:
+    """Begin with the quantile of the first residual, as a session does."""
+    policy.start(-NORMAL.inv_cdf(policy.first_density(1_000) / 2))
+
+
+def test_the_density_goes_geometrically_from_the_first_one_to_the_target() -> None:
+    policy = WarmUp(TargetDensity(0.01), 0.16, 400)
+    started(policy)
+
+    seen = train(policy, 600)
+
+    for step, expected in [(0, 0.16), (100, 0.08), (200, 0.04), (300, 0.02), (400, 0.01)]:
+        assert seen[step] == pytest.approx(expected, rel=0.2)
+    assert seen[-1] == pytest.approx(0.01, rel=0.02)
+    assert policy.factor == 1
+
+
+def test_a_band_is_as_much_higher_at_first() -> None:
+    policy = WarmUp(DensityBand(0.005, 0.02), 0.1, 300)
+    started(policy)
+
+    seen = train(policy, 400)
+
+    assert seen[0] == pytest.approx(0.1, rel=0.01)
+    for step, density in enumerate(seen[:300]):
+        factor = 10.0 ** (1 - step / 300)
+        assert 0.8 * 0.005 * factor <= density <= 1.25 * 0.02 * factor
+    assert 0.005 <= seen[-1] <= 0.02
+
+
+@given(done=st.integers(0, 1_000), steps=st.integers(1, 100))
+def test_the_factor_only_falls_and_ends_at_one(done: int, steps: int) -> None:
+    policy = WarmUp(TargetDensity(0.01), 0.5, steps)
+    policy.skip_to(done)
+    before = policy.factor
+    policy.skip_to(done - 1)
+
+    assert policy.factor == before
+    policy.observe(Observation(density=0.1, threshold=1.0, size_bytes=9, seconds=0.1))
+    assert 1 <= policy.factor <= before <= 50
+    assert policy.done == min(done + 1, steps)
+
+
+def test_who_comes_when_it_is_over_has_the_usual_density() -> None:
+    late, usual = WarmUp(TargetDensity(0.01), 0.1, 50), TargetDensity(0.01)
+    late.skip_to(50)
+
+    assert late.first_density(1_000) == usual.first_density(1_000)
+    for policy in (late, usual):
+        started(policy)
+    assert train(late, 100) == train(usual, 100)
+
+
+def test_it_goes_on_from_a_saved_state() -> None:
+    one, other = (WarmUp(TargetDensity(0.01), 0.1, 100) for _ in range(2))
+    started(one)
+    train(one, 40)
+
+    other.restore(one.state())
+
+    assert other.done == 40
+    assert train(other, 100) == train(one, 100)
+
+
+def test_a_state_without_a_warm_up_is_past_it() -> None:
+    saved = TargetDensity(0.01)
+    started(saved)
+    policy = WarmUp(TargetDensity(0.01), 0.1, 100)
+
+    policy.restore(saved.state())
+
+    assert policy.factor == 1
+    assert policy.threshold == saved.threshold
+
+
+@pytest.mark.parametrize("done", [-1.0, "many", float("nan"), 2.0**60])
+def test_a_state_that_cannot_be_is_refused_and_changes_nothing(done: object) -> None:
+    policy = WarmUp(TargetDensity(0.01, initial=1.0), 0.1, 100)
+    train(policy, 10)
+    before = policy.state()
+    state: PolicyState = {**before, "threshold": 5.0, "warm_up_done": done}  # type: ignore[dict-item]
+
+    with pytest.raises(CodecError, match="warm_up_done="):
+        policy.restore(state)
+
+    assert policy.state() == before
+
+
+@pytest.mark.parametrize(
+    ("density", "steps", "says"),
+    [
+        (0.01, 10, "warm_up_density=0.01; it is above the usual one, 0.01"),
+        (1.0, 10, r"warm_up_density=1.0; it has to be in \(0, 1\)"),
+        (0.1, 0, "warm_up_steps=0; it is 1 or more"),
+    ],
+)
+def test_a_schedule_that_cannot_work_is_refused(density: float, steps: int, says: str) -> None:
+    with pytest.raises(CodecError, match=says):
+        WarmUp(TargetDensity(0.01), density, steps)
+
+
+@pytest.mark.parametrize("policy", [FixedThreshold(0.1), ByteBudget(update_bytes=100)])
+def test_a_policy_that_steers_no_density_is_refused(policy: object) -> None:
+    with pytest.raises(CodecError, match=f"{type(policy).__name__} steers no density"):
+        WarmUp(policy, 0.1, 10)  # type: ignore[arg-type]

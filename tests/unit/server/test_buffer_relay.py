@@ -1,0 +1,309 @@
+"""What the master does with buffers: whose count, who is told, and what is refused.
+
+Whole histories are in `tests/simulation/test_buffers.py`; here scripted peers join a simulated run.
+"""
+
+import numpy as np
+import pytest
+
+from gradwire_protocol import CloseCode
+from gradwire_protocol.limits import BUFFERS_BURST_BYTES, BUFFERS_BYTES_MAX
+from gradwire_protocol.messages import (
+    WORKER_ID_BYTES,
+    Buffers,
+    Contents,
+    EndCode,
+    Finish,
+    Finished,
+    Leave,
+    Resume,
+    Roster,
+    Welcome,
+)
+from gradwire_server.config import MasterConfig
+from gradwire_server.roster import Member
+from support.network import Link
+from support.peer import ScriptedPeer, join_request, said_by_peer
+from support.training import MASTER, SimulatedRun
+
+
+def run_with(config: MasterConfig | None = None) -> SimulatedRun:
+    """Return a run with one worker, which has no buffers."""
+    run = SimulatedRun(1, Link(), elements=6, master=config)
+    run.join_and_wait(1)
+    return run
+
+
+def enter(run: SimulatedRun, name: str, *, rank: int | None = None) -> ScriptedPeer:
+    """Let a peer take part as a worker."""
+    peer = ScriptedPeer(run.network, name, dial=MASTER)
+    identity = name.encode().ljust(WORKER_ID_BYTES, b".")
+    peer.say(join_request(layout=run.layout, name=name, worker_id=identity, rank=rank))
+    peer.wait_for(Welcome)
+    return peer
+
+
+def rank_of(peer: ScriptedPeer) -> int:
+    return peer.all(Welcome)[0].rank
+
+
+def member_of(run: SimulatedRun, rank: int) -> Member:
+    member = run.master.roster.at(rank)
+    assert member is not None
+    return member
+
+
+def buffers(rank: int, values: bytes = b"1234", *, final: bool = False) -> Buffers:
+    return Buffers(rank, final=final, layout_digest=b"digest..", floats=values, integers=b"")
+
+
+def sample(run: SimulatedRun, name: str) -> float:
+    return run.metrics.registry.get_sample_value(f"gradwire_buffers_{name}_total") or 0.0
+
+
+def settle(run: SimulatedRun) -> None:
+    run.network.run_for(1.0)
+
+
+def test_all_others_are_told_what_the_buffers_of_a_worker_hold() -> None:
+    run = run_with()
+    one, other, third = (enter(run, name) for name in ("one", "other", "third"))
+
+    one.say(buffers(rank_of(one)))
+    settle(run)
+
+    assert one.all(Buffers) == []
+    assert other.all(Buffers) == third.all(Buffers) == [buffers(rank_of(one))]
+    assert (sample(run, "received"), sample(run, "relayed")) == (1, 3)
+
+
+def test_who_comes_later_is_told_the_latest_of_everyone() -> None:
+    run = run_with()
+    one, other = enter(run, "one"), enter(run, "other")
+    one.say(buffers(rank_of(one)), buffers(rank_of(one), b"5678"))
+    other.say(buffers(rank_of(other)))
+    settle(run)
+
+    late = enter(run, "late")
+    settle(run)
+
+    assert late.all(Buffers) == [buffers(rank_of(one), b"5678"), buffers(rank_of(other))]
+
+
+def test_what_has_not_changed_is_not_told_again() -> None:
+    run = run_with()
+    one, other = enter(run, "one"), enter(run, "other")
+
+    one.say(buffers(rank_of(one)), buffers(rank_of(one)))
+    settle(run)
+
+    assert len(other.all(Buffers)) == 1
+
+
+def test_of_who_is_gone_nothing_counts_any_more() -> None:
+    run = run_with()
+    one, other = enter(run, "one"), enter(run, "other")
+    one.say(buffers(rank_of(one)), Leave(0, "done"))
+    settle(run)
+
+    assert other.all(Buffers)[-1] == Buffers.none_of(rank_of(one))
+    assert run.master.run is not None
+    assert run.master.run.buffers == {}
+
+
+def test_a_worker_may_say_that_its_own_count_no_more() -> None:
+    run = run_with()
+    one, other = enter(run, "one"), enter(run, "other")
+    one.say(buffers(rank_of(one)), Buffers.none_of(rank_of(one)))
+    one.say(Buffers.none_of(rank_of(one)))
+    settle(run)
+
+    assert other.all(Buffers)[-1] == Buffers.none_of(rank_of(one))
+    assert one.ended is None
+
+
+def test_the_last_of_who_is_gone_counts_until_another_one_has_its_rank() -> None:
+    run = run_with()
+    one, other = enter(run, "one"), enter(run, "other")
+    last = buffers(rank_of(one), final=True)
+    one.say(last, Leave(0, "done"))
+    settle(run)
+    assert other.all(Buffers) == [last]
+
+    newcomer = enter(run, "newcomer")
+    settle(run)
+
+    assert rank_of(newcomer) == rank_of(one)
+    assert other.all(Buffers) == [last, Buffers.none_of(rank_of(one))]
+    assert newcomer.all(Buffers) == []
+
+
+def test_behind_the_last_nothing_else_is_taken() -> None:
+    run = run_with()
+    one, other = enter(run, "one"), enter(run, "other")
+
+    one.say(buffers(rank_of(one), final=True), buffers(rank_of(one), b"5678"))
+    settle(run)
+
+    assert other.all(Buffers) == [buffers(rank_of(one), final=True)]
+    assert sample(run, "refused") == 1
+
+
+def test_more_bytes_than_a_worker_may_send_are_refused_and_counted_but_never_its_last() -> None:
+    run = run_with()
+    one, other = enter(run, "one"), enter(run, "other")
+    rank = rank_of(one)
+    large = [bytes([n]) * (BUFFERS_BYTES_MAX // 4) for n in range(9)]
+    assert 8 * len(large[0]) < BUFFERS_BURST_BYTES < 9 * len(large[0])
+    for values in large:
+        one.say(buffers(rank, values))
+        run.network.run_for(0.001)
+    run.network.run(lambda: sample(run, "received") == 9, seconds=20)
+    assert sample(run, "refused") >= 1
+
+    one.say(buffers(rank, large[0], final=True))
+    run.network.run(lambda: other.all(Buffers)[-1:] == [buffers(rank, large[0], final=True)],
+                    seconds=20)  # fmt: skip
+
+
+def test_of_a_member_that_takes_nothing_only_the_latest_wait() -> None:
+    run = run_with()
+    one, slow = enter(run, "one"), enter(run, "slow")
+    feed = member_of(run, rank_of(slow)).buffers
+    run.network.set_link(MASTER, "slow", Link(loss=1.0))
+    values = [bytes([n]) * (BUFFERS_BYTES_MAX // 8) for n in range(16)]
+    for each in values:
+        one.say(buffers(rank_of(one), each))
+        run.network.run_for(0.02)
+        assert feed.nbytes < 2 * BUFFERS_BYTES_MAX
+    assert list(feed.unsent) == [rank_of(one)]
+
+    run.network.set_link(MASTER, "slow", Link())
+    run.network.run(lambda: feed.is_told, seconds=60)
+
+    assert slow.all(Buffers)[-1].floats == values[-1]
+    assert len(slow.all(Buffers)) < 16
+
+
+def test_the_run_is_not_finished_before_everyone_has_the_last_of_everyone() -> None:
+    run = run_with()
+    [worker] = run.workers
+    one = enter(run, "one")
+    run.network.set_link(MASTER, worker.name, Link(loss=1.0))
+    worker.finish()
+    run.network.run_for(0.1)
+    one.say(buffers(rank_of(one), final=True), Finish(0))
+    run.network.run_for(2.0)
+    assert [each.last_sequence is not None for each in run.master.roster] == [True, True]
+    assert one.all(Finished) == []
+
+    run.network.set_link(MASTER, worker.name, Link())
+    one.wait_for(Finished)
+
+    assert member_of(run, worker.rank).buffers.is_told
+
+
+def test_of_another_rank_nothing_is_taken_while_the_run_was_never_lost() -> None:
+    run = run_with()
+    one, other = enter(run, "one"), enter(run, "other")
+
+    one.say(buffers(7, final=True), buffers(rank_of(other), final=True))
+    settle(run)
+
+    assert other.all(Buffers) == []
+    assert one.ended is None
+
+
+def recovered_run(config: MasterConfig | None = None) -> tuple[SimulatedRun, ScriptedPeer]:
+    """Return a run that a master has got back from a peer, which had rank 0 of two."""
+    run = SimulatedRun(1, Link(), elements=6, master=config)
+    run.master.begin(run.network.now)
+    one = ScriptedPeer(run.network, "one", dial=MASTER)
+    resume = Resume(0, 0, {1: 0}, 1)
+    one.say(join_request(layout=run.layout, run="default", rank=0, resume=resume))
+    one.wait_for(Welcome)
+    return run, one
+
+
+def give_replica(run: SimulatedRun, one: ScriptedPeer) -> None:
+    """Let the run begin again."""
+    one.say(Contents({0: 0, 1: 0}))
+    one.say_block(0, np.zeros(6, np.int32))
+    run.network.run(lambda: run.master.run is not None and run.master.run.founded, seconds=10)
+
+
+def test_a_master_that_got_its_run_back_is_told_the_last_of_who_is_gone() -> None:
+    run, one = recovered_run()
+    give_replica(run, one)
+
+    one.say(buffers(0), buffers(1, final=True), buffers(2))
+    settle(run)
+
+    assert run.master.run is not None
+    assert set(run.master.run.buffers) == {0, 1}
+    assert one.all(Buffers) == [buffers(1, final=True)], "as a worker knows what the master says"
+
+
+def test_nobody_fills_a_master_with_the_last_of_ranks_that_were_never_there() -> None:
+    run, one = recovered_run(MasterConfig(workers_max=3))
+    give_replica(run, one)
+
+    one.say(buffers(0), *(buffers(rank, final=True) for rank in range(1, 20)))
+    settle(run)
+
+    assert run.master.run is not None
+    assert set(run.master.run.buffers) == {0, *range(15, 20)}
+    assert sample(run, "refused") == 14
+
+
+def test_buffers_before_the_run_has_begun_end_the_connection() -> None:
+    _, one = recovered_run()
+
+    one.say(buffers(0))
+
+    assert one.wait_for_end() == said_by_peer(
+        CloseCode.INVALID_MESSAGE, "Buffers from rank 0 (rogue) before the run has begun"
+    )
+
+
+def test_what_comes_from_a_quarantine_counts_when_that_is_over() -> None:
+    run = run_with()
+    one, other = enter(run, "one"), enter(run, "other")
+    member = member_of(run, rank_of(one))
+    member.aside = []
+    one.say(buffers(rank_of(one)), buffers(rank_of(one), b"5678"))
+    settle(run)
+    assert other.all(Buffers) == []
+
+    run.master.release(rank_of(one), run.network.now)
+    run.network.turn(run.master_host)
+    settle(run)
+
+    assert other.all(Buffers) == [buffers(rank_of(one), b"5678")]
+
+
+def test_a_master_that_stops_ends_with_everyone() -> None:
+    run = run_with()
+    one, other = enter(run, "one"), enter(run, "other")
+    one.say(buffers(rank_of(one)))
+    settle(run)
+
+    run.master.stop("the test is over", run.network.now)
+    run.network.turn(run.master_host)
+
+    assert other.wait_for_end().code == EndCode.STOPPED
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_roster_says_nothing_of_buffers(times: int) -> None:
+    """Others may come and go: what counts changes by what is said of it alone."""
+    run = run_with()
+    one, other = enter(run, "one"), enter(run, "other")
+    one.say(buffers(rank_of(one), final=True))
+    settle(run)
+    for number in range(times):
+        enter(run, f"newcomer{number}")
+    settle(run)
+
+    assert len(other.all(Roster)) > times
+    assert other.all(Buffers) == [buffers(rank_of(one), final=True)]

@@ -1,0 +1,277 @@
+"""Optimizer states at the master: whom it asks, what it passes on, and what it does not take."""
+
+from dataclasses import replace
+
+import pytest
+
+from gradwire_protocol.link import Control
+from gradwire_protocol.messages import (
+    WORKER_ID_BYTES,
+    Finish,
+    Leave,
+    Snapshot,
+    StatePart,
+    WantState,
+    Welcome,
+)
+from gradwire_server.optimizer_states import NOBODY, PARTS_UNDER_WAY_MAX, SOURCE_SECONDS
+from gradwire_server.roster import Phase
+from support.keyed import RUN_KEY
+from support.network import Link
+from support.peer import ScriptedPeer, join_request
+from support.training import MASTER, SimulatedRun
+
+ASK, ENOUGH = WantState(0, 0), WantState(0, None)
+
+
+@pytest.fixture
+def run() -> SimulatedRun:
+    run = SimulatedRun(1, Link(), elements=10)
+    run.join_and_wait(1)  # it does not share
+    return run
+
+
+def peer_in(run: SimulatedRun, name: str, *, gives: bool = True) -> ScriptedPeer:
+    """Let somebody join who says what the test makes it say."""
+    peer = ScriptedPeer(run.network, name, dial=MASTER)
+    worker_id = name.encode().ljust(WORKER_ID_BYTES)
+    join = join_request(layout=run.layout, name=name, worker_id=worker_id)
+    peer.say(replace(join, gives_state=gives))
+    peer.wait_for(Welcome)
+    peer.wait_for(Snapshot)
+    run.network.run_for(1.0)
+    return peer
+
+
+def give(peer: ScriptedPeer, *parts: StatePart) -> None:
+    for part in parts:
+        peer.link.send_state(part)
+    peer.network.turn(peer.host)
+
+
+def wants(peer: ScriptedPeer) -> list[WantState]:
+    """Return what a peer was asked for, after some time."""
+    peer.network.run_for(1.0)
+    return peer.all(WantState)
+
+
+def states(peer: ScriptedPeer) -> list[StatePart]:
+    peer.network.run_for(1.0)
+    return peer.all(StatePart)
+
+
+def count(run: SimulatedRun, name: str) -> float | None:
+    return run.metrics.registry.get_sample_value(f"gradwire_optimizer_state_{name}")
+
+
+def test_parts_are_asked_for_and_passed_on_until_all_have_come(run: SimulatedRun) -> None:
+    source, asker = peer_in(run, "source"), peer_in(run, "asker")
+    parts = [StatePart(1, part, 20, bytes([part])) for part in range(20)]
+
+    asker.say(ASK)
+    assert wants(source) == [WantState(1, 0)]
+    give(source, parts[0])
+    asked = wants(source)
+    give(source, *parts[1 : len(asked)])
+    give(source, *parts[len(asked) : len(wants(source))])
+
+    assert asked == [WantState(1, part) for part in range(1 + PARTS_UNDER_WAY_MAX)]
+    assert states(asker) == parts
+    assert wants(source) == [*(WantState(1, part) for part in range(20)), WantState(1, None)]
+    assert (count(run, "parts_total"), count(run, "parts_dropped_total")) == (20, 0)
+
+
+def test_where_nobody_shares_that_is_said(run: SimulatedRun) -> None:
+    other, asker = peer_in(run, "other", gives=False), peer_in(run, "asker")
+
+    asker.say(ASK)
+
+    assert states(asker) == [StatePart(1, 0, 0, b"", NOBODY)]
+    assert wants(other) == []
+
+
+@pytest.mark.parametrize("unfit", ["finished", "syncing", "quarantined"])
+def test_who_is_not_training_is_not_asked(run: SimulatedRun, unfit: str) -> None:
+    source, asker = peer_in(run, "source"), peer_in(run, "asker")
+    member = next(m for m in run.master.roster if m.join.name == "source")
+    if unfit == "finished":
+        source.say(Finish(0))
+        run.network.run_for(1.0)
+    elif unfit == "syncing":
+        member.phase = Phase.SYNCING
+    else:
+        member.aside = []
+
+    asker.say(ASK)
+
+    assert states(asker) == [StatePart(1, 0, 0, b"", NOBODY)]
+
+
+def test_who_has_none_is_followed_by_another_one_and_the_last_reason_is_told(
+    run: SimulatedRun,
+) -> None:
+    first, second = peer_in(run, "first"), peer_in(run, "second")
+    asker = peer_in(run, "asker")
+
+    asker.say(ASK)
+    assert wants(first) == [WantState(1, 0)]
+    give(first, StatePart(1, 0, 0, b"", "no step"))
+    assert wants(second) == [WantState(2, 0)]
+    give(second, StatePart(2, 0, 0, b"", "no step either"))
+
+    assert states(asker) == [StatePart(3, 0, 0, b"", "second: no step either")]
+
+
+def test_who_has_sent_the_most_updates_is_asked_first_and_then_who_gives_to_nobody(
+    run: SimulatedRun,
+) -> None:
+    first, second = peer_in(run, "first"), peer_in(run, "second")
+    askers = [peer_in(run, f"asker{i}", gives=False) for i in range(3)]
+    state = run.master.run
+    assert state is not None
+    state.relay.versions[2] = 5  # second's rank
+
+    for asker in askers:
+        asker.say(ASK)
+        run.network.run_for(0.1)
+
+    assert wants(second) == [WantState(1, 0), WantState(3, 0)]
+    assert wants(first) == [WantState(2, 0)]
+
+
+@pytest.mark.parametrize("how", ["leaves", "is lost"])
+def test_when_a_source_goes_another_one_is_asked_from_the_beginning(
+    run: SimulatedRun, how: str
+) -> None:
+    first, second = peer_in(run, "first"), peer_in(run, "second")
+    asker = peer_in(run, "asker")
+    asker.say(ASK)
+    wants(first)
+    give(first, StatePart(1, 0, 3, b"one"))
+    run.network.run_for(1.0)
+
+    if how == "leaves":
+        first.say(Leave(0, "bye"))
+    else:
+        first.end(70, "bye")
+    assert wants(second) == [WantState(2, 0)]
+    give(second, StatePart(2, 0, 1, b"other"))
+
+    assert states(asker) == [StatePart(1, 0, 3, b"one"), StatePart(2, 0, 1, b"other")]
+
+
+def test_a_source_that_does_not_answer_is_waited_for_unless_there_is_another(
+    run: SimulatedRun,
+) -> None:
+    first, asker = peer_in(run, "first"), peer_in(run, "asker")
+    asker.say(ASK)
+    run.network.run_for(2 * SOURCE_SECONDS)
+    assert wants(first) == [WantState(1, 0)]
+
+    second = peer_in(run, "second")
+    run.network.run_for(SOURCE_SECONDS)
+    assert wants(first) == [WantState(1, 0), WantState(1, None)]
+    assert wants(second) == [WantState(2, 0)]
+    give(first, StatePart(1, 0, 2, b"late"))
+    give(second, StatePart(2, 0, 1, b"state"))
+
+    assert states(asker) == [StatePart(2, 0, 1, b"state")]
+    assert count(run, "parts_dropped_total") == 1
+
+
+@pytest.mark.parametrize("how", ["gives up", "leaves"])
+def test_a_source_is_told_when_nobody_wants_it_any_more(run: SimulatedRun, how: str) -> None:
+    source, asker = peer_in(run, "source"), peer_in(run, "asker")
+    asker.say(ENOUGH)  # which is none
+    asker.say(ASK)
+    wants(source)
+
+    asker.say(ENOUGH if how == "gives up" else Leave(0, "bye"))
+
+    assert wants(source) == [WantState(1, 0), WantState(1, None)]
+    give(source, StatePart(1, 0, 1, b"late"))
+    assert states(asker) == []
+
+
+@pytest.mark.parametrize(
+    ("says", "reason"),
+    [
+        ([WantState(0, 3)], "wants part 3 of state 0: that is for us to do"),
+        ([WantState(4, 0)], "wants part 0 of state 4: that is for us to do"),
+        ([ASK, ASK], "asks for an optimizer's state again"),
+        ([ASK, ENOUGH, ASK], "asks for an optimizer's state again"),
+    ],
+)
+def test_who_asks_for_what_he_may_not_is_sent_away(
+    run: SimulatedRun, says: list[Control], reason: str
+) -> None:
+    peer_in(run, "source")
+    asker = peer_in(run, "asker")
+
+    asker.say(*says)
+
+    assert asker.wait_for_end().reason.endswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ([(1, 3)], "sent part 1, which was not due"),
+        ([(0, 1), (1, 2)], None),  # after the last one, nobody waits for it
+        ([(0, 3), (0, 3)], "sent part 0, which was not due"),
+        ([(0, 3), (1, 4)], "sent part 1 of 4 of a state with 3"),
+    ],
+)
+def test_a_source_that_sends_what_was_not_asked_for_is_sent_away(
+    run: SimulatedRun, parts: list[tuple[int, int]], reason: str | None
+) -> None:
+    source, asker = peer_in(run, "source"), peer_in(run, "asker")
+    asker.say(ASK)
+    wants(source)
+
+    for part, of in parts:
+        give(source, StatePart(1, part, of, b"x"))
+        run.network.run_for(1.0)
+
+    if reason is None:
+        assert source.ended is None
+        assert count(run, "parts_dropped_total") == 1
+    else:
+        assert source.wait_for_end().reason.endswith(reason)
+        assert states(asker)[-1] == StatePart(2, 0, 0, b"", "source has gone")
+
+
+def test_a_part_of_nobodys_state_is_dropped_and_counted(run: SimulatedRun) -> None:
+    source = peer_in(run, "source")
+
+    give(source, StatePart(5, 0, 1, b"x"))
+    run.network.run_for(1.0)
+
+    assert source.ended is None
+    assert count(run, "parts_dropped_total") == 1
+
+
+def test_a_part_from_another_than_who_was_asked_is_dropped(run: SimulatedRun) -> None:
+    source, asker = peer_in(run, "source"), peer_in(run, "asker")
+    meddler = peer_in(run, "meddler", gives=False)
+    asker.say(ASK)
+    wants(source)
+
+    give(meddler, StatePart(1, 0, 1, b"forged"))
+
+    assert states(asker) == []
+    assert count(run, "parts_dropped_total") == 1
+
+
+def test_an_observer_is_given_no_state() -> None:
+    run = SimulatedRun(1, Link(), elements=10, run_key=RUN_KEY)
+    run.gives_state = True
+    run.join_and_wait(1)
+    observer = run.observe()
+    run.network.run(lambda: observer.live, seconds=60)
+
+    observer.worker.states.ask(run.network.now)
+    run.network.turn(observer.host)
+    run.network.run(lambda: observer.closed, seconds=60)
+
+    assert "WantState from" in str(observer.error)
