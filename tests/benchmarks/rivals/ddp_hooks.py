@@ -4,7 +4,6 @@ A process group of one process trains a model of given tensors with them. Counte
 process hands to all-reduce per step; a ring all-reduce sends nearly twice that.
 """
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -28,6 +27,10 @@ BUCKET_MEGABYTES: Final = 4096
 """One bucket for everything. PowerSGD's hook waits for all-reduce on the threads that gloo would
 run it on, of which there are two, so with more buckets it sometimes waits for ever."""
 
+_groups: Final[list[Any]] = []
+"""Every group there was. PowerSGD's callbacks hold theirs, and run on its threads. A thread that
+lets go of the last reference ends the group, waits for itself, and aborts the process."""
+
 
 class _Tensors(nn.Module):
     """A model with these tensors, whose gradients are other random ones."""
@@ -48,6 +51,7 @@ def _alone() -> Iterator[None]:
     """Be the only process of a group."""
     with TemporaryDirectory() as folder:
         dist.init_process_group("gloo", f"file://{folder}/store", rank=0, world_size=1)
+        _groups.append(dist.group.WORLD)
         try:
             yield
         finally:
@@ -63,9 +67,6 @@ def train(shapes: Shapes, hook: Hook, state: Any, steps: int) -> list[Tensor]:
         for _ in range(steps):
             model.zero_grad()
             parallel(torch.ones(())).backward()
-        # A ring of references, which would outlive its group: gloo has aborted a process here.
-        del parallel
-        gc.collect()
         return [tensor.grad for tensor in model.tensors if tensor.grad is not None]
 
 
