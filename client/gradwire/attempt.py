@@ -31,6 +31,7 @@ from gradwire.settings import Settings
 from gradwire.sharing import Sharing
 from gradwire.state_sharing import StateSharing, shared_optimizer
 from gradwire.stats_file import StatsFile
+from gradwire.training_settings import portion_of
 from gradwire.warm_start import WarmStart
 from gradwire.worker import Worker
 from gradwire_codecs import (
@@ -135,7 +136,7 @@ class Attempt:
             replica = self._replica()
             self._warn(replica)
             feedback = self._feedback(replica)
-            brought = Brought.of(feedback, self._settings.feedback)
+            brought = Brought.of(feedback, self._settings.feedback, is_founder=self._is_founder())
             feedback.settle()
             self._parameters.scatter()
             sharing = Sharing(
@@ -270,7 +271,7 @@ class Attempt:
     def _feedback(self, replica: Replica) -> Feedback:
         return self._parameters.feedback(
             replica,
-            shared=self._settings.feedback == "shared",
+            portion=portion_of(self._settings.feedback),
             threads=self._settings.codec_threads,
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 from gradwire.delays import Delays
 from gradwire.membership import Membership
 from gradwire.momentum import Lag, added_lag, network_factor
-from gradwire.scale import scale_factor
+from gradwire.scale import scale_factor, varies
 from gradwire.shared_parameters import SharedParameters
 from gradwire.stats import Tally
 from gradwire.training_settings import Scale
@@ -58,7 +58,7 @@ class Compensation:
             residual_age=self._delays.residual_age_steps,
             network_delay=self._delays.network_delay_steps(self._world_size),
             world_size=self._world_size,
-            shared=self._shared.feedback.moves_parameters,
+            own=self._shared.feedback.portion,
         )
 
     def change_factor(self) -> float:
@@ -69,10 +69,26 @@ class Compensation:
         self._tally.scale = scale_factor(self._scale, workers, stale)
         return self._tally.scale
 
+    @property
+    def varies(self) -> bool:
+        """Whether changes may be multiplied by anything but 1."""
+        return varies(self._scale) or self._portion != 1.0
+
+    def optimizer_factor(self) -> float:
+        """Return what the next change is multiplied by where it is made, in the parameters.
+
+        Those that contain a portion of the residual change by that portion.
+        """
+        return self.change_factor() * self._portion
+
     def delay_factor(self) -> float:
         """Return what a learning rate is multiplied by because updates of peers come late."""
         delay = self._delays.network_delay_steps(self._world_size)
         return network_factor(delay, self._world_size)
+
+    @property
+    def _portion(self) -> float:
+        return self._shared.feedback.portion or 1.0  # with 0, what was changed is moved elsewhere
 
     @property
     def _world_size(self) -> int:

@@ -12,8 +12,7 @@ from gradwire.dialing import Transport
 from gradwire.parameters import parameters_of
 from gradwire.session import Session
 from gradwire.settings import Congestion, Loop, resolve_settings
-from gradwire.settings import Feedback as FeedbackName
-from gradwire.training_settings import FinishResidual, Momentum, Scale
+from gradwire.training_settings import Feedback, FinishResidual, Momentum, Scale
 from gradwire_codecs import ThresholdPolicy, warm_up
 from gradwire_codecs.compiled import cache_folder
 from gradwire_protocol.keys import RunKey, WorkerKey
@@ -43,7 +42,7 @@ def join(
     shake_up_divisor: float | None = None,
     residual_clip: float | None = None,
     clip_steps: int | None = None,
-    feedback: FeedbackName | None = None,
+    feedback: Feedback | None = None,
     finish_residual: FinishResidual | None = None,
     momentum: Momentum | None = None,
     scale: Scale | None = None,

@@ -25,7 +25,8 @@ Below 0 nothing can be done with momentum: what is then left is the learning rat
 **What is late.** With the residual in the parameters (feedback "local") a worker's own changes are
 in them at once; of the change that a step of all W workers makes together, a part ``f = (W - 1)/W``
 is late. So ``D = f * (age of the residual + excess network delay)``. With feedback "shared", own
-changes wait in the residual, too, and only the network delay is others' alone.
+changes wait in the residual, too, and only the network delay is others' alone. With a portion a of
+it in the parameters, ``1 - a/W`` of what a step changes waits.
 
 **Nesterov.** Torch's step is ``g + m * buffer`` with ``buffer = sum_k m**k * g(t - k)``: weight
 1 + m for lag 0 and m**(k+1) for lag k, 1 / (1 - m) in all. Its mean lag is ``m**2 / (1 - m)``,
@@ -118,7 +119,7 @@ def momentum_for(lag: float, *, nesterov: bool = False) -> float:
 
 
 def added_lag(
-    *, residual_age: float, network_delay: float, world_size: int, shared: bool = False
+    *, residual_age: float, network_delay: float, world_size: int, own: float = 1.0
 ) -> Lag:
     """Return how many steps late changes are on average, beyond synchronous training.
 
@@ -130,13 +131,12 @@ def added_lag(
         Steps beyond synchronous training that updates of peers come late.
     world_size : int
         How many workers take part.
-    shared : bool
-        Whether own changes wait in the residual like everybody else's.
+    own : float
+        How much of its own residual a worker computes with, 0 to 1; that is not late.
     """
-    if world_size <= 1 and not shared:
-        return Lag()
-    of_peers = (world_size - 1) / max(world_size, 1)
-    residual = (1.0 if shared else of_peers) * residual_age
+    workers = max(world_size, 1)
+    of_peers = (workers - 1) / workers
+    residual = (workers - own) / workers * residual_age
     return Lag(max(residual, 0.0), max(of_peers * network_delay, 0.0))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradwire.errors import UsageError
-from gradwire_codecs import Feedback, LocalFeedback, Replica, SharedFeedback
+from gradwire_codecs import Feedback, LocalFeedback, PartialFeedback, Replica, SharedFeedback
 from gradwire_codecs.arrays import Float32Array, describe
 from gradwire_protocol.layout import Layout, Tensor
 
@@ -65,14 +65,14 @@ class Parameters(Protocol):
             If it is nothing that numpy reads.
         """
 
-    def feedback(self, replica: Replica, *, shared: bool, threads: int) -> Feedback:
+    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
         """Return a feedback over the vector, wherever its memory is.
 
         Parameters
         ----------
         replica : Replica
-        shared : bool
-            Whether all workers compute with the shared parameters.
+        portion : float
+            How much of the residual is in the parameters, 0 to 1.
         threads : int
             How many encode, where the vector is in the memory of the host.
         """
@@ -119,16 +119,18 @@ class NumpyParameters:
         """Return it as numpy reads it."""
         return np.asarray(change)
 
-    def feedback(self, replica: Replica, *, shared: bool, threads: int) -> Feedback:
+    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
         """Return a feedback over the vector."""
-        return host_feedback(self.vector, replica, shared=shared, threads=threads)
+        return host_feedback(self.vector, replica, portion=portion, threads=threads)
 
 
 def host_feedback(
-    vector: Float32Array, replica: Replica, *, shared: bool, threads: int
+    vector: Float32Array, replica: Replica, *, portion: float, threads: int
 ) -> Feedback:
     """Return a feedback over a vector in the memory of the host."""
-    kind = SharedFeedback if shared else LocalFeedback
+    if 0.0 < portion < 1.0:
+        return PartialFeedback(vector, replica, portion, threads=threads)
+    kind = LocalFeedback if portion else SharedFeedback
     return kind(vector, replica, threads=threads)
 
 

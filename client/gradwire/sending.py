@@ -15,7 +15,6 @@ from gradwire.flush import Flush
 from gradwire.membership import Membership
 from gradwire.outbox import Outbox
 from gradwire.process_end import uninterrupted
-from gradwire.scale import varies
 from gradwire.settings import Settings
 from gradwire.shared_parameters import SharedParameters
 from gradwire.stats import Tally
@@ -184,8 +183,8 @@ class Sending:
         flat = array.reshape(-1)
         with self._shared.named_errors():
             check_finite(flat)
-        if self._shared.scaled_change is None and varies(self._settings.scale):
-            flat = flat * np.float32(self._compensation.change_factor())
+        if self._shared.scaled_change is None and self._compensation.varies:
+            flat = flat * np.float32(self._compensation.optimizer_factor())
         self._feedback.add_change(flat)
         self._parameters.scatter()
 

@@ -9,7 +9,6 @@ from gradwire.buffers import ModuleBuffers
 from gradwire.membership import Membership
 from gradwire.momentum_advice import MomentumAdvice
 from gradwire.network import NetworkThread
-from gradwire.scale import varies
 from gradwire.session_part import SessionPart
 from gradwire.settings import Settings
 from gradwire.sharing import Sharing
@@ -84,7 +83,7 @@ def _momentum_and_scale(
 ) -> SessionPart:
     """Return what adapts the optimizer; without one, see to the changes themselves."""
     lag = sharing.compensation.added_lag if settings.momentum == "auto" else None
-    scaled, by_rate = varies(settings.scale), False
+    scaled, by_rate = sharing.compensation.varies, False
     part = SessionPart() if lag is None else MomentumAdvice(lag)
     if optimizer is not None:
         # Who passes an optimizer of torch has imported that; nobody else has to.
@@ -92,7 +91,7 @@ def _momentum_and_scale(
 
         alone, obeys = trains_all(optimizer, target), scales_by_rate(optimizer)
         by_rate = scaled and alone and obeys
-        factors = [sharing.compensation.change_factor] if by_rate else []
+        factors = [sharing.compensation.optimizer_factor] if by_rate else []
         if lag is not None and obeys:
             factors.append(sharing.compensation.delay_factor)
         part = OptimizerControl(

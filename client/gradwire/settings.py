@@ -20,6 +20,8 @@ from gradwire.mending import DIGEST_SECONDS
 from gradwire.reconnection import RECONNECT_SECONDS
 from gradwire.threshold_settings import CHOICES, check_threshold_settings, policy_of
 from gradwire.training_settings import (
+    Feedback,
+    FeedbackName,
     FinishResidual,
     Momentum,
     Scale,
@@ -34,7 +36,6 @@ from gradwire_protocol.limits import DATAGRAM_BYTES, DATAGRAM_BYTES_MAX
 from gradwire_protocol.messages import RANKS_MAX
 from gradwire_udp.key_files import WORKER_CREDENTIAL, credential
 
-Feedback = Literal["local", "shared"]
 Loop = Literal["auto", "uvloop", "asyncio"]
 Congestion = Literal["bbr", "cubic", "static"]
 
@@ -99,7 +100,8 @@ class Settings:
     """How many steps apart that is done."""
 
     feedback: Feedback = "local"
-    """Where what is not sent waits: in the parameters, or apart from them as in Strom's paper."""
+    """Where what is not sent waits: ``"local"``: in the worker's own parameters, ``"shared"``:
+    apart from them, as in Strom's paper. Of a number from 0 to 1, that portion is in them."""
 
     finish_residual: FinishResidual = "send"
     """What becomes at the end of what is not sent yet: ``"send"`` sends all of it, ``"drop"`` ends
@@ -232,8 +234,6 @@ class Settings:
         self.make_policy()
 
     def _check_choices(self) -> None:
-        if self.feedback not in get_args(Feedback):
-            raise UsageError(f"feedback={self.feedback!r}; it is 'local' or 'shared'")
         if self.transport not in get_args(Transport):
             raise UsageError(f"transport={self.transport!r}; it is 'auto', 'udp' or 'tcp'")
         if self.loop not in get_args(Loop):
@@ -285,7 +285,8 @@ class Settings:
         else:
             kind, fits = "a number", isinstance(value, int | float)
             fits |= name == "threshold" and hasattr(value, "observe")
-            fits |= name == "scale" and (isinstance(value, str) or callable(value))
+            fits |= name in _NAMES and isinstance(value, str)
+            fits |= name == "scale" and callable(value)
             if isinstance(value, int) and abs(value) > sys.float_info.max:
                 kind, fits = f"at most {sys.float_info.max:g}", False
         optional = value is None and name in _OPTIONAL
@@ -430,12 +431,14 @@ _INTEGERS: Final = frozenset(
 )
 _SWITCHES: Final = frozenset({"tensor_thresholds", "share_buffers", "share_optimizer_state"})
 _PAIRS: Final = frozenset({"density_band"})
+_NAMES: Final = {"feedback": get_args(FeedbackName), "scale": get_args(ScaleName)}
+"""What may be said in place of a number."""
+
 _SWITCH_TEXTS: Final = {"true": True, "1": True, "false": False, "0": False}
 _TEXTS: Final = frozenset(
     {
         "master",
         "run",
-        "feedback",
         "finish_residual",
         "momentum",
         "loop",
@@ -454,7 +457,7 @@ def _from_text(name: str, text: str, variable: str) -> Any:
         if text.lower() not in _SWITCH_TEXTS:
             raise UsageError(f"{variable}={text!r} is neither true nor false")
         return _SWITCH_TEXTS[text.lower()]
-    if name == "scale" and text in get_args(ScaleName):
+    if text in _NAMES.get(name, ()):
         return text
     try:
         if name in _PAIRS:

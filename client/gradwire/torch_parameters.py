@@ -110,15 +110,22 @@ class TorchParameters:
         vector: Float32Array = self._flat.numpy(force=True)
         return vector
 
-    def feedback(self, replica: Replica, *, shared: bool, threads: int) -> Feedback:
+    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
         """Return a feedback over the vector, which works on the device that it is on."""
         if not self.on_device:
-            return host_feedback(self.vector, replica, shared=shared, threads=threads)
+            return host_feedback(self.vector, replica, portion=portion, threads=threads)
         # Whoever has no GPU has no use for the kernels, and perhaps no Triton.
-        from gradwire_codecs.cuda import DeviceLocalFeedback, DeviceSharedFeedback, warm_up
+        from gradwire_codecs.cuda import (
+            DeviceLocalFeedback,
+            DevicePartialFeedback,
+            DeviceSharedFeedback,
+            warm_up,
+        )
 
         warm_up(self._flat.device)
-        kind = DeviceSharedFeedback if shared else DeviceLocalFeedback
+        if 0.0 < portion < 1.0:
+            return DevicePartialFeedback(self._flat, replica, portion)
+        kind = DeviceLocalFeedback if portion else DeviceSharedFeedback
         return kind(self._flat, replica)
 
     @torch.no_grad()

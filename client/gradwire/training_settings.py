@@ -8,6 +8,11 @@ from gradwire.errors import UsageError
 if TYPE_CHECKING:
     from gradwire.settings import Settings
 
+FeedbackName = Literal["local", "shared"]
+Feedback: TypeAlias = FeedbackName | float
+"""How much of its own residual is in the parameters that a worker computes with: all, nothing, or
+this portion."""
+
 FinishResidual = Literal["send", "drop"]
 Momentum = Literal["auto", "keep"]
 ScaleName = Literal["sum", "mean", "sqrt", "staleness"]
@@ -27,6 +32,7 @@ def check_training_settings(settings: "Settings") -> None:
     UsageError
         Which names the setting, its value and its limits.
     """
+    check_feedback(settings.feedback)
     if settings.finish_residual not in get_args(FinishResidual):
         raise UsageError(f"finish_residual={settings.finish_residual!r}; it is 'send' or 'drop'")
     if settings.momentum not in get_args(Momentum):
@@ -41,6 +47,28 @@ def check_training_settings(settings: "Settings") -> None:
     density = settings.warm_up_density
     if density is not None and not 0 < density < 1:
         raise UsageError(f"warm_up_density={density}; it has to be in (0, 1)")
+
+
+def check_feedback(feedback: object) -> None:
+    """Refuse what is neither a name nor a portion.
+
+    Raises
+    ------
+    UsageError
+        Which says what it may be.
+    """
+    if feedback in get_args(FeedbackName):
+        return
+    number = isinstance(feedback, int | float) and not isinstance(feedback, bool)
+    if not (number and 0 < feedback <= 1):  # type: ignore[operator]
+        raise UsageError(f"feedback={feedback!r}; it is 'local', 'shared', or a number in (0, 1]")
+
+
+def portion_of(feedback: Feedback) -> float:
+    """Return how much of the residual is in the parameters, 0 to 1."""
+    if isinstance(feedback, str):
+        return 1.0 if feedback == "local" else 0.0
+    return float(feedback)
 
 
 def check_scale(scale: object) -> None:

@@ -12,8 +12,8 @@
 The way through the modules: `threshold` finds what to send, `sparse` (in codes made of `bits`) or
 `dense` codes it, `update` puts a `header` before it; `hits` reads it again and `reading` adds it to
 vectors. `replica` is what updates add up to and `digests` proves it, `packing` makes it small for
-its way, `feedback` keeps what is not sent (`host_feedback` of arrays, `cuda` of tensors on a GPU),
-`residuals` looks at it, `policies` choose the threshold.
+its way, `feedback` keeps what is not sent (`host_feedback` and `partial_feedback` of arrays, `cuda`
+of tensors on a GPU), `residuals` looks at it, `policies` choose the threshold.
 """
 
 from gradwire_codecs.digests import BlockDigests, digest_of, unflip
@@ -26,6 +26,7 @@ from gradwire_codecs.errors import (
 from gradwire_codecs.feedback import Feedback, multiple_of
 from gradwire_codecs.host_feedback import LocalFeedback, SharedFeedback, encode
 from gradwire_codecs.packing import pack_block, unpack_block
+from gradwire_codecs.partial_feedback import PartialFeedback
 from gradwire_codecs.policies import (
     ByteBudget,
     DensityBand,
@@ -63,6 +64,7 @@ __all__ = [
     "NonFiniteError",
     "Observation",
     "OutOfRangeError",
+    "PartialFeedback",
     "Replica",
     "ResidualStatistics",
     "Sections",

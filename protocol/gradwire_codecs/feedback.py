@@ -1,12 +1,15 @@
 """Residual feedback: how a worker's parameters, its replica and its unsent part hang together.
 
-Both kinds keep the same promise: what is sent plus what is kept equals what came in, to the
+All kinds keep the same promise: what is sent plus what is kept equals what came in, to the
 rounding of one float32. They differ in where the unsent part, the residual, waits:
 
 - `LocalFeedback`: in the parameters. ``P = S * quantum + residual``, so the residual needs no
   memory and the worker computes its next gradient with its own unsent change applied.
 - `SharedFeedback`: in a vector of its own, as in Strom's paper and in Deeplearning4j. After
   encoding, ``P = S * quantum`` everywhere, so all workers compute with the same parameters.
+- `PartialFeedback`: a portion of it in the parameters, ``P = S * quantum + portion * residual``,
+  from which all of it can be told. What is changed there counts ``1 / portion`` times, so whoever
+  changes parameters makes changes of that portion; what is sent moves the parameters by the rest.
 """
 
 from abc import ABC, abstractmethod
@@ -43,10 +46,16 @@ BYTES_MAX: Final = 2**22
 
 
 class Feedback(ABC):
-    """What every kind does, wherever its vectors are; see `LocalFeedback` and `SharedFeedback`."""
+    """What every kind does, wherever its vectors are.
+
+    See `LocalFeedback`, `SharedFeedback` and `PartialFeedback`.
+    """
 
     moves_parameters: ClassVar[bool]
     """Whether `encode` and `absorb` change the parameters."""
+
+    portion: float
+    """How much of its residual is in the parameters that a worker computes with, 0 to 1."""
 
     replica: Replica
     """What is shared; who owns the feedback reads it."""
@@ -187,6 +196,7 @@ class Feedback(ABC):
         Parameters
         ----------
         change : ndarray of shape (N,), dtype float32
+            As an optimizer would make it: of a portion of the residual, that portion of the change.
         """
 
     def read_residual(self, into: Float32Array) -> None:
@@ -199,7 +209,7 @@ class Feedback(ABC):
         into[:] = self.residual()
 
     def add_growth(self, before: Float32Array, factor: np.float32) -> None:
-        """Add to the parameters, times `factor`, what the residual has grown by.
+        """Let what the residual has grown by have grown by `factor` times as much besides.
 
         Parameters
         ----------
@@ -284,6 +294,19 @@ def checked_magnitude(magnitude_max: int, bytes_max: int, sections: Sections) ->
     if bytes_max < BYTES_MIN:
         raise CodecError(f"bytes_max={bytes_max}; a single element may take {BYTES_MIN}")
     return min(magnitude_max, INT32_MAX // sections.largest)
+
+
+def checked_portion(portion: float) -> float:
+    """Return how much of the residual is to be in the parameters.
+
+    Raises
+    ------
+    CodecError
+        If it cannot be so much.
+    """
+    if not 0.0 < portion <= 1.0:
+        raise CodecError(f"portion={portion}; it is above 0 and at most 1")
+    return portion
 
 
 def multiple_of(threshold: float, quantum: float) -> int:

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -36,7 +36,7 @@ SUM_ELEMENTS: Final = 2**20
 
 
 class HostFeedback(Feedback):
-    """What both kinds have in common where the vectors are arrays.
+    """What all kinds have in common where the vectors are arrays.
 
     Parameters
     ----------
@@ -48,6 +48,9 @@ class HostFeedback(Feedback):
         How many threads `encode` works with, the calling one among them. What it returns does not
         depend on it.
     """
+
+    _keeps_apart: ClassVar[bool] = False
+    """Whether the residual waits in a vector of its own."""
 
     def __init__(self, parameters: Float32Array, replica: Replica, *, threads: int = 1) -> None:
         if (
@@ -63,11 +66,9 @@ class HostFeedback(Feedback):
             )
         self.parameters = parameters
         self.replica = replica
-        waiting = len(replica) if self.moves_parameters else 0
+        waiting = len(replica) if self._keeps_apart else 0
         self._waiting: Float32Array = np.zeros(waiting, np.float32)
-        self._pass = ThresholdPass(
-            parameters, self._waiting, replica.values, replica.quantum, threads
-        )
+        self._pass = self._new_pass(threads)
 
     def encode(
         self,
@@ -81,11 +82,12 @@ class HostFeedback(Feedback):
         """Encode what has reached the threshold, and count it as shared from now on."""
         sections = self._sections(threshold, start, stop)
         magnitude_max = checked_magnitude(magnitude_max, bytes_max, sections)
-        moves, look = self.moves_parameters, self._pass.look
+        apart, on_the_way = self._keeps_apart, not self.moves_parameters
+        look = self._pass.look
         parts: list[bytes] = []
         self.quanta_sent = 0
         try:
-            for part in look(sections, magnitude_max, absorbing=moves, committing=not moves):
+            for part in look(sections, magnitude_max, absorbing=apart, committing=on_the_way):
                 index, count = self._pass.take(part, magnitude_max)
                 parts += split_update(Update(part, index, count), bytes_max)
                 self.quanta_sent += part.sum_of_quanta(index, count)
@@ -132,7 +134,7 @@ class HostFeedback(Feedback):
 
     def absorb(self) -> None:
         """Bring what the optimizer has changed to where the residual waits."""
-        if self.moves_parameters:
+        if self._keeps_apart:
             self._pass.absorb(0, len(self.replica))
 
     def residual_at(self, index: Int64Array) -> Float32Array:
@@ -183,6 +185,11 @@ class HostFeedback(Feedback):
         """End the threads, where there are any."""
         self._pass.close()
 
+    def _new_pass(self, threads: int) -> ThresholdPass:
+        return ThresholdPass(
+            self.parameters, self._waiting, self.replica.values, self.replica.quantum, threads
+        )
+
     @abstractmethod
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
         """Move changes, in quanta, from the residual to the replica."""
@@ -206,10 +213,11 @@ class LocalFeedback(HostFeedback):
     """The residual stays in the parameters. Takes what `HostFeedback` takes."""
 
     moves_parameters = False
+    portion = 1.0
 
     def residual(self, stride: int = 1) -> Float32Array:
         """Return a copy of the residual, or of every `stride`-th element of it."""
-        return _difference(self.parameters[::stride], self.replica, stride)
+        return difference(self.parameters[::stride], self.replica, stride)
 
     def restore_residual(self, residual: Float32Array) -> None:
         """Replace the residual; the parameters become the replica plus `residual`."""
@@ -232,10 +240,12 @@ class SharedFeedback(HostFeedback):
     """The residual waits in a vector of its own. Takes what `HostFeedback` takes."""
 
     moves_parameters = True
+    portion = 0.0
+    _keeps_apart = True
 
     def residual(self, stride: int = 1) -> Float32Array:
         """Return a copy of the residual, or of every `stride`-th element of it."""
-        changed = _difference(self.parameters[::stride], self.replica, stride)
+        changed = difference(self.parameters[::stride], self.replica, stride)
         return changed + self._waiting[::stride]
 
     def restore_residual(self, residual: Float32Array) -> None:
@@ -264,10 +274,11 @@ class SharedFeedback(HostFeedback):
         self.parameters[place] = after + (self.parameters[place] - before)
 
 
-def _difference(parameters: Float32Array, replica: Replica, stride: int) -> Float32Array:
+def difference(parameters: Float32Array, replica: Replica, stride: int) -> Float32Array:
+    """Return how far parameters are ahead of every `stride`-th element of a replica."""
     shared = replica.values[::stride].astype(np.float32) * replica.quantum
-    difference: Float32Array = parameters - shared
-    return difference
+    ahead: Float32Array = parameters - shared
+    return ahead
 
 
 def encode(

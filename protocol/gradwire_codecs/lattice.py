@@ -72,6 +72,25 @@ def release(
 
 
 @compiled
+def advance(
+    parameters: Float32Array,
+    values: Int32Array,
+    quantum: np.float32,
+    portion: np.float32,
+    index: UInt32Array,
+    change: Int32Array,
+) -> None:
+    """Take hits out of a residual of which the parameters contain a portion; put them into both."""
+    for j in range(index.size):
+        i = index[j]
+        ahead = parameters[i] - np.float32(values[i]) * quantum
+        values[i] = np.int32(np.int64(values[i]) + np.int64(change[j]))
+        sent = np.float64(change[j]) * np.float64(quantum)
+        left = np.float64(ahead) - np.float64(portion) * sent
+        parameters[i] = np.float32(np.float64(values[i]) * np.float64(quantum) + left)
+
+
+@compiled
 def add(
     parameters: Float32Array,
     values: Int32Array,

@@ -2,7 +2,8 @@
 
 The residual of element ``i`` is ``d = parameters[i] - values[i] * quantum``, plus what waits in
 a separate residual vector where there is one. An element with ``|d| >= tau`` is a hit and sends
-``c = trunc(d / tau)`` whole thresholds, at most `magnitude_max` of them [1]_.
+``c = trunc(d / tau)`` whole thresholds, at most `magnitude_max` of them [1]_. Where the parameters
+contain but a portion of the residual, ``d`` is that portion, and so is what it is compared with.
 
 The pass reads two (or three) vectors. With a residual apart it writes none, so that a NaN found in
 the last element leaves everything as it was; what the optimizer changed has to be moved there as
@@ -168,6 +169,7 @@ def _count(
     values: Int32Array,
     quantum: np.float32,
     tau: np.float32,
+    portion: np.float32,
     magnitude_max: int,
     index: UInt32Array,
     count: Int32Array,
@@ -182,7 +184,7 @@ def _count(
         i = index[j]
         d = np.float64(_residual(parameters, waiting, values, quantum, i))
         # The replica moves towards this and never past it, so it stays in range too.
-        target = np.float64(values[i]) * np.float64(quantum) + d
+        target = np.float64(values[i]) * np.float64(quantum) + d / np.float64(portion)
         fits = bool(abs(target) < limit)
         c = d / np.float64(tau) if fits else 0.0
         count[j] = np.int32(max(min(c, largest), -largest))
@@ -206,6 +208,7 @@ def _fault(
     waiting: Float32Array,
     values: Int32Array,
     quantum: np.float32,
+    portion: np.float32,
     index: UInt32Array,
     first: int,
 ) -> tuple[int, int]:
@@ -217,7 +220,8 @@ def _fault(
         d = _residual(parameters, waiting, values, quantum, i)
         if not math.isfinite(d):
             return NOT_FINITE, i
-        if abs(np.float64(values[i]) * np.float64(quantum) + np.float64(d)) >= limit:
+        target = np.float64(values[i]) * np.float64(quantum) + np.float64(d) / np.float64(portion)
+        if abs(target) >= limit:
             return OUT_OF_RANGE, i
         j += 1
 
@@ -228,6 +232,7 @@ def scan(
     waiting: Float32Array,
     values: Int32Array,
     quantum: np.float32,
+    portion: np.float32,
     bounds: Int64Array,
     multiples: Int64Array,
     magnitude_max: int,
@@ -250,6 +255,8 @@ def scan(
         The replica.
     quantum : float32
         Value of one unit of the replica, a power of two.
+    portion : float32
+        How much of the residual is in the parameters or waits: 1, or less.
     bounds : ndarray of shape (s + 1,), dtype int64
         Where sections begin and the last one ends; they reach from `start` or before to `stop` or
         behind.
@@ -290,12 +297,12 @@ def scan(
     while low < stop:
         chunk = (low - start) // CHUNK
         high = min(low + BLOCK, start + (chunk + 1) * CHUNK, bounds[section + 1], stop)
-        tau = np.float32(multiples[section]) * quantum
+        tau = np.float32(multiples[section]) * quantum * portion
         first = min(hits, capacity)
         end = _find(parameters, waiting, values, quantum, tau, low, high, index, first)
-        if not _count(parameters, waiting, values, quantum, tau, magnitude_max, index, count,
-                      first, end):  # fmt: skip
-            what, element = _fault(parameters, waiting, values, quantum, index, first)
+        if not _count(parameters, waiting, values, quantum, tau, portion, magnitude_max, index,
+                      count, first, end):  # fmt: skip
+            what, element = _fault(parameters, waiting, values, quantum, portion, index, first)
             return what, element, top
         if committed.size and end <= capacity and committed[0] == hits:
             _commit(values, multiples[section], index, count, first, end)

@@ -28,6 +28,7 @@ times what policies aim at by default: looking through everything twice doubles 
 CHUNKS_PER_THREAD_MIN: Final = 8
 """Waking a thread takes as long as looking at so many elements."""
 
+WHOLE: Final = np.float32(1.0)
 
 MARGIN: Final = 2.0**-16
 """More than three roundings of float32 to at most twice the range, 2^-24 each."""
@@ -47,6 +48,8 @@ class ThresholdPass:
         Value of one unit of the replica.
     threads : int
         How many threads look; the calling one is among them.
+    portion : float32
+        How much of the residual is in the parameters or waits.
     """
 
     def __init__(
@@ -56,11 +59,13 @@ class ThresholdPass:
         values: Int32Array,
         quantum: np.float32,
         threads: int,
+        portion: np.float32 = WHOLE,
     ) -> None:
         self._parameters = parameters
         self._waiting = waiting
         self._values = values
         self._quantum = quantum
+        self._portion = portion
         self._threads = Threads(threads)
         elements = parameters.size
         self.capacity = capacity_of(elements)
@@ -210,6 +215,7 @@ class ThresholdPass:
                 self._waiting,
                 self._values,
                 self._quantum,
+                self._portion,
                 sections.bounds,
                 sections.multiples,
                 magnitude_max,

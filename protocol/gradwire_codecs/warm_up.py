@@ -1,14 +1,23 @@
 """Compile every kernel, or load it from the cache, before the first training step needs it."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeAlias
+
 import numpy as np
 
+from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.digests import BlockDigests, digest_of, unflip
 from gradwire_codecs.host_feedback import HostFeedback, LocalFeedback, SharedFeedback
 from gradwire_codecs.packing import pack_block, unpack_block
+from gradwire_codecs.partial_feedback import PartialFeedback
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.residuals import clip_residual
 from gradwire_codecs.sections import Sections
 from gradwire_codecs.update import ELEMENTS_MAX, Update, decode, pack_update
+
+Kind: TypeAlias = Callable[[Float32Array, Replica], HostFeedback]
+HALF: Final[Kind] = partial(PartialFeedback, portion=0.5)
 
 
 def warm_up() -> None:
@@ -22,9 +31,9 @@ def warm_up() -> None:
     some[::10], some[::1000] = 0.25, 1.0
     # So many hits fit no sparse code: these take the dense coder.
     all_ = np.ones(1000, np.float32)
-    for kind in (LocalFeedback, SharedFeedback):
+    for kind in (LocalFeedback, SharedFeedback, HALF):
         for change, multiple in ((few, 2**22), (few, 2**24), (some, 2**22), (all_, 2**24)):
-            _share(kind(change.copy(), Replica.zeros(change.size)), multiple)
+            _share(kind, change.copy(), multiple)
     # Few larger magnitudes are listed, many are all given.
     index, count = np.arange(0, 4000, 40, dtype=np.uint32), np.ones(100, np.int32)
     for larger in (1, 100):
@@ -32,10 +41,11 @@ def warm_up() -> None:
         pack_update(Update(Sections.single(0, 4000, 1), index, count))
 
 
-def _share(mine: HostFeedback, multiple: int) -> None:
+def _share(kind: Kind, parameters: Float32Array, multiple: int) -> None:
     """Do with a feedback what workers and a master do."""
-    elements = len(mine.replica)
-    theirs = type(mine)(np.zeros(elements, np.float32), Replica.zeros(elements))
+    elements = len(parameters)
+    mine = kind(parameters, Replica.zeros(elements))
+    theirs = kind(np.zeros(elements, np.float32), Replica.zeros(elements))
     replica = Replica.zeros(elements)
     digests = BlockDigests.of(replica.values, elements)
     for body in mine.encode(multiple):

@@ -9,7 +9,8 @@ import torch
 from gradwire.parameters import parameters_of
 from gradwire.settings import Settings
 from gradwire.thresholds import Thresholds
-from gradwire_codecs import LocalFeedback, Replica, SharedFeedback, encoded_hits
+from gradwire.training_settings import portion_of
+from gradwire_codecs import Replica, encoded_hits
 
 
 class UnconnectedSharing:
@@ -25,8 +26,8 @@ class UnconnectedSharing:
     def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
         self._parameters = parameters_of(model)
         vector = self._parameters.vector
-        kind = SharedFeedback if settings.feedback == "shared" else LocalFeedback
-        self.feedback = kind(vector, Replica.from_parameters(vector))
+        replica, portion = Replica.from_parameters(vector), portion_of(settings.feedback)
+        self.feedback = self._parameters.feedback(replica, portion=portion, threads=1)
         self.feedback.settle()
         self._thresholds = Thresholds(
             settings, self.feedback, self._parameters.layout, clock=lambda: 0.0

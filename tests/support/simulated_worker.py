@@ -34,6 +34,7 @@ from gradwire_protocol.messages import (
     covers,
     total,
 )
+from support.feedbacks import QuarterFeedback, counts_for
 from support.network import Host
 from support.simulated_buffers import LAYOUT as BUFFERS
 
@@ -141,7 +142,9 @@ class SimulatedWorker:
         if snapshot is not None:
             values = np.frombuffer(snapshot, "<i4").astype(np.int32)
             self.replica = Replica(values, self.welcome.quantum_exponent)
-        kind = LocalFeedback if self.feedback_kind == "local" else SharedFeedback
+        # Half of those with local feedback have but a quarter of the residual in their parameters.
+        local = QuarterFeedback if self.welcome.rank % 2 else LocalFeedback
+        kind = local if self.feedback_kind == "local" else SharedFeedback
         self.feedback = kind(np.zeros(self.run.elements, np.float32), self.replica)
         self.feedback.settle()
         self.began = self.feedback.parameters.astype(np.float64)
@@ -297,8 +300,8 @@ class SimulatedWorker:
         parameters = self.feedback.parameters
         before = parameters.astype(np.float64)
         change = self.random.normal(0, self.change, parameters.size).astype(np.float32)
-        parameters[self.trains] += change[self.trains]
-        self.came_in += parameters - before
+        parameters[self.trains] += change[self.trains] / counts_for(self.feedback)
+        self.came_in += (parameters - before) * counts_for(self.feedback)
         if self.lost is not None or self.stopping:
             return  # what was trained waits in the residual
         self.push(self.feedback.encode(multiple_of(2 * CHANGE, float(self.replica.quantum))))

@@ -4,7 +4,11 @@ The threshold pass, the codes and what applies an update run on the device, and 
 the bits that `gradwire_codecs.feedback` gives. Only encoded updates cross between the memories.
 """
 
-from gradwire_codecs.cuda.feedback import DeviceLocalFeedback, DeviceSharedFeedback
+from gradwire_codecs.cuda.feedback import (
+    DeviceLocalFeedback,
+    DevicePartialFeedback,
+    DeviceSharedFeedback,
+)
 from gradwire_codecs.cuda.warm_up import warm_up
 
-__all__ = ["DeviceLocalFeedback", "DeviceSharedFeedback", "warm_up"]
+__all__ = ["DeviceLocalFeedback", "DevicePartialFeedback", "DeviceSharedFeedback", "warm_up"]

@@ -7,6 +7,7 @@ seldom goes through copies on the host: `residual` and `restore_residual` for a 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -20,7 +21,13 @@ from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.cuda.threshold import tiles_of
 from gradwire_codecs.cuda.threshold_pass import TILE, DevicePass
 from gradwire_codecs.errors import CodecError, NonFiniteError
-from gradwire_codecs.feedback import BYTES_MAX, MAGNITUDE_MAX, Feedback, checked_magnitude
+from gradwire_codecs.feedback import (
+    BYTES_MAX,
+    MAGNITUDE_MAX,
+    Feedback,
+    checked_magnitude,
+    checked_portion,
+)
 from gradwire_codecs.reading import read_encoded
 from gradwire_codecs.replica import Replica
 from gradwire_codecs.sections import Sections
@@ -28,7 +35,9 @@ from gradwire_codecs.update import Update
 
 
 class DeviceFeedback(Feedback):
-    """What both kinds have in common; see `DeviceLocalFeedback` and `DeviceSharedFeedback`.
+    """What all kinds have in common.
+
+    See `DeviceLocalFeedback`, `DeviceSharedFeedback` and `DevicePartialFeedback`.
 
     Parameters
     ----------
@@ -39,6 +48,15 @@ class DeviceFeedback(Feedback):
     """
 
     replica: DeviceReplica
+
+    _keeps_apart: ClassVar[bool] = False
+    """Whether the residual waits in a vector of its own."""
+
+    _contained: float = 1.0
+    """How much of the residual is in the parameters or waits."""
+
+    _times: float = 1.0
+    """What that is multiplied by for all of it."""
 
     def __init__(self, parameters: torch.Tensor, replica: Replica) -> None:
         if (
@@ -54,7 +72,7 @@ class DeviceFeedback(Feedback):
         self._quantum = float(replica.quantum)
         self._stream = SideStream(parameters.device)
         self.replica = DeviceReplica(replica, self._stream)
-        self._kept = torch.zeros_like(parameters) if self.moves_parameters else None
+        self._kept = torch.zeros_like(parameters) if self._keeps_apart else None
         self._sampled: tuple[Int64Array, torch.Tensor] | None = None
         """The last places asked for, here and on the device."""
         self._device_pass = DevicePass(
@@ -63,6 +81,7 @@ class DeviceFeedback(Feedback):
             self.replica.tensor,
             self._quantum,
             self._stream,
+            self._contained,
         )
 
     @torch.no_grad()
@@ -143,6 +162,7 @@ class DeviceFeedback(Feedback):
             difference = self.parameters[every] - self._stands_for(every)
             if self._kept is not None:
                 difference += self._kept[every]
+            difference *= self._times
             copy: Float32Array = self._stream.fetch(difference).numpy().copy()
             return copy
 
@@ -156,13 +176,14 @@ class DeviceFeedback(Feedback):
             found = self.parameters[place] - self._stands_for(place)
             if self._kept is not None:
                 found += self._kept[place]
+            found *= self._times
             copy: Float32Array = self._stream.fetch(found).numpy().copy()
             return copy
 
     @torch.no_grad()
     def clip(self, limit: np.float32, start: int, stop: int) -> tuple[int, float]:
         """Cut the residual of a range of elements to plus or minus `limit`."""
-        span, most = slice(start, stop), float(limit)
+        span, most = slice(start, stop), float(limit * np.float32(self._contained))
         with self._stream.turn():
             parameters, shared = self.parameters[span], self._stands_for(span)
             before = parameters - shared
@@ -178,7 +199,7 @@ class DeviceFeedback(Feedback):
                 cut = cut + shared - shared  # what is there now: the sum was rounded
             lost = torch.where(over, (before.double() - cut.double()).abs(), 0.0)
             elements, magnitude = self._stream.fetch(torch.stack([over.sum(), lost.sum()])).tolist()
-            return int(elements), magnitude
+            return int(elements), magnitude / self._contained
 
     @torch.no_grad()
     def check_finite(self) -> None:
@@ -214,7 +235,7 @@ class DeviceFeedback(Feedback):
             restored = self._sent(residual)
             self.parameters.copy_(self._stands_for(slice(None)))
             if self._kept is None:
-                self.parameters += restored
+                self.parameters += restored * self._contained
             else:
                 self._kept.copy_(restored)
 
@@ -276,9 +297,28 @@ class DeviceLocalFeedback(DeviceFeedback):
     """The residual stays in the parameters, as with `LocalFeedback`."""
 
     moves_parameters = False
+    portion = 1.0
 
 
 class DeviceSharedFeedback(DeviceFeedback):
     """The residual waits in a vector of its own, as with `SharedFeedback`."""
 
     moves_parameters = True
+    portion = 0.0
+    _keeps_apart = True
+
+
+class DevicePartialFeedback(DeviceFeedback):
+    """A portion of the residual is in the parameters, as with `PartialFeedback`."""
+
+    moves_parameters = True
+
+    def __init__(self, parameters: torch.Tensor, replica: Replica, portion: float) -> None:
+        self.portion = checked_portion(portion)
+        self._contained = float(np.float32(portion))
+        self._times = float(np.float32(1.0 / portion))
+        super().__init__(parameters, replica)
+
+    def add_growth(self, before: Float32Array, factor: np.float32) -> None:
+        """Let what the residual has grown by have grown by `factor` times as much besides."""
+        super().add_growth(before, factor * np.float32(self._contained))

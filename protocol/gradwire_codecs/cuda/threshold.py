@@ -8,7 +8,7 @@ Four steps, of which only the first reads the vectors as a whole:
 3. `order_hits` puts them there, ascending, and computes how many thresholds each one sends. Only
    here, for the hits alone, are there divisions and double precision, which most GPUs have little
    of.
-4. `commit` and `release` count them as shared, when no element was found to be at fault.
+4. `commit`, `release` and `advance` count them as shared, when no element was found to be at fault.
 
 Where there are more hits than there is room for, `find_fault` looks at all of them instead.
 """
@@ -60,24 +60,30 @@ def multiple_of_each(
 
 @inlined
 def fault_of(
-    d: tl.tensor, values: tl.tensor, quantum: tl.tensor, i: tl.tensor, hit: tl.tensor
+    d: tl.tensor,
+    values: tl.tensor,
+    quantum: tl.tensor,
+    portion: tl.tensor,
+    i: tl.tensor,
+    hit: tl.tensor,
 ) -> tl.tensor:
     """Return the smallest fault among hits."""
     finite = tl.abs(d) < float("inf")
     value = tl.load(values + i, mask=hit, other=0).to(tl.float64)
     # The replica moves towards this and never past it, so it stays in range too.
-    target = value * quantum + d.to(tl.float64)
+    target = value * quantum + d.to(tl.float64) / portion
     outside = tl.abs(target) >= 2147483648.0 * quantum
     fault = tl.where(finite, tl.where(outside, 2 * i + 1, NO_FAULT), 2 * i)
     return tl.min(tl.where(hit, fault, NO_FAULT))
 
 
-@kernel("quantum", "start", "stop", "capacity")
+@kernel("quantum", "portion", "start", "stop", "capacity")
 def mark_hits(
     parameters: tl.tensor,
     waiting: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
+    portion: tl.tensor,
     first_section: tl.tensor,
     bounds: tl.tensor,
     multiples: tl.tensor,
@@ -97,7 +103,7 @@ def mark_hits(
     inside = i < stop
     d = residual(parameters, waiting, values, quantum, i, inside, HAS_WAITING)
     multiple = multiple_of_each(i, first_section, bounds, multiples, tile)
-    hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum) == 0)
+    hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum * portion) == 0)
     hits = tl.sum(hit.to(tl.int32))
     tl.store(tile_hits + tile, hits)
     if hits > 0:
@@ -107,12 +113,13 @@ def mark_hits(
         tl.store(found + at, i.to(tl.int32), mask=hit & (at < capacity))
 
 
-@kernel("quantum", "magnitude_max", "capacity")
+@kernel("quantum", "portion", "magnitude_max", "capacity")
 def order_hits(
     parameters: tl.tensor,
     waiting: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
+    portion: tl.tensor,
     magnitude_max: tl.tensor,
     first_section: tl.tensor,
     bounds: tl.tensor,
@@ -142,10 +149,10 @@ def order_hits(
             i = tl.load(found + place + j, mask=hit, other=0).to(tl.int64)
             d = residual(parameters, waiting, values, quantum, i, hit, HAS_WAITING)
             multiple = multiple_of_each(i, first_section, bounds, multiples, tile)
-            wrong = fault_of(d, values, quantum, i, hit)
+            wrong = fault_of(d, values, quantum, portion, i, hit)
             if wrong < NO_FAULT:
                 tl.atomic_min(fault, wrong, sem="relaxed")
-            tau = multiple.to(tl.float64) * quantum
+            tau = (multiple.to(tl.float32) * quantum * portion).to(tl.float64)
             thresholds = tl.where(tl.abs(d) < float("inf"), d, 0.0).to(tl.float64) / tau
             most = tl.zeros_like(tau) + magnitude_max
             c = tl.minimum(tl.maximum(thresholds, -most), most).to(tl.int32)
@@ -154,12 +161,13 @@ def order_hits(
             tl.store(change + to + j, c * multiple, mask=hit)
 
 
-@kernel("quantum", "start", "stop")
+@kernel("quantum", "portion", "start", "stop")
 def find_fault(
     parameters: tl.tensor,
     waiting: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
+    portion: tl.tensor,
     first_section: tl.tensor,
     bounds: tl.tensor,
     multiples: tl.tensor,
@@ -175,8 +183,8 @@ def find_fault(
     inside = i < stop
     d = residual(parameters, waiting, values, quantum, i, inside, HAS_WAITING)
     multiple = multiple_of_each(i, first_section, bounds, multiples, tile)
-    hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum) == 0)
-    wrong = fault_of(d, values, quantum, i, hit)
+    hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum * portion) == 0)
+    wrong = fault_of(d, values, quantum, portion, i, hit)
     if wrong < NO_FAULT:
         tl.atomic_min(fault, wrong, sem="relaxed")
 

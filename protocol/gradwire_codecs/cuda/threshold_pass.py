@@ -32,6 +32,8 @@ class DevicePass:
     quantum : float
         Value of one unit of the replica.
     stream : SideStream
+    portion : float
+        How much of the residual is in the parameters or waits.
     """
 
     def __init__(
@@ -41,11 +43,13 @@ class DevicePass:
         values: torch.Tensor,
         quantum: float,
         stream: SideStream,
+        portion: float = 1.0,
     ) -> None:
         self._parameters = parameters
         self._waiting = waiting
         self._values = values
         self._quantum = quantum
+        self._portion = portion
         self._stream = stream
         elements = parameters.numel()
         self.capacity = capacity = capacity_of(elements)
@@ -119,6 +123,7 @@ class DevicePass:
             waiting,
             self._values,
             self._quantum,
+            self._portion,
             first,
             bounds,
             multiples,
@@ -138,6 +143,7 @@ class DevicePass:
             waiting,
             self._values,
             self._quantum,
+            self._portion,
             magnitude_max,
             first,
             bounds,
@@ -162,6 +168,18 @@ class DevicePass:
     def commit(self, hits: int) -> None:
         """Move the hits from the residual to the replica."""
         programs = threshold.tiles_of(hits, TILE)
+        if self._portion != 1.0:
+            lattice.advance[programs,](
+                self._parameters,
+                self._values,
+                self._quantum,
+                self._portion,
+                self.index,
+                self.change,
+                hits,
+                TILE=TILE,
+            )
+            return
         if self._waiting is None:
             lattice.commit[programs,](self._values, self.index, self.change, hits, TILE=TILE)
             return
@@ -207,6 +225,7 @@ class DevicePass:
             self._parameters if self._waiting is None else self._waiting,
             self._values,
             self._quantum,
+            self._portion,
             first,
             bounds,
             multiples,

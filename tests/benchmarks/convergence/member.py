@@ -105,6 +105,7 @@ class Member:
             optimizer=optimizer,
             run=run,
             scale=self._task.scale,
+            feedback=self._task.feedback,
             staleness_bound=STALENESS_BOUND,
             target_density=TARGET_DENSITY,
             buffer_steps=BUFFER_STEPS,

@@ -109,11 +109,12 @@ class Member:
             residual_age=self._delays.residual_age_steps,
             network_delay=self._delays.network_delay_steps(self._workers),
             world_size=self._workers,
-            shared=self._settings.feedback == "shared",
+            own=self._sharing.feedback.portion,
         )
 
     def _factor(self) -> float:
         factor = scale_factor(self._settings.scale, self._workers, self._delays.staleness)
+        factor *= self._sharing.feedback.portion or 1.0
         if self._settings.momentum == "auto":
             delay = self._delays.network_delay_steps(self._workers)
             factor *= network_factor(delay, self._workers)
@@ -141,7 +142,8 @@ def train(
     settings : mapping
         Of gradwire, other than the usual ones.
     """
-    chosen = Settings(master="none", **{"scale": task.scale, **(settings or {})})  # type: ignore[arg-type]
+    usual = {"scale": task.scale, "feedback": task.feedback}
+    chosen = Settings(master="none", **{**usual, **(settings or {})})  # type: ignore[arg-type]
     members = [
         Member(task, rate, seed, rank, workers=workers, settings=chosen) for rank in range(workers)
     ]

@@ -69,7 +69,8 @@ class Task:
     """Of what a model says and what is right, as a mean."""
     held_out: Callable[[], Batch]
     scale: Literal["mean", "sqrt"]
-    """What gradwire's documentation says to use with such an optimizer."""
+    feedback: Literal["local"] | float
+    """Both are what gradwire's documentation says to use with such an optimizer."""
     steps: int
     rates: Sequence[float]
     """Learning rates that every method is tried with, for 4 workers."""
@@ -254,6 +255,7 @@ TASKS: Final = {
             loss=functional.cross_entropy,
             held_out=windows_held_out,
             scale="sqrt",
+            feedback=0.5,
             steps=600,
             rates=(1e-3, 2e-3, 4e-3),
             more_workers=2.0,
@@ -267,6 +269,7 @@ TASKS: Final = {
             loss=functional.cross_entropy,
             held_out=lambda: images()[1],
             scale="mean",
+            feedback="local",
             steps=600,
             rates=(5e-3, 1e-2, 2e-2),
             more_workers=2.0,
@@ -280,6 +283,7 @@ TASKS: Final = {
             loss=functional.mse_loss,
             held_out=lambda: function()[1],
             scale="mean",
+            feedback="local",
             steps=600,
             rates=(1e-2, 2e-2, 4e-2),
             more_workers=2.0,

@@ -23,7 +23,7 @@ from support.local_master import LocalMaster
 from support.sessions import HALF, change, delivered, finish, join, pull, zeros
 from support.waiting import wait_until
 
-FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
+FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared", 0.25])
 
 
 def linear() -> nn.Linear:
@@ -49,12 +49,81 @@ def weights(model: nn.Module) -> list[float]:
     return values
 
 
+# A portion of the residual in the parameters.
+
+Trained = Callable[..., tuple[Session, Any]]
+
+
+def trained_with_sgd(master: LocalMaster, **options: Any) -> tuple[Session, Any]:
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    session = join(master, model, optimizer=optimizer, feedback=0.25, **options)
+    step(model, optimizer, -0.75, -0.25, 0.25, 0)
+    return session, model
+
+
+def trained_by_hand(master: LocalMaster, **options: Any) -> tuple[Session, Any]:
+    target = zeros()
+    session = join(master, target, feedback=0.25, **options)
+    target += change(0.75, 0.25, -0.25, 0)
+    return session, target
+
+
+def values(target: Any) -> object:
+    return weights(target) if isinstance(target, nn.Module) else target.tolist()
+
+
+@pytest.mark.parametrize(("trained", "new"), [(trained_with_sgd, linear), (trained_by_hand, zeros)])
+def test_a_portion_of_the_residual_is_in_the_parameters(
+    master: LocalMaster, trained: Trained, new: Callable[[], object]
+) -> None:
+    """Whether the learning rate makes the portion, or what was changed is multiplied."""
+    session, mine = trained(master)
+    theirs = new()
+    other = join(master, theirs)
+
+    session.step()
+    pull(other, 1)
+    other.push(change(0, 0, 0, HALF))
+    pull(session, 1)
+
+    assert values(theirs) == [HALF, 0, 0, HALF]
+    residual = np.asarray(session.state_dict()["residual"])
+    assert residual.tolist() == [0.25, 0.25, -0.25, 0]
+    assert values(mine) == [HALF + 0.0625, 0.0625, -0.0625, HALF]
+    finish(session, other)
+    assert values(mine) == values(theirs) == [0.75, 0.25, -0.25, HALF]
+
+
+@pytest.mark.parametrize("trained", [trained_with_sgd, trained_by_hand])
+def test_a_portion_goes_with_a_scale(master: LocalMaster, trained: Trained) -> None:
+    session, mine = trained(master, scale=0.5, threshold=0.25)
+
+    session.step()
+
+    assert np.asarray(session.state_dict()["residual"]).tolist() == [0.125, 0.125, -0.125, 0]
+    assert values(mine) == [0.25 + 0.03125, 0.03125, -0.03125, 0]
+    assert session.stats.scale == 0.5
+    session.close()
+
+
+def test_a_whole_portion_is_local_feedback(master: LocalMaster) -> None:
+    target = zeros()
+    session = join(master, target, feedback=1.0)
+    target += change(0.75, 0.25, 0, 0)
+
+    session.step()
+
+    assert target.tolist() == [0.75, 0.25, 0, 0]
+    session.close()
+
+
 # Multiplying changes.
 
 
 @FEEDBACKS
 def test_without_an_optimizer_the_change_itself_is_multiplied(
-    master: LocalMaster, feedback: str
+    master: LocalMaster, feedback: str | float
 ) -> None:
     target, theirs = zeros(), zeros()
     session = join(master, target, feedback=feedback, scale=0.5)
@@ -75,7 +144,7 @@ def test_without_an_optimizer_the_change_itself_is_multiplied(
 
 
 @FEEDBACKS
-def test_what_peers_send_is_not_multiplied(master: LocalMaster, feedback: str) -> None:
+def test_what_peers_send_is_not_multiplied(master: LocalMaster, feedback: str | float) -> None:
     target, theirs = zeros(), zeros()
     session = join(master, target, feedback=feedback, scale="sqrt", workers=4)
     others = [join(master, theirs if i == 0 else None) for i in range(3)]
@@ -94,7 +163,7 @@ def test_what_peers_send_is_not_multiplied(master: LocalMaster, feedback: str) -
 
 
 @FEEDBACKS
-def test_a_change_that_is_pushed_is_multiplied(master: LocalMaster, feedback: str) -> None:
+def test_a_change_that_is_pushed_is_multiplied(master: LocalMaster, feedback: str | float) -> None:
     target = zeros()
     session = join(master, target, feedback=feedback, scale=0.5)
     target[1] += 1.0
@@ -106,7 +175,9 @@ def test_a_change_that_is_pushed_is_multiplied(master: LocalMaster, feedback: st
 
 
 @FEEDBACKS
-def test_a_change_that_cannot_be_sent_is_not_multiplied(master: LocalMaster, feedback: str) -> None:
+def test_a_change_that_cannot_be_sent_is_not_multiplied(
+    master: LocalMaster, feedback: str | float
+) -> None:
     target = zeros()
     session = join(master, target, feedback=feedback, scale=0.5)
     target[:] = [1.0, np.inf, 0, 0]
@@ -124,7 +195,7 @@ def test_a_change_that_cannot_be_sent_is_not_multiplied(master: LocalMaster, fee
 
 @FEEDBACKS
 def test_steps_of_an_evaluation_and_a_checkpoint_multiply_once(
-    master: LocalMaster, feedback: str
+    master: LocalMaster, feedback: str | float
 ) -> None:
     target = zeros()
     session = join(master, target, feedback=feedback, scale=0.5, threshold=10.0)
@@ -188,13 +259,14 @@ def test_a_function_that_returns_nonsense_changes_nothing(master: LocalMaster) -
 
 
 @FEEDBACKS
-def test_an_optimizer_is_scaled_by_its_rate(master: LocalMaster, feedback: str) -> None:
+def test_an_optimizer_is_scaled_by_its_rate(master: LocalMaster, feedback: str | float) -> None:
     model = linear()
     optimizer = torch.optim.SGD(model.parameters(), 1.0)
     session = join(master, model, optimizer=optimizer, feedback=feedback, scale=0.5)
 
     step(model, optimizer, -2.0, 0, 0, 0)
-    assert weights(model) == [1.0, 0, 0, 0]  # before the session has seen it
+    of_change = 0.25 if feedback == 0.25 else 1.0
+    assert weights(model) == [of_change, 0, 0, 0]  # before the session has seen it
     session.step()
     session.push(change(0, 1.0, 0, 0))
 
@@ -243,7 +315,7 @@ def test_nothing_is_multiplied_unless_it_is_asked_for(master: LocalMaster) -> No
 )
 def test_momentum_is_lowered_by_the_delays_and_restored(
     master: LocalMaster,
-    feedback: str,
+    feedback: str | float,
     make: Callable[[Any], torch.optim.Optimizer],
     lowest: float,
     highest: float,
@@ -261,7 +333,7 @@ def test_momentum_is_lowered_by_the_delays_and_restored(
 
     stats = session.stats
     assert stats.residual_age_steps > 2.0
-    part = 0.5 if feedback == "local" else 1.0
+    part = {"local": 0.5, "shared": 1.0, 0.25: 0.875}[feedback]
     assert stats.delay_steps == pytest.approx(part * stats.residual_age_steps)
     assert stats.momentum is not None
     assert lowest <= stats.momentum < highest

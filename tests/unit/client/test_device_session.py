@@ -17,7 +17,7 @@ from support.sessions import HALF, change, finish, join, pull
 
 pytest.importorskip("triton")
 
-FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
+FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared", 0.25])
 
 
 CPU = torch.device("cpu")
@@ -56,7 +56,10 @@ def codec_on_device(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 @FEEDBACKS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_model_on_a_device_and_one_on_the_host_train_each_other(
-    master: LocalMaster, codec_on_device: Callable[[], None], feedback: str, dtype: torch.dtype
+    master: LocalMaster,
+    codec_on_device: Callable[[], None],
+    feedback: str | float,
+    dtype: torch.dtype,
 ) -> None:
     here, there = Model(CPU), Model(DEVICE, dtype)
     host = join(master, here, feedback=feedback)
@@ -71,8 +74,8 @@ def test_a_model_on_a_device_and_one_on_the_host_train_each_other(
     host.push()
     pull(device, 1)
 
-    kept = [-0.25, 0.125] if feedback == "local" else [0, 0]
-    assert there.values() == [HALF, 2.0, -1.0 + kept[0], kept[1]]
+    portion = {"local": 1.0, "shared": 0.0, 0.25: 0.25}[feedback]
+    assert there.values() == [HALF, 2.0, -1.0 - 0.25 * portion, 0.125 * portion]
     assert device.digest() == host.digest()
     finish(device, host)
     assert there.values() == here.values() == [HALF, 2.0, -1.25, 0.125]
@@ -82,7 +85,7 @@ def test_a_model_on_a_device_and_one_on_the_host_train_each_other(
 
 @FEEDBACKS
 def test_a_session_on_a_device_is_saved_and_loaded(
-    master: LocalMaster, codec_on_device: Callable[[], None], feedback: str
+    master: LocalMaster, codec_on_device: Callable[[], None], feedback: str | float
 ) -> None:
     codec_on_device()
     model = Model()

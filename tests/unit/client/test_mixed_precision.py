@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.torch_parameters import TorchParameters
-from gradwire_codecs import LocalFeedback, Replica, SharedFeedback, quantum_exponent_for
+from gradwire_codecs import LocalFeedback, Replica, quantum_exponent_for
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.host_feedback import HostFeedback
-
-KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
+from support.feedbacks import KINDS, counts_for
 
 DTYPES = st.lists(
     st.sampled_from([torch.bfloat16, torch.float16, torch.float32]), min_size=1, max_size=4
@@ -114,7 +113,7 @@ def test_what_the_tensors_changed_and_nothing_else_is_sent_or_kept(
     steps = 5
 
     for _ in range(steps):
-        expected += mine.train(random, scale)
+        expected += mine.train(random, scale) * counts_for(mine.feedback)
         before = peer.feedback.replica.values.copy()
         peer.pull(mine.push(multiple=500))
         changed_by_me = peer.feedback.replica.values - before
@@ -126,7 +125,8 @@ def test_what_the_tensors_changed_and_nothing_else_is_sent_or_kept(
     got = mine.feedback.replica.values * quantum + mine.feedback.residual()
     # Each step rounds some float32 of this magnitude.
     largest = np.float32(np.abs(expected).max() + scale)
-    assert np.abs(got - expected).max() <= 8 * steps * np.spacing(largest)
+    rounding = 8 * steps * np.spacing(largest) * counts_for(mine.feedback)
+    assert np.abs(got - expected).max() <= rounding
     assert mine.feedback.replica.digest() == peer.feedback.replica.digest()
 
 

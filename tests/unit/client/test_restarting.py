@@ -20,13 +20,13 @@ from support.local_master import LocalMaster
 from support.sessions import change, finish, join, zeros
 from support.waiting import wait_until
 
-FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
+FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared", 0.25])
 
 QUARTERS = st.lists(st.integers(-8, 8).map(lambda i: i / 4), min_size=4, max_size=4)
 
 
 @contextmanager
-def workers(*targets: Any, feedback: str = "local") -> Iterator[list[Session]]:
+def workers(*targets: Any, feedback: str | float = "local") -> Iterator[list[Session]]:
     """Let workers join a run of their own in this order: the first founds it."""
     with LocalMaster() as master, ExitStack() as stack:
         sessions = []
@@ -37,7 +37,9 @@ def workers(*targets: Any, feedback: str = "local") -> Iterator[list[Session]]:
         yield sessions
 
 
-def saved(*changes: Float32Array, feedback: str = "local") -> list[tuple[Float32Array, Any]]:
+def saved(
+    *changes: Float32Array, feedback: str | float = "local"
+) -> list[tuple[Float32Array, Any]]:
     """Return the checkpoints of workers that have made one step each, and know each other's."""
     targets = [zeros() for _ in changes]
     with workers(*targets, feedback=feedback) as sessions:
@@ -59,7 +61,7 @@ def has_pulled(session: Session, n: int) -> bool:
 
 
 @FEEDBACKS
-def test_who_founds_a_run_from_its_checkpoint_has_its_residual_once(feedback: str) -> None:
+def test_who_founds_a_run_from_its_checkpoint_has_its_residual_once(feedback: str | float) -> None:
     [(parameters, state)] = saved(change(0.75, 0.125, 0, -0.25), feedback=feedback)
 
     with workers(parameters, feedback=feedback) as [session]:
@@ -71,7 +73,7 @@ def test_who_founds_a_run_from_its_checkpoint_has_its_residual_once(feedback: st
 
 @FEEDBACKS
 def test_of_workers_with_checkpoints_of_their_own_each_brings_its_residual_once(
-    feedback: str,
+    feedback: str | float,
 ) -> None:
     (one, one_s), (other, other_s) = saved(
         change(0.75, 0.125, 0, 0), change(0, 0.25, 1.125, 0), feedback=feedback
@@ -85,11 +87,25 @@ def test_of_workers_with_checkpoints_of_their_own_each_brings_its_residual_once(
     assert one.tolist() == other.tolist() == [0.75, 0.375, 1.125, 0]
 
 
-def test_where_all_begin_with_the_checkpoint_of_one_its_residual_counts_once() -> None:
-    [(parameters, state)] = saved(change(0.75, 0.125, 0, 0))
+def test_what_is_rounded_where_a_run_begins_is_no_difference() -> None:
+    """Of which a portion in the parameters makes more."""
+    [(parameters, state)] = saved(change(0.7, 0.1, 0, -0.3), feedback=0.25)
+
+    with workers(parameters, feedback=0.25) as [session]:
+        session.load_state_dict(state)
+        session.finish()
+
+    np.testing.assert_allclose(parameters, [0.7, 0.1, 0, -0.3], rtol=0, atol=2.0**-22)
+
+
+@pytest.mark.parametrize("feedback", ["local", 0.25])
+def test_where_all_begin_with_the_checkpoint_of_one_its_residual_counts_once(
+    feedback: str | float,
+) -> None:
+    [(parameters, state)] = saved(change(0.75, 0.125, 0, 0), feedback=feedback)
     targets = [parameters.copy() for _ in range(3)]
 
-    with workers(*targets) as sessions:
+    with workers(*targets, feedback=feedback) as sessions:
         for session in sessions:
             session.load_state_dict(state)
         finish(*sessions)
@@ -162,6 +178,20 @@ def test_it_is_said_that_a_residual_is_not_added_again(caplog: pytest.LogCapture
     assert "these contain the residual that was saved: it is not added again" in caplog.text
 
 
+def test_a_portion_is_added_but_for_what_the_run_began_with(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = Replica.from_parameters(change(0.25, 0.5, 0, 0), -24)
+    brought = Brought.of(LocalFeedback(change(0.25, 0.5, 0, 0), run), 0.25, is_founder=True)
+    state: Mapping[str, Any] = {"feedback": 0.25, "digest": "of others"}
+
+    with caplog.at_level(logging.INFO, "gradwire.session"):
+        rest = brought.without_what_is_shared(change(0.5, 0, -1.0, 0), state)
+
+    assert rest.tolist() == [0.375, 0, -0.75, 0]
+    assert "these contain 0.25 of the residual that was saved" in caplog.text
+
+
 # The rule, whatever the values.
 
 
@@ -178,7 +208,7 @@ def test_shared_and_residual_together_are_what_they_were(
         "digest": f"{Replica.from_parameters(change(*shared), -24).digest():016x}",
     }
 
-    brought = Brought.of(LocalFeedback(mine.copy(), run), "local")
+    brought = Brought.of(LocalFeedback(mine.copy(), run), "local", is_founder=is_founder)
     rest = brought.without_what_is_shared(change(*residual), state)
 
     begins_with_ours = founders.tolist() == mine.tolist()

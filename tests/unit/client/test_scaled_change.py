@@ -1,16 +1,15 @@
 """Changes that are multiplied before they are sent: what was trained, and nothing else."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.scaled_change import ScaledChange
-from gradwire_codecs import LocalFeedback, Replica, SharedFeedback
+from gradwire_codecs import LocalFeedback, Replica
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.host_feedback import HostFeedback
+from support.feedbacks import KINDS, counts_for
 
-KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
 ELEMENTS = 500
 
 
@@ -47,7 +46,7 @@ def test_what_is_sent_and_kept_is_what_came_in_times_the_factor(
         receive()
         change = random.normal(0, 1e-2, ELEMENTS).astype(np.float32)
         feedback.parameters += change
-        trained += change
+        trained += change * counts_for(feedback)
         receive()
         scaled.apply()
         feedback.encode(multiple)
@@ -56,14 +55,15 @@ def test_what_is_sent_and_kept_is_what_came_in_times_the_factor(
     shared = feedback.replica.values * float(feedback.replica.quantum)
     expected = factor * trained + received
     # Every step rounds a few float32 of magnitude below 1, and what peers send as well.
-    assert np.abs(shared + feedback.residual() - expected).max() <= 40 * steps * 2.0**-24
+    rounding = 40 * steps * 2.0**-24 * counts_for(feedback)
+    assert np.abs(shared + feedback.residual() - expected).max() <= rounding
 
 
 @KINDS
 def test_what_waits_is_not_multiplied_again(kind: type[HostFeedback]) -> None:
     feedback = start(kind)
     scaled = ScaledChange(feedback, lambda: 0.5)
-    feedback.parameters[0] += 0.25
+    feedback.parameters[0] += 0.25 / counts_for(feedback)
     for _ in range(5):
         scaled.apply()
         assert feedback.encode(2**24) == []
@@ -76,13 +76,13 @@ def test_what_waits_is_not_multiplied_again(kind: type[HostFeedback]) -> None:
 def test_damage_that_is_mended_is_not_taken_for_training(kind: type[HostFeedback]) -> None:
     feedback = start(kind)
     scaled = ScaledChange(feedback, lambda: 0.5)
-    feedback.parameters[1] += 0.25
+    feedback.parameters[1] += 0.25 / counts_for(feedback)
 
     with scaled.undisturbed():
         feedback.mend(np.full(ELEMENTS, 2**20, np.int32))  # 1/16
     scaled.apply()
 
-    expected = np.full(ELEMENTS, -(2.0**-4))
+    expected = np.full(ELEMENTS, -(2.0**-4) * counts_for(feedback))
     expected[1] += 0.125
     assert feedback.residual().tolist() == expected.tolist()
 
@@ -126,5 +126,6 @@ def test_it_is_added_bit_by_bit_as_several_passes_would_add_it(
     feedback.add_growth(before, np.float32(factor))
 
     assert into.tobytes() == residual.tobytes()
-    expected = parameters + (residual - before) * np.float32(factor)
+    portion = np.float32(feedback.portion or 1.0)
+    expected = parameters + (residual - before) * (np.float32(factor) * portion)
     assert feedback.parameters.tobytes() == expected.tobytes()

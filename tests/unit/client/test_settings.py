@@ -1,6 +1,7 @@
 """Settings: where they come from, which one counts, and what is refused."""
 
 import inspect
+import math
 from dataclasses import fields
 from itertools import combinations
 from pathlib import Path
@@ -32,7 +33,7 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "shake_up_divisor": (1.5, 2.5, 3.5),
     "residual_clip": (1.5, 2.5, 3.5),
     "clip_steps": (1, 2, 3),
-    "feedback": ("shared", "local", "shared"),
+    "feedback": ("shared", "local", 0.25),
     "finish_residual": ("drop", "send", "drop"),
     "momentum": ("keep", "auto", "keep"),
     "scale": ("mean", "sqrt", 0.5),
@@ -242,7 +243,14 @@ def test_without_a_master_it_says_how_to_name_one() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"feedback": "global"}, "feedback='global'; it is 'local' or 'shared'"),
+        (
+            {"feedback": "all"},
+            "feedback='all'; it is 'local', 'shared', or a number in (0, 1]",
+        ),
+        ({"feedback": 0.0}, "feedback=0.0; it is 'local', 'shared', or a number in (0, 1]"),
+        ({"feedback": 1.5}, "feedback=1.5; it is 'local', 'shared', or a number in (0, 1]"),
+        ({"feedback": math.nan}, "feedback=nan; it is 'local', 'shared', or a number in (0, 1]"),
+        ({"feedback": True}, "feedback=True; it has to be a number"),
         ({"loop": "trio"}, "loop='trio'; it is 'auto', 'uvloop' or 'asyncio'"),
         ({"cipher": "rot13"}, "cipher='rot13'; it is 'auto', 'aes' or 'chacha'"),
         ({"rank": -1}, "rank=-1; it is 0 to 4091"),

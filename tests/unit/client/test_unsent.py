@@ -11,7 +11,7 @@ from gradwire.settings import Settings
 from support.local_master import LocalMaster
 from support.sessions import HALF, change, finish, join, pull, zeros
 
-FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
+FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared", 0.25])
 ROUNDING = 2.0**-22
 
 
@@ -20,7 +20,7 @@ ROUNDING = 2.0**-22
 
 @FEEDBACKS
 def test_the_shared_parameters_are_there_without_the_residual_which_comes_back(
-    master: LocalMaster, feedback: str
+    master: LocalMaster, feedback: str | float
 ) -> None:
     mine = zeros()
     session = join(master, mine, feedback=feedback)
@@ -63,7 +63,7 @@ def test_an_evaluation_that_fails_gives_the_residual_back(master: LocalMaster) -
 @FEEDBACKS
 @pytest.mark.parametrize("scale", [1.0, 0.5])
 def test_what_is_pushed_meanwhile_is_added_to_the_residual(
-    master: LocalMaster, feedback: str, scale: float
+    master: LocalMaster, feedback: str | float, scale: float
 ) -> None:
     mine, theirs = zeros(), zeros()
     one, other = join(master, mine, feedback=feedback, scale=scale), join(master, theirs)
@@ -94,10 +94,10 @@ def test_what_is_pushed_meanwhile_is_added_to_the_residual(
         min_size=1,
         max_size=6,
     ),
-    st.sampled_from(["local", "shared"]),
+    st.sampled_from(["local", "shared", 0.25]),
 )
 def test_nothing_is_lost_by_evaluations(
-    master: LocalMaster, steps: list[tuple[list[float], bool, bool]], feedback: str
+    master: LocalMaster, steps: list[tuple[list[float], bool, bool]], feedback: str | float
 ) -> None:
     """What the replica has and what waits are together all that was changed."""
     mine = zeros()
@@ -174,7 +174,7 @@ def test_finishing_inside_of_an_evaluation_is_refused(master: LocalMaster) -> No
 
 @FEEDBACKS
 def test_a_residual_that_is_to_be_dropped_is_in_nobody_s_parameters(
-    master: LocalMaster, feedback: str
+    master: LocalMaster, feedback: str | float
 ) -> None:
     mine, theirs = zeros(), zeros()
     one = join(master, mine, feedback=feedback, finish_residual="drop")

@@ -11,6 +11,7 @@ from gradwire_codecs import (
     MalformedUpdateError,
     NonFiniteError,
     OutOfRangeError,
+    PartialFeedback,
     Replica,
     Sections,
     SharedFeedback,
@@ -24,8 +25,7 @@ from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.host_feedback import HostFeedback
 from gradwire_codecs.threshold import CHUNK
 from gradwire_codecs.update import BYTES_MIN
-
-KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
+from support.feedbacks import KINDS, counts_for, rounding_of
 
 
 def start(kind: type[HostFeedback], initial: Float32Array) -> HostFeedback:
@@ -64,7 +64,7 @@ def test_sent_plus_kept_is_what_came_in(
     for _ in range(steps):
         before = feedback.parameters.copy()
         feedback.parameters += random.normal(0, 1e-3, elements).astype(np.float32)
-        came_in += feedback.parameters.astype(np.float64) - before
+        came_in += (feedback.parameters.astype(np.float64) - before) * counts_for(feedback)
         for part in feedback.encode(multiple, magnitude_max=magnitude_max):
             peer.apply(part)
         shared = peer.replica.values.copy()
@@ -76,7 +76,7 @@ def test_sent_plus_kept_is_what_came_in(
     expected = began + came_in + came_from_peer
     got = feedback.replica.values * float(feedback.replica.quantum) + feedback.residual()
     # Every step rounds a few float32 of magnitude below 1: 2^-24 each.
-    assert np.abs(got - expected).max() <= 8 * steps * 2.0**-24
+    assert np.abs(got - expected).max() <= 8 * steps * 2.0**-24 * counts_for(feedback)
     assert feedback.replica.digest() == peer.replica.digest()
 
 
@@ -105,7 +105,7 @@ def test_after_a_flush_less_than_one_quantum_is_kept(kind: type[HostFeedback]) -
     feedback.encode(multiple_of(0.05, float(feedback.replica.quantum)))
     feedback.encode(1, magnitude_max=2**31 - 1)
 
-    assert np.abs(feedback.residual()).max() < feedback.replica.quantum
+    assert np.abs(feedback.residual()).max() < feedback.replica.quantum + rounding_of(feedback)
 
 
 def test_with_shared_feedback_parameters_equal_the_replica_after_encoding() -> None:
@@ -118,6 +118,54 @@ def test_with_shared_feedback_parameters_equal_the_replica_after_encoding() -> N
         feedback.replica.write_parameters(shared)
 
         assert feedback.parameters.tobytes() == shared.tobytes()
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    portion=st.floats(1 / 16, 1, width=32),
+    multiple=st.integers(1_000, 100_000),
+)
+def test_a_portion_of_the_residual_is_in_the_parameters(
+    seed: int, portion: float, multiple: int
+) -> None:
+    """And all of it can be told from there, whatever is sent and received."""
+    random = np.random.default_rng(seed)
+    initial = random.normal(0, 0.1, 500).astype(np.float32)
+    parameters, replica = initial.copy(), Replica.from_parameters(initial)
+    feedback, peer = PartialFeedback(parameters, replica, portion), start(LocalFeedback, initial)
+    feedback.settle()
+    waiting = np.zeros(500)
+    for _ in range(4):
+        change = random.normal(0, 1e-3, 500).astype(np.float32)
+        parameters += change * np.float32(portion)
+        waiting += change
+        before = replica.values.copy()
+        feedback.encode(multiple)
+        waiting -= (replica.values - before) * float(replica.quantum)
+        peer.parameters += random.normal(0, 1e-3, 500).astype(np.float32)
+        for body in peer.encode(20_000):
+            feedback.apply(body)
+
+    shared = replica.values * float(replica.quantum)
+    assert np.abs(parameters - shared - portion * waiting).max() < 2.0**-21
+    assert np.abs(feedback.residual() - waiting).max() < 2.0**-21 / portion
+    assert (np.abs(waiting) < multiple * float(replica.quantum) + 2.0**-21 / portion).all()
+
+
+@pytest.mark.parametrize("portion", [0.0, -0.5, 1.01, np.nan])
+def test_a_portion_of_no_use_is_refused(portion: float) -> None:
+    with pytest.raises(CodecError, match=f"portion={portion}; it is above 0 and at most 1"):
+        PartialFeedback(np.zeros(4, np.float32), Replica.zeros(4), portion)
+
+
+def test_what_a_residual_leads_to_has_to_be_in_range() -> None:
+    """The parameter is, and sixteen times its distance to the replica is not."""
+    feedback = PartialFeedback(np.array([100.0], np.float32), Replica.zeros(1), 1 / 16)
+
+    with pytest.raises(OutOfRangeError, match="element 0 is 100"):
+        feedback.encode(2**24)
+
+    assert not feedback.replica.values.any()
 
 
 @KINDS
@@ -220,7 +268,7 @@ def test_a_dense_update_is_encoded_in_ranges(kind: type[HostFeedback]) -> None:
 
     assert len(parts) == 4
     assert peer.replica.digest() == feedback.replica.digest()
-    assert np.abs(feedback.residual()).max() < feedback.replica.quantum
+    assert np.abs(feedback.residual()).max() < feedback.replica.quantum + rounding_of(feedback)
 
 
 @KINDS
@@ -382,7 +430,7 @@ def test_applying_updates_of_peers_leaves_the_residual_alone(
         peer.apply(update)
         feedback.apply(update)
 
-    assert abs(float(feedback.residual()[0]) - before) <= grain
+    assert abs(float(feedback.residual()[0]) - before) <= grain * counts_for(feedback)
     assert feedback.replica.digest() == peer.replica.digest()
     assert peer.residual().tolist() == [0.0]
 
@@ -410,7 +458,7 @@ def test_a_range_is_encoded_and_the_rest_is_kept(kind: type[HostFeedback]) -> No
     [body] = feedback.encode(multiple, start=2, stop=5)
 
     assert decode(body, 6).index.tolist() == [2, 3, 4]
-    assert feedback.residual().tolist() == [0.5, 0.5, 0, 0, 0, 0.5]
+    assert (feedback.residual() / counts_for(feedback)).tolist() == [0.5, 0.5, 0, 0, 0, 0.5]
 
 
 @KINDS
@@ -447,7 +495,7 @@ def test_damage_is_mended_and_what_a_worker_knows_stays(
 
     assert feedback.replica.digest() == others.digest()
     after = feedback.replica.values * quantum + feedback.residual()
-    assert np.abs(after - known).max() <= 8 * 2.0**-24
+    assert np.abs(after - known).max() <= 8 * 2.0**-24 * counts_for(feedback)
 
 
 @KINDS

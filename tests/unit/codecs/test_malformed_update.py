@@ -6,16 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_codecs import (
-    LocalFeedback,
     MalformedUpdateError,
     Replica,
-    SharedFeedback,
     Update,
     decode,
 )
 from gradwire_codecs.header import DENSE, EVERY, LISTED, PLAIN, pack_number
 from gradwire_codecs.host_feedback import HostFeedback
 from gradwire_codecs.update import ELEMENTS_MAX, pack_update
+from support.feedbacks import KINDS
 from support.reference_decoder import reference_decode
 from support.updates import changes, single, updates
 
@@ -50,7 +49,7 @@ def test_random_bytes_raise_nothing_but_malformed_update(body: bytes) -> None:
     assert bool(reference_decode(body)) == bool(body)
 
 
-@pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
+@KINDS
 def test_an_update_that_is_wrong_at_its_end_changes_nothing(kind: type[HostFeedback]) -> None:
     body = pack_update(single(4000, list(range(0, 4000, 7)), [1, -1, 3, 1] * 143))
     feedback = kind(np.zeros(4000, np.float32), Replica.zeros(4000))

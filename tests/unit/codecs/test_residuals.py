@@ -7,17 +7,15 @@ from hypothesis import strategies as st
 
 from gradwire_codecs import (
     CodecError,
-    LocalFeedback,
     Replica,
     ResidualStatistics,
     Sections,
-    SharedFeedback,
     clip_residual,
 )
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.host_feedback import HostFeedback
+from support.feedbacks import KINDS, counts_for
 
-KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
 QUANTUM = 2.0**-24
 
 
@@ -64,6 +62,7 @@ def test_what_was_there_is_what_is_left_and_what_was_cut_off(
     limit = np.repeat(times * np.array(multiples) * QUANTUM, np.diff(bounds))
     # Where the residual waits in the parameters, their sum is rounded to float32.
     rounding = 2.0**-24 * np.maximum(np.abs(feedback.parameters), np.abs(before)).max() + 1e-45
+    rounding *= counts_for(feedback)
     assert (np.abs(after) <= limit + rounding).all()
     assert np.array_equal(after[np.abs(before) <= limit], before[np.abs(before) <= limit])
     assert (np.sign(after) == np.sign(before))[limit > rounding].all()
@@ -90,6 +89,7 @@ def test_a_residual_within_the_limit_stays_as_it_is(kind: type[HostFeedback]) ->
 @KINDS
 def test_a_clipped_residual_is_sent_as_what_is_left(kind: type[HostFeedback]) -> None:
     feedback = kind(np.array([1.0, -1.0, 0.25, 0.0], np.float32), Replica.zeros(4))
+    feedback.parameters /= np.float32(counts_for(feedback))
 
     clipped = clip_residual(feedback, 2**21, 2.0)  # thresholds of 1/8
 

@@ -19,7 +19,6 @@ from gradwire_codecs import (
     OutOfRangeError,
     Replica,
     Sections,
-    SharedFeedback,
     decode,
 )
 from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
@@ -28,8 +27,8 @@ from gradwire_codecs.lattice import BLOCK
 from gradwire_codecs.threads import Threads
 from gradwire_codecs.threshold import CHUNK, LANES
 from gradwire_codecs.threshold_pass import CHUNKS_PER_THREAD_MIN, ThresholdPass
+from support.feedbacks import KINDS, counts_for
 
-KINDS = pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
 QUANTUM = np.float32(2.0**-24)
 THREADED = 2 * CHUNKS_PER_THREAD_MIN * CHUNK
 """Elements that two threads share, and no fewer."""
@@ -246,7 +245,8 @@ def test_moving_a_residual_on_the_way_does_what_moving_it_afterwards_does(
 
 @KINDS
 def test_sections_have_their_own_thresholds(kind: type[HostFeedback]) -> None:
-    feedback = kind(np.full(10, 1e-3, np.float32), Replica.zeros(10))
+    feedback = kind(np.zeros(10, np.float32), Replica.zeros(10))
+    feedback.parameters += np.float32(1e-3 / counts_for(feedback))
     sections = Sections.of([1, 4, 3], [2**12, 2**20, 2**13], start=1)
 
     [body] = feedback.encode(sections)

@@ -12,7 +12,6 @@ from gradwire_codecs import (
     LocalFeedback,
     Replica,
     Sections,
-    SharedFeedback,
     Update,
     decode,
     encoded_bytes_max,
@@ -23,6 +22,7 @@ from gradwire_codecs.dense import dense_bytes, digits_per_word
 from gradwire_codecs.header import DENSE, EVERY, HEADER_BYTES_MAX, LISTED, PLAIN, pack_number
 from gradwire_codecs.host_feedback import HostFeedback
 from gradwire_codecs.update import BYTES_MIN, ELEMENTS_MAX, pack_update, split_update
+from support.feedbacks import KINDS
 from support.reference_decoder import reference_decode
 from support.updates import changes, single, updates
 
@@ -54,7 +54,7 @@ def test_what_an_element_changes_by_is_its_count_of_its_own_threshold(update: Up
     assert update.change.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("kind", [LocalFeedback, SharedFeedback])
+@KINDS
 @given(update=updates(length_max=600), seed=st.integers(0, 2**32))
 def test_bytes_are_applied_as_what_they_are_decoded_to(
     kind: type[HostFeedback], update: Update, seed: int

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gradwire.parameters import host_feedback
 from gradwire_codecs import (
     CodecError,
     Feedback,
@@ -16,21 +17,27 @@ from gradwire_codecs import (
     NonFiniteError,
     OutOfRangeError,
     Replica,
-    SharedFeedback,
     clip_residual,
 )
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.cuda.feedback import (
     DeviceFeedback,
     DeviceLocalFeedback,
+    DevicePartialFeedback,
     DeviceSharedFeedback,
 )
 from gradwire_codecs.cuda.threshold_pass import TILE
 from gradwire_codecs.sections import Sections
 from gradwire_codecs.threshold_pass import capacity_of
 
-KINDS = pytest.mark.parametrize("shared", [False, True], ids=["local", "shared"])
+KINDS = pytest.mark.parametrize("portion", [1.0, 0.0, 0.3], ids=["local", "shared", "0.3"])
 FEW = settings(max_examples=6)  # a program takes milliseconds where it is interpreted
+
+
+def device_feedback(tensor: torch.Tensor, replica: Replica, portion: float) -> DeviceFeedback:
+    if 0.0 < portion < 1.0:
+        return DevicePartialFeedback(tensor, replica, portion)
+    return (DeviceLocalFeedback if portion else DeviceSharedFeedback)(tensor, replica)
 
 
 @dataclass
@@ -43,15 +50,13 @@ class Pair:
     tensor: torch.Tensor
 
     @classmethod
-    def start(cls, initial: Float32Array, device: torch.device, *, shared: bool) -> "Pair":
+    def start(cls, initial: Float32Array, device: torch.device, *, portion: float) -> "Pair":
         parameters = initial.copy()
         tensor = torch.tensor(initial, device=device)
-        host = (SharedFeedback if shared else LocalFeedback)(
-            parameters, Replica.from_parameters(initial)
+        host = host_feedback(
+            parameters, Replica.from_parameters(initial), portion=portion, threads=1
         )
-        on_device = (DeviceSharedFeedback if shared else DeviceLocalFeedback)(
-            tensor, Replica.from_parameters(initial)
-        )
+        on_device = device_feedback(tensor, Replica.from_parameters(initial), portion)
         host.settle()
         on_device.settle()
         return cls(host, on_device, parameters, tensor)
@@ -96,7 +101,7 @@ def add_and_fail(feedback: Feedback, change: Float32Array) -> None:
 )
 def test_bytes_and_bits_are_those_of_the_cpu(
     device: torch.device,
-    shared: bool,
+    portion: float,
     seed: int,
     elements: int,
     multiple: int,
@@ -106,7 +111,7 @@ def test_bytes_and_bits_are_those_of_the_cpu(
     """Over steps of our own and of a peer, with one threshold for each section."""
     random = np.random.default_rng(seed)
     initial = random.normal(0, 0.1, elements).astype(np.float32)
-    pair = Pair.start(initial, device, shared=shared)
+    pair = Pair.start(initial, device, portion=portion)
     bounds = np.array([0, *sorted(cut for cut in cuts if cut < elements), elements], np.int64)
     multiples = np.array([multiple + i for i in range(bounds.size - 1)], np.int64)
     sections = Sections(bounds, multiples)
@@ -127,12 +132,12 @@ def test_bytes_and_bits_are_those_of_the_cpu(
 
 @KINDS
 def test_more_hits_than_there_is_room_for_are_cut_where_the_cpu_cuts_them(
-    device: torch.device, shared: bool
+    device: torch.device, portion: float
 ) -> None:
     random = np.random.default_rng(1)
     elements = 40_000
     assert capacity_of(elements) < elements
-    pair = Pair.start(np.zeros(elements, np.float32), device, shared=shared)
+    pair = Pair.start(np.zeros(elements, np.float32), device, portion=portion)
     pair.train(random.normal(0, 0.1, elements).astype(np.float32))
 
     sent = pair.host.encode(1)
@@ -144,10 +149,10 @@ def test_more_hits_than_there_is_room_for_are_cut_where_the_cpu_cuts_them(
 
 @KINDS
 def test_an_update_that_is_too_large_is_split_as_on_the_cpu(
-    device: torch.device, shared: bool
+    device: torch.device, portion: float
 ) -> None:
     random = np.random.default_rng(2)
-    pair = Pair.start(np.zeros(3000, np.float32), device, shared=shared)
+    pair = Pair.start(np.zeros(3000, np.float32), device, portion=portion)
     pair.train(random.normal(0, 1e-3, 3000).astype(np.float32))
 
     sent = pair.host.encode(8000, bytes_max=300, start=100, stop=2900)
@@ -158,10 +163,10 @@ def test_an_update_that_is_too_large_is_split_as_on_the_cpu(
 
 
 @KINDS
-def test_what_is_done_seldom_has_the_same_bits_too(device: torch.device, shared: bool) -> None:
+def test_what_is_done_seldom_has_the_same_bits_too(device: torch.device, portion: float) -> None:
     """Sums, mended blocks, steps that send nothing, saved residuals, and the end."""
     random = np.random.default_rng(3)
-    pair = Pair.start(random.normal(0, 0.1, 2500).astype(np.float32), device, shared=shared)
+    pair = Pair.start(random.normal(0, 0.1, 2500).astype(np.float32), device, portion=portion)
     pair.train(random.normal(0, 1e-3, 2500).astype(np.float32))
     both: tuple[Feedback, Feedback] = (pair.host, pair.device)
     total = np.where(random.random(2000) < 0.3, random.integers(-9999, 9999, 2000), 0)
@@ -213,11 +218,11 @@ def test_what_is_done_seldom_has_the_same_bits_too(device: torch.device, shared:
 )
 @pytest.mark.parametrize("at", [0, TILE - 1, TILE, 2499])
 def test_an_element_at_fault_is_named_and_changes_nothing(
-    device: torch.device, shared: bool, value: float, error: type[CodecError], at: int
+    device: torch.device, portion: float, value: float, error: type[CodecError], at: int
 ) -> None:
     """The first one, as on the CPU, whichever program looks at it first."""
     random = np.random.default_rng(5)
-    pair = Pair.start(np.zeros(2500, np.float32), device, shared=shared)
+    pair = Pair.start(np.zeros(2500, np.float32), device, portion=portion)
     change = random.normal(0, 1e-3, 2500).astype(np.float32)
     change[at] = value
     change[at + 1 :: 7] = np.nan
@@ -240,7 +245,7 @@ def test_an_element_at_fault_is_named_and_changes_nothing(
 def test_a_fault_among_more_hits_than_there_is_room_for_changes_nothing(
     device: torch.device,
 ) -> None:
-    pair = Pair.start(np.zeros(40_000, np.float32), device, shared=True)
+    pair = Pair.start(np.zeros(40_000, np.float32), device, portion=0.0)
     change = np.full(40_000, 0.5, np.float32)
     change[39_999] = np.inf
     pair.train(change)
@@ -257,7 +262,7 @@ def test_a_fault_among_more_hits_than_there_is_room_for_changes_nothing(
 def test_what_is_not_finite_is_found_without_a_threshold(
     device: torch.device, value: float
 ) -> None:
-    pair = Pair.start(np.zeros(3000, np.float32), device, shared=False)
+    pair = Pair.start(np.zeros(3000, np.float32), device, portion=1.0)
     pair.device.check_finite()
     change = np.full(3000, 2000.0, np.float32)  # out of range is not looked for
     pair.train(change)
@@ -270,7 +275,7 @@ def test_what_is_not_finite_is_found_without_a_threshold(
 
 
 def test_a_malformed_update_changes_nothing(device: torch.device) -> None:
-    pair = Pair.start(np.zeros(100, np.float32), device, shared=False)
+    pair = Pair.start(np.zeros(100, np.float32), device, portion=1.0)
     pair.train(np.ones(100, np.float32))
     [sent] = pair.host.encode(2**20)
     before = pair.device.replica.digest()

@@ -1,0 +1,92 @@
+"""Residual feedback over arrays, with a portion of the residual in the parameters."""
+
+import numpy as np
+
+from gradwire_codecs import lattice
+from gradwire_codecs.arrays import Float32Array, Int32Array, Int64Array, UInt32Array
+from gradwire_codecs.feedback import Feedback, checked_portion
+from gradwire_codecs.host_feedback import HostFeedback, difference
+from gradwire_codecs.replica import Replica
+from gradwire_codecs.threshold_pass import ThresholdPass
+
+
+class PartialFeedback(HostFeedback):
+    """A portion of the residual is in the parameters, and nothing of it anywhere else.
+
+    Parameters
+    ----------
+    parameters, replica, threads
+        As `HostFeedback` takes them.
+    portion : float
+        How much of it, above 0 and at most 1.
+    """
+
+    moves_parameters = True
+
+    def __init__(
+        self, parameters: Float32Array, replica: Replica, portion: float, *, threads: int = 1
+    ) -> None:
+        self.portion = checked_portion(portion)
+        super().__init__(parameters, replica, threads=threads)
+
+    def residual(self, stride: int = 1) -> Float32Array:
+        """Return a copy of the residual, or of every `stride`-th element of it."""
+        return self._whole(difference(self.parameters[::stride], self.replica, stride))
+
+    def residual_at(self, index: Int64Array) -> Float32Array:
+        """Return the elements of the residual at these places, of shape (n,)."""
+        return self._whole(super().residual_at(index))
+
+    def read_residual(self, into: Float32Array) -> None:
+        """Write a copy of the residual to an array."""
+        super().read_residual(into)
+        self._whole(into)
+
+    def add_growth(self, before: Float32Array, factor: np.float32) -> None:
+        """Let what the residual has grown by have grown by `factor` times as much besides."""
+        Feedback.add_growth(self, before, factor * np.float32(self.portion))
+
+    def restore_residual(self, residual: Float32Array) -> None:
+        """Replace the residual; the parameters become the replica plus a portion of `residual`."""
+        self.check_residual(residual)
+        self.replica.write_parameters(self.parameters)
+        self.parameters += residual * np.float32(self.portion)
+
+    def settle(self) -> None:
+        """Forget the residual: the parameters become what the replica says, bit by bit."""
+        self.replica.write_parameters(self.parameters)
+
+    def clip(self, limit: np.float32, start: int, stop: int) -> tuple[int, float]:
+        """Cut the residual of a range of elements to plus or minus `limit`."""
+        elements, magnitude = super().clip(limit * np.float32(self.portion), start, stop)
+        return elements, magnitude / float(np.float32(self.portion))
+
+    def _new_pass(self, threads: int) -> ThresholdPass:
+        replica = self.replica
+        return ThresholdPass(
+            self.parameters,
+            self._waiting,
+            replica.values,
+            replica.quantum,
+            threads,
+            np.float32(self.portion),
+        )
+
+    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
+        replica = self.replica
+        lattice.advance(
+            self.parameters,
+            replica.values,
+            replica.quantum,
+            np.float32(self.portion),
+            index,
+            change,
+        )
+
+    def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
+        """Do nothing: the parameters hold the right replica and a portion of the residual."""
+
+    def _whole(self, ahead: Float32Array) -> Float32Array:
+        """Turn what is in the parameters into the residual, in place."""
+        ahead *= np.float32(1.0 / self.portion)
+        return ahead
