@@ -70,25 +70,23 @@ class Compensation:
         return self._tally.scale
 
     @property
+    def portion(self) -> float:
+        """How much of a change is made in the parameters."""
+        return self._shared.feedback.portion or 1.0  # with 0, it is moved elsewhere from there
+
+    @property
     def varies(self) -> bool:
         """Whether changes may be multiplied by anything but 1."""
-        return varies(self._scale) or self._portion != 1.0
+        return varies(self._scale) or self.portion != 1.0
 
-    def optimizer_factor(self) -> float:
-        """Return what the next change is multiplied by where it is made, in the parameters.
-
-        Those that contain a portion of the residual change by that portion.
-        """
-        return self.change_factor() * self._portion
+    def parameter_factor(self) -> float:
+        """Return what the next change is multiplied by where it is made, in the parameters."""
+        return self.change_factor() * self.portion
 
     def delay_factor(self) -> float:
         """Return what a learning rate is multiplied by because updates of peers come late."""
         delay = self._delays.network_delay_steps(self._world_size)
         return network_factor(delay, self._world_size)
-
-    @property
-    def _portion(self) -> float:
-        return self._shared.feedback.portion or 1.0  # with 0, what was changed is moved elsewhere
 
     @property
     def _world_size(self) -> int:

@@ -59,6 +59,9 @@ class OptimizerControl(SessionPart):
         Where it is noted what momentum a step was made with.
     trains_all : bool
         Whether nothing is trained without it, so that nothing has to be sent where it made no step.
+    portion : float
+        What the learning rate is multiplied by besides, because the parameters contain a portion of
+        the residual. Without that, changes would count several times.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class OptimizerControl(SessionPart):
         factors: Sequence[Callable[[], float]] = (),
         tally: Tally,
         trains_all: bool = True,
+        portion: float = 1.0,
     ) -> None:
         self._optimizer = optimizer
         self._measured_lag = lag
@@ -81,6 +85,7 @@ class OptimizerControl(SessionPart):
         self._settled: dict[int, int] = {}
         """By group, of how many states none has to be rescaled any more."""
         self._trains_all = trains_all
+        self._portion = portion
         self._sees_steps = False
         """Whether steps of the optimizer come by here."""
         self._gave_up = False
@@ -124,7 +129,7 @@ class OptimizerControl(SessionPart):
             return
         if self._measured_lag is not None:
             self._lag = approach(self._lag, self._measured_lag())
-        factor = prod(factor() for factor in self._factors)
+        factor = self._portion * prod(factor() for factor in self._factors)
         for number, group in enumerate(optimizer.param_groups):
             rate = factor * self._adapt(number, group)
             if rate != 1.0:
@@ -209,6 +214,11 @@ class OptimizerControl(SessionPart):
 
     def _give_up(self) -> None:
         """Leave the optimizer alone: a graph is recorded, in whose replays no hook is called."""
+        if self._portion != 1.0:
+            raise UsageError(
+                f"feedback={self._portion:g} needs a hook in every step of the optimizer, and this "
+                "one is recorded into a CUDA graph: join with feedback='local'"
+            )
         self._restore_all()
         self._gave_up = True
         logger.warning(

@@ -184,7 +184,7 @@ class Sending:
         with self._shared.named_errors():
             check_finite(flat)
         if self._shared.scaled_change is None and self._compensation.varies:
-            flat = flat * np.float32(self._compensation.optimizer_factor())
+            flat = flat * np.float32(self._compensation.parameter_factor())
         self._feedback.add_change(flat)
         self._parameters.scatter()
 

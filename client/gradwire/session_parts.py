@@ -91,11 +91,16 @@ def _momentum_and_scale(
 
         alone, obeys = trains_all(optimizer, target), scales_by_rate(optimizer)
         by_rate = scaled and alone and obeys
-        factors = [sharing.compensation.optimizer_factor] if by_rate else []
+        factors = [sharing.compensation.change_factor] if by_rate else []
         if lag is not None and obeys:
             factors.append(sharing.compensation.delay_factor)
         part = OptimizerControl(
-            optimizer, lag=lag, factors=factors, tally=sharing.tally, trains_all=alone
+            optimizer,
+            lag=lag,
+            factors=factors,
+            tally=sharing.tally,
+            trains_all=alone,
+            portion=sharing.compensation.portion if by_rate else 1.0,
         )
     if scaled and not by_rate:
         sharing.scale_changes()

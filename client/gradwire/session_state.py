@@ -13,6 +13,7 @@ from gradwire.settings import Settings
 from gradwire.shared_parameters import SharedParameters
 from gradwire.stats import Tally
 from gradwire.thresholds import Thresholds
+from gradwire.training_settings import check_feedback
 
 STATE_VERSION: Final = 1
 
@@ -75,6 +76,7 @@ class SessionState:
         try:
             residual = np.asarray(state["residual"])
             shared.feedback.check_residual(residual)
+            check_feedback(state.get("feedback", self._settings.feedback))
             self._thresholds.restore(state)
             shared.parameters.gather()
             if not self._tally.steps:

@@ -107,5 +107,5 @@ class Sharing:
     def scale_changes(self) -> None:
         """Multiply what the target changes by from now on: no learning rate does it."""
         self.shared.scaled_change = ScaledChange(
-            self.shared.feedback, self.compensation.optimizer_factor
+            self.shared.feedback, self.compensation.parameter_factor
         )

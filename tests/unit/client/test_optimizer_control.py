@@ -261,6 +261,22 @@ def test_a_scale_of_no_use_is_an_error_of_the_step_and_changes_nothing() -> None
     assert same(parameters, reference)
 
 
+def test_a_step_that_becomes_a_graph_is_refused_where_changes_would_count_several_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parameters, reference = matrix(), matrix()
+    optimizer = torch.optim.SGD(parameters, 0.1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+
+    control = OptimizerControl(optimizer, lag=None, tally=Tally(), portion=0.5)
+    with pytest.raises(UsageError, match=r"feedback=0.5 needs a hook in every step .* a CUDA gra"):
+        train(parameters, optimizer, 1)
+    control.left()
+
+    assert same(parameters, reference)
+
+
 def test_it_knows_whether_a_step_was_made() -> None:
     parameters = matrix()
     optimizer = torch.optim.SGD(parameters, 0.1)

@@ -553,6 +553,8 @@ def test_a_residual_that_was_loaded_is_sent_like_any_other(master: LocalMaster) 
         ({"residual": change(0, np.nan, 0, 0)}, "the saved state does not fit: element 1 is nan"),
         ({"policy": {"threshold": -1.0}}, "the saved state does not fit: threshold=-1.0"),
         ({"policy": {}}, "the saved state does not fit: threshold=None"),
+        ({"feedback": np.nan}, "the saved state does not fit: feedback=nan; it is 'local'"),
+        ({"feedback": "half"}, "the saved state does not fit: feedback='half'; it is"),
         ({"policy": {"threshold": 10**400}}, "the saved state does not fit: threshold=1000"),
     ],
 )
