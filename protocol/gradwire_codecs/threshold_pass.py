@@ -256,6 +256,9 @@ class ThresholdPass:
         value = float(self._parameters[element])
         if self._waiting.size:
             value += float(self._waiting[element])
+        if self._portion != WHOLE:  # what the residual leads to is at fault, not a portion of it
+            shared = float(self._values[element]) * float(self._quantum)
+            value = shared + (value - shared) / float(self._portion)
         if hits == NOT_FINITE:
             raise NonFiniteError(element, value)
         raise OutOfRangeError(element, value, self._limit)

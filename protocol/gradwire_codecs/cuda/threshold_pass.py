@@ -244,6 +244,9 @@ class DevicePass:
         value = float(self._parameters[element])
         if self._waiting is not None:
             value += float(self._waiting[element])
+        if self._portion != 1.0:  # what the residual leads to is at fault, not a portion of it
+            shared = float(self._values[element]) * self._quantum
+            value = shared + (value - shared) / self._portion
         if out_of_range:
             raise OutOfRangeError(element, value, 2.0**31 * self._quantum)
         raise NonFiniteError(element, value)

@@ -162,7 +162,7 @@ def test_what_a_residual_leads_to_has_to_be_in_range() -> None:
     """The parameter is, and sixteen times its distance to the replica is not."""
     feedback = PartialFeedback(np.array([100.0], np.float32), Replica.zeros(1), 1 / 16)
 
-    with pytest.raises(OutOfRangeError, match="element 0 is 100"):
+    with pytest.raises(OutOfRangeError, match="element 0 is 1600"):
         feedback.encode(2**24)
 
     assert not feedback.replica.values.any()
