@@ -14,29 +14,35 @@ Two lines in a training loop:
 `join` makes a `Session`; `load_checkpoint` gives a model what a master has written to its disk; the
 errors are in `gradwire.errors`. The codec alone, on arrays and with no network, is
 `gradwire_codecs`.
+
+Each name is imported when it is first used: the codec brings a compiler along, and most commands of
+the command line need none.
 """
 
 import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-from gradwire.applying import PeerUpdate
-from gradwire.checkpoints import LoadedCheckpoint, load_checkpoint
-from gradwire.errors import (
-    ConnectionLostError,
-    DeadlineError,
-    GradwireError,
-    NonFiniteError,
-    OutOfRangeError,
-    ProtocolError,
-    RefusedError,
-    TransportError,
-    UnreachableError,
-    UsageError,
-    VersionMismatchError,
-)
-from gradwire.joining import join
-from gradwire.session import Session
-from gradwire.settings import Settings
-from gradwire.stats import SessionStats
+if TYPE_CHECKING:
+    from gradwire.applying import PeerUpdate
+    from gradwire.checkpoints import LoadedCheckpoint, load_checkpoint
+    from gradwire.errors import (
+        ConnectionLostError,
+        DeadlineError,
+        GradwireError,
+        NonFiniteError,
+        OutOfRangeError,
+        ProtocolError,
+        RefusedError,
+        TransportError,
+        UnreachableError,
+        UsageError,
+        VersionMismatchError,
+    )
+    from gradwire.joining import join
+    from gradwire.session import Session
+    from gradwire.settings import Settings
+    from gradwire.stats import SessionStats
 
 __all__ = [
     "ConnectionLostError",
@@ -59,5 +65,32 @@ __all__ = [
     "load_checkpoint",
 ]
 
+MODULES: Final = {
+    "LoadedCheckpoint": "checkpoints",
+    "PeerUpdate": "applying",
+    "Session": "session",
+    "SessionStats": "stats",
+    "Settings": "settings",
+    "join": "joining",
+    "load_checkpoint": "checkpoints",
+}
+"""Where the names are; the others are errors."""
+
 # A library says nothing unless its user has set logging up.
 logging.getLogger("gradwire").addHandler(logging.NullHandler())
+
+if not TYPE_CHECKING:  # which would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        """Import a name when it is first used."""
+        if name == "errors":
+            return import_module("gradwire.errors")
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(f"gradwire.{MODULES.get(name, 'errors')}"), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted(globals().keys() | set(__all__))

@@ -1,28 +1,26 @@
 """The command line: ``gradwire <command>``.
 
 Data goes to stdout, logs and messages to stderr. Exit status: 0 done, 2 wrong usage, 3 address in
-use, 4 refused by the other side, 5 unreachable. Commands of other parts, such as ``master``, are
-found through the entry points of the group ``gradwire.commands``: the client does not import the
-server.
+use, 4 refused by the other side, 5 unreachable.
+
+A command is imported when it is asked for: some need a compiler or a web server, and every process
+of a run starts here. `commands` finds them.
 """
 
+import atexit
+import gc
 import io
 import logging
 import sys
 from collections.abc import Sequence
-from importlib.metadata import entry_points, version
 from typing import Annotated, Final, Literal
 
 import typer
 
-from gradwire.demo.command import demo
+from gradwire.commands import Commands
 from gradwire.errors import GradwireError, RefusedError, TransportError
-from gradwire.estimate.command import estimate_command
-from gradwire.keygen_command import keygen
 from gradwire.logs import JsonFormatter, RepeatFilter, TextFormatter
-from gradwire.operate_command import operate
 from gradwire.processes import MasterEndedError
-from gradwire.run_command import run
 
 EXIT_USAGE: Final = 2
 EXIT_REFUSED: Final = 4
@@ -30,6 +28,7 @@ EXIT_UNREACHABLE: Final = 5
 
 app = typer.Typer(
     name="gradwire",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -40,6 +39,8 @@ app = typer.Typer(
 
 def _show_version(show: bool) -> None:
     if show:
+        from importlib.metadata import version
+
         typer.echo(version("gradwire"))
         raise typer.Exit
 
@@ -70,18 +71,11 @@ def configure(
     root.addHandler(handler)
 
 
-app.command("run")(run)
-app.command("demo")(demo)
-app.command("keygen")(keygen)
-app.command("operate")(operate)
-app.command("estimate")(estimate_command)
-
-for entry_point in sorted(entry_points(group="gradwire.commands"), key=lambda e: e.name):
-    app.command(entry_point.name)(entry_point.load())
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit status."""
+    # Python ends with a search for garbage in all modules, which takes longer than most commands;
+    # what is frozen is left out of it.
+    atexit.register(gc.freeze)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Workers print what they like, and the terminal's encoding may not have it.

@@ -19,6 +19,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import numba
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.runtime.nrt import rtsys
 from numba.extending import intrinsic
 
 P = ParamSpec("P")
@@ -39,10 +40,12 @@ class _Cache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return what the cache has, or None where that cannot be read: it is compiled anew."""
-        target_context.refresh()
+        # The base class would import the whole compiler first, and its linear algebra with scipy.
+        # Machine code needs the functions that it is linked with, and no more.
+        rtsys.initialize(target_context)
         self._choose_files(sig, target_context.codegen())
         try:
-            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
         except Exception:  # what unpickles a damaged file raises whatever it likes
             with suppress(OSError):
                 self.flush()  # type: ignore[no-untyped-call]

@@ -292,7 +292,9 @@ def scan(
     chunk_hits[:] = 0
     hits = 0
     top = np.int32(0)
-    section = np.searchsorted(bounds, start, side="right") - 1
+    section = 0
+    while bounds[section + 1] <= start:  # not searchsorted: to load that, numba imports linalg
+        section += 1
     low = start
     while low < stop:
         chunk = (low - start) // CHUNK
