@@ -12,14 +12,13 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from benchmarks import flood, trainer
 from benchmarks.bomb import Bomber
 from benchmarks.figures import Figure, at_least, below, within
+from benchmarks.masters import Master
 from benchmarks.programs import FIRST_CORE, LAST_CORE, Program, on_core
 from gradwire_protocol import (
     Connected,
@@ -29,26 +28,32 @@ from gradwire_protocol import (
     Disconnected,
     Endpoint,
     Event,
-    RunKey,
+    WorkerKey,
 )
 from gradwire_protocol.limits import FRAGMENT_BYTES_MIN, MESSAGE_BYTES_MAX, WINDOW_BYTES
 from gradwire_udp import SocketCounters, UdpDriver, new_event_loop, open_socket
 
-WORKERS: Final = 8
-RATE: Final = 50_000
-"""Forged INITs per second."""
 
-SECONDS: Final = 5.0
-"""Of each phase, quiet or under attack."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
 
-RUNS: Final = 3
-HANDSHAKES: Final = 20
-"""Honest ones in each attack."""
+    workers: int = 8
+    rate: int = 50_000
+    """Forged INITs per second."""
+    seconds: float = 5.0
+    """Of each phase, quiet or under attack."""
+    runs: int = 3
+    handshakes: int = 20
+    """Honest ones in each phase."""
+    quiet_seconds: float = 0.5
+    """After a bomb, for the master to take it all in."""
 
-QUIET_SECONDS: Final = 0.5
-"""After a bomb, for the master to take it all in."""
 
-CLOSED_SECONDS_MAX: Final = 5.0
+FULL: Final = Plan()
+QUICK: Final = Plan(workers=1, rate=500, seconds=0.5, runs=1, handshakes=2, quiet_seconds=0.05)
+
+CLOSED_SECONDS_MAX: Final = 30.0
 """Until it has closed the connection of who exceeds his credit."""
 
 MEGABYTE: Final = 1e6
@@ -59,9 +64,9 @@ BOMBS: Final = {
 """Bytes of each message, and of its fragments."""
 
 
-def run() -> list[Figure]:
+def run(plan: Plan) -> list[Figure]:
     """Measure."""
-    return [*_under_a_flood(), *_bombed()]
+    return [*_under_a_flood(plan), *_bombed(plan)]
 
 
 # INITs.
@@ -79,75 +84,78 @@ class _Phase:
     flood: Mapping[str, float] = field(default_factory=dict)
 
 
-def _under_a_flood() -> list[Figure]:
+def _under_a_flood(plan: Plan) -> list[Figure]:
     quiet: list[_Phase] = []
     attacked: list[_Phase] = []
-    with _master() as master, ExitStack() as stack:
-        for i in range(WORKERS):
-            stack.enter_context(master.trainer(i))
-        for _ in range(RUNS):
-            quiet.append(_phase(master, attack=False))
-            attacked.append(_phase(master, attack=True))
+    runs = plan.runs
+    with _victim() as victim, ExitStack() as stack:
+        for i in range(plan.workers):
+            stack.enter_context(victim.trainer(i))
+        for _ in range(runs):
+            quiet.append(_phase(victim, plan, attack=False))
+            attacked.append(_phase(victim, plan, attack=True))
     handshakes = sorted(h for phase in attacked for h in phase.handshakes)
     undisturbed = sorted(h for phase in quiet for h in phase.handshakes)
     p95 = handshakes[int(0.95 * len(handshakes))]
-    rate = sum(phase.flood["sent"] / phase.flood["seconds"] for phase in attacked) / RUNS
+    rate = sum(phase.flood["sent"] / phase.flood["seconds"] for phase in attacked) / runs
     told, heard = (
         sum(phase.flood[name] for phase in attacked) for name in ("bytes_received", "bytes_sent")
     )
     under = f"under {rate:,.0f} forged INITs per second"
     return [
-        at_least(f"updates of {WORKERS} workers {under}",
+        at_least(f"updates of {plan.workers} workers {under}",
                  median(phase.updates_per_second for phase in attacked), "1/s", "quiet",
-                 median(phase.updates_per_second for phase in quiet), aim=0.8, runs=RUNS),
+                 median(phase.updates_per_second for phase in quiet), aim=0.8, runs=runs),
         within(f"honest handshake {under}, p95", 1e3 * p95, "ms", "quiet",
-               1e3 * undisturbed[int(0.95 * len(undisturbed))], aim=2000, runs=RUNS),
+               1e3 * undisturbed[int(0.95 * len(undisturbed))], aim=2000, runs=runs),
         within(f"memory more {under}",
                max(0.0, max(p.memory for p in attacked) - quiet[0].memory) / MEGABYTE, "MB",
-               "the master before", quiet[0].memory / MEGABYTE, aim=20, runs=RUNS),
+               "the master before", quiet[0].memory / MEGABYTE, aim=20, runs=runs),
         below("bytes out towards unvalidated addresses", told, "B", "bytes in", heard, limit=1,
-              runs=RUNS),
+              runs=runs),
     ]  # fmt: skip
 
 
-def _phase(master: "_Master", *, attack: bool) -> _Phase:
+def _phase(victim: "_Victim", plan: Plan, *, attack: bool) -> _Phase:
     if not attack:
-        return _watched(master)
-    options = ("--port", str(master.port), "--rate", str(RATE), "--seconds", str(SECONDS),
-               "--key-id", master.run_key.worker_key("worker-0").key_id.hex())  # fmt: skip
+        return _watched(victim, plan)
+    options = ("--port", str(victim.master.port), "--rate", str(plan.rate),
+               "--seconds", str(plan.seconds),
+               "--key-id", victim.worker_key("worker-0").key_id.hex())  # fmt: skip
     with Program(flood.__name__, *options, core=LAST_CORE) as attacker:
-        phase = _watched(master)
+        phase = _watched(victim, plan)
         return replace(phase, flood=attacker.read())
 
 
-def _watched(master: "_Master") -> _Phase:
-    updates, began = master.updates_accepted(), time.monotonic()
-    handshakes, memory = master.watch(SECONDS)
-    rate = (master.updates_accepted() - updates) / (time.monotonic() - began)
+def _watched(victim: "_Victim", plan: Plan) -> _Phase:
+    updates, began = victim.updates_accepted(), time.monotonic()
+    handshakes, memory = victim.watch(plan.seconds, plan.handshakes)
+    rate = (victim.updates_accepted() - updates) / (time.monotonic() - began)
     return _Phase(rate, memory, handshakes)
 
 
 # Bombs.
 
 
-def _bombed() -> list[Figure]:
+def _bombed(plan: Plan) -> list[Figure]:
     figures = []
     for name, (total, fragment_bytes) in BOMBS.items():
         growth = []
-        for _ in range(RUNS):
-            with _master() as master:
-                before = master.memory()
-                bomber = Bomber(master.port, master.credentials("bomber"))
+        for _ in range(plan.runs):
+            with _victim() as victim:
+                before = victim.master.memory()
+                bomber = Bomber(victim.master.port, victim.credentials("bomber"))
                 count = bomber.throw(total, fragment_bytes)
-                assert bomber.stays(QUIET_SECONDS), "it kept within its credit"
-                growth.append(master.memory() - before)
-                bomber.begin(count, total, fragment_bytes)
-                assert not bomber.stays(CLOSED_SECONDS_MAX), "it had no credit for one more"
+                assert bomber.stays(plan.quiet_seconds), "it kept within its credit"
+                growth.append(victim.master.memory() - before)
+                assert bomber.exceed(count, total, fragment_bytes, CLOSED_SECONDS_MAX), (
+                    "it had no credit for more"
+                )
                 bomber.close()
         figures.append(
             within(f"memory more under a reassembly bomb of {name}",
                    max(growth) / MEGABYTE, "MB", "its credit", WINDOW_BYTES / MEGABYTE,
-                   aim=WINDOW_BYTES / MEGABYTE, runs=RUNS)
+                   aim=WINDOW_BYTES / MEGABYTE, runs=plan.runs)
         )  # fmt: skip
     return figures
 
@@ -155,73 +163,56 @@ def _bombed() -> list[Figure]:
 # The master, and who dials it.
 
 
-class _Master:
-    """A real one, with a key, and how to ask it things."""
+class _Victim:
+    """A master with a key, and how to ask it things."""
 
-    def __init__(self, program: Program, run_key: RunKey, folder: Path) -> None:
-        self.run_key = run_key
-        self._program = program
-        self._folder = folder
-        self._address = str(program.announcement["master"])
-        self.port = int(self._address.rpartition(":")[2])
+    def __init__(self, master: Master) -> None:
+        self.master = master
         self._honest = 0
 
     def trainer(self, i: int) -> Program:
         """Return a worker that trains."""
-        key = self._folder / f"worker-{i}.key"
-        _write(key, self.run_key.worker_key(f"worker-{i}").format())
-        environ = {"GRADWIRE_MASTER": self._address, "GRADWIRE_KEY_FILE": str(key)}
+        environ = self.master.environ(f"worker-{i}")
         return Program(trainer.__name__, core=LAST_CORE, environ=environ)
 
+    def worker_key(self, name: str) -> WorkerKey:
+        """Return the key of a worker with this name."""
+        assert self.master.run_key is not None
+        return self.master.run_key.worker_key(name)
+
     def credentials(self, name: str) -> Credentials:
-        """Return what someone with this name dials with."""
-        return Credentials(key=self.run_key.worker_key(name), unix_time_ns=time.time_ns)
+        """Return what a worker with this name dials with."""
+        return Credentials(key=self.worker_key(name), unix_time_ns=time.time_ns)
 
     def updates_accepted(self) -> float:
         """Return how many there were so far."""
-        url = f"http://{self._program.announcement['http']}/metrics"
+        url = f"http://{self.master.http_address}/metrics"
         with urllib.request.urlopen(url, timeout=30) as response:  # our own
             for line in response.read().decode().splitlines():
                 if line.startswith("gradwire_updates_accepted_total "):
                     return float(line.split()[1])
         raise RuntimeError("no such metric")
 
-    def memory(self) -> float:
-        """Return the bytes of memory that it has."""
-        pages = Path(f"/proc/{self._program.pid}/statm").read_text(encoding="ascii").split()[1]
-        return float(pages) * os.sysconf("SC_PAGE_SIZE")
-
-    def watch(self, seconds: float) -> tuple[list[float], float]:
+    def watch(self, seconds: float, handshakes: int) -> tuple[list[float], float]:
         """Dial in every now and then; return how long that took, and the most memory seen."""
-        took, memory = [], self.memory()
+        took, memory = [], self.master.memory()
         began = time.monotonic()
         with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
-            for i in range(HANDSHAKES):
-                due = began + i * seconds / HANDSHAKES
+            for i in range(handshakes):
+                due = began + i * seconds / handshakes
                 time.sleep(max(0.0, due - time.monotonic()))
                 self._honest += 1
                 credentials = self.credentials(f"honest-{self._honest}")
-                took.append(runner.run(_handshake(self.port, credentials)))
-                memory = max(memory, self.memory())
+                took.append(runner.run(_handshake(self.master.port, credentials)))
+                memory = max(memory, self.master.memory())
         time.sleep(max(0.0, began + seconds - time.monotonic()))
-        return took, max(memory, self.memory())
+        return took, max(memory, self.master.memory())
 
 
 @contextmanager
-def _master() -> Iterator[_Master]:
-    run_key = RunKey(os.urandom(32))
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        _write(folder / "run.key", run_key.format())
-        with Program("gradwire", "master", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
-                     "--key-file", str(folder / "run.key"), core=FIRST_CORE,
-                     quiet=True) as program, on_core(LAST_CORE):  # fmt: skip
-            yield _Master(program, run_key, folder)
-
-
-def _write(path: Path, key: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(key + "\n", encoding="ascii")
+def _victim() -> Iterator[_Victim]:
+    with Master(keys=True, http="127.0.0.1:0", core=FIRST_CORE) as master, on_core(LAST_CORE):
+        yield _Victim(master)
 
 
 class _Dialler:

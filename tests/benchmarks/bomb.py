@@ -60,6 +60,23 @@ class Bomber:
             self.begin(number, total, fragment_bytes)
         return count
 
+    def exceed(self, first: int, total: int, fragment_bytes: int, seconds: float) -> bool:
+        """Begin messages from a number on until the master closes the connection.
+
+        It takes more than one where some of those before were lost, and left credit.
+
+        Returns
+        -------
+        bool
+            Whether it has, within so many seconds.
+        """
+        deadline, number = time.monotonic() + seconds, first
+        while self._connection.state is State.OPEN and time.monotonic() < deadline:
+            self.begin(number, total, fragment_bytes)
+            number += 1
+            self._turn(0.001)
+        return self._connection.state is not State.OPEN
+
     def begin(self, number: int, total: int, fragment_bytes: int) -> None:
         """Send all of a message but its last fragment."""
         payload = memoryview(os.urandom(fragment_bytes))

@@ -9,6 +9,7 @@ otherwise idle. Memory is counted by a process of its own, `benchmarks.codec_mem
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from time import thread_time
 from typing import Final
@@ -25,8 +26,17 @@ from gradwire_codecs.compiled import compiled
 from gradwire_codecs.threshold_pass import ThresholdPass
 from gradwire_codecs.update import pack_update
 
-N: Final = 14_600_000
-RUNS: Final = 9
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    elements: int = 14_600_000
+    runs: int = 9
+
+
+FULL: Final = Plan()
+QUICK: Final = Plan(elements=20_000, runs=1)
 
 PASS_AIMS: Final = {0.0001: 1.25, 0.001: 1.3, 0.01: 1.6, 0.05: 3.0}
 """Part of the elements that are hits, and the aim for the pass."""
@@ -54,13 +64,9 @@ LASTING: Final = 1000
 """Thresholds that a hit is worth at first: more than are taken from it in all runs."""
 
 
-def run() -> list[Figure]:
+def run(plan: Plan) -> list[Figure]:
     """Measure."""
-    return measure(N, RUNS)
-
-
-def measure(elements: int, runs: int) -> list[Figure]:
-    """Measure on vectors of this length, the median of so many runs each."""
+    elements, runs = plan.elements, plan.runs
     figures = _passes(elements, runs)
     for density in HITS_DENSITIES:
         figures += _hits(elements, density, runs)

@@ -4,6 +4,10 @@ The threshold pass stands beside adding two vectors of the same size in the GPU'
 and applying include what crosses to the host and back, and stand beside the same on the CPU.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
 import numpy as np
 import torch
 
@@ -11,40 +15,53 @@ from benchmarks.figures import Figure, alternately, at_most, beside
 from gradwire_codecs import LocalFeedback, Replica, Sections, multiple_of
 from gradwire_codecs.arrays import Float32Array
 
-N = 14_600_000
-DENSITIES = (0.0001, 0.001, 0.01, 0.05)
-"""Part of the elements that are hits."""
-PASS_AIM = 1.5
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    elements: int = 14_600_000
+    densities: Sequence[float] = (0.0001, 0.001, 0.01, 0.05)
+    """Parts of the elements that are hits."""
+    pass_runs: int = 25
+    runs: int = 9
 
 
-def run() -> list[Figure]:
+FULL: Final = Plan()
+QUICK: Final = Plan(elements=2**17, densities=(0.01,), pass_runs=1, runs=1)
+
+DEVICE: Final = torch.device("cuda")
+PASS_AIM: Final = 1.5
+
+
+def run(plan: Plan) -> list[Figure]:
     """Measure, where there is a GPU."""
     if not torch.cuda.is_available():
         print("codec-gpu: no GPU here, so there is nothing to measure")
         return []
     print(f"codec-gpu: {torch.cuda.get_device_name()}")
     random = np.random.default_rng(0)
-    residual = (random.standard_normal(N) * 0.01).astype(np.float32)
+    residual = (random.standard_normal(plan.elements) * 0.01).astype(np.float32)
     figures = []
-    for density in DENSITIES:
+    for density in plan.densities:
         threshold = float(np.quantile(np.abs(residual[:1_000_000]), 1 - density))
-        figures += _measure(residual, density, threshold)
+        figures += _measure(residual, density, threshold, plan)
     return figures
 
 
-def _measure(residual: Float32Array, density: float, threshold: float) -> list[Figure]:
+def _measure(residual: Float32Array, density: float, threshold: float, plan: Plan) -> list[Figure]:
     # Where it is imported Triton compiles for the GPU, or finds none.
     from gradwire_codecs.cuda import DeviceLocalFeedback
     from gradwire_codecs.cuda.streams import SideStream
     from gradwire_codecs.cuda.threshold_pass import DevicePass
 
-    device = torch.device("cuda")
-    parameters = torch.tensor(residual, device=device)
-    replica = Replica.zeros(N)
+    n, runs = plan.elements, plan.runs
+    parameters = torch.tensor(residual, device=DEVICE)
+    replica = Replica.zeros(n)
     multiple = multiple_of(threshold, float(replica.quantum))
-    sections = Sections.single(0, N, multiple)
-    stream = SideStream(device)
-    values = torch.zeros(N, dtype=torch.int32, device=device)
+    sections = Sections.single(0, n, multiple)
+    stream = SideStream(DEVICE)
+    values = torch.zeros(n, dtype=torch.int32, device=DEVICE)
     looking = DevicePass(parameters, None, values, float(replica.quantum), stream)
     total = torch.zeros_like(parameters)
 
@@ -56,15 +73,15 @@ def _measure(residual: Float32Array, density: float, threshold: float) -> list[F
         torch.add(total, parameters, out=total)
         torch.cuda.synchronize()
 
-    pass_seconds, add_seconds = alternately(look, add, runs=25)
+    pass_seconds, add_seconds = alternately(look, add, runs=plan.pass_runs)
 
     on_host = LocalFeedback(residual.copy(), replica)
-    on_device = DeviceLocalFeedback(parameters, Replica.zeros(N))
-    host_target = LocalFeedback(np.zeros(N, np.float32), Replica.zeros(N))
-    device_target = DeviceLocalFeedback(torch.zeros_like(parameters), Replica.zeros(N))
-    bodies = LocalFeedback(residual.copy(), Replica.zeros(N)).encode(multiple, magnitude_max=1)
+    on_device = DeviceLocalFeedback(parameters, Replica.zeros(n))
+    host_target = LocalFeedback(np.zeros(n, np.float32), Replica.zeros(n))
+    device_target = DeviceLocalFeedback(torch.zeros_like(parameters), Replica.zeros(n))
+    bodies = LocalFeedback(residual.copy(), Replica.zeros(n)).encode(multiple, magnitude_max=1)
     # What is encoded is gone from the residual: it comes back before the next time.
-    back = -_change(bodies)
+    back = -_change(bodies, n)
 
     def encode_on_device() -> None:
         sent = on_device.encode(multiple, magnitude_max=1)
@@ -84,22 +101,22 @@ def _measure(residual: Float32Array, density: float, threshold: float) -> list[F
         for body in bodies:
             host_target.apply(body)
 
-    encode_seconds, host_encode_seconds = alternately(encode_on_device, encode_on_host)
-    apply_seconds, host_apply_seconds = alternately(apply_on_device, apply_on_host)
+    encode_seconds, host_encode_seconds = alternately(encode_on_device, encode_on_host, runs=runs)
+    apply_seconds, host_apply_seconds = alternately(apply_on_device, apply_on_host, runs=runs)
     hits = f"{density:.2%} hits"
     return [
         at_most(f"GPU threshold pass, {hits}", 1e6 * pass_seconds, "us", "torch.add, out=",
-                1e6 * add_seconds, aim=PASS_AIM, runs=25),
+                1e6 * add_seconds, aim=PASS_AIM, runs=plan.pass_runs),
         beside(f"GPU encode, and put back, {hits}", 1e3 * encode_seconds, "ms", "on the CPU",
-               1e3 * host_encode_seconds, runs=9),
+               1e3 * host_encode_seconds, runs=runs),
         beside(f"GPU apply, {hits}", 1e3 * apply_seconds, "ms", "on the CPU",
-               1e3 * host_apply_seconds, runs=9),
+               1e3 * host_apply_seconds, runs=runs),
     ]  # fmt: skip
 
 
-def _change(bodies: list[bytes]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+def _change(bodies: list[bytes], n: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     """Return what updates change, element by element."""
-    replica = Replica.zeros(N)
+    replica = Replica.zeros(n)
     for body in bodies:
         replica.apply(body)
-    return replica.values.reshape(N)
+    return replica.values.reshape(n)

@@ -14,6 +14,7 @@ are sent.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import log2, prod
 from pathlib import Path
 from statistics import fmean
@@ -33,8 +34,24 @@ from gradwire.demo.command import WORKERS
 from gradwire_codecs import LocalFeedback, Replica, encoded_hits
 from gradwire_codecs.arrays import Float32Array
 
-DENSITIES: Final = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1, 0.2)
-"""Parts of the elements that are hits."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    shapes: Shapes = GPT_SHAPES
+    """Of the tensors of the model."""
+    densities: Sequence[float] = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.05, 0.1, 0.2)
+    """Parts of the elements that are hits."""
+    demo_workers: int = WORKERS
+    demo_steps: int = demo_updates.STEPS
+
+
+FULL: Final = Plan()
+QUICK: Final = Plan(
+    shapes=((200, 100), (100,)), densities=(0.001, 0.01), demo_workers=2, demo_steps=2
+)
+
 AIMED_DENSITIES: Final = (0.0003, 0.05)
 """From the first to the last one, an aim is set."""
 DENSITIES_BESIDE: Final = (0.001, 0.01)
@@ -55,9 +72,12 @@ DENSE: Final = "dense float32"
 RANKS: Final = (1, 2, 4)
 
 
-def run() -> list[Figure]:
+def run(plan: Plan) -> list[Figure]:
     """Measure."""
-    return [*of_uniform_positions(GPT_SHAPES), *of_the_demo()]
+    return [
+        *of_uniform_positions(plan.shapes, plan.densities),
+        *of_the_demo(plan.demo_workers, plan.demo_steps),
+    ]
 
 
 def entropy_bits(elements: int, hits: int) -> float:
@@ -68,7 +88,7 @@ def entropy_bits(elements: int, hits: int) -> float:
     return hits - elements * (p * log2(p) + (1 - p) * log2(1 - p))
 
 
-def of_uniform_positions(shapes: Shapes, densities: Sequence[float] = DENSITIES) -> list[Figure]:
+def of_uniform_positions(shapes: Shapes, densities: Sequence[float]) -> list[Figure]:
     """Measure what updates of a model of these shapes take."""
     elements = sum(map(prod, shapes))
     fixed = _fixed_sizes(shapes)
@@ -151,7 +171,7 @@ def power_sgd_name(rank: int) -> str:
     return f"DDP's PowerSGD hook, rank {rank}"
 
 
-def of_the_demo(workers: int = WORKERS, steps: int = demo_updates.STEPS) -> list[Figure]:
+def of_the_demo(workers: int, steps: int) -> list[Figure]:
     """Train the demo's model, and measure what its updates take."""
     shapes = demo_shapes()
     elements = sum(map(prod, shapes))
@@ -191,11 +211,11 @@ def _demo_rivals(updates: Sequence[Recorded], shapes: Shapes) -> dict[str, float
     }
 
 
-def draw(figures: list[Figure], folder: Path, shapes: Shapes = GPT_SHAPES) -> None:
+def draw(figures: list[Figure], folder: Path, plan: Plan) -> None:
     """Draw sizes against density."""
-    elements = sum(map(prod, shapes))
+    elements, densities = sum(map(prod, plan.shapes)), plan.densities
     of_rival = {(figure.figure, figure.rival): figure for figure in figures}
-    names = [size_name(elements, density) for density in DENSITIES]
+    names = [size_name(elements, density) for density in densities]
     beside_fixed = size_name(elements, DENSITIES_BESIDE[0])
     fixed = ["8 bits (QSGD)", "DDP's fp16 hook", DENSE, *map(power_sgd_name, RANKS)]
     draw_curves(
@@ -203,14 +223,14 @@ def draw(figures: list[Figure], folder: Path, shapes: Shapes = GPT_SHAPES) -> No
             title=f"What one worker sends per step of {elements / 1e6:g} M parameters",
             x_label="elements sent",
             y_label="size of the update",
-            x=DENSITIES,
+            x=densities,
             series={OURS: [KILOBYTE * of_rival[name, DL4J].value for name in names]}
             | {
                 rival: [KILOBYTE * of_rival[name, rival].rival_value for name in names]
                 for rival in (DL4J, TOP_K)
             },
             levels={rival: KILOBYTE * of_rival[beside_fixed, rival].rival_value for rival in fixed},
-            bound=(BOUND, [entropy_bits(elements, round(d * elements)) / 8 for d in DENSITIES]),
+            bound=(BOUND, [entropy_bits(elements, round(d * elements)) / 8 for d in densities]),
         ),
         folder / "update-size.png",
     )

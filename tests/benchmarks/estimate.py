@@ -7,6 +7,7 @@ the side that sends, and left alone until its queues are full; then it is looked
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -16,15 +17,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from benchmarks.figures import Figure, beside
+from benchmarks.masters import Master, form
 from benchmarks.programs import Program
 from gradwire.estimate.calibration import calibrate
 from gradwire.estimate.model import Estimate, Inputs, estimate
 from gradwire.estimate.sizes import update_bytes
 from gradwire.stats_file import VARIABLE
-from support.local_master import MasterProcess
-from support.namespaces import DEVICE, Machine, two_machines
+from support.namespaces import DEVICE, Machine, can_have_machines, two_machines
 
-PARAMETERS: Final = 1_000_000
 UNLIMITED: Final = 1e10
 RTT_SECONDS: Final = 0.0005
 """Of the virtual cable, as good as nothing."""
@@ -47,19 +47,19 @@ class Case:
     settle_seconds: float = 5.0
     watch_seconds: float = 15.0
 
-    def inputs(self, observed: Mapping[str, float], **known: Any) -> Inputs:
+    def inputs(self, observed: Mapping[str, float], parameters: int, **known: Any) -> Inputs:
         """Return what the command would be told."""
         density, size = observed["density"], observed["update_bytes"]
         return Inputs(
             step_seconds=observed["step_seconds"],
-            parameters=PARAMETERS,
+            parameters=parameters,
             density=density,
             workers=self.workers,
             link=UNLIMITED,
             link_up=self.up / self.workers,
             master_link=self.down,
             rtt_seconds=RTT_SECONDS,
-            size_ratio=size / update_bytes(PARAMETERS, density),
+            size_ratio=size / update_bytes(parameters, density),
             **known,
         )
 
@@ -79,13 +79,36 @@ CASES: Final = (
 )
 
 
-def run() -> list[Figure]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    cases: Sequence[Case] = CASES
+    parameters: int = 1_000_000
+    keys: bool = True
+    """Whether the master and its workers have keys."""
+
+
+FULL: Final = Plan()
+QUICK: Final = Plan(
+    cases=(
+        Case("2 workers", 0.02, 0.01, 2, up=1e7, down=1e7, settle_seconds=0.5, watch_seconds=1.0),
+    ),
+    parameters=20_000,
+)
+
+
+def run(plan: Plan) -> list[Figure]:
     """Measure."""
+    if not can_have_machines():
+        print("no network namespaces here: nothing can be slow", file=sys.stderr)
+        return []
     figures = []
-    for case in CASES:
-        observed = observe(case)
-        costs = calibrate(PARAMETERS, case.density, codec_threads=1, say=lambda _: None)
-        figures += compare(case.name, estimate(case.inputs(observed, costs=costs)), observed)
+    for case in plan.cases:
+        observed = observe(case, plan)
+        costs = calibrate(plan.parameters, case.density, codec_threads=1, say=lambda _: None)
+        predicted = estimate(case.inputs(observed, plan.parameters, costs=costs))
+        figures += compare(f"{case.name}, {form(keys=plan.keys)}", predicted, observed)
     return figures
 
 
@@ -103,35 +126,35 @@ def compare(name: str, predicted: Estimate, observed: Mapping[str, float]) -> li
     ]
 
 
-def observe(case: Case) -> dict[str, float]:
+def observe(case: Case, plan: Plan) -> dict[str, float]:
     """Run a case; return what was seen at its workers."""
     with ExitStack() as stack:
         here, there = stack.enter_context(two_machines())
         folder = Path(stack.enter_context(TemporaryDirectory()))
         master = stack.enter_context(
-            MasterProcess("--insecure", listen=f"{here.address}:0", prefix=here.prefix)
+            Master(keys=plan.keys, listen=f"{here.address}:0", prefix=here.prefix)
         )
         files = [folder / f"{i}.json" for i in range(case.workers)]
         for file in files:
-            stack.enter_context(_worker(case, there, master, file))
+            stack.enter_context(_worker(case, plan.parameters, there, master, file))
         _limit(there, case.up)
         _limit(here, case.down)
         time.sleep(case.settle_seconds)
         before = _read(files)
         time.sleep(case.watch_seconds)
         after = _read(files)
-    return _observed(before, after)
+    return _observed(before, after, plan.parameters)
 
 
-def _worker(case: Case, machine: Machine, master: MasterProcess, file: Path) -> Program:
+def _worker(case: Case, parameters: int, machine: Machine, master: Master, file: Path) -> Program:
     return Program(
         "benchmarks.estimate_worker",
-        "--parameters", str(PARAMETERS),
+        "--parameters", str(parameters),
         "--step-seconds", str(case.step_seconds),
         "--density", str(case.density),
         prefix=machine.prefix,
         quiet=True,
-        environ={"GRADWIRE_MASTER": master.address, VARIABLE: str(file)},
+        environ=master.environ() | {VARIABLE: str(file)},
     )  # fmt: skip
 
 
@@ -148,7 +171,7 @@ def _read(files: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _observed(
-    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], parameters: int
 ) -> dict[str, float]:
     """Return the mean of all workers' numbers, from one moment to the other."""
 
@@ -163,7 +186,7 @@ def _observed(
     staleness = [each["stats"]["staleness"] for each in after]
     return {
         "step_seconds": step_seconds,
-        "density": between("elements_sent") / sent / PARAMETERS,
+        "density": between("elements_sent") / sent / parameters,
         "update_bytes": between("bytes_encoded") / sent,
         "linear": 100 * steps * step_seconds / seconds,
         "sent": 100 * sent / steps,

@@ -5,12 +5,11 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from math import isfinite, nan
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure as Picture
 from rich.console import Console
 from rich.table import Table
 
@@ -30,22 +29,37 @@ class Figure:
     met: bool
     runs: int
 
-    def to_json(self) -> str:
-        """Return one JSON object."""
-        return json.dumps(asdict(self), default=lambda scalar: scalar.item())
+    def to_json(self, *, commit: str, quick: bool) -> str:
+        """Return one JSON object.
+
+        Parameters
+        ----------
+        commit : str
+            What was measured.
+        quick : bool
+            Whether it was measured on so little that it says nothing: then no aim was met or
+            missed.
+        """
+        values = asdict(self) | {"commit": commit, "quick": quick}
+        if quick:
+            values["met"] = None
+        for name, value in values.items():
+            if isinstance(value, float) and not isfinite(value):
+                values[name] = None  # JSON has no such number
+        return json.dumps(values, default=lambda scalar: scalar.item())
 
 
 def at_most(name: str, value: float, unit: str, rival: str, rival_value: float, *, aim: float,
             runs: int) -> Figure:  # fmt: skip
     """Return a figure whose ratio to its rival should not exceed `aim`."""
-    ratio = value / rival_value
+    ratio = _ratio(value, rival_value)
     return Figure(name, value, unit, rival, rival_value, ratio, f"<= {aim}x", ratio <= aim, runs)
 
 
 def at_least(name: str, value: float, unit: str, rival: str, rival_value: float, *, aim: float,
              runs: int) -> Figure:  # fmt: skip
     """Return a figure whose ratio to its rival should reach `aim`."""
-    ratio = value / rival_value
+    ratio = _ratio(value, rival_value)
     return Figure(name, value, unit, rival, rival_value, ratio, f">= {aim}x", ratio >= aim, runs)
 
 
@@ -53,29 +67,35 @@ def reaching(name: str, value: float, unit: str, rival: str, rival_value: float,
              runs: int) -> Figure:  # fmt: skip
     """Return a figure that should itself reach `aim`, whatever its ratio to its rival."""
     text = f">= {aim:g} {unit}"
-    return Figure(name, value, unit, rival, rival_value, value / rival_value, text, value >= aim,
-                  runs)  # fmt: skip
+    return Figure(name, value, unit, rival, rival_value, _ratio(value, rival_value), text,
+                  value >= aim, runs)  # fmt: skip
 
 
 def within(name: str, value: float, unit: str, rival: str, rival_value: float, *, aim: float,
            runs: int) -> Figure:  # fmt: skip
     """Return a figure that should itself not exceed `aim`, whatever its ratio to its rival."""
     text = f"<= {aim:g} {unit}"
-    return Figure(name, value, unit, rival, rival_value, value / rival_value, text, value <= aim,
-                  runs)  # fmt: skip
+    return Figure(name, value, unit, rival, rival_value, _ratio(value, rival_value), text,
+                  value <= aim, runs)  # fmt: skip
 
 
 def below(name: str, value: float, unit: str, rival: str, rival_value: float, *, limit: float,
           runs: int) -> Figure:  # fmt: skip
     """Return a figure whose ratio to its rival has to stay below `limit`."""
-    ratio = value / rival_value
+    ratio = _ratio(value, rival_value)
     return Figure(name, value, unit, rival, rival_value, ratio, f"< {limit}x", ratio < limit, runs)
 
 
 def beside(name: str, value: float, unit: str, rival: str, rival_value: float, *,
            runs: int) -> Figure:  # fmt: skip
     """Return a figure that is to be seen beside its rival, and has no aim."""
-    return Figure(name, value, unit, rival, rival_value, value / rival_value, "none", True, runs)
+    ratio = _ratio(value, rival_value)
+    return Figure(name, value, unit, rival, rival_value, ratio, "none", True, runs)
+
+
+def _ratio(value: float, rival_value: float) -> float:
+    """Return the ratio to a rival; not a number where that did nothing, as in a quick run."""
+    return value / rival_value if rival_value else nan
 
 
 def alternately(
@@ -105,9 +125,10 @@ def machine() -> str:
     )
 
 
-def print_table(name: str, figures: list[Figure]) -> None:
-    """Print the figures of one benchmark."""
-    table = Table(title=name, title_justify="left")
+def print_table(name: str, figures: list[Figure], *, quick: bool) -> None:
+    """Print the figures of one benchmark; quick ones say so, and have met or missed no aim."""
+    title = f"{name}, a quick run: not to be quoted"
+    table = Table(title=title if quick else name, title_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")
     table.add_column("rival")
@@ -115,8 +136,8 @@ def print_table(name: str, figures: list[Figure]) -> None:
     table.add_column("ratio", justify="right")
     table.add_column("aim")
     for figure in figures:
-        verdict = "met" if figure.met else "MISSED"
-        aim = "none" if figure.aim == "none" else f"{figure.aim}: {verdict}"
+        verdict = "" if quick else ": met" if figure.met else ": MISSED"
+        aim = "none" if figure.aim == "none" else f"{figure.aim}{verdict}"
         table.add_row(
             figure.figure,
             f"{_shown(figure.value)} {figure.unit}",
@@ -138,23 +159,28 @@ def aimed_ratio(figure: Figure) -> float | None:
     if figure.aim == "none":
         return None
     _, number, *unit = figure.aim.split()
-    return float(number) / figure.rival_value if unit else float(number.removesuffix("x"))
+    return _ratio(float(number), figure.rival_value) if unit else float(number.removesuffix("x"))
 
 
 def draw(name: str, figures: list[Figure], path: Path) -> None:
     """Draw the ratios of one benchmark as bars, each with a mark where it should end."""
+    # Loaded where something is drawn: it takes longer than many a quick benchmark.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Picture
+
     picture = Picture(figsize=(9, 1.4 + 0.5 * len(figures)), layout="constrained")
     FigureCanvasAgg(picture)
     axes = picture.subplots()
     for row, figure in enumerate(figures):
-        aim, end, text = aimed_ratio(figure), figure.ratio, f" {figure.ratio:.3g}"
+        aim, text = aimed_ratio(figure), f" {figure.ratio:.3g}"
+        bar = end = figure.ratio if isfinite(figure.ratio) else 0.0
         color = "tab:green" if figure.met else "tab:red"
         if aim is None:
             color = "tab:gray"
         else:
             axes.plot([aim, aim], [row - 0.4, row + 0.4], color="black", linewidth=2)
             end, text = max(aim, end), f"{text} (aim {figure.aim})"
-        axes.barh(row, figure.ratio, height=0.6, color=color)
+        axes.barh(row, bar, height=0.6, color=color)
         axes.annotate(text, (end, row), va="center", fontsize=8)
     axes.set_yticks(range(len(figures)), [f"{f.figure}\nto {f.rival}" for f in figures], fontsize=8)
     axes.invert_yaxis()

@@ -6,7 +6,8 @@ congestion control it has by default (cubic) and with BBR.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,35 +19,48 @@ from support.link import Link
 from support.namespaces import Machine, can_have_machines
 
 MEGABITS: Final = 200.0
-SECONDS: Final = 20.0
-RTTS: Final = (0.020, 0.050, 0.100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    seconds: float = 20.0
+    """Of each flow."""
+    rtts: Sequence[float] = (0.020, 0.050, 0.100)
+    """With each of the losses that have an aim."""
+    losses_drawn: Sequence[float] = (0.0, 0.001, 0.01, 0.03)
+
+
+FULL: Final = Plan()
+QUICK: Final = Plan(seconds=0.3, rtts=(), losses_drawn=(0.01,))
+
 LINK_AIMS: Final = {0.01: 0.85, 0.03: 0.75}
 """Of the link, by loss."""
 CUBIC_AIM: Final = 20.0
 RTT_DRAWN: Final = 0.050
-LOSSES_DRAWN: Final = (0.0, 0.001, 0.01, 0.03)
 
 LINK, CUBIC, BBR = "the link", "TCP cubic", "TCP BBR"
 
 
-def run() -> list[Figure]:
+def run(plan: Plan) -> list[Figure]:
     """Measure."""
     if not can_have_machines():
         print("no network namespaces here: nothing can be emulated", file=sys.stderr)
         return []
-    cells = {(loss, rtt) for rtt in RTTS for loss in LINK_AIMS}
-    cells |= {(loss, RTT_DRAWN) for loss in LOSSES_DRAWN}
-    return [figure for loss, rtt in sorted(cells) for figure in _measure(loss, rtt)]
+    cells = {(loss, rtt) for rtt in plan.rtts for loss in LINK_AIMS}
+    cells |= {(loss, RTT_DRAWN) for loss in plan.losses_drawn}
+    return [figure for loss, rtt in sorted(cells) for figure in _measure(loss, rtt, plan.seconds)]
 
 
 def _name(loss: float, rtt: float) -> str:
     return f"goodput at {100 * loss:g} % loss, {1000 * rtt:g} ms"
 
 
-def _measure(loss: float, rtt: float) -> list[Figure]:
+def _measure(loss: float, rtt: float, seconds: float) -> list[Figure]:
     link = Link(rate=1e6 * MEGABITS, delay=rtt / 2, loss=loss)
     with emulated_link(link, link, seed=round(1e6 * loss + 1e3 * rtt)) as (sender, receiver):
-        flow = _flow_between(sender, receiver)
+        flow = _flow_between(sender, receiver, seconds)
         ours, cubic, bbr = (flow(OURS), flow(TCP, "--congestion", "cubic"),
                             flow(TCP, "--congestion", "bbr"))  # fmt: skip
     name = _name(loss, rtt)
@@ -65,24 +79,24 @@ def _measure(loss: float, rtt: float) -> list[Figure]:
     ]
 
 
-def _flow_between(sender: Machine, receiver: Machine) -> Callable[..., float]:
+def _flow_between(sender: Machine, receiver: Machine, seconds: float) -> Callable[..., float]:
     def flow(module: str, *options: str) -> float:
         return measure_flow(
-            module, *options, seconds=SECONDS, to=receiver.address,
+            module, *options, seconds=seconds, to=receiver.address,
             sender_prefix=sender.prefix, receiver_prefix=receiver.prefix,
         ).megabits_per_second  # fmt: skip
 
     return flow
 
 
-def draw(figures: list[Figure], folder: Path) -> None:
+def draw(figures: list[Figure], folder: Path, plan: Plan) -> None:
     """Draw the goodput against the loss."""
     of_rival = {(figure.figure, figure.rival): figure for figure in figures}
-    names = [_name(loss, RTT_DRAWN) for loss in LOSSES_DRAWN]
+    names = [_name(loss, RTT_DRAWN) for loss in plan.losses_drawn]
     draw_lines(
         Lines(
             title=f"One flow, {MEGABITS:g} Mbit/s, {1000 * RTT_DRAWN:g} ms round trip",
-            categories=[f"{100 * loss:g} %" for loss in LOSSES_DRAWN],
+            categories=[f"{100 * loss:g} %" for loss in plan.losses_drawn],
             x_label="packets lost at random",
             y_label="goodput, Mbit/s",
             series={"gradwire": [of_rival[name, LINK].value for name in names]}

@@ -11,17 +11,18 @@ the other core, and every step applies what came from it.
 import argparse
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from statistics import median
 from time import perf_counter, thread_time
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from benchmarks.figures import Figure, at_most, beside
+from benchmarks.masters import Master, form
 from benchmarks.programs import Program, announce, end_with_parent
 from gradwire import Session, join
 from gradwire_codecs.compiled import compiled
-from support.local_master import MasterProcess
 
 
 class Case(NamedTuple):
@@ -43,12 +44,27 @@ CASES: Final = (
 )
 """Those with a peer have no aim: what it takes grows with the number of peers."""
 
-STEPS: Final = 40
-SETTLING_STEPS: Final = 100
-"""Steps without computing, in which the threshold finds its place."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    cases: Sequence[Case] = CASES
+    steps: int = 40
+    settling_steps: int = 100
+    """Steps without computing, in which the threshold finds its place."""
+    rounds_timed: int = 10_000_000
+    """Of `compute`, to learn how fast it is."""
+    keys: bool = True
+    """Whether the master and its workers have keys."""
+
+
+FULL: Final = Plan()
+QUICK: Final = Plan(
+    cases=(Case(10_000, 0.001, None, peers=1),), steps=2, settling_steps=3, rounds_timed=100_000
+)
 
 CHANGE: Final = 1e-4
-ROUNDS_TIMED: Final = 10_000_000
 
 
 @compiled
@@ -63,13 +79,14 @@ def compute(rounds: int) -> float:
 class Training:
     """Parameters that change like those that an optimizer trains, and a session for them."""
 
-    def __init__(self, parameters: int, master: str, seed: int) -> None:
+    def __init__(self, parameters: int, settling_steps: int, seed: int, **settings: Any) -> None:
         random = np.random.default_rng(seed)
         self.vector = np.random.default_rng(0).normal(0, 0.1, parameters).astype(np.float32)
         # Read from another place each time, it changes every element by another amount.
         self._noise = random.standard_normal(2 * parameters, np.float32) * np.float32(CHANGE)
         self._random = random
-        self.session: Session = join(self.vector, master=master)
+        self._settling_steps = settling_steps
+        self.session: Session = join(self.vector, **settings)
 
     def change(self) -> None:
         """Do the optimizer's work."""
@@ -78,33 +95,35 @@ class Training:
 
     def settle(self) -> None:
         """Share until the threshold has found its place."""
-        for _ in range(SETTLING_STEPS):
+        for _ in range(self._settling_steps):
             self.change()
             self.session.step()
 
 
-def run() -> list[Figure]:
+def run(plan: Plan) -> list[Figure]:
     """Measure."""
     compute(1)
     began = thread_time()
-    compute(ROUNDS_TIMED)
-    rounds_per_second = ROUNDS_TIMED / (thread_time() - began)
-    return [_measure(case, int(rounds_per_second * case.seconds)) for case in CASES]
+    compute(plan.rounds_timed)
+    rounds_per_second = plan.rounds_timed / (thread_time() - began)
+    return [_measure(case, int(rounds_per_second * case.seconds), plan) for case in plan.cases]
 
 
-def _measure(case: Case, rounds: int) -> Figure:
+def _measure(case: Case, rounds: int, plan: Plan) -> Figure:
     plain: list[float] = []
     shared: list[float] = []
     with ExitStack() as stack:
-        master = stack.enter_context(MasterProcess())
-        training = Training(case.parameters, master.address, seed=1)
+        master = stack.enter_context(Master(keys=plan.keys))
+        environ = master.environ()
+        training = Training(case.parameters, plan.settling_steps, seed=1, master=master.address,
+                            key_file=environ.get("GRADWIRE_KEY_FILE"))  # fmt: skip
         stack.callback(training.session.close)
         for _ in range(case.peers):
-            arguments = (str(case.parameters), str(rounds), master.address)
-            stack.enter_context(Program("benchmarks.overhead", *arguments))
+            arguments = (str(case.parameters), str(rounds), str(plan.settling_steps))
+            stack.enter_context(Program("benchmarks.overhead", *arguments, environ=environ))
         training.session.wait(1 + case.peers)
         training.settle()
-        for _ in range(STEPS):
+        for _ in range(plan.steps):
             began = perf_counter()
             compute(rounds)
             computed = perf_counter()
@@ -114,13 +133,14 @@ def _measure(case: Case, rounds: int) -> Figure:
             stepped = perf_counter()
             plain.append(computed - began)
             shared.append(computed - began + stepped - changed)
-    return _figure(case, shared, plain)
+    return _figure(case, shared, plain, plan)
 
 
-def _figure(case: Case, shared: Sequence[float], plain: Sequence[float]) -> Figure:
+def _figure(case: Case, shared: Sequence[float], plain: Sequence[float], plan: Plan) -> Figure:
     name = f"step of {case.parameters / 1e6:g} M parameters, {1e3 * case.seconds:g} ms"
     if case.peers:
         name += ", and a peer's updates"
+    name += f", {form(keys=plan.keys)}"
     value, rival, without = 1e3 * median(shared), 1e3 * median(plain), "the same without gradwire"
     if case.aim is None:
         return beside(name, value, "ms", without, rival, runs=len(plain))
@@ -132,10 +152,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parameters", type=int)
     parser.add_argument("rounds", type=int)
-    parser.add_argument("master")
+    parser.add_argument("settling_steps", type=int)
     options = parser.parse_args()
     end_with_parent()
-    training = Training(options.parameters, options.master, seed=2)
+    training = Training(options.parameters, options.settling_steps, seed=2)
     training.settle()
     announce(ready=True)
     while True:

@@ -5,10 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import EngFormatter, FuncFormatter
-
 from benchmarks.figures import machine
 
 OURS: Final = "gradwire"
@@ -30,6 +26,10 @@ class Lines:
 
 def draw_lines(lines: Lines, path: Path) -> None:
     """Draw lines over categories, on a logarithmic scale."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Picture
+    from matplotlib.ticker import FuncFormatter
+
     picture = Picture(figsize=(7.2, 4.4), layout="constrained")
     FigureCanvasAgg(picture)
     axes = picture.subplots()
@@ -79,6 +79,10 @@ STYLES: Final = (("o", "-"), ("s", "--"), ("^", "-."))
 
 def draw_curves(curves: Curves, path: Path) -> None:
     """Draw curves, and levels beside them, with both axes logarithmic."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Picture
+    from matplotlib.ticker import EngFormatter, FuncFormatter
+
     picture = Picture(figsize=(7.2, 5.6), layout="constrained")
     FigureCanvasAgg(picture)
     axes = picture.subplots()

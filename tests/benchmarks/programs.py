@@ -15,14 +15,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final, Self
 
 TESTS: Final = Path(__file__).parents[1]
 
 READ_SECONDS_MAX: Final = 120.0
 """How long a program may take for its next line."""
+
+END_SECONDS_MAX: Final = 10.0
+"""How long it may take from closing its output to ending."""
 
 CORES: Final = sorted(os.sched_getaffinity(0))
 FIRST_CORE: Final = CORES[0]
@@ -44,7 +48,7 @@ class Program:
     prefix : sequence of str
         To be put before the command, to run it in a network namespace.
     quiet : bool
-        Whether to throw away what it writes to its standard error.
+        Whether what it writes to its standard error is shown only where it fails.
     environ : mapping
         Variables that only it has.
     """
@@ -59,17 +63,22 @@ class Program:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._name = module
+        self._log = TemporaryFile() if quiet else None  # noqa: SIM115  # open as long as it runs
         path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))
         with on_core(core):  # a child inherits it
             self._process = subprocess.Popen(
                 [*prefix, sys.executable, "-m", module, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL if quiet else None,
+                stderr=self._log,
                 env=os.environ | {"PYTHONPATH": path} | dict(environ or {}),
                 bufsize=0,  # else `select` misses lines that were read ahead
             )
-        self.announcement = self.read()
+        try:
+            self.announcement = self.read()
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -77,6 +86,8 @@ class Program:
     def __exit__(self, *exception: object) -> None:
         self._process.kill()
         self._process.communicate()
+        if self._log is not None:
+            self._log.close()
 
     @property
     def pid(self) -> int:
@@ -90,9 +101,23 @@ class Program:
         ready, _, _ = select.select([pipe], [], [], READ_SECONDS_MAX)
         line = pipe.readline() if ready else b""
         if not line:
-            raise RuntimeError(f"{self._name} has nothing to say: {self._process.poll()=}")
+            raise RuntimeError(self._complaint(READ_SECONDS_MAX if not ready else 0.0))
         said: dict[str, Any] = json.loads(line)
         return said
+
+    def _complaint(self, waited: float) -> str:
+        """Return why there is nothing to read, with what the program has written of it."""
+        if waited:
+            reason = f"{self._name} has said nothing for {waited:g} s"
+        else:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_SECONDS_MAX)
+            status = self._process.returncode
+            reason = f"{self._name} has nothing to say; its exit status is {status}"
+        if self._log is None:
+            return reason
+        self._log.seek(0)
+        return "\n".join([reason, *self._log.read().decode(errors="replace").splitlines()[-20:]])
 
     def kill(self) -> None:
         """End it without a word."""

@@ -13,56 +13,92 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
+from math import nan
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from benchmarks import late, steps
 from benchmarks.figures import Figure, at_most, beside, within
+from benchmarks.masters import Master, form
 from benchmarks.programs import Program
-from gradwire_protocol import RunKey
 from gradwire_server.config import MasterConfig
 
-RESTARTS: Final = 3
-RESTART_WORKERS: Final = 16
 RESTART_SECONDS_MAX: Final = 60.0
-"""Until all sixteen have applied something again."""
-
-PROCESSES: Final = 4
-"""That sixteen workers are spread over: as many processes as workers would wait for each other
-rather than for the master."""
+"""Until all workers have applied something again."""
 
 STEP_SECONDS: Final = 0.05
 PARAMETERS: Final = 100_000
 
-DEATHS: Final = 3
-DEATH_WORKERS: Final = 4
-DEATH_IDLE_SECONDS: Final = 2.0
-WINDOW_SECONDS: Final = 6.0
-"""Around a death, its discovery included; and as long without one."""
-
-STILL_SECONDS: Final = 60.0
-STILL_WORKERS: Final = 4
-STILL_PARAMETERS: Final = 2_000_000
 STILL_CHANGE: Final = 0.1
-"""With such changes a worker's updates are some 50 KB: in a minute, more than the master keeps for
-one worker by far."""
+"""With such changes a worker's updates of 2 million parameters are some 50 KB: in a minute, more
+than the master keeps for one worker by far."""
 
+MEMORY_SAMPLES_MIN: Final = 12
 MEGABYTE: Final = 1e6
 
-JOINS: Final = 7
-JOIN_WORKERS: Final = 4
-JOIN_PARAMETERS: Final = 14_600_000
-JOIN_STEP_SECONDS: Final = 0.5
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    settling_seconds: float = 2.0
+    """From when all train until something happens to them."""
+
+    restarts: int = 3
+    restart_workers: int = 16
+    processes: int = 4
+    """That these workers are spread over: as many processes as workers would wait for each other
+    rather than for the master."""
+
+    deaths: int = 3
+    death_workers: int = 4
+    """Besides those that die."""
+    death_idle_seconds: float = 2.0
+    """Until a worker counts as dead."""
+    window_seconds: float = 6.0
+    """Around a death, its discovery included; and as long without one."""
+
+    still_seconds: float = 60.0
+    still_workers: int = 4
+    still_parameters: int = 2_000_000
+
+    joins: int = 7
+    join_workers: int = 4
+    join_parameters: int = 14_600_000
+    join_step_seconds: float = 0.5
 
 
-def run() -> list[Figure]:
+FULL: Final = Plan()
+QUICK: Final = Plan(
+    settling_seconds=0.2,
+    restarts=1,
+    restart_workers=2,
+    processes=1,
+    deaths=1,
+    death_workers=1,
+    death_idle_seconds=0.5,
+    window_seconds=1.0,
+    still_seconds=1.0,
+    still_workers=2,
+    still_parameters=20_000,
+    joins=1,
+    join_workers=1,
+    join_parameters=100_000,
+    join_step_seconds=0.005,
+)
+
+
+def run(plan: Plan) -> list[Figure]:
     """Measure."""
     return [
-        *_restarts(sealed=False), *_restarts(sealed=True), *_deaths(), *_still(), *_late_joins(),
-    ]  # fmt: skip
+        *_restarts(plan, keys=False),
+        *_restarts(plan, keys=True),
+        *_deaths(plan),
+        *_still(plan),
+        *_late_joins(plan),
+    ]
 
 
 class Step(NamedTuple):
@@ -80,42 +116,42 @@ class Step(NamedTuple):
 # The master dies.
 
 
-def _restarts(*, sealed: bool) -> list[Figure]:
+def _restarts(plan: Plan, *, keys: bool) -> list[Figure]:
     began_to_listen: list[float] = []
     first: list[float] = []
     every: list[float] = []
-    for _ in range(RESTARTS):
-        with _cluster(sealed=sealed) as cluster:
-            workers = cluster.workers(RESTART_WORKERS, each=RESTART_WORKERS // PROCESSES)
-            _let_pass(2.0)
+    count = plan.restart_workers
+    for _ in range(plan.restarts):
+        with _cluster(keys=keys) as cluster:
+            workers = cluster.workers(count, each=count // plan.processes)
+            _let_pass(plan.settling_seconds)
             _steps_of(workers)
-            cluster.kill_master()
+            cluster.master.kill()
             executed = time.monotonic()
-            cluster.start_master()
+            cluster.master.start_again()
             listening = time.monotonic()
-            back = _back(workers)
+            back = _back(workers, count)
             began_to_listen.append(listening - executed)
             first.append(min(back) - listening)
             every.append(max(back) - listening)
-    keys = "with keys" if sealed else "without keys"
-    what = f"{RESTART_WORKERS} workers {keys}, from the restarted master's listening"
+    what = f"{count} workers {form(keys=keys)}, from the restarted master's listening"
     rival = "its start, until it listens"
     start = median(began_to_listen)
     return [
         within(f"{what} to the first update applied", median(first), "s", rival, start, aim=2,
-               runs=RESTARTS),
+               runs=plan.restarts),
         beside(f"{what} until each has applied one", median(every), "s", rival, start,
-               runs=RESTARTS),
+               runs=plan.restarts),
     ]  # fmt: skip
 
 
-def _back(workers: Sequence[Program]) -> list[float]:
+def _back(workers: Sequence[Program], count: int) -> list[float]:
     """Return when each worker has applied an update over a new connection."""
     back: dict[int, float] = {}
     reconnected: dict[int, int] = {}
     deadline = time.monotonic() + RESTART_SECONDS_MAX
-    while len(back) < RESTART_WORKERS:
-        assert time.monotonic() < deadline, f"{RESTART_WORKERS - len(back)} workers are not back"
+    while len(back) < count:
+        assert time.monotonic() < deadline, f"{count - len(back)} workers are not back"
         _let_pass(0.2)
         for worker, made in enumerate(_steps_of(workers)):
             for step in made:
@@ -129,30 +165,31 @@ def _back(workers: Sequence[Program]) -> list[float]:
 # A worker dies.
 
 
-def _deaths() -> list[Figure]:
+def _deaths(plan: Plan) -> list[Figure]:
     quiet: list[float] = []
     around: list[float] = []
     lost, made = 0, 0
-    options = ("--idle-timeout-seconds", str(DEATH_IDLE_SECONDS))
+    options = ("--idle-timeout-seconds", str(plan.death_idle_seconds))
     with _cluster(*options) as cluster:
-        workers = cluster.workers(DEATH_WORKERS + DEATHS)
-        others, dying = workers[DEATHS:], workers[:DEATHS]
-        _let_pass(2.0)
+        workers = cluster.workers(plan.death_workers + plan.deaths)
+        others, dying = workers[plan.deaths :], workers[: plan.deaths]
+        _let_pass(plan.settling_seconds)
         for victim in dying:
             for gaps in (quiet, around):
                 _steps_of(others)
                 if gaps is around:
                     victim.kill()
-                _let_pass(WINDOW_SECONDS)
+                _let_pass(plan.window_seconds)
                 taken = _steps_of(others)
                 gaps.append(max(_longest_gap(steps) for steps in taken))
             made += min(map(len, taken))
             lost += max(0, int(around[-1] / STEP_SECONDS) - int(quiet[-1] / STEP_SECONDS))
-    who = f"steps of {1e3 * STEP_SECONDS:.0f} ms of {DEATH_WORKERS} workers when another is killed"
+    who = (f"steps of {1e3 * STEP_SECONDS:.0f} ms of {plan.death_workers} workers when another is "
+           "killed")  # fmt: skip
     return [
-        within(f"{who}: lost", lost, "steps", "made", made, aim=0, runs=DEATHS),
+        within(f"{who}: lost", lost, "steps", "made", made, aim=0, runs=plan.deaths),
         beside(f"{who}: longest gap", 1e3 * median(around), "ms", "when nobody is",
-               1e3 * median(quiet), runs=DEATHS),
+               1e3 * median(quiet), runs=plan.deaths),
     ]  # fmt: skip
 
 
@@ -163,21 +200,22 @@ def _longest_gap(made: Sequence[Step]) -> float:
 # A worker stands still.
 
 
-def _still() -> list[Figure]:
-    options = ("--idle-timeout-seconds", str(2 * STILL_SECONDS))
-    with _cluster(*options, idle_seconds=2 * STILL_SECONDS) as cluster:
-        workers = cluster.workers(STILL_WORKERS, STILL_PARAMETERS, change=STILL_CHANGE)
-        while not _is_full(quiet := _memory_over(cluster, STILL_SECONDS)):
+def _still(plan: Plan) -> list[Figure]:
+    seconds = plan.still_seconds
+    options = ("--idle-timeout-seconds", str(2 * seconds))
+    with _cluster(*options, idle_seconds=2 * seconds) as cluster:
+        workers = cluster.workers(plan.still_workers, plan.still_parameters, change=STILL_CHANGE)
+        while not _is_full(quiet := _memory_over(cluster.master, seconds)):
             pass  # what is kept for workers that come back is still growing
         os.kill(workers[0].pid, signal.SIGSTOP)
         try:
-            still = _memory_over(cluster, STILL_SECONDS)
+            still = _memory_over(cluster.master, seconds)
         finally:
             os.kill(workers[0].pid, signal.SIGCONT)
     third = len(still) // 3
     # What is queued for it, and the two sums in place of what there is no room for.
-    bound = (MasterConfig().relay_backlog_bytes_max + 2 * 4 * STILL_PARAMETERS) / MEGABYTE
-    what = f"memory of the master with a worker that stands still for {STILL_SECONDS:.0f} s"
+    bound = (MasterConfig().relay_backlog_bytes_max + 2 * 4 * plan.still_parameters) / MEGABYTE
+    what = f"memory of the master with a worker that stands still for {seconds:.0f} s"
     return [
         within(f"{what}: more than before", max(0.0, max(still) - max(quiet)) / MEGABYTE, "MB",
                "before", max(quiet) / MEGABYTE, aim=round(bound, 1), runs=1),
@@ -186,13 +224,13 @@ def _still() -> list[Figure]:
     ]  # fmt: skip
 
 
-def _memory_over(cluster: "_Cluster", seconds: float) -> list[float]:
+def _memory_over(master: Master, seconds: float) -> list[float]:
     """Return what the master takes, as time passes."""
     seen = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        seen.append(cluster.memory())
-        _let_pass(0.25)
+        seen.append(master.memory())
+        _let_pass(min(0.25, seconds / MEMORY_SAMPLES_MIN))
     return seen
 
 
@@ -205,16 +243,16 @@ def _is_full(seen: Sequence[float]) -> bool:
 # A worker joins late.
 
 
-def _late_joins() -> list[Figure]:
+def _late_joins(plan: Plan) -> list[Figure]:
     joins: list[float] = []
     tcp: list[float] = []
     beside_joins: list[float] = []
     alone: list[float] = []
-    with _cluster() as cluster, _sender(4 * JOIN_PARAMETERS) as port:
-        workers = cluster.workers(JOIN_WORKERS, JOIN_PARAMETERS, JOIN_STEP_SECONDS)
-        options = ("--parameters", str(JOIN_PARAMETERS), "--tcp-port", str(port))
+    with _cluster() as cluster, _sender(4 * plan.join_parameters) as port:
+        workers = cluster.workers(plan.join_workers, plan.join_parameters, plan.join_step_seconds)
+        options = ("--parameters", str(plan.join_parameters), "--tcp-port", str(port))
         with Program(late.__name__, *options, environ=cluster.environ()) as joiner:
-            for i in range(JOINS + 1):
+            for i in range(plan.joins + 1):
                 for what, times, busy in (("join", joins, beside_joins), ("tcp", tcp, alone)):
                     _steps_of(workers)
                     joiner.tell()
@@ -223,13 +261,19 @@ def _late_joins() -> list[Figure]:
                     if i:
                         times.append(seconds)
                         busy += [step.seconds for made in taken for step in made]
-    size = f"{4 * JOIN_PARAMETERS / MEGABYTE:.1f} MB"
+    size = f"{4 * plan.join_parameters / MEGABYTE:.1f} MB"
     return [
-        at_most(f"late join of {JOIN_PARAMETERS / 1e6:g} M parameters, {JOIN_WORKERS} training",
-                median(joins), "s", f"{size} over TCP", median(tcp), aim=3, runs=JOINS),
-        at_most("step of those who train meanwhile", 1e3 * median(beside_joins), "ms",
-                "without a join", 1e3 * median(alone), aim=1.1, runs=JOINS),
+        at_most(f"late join of {plan.join_parameters / 1e6:g} M parameters, {plan.join_workers} "
+                "training", median(joins), "s", f"{size} over TCP", median(tcp), aim=3,
+                runs=plan.joins),
+        at_most("step of those who train meanwhile", 1e3 * _median(beside_joins), "ms",
+                "without a join", 1e3 * _median(alone), aim=1.1, runs=plan.joins),
     ]  # fmt: skip
+
+
+def _median(seconds: Sequence[float]) -> float:
+    """Return the median; not a number where no step was made meanwhile, as in a quick run."""
+    return median(seconds) if seconds else nan
 
 
 @contextmanager
@@ -256,40 +300,16 @@ def _sender(size: int) -> Iterator[int]:
 
 
 class _Cluster:
-    """A master that can be started again, and workers."""
+    """A master, and workers that train."""
 
-    def __init__(
-        self, options: Sequence[str], key_folder: Path | None, idle_seconds: float | None
-    ) -> None:
-        self.stack = ExitStack()
-        self._options = list(options)
-        self._key_folder = key_folder
+    def __init__(self, stack: ExitStack, master: Master, idle_seconds: float | None) -> None:
+        self.master = master
+        self._stack = stack
         self._idle_seconds = idle_seconds
-        self._run_key = RunKey(os.urandom(32))
-        self._address = _free_address()
-        if key_folder is not None:
-            _write(key_folder / "run.key", self._run_key.format())
-            self._options += ["--key-file", str(key_folder / "run.key")]
-
-    def start_master(self) -> None:
-        """Start it, at the address that it had."""
-        self._master = self.stack.enter_context(
-            Program("gradwire", "master", "--listen", self._address, "--http", "off",
-                    *self._options, quiet=True)
-        )  # fmt: skip
-
-    def kill_master(self) -> None:
-        """End it without a word."""
-        self._master.kill()
-
-    def memory(self) -> float:
-        """Return the bytes of memory that the master has."""
-        pages = Path(f"/proc/{self._master.pid}/statm").read_text(encoding="ascii").split()[1]
-        return float(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def environ(self) -> dict[str, str]:
         """Return what workers find in their environment."""
-        environ = {"GRADWIRE_MASTER": self._address}
+        environ = self.master.environ()
         if self._idle_seconds is not None:
             environ["GRADWIRE_IDLE_TIMEOUT_SECONDS"] = str(self._idle_seconds)
         return environ
@@ -306,34 +326,22 @@ class _Cluster:
         """Start so many workers, some in each process; return these when all train."""
         options = ("--parameters", str(parameters), "--step-seconds", str(step_seconds),
                    "--change", str(change))  # fmt: skip
-        programs = []
-        for first in range(0, count, each):
-            keys = [self._key_file(f"worker-{i}") for i in range(first, first + each)]
-            whose = ("--key-files", *map(str, keys)) if keys[0] else ("--workers", str(each))
-            programs.append(
-                self.stack.enter_context(
-                    Program(steps.__name__, *options, *whose, environ=self.environ(), quiet=True)
-                )
+        return [
+            self._stack.enter_context(
+                Program(steps.__name__, *options, "--workers", str(each), environ=self.environ(),
+                        quiet=True)
             )
-        return programs
-
-    def _key_file(self, name: str) -> Path | None:
-        if self._key_folder is None:
-            return None
-        path = self._key_folder / f"{name}.key"
-        _write(path, self._run_key.worker_key(name).format())
-        return path
+            for _ in range(0, count, each)
+        ]  # fmt: skip
 
 
 @contextmanager
 def _cluster(
-    *options: str, sealed: bool = False, idle_seconds: float | None = None
+    *options: str, keys: bool = False, idle_seconds: float | None = None
 ) -> Iterator[_Cluster]:
-    with TemporaryDirectory() as folder:
-        cluster = _Cluster(options, Path(folder) if sealed else None, idle_seconds)
-        with cluster.stack:
-            cluster.start_master()
-            yield cluster
+    with ExitStack() as stack:
+        master = stack.enter_context(Master(*options, keys=keys, listen=_free_address()))
+        yield _Cluster(stack, master, idle_seconds)
 
 
 def _steps_of(workers: Sequence[Program]) -> list[list[Step]]:
@@ -348,11 +356,6 @@ def _free_address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{free.getsockname()[1]}"
-
-
-def _write(path: Path, key: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(key + "\n", encoding="ascii")
 
 
 def _let_pass(seconds: float) -> None:

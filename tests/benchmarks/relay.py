@@ -9,7 +9,8 @@ which decodes each update too and adds it to its replica.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -17,53 +18,79 @@ from typing import Any, Final
 
 from benchmarks import endpoint_relay, scaling
 from benchmarks.figures import Figure, at_least, beside, reaching
-from benchmarks.pictures import Lines, draw_lines
+from benchmarks.masters import Master, form
+from benchmarks.pictures import OURS, Lines, draw_lines
 from benchmarks.programs import FIRST_CORE, LAST_CORE, Meter, Program, on_core
 from benchmarks.rivals import datagram_transport, tcp_relay, zeromq_relay
 from benchmarks.work import Rate, Work
-from benchmarks.workers import closing, join_all, update_of_size
+from benchmarks.workers import Progress, closing, join_all, update_of_size
+from gradwire_protocol.limits import charge_of
+from gradwire_server.conflation import BACKLOG_BYTES_MAX
 from gradwire_udp import new_event_loop
 
 UPDATE_BYTES: Final = 300_000
-WORKERS: Final = (2, 4, 8, 16)
-WORKERS_AIMED: Final = (4, 16)
-RUNS: Final = 3
+HEADER_BYTES_MAX: Final = 1024
+"""What a message is larger than the update in it."""
+
 GIGABITS: Final = 6.0
-"""What a relay has to send in one measurement; a sixth of it where datagrams go one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    workers: Sequence[int] = (2, 4, 8, 16)
+    runs: int = 3
+    gigabits: float = GIGABITS
+    """What a relay has to send in one measurement; a sixth where datagrams go one by one."""
+    scaling_plan: scaling.Plan = scaling.FULL
+    keys: bool = True
+    """Whether our relays and their workers have keys; no rival has any."""
+
+
+FULL: Final = Plan()
+QUICK: Final = Plan(workers=(2,), runs=1, gigabits=0.02, scaling_plan=scaling.QUICK)
+
+WORKERS_AIMED: Final = (4, 16)
+
+BACKLOG_SHARE: Final = 0.75
+"""The part of what a master keeps for one worker that we let be under way to it. What is beyond all
+of it the master adds up, and sends less; the rest is for updates that have come to the worker and
+are not acknowledged yet."""
 
 MASTER, TRANSPORT = "gradwire master", "gradwire transport"
 ZEROMQ, TCP = "ZeroMQ PUB/SUB over TCP", "asyncio TCP server"
 DATAGRAMS, DATAGRAMS_UVLOOP = "DatagramTransport", "DatagramTransport on uvloop"
 
 
-def run() -> list[Figure]:
+def run(plan: Plan) -> list[Figure]:
     """Measure."""
     elements, body = update_of_size(UPDATE_BYTES)
     figures = []
-    for workers in WORKERS:
+    for workers in plan.workers:
         rates: dict[str, list[Rate]] = {}
-        for _ in range(RUNS):
-            for name, measure in _relays(elements).items():
+        for _ in range(plan.runs):
+            for name, measure in _relays(elements, keys=plan.keys).items():
                 share = 6 if name in (DATAGRAMS, DATAGRAMS_UVLOOP) else 1
-                work = work_of(workers, body, GIGABITS / share)
+                work = work_of(workers, body, plan.gigabits / share)
                 rates.setdefault(name, []).append(Rate.of(work, measure(work)))
-        figures += _figures(workers, rates)
-    return figures + scaling.run()
+        figures += _figures(workers, rates, plan)
+    return figures + scaling.run(plan.scaling_plan)
 
 
-def work_of(workers: int, body: bytes, gigabits: float = GIGABITS) -> Work:
+def work_of(workers: int, body: bytes, gigabits: float) -> Work:
     """Return as many updates as it takes for a relay to send so much."""
     one = Work(workers, 1, body).gigabits_out
     return Work(workers, max(1, round(gigabits / one)), body)
 
 
-def _relays(elements: int) -> dict[str, Callable[[Work], Meter]]:
+def _relays(elements: int, *, keys: bool) -> dict[str, Callable[[Work], Meter]]:
     """Return what does the work, ours and the rivals, by name."""
     datagrams = partial(exchange_with, datagram_transport)
     return {
-        TRANSPORT: partial(exchange_with, endpoint_relay),
+        TRANSPORT: partial(exchange_sealed, sealed=keys),
         ZEROMQ: partial(exchange_with, zeromq_relay),
-        MASTER: partial(_exchange_with_master, elements),
+        MASTER: partial(_exchange_with_master, elements, keys=keys),
         TCP: partial(exchange_with, tcp_relay),
         DATAGRAMS: partial(datagrams, arguments=("--loop", "asyncio")),
         DATAGRAMS_UVLOOP: partial(datagrams, arguments=("--loop", "uvloop")),
@@ -80,52 +107,64 @@ def exchange_with(module: Any, work: Work, arguments: tuple[str, ...] = ()) -> M
         return meter
 
 
-def _exchange_with_master(elements: int, work: Work) -> Meter:
+def exchange_sealed(work: Work, *, sealed: bool) -> Meter:
+    """Let our transport relay, with every packet encrypted or without."""
+    return exchange_with(endpoint_relay, work, ("--sealed",) if sealed else ())
+
+
+def _exchange_with_master(elements: int, work: Work, *, keys: bool) -> Meter:
     with (
-        Program("gradwire", "master", "--listen", "127.0.0.1:0", "--http", "off",
-                core=FIRST_CORE, quiet=True) as master,
+        Master(keys=keys, core=FIRST_CORE) as master,
         on_core(LAST_CORE),
         asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner,
-    ):  # fmt: skip
-        address = str(master.announcement["master"])
-        return runner.run(_send_and_receive(address, master.pid, elements, work))
+    ):
+        return runner.run(_send_and_receive(master, elements, work))
 
 
-async def _send_and_receive(address: str, pid: int, elements: int, work: Work) -> Meter:
-    happened = asyncio.Event()
-    workers = await join_all(work.workers, elements, address, happened)
+async def _send_and_receive(master: Master, elements: int, work: Work) -> Meter:
+    progress = Progress()
+    workers = await join_all(work.workers, elements, master, progress)
+    ahead_max = min(2 * work.AHEAD, updates_ahead_max(work))
     with closing(workers):
-        with Meter(pid) as meter:
+        with Meter(master.pid) as meter:
             while any(worker.received < work.expected for worker in workers):
-                # The master has no end to its queues but to drop who is too slow.
                 slowest = min(worker.received for worker in workers) // work.others
                 for worker in workers:
-                    ahead = min(worker.delivered, slowest + work.AHEAD) + work.AHEAD
+                    ahead = min(worker.delivered + work.AHEAD, slowest + ahead_max)
                     while worker.sent < min(work.updates, ahead):
                         worker.push(work.body)
-                await asyncio.wait_for(happened.wait(), 60)
-                happened.clear()
+                await progress.wait(60)
         return meter
 
 
-def _name(who: str, workers: int) -> str:
-    return f"{who} relays {UPDATE_BYTES // 1000} KB among {workers}"
+def updates_ahead_max(work: Work) -> int:
+    """Return how many updates each worker may be ahead of what the slowest one has received.
+
+    So many that a master hands each on by itself, as all relays do here.
+    """
+    kept = BACKLOG_SHARE * BACKLOG_BYTES_MAX / charge_of(len(work.body) + HEADER_BYTES_MAX)
+    return max(1, int(kept / work.others))
 
 
-def _figures(workers: int, rates: dict[str, list[Rate]]) -> list[Figure]:
+def _name(who: str, workers: int, plan: Plan) -> str:
+    return f"{who} relays {UPDATE_BYTES // 1000} KB among {workers}, {form(keys=plan.keys)}"
+
+
+def _figures(workers: int, rates: dict[str, list[Rate]], plan: Plan) -> list[Figure]:
+    runs = plan.runs
     out = {who: median(r.gigabits_per_second for r in rates[who]) for who in rates}
     per_processor = {
         who: median(r.gigabits_per_processor_second for r in rates[who]) for who in rates
     }
     figures = []
     for who in (TRANSPORT, MASTER):
-        name, value = _name(who, workers), out[who]
+        name, value = _name(who, workers, plan), out[who]
         if workers in WORKERS_AIMED:
             figures += [
-                reaching(name, value, "Gbit/s", ZEROMQ, out[ZEROMQ], aim=5, runs=RUNS),
+                reaching(name, value, "Gbit/s", ZEROMQ, out[ZEROMQ], aim=5, runs=runs),
                 at_least(f"{name}, per processor second", per_processor[who], "Gbit", ZEROMQ,
-                         per_processor[ZEROMQ], aim=2, runs=RUNS),
-                at_least(name, value, "Gbit/s", DATAGRAMS, out[DATAGRAMS], aim=10, runs=RUNS),
+                         per_processor[ZEROMQ], aim=2, runs=runs),
+                at_least(name, value, "Gbit/s", DATAGRAMS, out[DATAGRAMS], aim=10, runs=runs),
             ]  # fmt: skip
             without_aim: tuple[str, ...] = (DATAGRAMS_UVLOOP, TCP)
         else:
@@ -133,26 +172,27 @@ def _figures(workers: int, rates: dict[str, list[Rate]]) -> list[Figure]:
         if who == MASTER:
             without_aim = tuple(rival for rival in without_aim if rival == ZEROMQ)
         figures += [
-            beside(name, value, "Gbit/s", rival, out[rival], runs=RUNS) for rival in without_aim
+            beside(name, value, "Gbit/s", rival, out[rival], runs=runs) for rival in without_aim
         ]
     return figures
 
 
-def draw(figures: list[Figure], folder: Path) -> None:
+def draw(figures: list[Figure], folder: Path, plan: Plan) -> None:
     """Draw the rates against the number of workers."""
     of_rival = {(figure.figure, figure.rival): figure for figure in figures}
     rates = {
-        who: [of_rival[_name(who, workers), ZEROMQ].value for workers in WORKERS]
+        who: [of_rival[_name(who, workers, plan), ZEROMQ].value for workers in plan.workers]
         for who in (TRANSPORT, MASTER)
     }
     for rival in (ZEROMQ, TCP, DATAGRAMS, DATAGRAMS_UVLOOP):
         rates[rival] = [
-            of_rival[_name(TRANSPORT, workers), rival].rival_value for workers in WORKERS
+            of_rival[_name(TRANSPORT, workers, plan), rival].rival_value for workers in plan.workers
         ]
     draw_lines(
         Lines(
-            title=f"Relaying {UPDATE_BYTES // 1000} KB updates over loopback, one core",
-            categories=[str(workers) for workers in WORKERS],
+            title=f"Relaying {UPDATE_BYTES // 1000} KB updates over loopback, one core, "
+            f"{OURS} {form(keys=plan.keys)}",
+            categories=[str(workers) for workers in plan.workers],
             x_label="workers",
             y_label="sent by the relay, Gbit/s",
             series=rates,

@@ -8,10 +8,13 @@ trains. One worker at a time sends an update of 4 KB, and all workers acknowledg
 import gc
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from random import Random
 from statistics import median
 from time import perf_counter
 from typing import Final
+from unittest.mock import patch
 
 from benchmarks.figures import Figure, at_most, beside
 from benchmarks.workers import QUANTUM_EXPONENT, update_of_size
@@ -31,13 +34,26 @@ from gradwire_protocol.messages import (
 from gradwire_server.config import CONNECTIONS_SPARE, MasterConfig
 from gradwire_server.master import Master
 from gradwire_server.metrics import ServerMetrics
+from gradwire_server.state import State
 
 UPDATE_BYTES: Final = 4096
-WORKERS: Final = (10, 100, 1000)
-DELIVERIES: Final = 8_000
-"""At least, of all updates of one measurement together."""
-UPDATES_MIN: Final = 8
-RUNS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    workers: Sequence[int] = (10, 100, 1000)
+    """Ascending."""
+    deliveries: int = 8_000
+    """At least, of all updates of one measurement together."""
+    updates_min: int = 8
+    runs: int = 3
+
+
+FULL: Final = Plan()
+QUICK: Final = Plan(workers=(2, 3, 4), deliveries=8, updates_min=2, runs=1)
+
 AIM: Final = 1.2
 DATAGRAM_BYTES: Final = 1400
 
@@ -47,15 +63,13 @@ SPARE_BYTES: Final = 4
 """What an endpoint may write to behind the data."""
 
 
-class _Master(Master):
-    """A master that tells nobody who takes part.
+def _untold() -> AbstractContextManager[object]:
+    """Have masters tell nobody who takes part, for as long as the block lasts.
 
-    A thousand rosters of up to a thousand peers, each told to all, would take minutes; joining is
-    not what is measured.
+    A thousand rosters of up to a thousand peers, each told to all, would take many minutes; joining
+    is not what is measured.
     """
-
-    def _tell_roster(self) -> None:
-        pass
+    return patch.object(State, "tell_roster", lambda _: None)
 
 
 class _Listener:
@@ -140,7 +154,7 @@ class _Run:
             datagram_bytes=DATAGRAM_BYTES,
             reassembly_bytes_max=(workers + CONNECTIONS_SPARE) * WINDOW_BYTES,
         )
-        self._master = _Master(config, ServerMetrics())
+        self._master = Master(config, ServerMetrics())
         self._endpoint = Endpoint(
             config.connection, random_bytes=os.urandom, connections_max=config.connections_max
         )
@@ -150,8 +164,9 @@ class _Run:
         self._workers: list[Worker] = []
         self._by_connection: dict[Connection, Worker] = {}
         layout = Layout((Tensor("weights", (elements,)),))
-        for rank in range(workers):
-            self._join(rank, layout)
+        with _untold():
+            for rank in range(workers):
+                self._join(rank, layout)
 
     def _join(self, rank: int, layout: Layout) -> None:
         listener = _Listener(self._count)
@@ -260,15 +275,15 @@ def _receive(endpoint: Endpoint, train: Train, source: str, now: float) -> None:
     endpoint.receive(train.buffers[0][: train.size], train.segment, source, train.ecn, now)
 
 
-def run() -> list[Figure]:
+def run(plan: Plan) -> list[Figure]:
     """Measure."""
     elements, body = update_of_size(UPDATE_BYTES)
-    runs = {workers: _Run(workers, elements) for workers in WORKERS}
+    runs = {workers: _Run(workers, elements) for workers in plan.workers}
     gc.collect()
-    microseconds: dict[int, list[float]] = {workers: [] for workers in WORKERS}
-    for i in range(RUNS + 1):
+    microseconds: dict[int, list[float]] = {workers: [] for workers in plan.workers}
+    for i in range(plan.runs + 1):
         for workers, measured in runs.items():
-            updates = max(UPDATES_MIN, -(-DELIVERIES // (workers - 1)))
+            updates = max(plan.updates_min, -(-plan.deliveries // (workers - 1)))
             before, used = measured.deliveries, measured.master_seconds
             measured.relay(updates, body)
             deliveries = measured.deliveries - before
@@ -277,15 +292,15 @@ def run() -> list[Figure]:
                 used = measured.master_seconds - used
                 microseconds[workers].append(1e6 * used / deliveries)
 
-    least, *_, most = WORKERS
+    least, *_, most = plan.workers
     figures = []
-    for workers in WORKERS[1:]:
+    for workers in plan.workers[1:]:
         name = f"master's Python, per 4 KB update and destination, {workers} workers"
         value, rival = median(microseconds[workers]), median(microseconds[least])
         beside_least = f"the same with {least} workers"
         figures.append(
-            at_most(name, value, "us", beside_least, rival, aim=AIM, runs=RUNS)
+            at_most(name, value, "us", beside_least, rival, aim=AIM, runs=plan.runs)
             if workers == most
-            else beside(name, value, "us", beside_least, rival, runs=RUNS)
+            else beside(name, value, "us", beside_least, rival, runs=plan.runs)
         )
     return figures

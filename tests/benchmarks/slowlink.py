@@ -12,45 +12,68 @@ PowerSGD sends everything in them, and would take a third of the time for that.
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure as Picture
-
 from benchmarks.figures import Figure, at_least, below, beside, machine, within
+from benchmarks.masters import Master, form
 from benchmarks.programs import Program
-from benchmarks.slowlink_worker import (
-    ALONE,
-    DENSE,
-    FP16,
-    GRADWIRE,
-    POWER_SGD,
-    WORKERS,
-)
-from support.local_master import MasterProcess
-from support.namespaces import Machine, ip, unconnected_machines
+from benchmarks.slowlink_methods import ALONE, DENSE, FP16, GRADWIRE, POWER_SGD, WIDTHS, WORKERS
+from support.namespaces import Machine, can_have_machines, ip, unconnected_machines
 
 RATE: Final = "100mbit"
 QUEUE: Final = ("burst", "128kb", "latency", "100ms")
 """A packet of the loopback may be 64 KiB."""
 
-PACE_SECONDS: Final = 6.0
-PACE_ROUNDS: Final = 3
-"""How long each quick method trains to find out how quick, and how often, in turn."""
-
-SECONDS: Final = 60.0
-WINDOW_SECONDS: Final = 10.0
-"""Losses of batches are averaged over this."""
-
-RIVALS: Final = (DENSE, FP16, *POWER_SGD)
-QUICK: Final = (ALONE, GRADWIRE, *POWER_SGD)
 SLOW: Final = (DENSE, FP16)
+"""Methods that are too slow for `Plan.pace_seconds`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    rivals: Sequence[str] = (DENSE, FP16, *POWER_SGD)
+    """At least one that sends by PowerSGD."""
+    pace_seconds: float = 6.0
+    """How long each method that is not slow trains to find out how fast it is."""
+    pace_rounds: int = 3
+    """How often, in turn."""
+    seconds: float = 60.0
+    """How long each trains to find out what becomes of it."""
+    window_seconds: float = 10.0
+    """Losses of batches are averaged over this."""
+    widths: Sequence[int] = WIDTHS
+    keys: bool = True
+    """Whether gradwire's master and workers have keys."""
+
+    @property
+    def paced(self) -> Sequence[str]:
+        """The methods that are not slow."""
+        return (ALONE, GRADWIRE, *(rival for rival in self.rivals if rival not in SLOW))
+
+    @property
+    def window_ends(self) -> Sequence[float]:
+        """When losses have been averaged."""
+        count = int(self.seconds / self.window_seconds)
+        return [(index + 1) * self.window_seconds for index in range(count)]
+
+
+FULL: Final = Plan()
+QUICK: Final = Plan(
+    rivals=("powersgd-1",),
+    pace_seconds=0.2,
+    pace_rounds=1,
+    seconds=0.2,
+    window_seconds=0.1,
+    widths=(784, 16, 10),
+)
 
 DENSITY: Final = 0.001
 """What gradwire aims at. An update then takes 23 KB, and is on the link four times per step: from
@@ -100,48 +123,55 @@ class Training:
     held_out_loss: float
 
 
-def run() -> list[Figure]:
+def run(plan: Plan) -> list[Figure]:
     """Measure."""
-    return measure(SECONDS, PACE_SECONDS, PACE_ROUNDS)
-
-
-def measure(seconds: float, pace_seconds: float, rounds: int) -> list[Figure]:
-    """Measure with so many seconds of training."""
-    paces: dict[str, list[Training]] = {method: [] for method in QUICK}
-    for _ in range(rounds):
-        for method in QUICK:
-            paces[method].append(train(method, pace_seconds))
-    long = {method: train(method, seconds) for method in (GRADWIRE, *RIVALS)}
-    return figures_of(paces, long, seconds)
+    if not can_have_machines():
+        print("no network namespaces here: nothing can be slow", file=sys.stderr)
+        return []
+    paces: dict[str, list[Training]] = {method: [] for method in plan.paced}
+    for _ in range(plan.pace_rounds):
+        for method in plan.paced:
+            paces[method].append(train(plan, method, plan.pace_seconds))
+    long = {
+        method: paces[method][-1]
+        if method in paces and plan.pace_seconds == plan.seconds  # it was as long, as in `QUICK`
+        else train(plan, method, plan.seconds)
+        for method in (GRADWIRE, *plan.rivals)
+    }
+    return figures_of(paces, long, plan)
 
 
 def figures_of(
-    paces: Mapping[str, Sequence[Training]], long: Mapping[str, Training], seconds: float
+    paces: Mapping[str, Sequence[Training]], long: Mapping[str, Training], plan: Plan
 ) -> list[Figure]:
     """Compare.
 
     Parameters
     ----------
     paces : mapping
-        For each quick method, what came of training for a short time, as often as that was done.
+        For each of `Plan.paced`, what came of training for a short time, as often as that was done.
     long : mapping
-        For each method but the one that does not communicate, what came of `seconds` of it.
-    seconds : float
+        For gradwire and each rival, what came of `Plan.seconds` of it.
+    plan : Plan
     """
-    rounds = len(paces[GRADWIRE])
     pace = {
-        method: median(training.steps_per_second for training in paces[method]) for method in QUICK
-    } | {method: long[method].steps_per_second for method in SLOW}
-    return [
-        *_paces(pace, rounds),
-        *_sizes({method: long[method].megabytes_per_step for method in long}),
-        *_outcomes(long, seconds),
-        *_curves(long, seconds),
+        method: median(training.steps_per_second for training in paces[method]) for method in paces
+    } | {method: long[method].steps_per_second for method in long if method in SLOW}
+    sizes = {method: long[method].megabytes_per_step for method in long}
+    figures = [
+        *_paces(pace, plan),
+        *_sizes(sizes, plan),
+        *_outcomes(long, plan),
+        *_curves(long, plan),
     ]
+    said = form(keys=plan.keys)
+    return [replace(figure, figure=f"{figure.figure}, {said}") for figure in figures]
 
 
-def _paces(pace: Mapping[str, float], rounds: int) -> list[Figure]:
-    best, ours = max(POWER_SGD, key=pace.__getitem__), pace[GRADWIRE]
+def _paces(pace: Mapping[str, float], plan: Plan) -> list[Figure]:
+    rounds = plan.pace_rounds
+    low_rank = [rival for rival in plan.rivals if rival in POWER_SGD]
+    best, ours = max(low_rank, key=pace.__getitem__), pace[GRADWIRE]
     figures = [
         at_least("steps per second, against the best", ours, "/s", best, pace[best], aim=PACE_AIM,
                  runs=rounds),
@@ -151,79 +181,75 @@ def _paces(pace: Mapping[str, float], rounds: int) -> list[Figure]:
     return figures + [
         beside("seconds per step", 1 / ours, "s", rival, 1 / pace[rival],
                runs=1 if rival in SLOW else rounds)
-        for rival in RIVALS
+        for rival in plan.rivals
     ]  # fmt: skip
 
 
-def _sizes(sizes: Mapping[str, float]) -> list[Figure]:
+def _sizes(sizes: Mapping[str, float], plan: Plan) -> list[Figure]:
     ours = sizes[GRADWIRE]
-    smallest = min(RIVALS, key=sizes.__getitem__)
+    smallest = min(plan.rivals, key=sizes.__getitem__)
     return [
         within("per step and for both workers, against the least", ours, "MB", smallest,
                sizes[smallest], aim=MEGABYTES_AIM, runs=1),
         *(beside("per step and for both workers", ours, "MB", rival, sizes[rival], runs=1)
-          for rival in RIVALS),
+          for rival in plan.rivals),
     ]  # fmt: skip
 
 
-def _outcomes(long: Mapping[str, Training], seconds: float) -> list[Figure]:
+def _outcomes(long: Mapping[str, Training], plan: Plan) -> list[Figure]:
     ours = long[GRADWIRE]
     return [
-        below(f"loss after {seconds:g} s", ours.train_loss, "nats", rival,
+        below(f"loss after {plan.seconds:g} s", ours.train_loss, "nats", rival,
               long[rival].train_loss, limit=1.0, runs=1)
-        for rival in RIVALS
+        for rival in plan.rivals
     ] + [
-        beside(f"held-out loss after {seconds:g} s", ours.held_out_loss, "nats", rival,
+        beside(f"held-out loss after {plan.seconds:g} s", ours.held_out_loss, "nats", rival,
                long[rival].held_out_loss, runs=1)
-        for rival in RIVALS
+        for rival in plan.rivals
     ]  # fmt: skip
 
 
-def _curves(long: Mapping[str, Training], seconds: float) -> list[Figure]:
+def _curves(long: Mapping[str, Training], plan: Plan) -> list[Figure]:
     figures = []
-    for end in _window_ends(seconds):
-        ours = _mean_loss(long[GRADWIRE], end)
-        for rival in RIVALS:
-            loss = _mean_loss(long[rival], end)
-            figures.append(beside(_curve_name(end), ours, "nats", rival, loss, runs=1))
+    for end in plan.window_ends:
+        ours = _mean_loss(long[GRADWIRE], end, plan)
+        for rival in plan.rivals:
+            loss = _mean_loss(long[rival], end, plan)
+            figures.append(beside(_curve_name(end, plan), ours, "nats", rival, loss, runs=1))
     return figures
 
 
-def _window_ends(seconds: float) -> list[float]:
-    return [(index + 1) * WINDOW_SECONDS for index in range(int(seconds / WINDOW_SECONDS))]
+def _curve_name(end: float, plan: Plan) -> str:
+    return f"loss of batches, {end - plan.window_seconds:g} to {end:g} s"
 
 
-def _curve_name(end: float) -> str:
-    return f"loss of batches, {end - WINDOW_SECONDS:g} to {end:g} s"
-
-
-def _mean_loss(training: Training, end: float) -> float:
+def _mean_loss(training: Training, end: float, plan: Plan) -> float:
     """Return the mean loss of the batches of a window; where there is none, of the last before."""
     done = [loss for time, loss in zip(training.times, training.losses, strict=True) if time < end]
-    before = sum(time < end - WINDOW_SECONDS for time in training.times)
+    before = sum(time < end - plan.window_seconds for time in training.times)
     return mean(done[before:] or done[-1:] or training.losses[:1])
 
 
 # One training.
 
 
-def train(method: str, seconds: float, optimizer: Optimizer | None = None) -> Training:
+def train(plan: Plan, method: str, seconds: float) -> Training:
     """Train with both workers for so many seconds."""
-    how = optimizer or OPTIMIZERS[method]
+    how = OPTIMIZERS[method]
     with ExitStack() as stack:
         link = stack.enter_context(_link())
         folder = stack.enter_context(TemporaryDirectory())
         environ = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
         if method == GRADWIRE:
-            master = stack.enter_context(MasterProcess(prefix=link.prefix))
-            environ["GRADWIRE_MASTER"] = master.address
+            master = stack.enter_context(Master(keys=plan.keys, prefix=link.prefix))
+            environ |= master.environ()
         workers = [
             stack.enter_context(
                 Program(
                     "benchmarks.slowlink_worker",
                     *(method, str(rank), folder, "--seconds", str(seconds)),
                     *("--rate", str(how.rate), "--momentum", str(how.momentum)),
-                    *("--density", str(DENSITY)),
+                    *("--density", str(DENSITY), "--widths", *map(str, plan.widths)),
                     prefix=link.prefix,
                     environ=environ,
                 )
@@ -273,28 +299,30 @@ def _carried(link: Machine) -> int:
 # The picture.
 
 
-def draw(figures: list[Figure], folder: Path) -> None:
+def draw(figures: list[Figure], folder: Path, plan: Plan) -> None:
     """Draw the losses against the seconds."""
-    ends = _window_ends(SECONDS)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Picture
+
+    ends, said = plan.window_ends, form(keys=plan.keys)
+    values = {(figure.figure, figure.rival): figure for figure in figures}
     picture = Picture(figsize=(7.2, 4.4), layout="constrained")
     FigureCanvasAgg(picture)
     axes = picture.subplots()
-    for i, method in enumerate((GRADWIRE, *RIVALS)):
+    for i, method in enumerate((GRADWIRE, *plan.rivals)):
         ours = method == GRADWIRE
-        rival = RIVALS[0] if ours else method
-        points = [
-            next(f for f in figures if f.figure == _curve_name(end) and f.rival == rival)
-            for end in ends
-        ]
+        rival = plan.rivals[0] if ours else method
+        points = [values[f"{_curve_name(end, plan)}, {said}", rival] for end in ends]
         losses = [point.value if ours else point.rival_value for point in points]
         axes.plot(ends, losses, marker="o" if ours else "s", color=f"C{i}", label=method,
                   linewidth=2.5 if ours else 1.5, linestyle="-" if ours else "--")  # fmt: skip
     axes.set_yscale("log")
     axes.grid(which="both", color="0.92")
     axes.set_xlabel("seconds")
-    axes.set_ylabel(f"loss of the batches of the last {WINDOW_SECONDS:g} s, nats")
+    axes.set_ylabel(f"loss of the batches of the last {plan.window_seconds:g} s, nats")
     axes.set_title(
-        f"14.6 M parameters, {WORKERS} workers, {RATE} for all of them\n{machine()}", fontsize=9
+        f"14.6 M parameters, {WORKERS} workers, {RATE} for all of them, {said}\n{machine()}",
+        fontsize=9,
     )
     picture.legend(fontsize=8, loc="outside lower center", ncols=5)
     picture.savefig(folder / "slow-link.png", dpi=110)

@@ -1,12 +1,13 @@
 """A worker of benchmark `slowlink`: it trains an MLP on handwritten digits, by one of the methods.
 
-``python -m benchmarks.slowlink_worker METHOD RANK FOLDER --rate R --seconds S``, with the master's
-address in ``GRADWIRE_MASTER``. It says when it has started, and when it has made its first steps;
-told to go on, it trains for so many seconds, and says what came of it. It ends with its parent.
+``python -m benchmarks.slowlink_worker METHOD RANK FOLDER --rate R --seconds S --widths W...``, with
+the master and a key in ``GRADWIRE_*``. It says when it has started, and when it has made its first
+steps; told to go on, it trains for so many seconds, and says what came of it. It ends with its
+parent.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from threading import Event
@@ -15,28 +16,17 @@ from typing import Final, NamedTuple
 
 import torch
 import torch.distributed as dist
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.functional import cross_entropy, interpolate
 from torch.nn.parallel import DistributedDataParallel
 
+from benchmarks.digits import load_digits
 from benchmarks.programs import announce, end_with_parent
 from benchmarks.rivals.ddp_hooks import BUCKET_MEGABYTES, FIRST_COMPRESSED_STEP
-from gradwire import join
+from benchmarks.slowlink_methods import ALONE, FP16, GRADWIRE, METHODS, POWER_SGD, WORKERS
 
-WORKERS: Final = 2
 BATCH: Final = 8
-WIDTHS: Final = (784, 3030, 3030, 1000, 10)
-"""14.6 million parameters: the size that Strom reports."""
-
-ALONE: Final = "alone"
-GRADWIRE: Final = "gradwire"
-DENSE: Final = "dense"
-FP16: Final = "fp16"
-POWER_SGD: Final = {"powersgd-1": 1, "powersgd-4": 4}
-"""Methods, and the rank of the matrices that they send."""
-METHODS: Final = (ALONE, GRADWIRE, DENSE, FP16, *POWER_SGD)
 
 FIRST_STEPS: Final = FIRST_COMPRESSED_STEP
 """Steps before the clock runs. PowerSGD sends everything in these."""
@@ -63,7 +53,7 @@ class Digits(NamedTuple):
 
 def digits() -> tuple[Digits, Digits]:
     """Return what is trained on and what is held out: 28 x 28 pixels made of 8 x 8."""
-    images, labels = (torch.from_numpy(array) for array in load_digits(return_X_y=True))
+    images, labels = (torch.from_numpy(array) for array in load_digits())
     small = images.float().view(-1, 1, 8, 8) / 8 - 1
     large = interpolate(small, size=(SIDE, SIDE), mode="bilinear").flatten(1)
     everything = Digits(large, labels.long())
@@ -71,11 +61,11 @@ def digits() -> tuple[Digits, Digits]:
     return everything.take(order[HELD_OUT:]), everything.take(order[:HELD_OUT])
 
 
-def make_model() -> nn.Sequential:
+def make_model(widths: Sequence[int]) -> nn.Sequential:
     """Return the same model in every process."""
     torch.manual_seed(PARAMETERS_SEED)
     layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(WIDTHS):
+    for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -139,16 +129,21 @@ def main() -> None:
     parser.add_argument("--momentum", type=float, default=0.0)
     parser.add_argument("--density", type=float, help="what gradwire aims at")
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--widths", type=int, nargs="+", required=True)
     options = parser.parse_args()
     go = Event()
     end_with_parent(go.set)
     announce(started=True)
     torch.set_num_threads(1)
-    model = make_model()
+    model = make_model(options.widths)
     with ExitStack() as stack:
         trained: nn.Module = model
         share = None
         if options.method == GRADWIRE:
+            from gradwire import (
+                join,
+            )  # takes time, and memory, that no rival should be charged with
+
             session = join(model, target_density=options.density)
             stack.callback(session.close)
             session.wait(WORKERS)

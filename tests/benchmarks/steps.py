@@ -28,18 +28,15 @@ class Trainer:
     ----------
     parameters, step_seconds, change
         How many, from one step to the next, and by how much.
-    key_file : str or None
     """
 
-    def __init__(
-        self, parameters: int, step_seconds: float, change: float, key_file: str | None
-    ) -> None:
+    def __init__(self, parameters: int, step_seconds: float, change: float) -> None:
         random = np.random.default_rng()
         self._parameters = random.normal(0, 0.1, parameters).astype(np.float32)
         size = parameters // CHANGED_SHARE
         self._changes = [random.normal(0, change, size).astype(np.float32) for _ in range(4)]
         self._step_seconds = step_seconds
-        self._session = join(self._parameters, key_file=key_file)
+        self._session = join(self._parameters)
         self._made: list[tuple[float, float, int, int]] = []
         threading.Thread(target=self._train, daemon=True).start()
 
@@ -63,14 +60,13 @@ def main() -> None:
     parser.add_argument("--parameters", type=int, required=True)
     parser.add_argument("--step-seconds", type=float, required=True)
     parser.add_argument("--change", type=float, required=True)
-    parser.add_argument("--key-files", nargs="*", default=[])
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
     told = threading.Event()
     end_with_parent(told.set)
-    keys = options.key_files or [None] * options.workers
     trainers = [
-        Trainer(options.parameters, options.step_seconds, options.change, key) for key in keys
+        Trainer(options.parameters, options.step_seconds, options.change)
+        for _ in range(options.workers)
     ]
     announce(ready=True)
     while True:

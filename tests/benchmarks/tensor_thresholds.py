@@ -24,9 +24,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from benchmarks.figures import Figure, below, beside, machine
 from benchmarks.unconnected import UnconnectedSharing
@@ -34,12 +31,9 @@ from benchmarks.word_model import BATCH, WordModel, held_out_loss, load_words, l
 from gradwire.settings import Settings
 
 WORKERS: Final = 4
-STEPS: Final = 200
-EVALUATE_EVERY: Final = 10
 WEIGHTS: Final = np.array([1, 2, 3, 2, 1]) / 9
 """Of the last evaluations in the loss that a training ends with: one alone scatters."""
 
-SEEDS: Final = 3
 THRESHOLDS: Final = {
     "SGD": (0.006, 0.012, 0.024),
     "Adam": (0.006, 0.012, 0.024),
@@ -52,6 +46,28 @@ COMPARED: Final = {"SGD": 0.024, "Adam": 0.024, "Adam, embedding x10": 0.04}
 
 OURS: Final = "a threshold for each tensor"
 RIVAL: Final = "one threshold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    optimizers: Sequence[str] = tuple(THRESHOLDS)
+    thresholds: int | None = None
+    """How many of each optimizer's, the largest ones; None: all."""
+    steps: int = 200
+    evaluate_every: int = 10
+    seeds: int = 3
+
+    def thresholds_of(self, optimizer: str) -> Sequence[float]:
+        """Return the thresholds that are tried with an optimizer."""
+        return THRESHOLDS[optimizer][-(self.thresholds or 0) :]
+
+
+FULL: Final = Plan()
+QUICK: Final = Plan(
+    optimizers=("SGD",), thresholds=2, steps=len(WEIGHTS), evaluate_every=1, seeds=1
+)
 
 
 def _sgd(model: WordModel) -> torch.optim.Optimizer:
@@ -114,43 +130,45 @@ class Trainee:
         self._sharing.apply(bodies)
 
 
-def train(optimizer: str, seed: int, threshold: float, *, tensor_thresholds: bool) -> Outcome:
+def train(
+    plan: Plan, optimizer: str, seed: int, threshold: float, *, tensor_thresholds: bool
+) -> Outcome:
     """Train, and return what came of it."""
     settings = Settings(master="none", threshold=threshold, tensor_thresholds=tensor_thresholds)
     workers = [Trainee(OPTIMIZERS[optimizer], settings, seed, rank) for rank in range(WORKERS)]
     sent, losses = 0, []
-    for step in range(1, STEPS + 1):
+    for step in range(1, plan.steps + 1):
         bodies = [worker.train() for worker in workers]
         sent += sum(len(body) for of_worker in bodies for body in of_worker)
         for i, worker in enumerate(workers):
             for j, of_peer in enumerate(bodies):
                 if i != j:
                     worker.apply(of_peer)
-        if step % EVALUATE_EVERY == 0:
+        if step % plan.evaluate_every == 0:
             losses.append(held_out_loss(workers[0].model))
     return Outcome(sent / 1e6, float(WEIGHTS @ losses[-len(WEIGHTS) :]))
 
 
-def run() -> list[Figure]:
+def run(plan: Plan) -> list[Figure]:
     """Measure."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return [figure for optimizer in OPTIMIZERS for figure in _figures(optimizer)]
+        return [figure for optimizer in plan.optimizers for figure in _figures(plan, optimizer)]
     finally:
         torch.set_num_threads(threads)
 
 
-def _figures(optimizer: str) -> list[Figure]:
+def _figures(plan: Plan, optimizer: str) -> list[Figure]:
     ours, rivals = (
         {
             threshold: _median(
                 [
-                    train(optimizer, seed, threshold, tensor_thresholds=tensor_thresholds)
-                    for seed in range(SEEDS)
+                    train(plan, optimizer, seed, threshold, tensor_thresholds=tensor_thresholds)
+                    for seed in range(plan.seeds)
                 ]
             )
-            for threshold in THRESHOLDS[optimizer]
+            for threshold in plan.thresholds_of(optimizer)
         }
         for tensor_thresholds in (True, False)
     )
@@ -158,15 +176,15 @@ def _figures(optimizer: str) -> list[Figure]:
     figures = [
         below(f"bytes to a loss of {rival.loss:.2f}, {optimizer}",
               megabytes_for(rival.loss, list(ours.values())), "MB", RIVAL, rival.megabytes,
-              limit=1.0, runs=SEEDS)
+              limit=1.0, runs=plan.seeds)
     ]  # fmt: skip
-    for threshold in THRESHOLDS[optimizer]:
+    for threshold in plan.thresholds_of(optimizer):
         mine, rival = ours[threshold], rivals[threshold]
         figures += [
-            beside(_sent_name(optimizer, threshold), mine.megabytes, "MB",
-                   RIVAL, rival.megabytes, runs=SEEDS),
-            beside(_loss_name(optimizer, threshold), mine.loss, "nats",
-                   RIVAL, rival.loss, runs=SEEDS),
+            beside(_sent_name(plan.steps, optimizer, threshold), mine.megabytes, "MB",
+                   RIVAL, rival.megabytes, runs=plan.seeds),
+            beside(_loss_name(plan.steps, optimizer, threshold), mine.loss, "nats",
+                   RIVAL, rival.loss, runs=plan.seeds),
         ]  # fmt: skip
     return figures
 
@@ -186,22 +204,31 @@ def megabytes_for(loss: float, outcomes: Sequence[Outcome]) -> float:
     return float(np.exp(np.interp(loss, losses, logarithms, left=np.inf)))
 
 
-def _sent_name(optimizer: str, threshold: float) -> str:
-    return f"sent in {STEPS} steps, {optimizer}, threshold {threshold:g}"
+def _sent_name(steps: int, optimizer: str, threshold: float) -> str:
+    return f"sent in {steps} steps, {optimizer}, threshold {threshold:g}"
 
 
-def _loss_name(optimizer: str, threshold: float) -> str:
-    return f"loss after {STEPS} steps, {optimizer}, threshold {threshold:g}"
+def _loss_name(steps: int, optimizer: str, threshold: float) -> str:
+    return f"loss after {steps} steps, {optimizer}, threshold {threshold:g}"
 
 
-def draw(figures: list[Figure], folder: Path) -> None:
+def draw(figures: list[Figure], folder: Path, plan: Plan) -> None:
     """Draw the losses against the bytes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Picture
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     by_name = {figure.figure: figure for figure in figures}
     picture = Picture(figsize=(9.6, 3.6), layout="constrained")
     FigureCanvasAgg(picture)
-    for axes, optimizer in zip(picture.subplots(1, len(OPTIMIZERS)), OPTIMIZERS, strict=True):
-        sent = [by_name[_sent_name(optimizer, t)] for t in THRESHOLDS[optimizer]]
-        losses = [by_name[_loss_name(optimizer, t)] for t in THRESHOLDS[optimizer]]
+    [row] = picture.subplots(1, len(plan.optimizers), squeeze=False)
+    for axes, optimizer in zip(row, plan.optimizers, strict=True):
+        sent = [
+            by_name[_sent_name(plan.steps, optimizer, t)] for t in plan.thresholds_of(optimizer)
+        ]
+        losses = [
+            by_name[_loss_name(plan.steps, optimizer, t)] for t in plan.thresholds_of(optimizer)
+        ]
         axes.plot([f.value for f in sent], [f.value for f in losses], marker="o", linewidth=2.5,
                   label=OURS)  # fmt: skip
         axes.plot([f.rival_value for f in sent], [f.rival_value for f in losses], marker="s",
@@ -213,7 +240,7 @@ def draw(figures: list[Figure], folder: Path) -> None:
         axes.grid(which="both", color="0.92")
         axes.set_title(optimizer, fontsize=9)
         axes.set_xlabel("sent by all workers, MB")
-    picture.axes[0].set_ylabel(f"held-out loss after {STEPS} steps, nats")
+    picture.axes[0].set_ylabel(f"held-out loss after {plan.steps} steps, nats")
     picture.legend(*picture.axes[0].get_legend_handles_labels(), fontsize=8, ncols=2,
                    loc="outside lower center")  # fmt: skip
     picture.suptitle(f"A word model, {WORKERS} workers\n{machine()}", fontsize=9)

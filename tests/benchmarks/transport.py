@@ -7,16 +7,32 @@ this is what a network card without such features costs.
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import Final
 
 from benchmarks.figures import Figure, reaching
 from benchmarks.flows import LOOPBACK, OURS, TCP, Flow, measure_flow
-from support.namespaces import Machine, can_have_machines, veth_pair
+from support.namespaces import can_have_machines, veth_pair
 
-SECONDS: Final = 3.0
-RUNS: Final = 3
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    seconds: float = 3.0
+    """Of each flow."""
+    runs: int = 3
+    datagrams: Sequence[int] = (1400, 8900)
+    """Bytes of one, over loopback."""
+    gro: Sequence[bool] = (True, False)
+    """Whether the receiver's kernel joins packets, over the cable."""
+
+
+FULL: Final = Plan()
+QUICK: Final = Plan(seconds=0.3, runs=1, datagrams=(1400,), gro=(False,))
+
 LOOPBACK_AIMS: Final = {1400: 10.0, 8900: 15.0}
 """Bytes of a datagram, and the aim in Gbit/s."""
 
@@ -24,38 +40,48 @@ CABLE_AIMS: Final = {True: 6.0, False: 1.4}
 """With the receiver's GRO and without, 1,400 bytes."""
 
 
-def run() -> list[Figure]:
+def run(plan: Plan) -> list[Figure]:
     """Measure."""
+    loopback = partial(_flow, plan.seconds)
     figures = [
-        _figure(f"one flow, loopback, {size} B", aim, _flow_over_loopback, size)
-        for size, aim in LOOPBACK_AIMS.items()
+        _figure(f"one flow, loopback, {size} B", LOOPBACK_AIMS[size], loopback, size, plan.runs)
+        for size in plan.datagrams
     ]
     if not can_have_machines():
         print("no network namespaces here: the figures over veth are left out", file=sys.stderr)
         return figures
-    for gro, aim in CABLE_AIMS.items():
+    for gro in plan.gro:
         with veth_pair(gro=gro) as (sender, receiver):
             name = f"one flow, veth cut in software, GRO {'on' if gro else 'off'}, 1400 B"
-            flow = partial(_flow_between, sender, receiver)
-            figures.append(_figure(name, aim, flow, 1400))
+            cable = partial(
+                _flow, plan.seconds, to=receiver.address,
+                sender_prefix=sender.prefix, receiver_prefix=receiver.prefix,
+            )  # fmt: skip
+            figures.append(_figure(name, CABLE_AIMS[gro], cable, 1400, plan.runs))
     return figures
 
 
-def _flow_over_loopback(module: str, size: int) -> Flow:
-    return measure_flow(module, "--datagram-bytes", str(size), seconds=SECONDS, to=LOOPBACK)
-
-
-def _flow_between(sender: Machine, receiver: Machine, module: str, size: int) -> Flow:
+def _flow(
+    seconds: float,
+    module: str,
+    size: int,
+    *,
+    to: str = LOOPBACK,
+    sender_prefix: Sequence[str] = (),
+    receiver_prefix: Sequence[str] = (),
+) -> Flow:
     return measure_flow(
-        module, "--datagram-bytes", str(size), seconds=SECONDS, to=receiver.address,
-        sender_prefix=sender.prefix, receiver_prefix=receiver.prefix,
+        module, "--datagram-bytes", str(size), seconds=seconds, to=to,
+        sender_prefix=sender_prefix, receiver_prefix=receiver_prefix,
     )  # fmt: skip
 
 
-def _figure(name: str, aim: float, flow: Callable[[str, int], Flow], size: int) -> Figure:
+def _figure(
+    name: str, aim: float, flow: Callable[[str, int], Flow], size: int, runs: int
+) -> Figure:
     ours: list[Flow] = []
     rivals: list[Flow] = []
-    for _ in range(RUNS):
+    for _ in range(runs):
         ours.append(flow(OURS, size))
         rivals.append(flow(TCP, size))
     print(
@@ -63,7 +89,7 @@ def _figure(name: str, aim: float, flow: Callable[[str, int], Flow], size: int) 
         file=sys.stderr,
     )
     return reaching(name, _gigabits(ours), "Gbit/s", "TCP, same path", _gigabits(rivals),
-                    aim=aim, runs=RUNS)  # fmt: skip
+                    aim=aim, runs=runs)  # fmt: skip
 
 
 def _gigabits(flows: Sequence[Flow]) -> float:

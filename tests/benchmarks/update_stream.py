@@ -1,7 +1,7 @@
 """A worker that sends small updates at a steady pace, or one that notes when they come.
 
 ``python -m benchmarks.update_stream push|receive`` is a process, so that each can live in a network
-namespace of its own; clocks are the same there.
+namespace of its own; clocks are the same there. Its master and its key are in ``GRADWIRE_*``.
 
 `push` founds the run, says so, and begins to send when its parent tells it; told again, it stops
 and writes when each update was sent, by sequence. `receive` joins, which brings it the snapshot,
@@ -10,12 +10,17 @@ and when that is complete writes when each update came.
 
 import argparse
 import asyncio
+import os
 import time
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from benchmarks.programs import announce, end_with_parent
-from benchmarks.workers import IdleWorker, update_of_size
+from benchmarks.workers import IdleWorker, Progress, update_of_size
+from gradwire.credentials import credentials_of
+from gradwire_codecs import Replica
 from gradwire_udp import new_event_loop
 
 UPDATE_BYTES: Final = 4096
@@ -34,11 +39,23 @@ class _Telling:
         self.changed.set()
 
 
-async def _push(master: str, elements: int) -> None:
+def _worker(name: str, elements: int, values: bytes | None = None) -> IdleWorker:
+    credentials = credentials_of(None, os.environ.get("GRADWIRE_KEY_FILE", ""), "auto")
+    master = os.environ["GRADWIRE_MASTER"]
+    return IdleWorker(name, elements, master, credentials, Progress(), values=values)
+
+
+def _values(elements: int) -> bytes:
+    """Return a replica as those of real models are, which no snapshot packs into a few bytes."""
+    parameters = np.random.default_rng(0).standard_normal(elements, np.float32) * np.float32(0.1)
+    return Replica.from_parameters(parameters).values.tobytes()
+
+
+async def _push(elements: int) -> None:
     loop, telling = asyncio.get_running_loop(), _Telling()
     end_with_parent(lambda: loop.call_soon_threadsafe(telling.tell))
     _, body = update_of_size(UPDATE_BYTES, elements)
-    worker = IdleWorker("pusher", elements, master, asyncio.Event())
+    worker = _worker("pusher", elements, _values(elements))
     await worker.wait_live()
     announce(live=True, update_bytes=len(body))
     await telling.changed.wait()
@@ -53,10 +70,10 @@ async def _push(master: str, elements: int) -> None:
     worker.close()
 
 
-async def _receive(master: str, elements: int) -> None:
+async def _receive(elements: int) -> None:
     end_with_parent()
     came: dict[int, float] = {}
-    worker = IdleWorker("receiver", elements, master, asyncio.Event())
+    worker = _worker("receiver", elements)
     worker.on_update_received = lambda sequence: came.setdefault(sequence, time.monotonic())
     began = time.monotonic()
     announce(joining=True)
@@ -69,12 +86,11 @@ def main() -> None:
     """Be one of the two."""
     parser = argparse.ArgumentParser()
     parser.add_argument("end", choices=["push", "receive"])
-    parser.add_argument("--master", required=True)
     parser.add_argument("--elements", type=int, required=True)
     given = parser.parse_args()
     work = _push if given.end == "push" else _receive
     with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
-        runner.run(work(given.master, given.elements))
+        runner.run(work(given.elements))
 
 
 if __name__ == "__main__":

@@ -12,10 +12,12 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.masters import Master
+from gradwire.origins import Sum
 from gradwire.worker import Worker
 from gradwire_codecs import Sections, Update
 from gradwire_codecs.update import pack_update
-from gradwire_protocol import ConnectionConfig, Endpoint, GradwireError
+from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, GradwireError
 from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.messages import (
     CODEC_VERSION,
@@ -32,6 +34,41 @@ JOIN_SECONDS: Final = 120.0
 QUANTUM_EXPONENT: Final = -24
 
 
+class Progress:
+    """What workers have done, for whoever waits for it on their event loop."""
+
+    def __init__(self) -> None:
+        self._happened = asyncio.Event()
+        self._failure: str | None = None
+
+    def note(self) -> None:
+        """Note that something happened."""
+        self._happened.set()
+
+    def fail(self, reason: str) -> None:
+        """Note that something went wrong, so that nobody waits for what does not come any more."""
+        self._failure = self._failure or reason
+        self._happened.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until something happens, but for no longer than that.
+
+        Raises
+        ------
+        RuntimeError
+            If something went wrong at a worker.
+        TimeoutError
+            If nothing happens.
+        """
+        try:
+            await asyncio.wait_for(self._happened.wait(), seconds)
+        except TimeoutError:
+            raise TimeoutError(f"nothing has come to any worker for {seconds:g} s") from None
+        self._happened.clear()
+        if self._failure is not None:
+            raise RuntimeError(self._failure)
+
+
 class IdleWorker:
     """A worker and its own listener: it counts, and tells who waits that something happened.
 
@@ -42,10 +79,15 @@ class IdleWorker:
         Of the run's parameters.
     master : str
         Address of the master.
-    happened : asyncio.Event
-        Set whenever something did.
+    credentials : Credentials, optional
+        What it dials with, where the master has keys.
+    progress : Progress
+        Told whenever something happens.
     datagram_bytes : int
         Of all its datagrams, and of those to it.
+    values : bytes, optional
+        Of the replica that it founds the run with, little-endian int32; zeros unless given, which
+        a snapshot packs into next to nothing.
     """
 
     def __init__(
@@ -53,9 +95,11 @@ class IdleWorker:
         name: str,
         elements: int,
         master: str,
-        happened: asyncio.Event,
+        credentials: Credentials | None,
+        progress: Progress,
         *,
         datagram_bytes: int = 1400,
+        values: bytes | None = None,
     ) -> None:
         self.live = False
         self.received = 0
@@ -63,14 +107,14 @@ class IdleWorker:
         self.delivered = 0
         self.on_update_received: Callable[[int], object] = lambda sequence: None
         """Called with the sequence of each update that comes."""
-        self._elements = elements
-        self._happened = happened
+        self._values = values or bytes(4 * elements)
+        self._progress = progress
         layout = Layout((Tensor("weights", (elements,)),))
         join = Join(None, os.urandom(WORKER_ID_BYTES), name, None, CODEC_VERSION,
                     QUANTUM_EXPONENT, layout)  # fmt: skip
         self._worker = Worker(join, self, master, random=Random(1).random)
         config = ConnectionConfig(datagram_bytes=datagram_bytes, datagram_bytes_max=datagram_bytes)
-        endpoint = Endpoint(config, random_bytes=os.urandom)
+        endpoint = Endpoint(config, random_bytes=os.urandom, credentials=credentials)
         family, address = resolve(master)
         sock = open_socket(("0.0.0.0", 0), family)
         self._driver = UdpDriver(
@@ -81,10 +125,8 @@ class IdleWorker:
 
     async def wait_live(self) -> None:
         """Wait until it takes part."""
-        async with asyncio.timeout(JOIN_SECONDS):
-            while not self.live:
-                await self._happened.wait()
-                self._happened.clear()
+        while not self.live:
+            await self._progress.wait(JOIN_SECONDS)
 
     def push(self, body: bytes) -> None:
         """Send an update."""
@@ -106,22 +148,22 @@ class IdleWorker:
             loop.call_soon(self._found)  # the worker is not done with the welcome
 
     def _found(self) -> None:
-        self._worker.found(bytes(4 * self._elements), self._driver.now())
+        self._worker.found(self._values, self._driver.now())
         self._driver.turn()
 
     def on_snapshot_progress(self, elements: int) -> None: ...
 
     def on_live(self, snapshot: object) -> None:
         self.live = True
-        self._happened.set()
+        self._progress.note()
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         self.received += 1
         self.on_update_received(update.sequence)
-        self._happened.set()
+        self._progress.note()
 
     def on_lost(self, reason: str) -> None:
-        raise AssertionError(reason)
+        self._progress.fail(f"the connection to the master is lost: {reason}")
 
     def on_wanted(self) -> None: ...
 
@@ -134,7 +176,12 @@ class IdleWorker:
 
     def on_back(self, rebase: object) -> None: ...
 
-    def on_sum(self, total: object) -> None: ...
+    def on_sum(self, total: Sum) -> None:
+        self._progress.fail(
+            f"{total.updates} updates came added up and not one by one: more was sent at a time "
+            "than the master keeps for a worker"
+        )
+
     def on_blocks(self, blocks: object, *, missed: bool) -> None: ...
 
     def on_mended(self, rebase: object) -> None: ...
@@ -143,7 +190,7 @@ class IdleWorker:
 
     def on_delivered(self, size: int) -> None:
         self.delivered += 1
-        self._happened.set()
+        self._progress.note()
 
     def on_roster(self, peers: Sequence[Peer]) -> None: ...
 
@@ -156,7 +203,8 @@ class IdleWorker:
     def on_stopping(self, reason: str) -> None: ...
 
     def on_closed(self, error: GradwireError | None) -> None:
-        assert error is None, error
+        if error is not None:
+            self._progress.fail(str(error))
 
 
 @contextmanager
@@ -170,12 +218,13 @@ def closing(workers: Sequence[IdleWorker]) -> Iterator[None]:
 
 
 async def join_all(
-    count: int, elements: int, master: str, happened: asyncio.Event
+    count: int, elements: int, master: Master, progress: Progress
 ) -> list[IdleWorker]:
     """Let so many workers join, one after the other; the first one founds the run."""
     workers = []
     for rank in range(count):
-        worker = IdleWorker(f"worker{rank}", elements, master, happened)
+        name = f"worker{rank}"
+        worker = IdleWorker(name, elements, master.address, master.credentials(name), progress)
         workers.append(worker)
         await worker.wait_live()
     return workers

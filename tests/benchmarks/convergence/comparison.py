@@ -7,11 +7,14 @@ training has and with longer ones; what they send is counted, without headers.
 """
 
 import multiprocessing
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite, nan
+from math import isfinite
+from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Final
 
@@ -20,120 +23,122 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.convergence import alone, member, simulated
+from benchmarks.convergence import alone, simulated
+from benchmarks.convergence.drawing import draw_comparisons
 from benchmarks.convergence.outcome import Outcome
 from benchmarks.convergence.processes import processes
+from benchmarks.convergence.results import (
+    DDP,
+    GRADWIRE,
+    ONE_PROCESS,
+    POWER_SGD,
+    PROCESSES,
+    Comparison,
+    Runs,
+    mean_loss,
+)
 from benchmarks.convergence.tasks import TARGET_DENSITY, TASKS, Task
 from benchmarks.figures import Figure, at_most, beside, within
+from benchmarks.masters import form
+from support.namespaces import can_have_machines
 
-WORKERS: Final = 4
-MORE_WORKERS: Final = 16
-SEEDS: Final = 3
 
-ONE_PROCESS: Final = "one process, the batch of all"
-DDP: Final = "DDP"
-POWER_SGD: Final = "DDP, PowerSGD hook"
-GRADWIRE: Final = "gradwire"
-PROCESSES: Final = {DDP: member.DDP, POWER_SGD: member.POWER_SGD, GRADWIRE: member.GRADWIRE}
-"""Methods of several processes, and what these call them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
 
-DELAYS: Final = (0, 1, 2, 3, 5, 9)
-"""Steps until peers have an update: with 4 workers, a staleness of 0, 2, 6, 10, 18 and 34."""
+    tasks: Sequence[Task] = tuple(TASKS.values())
+    rates: int | None = None
+    """How many of a task's learning rates are tried, the lowest ones; None: all."""
+    seeds: int = 3
+    workers: int = 4
+    """Real processes."""
+    more_workers: int = 16
+    """Simulated ones."""
+    delays: Sequence[int] = (0, 1, 2, 3, 5, 9)
+    """Steps until peers have an update: with 4 workers, a staleness of 0, 2, 6, 10, 18 and 34."""
+    pooled: bool = True
+    """Whether what one process does is done by a pool of them, or by this one."""
+    keys: bool = True
+    """Whether gradwire's master and workers have keys."""
+
+
+FULL: Final = Plan()
+QUICK: Final = Plan(
+    tasks=(replace(TASKS["regression"], steps=4),),
+    rates=1,
+    seeds=1,
+    workers=2,
+    more_workers=3,
+    delays=(0, 1, 5, 9),
+    pooled=False,
+)
+
 DELAY_AIMED_AT: Final = 5
 
 Settings = Mapping[str, object]
 SETTINGS: Final[Settings] = {"target_density": TARGET_DENSITY}
 
 
-@dataclass(frozen=True, slots=True)
-class Runs:
-    """What one method has come to, by learning rate: an outcome for each seed."""
-
-    by_rate: Mapping[float, Sequence[Outcome]]
-
-    @property
-    def best_rate(self) -> float:
-        """The rate with the lowest mean loss."""
-        means = {rate: _mean_loss(outcomes) for rate, outcomes in self.by_rate.items()}
-        return min(means, key=lambda rate: means[rate] if isfinite(means[rate]) else float("inf"))
-
-    @property
-    def best(self) -> Sequence[Outcome]:
-        """What came of it."""
-        return self.by_rate[self.best_rate]
-
-    @property
-    def loss(self) -> float:
-        """Mean over the seeds."""
-        return _mean_loss(self.best)
-
-    @property
-    def megabytes(self) -> float:
-        """Mean over the seeds."""
-        return fmean(outcome.megabytes for outcome in self.best)
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One task, all methods."""
-
-    task: Task
-    four: Mapping[str, Runs]
-    """By method."""
-    sixteen: Mapping[str, Runs]
-    delayed: Mapping[int, Sequence[Outcome]]
-    """By delay, at gradwire's best rate: simulated, 4 workers."""
-    seconds: float
-    """What a step of one worker takes by itself."""
-
-
-def run(tasks: Sequence[Task] = tuple(TASKS.values()), seeds: int = SEEDS) -> list[Figure]:
+def run(plan: Plan) -> list[Figure]:
     """Measure."""
-    return [figure for done in compare(tasks, seeds) for figure in figures_of(done, seeds)]
+    if not can_have_machines():
+        print("no network namespaces here: nobody can count what is sent", file=sys.stderr)
+        return []
+    return [figure for done in compare(plan) for figure in figures_of(done, plan)]
 
 
 _compared: list[Comparison] = []
 """Curves are more than figures can hold."""
 
 
-def compared() -> Sequence[Comparison]:
-    """Return what was compared last, for a drawing."""
-    return _compared
+def draw(figures: list[Figure], folder: Path, plan: Plan) -> None:
+    """Draw what was compared last."""
+    draw_comparisons(_compared, plan.workers, folder / "convergence.png")
 
 
-def compare(tasks: Sequence[Task], seeds: int) -> Iterator[Comparison]:
+def compare(plan: Plan) -> Iterator[Comparison]:
     """Train everything; show the losses of every rate."""
     _compared.clear()
-    # A process that has used torch's threads cannot be forked.
-    context = multiprocessing.get_context("spawn")
-    with (
-        ProcessPoolExecutor(mp_context=context, initializer=_one_thread) as pool,
-        Progress() as shown,
-    ):
-        for task in tasks:
-            rates = task.rates
+    with _executor(pooled=plan.pooled) as pool, Progress() as shown:
+        for task in plan.tasks:
+            rates = task.rates[: plan.rates]
             more = [task.more_workers * rate for rate in rates]
-            count = (4 * len(rates) + 2 * len(more) + len(DELAYS)) * seeds
+            count = (4 * len(rates) + 2 * len(more) + len(plan.delays)) * plan.seeds
             bar = shown.add_task(task.name, total=count)
-            grid = partial(_grid, seeds=seeds, advance=partial(shown.advance, bar))
-            four = {ONE_PROCESS: grid(_in(pool, alone.train, task, WORKERS), rates)}
-            for method, called in PROCESSES.items():
-                with processes(called, task, WORKERS) as started:
-                    four[method] = grid(_now(started.train), rates)
+            grid = partial(_grid, seeds=plan.seeds, advance=partial(shown.advance, bar))
+            workers, more_workers = plan.workers, plan.more_workers
+            four = {ONE_PROCESS: grid(_in(pool, alone.train, task, workers), rates)}
+            with processes(task, workers, keys=plan.keys) as started:
+                for method, called in PROCESSES.items():
+                    four[method] = grid(_now(partial(started.train, called)), rates)
             sixteen = {
-                ONE_PROCESS: grid(_in(pool, alone.train, task, MORE_WORKERS), more),
-                GRADWIRE: grid(_in(pool, simulated.train, task, MORE_WORKERS, SETTINGS), more),
+                ONE_PROCESS: grid(_in(pool, alone.train, task, more_workers), more),
+                GRADWIRE: grid(_in(pool, simulated.train, task, more_workers, SETTINGS), more),
             }
             best = [four[GRADWIRE].best_rate]
             delayed = {
-                delay: grid(_in(pool, simulated.train, task, WORKERS, SETTINGS, delay), best).best
-                for delay in DELAYS
+                delay: grid(_in(pool, simulated.train, task, workers, SETTINGS, delay), best).best
+                for delay in plan.delays
             }
             seconds = _in(pool, alone.train, task, 1)(best[0], 0)().seconds / task.steps
             done = Comparison(task, four, sixteen, delayed, seconds)
             _compared.append(done)
-            show_rates(done)
+            show_rates(done, plan)
             yield done
+
+
+@contextmanager
+def _executor(*, pooled: bool) -> Iterator[Executor]:
+    """Have processes of one thread each, or this one."""
+    if pooled:
+        # A process that has used torch's threads cannot be forked.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(mp_context=context, initializer=_one_thread) as pool:
+            yield pool
+    else:
+        with ThreadPoolExecutor(1, initializer=_one_thread) as thread:
+            yield thread
 
 
 Start = Callable[[float, int], Callable[[], Outcome]]
@@ -141,7 +146,7 @@ Start = Callable[[float, int], Callable[[], Outcome]]
 
 
 def _in(
-    pool: ProcessPoolExecutor,
+    pool: Executor,
     train: Callable[..., Outcome],
     task: Task,
     workers: int,
@@ -153,20 +158,21 @@ def _in(
     if delay is not None:
         options["delay"] = delay
     return lambda rate, seed: (
-        pool.submit(_named, train, task.name, rate, seed, workers, options).result
+        pool.submit(named, train, task.name, task.steps, rate, seed, workers, options).result
     )
 
 
-def _named(
+def named(
     train: Callable[..., Outcome],
     task: str,
+    steps: int,
     rate: float,
     seed: int,
     workers: int,
     options: Mapping[str, object],
 ) -> Outcome:
     """Train a task that is known by its name: functions of a task do not travel."""
-    return train(TASKS[task], rate, seed, workers, **options)
+    return train(replace(TASKS[task], steps=steps), rate, seed, workers, **options)
 
 
 def _now(train: Callable[[float, int], Outcome]) -> Start:
@@ -189,39 +195,42 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def figures_of(done: Comparison, seeds: int) -> list[Figure]:
+def figures_of(done: Comparison, plan: Plan) -> list[Figure]:
     """Return the figures of one task."""
+    seeds = plan.seeds
+    of_processes = f"{plan.workers} workers, {form(keys=plan.keys)}"
     task, four, sixteen = done.task.name, done.four, done.sixteen
     ours, ddp = four[GRADWIRE], four[DDP]
     figures = [
-        at_most(f"loss, {task}, {WORKERS} workers", ours.loss, "", DDP, ddp.loss, aim=1.0,
+        at_most(f"loss, {task}, {of_processes}", ours.loss, "", DDP, ddp.loss, aim=1.0,
                 runs=seeds),
-        at_most(f"sent, {task}, {WORKERS} workers", ours.megabytes, "MB", DDP, ddp.megabytes,
+        at_most(f"sent, {task}, {of_processes}", ours.megabytes, "MB", DDP, ddp.megabytes,
                 aim=0.005, runs=seeds),
     ]  # fmt: skip
     for method in (ONE_PROCESS, POWER_SGD):
         rival = four[method]
         figures.append(
-            beside(f"loss, {task}, {WORKERS} workers", ours.loss, "", method, rival.loss,
+            beside(f"loss, {task}, {of_processes}", ours.loss, "", method, rival.loss,
                    runs=seeds)
         )  # fmt: skip
         if rival.megabytes:
             figures.append(
-                beside(f"sent, {task}, {WORKERS} workers", ours.megabytes, "MB", method,
+                beside(f"sent, {task}, {of_processes}", ours.megabytes, "MB", method,
                        rival.megabytes, runs=seeds)
             )  # fmt: skip
     rival = sixteen[ONE_PROCESS]
     figures.append(
-        at_most(f"loss, {task}, {MORE_WORKERS} workers, simulated", sixteen[GRADWIRE].loss, "",
+        at_most(f"loss, {task}, {plan.more_workers} workers, simulated", sixteen[GRADWIRE].loss, "",
                 ONE_PROCESS, rival.loss, aim=1.01, runs=seeds)
     )  # fmt: skip
-    return figures + [_delayed(done, delay, seeds) for delay in DELAYS[1:]]
+    return figures + [_delayed(done, delay, plan) for delay in plan.delays[1:]]
 
 
-def _delayed(done: Comparison, delay: int, seeds: int) -> Figure:
-    name = f"loss, {done.task.name}, {WORKERS} workers, {delay} steps late, simulated"
-    serial = _mean_loss(done.delayed[0])
-    late = _mean_loss(done.delayed[delay])
+def _delayed(done: Comparison, delay: int, plan: Plan) -> Figure:
+    seeds = plan.seeds
+    name = f"loss, {done.task.name}, {plan.workers} workers, {delay} steps late, simulated"
+    serial = mean_loss(done.delayed[0])
+    late = mean_loss(done.delayed[delay])
     rival = "taking turns: nothing is late"
     if delay == DELAY_AIMED_AT:
         return at_most(name, late, "", rival, serial, aim=1.05, runs=seeds)
@@ -232,13 +241,13 @@ def _delayed(done: Comparison, delay: int, seeds: int) -> Figure:
     return beside(name, late, "", rival, serial, runs=seeds)
 
 
-def show_rates(done: Comparison) -> None:
+def show_rates(done: Comparison, plan: Plan) -> None:
     """Print the loss at every rate: mean and standard deviation over the seeds."""
     table = Table(title=f"{done.task.name}: loss at each learning rate", title_justify="left")
     table.add_column("method")
     for column in ("rate", "loss", "seeds differ by", "MB"):
         table.add_column(column, justify="right")
-    for workers, methods in ((WORKERS, done.four), (MORE_WORKERS, done.sixteen)):
+    for workers, methods in ((plan.workers, done.four), (plan.more_workers, done.sixteen)):
         for method, runs in methods.items():
             for rate, outcomes in runs.by_rate.items():
                 losses = [outcome.loss for outcome in outcomes]
@@ -250,8 +259,3 @@ def show_rates(done: Comparison) -> None:
                     f"{fmean(outcome.megabytes for outcome in outcomes):.4g}",
                 )
     Console(width=120).print(table)
-
-
-def _mean_loss(outcomes: Sequence[Outcome]) -> float:
-    losses = [outcome.loss for outcome in outcomes]
-    return fmean(losses) if all(map(isfinite, losses)) else nan

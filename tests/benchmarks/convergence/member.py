@@ -1,15 +1,16 @@
-"""A worker of benchmark `convergence`, as a process: it trains what it is told to, by one method.
+"""A worker of benchmark `convergence`, as a process: it trains as it is told to.
 
-``python -m benchmarks.convergence.member METHOD TASK RANK WORKERS FOLDER``, with the address of
-gradwire's master in ``GRADWIRE_MASTER``. Each line of its standard input is a JSON object with rate
-and seed of one run; it answers with what came of it. It ends with its parent.
+``python -m benchmarks.convergence.member TASK STEPS RANK WORKERS FOLDER``, with gradwire's master
+and a key in ``GRADWIRE_*``. Each line of its standard input is a JSON object with method, rate and
+seed of one run; it answers with what came of it. It ends with its parent.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -30,7 +31,6 @@ from benchmarks.rivals.ddp_hooks import BUCKET_MEGABYTES, FIRST_COMPRESSED_STEP
 GRADWIRE: Final = "gradwire"
 DDP: Final = "ddp"
 POWER_SGD: Final = "powersgd"
-METHODS: Final = (GRADWIRE, DDP, POWER_SGD)
 
 BUFFER_STEPS: Final = 25
 """How often gradwire averages the statistics of BatchNorm: runs are short."""
@@ -45,6 +45,11 @@ POWER_SGD_RANK: Final = 1
 Part: TypeAlias = tuple[nn.Module, Callable[[], object], Callable[[], AbstractContextManager[None]]]
 """The model to train, what follows the optimizer's step, and what an evaluation is made in."""
 
+Training: TypeAlias = Callable[
+    [nn.Module, torch.optim.Optimizer, str], AbstractContextManager[Part]
+]
+"""Makes a part of a model, its optimizer and the name of the run."""
+
 
 class Member:
     """One process.
@@ -56,12 +61,11 @@ class Member:
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self._method: str = options.method
-        self._task: Task = TASKS[options.task]
+        self._task: Task = replace(TASKS[options.task], steps=options.steps)
         self._rank: int = options.rank
         self._workers: int = options.workers
 
-    def train(self, rate: float, seed: int) -> Outcome:
+    def train(self, method: str, rate: float, seed: int) -> Outcome:
         """Train as told, beside the others.
 
         Bytes are those of the steps, from when all take part until all have made their last one.
@@ -74,7 +78,12 @@ class Member:
         random = samples_of(seed, self._rank)
         points = evaluated_after(task.steps)
         losses: list[float] = []
-        training = self._gradwire if self._method == GRADWIRE else self._parallel
+        parts: Mapping[str, Training] = {
+            GRADWIRE: self._gradwire,
+            DDP: partial(self._parallel, power_sgd=False),
+            POWER_SGD: partial(self._parallel, power_sgd=True),
+        }
+        training = parts[method]
         seconds = 0.0
         with training(model, optimizer, f"{task.name} {rate} {seed}") as part:
             trained, after_step, evaluating = part
@@ -116,10 +125,10 @@ class Member:
 
     @contextmanager
     def _parallel(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, run: str
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, run: str, *, power_sgd: bool
     ) -> Iterator[Part]:
         wrapped = DistributedDataParallel(model, bucket_cap_mb=BUCKET_MEGABYTES)
-        if self._method == POWER_SGD:
+        if power_sgd:
             state = powerSGD_hook.PowerSGDState(
                 process_group=None,
                 matrix_approximation_rank=POWER_SGD_RANK,
@@ -141,8 +150,8 @@ def wire_bytes() -> int:
 def main() -> None:
     """Train until the parent ends."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("method", choices=METHODS)
     parser.add_argument("task", choices=TASKS)
+    parser.add_argument("steps", type=int)
     parser.add_argument("rank", type=int)
     parser.add_argument("workers", type=int)
     parser.add_argument("folder", help="where the processes of a group meet")

@@ -7,18 +7,17 @@ import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryDirectory
 
-from benchmarks.convergence.member import GRADWIRE
 from benchmarks.convergence.outcome import Outcome
 from benchmarks.convergence.tasks import Task
+from benchmarks.masters import Master
 from benchmarks.programs import Program
-from support.local_master import MasterProcess
 from support.namespaces import ip, unconnected_machines
 
 
 class Processes:
-    """The processes of one method and task.
+    """The processes of one task.
 
     Parameters
     ----------
@@ -28,9 +27,9 @@ class Processes:
     def __init__(self, members: Sequence[Program]) -> None:
         self._members = members
 
-    def train(self, rate: float, seed: int) -> Outcome:
-        """Train from the beginning; return what came of it."""
-        line = json.dumps({"rate": rate, "seed": seed})
+    def train(self, method: str, rate: float, seed: int) -> Outcome:
+        """Train from the beginning, by one of the methods; return what came of it."""
+        line = json.dumps({"method": method, "rate": rate, "seed": seed})
         for member in self._members:
             member.tell(line)
         outcomes = [member.read() for member in self._members]
@@ -38,30 +37,26 @@ class Processes:
 
 
 @contextmanager
-def processes(method: str, task: Task, workers: int) -> Iterator[Processes]:
-    """Start workers, and a master where there has to be one; end them with the block."""
+def processes(task: Task, workers: int, *, keys: bool) -> Iterator[Processes]:
+    """Start workers, and gradwire's master, which only gradwire's workers talk to."""
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory())
         machine, _ = stack.enter_context(unconnected_machines())
         ip("-n", machine.namespace, "link", "set", "lo", "up")
-        master = ""
-        if method == GRADWIRE:
-            log = stack.enter_context(TemporaryFile("w"))
-            process = stack.enter_context(MasterProcess(prefix=machine.prefix, log=log))
-            master = process.address
+        master = stack.enter_context(Master(keys=keys, prefix=machine.prefix))
         start = ThreadPoolExecutor(workers)
         stack.callback(start.shutdown)
         started = start.map(
             lambda rank: Program(
                 "benchmarks.convergence.member",
-                method,
                 task.name,
+                str(task.steps),
                 str(rank),
                 str(workers),
                 folder,
                 prefix=machine.prefix,
                 quiet=True,
-                environ={"GRADWIRE_MASTER": master, "GLOO_SOCKET_IFNAME": "lo"},
+                environ=master.environ() | {"GLOO_SOCKET_IFNAME": "lo"},
             ),
             range(workers),
         )

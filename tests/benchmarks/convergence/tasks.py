@@ -13,11 +13,11 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.lr_scheduler import LambdaLR, LinearLR, LRScheduler
 
+from benchmarks.digits import load_digits
 from gradwire.demo.text import VOCABULARY, load_text
 
 Batch: TypeAlias = tuple[Tensor, Tensor]
@@ -163,7 +163,7 @@ def convolutional_net() -> nn.Module:
 @cache
 def images() -> tuple[Batch, Batch]:
     """Return the digits to learn, and those held out."""
-    pixels, labels = load_digits(return_X_y=True)
+    pixels, labels = load_digits()
     order = np.random.default_rng(DATA_SEED).permutation(len(labels))
     inputs = torch.from_numpy(pixels[order].astype(np.float32) / 16 - 0.3).view(-1, 1, 8, 8)
     targets = torch.from_numpy(labels[order].astype(np.int64))

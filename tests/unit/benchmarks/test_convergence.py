@@ -1,5 +1,6 @@
 """Benchmark `convergence` runs, on few steps; what it measures there means nothing."""
 
+import pickle
 from dataclasses import replace
 from math import isfinite, nan
 from pathlib import Path
@@ -9,19 +10,17 @@ import pytest
 import torch
 
 from benchmarks.convergence import alone, simulated
-from benchmarks.convergence.comparison import (
+from benchmarks.convergence.comparison import FULL, SETTINGS, figures_of, named, show_rates
+from benchmarks.convergence.drawing import draw_comparisons
+from benchmarks.convergence.outcome import LAST, Outcome, evaluated_after
+from benchmarks.convergence.results import (
     DDP,
-    DELAYS,
     GRADWIRE,
     ONE_PROCESS,
     POWER_SGD,
     Comparison,
     Runs,
-    figures_of,
-    show_rates,
 )
-from benchmarks.convergence.drawing import draw_comparisons
-from benchmarks.convergence.outcome import LAST, Outcome, evaluated_after
 from benchmarks.convergence.tasks import BATCH, TASKS, Task, samples_of
 
 SHORT = {name: replace(task, steps=4) for name, task in TASKS.items()}
@@ -48,6 +47,15 @@ def test_every_seed_has_its_model_and_every_rank_its_samples(task: Task) -> None
     assert torch.equal(inputs, task.draw(samples_of(0, 0))[0])
     assert not torch.equal(inputs, task.draw(samples_of(0, 1))[0])
     assert len(targets) % BATCH == 0
+
+
+def test_what_a_pool_is_told_can_travel_and_is_the_task_that_was_meant() -> None:
+    options = {"settings": SETTINGS, "delay": 0}
+
+    sent = pickle.dumps((named, (simulated.train, "regression", 4, 1e-2, 0, 2, options)))
+
+    function, arguments = pickle.loads(sent)
+    assert list(function(*arguments).steps) == [1, 2, 3, 4]
 
 
 def test_workers_that_take_turns_know_everything_and_late_ones_do_not() -> None:
@@ -85,17 +93,17 @@ def test_what_was_compared_is_judged_shown_and_drawn(
 ) -> None:
     done = _comparison(ours=0.9, theirs=1.0)
 
-    figures = figures_of(done, seeds=2)
+    figures = figures_of(done, FULL)
 
-    show_rates(done)
+    show_rates(done, FULL)
     assert "0.9" in capsys.readouterr().out
     loss, sent, *_ = figures
     assert loss.ratio == pytest.approx(0.9)
     assert sent.ratio == pytest.approx(1.0)
     assert loss.met
     assert not sent.met
-    assert not figures_of(_comparison(ours=1.1, theirs=1.0), seeds=2)[0].met
-    draw_comparisons([done], tmp_path / "curves.png")
+    assert not figures_of(_comparison(ours=1.1, theirs=1.0), FULL)[0].met
+    draw_comparisons([done], FULL.workers, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
@@ -113,6 +121,6 @@ def _comparison(*, ours: float, theirs: float) -> Comparison:
         SHORT["digits"],
         {GRADWIRE: _runs(ours), DDP: _runs(theirs), POWER_SGD: _runs(1.0), ONE_PROCESS: _runs(1.0)},
         {GRADWIRE: _runs(ours), ONE_PROCESS: _runs(theirs)},
-        {delay: [_outcome(1.0), _outcome(1.0)] for delay in DELAYS},
+        {delay: [_outcome(1.0), _outcome(1.0)] for delay in FULL.delays},
         0.1,
     )

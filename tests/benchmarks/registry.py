@@ -1,0 +1,89 @@
+"""The benchmarks, by name.
+
+Each is a module with these, and is imported only when it is to run:
+
+``Plan``
+    A frozen dataclass of how much is measured: counts, sizes, seconds. Where a master and workers
+    take part, its field `keys` says whether they have keys.
+``FULL``, ``QUICK``
+    The plan whose figures are quoted, and one that takes seconds and goes the same ways.
+``run(plan)``
+    Measures; returns figures.
+``draw(figures, folder, plan)``
+    Draws them for the documentation, where it shows them.
+"""
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from benchmarks.figures import Figure
+from benchmarks.programs import TESTS
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One of them."""
+
+    module_name: str
+
+    @property
+    def description(self) -> str:
+        """The first line of what the module says of itself, read without importing it."""
+        path = Path(TESTS, *self.module_name.split(".")).with_suffix(".py")
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        assert text is not None
+        return text.partition("\n")[0]
+
+    @cached_property
+    def module(self) -> ModuleType:
+        """What it consists of."""
+        return import_module(self.module_name)
+
+    @property
+    def has_keyless_form(self) -> bool:
+        """Whether it can be measured with keys and without."""
+        return any(field.name == "keys" for field in fields(self.module.FULL))
+
+    @property
+    def has_drawing(self) -> bool:
+        """Whether the documentation shows a drawing of it."""
+        return hasattr(self.module, "draw")
+
+    def plan(self, *, quick: bool, keys: bool) -> Any:
+        """Return what to measure."""
+        plan = self.module.QUICK if quick else self.module.FULL
+        return replace(plan, keys=keys) if self.has_keyless_form else plan
+
+    def run(self, plan: Any) -> list[Figure]:
+        """Measure."""
+        figures: list[Figure] = self.module.run(plan)
+        return figures
+
+    def draw(self, figures: list[Figure], folder: Path, plan: Any) -> None:
+        """Draw for the documentation."""
+        self.module.draw(figures, folder, plan)
+
+
+BENCHMARKS: Final[Mapping[str, Benchmark]] = {
+    "attack": Benchmark("benchmarks.attack"),
+    "codec": Benchmark("benchmarks.codec"),
+    "codec-gpu": Benchmark("benchmarks.codec_gpu"),
+    "codec-size": Benchmark("benchmarks.codec_size"),
+    "convergence": Benchmark("benchmarks.convergence.comparison"),
+    "estimate": Benchmark("benchmarks.estimate"),
+    "latency": Benchmark("benchmarks.latency"),
+    "lossy": Benchmark("benchmarks.lossy"),
+    "overhead": Benchmark("benchmarks.overhead"),
+    "recovery": Benchmark("benchmarks.recovery"),
+    "relay": Benchmark("benchmarks.relay"),
+    "sealed": Benchmark("benchmarks.sealed"),
+    "slowlink": Benchmark("benchmarks.slowlink"),
+    "tensor-thresholds": Benchmark("benchmarks.tensor_thresholds"),
+    "transport": Benchmark("benchmarks.transport"),
+}
