@@ -3,14 +3,24 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench fuzz soak soak-processes audit pins venv format
+# Where it is set, as in some containers, each of the hundreds of processes that tests start compiles
+# all it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+.PHONY: demo test test-deep check bench fuzz soak soak-processes audit pins venv format
 
 demo: venv
 	$(BIN)/gradwire demo
 
-# Every core takes the next test there is.
+# The quick tier: some five minutes on two cores. Its summary names what it leaves to the deep one.
 test: venv
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+	$(PYTEST)
+
+# Everything, or a part of it: SLICE=3/8.
+test-deep: venv
+	DEEP=1 SLICE=$(SLICE) $(PYTEST)
 
 check: venv
 	$(BIN)/ruff check .
@@ -28,12 +38,12 @@ bench: venv
 	$(BIN)/python tests/benchmarks all --json .cache/benchmarks/figures.jsonl \
 		--pictures .cache/benchmarks --curves $(CURVES)
 
-# Until it is stopped; `make test` runs each target for a bounded count.
+# Until it is stopped; the tests run each target for a bounded count.
 fuzz: venv
 	$(BIN)/python tests/fuzz
 
 # A master and workers of which always some are killed or stand still. Fails where an update is lost,
-# or where memory or open files of a process grow; `make test` does it for a minute.
+# or where memory or open files of a process grow; `make test-deep` does it for a minute.
 SECONDS ?= 3600
 SEED ?= 1
 

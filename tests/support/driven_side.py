@@ -24,9 +24,10 @@ from gradwire_protocol import (
 )
 from gradwire_udp import SocketCounters, UdpDriver, new_event_loop, open_socket
 from gradwire_udp.endpoint_driver import EndpointDriver
+from support.tiers import variants
 from support.waiting import until
 
-LOOPS = pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+LOOPS = pytest.mark.parametrize("kind", variants("uvloop", "asyncio"))
 CODE = 64
 
 

@@ -1,4 +1,4 @@
-"""A worker process that does what it is told, line by line: ``python driven_worker.py OPTIONS``.
+"""A worker process that does what it is told, line by line: ``-m support.driven_worker OPTIONS``.
 
 On stdin it reads one JSON object per line, such as ``{"do": "step", "times": 3}``; on stdout it
 answers each with one. So a test decides what happens when, and waits for nothing but answers.
@@ -10,12 +10,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 import gradwire
+from support.processes import Running, with_tests
 
 ELEMENTS = 20_000
 CHANGE = 1e-3
@@ -46,20 +46,17 @@ class DrivenWorker:
         options = json.dumps(
             {"master": master, "elements": elements, "settings": dict(settings or {})}
         )
-        self.process = subprocess.Popen(
-            [*prefix, sys.executable, str(Path(__file__)), options],
+        self.process = Running(
+            [*prefix, sys.executable, "-m", "support.driven_worker", options],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            env=with_tests(),
         )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
+        self.process.end()
 
     def tell(self, do: str, **arguments: object) -> None:
         """Say what to do; `answer` tells what came of it."""
@@ -69,8 +66,7 @@ class DrivenWorker:
 
     def answer(self) -> dict[str, Any]:
         """Return the next answer."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        line = self.process.read_line("a worker's answer")
         assert line, f"the worker ended with status {self.process.wait()} and no answer"
         answer: dict[str, Any] = json.loads(line)
         return answer

@@ -15,13 +15,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 from support.emulator_process import READY, Order, Report
 from support.link import Link
 from support.namespaces import DEVICE, Machine, ip, plug_in, unconnected_machines
+from support.processes import with_tests
 from support.tun import open_tun
 
 QUEUE_PACKETS: Final = 10_000
@@ -120,12 +120,11 @@ def _wait_for_more(machine: Machine, seconds: float) -> None:
 @contextmanager
 def _emulator() -> Iterator[subprocess.Popen[bytes]]:
     """Start the process, and end it at the latest with the block."""
-    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     with subprocess.Popen(
         [sys.executable, "-c", "from support.emulator_process import main; main()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        env=with_tests(),
     ) as process:
         yield process  # then its standard input is closed, which is what ends it
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import IO, Any, Self
 
@@ -18,6 +18,7 @@ from gradwire_server.listening import Listening, Transport
 from gradwire_server.master import Master
 from gradwire_server.metrics import ServerMetrics
 from gradwire_udp import Application, new_event_loop, show_address
+from support.processes import Running
 from support.waiting import wait_until
 
 DEADLINE_SECONDS = 10.0
@@ -186,19 +187,18 @@ class MasterProcess:
         command = [*prefix, sys.executable, "-m", "gradwire", "master"]
         command += ["--listen", listen, "--http", "127.0.0.1:0", "--recovery-seconds", "0"]
         command += options
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log or subprocess.PIPE, text=True
-        )
-        assert self._process.stdout is not None
-        self.announcement: dict[str, Any] = json.loads(self._process.stdout.readline() or "{}")
+        self._process = Running(command, stderr=log or subprocess.PIPE)
+        with ExitStack() as stack:
+            stack.callback(self._process.end)
+            announced = self._process.read_line("a master's announcement")
+            self.announcement: dict[str, Any] = json.loads(announced or "{}")
+            stack.pop_all()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.communicate()
+        self._process.end()
 
     @property
     def address(self) -> str:

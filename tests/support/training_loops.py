@@ -9,7 +9,7 @@ from torch import nn
 
 from gradwire import Session
 from support.local_master import LocalMaster
-from support.sessions import finish, join
+from support.sessions import delivered, finish, join
 
 INPUTS = 6
 EXAMPLES = 128
@@ -126,10 +126,15 @@ def train(
     optimizers: Sequence[torch.optim.Optimizer],
     steps: int,
 ) -> None:
-    """Let each worker train so many batches, in turn."""
+    """Let each worker train so many batches, in turn, and no faster than the network.
+
+    Steps as small as these could all be over before it has its turn on a busy machine; then each
+    worker learns everything alone, and both together go twice as far as they should.
+    """
     for _ in range(steps):
         for worker, optimizer in zip(workers, optimizers, strict=True):
             worker.step(optimizer)
+            delivered(worker.session, worker.updates_sent)
 
 
 def mlp() -> nn.Sequential:

@@ -5,11 +5,8 @@ import os
 import signal
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from random import Random
 from threading import Thread
 from time import monotonic
@@ -19,6 +16,7 @@ import pytest
 from support.emulator import can_have_links, emulated_link
 from support.link import IP_UDP_HEADER_BYTES, Channel, Link, damage
 from support.namespaces import DEVICE, Machine, ip
+from support.processes import Running, python, with_tests
 from support.tun import marked
 from support.waiting import wait_until
 
@@ -257,15 +255,8 @@ def test_the_emulator_ends_with_who_started_it() -> None:
             print(*[machine.namespace for machine in machines], flush=True)
             signal.pause()
     """
-    tests = str(Path(__file__).parents[2])
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": tests},
-    ) as process:
-        assert process.stdout is not None
-        namespaces = process.stdout.readline().split()
+    with Running(python(program), env=with_tests()) as process:
+        namespaces = process.read_line("the names of the machines").split()
         assert f" {DEVICE}: " in ip("-n", namespaces[0], "link")
 
         process.send_signal(signal.SIGKILL)

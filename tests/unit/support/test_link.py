@@ -8,11 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.link import QUEUE_BYTES_MIN, Arrival, Channel, Link, damage
+from support.tiers import count
 
 Sent = list[tuple[float, int]]
 """When, and how many bytes."""
 
 FULL = 1500
+
+PACKETS = count(200_000, quick=20_000, of="packets of a link that loses some")
 
 DROPPED = ("too_large", "blackhole", "listed", "overflow", "lost")
 
@@ -153,7 +156,7 @@ def runs_of_losses(arrivals: list[list[Arrival]]) -> list[int]:
 @pytest.mark.parametrize("loss", [0.001, 0.01, 0.1, 0.3])
 @pytest.mark.parametrize("burst", [None, 1.0, 3.0, 10.0])
 def test_as_much_is_lost_as_the_link_says(loss: float, burst: float | None) -> None:
-    n = 200_000
+    n = PACKETS
 
     arrivals = send(Channel(Link(loss=loss, loss_burst=burst)), flood(n, 1e9), seed=1)
 
