@@ -13,6 +13,7 @@ import gradwire
 from gradwire_udp.checkpoint_files import names_in, read
 from support.local_master import MasterProcess
 from support.sessions import HALF, change, delivered, finish
+from support.tiers import variants
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -46,19 +47,22 @@ def train(*sessions: gradwire.Session) -> None:
         delivered(session, 3)
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", variants("1", "2"))
 def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(
     tmp_path: Path, processes: str
 ) -> None:
     options = ("--checkpoint", str(tmp_path), "--processes", processes)
     with MasterProcess(*options, *OFTEN) as master:
-        train(join(master), join(master))
+        lost = [join(master, leave_timeout_seconds=0.1) for _ in range(2)]
+        train(*lost)
         wait_until(
             lambda: (status(master)["checkpoint"] or {}).get("updates") == 6, "all to be on disk"
         )
         counted = metrics(master)
         master.signal(signal.SIGKILL)
         master.wait()
+    for session in lost:
+        session.close()
 
     newest = read(tmp_path / names_in(tmp_path)[0])
     assert newest.checkpoint.versions == {0: 3, 1: 3}
@@ -95,6 +99,7 @@ def test_a_master_that_is_stopped_writes_what_it_has(tmp_path: Path) -> None:
         train(session)
         digest = session.digest()
         state, _, err = master.stop(signal.SIGTERM)
+    session.close()
 
     assert state == 0
     assert "there is no checkpoint in" in err
@@ -114,6 +119,7 @@ def test_a_master_that_is_stopped_writes_what_it_has(tmp_path: Path) -> None:
     assert " is in run-" not in err, "nothing has changed since"
 
 
+@pytest.mark.deep("checkpoints that are damaged or gone")
 def test_a_damaged_checkpoint_is_named_and_without_any_other_it_does_not_start(
     tmp_path: Path,
 ) -> None:
@@ -140,6 +146,7 @@ def test_a_damaged_checkpoint_is_named_and_without_any_other_it_does_not_start(
     assert f"gradwire master: --resume: no checkpoint in {tmp_path} can be used, of 2: " in why
 
 
+@pytest.mark.deep("checkpoints that are damaged or gone")
 def test_a_folder_that_is_gone_stops_nothing_and_may_come_back(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     with MasterProcess("--checkpoint", str(folder), *OFTEN) as master:

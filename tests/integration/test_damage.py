@@ -9,6 +9,7 @@ import pytest
 import gradwire
 from support.local_master import MasterProcess
 from support.sessions import finish
+from support.tiers import variants
 from support.waiting import wait_until
 
 ELEMENTS = 600_000
@@ -22,7 +23,7 @@ def metric(master: MasterProcess, name: str) -> float:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("feedback", ["local", "shared"])
+@pytest.mark.parametrize("feedback", variants("local", "shared"))
 def test_damage_is_found_counted_and_mended_while_both_train(
     feedback: Literal["local", "shared"],
 ) -> None:

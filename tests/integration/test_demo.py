@@ -1,7 +1,6 @@
 """``gradwire demo``, with fewer steps, while a stranger throws random bytes at its master."""
 
 import json
-import os
 import random
 import re
 import signal
@@ -12,19 +11,20 @@ import threading
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
 from gradwire_protocol.packets import ACCEPT, INIT, TRANSPORT, VERSION, VERSIONS
+from support.processes import Running, children_of, has_ended
+from support.tiers import count
 
 pytestmark = pytest.mark.timeout(240)
 
-WORKERS = 4
-STEPS = 150
-FLOOD_SECONDS = 10.0
+WORKERS = count(4, quick=2, of="workers of the demo")
+STEPS = count(150, quick=20, of="steps of the demo")
+FLOOD_DATAGRAMS = count(20_000, quick=2_000, of="random datagrams at the demo's master")
 DEMO_SECONDS_MAX = 200.0
 DATAGRAMS_PER_BURST = 40
 BURST_SECONDS = 0.02
@@ -53,12 +53,14 @@ def random_datagram(rng: random.Random) -> bytes:
 
 
 def flood(host: str, port: int, ended: threading.Event) -> int:
-    """Throw random bytes at an address for ten seconds; return how many datagrams it were."""
+    """Throw random bytes at an address; return how many datagrams it were.
+
+    It is a number and not a time: they have to come before the master ends.
+    """
     rng = random.Random(1)
     thrown = 0
-    deadline = monotonic() + FLOOD_SECONDS
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sock:
-        while monotonic() < deadline and not ended.wait(BURST_SECONDS):
+        while thrown < FLOOD_DATAGRAMS and not ended.wait(BURST_SECONDS):
             for _ in range(DATAGRAMS_PER_BURST):
                 sock.sendto(random_datagram(rng), (host, port))
                 thrown += 1
@@ -99,6 +101,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         table, _ = process.communicate()
     finally:
         watchdog.cancel()
+        process.end()
         ended.set()
         if thrower is not None:
             thrower.join()
@@ -113,13 +116,11 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     )
 
 
-def start_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def start_demo(folder: Path, *options: str) -> Running:
+    return Running(
         [sys.executable, "-m", "gradwire", "demo", "-n", str(WORKERS), *options],
         cwd=folder,
-        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
     )
 
 
@@ -142,6 +143,7 @@ def test_every_update_was_applied_by_everyone_else_once(outcome: Outcome) -> Non
     assert outcome.result["updates_applied"] == (WORKERS - 1) * outcome.result["updates_sent"]
 
 
+@pytest.mark.deep("steps enough to learn something")
 def test_sharing_learns_more_than_one_worker_alone(outcome: Outcome) -> None:
     result = outcome.result
 
@@ -153,8 +155,9 @@ def test_compression_is_what_all_reduce_sends_over_what_the_sockets_sent(outcome
 
     assert result["bytes_dense"] == 4 * result["parameters"] * 2 * (WORKERS - 1) * STEPS
     assert result["compression"] == result["bytes_dense"] / result["bytes_sent"]
-    # To begin with, the first worker's parameters went to the master and to three others.
-    assert result["bytes_sent"] > 4 * 4 * result["parameters"]
+    # To begin with, the first worker's parameters went to the master and to the others, in some 0.9
+    # of their size.
+    assert result["bytes_sent"] > 0.8 * WORKERS * 4 * result["parameters"]
 
 
 def test_the_random_bytes_reached_the_master_and_were_dropped(outcome: Outcome) -> None:
@@ -169,27 +172,18 @@ def test_the_table_the_progress_and_the_picture_are_there(outcome: Outcome) -> N
     assert outcome.picture.startswith(b"\x89PNG\r\n")
 
 
+@pytest.mark.deep("signals that end the demo")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_demo_and_all_its_processes(number: int, tmp_path: Path) -> None:
-    process = start_demo(tmp_path)
-    assert process.stderr is not None
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    for line in process.stderr:
-        if "step" in line and "master at" not in line and children.read_text().count(" ") > 1:
-            break
-    started = [int(child) for child in children.read_text().split()]
+    with start_demo(tmp_path) as process:
+        line = ""
+        while "step" not in line or "master at" in line or len(children_of(process.pid)) < 2:
+            line = process.read_line("the first steps", process.stderr)
+            assert line
+        started = children_of(process.pid)
 
-    process.send_signal(number)
-    process.communicate(timeout=60)
+        process.send_signal(number)
+        process.communicate(timeout=60)
 
     assert process.returncode == 128 + number
-    assert len(started) > 1
-    assert [child for child in started if is_running(child)] == []
-
-
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    assert [child for child in started if not has_ended(child)] == []

@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from support.local_master import MasterProcess
+from support.processes import Running
 from support.prometheus import program_path
 from support.waiting import wait_until
 
@@ -65,6 +66,7 @@ def scrape_file(folder: Path, token_file: Path, http: str) -> Path:
     return file
 
 
+@pytest.mark.deep("install steps of the Dockerfile")
 @pytest.mark.timeout(600)
 def test_the_install_steps_of_the_dockerfile_work_in_a_fresh_environment(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
@@ -143,6 +145,7 @@ def test_the_health_check_of_the_dockerfile_tells_a_live_master_from_a_dead_one(
     assert dead != 0
 
 
+@pytest.mark.deep("a real Prometheus, which is downloaded")
 @pytest.mark.timeout(120)
 def test_prometheus_scrapes_a_live_master_with_our_file(tmp_path: Path, token_file: Path) -> None:
     with socket.socket() as free:
@@ -164,33 +167,31 @@ def test_prometheus_scrapes_a_live_master_with_our_file(tmp_path: Path, token_fi
             f"--web.listen-address={address}",
         ]
         command += [f"--storage.tsdb.path={tmp_path / 'data'}", "--log.level=warn"]
-        with subprocess.Popen(command) as server:
-            try:
-                wait_until(
-                    lambda: (
-                        [
-                            target["health"]
-                            for target in (ask("/api/v1/targets") or {}).get("activeTargets", [])
-                        ]
-                        == ["up"]
-                    ),
-                    "the target to be up",
-                    seconds=60,
-                )
-                names = ask("/api/v1/label/__name__/values")
-                query = 'gradwire_workers{job="gradwire"}'
-                wait_until(
-                    lambda: (ask("/api/v1/query", query=query) or {}).get("result"),
-                    "what was scraped to be found",
-                )
-                workers = ask("/api/v1/query", query=query)
-            finally:
-                server.terminate()
+        with Running(command, stdout=None):
+            wait_until(
+                lambda: (
+                    [
+                        target["health"]
+                        for target in (ask("/api/v1/targets") or {}).get("activeTargets", [])
+                    ]
+                    == ["up"]
+                ),
+                "the target to be up",
+                seconds=60,
+            )
+            names = ask("/api/v1/label/__name__/values")
+            query = 'gradwire_workers{job="gradwire"}'
+            wait_until(
+                lambda: (ask("/api/v1/query", query=query) or {}).get("result"),
+                "what was scraped to be found",
+            )
+            workers = ask("/api/v1/query", query=query)
 
     assert {"gradwire_updates_accepted_total", "gradwire_sent_bytes_total"} <= set(names)
     assert workers["result"][0]["value"][1] == "0"
 
 
+@pytest.mark.deep("a real Prometheus, which is downloaded")
 @pytest.mark.timeout(120)
 def test_prometheus_has_nothing_to_say_against_our_metrics_and_our_file(
     tmp_path: Path, token_file: Path

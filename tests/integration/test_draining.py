@@ -2,7 +2,6 @@
 
 import json
 import signal
-import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +13,8 @@ import gradwire
 from support.driven_worker import ELEMENTS, DrivenWorker
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
+from support.processes import Running, python
+from support.tiers import variants
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -48,7 +49,7 @@ def sigterm_is_caught(pid: int) -> bool:
     return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", variants("1", "2"))
 def test_what_workers_have_sent_a_master_that_is_stopped_is_with_everyone_and_on_the_disk(
     tmp_path: Path, processes: str
 ) -> None:
@@ -98,6 +99,7 @@ def test_what_a_worker_has_pushed_before_sigterm_is_with_everyone() -> None:
         assert counted['gradwire_leaves_total{reason="disconnected"}'] == 0
 
 
+@pytest.mark.deep("more ways for masters and workers to end")
 def test_a_second_sigterm_ends_a_worker_at_once() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
@@ -112,6 +114,7 @@ def test_a_second_sigterm_ends_a_worker_at_once() -> None:
         assert worker.process.wait(30) == -signal.SIGTERM
 
 
+@pytest.mark.deep("more ways for masters and workers to end")
 def test_a_worker_that_stands_still_holds_a_master_up_until_the_deadline_and_no_longer() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--drain-seconds", "0.5"))
@@ -124,6 +127,7 @@ def test_a_worker_that_stands_still_holds_a_master_up_until_the_deadline_and_no_
     assert err.count("stopping without waiting any longer for rank ") == 1
 
 
+@pytest.mark.deep("more ways for masters and workers to end")
 def test_a_second_signal_ends_a_master_at_once() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--drain-seconds", "100000"))
@@ -145,6 +149,7 @@ def is_draining(worker: DrivenWorker) -> bool:
     return "message" in after or bool(after["updates_sent"] == before["updates_sent"])
 
 
+@pytest.mark.deep("more ways for masters and workers to end")
 def test_a_worker_that_dies_while_the_others_wait_for_it_to_finish_is_not_waited_for() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "1"))
@@ -178,18 +183,14 @@ while True:
 """
 
 
+@pytest.mark.deep("more ways for masters and workers to end")
 def test_workers_of_a_launcher_that_is_told_to_end_leave_in_order() -> None:
     with MasterProcess() as master:
         options = ["--master", master.address]
         command = [sys.executable, "-m", "gradwire", "run", "-n", "3", *options, "--"]
-        with subprocess.Popen(
-            [*command, sys.executable, "-c", TRAINS.replace("wait()", "wait(3)")],
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as launcher:
-            assert launcher.stdout is not None
+        with Running([*command, *python(TRAINS.replace("wait()", "wait(3)"))]) as launcher:
             for _ in range(3):
-                assert launcher.stdout.readline().endswith("up\n")
+                assert launcher.read_line("a worker to be up").endswith("up\n")
 
             launcher.send_signal(signal.SIGTERM)
             launcher.communicate(timeout=60)
@@ -200,6 +201,7 @@ def test_workers_of_a_launcher_that_is_told_to_end_leave_in_order() -> None:
         assert counted["gradwire_workers"] == 0
 
 
+@pytest.mark.deep("more ways for masters and workers to end")
 def test_a_handler_of_the_script_decides_what_becomes_of_its_session() -> None:
     code = """
 import json, signal, sys, numpy as np, gradwire
@@ -211,11 +213,8 @@ with gradwire.join(target, threshold=0.5, master=sys.argv[1]) as session:
     signal.pause()
 """
     with MasterProcess() as master:
-        with subprocess.Popen(
-            [sys.executable, "-c", code, master.address], stdout=subprocess.PIPE, text=True
-        ) as script:
-            assert script.stdout is not None
-            assert json.loads(script.stdout.readline()) == 0
+        with Running(python(code, master.address)) as script:
+            assert json.loads(script.read_line("its rank")) == 0
 
             script.send_signal(signal.SIGTERM)
             script.communicate(timeout=30)

@@ -65,6 +65,7 @@ def test_costs_are_measured_on_this_machine(measured_here: Path) -> None:
     assert costs.master_update_seconds + costs.master_delivery_seconds > 0
 
 
+@pytest.mark.deep("an estimate from a script that runs")
 def test_a_script_is_measured_as_it_is(measured_here: Path) -> None:
     options = ["--measure-seconds", "4", "--link", "100Mbit", "--costs", str(measured_here)]
 
@@ -82,6 +83,7 @@ def test_a_script_is_measured_as_it_is(measured_here: Path) -> None:
     assert "[1] rank 1 of 2" in done.stderr
 
 
+@pytest.mark.deep("an estimate from a script that runs")
 def test_a_script_that_is_done_sooner_is_measured_too(tmp_path: Path, measured_here: Path) -> None:
     script = tmp_path / "short.py"
     script.write_text(SHORT, encoding="utf-8")
@@ -96,6 +98,7 @@ def test_a_script_that_is_done_sooner_is_measured_too(tmp_path: Path, measured_h
     assert found["density"] == pytest.approx(0.25)
 
 
+@pytest.mark.deep("an estimate from a script that runs")
 def test_the_error_of_a_script_that_fails_is_shown(tmp_path: Path, measured_here: Path) -> None:
     script = tmp_path / "fails.py"
     script.write_text(FAILS, encoding="utf-8")
@@ -108,6 +111,7 @@ def test_the_error_of_a_script_that_fails_is_shown(tmp_path: Path, measured_here
     assert "the script ended with status 1" in done.stderr
 
 
+@pytest.mark.deep("an estimate from a script that runs")
 def test_a_script_without_a_session_is_told_what_is_missing(
     tmp_path: Path, measured_here: Path
 ) -> None:

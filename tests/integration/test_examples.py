@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from support.tiers import variants
+
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
-NEEDS = {
+NEEDS: dict[str, list[str]] = {
     "numpy_loop": [],
     "jax_loop": ["jax", "optax"],
     "lightning_module": ["lightning"],
@@ -18,9 +20,9 @@ NEEDS = {
 
 
 @pytest.mark.timeout(300)  # loading a framework takes seconds of processor, for every worker
-@pytest.mark.parametrize(("name", "packages"), NEEDS.items(), ids=NEEDS)
-def test_an_example_learns_and_its_workers_end_alike(name: str, packages: list[str]) -> None:
-    for package in packages:
+@pytest.mark.parametrize("name", variants(*NEEDS))
+def test_an_example_learns_and_its_workers_end_alike(name: str) -> None:
+    for package in NEEDS[name]:
         pytest.importorskip(package)
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), "--steps", "40"]
 

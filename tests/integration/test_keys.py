@@ -19,7 +19,9 @@ from gradwire_protocol.keys import WorkerKey
 from gradwire_udp.key_files import read_keys, read_run_keys
 from support.driven_worker import DrivenWorker
 from support.local_master import MasterProcess
+from support.processes import children_of
 from support.sessions import loss_of
+from support.tiers import variants
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -78,8 +80,8 @@ def refusal(master: MasterProcess, key_file: Path | None) -> str:
 # Who gets in.
 
 
-@pytest.mark.parametrize("transport", ["udp", "tcp"])
-@pytest.mark.parametrize("cipher", ["aes", "chacha"])
+@pytest.mark.parametrize("transport", variants("udp", "tcp"))
+@pytest.mark.parametrize("cipher", variants("aes", "chacha"))
 def test_who_has_a_key_of_the_run_gets_in_by_every_way(
     keys: Keys, transport: str, cipher: str
 ) -> None:
@@ -102,6 +104,7 @@ def test_whoever_has_none_hears_nothing_and_is_told_what_it_may_be(keys: Keys) -
         assert "this worker's key does not follow from its run key or is denied there" in message
 
 
+@pytest.mark.deep("more of what keys can meet")
 def test_a_worker_with_a_key_is_told_that_the_master_may_have_none(keys: Keys) -> None:
     with MasterProcess() as master:
         message = refusal(master, keys.worker("gpu1"))
@@ -109,6 +112,7 @@ def test_a_worker_with_a_key_is_told_that_the_master_may_have_none(keys: Keys) -
     assert "A master is silent, too, when it runs without a key" in message
 
 
+@pytest.mark.deep("more of what keys can meet")
 def test_a_worker_may_be_given_the_run_key_itself(keys: Keys) -> None:
     with MasterProcess("--key-file", str(keys.run)) as master:
         join(master, keys.run).close()
@@ -140,7 +144,7 @@ def test_keys_are_rotated_while_the_run_goes_on(keys: Keys) -> None:
     assert "does not follow from its run key" in message
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", variants("1", "2"))
 def test_a_worker_that_is_denied_is_gone_at_once_wherever_it_is(keys: Keys, processes: str) -> None:
     if sys.platform != "linux" and processes != "1":
         pytest.skip("only Linux can steer packets")
@@ -161,6 +165,7 @@ def test_a_worker_that_is_denied_is_gone_at_once_wherever_it_is(keys: Keys, proc
         good.close()
 
 
+@pytest.mark.deep("more of what keys can meet")
 def test_where_the_keys_cannot_be_read_again_those_before_stay(keys: Keys) -> None:
     worker_key = keys.worker("gpu1")
     with MasterProcess("--key-file", str(keys.run)) as master:
@@ -194,11 +199,6 @@ def secrets_of(*paths: Path) -> list[bytes]:
 def public_parts(pid: int) -> bytes:
     """Return what ``ps`` shows of a process, and its environment."""
     return b"".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
-
-
-def children_of(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
-    return [int(child) for child in text.split()]
 
 
 def served(http: str) -> Iterator[bytes]:

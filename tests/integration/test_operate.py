@@ -14,6 +14,7 @@ import gradwire
 from gradwire.cli import main
 from support.local_master import MasterProcess
 from support.sessions import loss_of
+from support.tiers import variants
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -58,7 +59,7 @@ class Site:
         return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("transport", ["udp", "tcp"])
+@pytest.mark.parametrize("transport", variants("udp", "tcp"))
 def test_a_master_that_is_drained_ends_with_status_0_when_the_last_worker_has_left(
     tmp_path: Path, transport: str
 ) -> None:
@@ -82,7 +83,7 @@ def test_a_master_that_is_drained_ends_with_status_0_when_the_last_worker_has_le
     assert "order of operator alice, drain: nobody is let in any more" in err
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", variants("1", "2"))
 def test_who_is_denied_by_order_stays_out_also_when_the_keys_are_read_again(
     tmp_path: Path, processes: str
 ) -> None:
@@ -112,6 +113,7 @@ def test_who_is_denied_by_order_stays_out_also_when_the_keys_are_read_again(
     assert admitted == (0, "bad may come in again\n")
 
 
+@pytest.mark.deep("more orders of operators")
 def test_a_checkpoint_is_written_by_order_and_the_status_says_when(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     site = Site(tmp_path, "--checkpoint", str(folder))
@@ -141,6 +143,7 @@ def test_a_checkpoint_is_written_by_order_and_the_status_says_when(tmp_path: Pat
     assert (loaded.updates, loaded.digest) == (1, digest)
 
 
+@pytest.mark.deep("more orders of operators")
 def test_who_is_no_operator_gives_no_orders_by_any_key_of_the_run(tmp_path: Path) -> None:
     site = Site(tmp_path)
     with site.master:

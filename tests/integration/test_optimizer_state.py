@@ -154,6 +154,7 @@ def test_another_optimizer_begins_cold_and_says_what_differs(
     assert "it is of Adam; ours is SGD" in caplog.text
 
 
+@pytest.mark.deep("a deadline that passes")
 def test_a_worker_that_stands_still_costs_no_more_than_the_deadline(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

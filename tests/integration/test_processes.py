@@ -10,6 +10,8 @@ import pytest
 from support.driven_worker import DrivenWorker
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
+from support.processes import has_ended
+from support.tiers import variants
 from support.waiting import wait_until
 
 pytestmark = [
@@ -57,7 +59,7 @@ def join_everywhere(
     return workers
 
 
-@pytest.mark.parametrize(("processes", "loop"), [("2", "uvloop"), ("3", "asyncio")])
+@pytest.mark.parametrize(("processes", "loop"), variants(("2", "uvloop"), ("3", "asyncio")))
 def test_every_update_is_applied_by_everyone_else_once(processes: str, loop: str) -> None:
     with ExitStack() as stack:
         master = stack.enter_context(
@@ -96,6 +98,7 @@ def test_every_update_is_applied_by_everyone_else_once(processes: str, loop: str
         )
 
 
+@pytest.mark.deep("more of masters of several processes")
 def test_a_process_that_is_killed_costs_its_workers_and_nothing_else() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(
@@ -134,6 +137,7 @@ def test_a_process_that_is_killed_costs_its_workers_and_nothing_else() -> None:
         assert "is gone: the process of the master that it was connected to has ended" in log
 
 
+@pytest.mark.deep("more of masters of several processes")
 def test_workers_of_all_processes_hear_why_the_master_stops() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--processes", "3"))
@@ -151,6 +155,7 @@ def test_workers_of_all_processes_hear_why_the_master_stops() -> None:
         assert not any(os.path.exists(f"/proc/{pid}") for pid in processes)  # noqa: PTH110
 
 
+@pytest.mark.deep("more of masters of several processes")
 def test_signals_to_all_processes_at_once_stop_the_master_as_one_to_the_first_does() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--processes", "2"))
@@ -175,18 +180,4 @@ def test_a_master_that_is_killed_leaves_no_process_behind() -> None:
 
         os.kill(processes[0], signal.SIGKILL)
 
-        wait_until(lambda: not any(map(is_running, processes[1:])), "the end of all")
-
-
-def is_gone(pid: int) -> bool:
-    """Return whether a process has ended."""
-    return not is_running(pid)
-
-
-def is_running(pid: int) -> bool:
-    """Return whether a process is there, and not only waits for being noticed as ended."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+        wait_until(lambda: all(map(has_ended, processes[1:])), "the end of all")

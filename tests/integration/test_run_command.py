@@ -16,6 +16,8 @@ from gradwire import processes
 from gradwire.run_command import Launcher
 from gradwire_protocol.keys import SECRET_BYTES, RunKey
 from gradwire_udp.key_files import write_key
+from support.processes import Running, children_of, has_ended, python
+from support.tiers import variants
 from support.waiting import until, wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -40,18 +42,10 @@ def gradwire_run(
     )
 
 
-def python(code: str) -> tuple[str, ...]:
-    return (sys.executable, "-c", code)
-
-
-def launch(*command: str, workers: int = 2) -> subprocess.Popen[str]:
+def launch(*command: str, workers: int = 2, prefix: Sequence[str] = ()) -> Running:
     """Start it."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "gradwire", "run", "-n", str(workers), "--", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    launcher = [*prefix, sys.executable, "-m", "gradwire", "run", "-n", str(workers), "--"]
+    return Running([*launcher, *command], stderr=subprocess.PIPE)
 
 
 HAS_KEYS = """
@@ -70,20 +64,7 @@ with gradwire.join(target) as session:
 """A worker that tells where its key is, and tries to get in without one."""
 
 
-def children_of(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
-    return [int(child) for child in text.split()]
-
-
-def has_ended(pid: int) -> bool:
-    """Whether a process is gone, or would be if anyone asked how it ended."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return stat.rpartition(")")[2].split()[0] == "Z"
-
-
+@pytest.mark.deep("more of what a launcher can meet")
 def test_the_example_trains_on_two_workers_that_end_with_equal_replicas() -> None:
     example = str(REPOSITORY / "docs" / "examples" / "train.py")
 
@@ -129,6 +110,7 @@ def test_master_and_workers_get_keys_that_are_gone_in_the_end() -> None:
     assert "without: no master answers" in done.stdout
 
 
+@pytest.mark.deep("more of what a launcher can meet")
 def test_a_run_key_that_is_given_is_the_masters_and_stays(tmp_path: Path) -> None:
     path = tmp_path / "run.key"
     run_key = RunKey(bytes(SECRET_BYTES))
@@ -148,6 +130,7 @@ gradwire.join(np.zeros(10, np.float32)).close()
     assert path.exists()
 
 
+@pytest.mark.deep("more of what a launcher can meet")
 def test_a_worker_key_cannot_start_a_run(tmp_path: Path) -> None:
     path = tmp_path / "gpu7.key"
     write_key(path, RunKey(bytes(SECRET_BYTES)).worker_key("gpu7").format())
@@ -158,6 +141,7 @@ def test_a_worker_key_cannot_start_a_run(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"gradwire: key file {path} holds the key of worker 'gpu7'")
 
 
+@pytest.mark.deep("more of what a launcher can meet")
 def test_with_a_master_that_runs_already_the_key_goes_to_the_workers(tmp_path: Path) -> None:
     path = tmp_path / "gpu7.key"
     code = "import os; print(os.environ.get('GRADWIRE_KEY_FILE'))"
@@ -169,6 +153,7 @@ def test_with_a_master_that_runs_already_the_key_goes_to_the_workers(tmp_path: P
     assert (with_key.stdout, without.stdout) == (f"[0] {path}\n", "[0] None\n")
 
 
+@pytest.mark.deep("more of what a launcher can meet")
 def test_one_worker_s_key_is_not_given_to_several(tmp_path: Path) -> None:
     path = tmp_path / "gpu7.key"
     write_key(path, RunKey(bytes(SECRET_BYTES)).worker_key("gpu7").format())
@@ -192,6 +177,7 @@ threading.Event().wait()
     assert "rank 1 ended with status 7" in done.stderr
 
 
+@pytest.mark.deep("more of what a launcher can meet")
 def test_a_worker_killed_by_a_signal_counts_as_a_failure() -> None:
     done = gradwire_run(*python("import os; os.kill(os.getpid(), 9)"), workers=1)
 
@@ -205,7 +191,7 @@ def test_a_program_that_does_not_exist_is_named() -> None:
     assert "cannot run 'no-such-program': No such file or directory" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", variants(signal.SIGINT, signal.SIGTERM))
 def test_a_signal_is_passed_on_to_the_workers(number: int) -> None:
     code = f"""
 import signal, sys, threading
@@ -217,8 +203,7 @@ while not stop.wait(0.05):
 print("stopped", flush=True)
 """
     with launch(*python(code)) as launcher:
-        assert launcher.stdout is not None
-        ready = sorted(launcher.stdout.readline() for _ in range(2))
+        ready = sorted(launcher.read_line("a worker to be ready") for _ in range(2))
 
         launcher.send_signal(number)
         rest, _ = launcher.communicate(timeout=60)
@@ -228,15 +213,13 @@ print("stopped", flush=True)
     assert launcher.returncode == 0
 
 
+@pytest.mark.deep("more of what a launcher can meet")
 def test_a_signal_that_is_ignored_from_outside_stays_ignored() -> None:
     """As under nohup, which lets a terminal be closed."""
     code = 'import threading; print("ready", flush=True); threading.Event().wait(1)'
-    command = [sys.executable, "-m", "gradwire", "run", "-n", "1", "--", *python(code)]
-    with subprocess.Popen(
-        ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command], stdout=subprocess.PIPE, text=True
-    ) as launcher:
-        assert launcher.stdout is not None
-        launcher.stdout.readline()
+    deaf = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh"]
+    with launch(*python(code), workers=1, prefix=deaf) as launcher:
+        launcher.read_line("the worker to be ready")
 
         launcher.send_signal(signal.SIGHUP)
         launcher.communicate(timeout=60)
@@ -244,6 +227,7 @@ def test_a_signal_that_is_ignored_from_outside_stays_ignored() -> None:
     assert launcher.returncode == 0
 
 
+@pytest.mark.deep("more of what a launcher can meet")
 def test_a_crash_of_the_script_leaves_the_run_and_says_why() -> None:
     code = """
 import numpy as np, gradwire, sys
@@ -257,6 +241,7 @@ with gradwire.join(np.zeros(10, np.float32)) as session:
     assert "[0] RuntimeError: out of luck" in done.stderr
 
 
+@pytest.mark.deep("more of what a launcher can meet")
 def test_long_lines_and_the_last_line_without_an_end_are_shown() -> None:
     code = "import sys; print('x' * 200_000); sys.stdout.write('the end')"
 
@@ -275,6 +260,7 @@ def test_a_master_that_cannot_start_ends_it_with_its_words() -> None:
     assert "the master ended at once with status 2" in done.stderr
 
 
+@pytest.mark.deep("more of what a launcher can meet")
 def test_a_port_that_is_taken_is_the_exit_status_3_of_the_master() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.1", 0))
@@ -284,6 +270,7 @@ def test_a_port_that_is_taken_is_the_exit_status_3_of_the_master() -> None:
     assert "the master ended at once with status 3" in done.stderr
 
 
+@pytest.mark.deep("more of what a launcher can meet")
 def test_a_process_that_a_worker_has_left_behind_is_ended_and_not_waited_for() -> None:
     left = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
     code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {left!r}])"
@@ -300,7 +287,7 @@ def test_it_ends_with_its_workers_when_nobody_reads_on() -> None:
     with launch(*python(code)) as launcher:
         assert launcher.stdout is not None
         assert launcher.stderr is not None
-        launcher.stdout.readline()
+        launcher.read_line("the first line")
         workers = children_of(launcher.pid)
         launcher.stdout.close()
 
@@ -314,6 +301,7 @@ def test_it_ends_with_its_workers_when_nobody_reads_on() -> None:
     assert [pid for pid in workers if not has_ended(pid)] == []
 
 
+@pytest.mark.deep("more of what a launcher can meet")
 def test_what_the_encoding_of_the_output_does_not_have_is_shown_by_its_number() -> None:
     code = "import sys; sys.stdout.buffer.write('caf\u00e9 \u2588\\n'.encode())"
 
@@ -323,6 +311,7 @@ def test_what_the_encoding_of_the_output_does_not_have_is_shown_by_its_number() 
     assert done.stdout == "[0] caf\\xe9 \\u2588\n"
 
 
+@pytest.mark.deep("more of what a launcher can meet")
 def test_a_signal_while_the_master_starts_ends_both() -> None:
     with launch("true", workers=1) as launcher:
         wait_until(lambda: children_of(launcher.pid), "the master's process")
@@ -344,8 +333,7 @@ while os.getppid() == launcher:
     threading.Event().wait(0.05)
 """
     with launch(*python(code), workers=1) as launcher:
-        assert launcher.stdout is not None
-        assert launcher.stdout.readline() == "[0] up\n"
+        assert launcher.read_line("the worker to be up") == "[0] up\n"
         children = children_of(launcher.pid)
 
         launcher.kill()

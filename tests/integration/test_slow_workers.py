@@ -9,6 +9,7 @@ from gradwire_protocol.limits import MIB
 from support.driven_worker import ELEMENTS, DrivenWorker
 from support.health import metrics
 from support.local_master import MasterProcess
+from support.tiers import variants
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -24,7 +25,7 @@ def step(workers: list[DrivenWorker], times: int) -> None:
         assert "error" not in worker.answer()
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", variants(1, 2))
 def test_a_worker_that_is_stopped_holds_up_nobody_and_ends_with_the_same_bits(
     processes: int,
 ) -> None:

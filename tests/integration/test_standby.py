@@ -11,6 +11,7 @@ from gradwire.cli import main
 from support.driven_worker import DrivenWorker
 from support.health import metrics, run_status
 from support.local_master import MasterProcess
+from support.tiers import variants
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(180)
@@ -92,7 +93,7 @@ class Pair:
         assert [end["updates_applied"] for end in ends] == [sum(sent) - own for own in sent]
 
 
-@pytest.mark.parametrize("kind", ["sealed", "open", "tcp"])
+@pytest.mark.parametrize("kind", variants("sealed", "open", "tcp"))
 def test_workers_go_on_with_the_standby_when_the_primary_is_killed(
     kind: str, tmp_path: Path
 ) -> None:
@@ -129,6 +130,7 @@ def test_workers_go_on_with_the_standby_when_the_primary_is_killed(
         pair.finish()
 
 
+@pytest.mark.deep("a primary that is back")
 def test_a_primary_that_is_back_is_given_the_run_by_a_standby_that_is_started_anew() -> None:
     with ExitStack() as stack:
         pair = Pair(stack, (), {})

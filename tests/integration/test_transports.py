@@ -40,6 +40,7 @@ def drop_udp(machine: Machine) -> None:
     ip(*rule, "add", "pref", "50", "ipproto", "udp", "blackhole")
 
 
+@pytest.mark.deep("real processes between network namespaces")
 @pytest.mark.skipif(not can_have_machines(), reason="needs the right to make namespaces")
 def test_behind_a_firewall_that_drops_udp_a_worker_takes_tcp_by_itself() -> None:
     with ExitStack() as stack:
@@ -100,6 +101,7 @@ def test_a_tcp_connection_that_is_cut_is_noticed_at_once_and_made_anew() -> None
         assert end["world_size"] == 1
 
 
+@pytest.mark.deep("more of what TCP can meet")
 def test_a_killed_master_is_noticed_at_once_over_tcp() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
@@ -115,6 +117,7 @@ def test_a_killed_master_is_noticed_at_once_over_tcp() -> None:
         assert master.address in answer["message"]
 
 
+@pytest.mark.deep("more of what TCP can meet")
 def test_a_worker_that_is_held_up_over_tcp_holds_no_other_up() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
@@ -135,6 +138,7 @@ def test_a_worker_that_is_held_up_over_tcp_holds_no_other_up() -> None:
         assert len({str(end["digest"]) for end in ends}) == 1
 
 
+@pytest.mark.deep("more of what TCP can meet")
 def test_a_worker_that_was_cut_off_while_all_others_finished_and_left_is_told_so() -> None:
     """And does not go on alone, with parameters that nobody else has."""
     with ExitStack() as stack:

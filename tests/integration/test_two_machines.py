@@ -5,11 +5,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from support.namespaces import Machine, can_have_machines, two_machines
+from support.processes import Running
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -47,21 +49,16 @@ def test_the_instructions_of_the_readme_work(
     for command in key_commands:
         subprocess.run(["sh", "-c", command], check=True, cwd=tmp_path)
 
-    with subprocess.Popen(
-        [*one.prefix, "sh", "-c", f"exec {master_command}"],
-        stdout=subprocess.PIPE,
-        cwd=tmp_path,
-        text=True,
-    ) as master:
-        assert master.stdout is not None
-        announcement = json.loads(master.stdout.readline())
+    with ExitStack() as stack:
+
+        def start(machine: Machine, command: str) -> Running:
+            in_shell = [*machine.prefix, "sh", "-c", f"exec {command}"]
+            return stack.enter_context(Running(in_shell, cwd=tmp_path))
+
+        master = start(one, master_command)
+        announcement = json.loads(master.read_line("the announcement"))
         workers = [
-            subprocess.Popen(
-                [*machine.prefix, "sh", "-c", f"exec env {command} --steps 30"],
-                stdout=subprocess.PIPE,
-                cwd=tmp_path,
-                text=True,
-            )
+            start(machine, f"env {command} --steps 30")
             for machine, command in zip(
                 machines,
                 (worker_command, worker_command.replace("one.key", "two.key")),
@@ -69,7 +66,6 @@ def test_the_instructions_of_the_readme_work(
             )
         ]
         outputs = [worker.communicate(timeout=150)[0] for worker in workers]
-        master.terminate()
 
     assert announcement["master"].endswith(":40123")
     assert [worker.returncode for worker in workers] == [0, 0]

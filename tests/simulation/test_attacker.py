@@ -39,6 +39,7 @@ from gradwire_protocol.packets import (
 from support.keyed import SEALED_SUITES
 from support.link import Link
 from support.pair import INITIATOR, RESPONDER, Pair, Passing
+from support.tiers import examples
 
 ATTACKER: Final = "attacker"
 ADDRESSES: Final = (INITIATOR, RESPONDER, ATTACKER)
@@ -286,4 +287,4 @@ class Attack(RuleBasedStateMachine):
 assert AMPLIFICATION_MAX == 1, "what the invariants check is that no stranger is answered with more"
 
 TestAttack = pytest.mark.timeout(120)(Attack.TestCase)
-TestAttack.settings = settings(max_examples=100, stateful_step_count=50)
+TestAttack.settings = settings(max_examples=examples(100), stateful_step_count=50)

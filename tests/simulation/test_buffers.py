@@ -17,10 +17,12 @@ from support.network import Link
 from support.simulated_buffers import SimulatedBuffers
 from support.simulated_worker import SimulatedWorker
 from support.split_run import SplitRun
+from support.tiers import count
 from support.training import SimulatedRun
 from support.two_masters import PairedRun, link_of
 
 IDLE_SECONDS = 3.0
+UNSENT_STEPS = count(2_000, quick=300, of="steps that a worker does not hear of")
 
 
 def begin(
@@ -102,7 +104,7 @@ def strike(run: SimulatedRun, random: Random) -> Callable[[], None]:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.seeds(60)
 def test_histories_in_which_something_goes_wrong_while_all_finish(seed: int) -> None:
     random = Random(seed)
     run = begin(seed, random, workers=random.randint(2, 5))
@@ -116,7 +118,7 @@ def test_histories_in_which_something_goes_wrong_while_all_finish(seed: int) -> 
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.seeds(30)
 def test_histories_in_which_the_primary_is_killed_while_all_finish(seed: int) -> None:
     random = Random(1_000 + seed)
     run = PairedRun(1_000 + seed, link_of(random), elements=20)
@@ -132,7 +134,7 @@ def test_histories_in_which_the_primary_is_killed_while_all_finish(seed: int) ->
     assert check_ends(run) == len(run.workers)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.seeds(10)
 def test_who_has_ended_and_died_with_the_master_has_ended_with_what_the_others_end_with(
     seed: int,
 ) -> None:
@@ -158,7 +160,7 @@ def test_who_has_ended_and_died_with_the_master_has_ended_with_what_the_others_e
     assert check_ends(run) == 3
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeds(5)
 def test_who_has_finished_and_is_gone_counts_until_the_run_is_finished(seed: int) -> None:
     run = begin(seed, Random(seed), workers=3)
     run.train(4)
@@ -176,7 +178,7 @@ def test_who_has_finished_and_is_gone_counts_until_the_run_is_finished(seed: int
     assert set(others[0].buffers) == {gone.rank, others[1].rank}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeds(5)
 def test_who_leaves_counts_no_more_and_who_takes_its_rank_inherits_nothing(seed: int) -> None:
     run = begin(seed, Random(seed), workers=2, steps=1)
     stays, leaves = run.workers
@@ -195,7 +197,7 @@ def test_who_leaves_counts_no_more_and_who_takes_its_rank_inherits_nothing(seed:
     run.finish()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeds(5)
 def test_a_joiner_and_who_is_back_know_what_the_others_have(seed: int) -> None:
     run = begin(seed, Random(seed), workers=3, steps=1)
     run.train(3)
@@ -217,7 +219,7 @@ def test_a_joiner_and_who_is_back_know_what_the_others_have(seed: int) -> None:
     run.finish()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeds(5)
 def test_an_observer_ends_with_the_same_bits(seed: int) -> None:
     run = begin(seed, Random(seed), workers=3, observes=True)
     observer = run.observe()
@@ -229,7 +231,7 @@ def test_an_observer_ends_with_the_same_bits(seed: int) -> None:
     assert observer.done  # `check_the_end` has compared its buffers
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(3)
 def test_a_master_of_several_processes_passes_them_on_too(seed: int) -> None:
     run = SplitRun(seed, link_of(Random(seed)), count=3, elements=20)
     with_buffers(run, 4, steps=1)
@@ -248,7 +250,7 @@ def test_a_slow_worker_is_sent_only_the_latest_of_each_rank() -> None:
     slow, *others = run.workers
     run.cut_off(slow, 60.0)
     member = next(each for each in run.master.roster if each.rank == slow.rank)
-    for _ in range(2_000):
+    for _ in range(UNSENT_STEPS):
         for worker in others:
             worker.step()
         run.network.run_for(0.01)

@@ -51,7 +51,7 @@ def crashed_after_training(writer: ScriptedWriter, *, seed: int = 1) -> tuple[Si
     return run, read_again(writer.copies[-1])
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeds(5)
 def test_a_run_that_is_resumed_goes_on_exactly_where_the_checkpoint_ends(seed: int) -> None:
     before, resumed = crashed_after_training(ScriptedWriter(), seed=seed)
     expected = before.initial + before.ledger.sum_of(resumed.relay.versions, before.elements)

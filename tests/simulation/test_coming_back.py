@@ -68,7 +68,7 @@ def wait_until_all_are_back(run: SimulatedRun) -> None:
     )
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.seeds(150)
 def test_histories_in_which_workers_are_cut_off_for_longer_than_the_idle_timeout(
     seed: int,
 ) -> None:
@@ -163,7 +163,7 @@ def test_who_is_back_hears_what_became_stable_without_it() -> None:
     assert not len(lost.worker._own.kept)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.seeds(10)
 def test_of_the_replica_who_is_back_gets_only_the_blocks_that_differ(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -428,7 +428,7 @@ def blocks_sent_to(run: SimulatedRun, monkeypatch: pytest.MonkeyPatch) -> list[i
     return sent
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.seeds(30)
 def test_what_has_come_of_the_replica_does_not_come_again(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,7 +450,7 @@ def test_what_has_come_of_the_replica_does_not_come_again(
     run.finish()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.seeds(30)
 def test_histories_in_which_joiners_lose_their_connection(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

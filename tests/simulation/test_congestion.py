@@ -12,8 +12,9 @@ import pytest
 from gradwire_protocol.congestion import BbrLite, CongestionController, Cubic, StaticWindow
 from gradwire_protocol.congestion.bbr import Phase
 from support.bottleneck import MBIT, Bottleneck, Flow, Link, fairness
+from support.tiers import variants
 
-SEEDS = (1, 2)
+SEEDS = pytest.mark.seeds(2)
 Make = Callable[[int, Callable[[], float]], CongestionController]
 
 
@@ -33,9 +34,11 @@ def utilisation(flow: Flow, begin: float, end: float) -> float:
 # Alone.
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("rtt", [0.02, 0.05, 0.1])
-@pytest.mark.parametrize(("loss", "least"), [(0.0, 0.9), (0.01, 0.88), (0.03, 0.82), (0.1, 0.7)])
+@SEEDS
+@pytest.mark.parametrize("rtt", variants(0.05, 0.02, 0.1))
+@pytest.mark.parametrize(
+    ("loss", "least"), variants((0.03, 0.82), (0.0, 0.9), (0.01, 0.88), (0.1, 0.7))
+)
 def test_bbr_fills_links_that_lose_packets(
     rtt: float, loss: float, least: float, seed: int
 ) -> None:
@@ -48,7 +51,7 @@ def test_bbr_fills_links_that_lose_packets(
     assert utilisation(flow, 0, 20) >= least
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 def test_cubic_fills_a_link_that_loses_nothing_and_no_other(seed: int) -> None:
     clean = lonely_flow(Cubic, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
     lossy = lonely_flow(Cubic, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
@@ -61,7 +64,7 @@ def test_cubic_fills_a_link_that_loses_nothing_and_no_other(seed: int) -> None:
     assert utilisation(lossy, 0, 20) < 0.15
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 def test_bbr_is_ten_times_as_fast_as_cubic_where_one_in_a_hundred_is_lost(seed: int) -> None:
     flows = [
         lonely_flow(make, link_with_queue(200, 0.05), rtt=0.05, seed=seed)
@@ -76,7 +79,7 @@ def test_bbr_is_ten_times_as_fast_as_cubic_where_one_in_a_hundred_is_lost(seed: 
     assert ours >= 10 * cubic
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 @pytest.mark.parametrize("make", [BbrLite, Cubic])
 def test_a_link_is_full_after_a_few_round_trips(make: Make, seed: int) -> None:
     """14 initial windows fit into it: the fourth doubling fills it."""
@@ -89,8 +92,8 @@ def test_a_link_is_full_after_a_few_round_trips(make: Make, seed: int) -> None:
     assert utilisation(flow, 0.4, 1) >= 0.75
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("jitter", [0.001, 0.005, 0.02])
+@SEEDS
+@pytest.mark.parametrize("jitter", variants(0.005, 0.001, 0.02))
 def test_bbr_does_not_mind_packets_that_overtake_each_other(jitter: float, seed: int) -> None:
     flow = lonely_flow(BbrLite, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
     flow.network.link.jitter = jitter
@@ -101,7 +104,7 @@ def test_bbr_does_not_mind_packets_that_overtake_each_other(jitter: float, seed:
     assert flow.spurious <= 0.03 * flow.sent
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 def test_bbr_does_not_mind_lost_acknowledgements(seed: int) -> None:
     flow = lonely_flow(BbrLite, link_with_queue(100, 0.05), rtt=0.05, seed=seed)
     flow.network.run(1)  # losing the only ACK of the first window costs a timeout, whoever counts
@@ -113,7 +116,7 @@ def test_bbr_does_not_mind_lost_acknowledgements(seed: int) -> None:
     assert flow.spurious <= 0.005 * flow.sent
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 def test_bbr_fills_a_long_slow_link(seed: int) -> None:
     flow = lonely_flow(BbrLite, link_with_queue(10, 0.75), rtt=0.75, seed=seed)
 
@@ -125,10 +128,10 @@ def test_bbr_fills_a_long_slow_link(seed: int) -> None:
 # Local networks: trains are large and acknowledgements late, compared with the round trip.
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("datagram_bytes", [1400, 8900])
-@pytest.mark.parametrize("rtt", [0.000_1, 0.002])
-@pytest.mark.parametrize("grain", [0.0, 0.000_2, 0.001])
+@SEEDS
+@pytest.mark.parametrize("datagram_bytes", variants(1400, 8900))
+@pytest.mark.parametrize("rtt", variants(0.002, 0.000_1))
+@pytest.mark.parametrize("grain", variants(0.000_2, 0.0, 0.001))
 def test_bbr_fills_a_loopback_whose_receiver_wakes_up_now_and_then(
     grain: float, rtt: float, datagram_bytes: int, seed: int
 ) -> None:
@@ -141,8 +144,8 @@ def test_bbr_fills_a_loopback_whose_receiver_wakes_up_now_and_then(
     assert utilisation(flow, 0.06, 0.12) >= 0.9
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("mbit", [10, 50, 100, 1000])
+@SEEDS
+@pytest.mark.parametrize("mbit", variants(100, 10, 50, 1000))
 def test_bbr_fills_a_local_network_of_any_speed(mbit: float, seed: int) -> None:
     """The delay of an ACK is many round trips here."""
     flow = lonely_flow(BbrLite, Link(rate=mbit * MBIT, queue_bytes=256e3), rtt=0.000_2, seed=seed)
@@ -152,7 +155,7 @@ def test_bbr_fills_a_local_network_of_any_speed(mbit: float, seed: int) -> None:
     assert utilisation(flow, 0, 2) >= 0.9
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 def test_bbr_uses_a_lossy_local_network(seed: int) -> None:
     """A few dozen packets fill it, of which chance loses none, or three."""
     flow = lonely_flow(BbrLite, Link(rate=100 * MBIT, queue_bytes=1e5), rtt=0.005, seed=seed)
@@ -166,9 +169,9 @@ def test_bbr_uses_a_lossy_local_network(seed: int) -> None:
 # Together.
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("products", [0.25, 1.0])
-@pytest.mark.parametrize("count", [2, 4, 8])
+@SEEDS
+@pytest.mark.parametrize("products", variants(1.0, 0.25))
+@pytest.mark.parametrize("count", variants(4, 2, 8))
 def test_bbr_flows_share_a_link(count: int, products: float, seed: int) -> None:
     """They start half a second apart; each may flood the link once, to find it out."""
     network = Bottleneck(seed, link_with_queue(100, 0.03, products))
@@ -191,7 +194,7 @@ def test_bbr_flows_share_a_link(count: int, products: float, seed: int) -> None:
 COUNTS = ("sent", "overflowed")
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 @pytest.mark.parametrize(("products", "least"), [(0.5, 0.12), (2.0, 0.25)])
 def test_bbr_leaves_something_for_cubic_and_holds_its_own(
     products: float, least: float, seed: int
@@ -209,7 +212,7 @@ def test_bbr_leaves_something_for_cubic_and_holds_its_own(
 # Paths that change, and applications that pause.
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 @pytest.mark.parametrize("make", [BbrLite, Cubic])
 def test_after_an_outage_a_flow_starts_anew(make: Make, seed: int) -> None:
     """The link is slower when it comes back; nobody floods it, and it is full soon."""
@@ -228,7 +231,7 @@ def test_after_an_outage_a_flow_starts_anew(make: Make, seed: int) -> None:
     assert utilisation(flow, 5.5, 9.5) >= 0.85
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 def test_bbr_finds_out_within_seconds_that_a_link_has_become_faster_or_slower(seed: int) -> None:
     flow = lonely_flow(BbrLite, link_with_queue(20, 0.05), rtt=0.05, seed=seed)
     flow.network.run(3)
@@ -243,7 +246,7 @@ def test_bbr_finds_out_within_seconds_that_a_link_has_become_faster_or_slower(se
     assert flow.estimator.smoothed < 0.15
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 @pytest.mark.parametrize("size", [300_000, 1_000_000])
 def test_bursts_are_not_slowed_down(size: int, seed: int) -> None:
     """Twenty updates with pauses: from the third on, each takes little more than it must."""
@@ -268,7 +271,7 @@ def test_bursts_are_not_slowed_down(size: int, seed: int) -> None:
     assert flow.finished_at - begin <= 1.3 * (10_000_000 / link.rate + 0.05)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 def test_bursts_do_not_flood_a_shallow_queue_again_and_again(seed: int) -> None:
     """The application never sends for long enough to see the link full; the losses tell."""
     flow = lonely_flow(BbrLite, Link(queue_bytes=60e3), rtt=0.05, seed=seed)
@@ -283,7 +286,7 @@ def test_bursts_do_not_flood_a_shallow_queue_again_and_again(seed: int) -> None:
 # Marks, and no control at all.
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@SEEDS
 def test_marks_replace_losses_for_cubic_and_do_not_stop_bbr(seed: int) -> None:
     flows = [
         lonely_flow(make, link_with_queue(100, 0.02, 4.0), rtt=0.02, seed=seed)

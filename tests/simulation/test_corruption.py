@@ -92,7 +92,7 @@ def wait_until_mended(run: SimulatedRun, *, seconds: float = 60.0) -> None:
         network.run_for(0.1)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.seeds(100)
 def test_histories_in_which_replicas_of_workers_are_damaged(seed: int) -> None:
     random = Random(seed)
     run = begin(seed, random)
@@ -115,7 +115,7 @@ def test_histories_in_which_replicas_of_workers_are_damaged(seed: int) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.seeds(40)
 def test_histories_in_which_workers_are_damaged_and_cut_off_and_the_master_is_killed(
     seed: int,
 ) -> None:
@@ -191,7 +191,7 @@ def test_what_damage_has_made_a_worker_send_is_taken_back() -> None:
     assert np.abs(other.feedback.parameters - before).max() < 2 * CHANGE
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.seeds(10)
 def test_a_bit_of_the_master_s_replica_is_turned_back(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:

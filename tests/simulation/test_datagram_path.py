@@ -25,10 +25,11 @@ from support.flows import Sink, Source, goodput
 from support.link import Link
 from support.network import SimulatedNetwork
 from support.pair import INITIATOR, RESPONDER, Pair
+from support.tiers import variants
 
 MBIT = 1e6
 PLAIN_CUBIC = replace(PLAIN, congestion="cubic")
-SEEDS = pytest.mark.parametrize("seed", range(3))
+SEEDS = pytest.mark.seeds(3)
 
 
 def one_flow(
@@ -127,8 +128,8 @@ def test_damage_is_dropped_and_counted(seed: int) -> None:
 # Goodput.
 
 
-@pytest.mark.parametrize("rtt", [0.02, 0.05, 0.1])
-@pytest.mark.parametrize(("loss", "share"), [(0.01, 0.85), (0.03, 0.75)])
+@pytest.mark.parametrize("rtt", variants(0.05, 0.02, 0.1))
+@pytest.mark.parametrize(("loss", "share"), variants((0.01, 0.85), (0.03, 0.75)))
 def test_random_loss_leaves_most_of_a_link(rtt: float, loss: float, share: float) -> None:
     link = Link(delay=rtt / 2, rate=200 * MBIT, loss=loss)
     network, _, sink = one_flow(link, seed=1)
@@ -139,11 +140,13 @@ def test_random_loss_leaves_most_of_a_link(rtt: float, loss: float, share: float
     assert ours >= 10 * cubic
 
 
+@pytest.mark.deep("a path that loses a tenth")
 def test_heavy_loss_leaves_more_than_half() -> None:
     network, _, sink = one_flow(Link(delay=0.025, rate=200 * MBIT, loss=0.1), seed=1)
     assert goodput(network, sink, settle=2.5, seconds=1.5) >= 0.55 * 200 * MBIT
 
 
+@pytest.mark.deep("more of what paths do to datagrams")
 @SEEDS
 def test_reordering_is_not_taken_for_loss_for_long(seed: int) -> None:
     link = Link(delay=0.025, jitter=0.02, rate=30 * MBIT, queue_bytes=500_000)
@@ -155,6 +158,7 @@ def test_reordering_is_not_taken_for_loss_for_long(seed: int) -> None:
     assert counters.fragments_retransmitted - again < 0.03 * (counters.fragments_sent - sent)
 
 
+@pytest.mark.deep("more of what paths do to datagrams")
 @SEEDS
 def test_lost_acknowledgements_cost_little(seed: int) -> None:
     link = Link(delay=0.025, rate=50 * MBIT)
@@ -164,6 +168,7 @@ def test_lost_acknowledgements_cost_little(seed: int) -> None:
     assert counters.packets_spuriously_lost <= 0.005 * counters.fragments_sent
 
 
+@pytest.mark.deep("more of what paths do to datagrams")
 def test_a_long_path() -> None:
     link = Link(delay=0.375, rate=10 * MBIT)
     network, source, sink = one_flow(link, seed=1)
@@ -174,7 +179,7 @@ def test_a_long_path() -> None:
     assert source.lost_share < 0.05
 
 
-@pytest.mark.parametrize("flows", [2, 4, 8])
+@pytest.mark.parametrize("flows", variants(4, 2, 8))
 def test_flows_share_a_bottleneck(flows: int) -> None:
     network = SimulatedNetwork(1, Link(delay=0.015, rate=None))
     sink = Sink(network, "sink", PLAIN)
@@ -202,6 +207,7 @@ def total_of(sources: list[Source]) -> tuple[int, int]:
     return lost, sum(c.fragments_sent for c in counters)
 
 
+@pytest.mark.deep("more of what paths do to datagrams")
 def test_one_slow_destination_leaves_the_others_their_rate() -> None:
     def rate_of_others(*, slow: bool) -> float:
         network = SimulatedNetwork(1, Link(delay=0.01, rate=20 * MBIT))
@@ -248,7 +254,8 @@ def test_a_lost_tail_costs_little_more_than_a_probe(seed: int, tail: int) -> Non
     assert pair.network.now - began <= 2.5 * rtt + 0.03
 
 
-@pytest.mark.parametrize("seed", range(1))
+@pytest.mark.deep("more of what paths do to datagrams")
+@pytest.mark.seeds(1)
 def test_a_small_message_does_not_wait_for_large_ones(seed: int) -> None:
     rtt = 0.02
     config = replace(PLAIN, window_bytes=64 * 2**20)

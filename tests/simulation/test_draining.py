@@ -46,7 +46,7 @@ def check_all_have_everything(run: SimulatedRun, workers: list[SimulatedWorker])
     run.check_the_end(workers, run.master.run)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.seeds(40)
 def test_histories_that_end_in_mid_training(seed: int) -> None:
     random = Random(seed)
     link = Link(

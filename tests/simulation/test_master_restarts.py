@@ -66,7 +66,7 @@ def wait_until_all_are_back(run: SimulatedRun) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.seeds(40)
 def test_histories_in_which_the_master_is_killed_and_started_anew(seed: int) -> None:
     random = Random(seed)
     run = begin(seed, random)
@@ -286,7 +286,7 @@ def test_the_heir_is_sent_what_was_recalled_also_where_the_log_keeps_nothing() -
     run.finish()
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.seeds(10)
 def test_nobody_needs_a_replica_for_updates_that_somebody_keeps(seed: int) -> None:
     run = begin(seed, Random(seed))
     run.join_and_wait(4)
@@ -301,7 +301,7 @@ def test_nobody_needs_a_replica_for_updates_that_somebody_keeps(seed: int) -> No
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.seeds(40)
 def test_histories_in_which_workers_die_while_the_run_comes_back(seed: int) -> None:
     random = Random(1000 + seed)
     run = begin(seed, random)
@@ -321,7 +321,7 @@ def test_histories_in_which_workers_die_while_the_run_comes_back(seed: int) -> N
     run.finish()
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.seeds(10)
 def test_new_workers_wait_for_those_who_took_part_before(seed: int) -> None:
     random = Random(seed)
     run = begin(seed, random)

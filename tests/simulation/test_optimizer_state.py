@@ -322,7 +322,7 @@ def test_several_joiners_share_the_sources_and_each_source_its_copy() -> None:
     check_run(run)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.seeds(40)
 def test_histories_in_which_something_happens_while_states_are_given(seed: int) -> None:
     random = Random(seed)
     link = Link(

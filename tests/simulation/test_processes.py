@@ -34,7 +34,7 @@ def bad_link(random: Random) -> Link:
     )
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.seeds(HISTORIES)
 def test_histories_end_with_every_update_applied_once_everywhere(seed: int) -> None:
     """As with one process: `check_the_end` states what has to hold."""
     random = Random(seed)
@@ -49,7 +49,7 @@ def test_histories_end_with_every_update_applied_once_everywhere(seed: int) -> N
     run.check_nothing_is_left()
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.seeds(25)
 def test_histories_in_which_workers_join_late_die_move_and_leave(seed: int) -> None:
     random = Random(seed)
     run = SplitRun(seed, bad_link(random), count=3, idle_timeout_seconds=3.0)
@@ -74,7 +74,7 @@ def test_histories_in_which_workers_join_late_die_move_and_leave(seed: int) -> N
     run.check_nothing_is_left()
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.seeds(25)
 def test_histories_in_which_a_process_is_killed_and_another_takes_its_place(seed: int) -> None:
     random = Random(seed)
     run = SplitRun(seed, bad_link(random), count=3, idle_timeout_seconds=3.0)

@@ -107,7 +107,7 @@ def test_a_worker_that_has_crashed_is_replaced_at_once_by_its_successor() -> Non
     run.finish()
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.seeds(HISTORIES)
 def test_of_two_processes_with_the_same_key_the_newer_one_stays(seed: int) -> None:
     """Whichever process of the master each of them is connected to."""
     run = SplitRun(seed, bad_link(Random(seed)), count=3, run_key=RUN_KEY)
@@ -149,7 +149,7 @@ def test_two_roles_of_one_name_are_two_keys_and_do_not_replace_each_other() -> N
 # Observers.
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.seeds(HISTORIES)
 def test_an_observer_has_the_same_bits_as_the_workers_in_the_end(seed: int) -> None:
     random = Random(seed)
     link = bad_link(random)

@@ -31,7 +31,7 @@ def bad_link(random: Random) -> Link:
     )
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.seeds(HISTORIES)
 def test_histories_end_with_every_update_applied_once_everywhere(seed: int) -> None:
     """Two to sixteen workers, 2 % loss and worse: `check_the_end` states what has to hold."""
     random = Random(seed)
@@ -44,7 +44,7 @@ def test_histories_end_with_every_update_applied_once_everywhere(seed: int) -> N
     run.finish()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.seeds(60)
 def test_histories_in_which_workers_join_late_die_and_leave(seed: int) -> None:
     random = Random(seed)
     run = SimulatedRun(seed, bad_link(random), idle_timeout_seconds=3.0)
@@ -69,7 +69,7 @@ def test_histories_in_which_workers_join_late_die_and_leave(seed: int) -> None:
     assert leaving.error is None
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.seeds(20)
 def test_a_worker_whose_address_changes_stays_connected(seed: int) -> None:
     random = Random(seed)
     run = SimulatedRun(seed, bad_link(random))
@@ -85,7 +85,7 @@ def test_a_worker_whose_address_changes_stays_connected(seed: int) -> None:
     assert run.master_endpoint.counters.connections_opened == 3
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.seeds(30)
 def test_the_run_begins_although_its_first_worker_dies_founding_it(seed: int) -> None:
     run = SimulatedRun(seed, bad_link(Random(seed)), elements=50_000, idle_timeout_seconds=3.0)
     network = run.network
@@ -180,7 +180,7 @@ def test_a_master_that_is_not_there_is_unreachable() -> None:
     assert "no master answers at master (waited 60 s)" in str(worker.error)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeds(5)
 def test_one_worker_too_many_is_refused(seed: int) -> None:
     run = SimulatedRun(seed, bad_link(Random(seed)), master=MasterConfig(workers_max=2))
     run.join_and_wait(2)

@@ -56,8 +56,9 @@ from support.keyed import (
 from support.network import Link, damage
 from support.numbering import go_on_from
 from support.pair import INITIATOR, RESPONDER, Pair, Passing, Side
+from support.tiers import examples
 
-SEEDS = pytest.mark.parametrize("seed", range(3))
+SEEDS = pytest.mark.seeds(3)
 SEALED = pytest.mark.parametrize("suite", SEALED_SUITES)
 EPOCH = 2**EPOCH_PACKETS_BITS
 ATTACKER = "attacker"
@@ -578,7 +579,7 @@ STEPS = st.sampled_from(
 
 
 @pytest.mark.timeout(120)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     steps=st.lists(STEPS, max_size=25),
     suite=st.sampled_from(SEALED_SUITES),

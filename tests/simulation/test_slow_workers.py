@@ -116,7 +116,8 @@ def check_that_others_keep_up(run: SimulatedRun, slow: list[SimulatedWorker]) ->
     run.network.run(all_have, seconds=5)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.deep("links that are far too slow")
+@pytest.mark.seeds(30)
 def test_histories_with_links_that_are_far_too_slow(seed: int) -> None:
     random = Random(seed)
     elements = random.choice([400, 3_000, 3_000, 150_000] if seed % 5 == 0 else [400, 3_000])
@@ -150,7 +151,7 @@ def test_histories_with_links_that_are_far_too_slow(seed: int) -> None:
     assert sums - len(run.workers) <= sample(run, "sums_sent_total") <= sums
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.seeds(40)
 def test_histories_in_which_workers_are_stopped_for_a_while(seed: int) -> None:
     """Some for so long that they are taken for lost, some more than once."""
     random = Random(seed)
@@ -192,7 +193,7 @@ def test_histories_in_which_workers_are_stopped_for_a_while(seed: int) -> None:
     assert bound.conflated >= {worker.name for worker in run.workers if worker.sums}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.seeds(20)
 def test_histories_in_which_conflated_workers_die_or_the_master_does(seed: int) -> None:
     random = Random(seed)
     run = SimulatedRun(
@@ -236,7 +237,7 @@ def test_histories_in_which_conflated_workers_die_or_the_master_does(seed: int) 
     assert bound.conflated
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.seeds(10)
 def test_histories_in_which_who_joins_or_observes_is_slow(seed: int) -> None:
     """Updates wait behind a snapshot, too; and observers are sent sums like everyone."""
     random = Random(seed)
@@ -262,7 +263,7 @@ def test_histories_in_which_who_joins_or_observes_is_slow(seed: int) -> None:
     assert observer.sums
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.seeds(10)
 def test_histories_in_which_the_master_has_several_processes(seed: int) -> None:
     random = Random(seed)
     run = SplitRun(
@@ -286,7 +287,7 @@ def test_histories_in_which_the_master_has_several_processes(seed: int) -> None:
     assert bound.conflated
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.seeds(10)
 def test_histories_in_which_a_slow_worker_is_clipped(seed: int) -> None:
     """Corrections come by themselves, and what is left of its updates is in the others' sums."""
     random = Random(seed)

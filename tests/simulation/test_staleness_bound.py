@@ -67,7 +67,7 @@ def link_of(random: Random) -> Link:
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.seeds(6)
 def test_nobody_is_more_than_a_step_beyond_the_bound_ahead_of_anybody(seed: int) -> None:
     random = Random(seed)
     bound = random.randint(1, 4)
@@ -105,7 +105,7 @@ def test_nobody_is_more_than_a_step_beyond_the_bound_ahead_of_anybody(seed: int)
     run.finish()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.seeds(6)
 def test_nobody_waits_for_ever_whoever_dies_sleeps_or_is_cut_off(seed: int) -> None:
     random = Random(1_000 + seed)
     run = BoundedRun(seed, random.randint(1, 4), link_of(random))

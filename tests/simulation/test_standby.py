@@ -28,7 +28,7 @@ def paired(seed: int, random: Random, *, sealed: bool = False) -> PairedRun:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.seeds(30)
 def test_histories_in_which_the_primary_is_killed(seed: int) -> None:
     random = Random(seed)
     run = paired(seed, random, sealed=seed % 3 == 0)
@@ -44,7 +44,7 @@ def test_histories_in_which_the_primary_is_killed(seed: int) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.seeds(30)
 def test_histories_in_which_the_primary_is_killed_and_started_anew_at_once(seed: int) -> None:
     """It and its standby race: whichever wins, there is one master, and nothing is lost."""
     random = Random(100 + seed)
@@ -61,7 +61,7 @@ def test_histories_in_which_the_primary_is_killed_and_started_anew_at_once(seed:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.seeds(40)
 def test_histories_in_which_the_masters_are_cut_off_from_each_other(seed: int) -> None:
     """And some of the workers from one or from the other, so that either may have too few."""
     random = Random(200 + seed)
@@ -84,7 +84,7 @@ def test_histories_in_which_the_masters_are_cut_off_from_each_other(seed: int) -
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.seeds(20)
 def test_histories_in_which_the_standby_is_killed_and_started_anew(seed: int) -> None:
     """Nobody is held up; and later it takes over as if nothing had been."""
     random = Random(300 + seed)
@@ -106,7 +106,7 @@ def test_histories_in_which_the_standby_is_killed_and_started_anew(seed: int) ->
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.seeds(20)
 def test_histories_in_which_both_are_killed_and_started_anew(seed: int) -> None:
     """Workers bring the run back to the primary, which knows from its standby that it may go on."""
     random = Random(400 + seed)
@@ -256,7 +256,7 @@ def test_a_standby_that_lags_behind_holds_nobody_up() -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.seeds(40)
 def test_histories_of_everything_at_once(seed: int) -> None:
     """Masters die and are back, anybody is cut off from anybody, workers die, others come."""
     random = Random(500 + seed)

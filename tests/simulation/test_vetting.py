@@ -51,7 +51,7 @@ def sample(run: SimulatedRun, name: str) -> float:
     return run.metrics.registry.get_sample_value(f"gradwire_{name}") or 0.0
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.seeds(HISTORIES)
 def test_a_worker_in_quarantine_neither_changes_nor_holds_up_the_others(seed: int) -> None:
     run, broken = broken_in(seed, "quarantine")
     run.network.run(lambda: sample(run, "quarantined_workers") == 1, seconds=30)
@@ -66,7 +66,7 @@ def test_a_worker_in_quarantine_neither_changes_nor_holds_up_the_others(seed: in
     assert all(abs(w.feedback.parameters).max() < 1 for w in run.workers)
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.seeds(HISTORIES)
 def test_after_its_release_all_have_everything(seed: int) -> None:
     run, broken = broken_in(seed, "quarantine")
     run.network.run(lambda: sample(run, "quarantined_workers") == 1, seconds=30)
@@ -81,7 +81,7 @@ def test_after_its_release_all_have_everything(seed: int) -> None:
     assert sample(run, "updates_discarded_total") == 0
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.seeds(HISTORIES)
 def test_all_have_the_same_bits_although_one_is_clipped(seed: int) -> None:
     run, broken = broken_in(seed, "clip")
 
@@ -104,7 +104,7 @@ def test_a_joiner_s_snapshot_has_nothing_of_what_was_kept_out(policy: OutlierPol
     run.finish()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeds(5)
 def test_workers_that_are_slowed_down_lose_nothing(seed: int) -> None:
     """A hundred steps of two milliseconds each, where five updates per second are taken."""
     config = MasterConfig(update_rate_max=5.0)

@@ -10,6 +10,7 @@ from gradwire.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.errors import NonFiniteError
 from gradwire.stats import Tally
 from gradwire_protocol.messages import Buffers
+from support.wording import naming
 
 LAYOUT = BufferLayout(
     (BufferTensor("var", (1,), "float"),), (BufferTensor("n", (), "torch.int64"),), 4
@@ -195,7 +196,7 @@ def test_what_is_not_finite_is_named_and_not_sent() -> None:
     worker = Worker(steps=1)
     worker.var = float("nan")
 
-    with pytest.raises(NonFiniteError, match=r"^buffer var\[0\] is nan; nothing was sent$"):
+    with pytest.raises(NonFiniteError, match=naming("buffer", "var[0]", "nan")):
         worker.part.before_push()
     with pytest.raises(NonFiniteError):
         worker.part.finishing()

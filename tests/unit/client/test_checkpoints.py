@@ -15,6 +15,7 @@ from gradwire_udp.checkpoint_files import name_of
 from support.checkpointing import VALUES, VERSIONS, bytes_of, checkpoint_of, written_to
 from support.local_master import LocalMaster
 from support.sessions import join
+from support.wording import naming
 
 ELEMENTS = 26
 MODEL_LAYOUT = Layout(
@@ -142,41 +143,39 @@ def test_of_a_folder_the_newest_is_taken_that_is_whole(
 
     assert (loaded.path, loaded.finished) == (newer, True)
     assert flat(module) == expected(of_model(2))
-    assert caplog.messages[0].startswith(f"a checkpoint cannot be used: {damaged}: ")
+    assert caplog.messages[0] == naming(damaged)
 
 
 def test_of_a_folder_without_any_that_is_said(tmp_path: Path) -> None:
-    assert refusal(tmp_path, model()) == f"there is no checkpoint in {tmp_path}"
+    assert refusal(tmp_path, model()) == naming("no checkpoint", tmp_path)
 
 
 # What is refused, and changes nothing.
 
 
 @pytest.mark.parametrize(
-    ("other", "difference"),
+    ("other", "named"),
     [
         (
             torch.nn.Sequential(torch.nn.Linear(3, 5)),
-            "'0.weight' of shape (5, 3) where the run has '0.weight' of shape (4, 3)",
+            ("'0.weight'", "(5, 3)", "(4, 3)"),
         ),
         (
             torch.nn.Sequential(torch.nn.Linear(3, 4)),
-            "2 tensors with 16 parameters where the run has 4 with 26",
+            (2, 16, 4, 26),
         ),
         (
             np.zeros(26, np.float32),
-            "'array' of shape (26,) where the run has '0.weight' of shape (4, 3)",
+            ("'array'", "(26,)", "'0.weight'", "(4, 3)"),
         ),
     ],
 )
 def test_of_another_model_the_first_difference_is_named(
-    tmp_path: Path, other: object, difference: str
+    tmp_path: Path, other: object, named: tuple[object, ...]
 ) -> None:
     path = save(tmp_path, of_model())
 
-    assert refusal(path, other) == (
-        f"{path}: the model differs from that of run 'alpha': {difference}"
-    )
+    assert refusal(path, other) == naming(path, "alpha", *named)
 
 
 def test_a_file_that_is_damaged_changes_nothing(tmp_path: Path) -> None:
@@ -186,15 +185,13 @@ def test_a_file_that_is_damaged_changes_nothing(tmp_path: Path) -> None:
     data[-40] ^= 1
     path.write_bytes(data)
 
-    assert refusal(path, module) == (
-        f"{path}: its checksum is not that of its contents: it is damaged"
-    )
+    assert refusal(path, module) == naming(path, "checksum", "damaged")
     path.write_bytes(bytes_of(checkpoint_of(of_model(), layout=MODEL_LAYOUT, digest=7), of_model()))
-    assert refusal(path, module).startswith(f"{path}: its replica has digest ")
+    assert refusal(path, module) == naming(path, "digest", f"{7:016x}")
     assert flat(module) == before
 
 
 def test_what_cannot_be_trained_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    assert "the target has to be" in refusal(tmp_path, "a model")
-    assert "it is no checkpoint" in refusal(Path(__file__), model())
-    assert "No such file" in refusal(tmp_path / "missing", model())
+    assert refusal(tmp_path, "a model") == naming("target", "str")
+    assert refusal(Path(__file__), model()) == naming(__file__, "no checkpoint")
+    assert refusal(tmp_path / "missing", model()) == naming(tmp_path / "missing", "No such file")

@@ -10,6 +10,7 @@ from gradwire.cli import main
 from gradwire_protocol.keys import Keyring, Role, RunKey, WorkerKey
 from gradwire_protocol.limits import RUN_KEYS_MAX
 from gradwire_udp.key_files import read_keys, read_run_keys
+from support.wording import naming
 
 
 class Keygen:
@@ -59,7 +60,7 @@ def test_a_run_key_is_written_where_asked_and_its_path_is_all_of_stdout(
 
     assert (status, out) == (0, [path])
     assert len(read_run_keys(Path(path))) == 1
-    assert f"gradwire keygen --worker NAME --from {path}" in err
+    assert err == naming(f"gradwire keygen --worker NAME --from {path}")
 
 
 def test_every_run_key_is_another_one(keygen: Keygen) -> None:
@@ -75,8 +76,7 @@ def test_no_file_is_overwritten(keygen: Keygen) -> None:
 
     status, out, err = keygen()
 
-    assert (status, out) == (2, [])
-    assert err.startswith("gradwire: run.key exists already")
+    assert (status, out, err) == (2, [], naming("gradwire:", "run.key", "exists"))
     assert Path("run.key").read_bytes() == before
 
 
@@ -126,43 +126,40 @@ def test_the_newest_run_key_is_what_worker_keys_follow_from(keygen: Keygen) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "named"),
     [
-        (("--worker", "gpu7"), "--worker gpu7: say which run key it follows from, by --from PATH"),
+        (("--worker", "gpu7"), ("--worker gpu7", "--from PATH")),
         (
             ("--worker", "gpu7", "--from", "worker.key"),
-            "key file worker.key holds the key of worker 'gpu6'",
+            ("worker.key", "worker", "gpu6"),
         ),
-        (("--worker", "gpu7", "--from", "none.key"), "cannot read key file none.key: No such file"),
-        (("--worker", "gpu 7", "--from", "run.key"), "name 'gpu 7'; it is printable"),
-        (("--worker", "x" * 64, "--from", "run.key"), "name of 64 bytes; it has 1 to 63"),
+        (("--worker", "gpu7", "--from", "none.key"), ("none.key", "No such file")),
+        (("--worker", "gpu 7", "--from", "run.key"), ("'gpu 7'", "printable")),
+        (("--worker", "x" * 64, "--from", "run.key"), ("name", 64, 1, 63)),
         (
             ("--worker", "../gpu7", "--from", "run.key"),
-            "name '../gpu7' makes no file name: say where by --out PATH",
+            ("'../gpu7'", "--out PATH"),
         ),
-        (("--worker", "a", "--worker", "a", "--from", "run.key"), "a name was given twice"),
+        (("--worker", "a", "--worker", "a", "--from", "run.key"), ("name", "twice")),
         (
             ("--worker", "a", "--worker", "b", "--from", "run.key", "--out", "a.key"),
-            "--out a.key: for 2 keys it has to be a folder",
+            ("--out a.key", "2 keys", "folder"),
         ),
-        (("run.key", "--worker", "a"), "PATH and --worker: one thing at a time"),
-        (("--rotate", "a", "--retire", "b"), "--rotate and --retire: one thing at a time"),
-        (("--from", "run.key"), "--from and --out go with --worker NAME"),
-        (("--rotate", "worker.key"), "key file worker.key holds the key of worker 'gpu6'"),
-        (("--retire", "none.key"), "cannot read key file none.key: No such file"),
+        (("run.key", "--worker", "a"), ("PATH", "--worker")),
+        (("--rotate", "a", "--retire", "b"), ("--rotate", "--retire")),
+        (("--from", "run.key"), ("--from", "--out", "--worker NAME")),
+        (("--rotate", "worker.key"), ("worker.key", "worker", "gpu6")),
+        (("--retire", "none.key"), ("none.key", "No such file")),
     ],
 )
 def test_what_cannot_be_done_is_named_and_nothing_written(
-    keygen: Keygen, arguments: tuple[str, ...], says: str
+    keygen: Keygen, arguments: tuple[str, ...], named: tuple[object, ...]
 ) -> None:
     keygen()
     keygen("--worker", "gpu6", "--from", "run.key", "--out", "worker.key")
     before = sorted(Path().iterdir())
 
-    status, out, err = keygen(*arguments)
-
-    assert (status, out) == (2, [])
-    assert err.startswith(f"gradwire: {says}")
+    assert keygen(*arguments) == (2, [], naming("gradwire:", *named))
     assert sorted(Path().iterdir()) == before
 
 
@@ -172,7 +169,7 @@ def test_of_several_keys_none_is_written_where_one_exists(keygen: Keygen) -> Non
 
     status, _, err = keygen("--worker", "a", "--worker", "b", "--from", "run.key")
 
-    assert (status, err) == (2, "gradwire: b.key: exists already, and is not overwritten\n")
+    assert (status, err) == (2, naming("gradwire:", "b.key", "exists"))
     assert not Path("a.key").exists()
 
 
@@ -183,9 +180,7 @@ def test_a_run_key_that_others_can_read_makes_no_keys(keygen: Keygen) -> None:
     status, _, err = keygen("--worker", "gpu7", "--from", "run.key")
     Path("run.key").chmod(0o600)
 
-    assert status == 2
-    assert "key file run.key has mode 0644" in err
-    assert "chmod 600 run.key" in err
+    assert (status, err) == (2, naming("run.key", "0644", "chmod 600 run.key"))
 
 
 # Another run key.
@@ -201,8 +196,7 @@ def test_a_rotation_puts_a_new_key_first_and_keeps_the_others(keygen: Keygen) ->
     assert (status, out) == (0, ["run.key"])
     assert after[1:] == before
     assert after[0] not in before
-    assert "kill -HUP" in err
-    assert "gradwire keygen --retire run.key" in err
+    assert err == naming("kill -HUP", "gradwire keygen --retire run.key")
 
 
 def test_there_is_a_limit_and_the_way_out_is_named(keygen: Keygen) -> None:
@@ -213,9 +207,7 @@ def test_there_is_a_limit_and_the_way_out_is_named(keygen: Keygen) -> None:
 
     status, _, err = keygen("--rotate", "run.key")
 
-    assert status == 2
-    assert f"has {RUN_KEYS_MAX} run keys, which is the limit" in err
-    assert "gradwire keygen --retire run.key" in err
+    assert (status, err) == (2, naming(RUN_KEYS_MAX, "gradwire keygen --retire run.key"))
     assert read_run_keys(Path("run.key")) == before
 
 
@@ -230,9 +222,7 @@ def test_retiring_leaves_the_newest_alone(keygen: Keygen) -> None:
     assert (status, out) == (0, ["run.key"])
     assert "kill -HUP" in err
     assert read_run_keys(Path("run.key")) == [newest]
-    assert again == (
-        0, ["run.key"], "run.key has one run key only: there is nothing to retire\n"
-    )  # fmt: skip
+    assert again == (0, ["run.key"], naming("run.key", "one run key", "retire"))
 
 
 def test_run_keys_of_one_file_can_be_told_apart(

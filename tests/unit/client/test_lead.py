@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradwire.lead import Clocks, Lead
+from support.tiers import examples
 
 TIMEOUT = 10.0
 
@@ -112,7 +113,7 @@ def test_nobody_waits_in_a_circle_whatever_is_late_or_dies(
     assert train_on(model, goals) <= len(model.trainers) - len(model.alive)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     n=st.integers(2, 5),
     bound=st.integers(1, 4),

@@ -10,6 +10,7 @@ import pytest
 from gradwire.local_keys import given_run_key_file, local_keys
 from gradwire_protocol.keys import SECRET_BYTES, RunKey, WorkerKey
 from gradwire_udp.key_files import KeyFileError, read_keys, read_run_keys, write_key
+from support.wording import naming
 
 RUN_KEY = RunKey(bytes(SECRET_BYTES))
 
@@ -65,7 +66,7 @@ def test_a_worker_key_cannot_start_a_run(folder: Path) -> None:
     write_key(given, RUN_KEY.worker_key("gpu7").format())
     assert isinstance(read_keys(given), WorkerKey)
 
-    with pytest.raises(KeyFileError, match="holds the key of worker 'gpu7'"), local_keys(2, given):
+    with pytest.raises(KeyFileError, match=naming(given, "worker", "gpu7")), local_keys(2, given):
         pass
 
 

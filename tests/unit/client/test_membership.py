@@ -14,6 +14,7 @@ from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages import EncodedUpdate, Peer, Welcome
 from support.peer import LAYOUT
 from support.waiting import wait_until
+from support.wording import naming
 
 ELEMENTS = 6
 FOREVER = 3_600.0
@@ -166,7 +167,7 @@ def test_a_relayed_update_of_no_use_ends_it() -> None:
 
     assert membership.closed
     assert isinstance(membership.error, ProtocolError)
-    assert str(membership.error).startswith("the master relayed an update of no use: ")
+    assert str(membership.error) == naming("master", "relayed")
 
 
 def test_a_part_of_a_sum_that_is_no_update_ends_it(membership: Membership) -> None:

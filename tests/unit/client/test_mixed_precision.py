@@ -28,7 +28,7 @@ class Worker:
         parts = torch.from_numpy(initial).chunk(len(dtypes))
         # `Parameter`, so that those of float32 are views of the vector, as a module's are.
         self.tensors = [
-            torch.nn.Parameter(part.to(dtype))
+            torch.nn.Parameter(part.to(dtype, copy=True))
             for part, dtype in zip(parts, dtypes[: len(parts)], strict=True)
         ]
         named = [(str(i), tensor) for i, tensor in enumerate(self.tensors)]

@@ -17,6 +17,7 @@ from gradwire_udp import resolve
 from support.local_master import LocalMaster
 from support.peer import LAYOUT, join_request
 from support.waiting import wait_until
+from support.wording import naming
 
 
 class Connected:
@@ -79,7 +80,7 @@ def test_a_call_that_fails_closes_the_membership_and_is_logged(
 
     assert_failed(connected.membership, failure)
     [record] = [r for r in caplog.records if r.name == "gradwire.network"]
-    assert (record.levelno, record.message) == (logging.ERROR, "the network thread failed")
+    assert (record.levelno, record.message) == (logging.ERROR, naming("network thread"))
     assert record.exc_info is not None
     assert record.exc_info[1] is failure
 
@@ -102,7 +103,7 @@ def test_a_callback_of_the_loop_that_fails_closes_the_membership(connected: Conn
 def assert_failed(membership: Membership, failure: Exception) -> None:
     assert isinstance(membership.error, ConnectionLostError)
     assert membership.error.__cause__ is failure
-    assert str(membership.error) == (f"the network thread failed: {failure!r}; please report this")
+    assert str(membership.error) == naming("network thread", repr(failure), "report")
 
 
 def test_a_thread_that_was_stopped_is_gone_and_takes_no_more_calls(connected: Connected) -> None:

@@ -13,6 +13,7 @@ from gradwire_protocol.keys import SECRET_BYTES
 from support.local_master import LocalMaster
 from support.sessions import change, finish, join, loss_of, pull, stepping_changes, zeros
 from support.waiting import wait_until
+from support.wording import naming
 
 RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
 ONE = change(1.0, 0.0, 0.0, 0.0)
@@ -53,7 +54,7 @@ def test_a_push_names_the_role(master: LocalMaster) -> None:
     observer = observer_in(master)
 
     for changed in (None, ONE):
-        with pytest.raises(UsageError, match="its key has the role observer"):
+        with pytest.raises(UsageError, match=naming("role observer")):
             observer.push(changed)
 
     worker.close()
@@ -102,7 +103,7 @@ def test_finish_says_whom_it_waits_for(master: LocalMaster) -> None:
     worker = worker_in(master)
     observer = observer_in(master)
 
-    with pytest.raises(gradwire.DeadlineError, match=r"for these ranks to finish: 0 \(gpu1 at "):
+    with pytest.raises(gradwire.DeadlineError, match=naming("ranks", "0 (gpu1")):
         observer.finish(timeout=0.1)
 
     assert [update.rank for update in _pulled(worker, observer)] == [0]
@@ -127,7 +128,7 @@ def test_it_leaves_when_its_block_ends_with_an_error(master: LocalMaster) -> Non
 
 
 def test_where_there_is_no_run_it_is_told_so(master: LocalMaster) -> None:
-    with pytest.raises(RefusedError, match="there is no run to observe") as refused:
+    with pytest.raises(RefusedError, match=naming("no run")) as refused:
         observer_in(master)
 
     assert refused.value.code == "no_run"
@@ -139,7 +140,7 @@ def test_who_comes_with_the_same_key_takes_the_place_of_who_was_there(master: Lo
 
     latter = worker_in(master, "gpu2")
 
-    assert "another process came in with the same key, that of gpu2" in str(loss_of(former))
+    assert str(loss_of(former)) == naming("same key", "gpu2")
     assert latter.rank == 1
     latter.close()
     worker.close()

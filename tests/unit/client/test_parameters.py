@@ -12,6 +12,7 @@ from gradwire.parameters import NumpyParameters, parameters_of, places_of
 from gradwire.torch_parameters import TorchParameters
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.layout import Layout, Tensor
+from support.wording import naming
 
 # Arrays.
 
@@ -39,26 +40,25 @@ def test_like_an_array_is_a_vector_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("array", "is_"),
+    ("array", "dtype", "shape"),
     [
-        (np.zeros(3), "an array of dtype float64 and shape (3,)"),
-        (np.zeros(3, ">f4"), "an array of dtype >f4 and shape (3,)"),
-        (np.zeros(3, np.int32), "an array of dtype int32 and shape (3,)"),
-        (np.zeros((4, 4), np.float32).T[:2], "an array of dtype float32 and shape (2, 4)"),
-        (np.zeros(6, np.float32)[::2], "an array of dtype float32 and shape (3,)"),
-        (np.broadcast_to(np.float32(0), 3), "an array of dtype float32 and shape (3,)"),
-        (np.zeros((3, 0), np.float32), "an array of dtype float32 and shape (3, 0)"),
+        (np.zeros(3), "float64", "(3,)"),
+        (np.zeros(3, ">f4"), ">f4", "(3,)"),
+        (np.zeros(3, np.int32), "int32", "(3,)"),
+        (np.zeros((4, 4), np.float32).T[:2], "float32", "(2, 4)"),
+        (np.zeros(6, np.float32)[::2], "float32", "(3,)"),
+        (np.broadcast_to(np.float32(0), 3), "float32", "(3,)"),
+        (np.zeros((3, 0), np.float32), "float32", "(3, 0)"),
     ],
     ids=["float64", "big-endian", "int32", "transposed", "strided", "read-only", "empty"],
 )
-def test_an_array_that_cannot_be_trained_in_place_is_refused(array: Float32Array, is_: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        parameters_of(array)
+def test_an_array_that_cannot_be_trained_in_place_is_refused(
+    array: Float32Array, dtype: str, shape: str
+) -> None:
+    must = ("float32", "C-contiguous", "writeable", "empty")
 
-    assert str(refused.value) == (
-        "a numpy target has to be a float32 array, C-contiguous, writeable and not empty; "
-        f"this is {is_}"
-    )
+    with pytest.raises(UsageError, match=naming(*must, f"dtype {dtype}", f"shape {shape}")):
+        parameters_of(array)
 
 
 # Which adapter.
@@ -100,9 +100,8 @@ def test_what_cannot_be_trained_is_refused(target: object, is_: str) -> None:
         places_of(target)
 
     assert str(refused.value) == str(refused_too.value)
-    assert str(refused.value) == (
-        "the target has to be a torch.nn.Module, a list of torch tensors, or a float32 numpy "
-        f"array, not an object of type {is_}"
+    assert str(refused.value) == naming(
+        "target", "torch.nn.Module", "list", "float32", f"type {is_}"
     )
 
 
@@ -114,8 +113,6 @@ def test_who_trains_arrays_needs_no_torch() -> None:
         "assert 'torch' not in sys.modules\n"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=15
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
 
     assert (done.returncode, done.stderr) == (0, "")

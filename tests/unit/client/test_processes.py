@@ -11,6 +11,7 @@ import pytest
 
 from gradwire import processes
 from gradwire.processes import Child
+from support.processes import has_ended
 from support.waiting import until
 
 NEVER_ENDS = "import signal; signal.pthread_sigmask(0, {15, 1}); print('up', flush=True)\n"
@@ -46,15 +47,6 @@ async def start(
         on_stdout=on_stdout,
         on_stderr=on_stderr,
     )
-
-
-def has_ended(pid: int) -> bool:
-    """Whether a process is gone, or would be if anyone asked how it ended."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return stat.rpartition(")")[2].split()[0] == "Z"
 
 
 async def test_both_outputs_come_line_by_line_and_the_exit_status_last() -> None:

@@ -19,6 +19,7 @@ from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster
 from support.sessions import change, finish, join, zeros
 from support.waiting import wait_until
+from support.wording import naming
 
 FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared", 0.25])
 
@@ -175,7 +176,7 @@ def test_it_is_said_that_a_residual_is_not_added_again(caplog: pytest.LogCapture
     with workers(parameters) as [session], caplog.at_level(logging.INFO, "gradwire.session"):
         session.load_state_dict(state)
 
-    assert "these contain the residual that was saved: it is not added again" in caplog.text
+    assert naming("residual", "not added") in caplog.messages
 
 
 def test_a_portion_is_added_but_for_what_the_run_began_with(
@@ -189,7 +190,7 @@ def test_a_portion_is_added_but_for_what_the_run_began_with(
         rest = brought.without_what_is_shared(change(0.5, 0, -1.0, 0), state)
 
     assert rest.tolist() == [0.375, 0, -0.75, 0]
-    assert "these contain 0.25 of the residual that was saved" in caplog.text
+    assert naming("residual", 0.25) in caplog.messages
 
 
 # The rule, whatever the values.

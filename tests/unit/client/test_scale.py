@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gradwire.errors import UsageError
 from gradwire.scale import scale_factor, varies
 from gradwire.training_settings import SCALE_MAX
+from support.wording import naming
 
 world_sizes = st.integers(1, 10_000)
 staleness = st.floats(0.0, 1e6)
@@ -47,7 +48,7 @@ def test_a_function_gets_workers_and_staleness() -> None:
     "result", [0, -1.0, math.nan, math.inf, SCALE_MAX * 1.01, None, "often", 10**400, [1.0]]
 )
 def test_a_function_that_returns_nonsense_is_named_with_its_value(result: Any) -> None:
-    with pytest.raises(UsageError, match=r"scale\(4, 1\.5\) returned .*; it has to be") as raised:
+    with pytest.raises(UsageError, match=naming("scale(4, 1.5)", 0, f"{SCALE_MAX:g}")) as raised:
         scale_factor(lambda workers, stale: result, 4, 1.5)
 
     assert repr(result)[:20] in str(raised.value)

@@ -14,6 +14,7 @@ from gradwire_server.config import MasterConfig
 from support.local_master import LocalMaster
 from support.sessions import finish, join
 from support.waiting import wait_until
+from support.wording import naming
 
 RUN_KEY = RunKey(bytes(range(32)))
 
@@ -126,7 +127,7 @@ def test_buffers_of_another_module_are_not_averaged_and_counted(
 
     assert (variance(one), variance(other)) == ([1.0] * 2, [3.0] * 2)
     assert [session.stats.buffers_refused for session in sessions] == [1, 1]
-    assert "buffers of rank 1 are not averaged with ours: its module has other ones" in caplog.text
+    assert naming("buffers", "rank 1", "other ones") in caplog.messages
 
 
 def test_a_buffer_that_is_not_finite_is_named_before_anything_is_sent(master: LocalMaster) -> None:
@@ -136,7 +137,7 @@ def test_a_buffer_that_is_not_finite_is_named_before_anything_is_sent(master: Lo
     state_of(norm)["running_var"][1] = float("nan")
     norm.weight.data += 100.0
 
-    with pytest.raises(NonFiniteError, match=r"buffer running_var\[1\] is nan; nothing was sent"):
+    with pytest.raises(NonFiniteError, match=naming("buffer", "running_var[1]", "nan")):
         session.step()
 
     assert session.stats.updates_sent == 0

@@ -12,6 +12,7 @@ from gradwire.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.listener import Listener
 from gradwire.shared_buffers import SharedBuffers
 from gradwire_protocol.messages import Buffers
+from support.wording import naming
 
 LAYOUT = BufferLayout((BufferTensor("var", (1,), "float"),), (), 4)
 
@@ -68,8 +69,8 @@ def test_what_is_of_no_use_is_counted_and_said_once_for_each_rank(
     assert side.told == [{1: 1}, {}, {}, {}], "what it had before is not its latest"
     assert side.shared.refused == 3
     assert [record.getMessage() for record in caplog.records] == [
-        "buffers of rank 1 are not averaged with ours: its module has other ones",
-        "buffers of rank 2 are not averaged with ours: not all of their values are finite",
+        naming("buffers", "rank 1", "other ones"),
+        naming("buffers", "rank 2", "finite"),
     ]
 
 

@@ -34,6 +34,7 @@ from support.sessions import (
     zeros,
 )
 from support.waiting import wait_until
+from support.wording import naming
 
 FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
 
@@ -154,7 +155,7 @@ def test_a_relayed_update_of_no_use_is_the_master_s_fault() -> None:
     with LocalMaster(application=Answering(answer)) as master:
         session = join(master, leave_timeout_seconds=0.05)
 
-        with pytest.raises(gradwire.ProtocolError, match="relayed an update of no use"):
+        with pytest.raises(gradwire.ProtocolError, match=naming("relayed")):
             pull(session, 1)
 
         session.close()
@@ -177,29 +178,28 @@ def test_a_tensor_can_be_pushed_and_may_have_the_target_s_shape(master: LocalMas
 
 @FEEDBACKS
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "named"),
     [
-        (np.ones(3, np.float32), "not an array of dtype float32 and shape (3,)"),
-        (np.ones(4), "not an array of dtype float64 and shape (4,)"),
-        (np.ones(4, np.int32), "not an array of dtype int32 and shape (4,)"),
-        ([1.0, 1.0, 1.0, 1.0], "not an array of dtype float64 and shape (4,)"),
-        (np.float32(1), "not an array of dtype float32 and shape ()"),
-        (np.array([1, 1, np.nan, 1], np.float32), "parameter array[2] is nan; nothing was sent"),
-        (np.array([1, np.inf, 1, 1], np.float32), "parameter array[1] is inf; nothing was sent"),
+        (np.ones(3, np.float32), ("float32", "(3,)")),
+        (np.ones(4), ("float64", "(4,)")),
+        (np.ones(4, np.int32), ("int32", "(4,)")),
+        ([1.0, 1.0, 1.0, 1.0], ("float64", "(4,)")),
+        (np.float32(1), ("float32", "()")),
+        (np.array([1, 1, np.nan, 1], np.float32), ("array[2]", "nan")),
+        (np.array([1, np.inf, 1, 1], np.float32), ("array[1]", "inf")),
     ],
 )
 def test_a_change_of_no_use_is_refused_and_changes_nothing(
-    master: LocalMaster, feedback: str, wrong: Any, says: str
+    master: LocalMaster, feedback: str, wrong: Any, named: tuple[str, ...]
 ) -> None:
     target = zeros()
     session = join(master, target, feedback=feedback)
     session.push(change(0.75, 0, 0, 0))
     before = (target.tolist(), session.digest(), session.state_dict()["residual"].tolist())
 
-    with pytest.raises(gradwire.UsageError) as refused:
+    with pytest.raises(gradwire.UsageError, match=naming(*named)):
         session.push(wrong)
 
-    assert str(refused.value).endswith(says)
     residual = session.state_dict()["residual"].tolist()
     assert (target.tolist(), session.digest(), residual) == before
     session.close()
@@ -209,7 +209,7 @@ def test_a_change_of_no_use_is_refused_and_changes_nothing(
 def test_a_change_that_is_no_array_is_refused(master: LocalMaster, wrong: Any) -> None:
     session = join(master)
 
-    with pytest.raises(gradwire.UsageError, match="a change has to be float32 with 4 elements"):
+    with pytest.raises(gradwire.UsageError, match=naming("float32", 4)):
         session.push(wrong)
 
     session.close()
@@ -225,10 +225,9 @@ def test_a_parameter_that_is_not_finite_is_named_and_nothing_is_sent(
     target[:] = 1.0
     target[1, 2] = value
 
-    with pytest.raises(gradwire.NonFiniteError) as refused:
+    with pytest.raises(gradwire.NonFiniteError, match=naming("array[1, 2]", value)):
         session.step()
 
-    assert str(refused.value) == f"parameter array[1, 2] is {value}; nothing was sent"
     assert session.stats.updates_sent == 0
     target[1, 2] = 1.0
     session.step()
@@ -243,14 +242,11 @@ def test_a_parameter_that_has_outgrown_the_quantum_is_named_and_nothing_is_sent(
     session = join(master, target)
     target[:] = (1.0, 1.0, -200.0, 1.0)
 
-    with pytest.raises(gradwire.OutOfRangeError) as refused:
+    named = ("array[2]", -200, "5.96046e-08", 128, "restart the master", f"quantum={2.0**-22}")
+
+    with pytest.raises(gradwire.OutOfRangeError, match=naming(*named)):
         session.step()
 
-    assert str(refused.value) == (
-        "parameter array[2] is -200; the quantum of this run, 5.96046e-08, expresses magnitudes "
-        f"below 128. A run keeps its quantum: restart the master, or name another run "
-        f"(run=...), with quantum={2.0**-22}"
-    )
     assert session.stats.updates_sent == 0
     assert target.tolist() == [1.0, 1.0, -200.0, 1.0]
     session.close()
@@ -346,9 +342,7 @@ def test_a_policy_whose_threshold_is_of_no_use_is_named(
     policy.threshold = useless
     session = join(master, threshold=policy)
 
-    with pytest.raises(
-        gradwire.UsageError, match=f"the threshold policy is of no use: .*{useless}"
-    ):
+    with pytest.raises(gradwire.UsageError, match=naming("threshold policy", useless)):
         session.push(change(1, 0, 0, 0))
 
     session.close()
@@ -435,7 +429,7 @@ def test_a_deferred_step_notices_what_is_not_finite_too(master: LocalMaster) -> 
         for _ in range(66):
             session.push(change(HALF, 0, 0, 0))
         target[1] = np.nan
-        with pytest.raises(gradwire.NonFiniteError, match=r"parameter array\[1\] is nan"):
+        with pytest.raises(gradwire.NonFiniteError, match=naming("array[1]", "nan")):
             session.push()
 
     session.close()
@@ -543,23 +537,23 @@ def test_a_residual_that_was_loaded_is_sent_like_any_other(master: LocalMaster) 
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "named"),
     [
-        ({"version": 2}, "state of version 2; this gradwire reads 1"),
-        ({"version": None}, "state of version None; this gradwire reads 1"),
-        ({"version": np.ones(2)}, "state of version array([1., 1.]); this gradwire reads 1"),
-        ({"residual": np.zeros(3, np.float32)}, "the saved state does not fit: the residual has"),
-        ({"residual": np.zeros(4)}, "the saved state does not fit: the residual has to be a fl"),
-        ({"residual": change(0, np.nan, 0, 0)}, "the saved state does not fit: element 1 is nan"),
-        ({"policy": {"threshold": -1.0}}, "the saved state does not fit: threshold=-1.0"),
-        ({"policy": {}}, "the saved state does not fit: threshold=None"),
-        ({"feedback": np.nan}, "the saved state does not fit: feedback=nan; it is 'local'"),
-        ({"feedback": "half"}, "the saved state does not fit: feedback='half'; it is"),
-        ({"policy": {"threshold": 10**400}}, "the saved state does not fit: threshold=1000"),
+        ({"version": 2}, ("version 2", 1)),
+        ({"version": None}, ("version None", 1)),
+        ({"version": np.ones(2)}, ("version array([1., 1.])", 1)),
+        ({"residual": np.zeros(3, np.float32)}, ("residual", 4)),
+        ({"residual": np.zeros(4)}, ("residual", "float32")),
+        ({"residual": change(0, np.nan, 0, 0)}, ("element 1", "nan")),
+        ({"policy": {"threshold": -1.0}}, ("threshold", -1.0)),
+        ({"policy": {}}, ("threshold", None)),
+        ({"feedback": np.nan}, ("feedback", "nan", "local")),
+        ({"feedback": "half"}, ("feedback", "half", "local")),
+        ({"policy": {"threshold": 10**400}}, ("threshold", 10**400)),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(
-    master: LocalMaster, wrong: dict[str, Any], says: str
+    master: LocalMaster, wrong: dict[str, Any], named: tuple[object, ...]
 ) -> None:
     target = zeros()
     session = join(master, target)
@@ -567,10 +561,9 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(
     state = session.state_dict()
     target_before = target.tolist()
 
-    with pytest.raises(gradwire.UsageError) as refused:
+    with pytest.raises(gradwire.UsageError, match=naming("state", *named)):
         session.load_state_dict(state | wrong)
 
-    assert str(refused.value).startswith(says)
     after = session.state_dict()
     assert (after["residual"].tolist(), after["policy"]) == ([0.25, 0, 0, 0], state["policy"])
     assert target.tolist() == target_before
@@ -603,7 +596,7 @@ def test_a_state_that_does_not_fit_leaves_the_caller_s_policy_alone(master: Loca
 def test_a_state_of_other_types_is_refused(master: LocalMaster, wrong: dict[str, Any]) -> None:
     session = join(master)
 
-    with pytest.raises(gradwire.UsageError, match="the saved state does not fit"):
+    with pytest.raises(gradwire.UsageError, match=naming("state", "fit")):
         session.load_state_dict(session.state_dict() | wrong)
 
     session.close()
@@ -615,7 +608,7 @@ def test_what_a_state_lacks_is_named(master: LocalMaster, missing: str) -> None:
     state = session.state_dict()
     del state[missing]
 
-    with pytest.raises(gradwire.UsageError, match=f"^the saved state has no '{missing}'$"):
+    with pytest.raises(gradwire.UsageError, match=naming("state", missing)):
         session.load_state_dict(state)
 
     session.close()

@@ -16,6 +16,7 @@ from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster
 from support.sessions import finish, join, zeros
 from support.waiting import wait_until
+from support.wording import naming
 
 BOUND = 2
 
@@ -126,8 +127,7 @@ def test_who_makes_no_step_is_named_once_and_not_waited_for_until_it_does(
     steps(one, 20)
 
     [message] = [m for m in caplog.messages if "is not waited for" in m]
-    assert message.startswith(f"rank {other.rank} (")
-    assert "is 3 steps behind and has made none for 0.2 s" in message
+    assert message == naming(f"rank {other.rank}", "3 steps", "0.2 s")
     assert one.stats.steps_waited == 1
 
     clock = heard(one)[other.rank]
@@ -160,9 +160,12 @@ def test_the_end_of_the_master_ends_a_wait(
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     with LocalMaster() as master:
-        one, _ = two(master)
+        one, other = two(master)
         waiting = until_it_waits(pool, one)
     waiting.result(30)
+
+    one.close()
+    other.close()
 
 
 def test_a_signal_handler_may_close_a_session_that_waits(

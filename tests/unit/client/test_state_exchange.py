@@ -25,6 +25,7 @@ from gradwire.state_exchange import (
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.messages import RANKS_MAX, REASON_CHARACTERS_MAX, StatePart, WantState
+from support.wording import naming
 
 LAYOUT = Layout((Tensor("weight", (10,)),))
 PART_BYTES = 16
@@ -155,35 +156,37 @@ def test_who_gives_up_says_so_and_takes_nothing_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "says"),
+    ("spoil", "named"),
     [
-        (lambda parts: parts[1:], "part 1 where part 0 belongs"),
-        (lambda parts: [parts[0], parts[2]], "part 2 where part 1 belongs"),
-        (lambda parts: [parts[0], parts[0]], "part 0 where part 1 belongs"),
+        (lambda parts: parts[1:], ("part 1", "part 0")),
+        (lambda parts: [parts[0], parts[2]], ("part 2", "part 1")),
+        (lambda parts: [parts[0], parts[0]], ("part 0", "part 1")),
         (
             lambda parts: [StatePart(1, 0, 9, parts[0].body)],
-            "it has 9 parts where 4 belong",
+            ("9 parts", 4),
         ),
-        (lambda parts: [StatePart(1, 0, 4, b"\xc1")], "StateHeader: "),
+        (lambda parts: [StatePart(1, 0, 4, b"\xc1")], ("StateHeader",)),
         (
             lambda parts: [parts[0], StatePart(1, 1, 4, parts[1].body[1:])],
-            "part 1 has 15 bytes where 16 belong",
+            ("part 1", 15, 16),
         ),
         (
             lambda parts: [
                 StatePart(1, 0, 4, StateHeader("SGD", (), ("step",), b"\0", b"\1").pack())
             ],
-            "it is of SGD; ours is Adam",
+            ("SGD", "Adam"),
         ),
         (
             lambda parts: [
                 StatePart(1, 0, 4, StateHeader("Adam", (), ("step",), b"\0\0", b"\1\1").pack())
             ],
-            "it is of 2 tensors; the run has 1",
+            ("2 tensors", 1),
         ),
     ],
 )
-def test_what_does_not_fit_is_not_taken_and_nothing_more_is_wanted(spoil: Any, says: str) -> None:
+def test_what_does_not_fit_is_not_taken_and_nothing_more_is_wanted(
+    spoil: Any, named: tuple[object, ...]
+) -> None:
     side = Side()
     side.exchange.ask(0.0)
 
@@ -191,7 +194,7 @@ def test_what_does_not_fit_is_not_taken_and_nothing_more_is_wanted(spoil: Any, s
 
     [(state, reason)] = side.told
     assert state is None
-    assert reason.startswith(f"that of another worker does not fit: {says}")
+    assert reason == naming("another worker", *named)
     assert side.said == [ASK, ENOUGH]
 
 
@@ -338,13 +341,13 @@ def test_no_more_wait_than_there_can_be_workers() -> None:
 
     side.hear(*(WantState(number, 0) for number in range(1, RANKS_MAX + 2)))
 
-    assert side.said == [StatePart(RANKS_MAX + 1, 0, 0, b"", "too many ask for it")]
+    assert side.said == [StatePart(RANKS_MAX + 1, 0, 0, b"", naming("too many"))]
 
 
 def test_a_part_that_there_is_not_is_nonsense() -> None:
     side = giving(1)
 
-    with pytest.raises(InvalidMessageError, match=r"^part 4 wanted of a state with 4$"):
+    with pytest.raises(InvalidMessageError, match=naming("part 4", 4)):
         side.hear(WantState(1, 4))
 
 

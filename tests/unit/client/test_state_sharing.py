@@ -21,6 +21,7 @@ from gradwire.torch_optimizer_state import TorchOptimizer
 from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.messages import Blocks, Welcome
 from support.local_master import LocalMaster
+from support.wording import naming
 
 NOWHERE = "127.0.0.1:9"
 
@@ -51,18 +52,18 @@ def step(session: gradwire.Session, mine: list[torch.Tensor], optimizer: Any) ->
 
 
 @pytest.mark.parametrize(
-    ("target", "optimizer", "says"),
+    ("target", "optimizer", "named"),
     [
-        (tensors(), None, "needs the optimizer"),
-        (tensors(), "Adam", "optimizer=str, which has no param_groups"),
-        (np.zeros(4, np.float32), adam(tensors()), "1 parameters that are not the target's"),
-        (tensors(), adam(tensors()), "1 parameters that are not the target's"),
+        (tensors(), None, ("share_optimizer_state", "optimizer")),
+        (tensors(), "Adam", ("optimizer", "str", "param_groups")),
+        (np.zeros(4, np.float32), adam(tensors()), ("1 parameters", "target")),
+        (tensors(), adam(tensors()), ("1 parameters", "target")),
     ],
 )
 def test_what_cannot_be_shared_is_said_before_anybody_is_dialled(
-    target: object, optimizer: object, says: str
+    target: object, optimizer: object, named: tuple[str, ...]
 ) -> None:
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(UsageError, match=naming(*named)):
         gradwire.join(target, optimizer=optimizer, share_optimizer_state=True, master=NOWHERE)
 
 
@@ -82,7 +83,7 @@ def test_an_optimizer_that_is_warm_keeps_what_it_has(caplog: pytest.LogCaptureFi
         one.close()
         other.close()
 
-    assert "the Adam keeps the state that it has" in caplog.text
+    assert naming("Adam", "keeps") in caplog.messages
 
 
 def test_whose_kept_values_are_not_known_begins_cold(caplog: pytest.LogCaptureFixture) -> None:
@@ -99,7 +100,7 @@ def test_whose_kept_values_are_not_known_begins_cold(caplog: pytest.LogCaptureFi
         one.close()
         other.close()
 
-    assert "begins without the state of another worker: what Failing keeps is not" in caplog.text
+    assert naming("without the state", "Failing") in caplog.messages
 
 
 class Cut:
@@ -144,7 +145,7 @@ def test_who_is_cut_off_while_it_waits_has_its_replica_compared(
     part_of[0].take_over(cast("Any", cut), monotonic() + 10)
 
     assert cut.pulls == 2
-    assert "begins without the state of another worker: nobody has one" in caplog.text
+    assert naming("without the state", "nobody") in caplog.messages
 
 
 def test_joining_fails_with_the_connection_and_not_for_want_of_a_state() -> None:
@@ -193,4 +194,4 @@ def test_a_worker_that_finishes_gives_no_more(caplog: pytest.LogCaptureFixture) 
         for session in (one, other, late):
             session.close()
 
-    assert "begins without the state of another worker" in caplog.text
+    assert naming("without the state") in caplog.messages

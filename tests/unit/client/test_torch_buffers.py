@@ -10,6 +10,7 @@ from torch import nn
 from gradwire.buffers import BufferValues, buffers_of
 from gradwire.errors import UsageError
 from gradwire.torch_buffers import TorchBuffers
+from support.wording import naming
 
 
 class Holder(nn.Module):
@@ -96,19 +97,19 @@ def test_half_precision_on_one_worker_is_the_same_layout_and_float64_is_not() ->
 
 
 @pytest.mark.parametrize(
-    ("module", "says"),
+    ("module", "named"),
     [
-        (nn.LazyBatchNorm1d(affine=False), "'running_mean' has no shape yet: run the model once"),
-        (Holder(far=torch.ones(3, device="meta")), "'far' is on the meta device"),
+        (nn.LazyBatchNorm1d(affine=False), ("running_mean", "shape", "run the model once")),
+        (Holder(far=torch.ones(3, device="meta")), ("far", "meta device")),
     ],
 )
-def test_a_buffer_without_values_is_refused(module: nn.Module, says: str) -> None:
-    with pytest.raises(UsageError, match=f"^buffer {says}"):
+def test_a_buffer_without_values_is_refused(module: nn.Module, named: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match=naming("buffer", *named)):
         buffers_of(module)
 
 
 def test_buffers_that_are_too_large_are_refused() -> None:
-    with pytest.raises(UsageError, match="the 1 buffers of the module take 8000000 bytes"):
+    with pytest.raises(UsageError, match=naming("1 buffers", 8_000_000)):
         buffers_of(Holder(table=torch.zeros(2_000_000)))
 
 
@@ -210,23 +211,23 @@ def test_a_buffer_that_comes_later_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("present", "says"),
+    ("present", "named"),
     [
-        (None, "buffer 'a' is gone"),
-        (torch.ones(3), r"buffer 'a' changed from float \(2,\) to torch.float32 \(3,\)"),
-        (torch.ones(2, dtype=torch.int64), r"buffer 'a' changed from float \(2,\) to torch.int64"),
+        (None, ("gone",)),
+        (torch.ones(3), ("float (2,)", "torch.float32 (3,)")),
+        (torch.ones(2, dtype=torch.int64), ("float (2,)", "torch.int64")),
     ],
     ids=["gone", "shape", "type"],
 )
 def test_a_buffer_that_is_another_one_now_is_refused(
-    present: torch.Tensor | None, says: str
+    present: torch.Tensor | None, named: tuple[str, ...]
 ) -> None:
     module = Holder(a=torch.ones(2))
     buffers = TorchBuffers(module)
 
     module._buffers["a"] = present
 
-    with pytest.raises(UsageError, match=f"{says}.*share_buffers=False"):
+    with pytest.raises(UsageError, match=naming("buffer", "'a'", *named, "share_buffers=False")):
         buffers.read()
 
 

@@ -10,6 +10,7 @@ from gradwire.errors import UsageError
 from gradwire.parameters import parameters_of
 from gradwire.torch_parameters import TorchParameters
 from gradwire_protocol.layout import NAME_CHARACTERS_MAX, Layout, Tensor
+from support.wording import naming
 
 
 def model(seed: int = 0) -> torch.nn.Sequential:
@@ -277,52 +278,45 @@ def test_a_tensor_that_changes_its_shape_is_refused() -> None:
     parameters = TorchParameters([("a", tensor)])
     tensor.data = torch.zeros(4)
 
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, match=naming("'a'", "shape", "(3,)", "(4,)")):
         parameters.gather()
-
-    assert str(refused.value) == (
-        "parameter 'a' changed its shape from (3,) to (4,); a session keeps the shapes it began "
-        "with"
-    )
 
 
 # What is refused.
 
 
 @pytest.mark.parametrize(
-    ("tensor", "is_"),
+    ("tensor", "kind", "dtype"),
     [
-        (torch.zeros(3, dtype=torch.int64), "torch.strided tensor of torch.int64"),
-        (torch.zeros(3, dtype=torch.bool), "torch.strided tensor of torch.bool"),
-        (torch.zeros(3, dtype=torch.complex64), "torch.strided tensor of torch.complex64"),
-        (torch.zeros(3).to_sparse(), "torch.sparse_coo tensor of torch.float32"),
+        (torch.zeros(3, dtype=torch.int64), "torch.strided", "torch.int64"),
+        (torch.zeros(3, dtype=torch.bool), "torch.strided", "torch.bool"),
+        (torch.zeros(3, dtype=torch.complex64), "torch.strided", "torch.complex64"),
+        (torch.zeros(3).to_sparse(), "torch.sparse_coo", "torch.float32"),
     ],
     ids=["int64", "bool", "complex64", "sparse"],
 )
-def test_only_dense_floating_point_tensors_can_be_trained(tensor: torch.Tensor, is_: str) -> None:
-    with pytest.raises(UsageError) as refused:
+def test_only_dense_floating_point_tensors_can_be_trained(
+    tensor: torch.Tensor, kind: str, dtype: str
+) -> None:
+    with pytest.raises(UsageError, match=naming("layer.weight", kind, dtype, "dense")):
         TorchParameters([("layer.weight", tensor)])
-
-    assert str(refused.value) == (
-        f"parameter 'layer.weight' is a {is_}; dense floating point tensors can be trained"
-    )
 
 
 def test_a_tensor_without_values_is_refused() -> None:
-    with pytest.raises(UsageError, match="'a' is on the meta device and has no values"):
+    with pytest.raises(UsageError, match=naming("'a'", "meta device")):
         TorchParameters([("a", torch.zeros(3, device="meta"))])
 
 
 def test_a_name_that_is_too_long_is_refused() -> None:
     name = "n" * (NAME_CHARACTERS_MAX + 1)
 
-    with pytest.raises(UsageError, match="a name of 257 characters; the limit is 256"):
+    with pytest.raises(UsageError, match=naming("name", 257, 256)):
         TorchParameters([(name, torch.zeros(3))])
 
 
 @pytest.mark.parametrize("tensors", [[], [("a", torch.zeros(0))]], ids=["none", "empty"])
 def test_a_model_without_parameters_is_refused(tensors: list[tuple[str, torch.Tensor]]) -> None:
-    with pytest.raises(UsageError, match="parameters with values; a session takes 1 to 16384"):
+    with pytest.raises(UsageError, match=naming("parameters", 1, 16384)):
         TorchParameters(tensors)
 
 
@@ -351,7 +345,7 @@ def test_a_copied_tensor_that_changes_its_shape_is_refused_too(elements: int) ->
     parameters = TorchParameters([("a", tensor)])
     tensor.data = torch.ones(elements, dtype=torch.float64)
 
-    with pytest.raises(UsageError, match=rf"'a' changed its shape from \(3,\) to \({elements},\)"):
+    with pytest.raises(UsageError, match=naming("'a'", "(3,)", f"({elements},)")):
         parameters.gather()
 
     assert parameters.vector.tolist() == [0, 0, 0]
@@ -443,20 +437,20 @@ def test_memory_that_was_moved_under_the_vector_is_noticed_before_it_is_touched(
     module.share_memory()
 
     for touch in (parameters.gather, parameters.scatter):
-        with pytest.raises(UsageError, match=r"call share_memory\(\) before joining"):
+        with pytest.raises(UsageError, match=naming("share_memory()", "before joining")):
             touch()
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "named"),
     [
-        (lambda: torch.nn.LazyLinear(3).weight, "has no shape yet: run the model once before"),
-        (lambda: torch.nn.Parameter(torch.zeros(1).expand(4)), "is an expanded tensor"),
+        (lambda: torch.nn.LazyLinear(3).weight, ("shape", "run the model once")),
+        (lambda: torch.nn.Parameter(torch.zeros(1).expand(4)), ("expanded",)),
     ],
     ids=["lazy", "expanded"],
 )
 def test_a_parameter_without_memory_for_each_element_is_refused(
-    make: Callable[[], torch.nn.Parameter], says: str
+    make: Callable[[], torch.nn.Parameter], named: tuple[str, ...]
 ) -> None:
-    with pytest.raises(UsageError, match=f"parameter 'a' {says}"):
+    with pytest.raises(UsageError, match=naming("'a'", *named)):
         TorchParameters([("a", make())])

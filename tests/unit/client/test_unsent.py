@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gradwire
-from gradwire.settings import Settings
 from support.local_master import LocalMaster
 from support.sessions import HALF, change, finish, join, pull, zeros
+from support.tiers import examples
 
 FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared", 0.25])
 ROUNDING = 2.0**-22
@@ -82,7 +82,8 @@ def test_what_is_pushed_meanwhile_is_added_to_the_residual(
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     st.lists(
@@ -205,8 +206,3 @@ def test_a_parameter_that_is_not_finite_is_not_dropped_in_silence(master: LocalM
     with pytest.raises(gradwire.NonFiniteError):
         session.finish()
     session.close()
-
-
-def test_what_else_could_become_of_it_is_refused() -> None:
-    with pytest.raises(gradwire.UsageError, match="finish_residual='keep'; it is 'send' or 'drop'"):
-        Settings(master="localhost", finish_residual="keep")  # type: ignore[arg-type]

@@ -5,9 +5,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from support.processes import Running
 
 SESSION = """
 import numpy as np
@@ -55,6 +58,17 @@ for kind in (LocalFeedback, SharedFeedback):
             work(kind, threads, elements)
 
 assert [list(kernel.signatures) for kernel in KERNELS] == before
+"""
+
+LOADS = """
+import sys
+
+from gradwire_codecs import warm_up
+from gradwire_codecs.compiled import KERNELS
+
+warm_up()
+compiled = sum(sum(kernel.stats.cache_misses.values()) for kernel in KERNELS)
+print(compiled, *sorted({"numba.np.arraymath", "numba.np.linalg", "scipy.linalg"} & {*sys.modules}))
 """
 
 KERNEL = """
@@ -111,6 +125,17 @@ def test_after_a_warm_up_nothing_is_compiled_any_more() -> None:
     subprocess.run(command(SESSION), check=True)
 
 
+@pytest.mark.timeout(300)
+def test_kernels_that_are_in_the_cache_are_loaded_without_the_compiler() -> None:
+    """And without the linear algebra that it brings along, which takes longer than all of them."""
+    said = [
+        subprocess.run(command(LOADS), check=True, text=True, capture_output=True).stdout.split()
+        for _ in range(2)
+    ]
+
+    assert said[1] == ["0"]
+
+
 def test_without_a_folder_to_write_to_every_process_compiles(folder: Path) -> None:
     assert [hits(folder) for _ in range(2)] == [0, 0]
 
@@ -121,15 +146,24 @@ def test_one_folder_that_can_be_written_to_is_enough(folder: Path) -> None:
 
 def test_processes_that_start_together_do_each_other_no_harm(folder: Path) -> None:
     environment = surroundings(folder, NUMBA_CACHE_DIR=folder / "cache")
-    together = [
-        subprocess.Popen(command(PROGRAM), cwd=folder, env=environment, stdout=subprocess.DEVNULL)
-        for _ in range(4)
-    ]
+    with ExitStack() as stack:
+        together = [
+            stack.enter_context(Running(command(PROGRAM), cwd=folder, env=environment))
+            for _ in range(4)
+        ]
 
-    assert [process.wait(50) for process in together] == [0, 0, 0, 0]
+        assert [process.wait(50) for process in together] == [0, 0, 0, 0]
     assert hits(folder, NUMBA_CACHE_DIR=folder / "cache") == 2
 
 
+def test_what_is_not_in_the_cache_is_compiled_beside_what_is(folder: Path) -> None:
+    cache, once = folder / "cache", "import kernel; kernel.doubled(21); print(0)"
+    hits(folder, code=once, NUMBA_CACHE_DIR=cache)
+
+    assert [hits(folder, NUMBA_CACHE_DIR=cache) for _ in range(2)] == [1, 2]
+
+
+@pytest.mark.deep("files of compiled kernels that come in half")
 @pytest.mark.parametrize("keep", [0, 100])
 @pytest.mark.parametrize("suffix", ["nbi", "nbc"])
 def test_what_comes_in_half_is_compiled_anew_and_replaced(
@@ -156,6 +190,7 @@ def test_a_folder_that_becomes_unwritable_does_not_stop_a_run(folder: Path) -> N
     assert hits(folder, code=lost, NUMBA_CACHE_DIR=folder / "cache") == 0
 
 
+@pytest.mark.deep("processors of several kinds")
 def test_processors_of_several_kinds_share_a_folder(folder: Path) -> None:
     """Each finds its own machine code there, and no other's."""
     environment = surroundings(folder, NUMBA_CACHE_DIR=folder / "cache")

@@ -28,6 +28,7 @@ from gradwire_codecs.threads import Threads
 from gradwire_codecs.threshold import CHUNK, LANES
 from gradwire_codecs.threshold_pass import CHUNKS_PER_THREAD_MIN, ThresholdPass
 from support.feedbacks import KINDS, counts_for
+from support.tiers import examples
 
 QUANTUM = np.float32(2.0**-24)
 THREADED = 2 * CHUNKS_PER_THREAD_MIN * CHUNK
@@ -138,7 +139,7 @@ def test_a_denormal_residual_is_a_residual(apart: bool) -> None:
 
 
 @KINDS
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     seed=st.integers(0, 2**32),
     elements=st.integers(THREADED, THREADED + 3 * CHUNK),

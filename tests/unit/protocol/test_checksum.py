@@ -13,6 +13,7 @@ from gradwire_protocol.checksum import WEIGHTS, Checksum, ChecksumHandshake, wei
 from gradwire_protocol.limits import DATAGRAM_BYTES_MAX, PACKET_HEADER_BYTES, TAG_BYTES
 from gradwire_protocol.rows import Packets
 from gradwire_protocol.words import WORD_BYTES
+from support.wording import naming
 
 PACKETS = st.binary(min_size=PACKET_HEADER_BYTES, max_size=100)
 WORDS = st.integers(0, 2**32 - 1)
@@ -231,7 +232,7 @@ def test_a_damaged_handshake_is_refused_and_nothing_is_kept_of_it(data: st.DataO
     bit = data.draw(st.integers(0, 8 * len(whole) - 1))
     whole[bit // 8] ^= 1 << bit % 8
 
-    with pytest.raises(InvalidDatagramError, match="the checksum does not match"):
+    with pytest.raises(InvalidDatagramError, match=naming("checksum")):
         responder.read_init(bytes(whole[:32]), bytes(whole[32:]))
 
     assert responder.read_init(nonce, tagged) == b"greeting"
@@ -243,14 +244,14 @@ def test_an_answer_to_another_init_is_refused() -> None:
     asked.write_init(b"i" * 32, b"greeting")
     other.write_init(b"j" * 32, b"greeting")
 
-    with pytest.raises(InvalidDatagramError, match="the checksum does not match"):
+    with pytest.raises(InvalidDatagramError, match=naming("checksum")):
         asked.read_accept(*other.write_accept(b"r" * 32, b"reply"))
 
 
 def test_a_handshake_with_another_prologue_is_refused() -> None:
     initiator, responder = ChecksumHandshake(b"one"), ChecksumHandshake(b"another")
 
-    with pytest.raises(InvalidDatagramError, match="the checksum does not match"):
+    with pytest.raises(InvalidDatagramError, match=naming("checksum")):
         responder.read_init(*initiator.write_init(b"i" * 32, b"greeting"))
 
 

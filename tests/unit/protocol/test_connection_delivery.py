@@ -26,6 +26,7 @@ from support.endpoints import PLAIN
 from support.network import Link
 from support.pair import FRAGMENT_BYTES, INITIATOR, Pair, Passing, data_frame, heard
 from support.puppet import Puppet
+from support.wording import naming
 
 NARROW = replace(PLAIN, window_bytes=WINDOW_BYTES_MIN)
 
@@ -73,7 +74,7 @@ def test_what_is_passed_over_is_not_heard_any_more() -> None:
 def test_a_message_of_a_forbidden_size_is_refused_at_once(size: int) -> None:
     pair = Pair().connect()
 
-    with pytest.raises(UsageError, match=f"message of {size} bytes; it is 1 to 4194304"):
+    with pytest.raises(UsageError, match=naming("message", size, 1, 2**22)):
         pair.initiator.send(bytes(size))
 
     assert pair.initiator.connection.bytes_queued == 0

@@ -21,6 +21,7 @@ from support.endpoints import PLAIN, hand_over
 from support.network import Link
 from support.pair import INITIATOR, RESPONDER, Pair, Passing, data_frame, heard
 from support.puppet import Puppet
+from support.wording import naming
 
 # How it begins.
 
@@ -74,7 +75,7 @@ def test_nobody_there_is_reported_exactly_when_the_time_is_up() -> None:
     pair.network.run_for(0.001)
 
     assert pair.initiator.events == [
-        Disconnected(CloseCode.UNREACHABLE, "no answer to 5 datagrams", by_peer=False)
+        Disconnected(CloseCode.UNREACHABLE, naming("no answer", 5), by_peer=False)
     ]
     assert pair.initiator.connection.state is State.CLOSED
     assert len(pair.initiator.endpoint) == 0
@@ -212,7 +213,7 @@ def test_a_silent_peer_is_given_up_exactly_at_the_smaller_idle_timeout(
 
     assert sent == [], "who is gone is told nothing"
     assert puppet.events() == [
-        Disconnected(CloseCode.IDLE, "nothing heard for 20.0 seconds", by_peer=False)
+        Disconnected(CloseCode.IDLE, naming("nothing heard", 20.0), by_peer=False)
     ]
     assert connection.state is State.CLOSED
     assert connection.next_timer() is None
@@ -341,7 +342,7 @@ def test_closing_twice_is_closing_once() -> None:
 def test_a_code_that_does_not_fit_its_field_is_refused_and_nothing_ends(code: int) -> None:
     puppet = Puppet()
 
-    with pytest.raises(UsageError, match=f"code={code}; it is below 2\\^16"):
+    with pytest.raises(UsageError, match=naming("code", code, "2^16")):
         puppet.connection.close(code, "enough", puppet.now)
 
     assert puppet.connection.state is State.OPEN

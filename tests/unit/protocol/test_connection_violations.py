@@ -19,6 +19,7 @@ from gradwire_protocol.packets import TRANSPORT
 from support.endpoints import hand_over
 from support.pair import FRAGMENT_BYTES, RESPONDER, Pair, data_frame
 from support.puppet import Puppet
+from support.wording import naming
 
 U16 = st.integers(0, 5) | st.integers(0, 2**16 - 1)
 
@@ -33,67 +34,59 @@ def raw_ack(largest: int, first_run: int, ranges: Sequence[tuple[int, int]] = ()
 
 
 @pytest.mark.parametrize(
-    ("frames", "says"),
+    ("frames", "named"),
     [
-        ([b"\x07"], "unknown frame type 0x07"),
+        ([b"\x07"], ("0x07",)),
         (
             [data_frame(b"x", total=MESSAGE_BYTES_MAX + 1)],
-            f"message of {MESSAGE_BYTES_MAX + 1} bytes; it is 1 to {MESSAGE_BYTES_MAX}",
+            ("message", MESSAGE_BYTES_MAX + 1, 1, MESSAGE_BYTES_MAX),
         ),
         (
             [data_frame(bytes(FRAGMENT_BYTES), total=total) for total in (3000, 3001)],
-            "message 0 of stream 0 has changed from 3000 bytes of kind 1 to 3001 of 1",
+            ("message 0", "stream 0", 3000, 3001, "kind 1"),
         ),
-        (
-            [data_frame(b"x", total=3000)],
-            "fragment 0 of 3000 bytes is cut short",
-        ),
+        ([data_frame(b"x", total=3000)], ("fragment 0", 3000, "short")),
         (
             [data_frame(bytes(1147), total=3000, fragment_bytes=1147)],
-            f"fragments of 1147 bytes; they are {FRAGMENT_BYTES_MIN} to {FRAGMENT_BYTES_MAX}",
+            ("fragments", 1147, FRAGMENT_BYTES_MIN, FRAGMENT_BYTES_MAX),
         ),
         (
             [
                 data_frame(bytes(size), total=3000, fragment_bytes=size)
                 for size in (1148, FRAGMENT_BYTES)
             ],
-            f"fragments of 1148 and {FRAGMENT_BYTES} bytes in message 0 of stream 0",
+            ("fragments", 1148, FRAGMENT_BYTES, "message 0", "stream 0"),
         ),
-        (
-            [pack_ack(Ack([(99, 99)], 0.0, 0, 0))],
-            "acknowledgement of packet 99; 1 were sent",
-        ),
-        (
-            2 * [pack_ack(Ack([(0, 0)], 0.0, 0, 0))],
-            "two acknowledgements in one packet",
-        ),
+        ([pack_ack(Ack([(99, 99)], 0.0, 0, 0))], ("acknowledgement", 99, 1)),
+        (2 * [pack_ack(Ack([(0, 0)], 0.0, 0, 0))], ("two acknowledgements",)),
     ],
 )
 def test_breaking_a_rule_ends_the_connection_and_both_sides_hear_which(
-    frames: list[bytes], says: str
+    frames: list[bytes], named: tuple[object, ...]
 ) -> None:
     puppet = Puppet()
     puppet.events()
 
     puppet.send(*frames)
 
-    assert puppet.events() == [Disconnected(CloseCode.VIOLATION, says, by_peer=False)]
-    assert puppet.receive() == [[Close(CloseCode.VIOLATION, says)]]
+    rule = naming(*named)
+    assert puppet.events() == [Disconnected(CloseCode.VIOLATION, rule, by_peer=False)]
+    assert puppet.receive() == [[Close(CloseCode.VIOLATION, rule)]]
     assert puppet.connection.state is State.CLOSING
     assert puppet.endpoint.counters.violations == 1
 
 
 @pytest.mark.parametrize(
-    ("largest", "first_run", "says"),
+    ("largest", "first_run", "named"),
     [
-        (0, 1, "acknowledgement below packet 0"),
-        (0, 2**32 - 1, "acknowledgement below packet 0"),
-        (2**32, 2**32 - 1, "acknowledgement of packet 4294967296; 2 were sent"),
-        (2**64 - 1, 2**32 - 1, "acknowledgement of packet 18446744073709551615; 2 were sent"),
+        (0, 1, ("acknowledgement", "below", 0)),
+        (0, 2**32 - 1, ("acknowledgement", "below", 0)),
+        (2**32, 2**32 - 1, ("acknowledgement", 2**32, 2)),
+        (2**64 - 1, 2**32 - 1, ("acknowledgement", 2**64 - 1, 2)),
     ],
 )
 def test_acknowledging_a_run_longer_than_what_was_sent_ends_the_connection(
-    largest: int, first_run: int, says: str
+    largest: int, first_run: int, named: tuple[object, ...]
 ) -> None:
     puppet = Puppet()
     puppet.connection.send(0, 0, 1, b"x", Priority.UPDATE)
@@ -102,7 +95,7 @@ def test_acknowledging_a_run_longer_than_what_was_sent_ends_the_connection(
 
     puppet.send(raw_ack(largest, first_run))
 
-    assert puppet.events() == [Disconnected(CloseCode.VIOLATION, says, by_peer=False)]
+    assert puppet.events() == [Disconnected(CloseCode.VIOLATION, naming(*named), by_peer=False)]
 
 
 def test_acknowledging_a_packet_that_was_left_out_ends_the_connection() -> None:
@@ -119,7 +112,7 @@ def test_acknowledging_a_packet_that_was_left_out_ends_the_connection() -> None:
     [event] = puppet.events()
     assert isinstance(event, Disconnected)
     assert event.code == CloseCode.VIOLATION
-    assert event.reason.endswith(" that was not sent")
+    assert event.reason == naming("acknowledgement", "not sent")
 
 
 @given(

@@ -29,6 +29,7 @@ from support.endpoints import PLAIN
 from support.network import Link
 from support.pair import FRAGMENT_BYTES, Pair, data_frame
 from support.puppet import Puppet
+from support.tiers import examples
 
 FRAMES = st.one_of(
     st.builds(
@@ -185,7 +186,7 @@ class Conversation(RuleBasedStateMachine):
 
 
 TestConversation = pytest.mark.timeout(60)(Conversation.TestCase)
-TestConversation.settings = settings(max_examples=25, stateful_step_count=20)
+TestConversation.settings = settings(max_examples=examples(25), stateful_step_count=20)
 
 
 class SealedConversation(Conversation):
@@ -195,4 +196,4 @@ class SealedConversation(Conversation):
 
 
 TestSealedConversation = pytest.mark.timeout(60)(SealedConversation.TestCase)
-TestSealedConversation.settings = settings(max_examples=25, stateful_step_count=20)
+TestSealedConversation.settings = settings(max_examples=examples(25), stateful_step_count=20)

@@ -49,6 +49,7 @@ from support.endpoints import (
 )
 from support.keyed import OTHER_RUN_KEY, RUN_KEY, TimeOfDay, dialling_with, listening_with
 from support.numbering import go_on_from
+from support.wording import naming
 
 EPOCH = 2**EPOCH_PACKETS_BITS
 
@@ -107,7 +108,7 @@ def test_both_are_connected_and_the_master_knows_who_it_is() -> None:
 def test_a_key_of_ones_own_is_no_keyring_to_let_others_in_with() -> None:
     credentials = Credentials(key=RUN_KEY.worker_key("worker"), unix_time_ns=TimeOfDay())
 
-    with pytest.raises(UsageError, match="credentials without a keyring"):
+    with pytest.raises(UsageError, match=naming("credentials", "keyring")):
         Endpoint(PLAIN, random_bytes=bytes, connections_max=1, credentials=credentials)
 
 

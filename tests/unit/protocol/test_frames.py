@@ -40,6 +40,7 @@ from gradwire_protocol.limits import (
     FRAGMENT_BYTES_MIN,
     MESSAGE_BYTES_MAX,
 )
+from support.wording import naming
 
 U16 = st.integers(0, 2**16 - 1)
 U32 = st.integers(0, 2**32 - 1)
@@ -277,7 +278,7 @@ def test_a_second_acknowledgement_in_a_packet_is_a_violation(
 ) -> None:
     packed = b"".join(map(pack, [*before, ack, *between, ack]))
 
-    with pytest.raises(ViolationError, match="two acknowledgements in one packet") as violation:
+    with pytest.raises(ViolationError, match=naming("two acknowledgements")) as violation:
         parse(packed)
 
     assert violation.value.code == CloseCode.VIOLATION
@@ -298,65 +299,65 @@ def test_a_reserved_field_that_is_not_0_is_a_violation(
 ) -> None:
     damaged = packed[:offset] + bytes([value]) + packed[offset + 1 :]
 
-    with pytest.raises(ViolationError, match="a reserved field is not 0") as violation:
+    with pytest.raises(ViolationError, match=naming("reserved field")) as violation:
         parse(damaged)
 
     assert violation.value.code == CloseCode.VIOLATION
 
 
 @pytest.mark.parametrize(
-    ("packed", "says"),
+    ("packed", "named"),
     [
-        (b"\x07", "unknown frame type 0x07"),
-        (b"\x08" + bytes(7), "unknown frame type 0x08"),
-        (b"\xff", "unknown frame type 0xff"),
-        (b"\x03\x00\x00\x01", "padding is not zero"),
+        (b"\x07", ("0x07",)),
+        (b"\x08" + bytes(7), ("0x08",)),
+        (b"\xff", ("0xff",)),
+        (b"\x03\x00\x00\x01", ("padding",)),
         (
             header(0, FRAGMENT_BYTES_MIN - 1, 0, 1) + b"x",
-            f"fragments of {FRAGMENT_BYTES_MIN - 1} bytes; they are 1148 to 8848",
+            ("fragments", FRAGMENT_BYTES_MIN - 1, 1148, 8848),
         ),
         (
             header(0, FRAGMENT_BYTES_MAX + 1, 0, 1) + b"x",
-            f"fragments of {FRAGMENT_BYTES_MAX + 1} bytes; they are 1148 to 8848",
+            ("fragments", FRAGMENT_BYTES_MAX + 1, 1148, 8848),
         ),
-        (header(0, 1160, 0, 0), f"message of 0 bytes; it is 1 to {MESSAGE_BYTES_MAX}"),
+        (header(0, 1160, 0, 0), ("message", 0, 1, MESSAGE_BYTES_MAX)),
         (
             header(0, 1160, 0, MESSAGE_BYTES_MAX + 1) + bytes(1160),
-            f"message of {MESSAGE_BYTES_MAX + 1} bytes; it is 1 to {MESSAGE_BYTES_MAX}",
+            ("message", MESSAGE_BYTES_MAX + 1, 1, MESSAGE_BYTES_MAX),
         ),
         (
             header(0, 1160, 2, 2320) + bytes(1160),
-            r"fragment 2 of a message of 2320 bytes in parts of 1160 \(flags 0\)",
+            ("fragment 2", 2320, 1160, "flags 0"),
         ),
         (
             header(0x02, 1160, 2, 32 * 1160) + bytes(1160),
-            r"fragment 2 of a message of 37120 bytes in parts of 1160 \(flags 2\)",
+            ("fragment 2", 37120, 1160, "flags 2"),
         ),
-        (header(0x01, 1160, 0, 1) + b"x", r"fragment 0 of a message of 1 bytes .* \(flags 1\)"),
-        (header(0x04, 1160, 0, 1) + b"x", r"fragment 0 of a message of 1 bytes .* \(flags 4\)"),
-        (header(0x08, 1160, 0, 1) + b"x", r"fragment 0 of a message of 1 bytes .* \(flags 8\)"),
-        (header(0, 1160, 1, 1163) + b"ab", "fragment 1 of 1163 bytes is cut short"),
-        (header(0, 1160, 0, 9)[:-1], "frame of type 0x01 is cut short"),
+        (header(0x01, 1160, 0, 1) + b"x", ("fragment 0", 1, 1160, "flags 1")),
+        (header(0x04, 1160, 0, 1) + b"x", ("fragment 0", 1, 1160, "flags 4")),
+        (header(0x08, 1160, 0, 1) + b"x", ("fragment 0", 1, 1160, "flags 8")),
+        (header(0, 1160, 1, 1163) + b"ab", ("fragment 1", 1163, "short")),
+        (header(0, 1160, 0, 9)[:-1], ("0x01", "short")),
         (
             struct.pack("<BBHIQQI", 0x02, 65, 0, 0, 1000, 0, 0) + bytes(65 * 4),
-            "acknowledgement of 65 ranges",
+            ("acknowledgement", 65),
         ),
         (
             struct.pack("<BBHIQQI", 0x02, 1, 0, 0, 1000, 0, 0),
-            "acknowledgement of 1 ranges is cut short",
+            ("acknowledgement", 1, "short"),
         ),
-        (struct.pack("<BBHIQQI", 0x02, 0, 0, 6, 5, 0, 0), "acknowledgement below packet 0"),
+        (struct.pack("<BBHIQQI", 0x02, 0, 0, 6, 5, 0, 0), ("acknowledgement", "below", 0)),
         (
             struct.pack("<BBHIQQIHH", 0x02, 1, 0, 0, 2, 0, 0, 1, 0),
-            "acknowledgement below packet 0",
+            ("acknowledgement", "below", 0),
         ),
-        (struct.pack("<BBHI", 0x09, 4, 0, 0) + b"bye", "close frame is cut short"),
-        (struct.pack("<BBHI", 0x09, 3, 0, 1) + b"bye", "a reserved field is not 0"),
-        (pack_credit(1)[:-1], "frame of type 0x04 is cut short"),
+        (struct.pack("<BBHI", 0x09, 4, 0, 0) + b"bye", ("close", "short")),
+        (struct.pack("<BBHI", 0x09, 3, 0, 1) + b"bye", ("reserved field",)),
+        (pack_credit(1)[:-1], ("0x04", "short")),
     ],
 )
-def test_a_violation_names_value_and_limit(packed: bytes, says: str) -> None:
-    with pytest.raises(ViolationError, match=says) as violation:
+def test_a_violation_names_value_and_limit(packed: bytes, named: tuple[object, ...]) -> None:
+    with pytest.raises(ViolationError, match=naming(*named)) as violation:
         parse(packed)
 
     assert violation.value.code == CloseCode.VIOLATION

@@ -23,6 +23,7 @@ from gradwire_protocol.packets import (
 from gradwire_protocol.sealed import Workspace
 from support.endpoints import LIMITS
 from support.keyed import WORKER_KEY
+from support.wording import naming
 
 TIME = 1_700_000_000_000_000_000
 REPLY = Reply(9, replace(LIMITS, window_bytes=2**25), b"t" * 16)
@@ -112,7 +113,7 @@ def test_an_init_says_what_a_responder_has_to_know(suite: Suite) -> None:
 
 
 def test_who_has_credentials_never_falls_back_to_what_is_not_sealed() -> None:
-    with pytest.raises(UsageError, match="credentials without a key"):
+    with pytest.raises(UsageError, match=naming("credentials", "key")):
         initiator_of(Suite.AES, key=None)
 
 
@@ -154,7 +155,7 @@ def test_an_answer_for_another_session_is_refused(suite: Suite) -> None:
     initiator = initiator_of(suite)
     accept = Accept.parse(answer_to(initiator.init)[0])
 
-    with pytest.raises(InvalidDatagramError, match="another session id or suite"):
+    with pytest.raises(InvalidDatagramError, match=naming("session id", "suite")):
         initiator.receive_accept(memoryview(replace(accept, session_id=3).pack()))
 
 
@@ -166,7 +167,7 @@ def test_an_answer_in_another_suite_is_refused(asked: Suite, answered: Suite) ->
     initiator = initiator_of(asked)
     accept, *_ = answer_to(replace(initiator_of(answered).init, session_id=1))
 
-    with pytest.raises(InvalidDatagramError, match="another session id or suite"):
+    with pytest.raises(InvalidDatagramError, match=naming("session id", "suite")):
         initiator.receive_accept(memoryview(accept))
 
 

@@ -17,6 +17,7 @@ from gradwire_protocol.keys import (
     parse_keys,
 )
 from gradwire_protocol.limits import RUN_KEYS_MAX
+from support.wording import naming
 
 SECRETS = st.binary(min_size=SECRET_BYTES, max_size=SECRET_BYTES)
 ROLES = st.sampled_from(Role)
@@ -99,35 +100,35 @@ def test_nothing_secret_is_shown() -> None:
 
 @pytest.mark.parametrize("size", [0, 31, 33])
 def test_a_secret_has_32_bytes(size: int) -> None:
-    with pytest.raises(KeyFormatError, match=f"run key of {size} bytes, not 32"):
+    with pytest.raises(KeyFormatError, match=naming("run key", size, 32)):
         RunKey(bytes(size))
-    with pytest.raises(KeyFormatError, match=f"worker key of {size} bytes, not 32"):
+    with pytest.raises(KeyFormatError, match=naming("worker key", size, 32)):
         WorkerKey("name", Role.WORKER, b"\1" + bytes(15), bytes(size))
 
 
 @pytest.mark.parametrize("key_id", [b"\2" + bytes(15), b"\1" + bytes(14), b"\1" + bytes(16)])
 def test_the_id_of_a_key_fits_its_role(key_id: bytes) -> None:
-    with pytest.raises(KeyFormatError, match="does not fit its role"):
+    with pytest.raises(KeyFormatError, match=naming("role")):
         WorkerKey("name", Role.WORKER, key_id, bytes(32))
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "named"),
     [
-        ("", "name of 0 bytes; it has 1 to 63"),
-        ("n" * 64, "name of 64 bytes; it has 1 to 63"),
-        ("ö" * 32, "name of 64 bytes"),
-        ("a b", "without colons, commas and spaces"),
-        ("a,b", "without colons, commas and spaces"),
-        ("a:b", "without colons, commas and spaces"),
-        ("a\u00a0b", "without colons, commas and spaces"),
-        ("a\n", "without colons, commas and spaces"),
-        ("\u202e", "it is printable"),
+        ("", ("name", 0, 1, 63)),
+        ("n" * 64, ("name", 64, 1, 63)),
+        ("ö" * 32, ("name", 64, 1, 63)),
+        ("a b", ("'a b'", "colons", "commas", "spaces")),
+        ("a,b", ("'a,b'", "colons", "commas", "spaces")),
+        ("a:b", ("'a:b'", "colons", "commas", "spaces")),
+        ("a\u00a0b", (r"'a\xa0b'", "colons", "commas", "spaces")),
+        ("a\n", (r"'a\n'", "colons", "commas", "spaces")),
+        ("\u202e", (r"'\u202e'", "printable")),
     ],
 )
-def test_a_name_that_nobody_can_have_is_refused(name: str, says: str) -> None:
+def test_a_name_that_nobody_can_have_is_refused(name: str, named: tuple[object, ...]) -> None:
     for make in (check_name, RUN_KEY.worker_key, lambda name: Keyring([RUN_KEY], [name])):
-        with pytest.raises(KeyFormatError, match=says):
+        with pytest.raises(KeyFormatError, match=naming(*named)):
             make(name)
 
 
@@ -197,7 +198,7 @@ def test_who_is_denied_or_comes_with_a_retired_key_is_not_admitted() -> None:
 def test_a_keyring_has_one_run_key_to_eight(count: int) -> None:
     run_keys = [RunKey(bytes([n] * 32)) for n in range(count)]
 
-    with pytest.raises(UsageError, match=f"{count} run keys; it is 1 to {RUN_KEYS_MAX}"):
+    with pytest.raises(UsageError, match=naming("run keys", count, 1, RUN_KEYS_MAX)):
         Keyring(run_keys)
 
 
@@ -258,21 +259,21 @@ def test_a_line_cut_short_is_refused(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "named"),
     [
-        ("", "0 run keys and 0 worker keys"),
-        ("# nothing", "0 run keys and 0 worker keys"),
-        (f"{KEY.format()}\n{KEY.format()}", "0 run keys and 2 worker keys"),
-        (f"{KEY.format()}\n{RUN_KEY.format()}", "1 run keys and 1 worker keys"),
-        ("\n".join(RunKey(bytes([n] * 32)).format() for n in range(9)), "9 run keys; the limit"),
-        ("\nwhat is this", "line 2 is no key: `gradwire keygen` makes key files"),
-        (KEY.format().replace(":worker:", ":king:"), "line 1: no such role"),
-        ("gradwire-run-key:A", "line 1: the key is damaged or incomplete"),
-        ("gradwire-run-key:ö", "line 1: the key is damaged or incomplete"),
-        (KEY.format().replace("worker-1", "n" * 64), "name of 64 bytes"),
-        (KEY.format().replace(":worker:", ":operator:"), "does not fit its role"),
+        ("", ("0 run keys", "0 worker keys")),
+        ("# nothing", ("0 run keys", "0 worker keys")),
+        (f"{KEY.format()}\n{KEY.format()}", ("0 run keys", "2 worker keys")),
+        (f"{KEY.format()}\n{RUN_KEY.format()}", ("1 run keys", "1 worker keys")),
+        ("\n".join(RunKey(bytes([n] * 32)).format() for n in range(9)), ("9 run keys", 8)),
+        ("\nwhat is this", ("line 2", "`gradwire keygen`")),
+        (KEY.format().replace(":worker:", ":king:"), ("line 1", "role")),
+        ("gradwire-run-key:A", ("line 1", "damaged")),
+        ("gradwire-run-key:ö", ("line 1", "damaged")),
+        (KEY.format().replace("worker-1", "n" * 64), ("name", 64)),
+        (KEY.format().replace(":worker:", ":operator:"), ("role",)),
     ],
 )
-def test_a_file_that_is_none_is_refused(text: str, says: str) -> None:
-    with pytest.raises(KeyFormatError, match=says):
+def test_a_file_that_is_none_is_refused(text: str, named: tuple[object, ...]) -> None:
+    with pytest.raises(KeyFormatError, match=naming(*named)):
         parse_keys(text)

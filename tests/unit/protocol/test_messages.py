@@ -71,6 +71,7 @@ from gradwire_protocol.messages import (
     total,
 )
 from gradwire_protocol.schema import Record
+from support.wording import naming
 
 NAMES = st.text(max_size=20).filter(str.isprintable)
 RANKS = st.integers(0, RANKS_MAX - 1)
@@ -362,11 +363,8 @@ def test_a_layout_has_a_largest_size() -> None:
     largest, too_large = layout_of(LAYOUT_BYTES_MAX), layout_of(LAYOUT_BYTES_MAX + 1)
 
     assert Layout.parse(largest.pack()) == largest
-    with pytest.raises(
-        InvalidMessageError,
-        match=f"^Layout: tensors: they take {LAYOUT_BYTES_MAX + 1} bytes; "
-        f"the limit is {LAYOUT_BYTES_MAX}$",
-    ):
+    limit = naming("Layout", "tensors", LAYOUT_BYTES_MAX + 1, LAYOUT_BYTES_MAX)
+    with pytest.raises(InvalidMessageError, match=limit):
         Layout.parse(too_large.pack())
 
 
@@ -446,11 +444,9 @@ def test_the_largest_of_every_other_message_with_lists_is_read_too() -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: type(example).__name__)
 def test_a_message_that_is_too_long_is_not_even_unpacked(example: Record) -> None:
     kind = type(example)
+    limit = naming(kind.__name__, kind.BYTES_MAX + 1, kind.BYTES_MAX)
 
-    with pytest.raises(
-        InvalidMessageError,
-        match=f"^{kind.__name__}: {kind.BYTES_MAX + 1} bytes; the limit is {kind.BYTES_MAX}$",
-    ):
+    with pytest.raises(InvalidMessageError, match=limit):
         kind.parse(bytes(kind.BYTES_MAX + 1))
     assert kind.BYTES_MAX <= MESSAGE_BYTES_MAX
 
@@ -491,13 +487,13 @@ def test_two_layouts_differ_where_one_says_how(one: Layout, other: Layout) -> No
 def test_the_first_difference_is_named() -> None:
     other = replace(LAYOUT, tensors=(LAYOUT.tensors[0], Tensor("scale", (1,)), Tensor("b", (5,))))
 
-    assert LAYOUT.difference(other) == "'scale' of shape (1,) where the run has 'scale' of shape ()"
+    assert LAYOUT.difference(other) == naming("'scale'", "(1,)", "()")
 
 
 def test_a_difference_in_length_is_named() -> None:
     other = replace(LAYOUT, tensors=LAYOUT.tensors[:2])
 
-    assert LAYOUT.difference(other) == "2 tensors with 13 parameters where the run has 3 with 17"
+    assert LAYOUT.difference(other) == naming(2, 13, 3, 17)
 
 
 @pytest.mark.parametrize(
@@ -532,7 +528,7 @@ def test_the_places_of_a_layout_are_those_of_its_tensors_in_order(shapes: list[l
 
 @pytest.mark.parametrize("element", [17, 1_000_000])
 def test_an_element_behind_the_last_tensor_is_nowhere_and_named(element: int) -> None:
-    with pytest.raises(IndexError, match=f"element {element} behind the last tensor"):
+    with pytest.raises(IndexError, match=naming(f"element {element}", "behind")):
         LAYOUT.locate(element)
 
 

@@ -37,6 +37,7 @@ from gradwire_protocol.packets import (
     session_id_of,
 )
 from gradwire_protocol.suites import Suite
+from support.wording import naming
 
 GREETING_BYTES = 88
 REPLY_BYTES = 40
@@ -269,95 +270,103 @@ def test_random_bytes_are_versions_or_refused(datagram: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "named"),
     [
-        ({2: 3}, "INIT with suite 3"),
-        ({3: 15}, "INIT with a cookie of 15 bytes"),
-        ({3: 17}, "INIT with a cookie of 17 bytes"),
-        ({3: 0}, "INIT with a cookie of 0 bytes"),
-        ({4: 0, 5: 0, 6: 0, 7: 0}, "INIT with session id 0"),
+        ({2: 3}, ("INIT", "suite", 3)),
+        ({3: 15}, ("INIT", "cookie", 15)),
+        ({3: 17}, ("INIT", "cookie", 17)),
+        ({3: 0}, ("INIT", "cookie", 0)),
+        ({4: 0, 5: 0, 6: 0, 7: 0}, ("INIT", "session id", 0)),
     ],
 )
-def test_an_init_that_makes_no_sense_is_refused(changes: dict[int, int], says: str) -> None:
+def test_an_init_that_makes_no_sense_is_refused(
+    changes: dict[int, int], named: tuple[object, ...]
+) -> None:
     assert Init.parse(INIT.pack()) == INIT
 
-    with pytest.raises(InvalidDatagramError, match=says):
+    with pytest.raises(InvalidDatagramError, match=naming(*named)):
         Init.parse(changed(INIT.pack(), changes))
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "named"),
     [
-        ({1: 2}, "ACCEPT of version 2, suite 2"),
-        ({2: 3}, "ACCEPT of version 1, suite 3"),
-        ({3: 1}, "ACCEPT of version 1, suite 2"),
+        ({1: 2}, ("ACCEPT", "version 2", "suite 2")),
+        ({2: 3}, ("ACCEPT", "version 1", "suite 3")),
+        ({3: 1}, ("ACCEPT", "version 1", "suite 2")),
     ],
 )
-def test_an_accept_that_makes_no_sense_is_refused(changes: dict[int, int], says: str) -> None:
+def test_an_accept_that_makes_no_sense_is_refused(
+    changes: dict[int, int], named: tuple[object, ...]
+) -> None:
     assert Accept.parse(ACCEPT.pack()) == ACCEPT
 
-    with pytest.raises(InvalidDatagramError, match=says):
+    with pytest.raises(InvalidDatagramError, match=naming(*named)):
         Accept.parse(changed(ACCEPT.pack(), changes))
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "named"),
     [
-        ({3: 0}, f"window of 0 bytes, below {WINDOW_BYTES_MIN}"),
-        ({8: 0xAF, 9: 0x04}, "largest datagram of 1199 bytes"),
-        ({8: 0xC5, 9: 0x22}, "largest datagram of 8901 bytes"),
-        ({12: 0, 13: 0}, "idle timeout of 0 ms"),
-        ({12: 0x81, 13: 0xEE, 14: 0x36}, "idle timeout of 3600001 ms"),
-        ({24: 64}, "name of 64 bytes with something behind it"),
-        ({24: 3}, "name of 3 bytes with something behind it"),
-        ({26: 0xC3}, "name that is not UTF-8"),
+        ({3: 0}, ("window", 0, WINDOW_BYTES_MIN)),
+        ({8: 0xAF, 9: 0x04}, ("datagram", 1199)),
+        ({8: 0xC5, 9: 0x22}, ("datagram", 8901)),
+        ({12: 0, 13: 0}, ("idle timeout", "0 ms")),
+        ({12: 0x81, 13: 0xEE, 14: 0x36}, ("idle timeout", "3600001 ms")),
+        ({24: 64}, ("name", 64)),
+        ({24: 3}, ("name", 3)),
+        ({26: 0xC3}, ("name", "UTF-8")),
     ],
 )
-def test_a_greeting_that_makes_no_sense_is_refused(changes: dict[int, int], says: str) -> None:
+def test_a_greeting_that_makes_no_sense_is_refused(
+    changes: dict[int, int], named: tuple[object, ...]
+) -> None:
     greeting = Greeting(OUR_LIMITS, 1, "name")
     assert Greeting.parse(greeting.pack()) == greeting
 
-    with pytest.raises(InvalidDatagramError, match=says):
+    with pytest.raises(InvalidDatagramError, match=naming(*named)):
         Greeting.parse(changed(greeting.pack(), changes))
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "named"),
     [
-        ({0: 0}, "reply with session id 0, reserved 0"),
-        ({7: 1}, "reply with session id 7, reserved 16777216"),
-        ({11: 0}, f"window of 0 bytes, below {WINDOW_BYTES_MIN}"),
+        ({0: 0}, ("session id 0", "reserved 0")),
+        ({7: 1}, ("session id 7", "reserved 16777216")),
+        ({11: 0}, ("window", 0, WINDOW_BYTES_MIN)),
     ],
 )
-def test_a_reply_that_makes_no_sense_is_refused(changes: dict[int, int], says: str) -> None:
+def test_a_reply_that_makes_no_sense_is_refused(
+    changes: dict[int, int], named: tuple[object, ...]
+) -> None:
     reply = Reply(7, OUR_LIMITS)
     assert Reply.parse(reply.pack()) == reply
 
-    with pytest.raises(InvalidDatagramError, match=says):
+    with pytest.raises(InvalidDatagramError, match=naming(*named)):
         Reply.parse(changed(reply.pack(), changes))
 
 
 @pytest.mark.parametrize("size", [INIT_BYTES - 1, INIT_BYTES + 1])
 def test_an_init_has_one_size(size: int) -> None:
-    with pytest.raises(InvalidDatagramError, match=f"INIT of {size} bytes, not 1200"):
+    with pytest.raises(InvalidDatagramError, match=naming("INIT", size, 1200)):
         Init.parse(INIT.pack().ljust(size, b"\0")[:size])
 
 
 @pytest.mark.parametrize("size", [ACCEPT_BYTES - 1, ACCEPT_BYTES + 1])
 def test_an_accept_has_one_size(size: int) -> None:
-    with pytest.raises(InvalidDatagramError, match=f"ACCEPT of {size} bytes, not 96"):
+    with pytest.raises(InvalidDatagramError, match=naming("ACCEPT", size, 96)):
         Accept.parse(ACCEPT.pack().ljust(size, b"\0")[:size])
 
 
 @pytest.mark.parametrize("size", [0, SHORT_BYTES - 1, SHORT_BYTES + 1])
 def test_a_short_answer_has_one_size(size: int) -> None:
-    with pytest.raises(InvalidDatagramError, match=f"RETRY or RESET of {size} bytes, not 24"):
+    with pytest.raises(InvalidDatagramError, match=naming("RETRY", "RESET", size, 24)):
         parse_short(pack_reset(1, b"t" * 16).ljust(size, b"\0")[:size])
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_short_answer_has_nothing_in_its_reserved_field(at: int) -> None:
-    with pytest.raises(InvalidDatagramError, match="something in a reserved field"):
+    with pytest.raises(InvalidDatagramError, match=naming("reserved field")):
         parse_short(changed(pack_retry(1, b"c" * 16), {at: 1}))
 
 

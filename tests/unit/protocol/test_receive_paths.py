@@ -294,7 +294,8 @@ def test_forgetting_old_packet_numbers_has_the_same_effect(ranges: int, number: 
 
 
 @pytest.mark.parametrize("names", [
-    pytest.param([(stream, 0) for stream in range(STREAMS_MAX)], id="streams"),
+    pytest.param([(stream, 0) for stream in range(STREAMS_MAX)], id="streams",
+                 marks=pytest.mark.deep("as many streams as there may be")),
     pytest.param([(9, 2 * n) for n in range(FINISHED_RANGES_MAX)], id="gaps"),
 ])  # fmt: skip
 @pytest.mark.parametrize("less", [0, 1])

@@ -20,6 +20,7 @@ from gradwire_protocol.limits import (
 from gradwire_protocol.recovery import Fragments, by_message
 from gradwire_protocol.sent import Contents
 from support.recovering import SIZE, ack, arrived, in_flight, lost, new_recovery, send, send_other
+from support.wording import naming
 
 # What arrives.
 
@@ -97,7 +98,7 @@ def test_acknowledging_a_packet_never_sent_is_a_violation_and_changes_nothing() 
     recovery, diary = new_recovery()
     send(recovery, 2)
 
-    with pytest.raises(ViolationError, match="packet 2; 2 were sent") as violation:
+    with pytest.raises(ViolationError, match=naming("packet 2", 2)) as violation:
         recovery.on_ack(ack((0, 2)), now=0.1)
 
     assert violation.value.code == CloseCode.VIOLATION

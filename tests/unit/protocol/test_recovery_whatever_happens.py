@@ -29,6 +29,7 @@ from gradwire_protocol.recovery import Outcome, Recovery
 from gradwire_protocol.rtt import RttEstimator
 from gradwire_protocol.sent import Contents, Fate
 from support.sending import Diary
+from support.tiers import examples
 
 TIMES = st.sampled_from([0.0, 0.0001, 0.01, 0.03, 0.5])
 """What passes before something happens."""
@@ -356,4 +357,4 @@ class Bookkeeping(RuleBasedStateMachine):
 
 
 TestBookkeeping = Bookkeeping.TestCase
-TestBookkeeping.settings = settings(max_examples=100, stateful_step_count=60)
+TestBookkeeping.settings = settings(max_examples=examples(100), stateful_step_count=60)

@@ -47,6 +47,7 @@ from gradwire_protocol.sealed import Workspace
 from support.endpoints import LIMITS, NOW
 from support.keyed import INSTANCE, OTHER_RUN_KEY, RUN_KEY, WORKER_KEY, TimeOfDay
 from support.state import state_of
+from support.wording import naming
 
 SUITES = pytest.mark.parametrize("suite", Suite)
 TIME = TimeOfDay()
@@ -198,7 +199,7 @@ def test_a_name_that_is_not_the_keys_is_refused() -> None:
     door = Door()
     liar = replace(WORKER_KEY, name="somebody-else")
 
-    with pytest.raises(InvalidDatagramError, match="a name that is not the key's"):
+    with pytest.raises(InvalidDatagramError, match=naming("name", "key's")):
         door.ask(initiator_of(key=liar).datagram)
     assert len(door.responder) == 0
 

@@ -17,6 +17,7 @@ from support.sending import (
     Rig,
     fragments_of,
 )
+from support.wording import naming
 
 # Loss.
 
@@ -247,10 +248,7 @@ def test_a_packet_that_nothing_answers_is_a_stall_exactly_when_it_is_time() -> N
     rig.packets()
 
     assert rig.sender.stall(60.0, START + 59.9) is None
-    assert rig.sender.stall(60.0, START + 60.0) == (
-        "nothing of a message arrived for 60 seconds; the path carries small datagrams, but none "
-        f"of {DATAGRAM_BYTES} bytes"
-    )
+    assert rig.sender.stall(60.0, START + 60.0) == naming("60 seconds", DATAGRAM_BYTES)
 
 
 def test_what_is_smaller_answers_nothing_and_what_is_as_large_does() -> None:

@@ -17,6 +17,7 @@ from gradwire_protocol.sent import (
     Fate,
     SentPackets,
 )
+from support.tiers import examples
 
 SIZE = 1000
 NEVER = float("-inf")
@@ -275,7 +276,7 @@ ACTIONS = st.one_of(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(actions=st.lists(ACTIONS, min_size=10, max_size=40))
 def test_columns_slide_and_grow_and_no_packet_of_interest_changes(
     actions: list[tuple[str, int, float]],

@@ -22,6 +22,7 @@ from gradwire_protocol.snapshots import (
 )
 from support.pair import Pair
 from support.puppet import Puppet
+from support.wording import naming
 
 BLOCK_BYTES = ELEMENT_BYTES * BLOCK_ELEMENTS
 
@@ -161,9 +162,9 @@ def test_a_block_that_cannot_be_unpacked_is_refused() -> None:
 def test_a_block_that_nobody_asked_for_is_refused_and_the_second_of_two_changes_nothing() -> None:
     assembly = BlockAssembly(2 * BLOCK_ELEMENTS + 1, [2])
 
-    with pytest.raises(InvalidMessageError, match="block 0 was not asked for"):
+    with pytest.raises(InvalidMessageError, match=naming("block 0", "not asked")):
         assembly.add(Snapshot(0, bytes(BLOCK_BYTES)))
-    with pytest.raises(InvalidMessageError, match="it is cut into blocks"):
+    with pytest.raises(InvalidMessageError, match=naming(BLOCK_ELEMENTS, 4, "blocks")):
         assembly.add(Snapshot(BLOCK_ELEMENTS, bytes(4)))
     complete = [assembly.add(Snapshot(2 * BLOCK_ELEMENTS, 4 * value)) for value in (b"a", b"b")]
 
@@ -204,19 +205,19 @@ def check_assembly(seed: int, elements: int, size: int, shuffle: Random) -> None
 
 
 @pytest.mark.parametrize(
-    ("block", "says"),
+    ("block", "named"),
     [
-        (Snapshot(8, bytes(12)), "12 bytes from element 8 on; the replica has 10 elements"),
-        (Snapshot(10, bytes(4)), "4 bytes from element 10 on"),
-        (Snapshot(0, bytes(5)), "5 bytes from element 0 on"),
-        (Snapshot(0, bytes(36)), f"36 bytes .* 0 on; it is cut into blocks of {BLOCK_ELEMENTS} el"),
-        (Snapshot(4, bytes(24)), f"24 bytes .* 4 on; it is cut into blocks of {BLOCK_ELEMENTS} el"),
+        (Snapshot(8, bytes(12)), ("12 bytes", 8, 10)),
+        (Snapshot(10, bytes(4)), ("4 bytes", 10)),
+        (Snapshot(0, bytes(5)), ("5 bytes", 0)),
+        (Snapshot(0, bytes(36)), ("36 bytes", 0, BLOCK_ELEMENTS)),
+        (Snapshot(4, bytes(24)), ("24 bytes", 4, BLOCK_ELEMENTS)),
     ],
 )
-def test_a_block_that_does_not_fit_is_refused(block: Snapshot, says: str) -> None:
+def test_a_block_that_does_not_fit_is_refused(block: Snapshot, named: tuple[object, ...]) -> None:
     assembly = SnapshotAssembly(10)
 
-    with pytest.raises(InvalidMessageError, match=says):
+    with pytest.raises(InvalidMessageError, match=naming(*named)):
         assembly.add(block)
 
     assert assembly.elements_received == 0

@@ -25,6 +25,7 @@ from gradwire_protocol.turns import (
     LinkPacer,
     Turns,
 )
+from support.tiers import examples
 
 START = 1000.0
 
@@ -109,7 +110,7 @@ def test_turns_go_round_in_the_order_they_were_asked_for() -> None:
     assert Counter(order) == dict.fromkeys("abc", len(order) // 3)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     flows=st.lists(
         st.tuples(

@@ -1,5 +1,7 @@
 """Admission: who is refused, with which code, and what the refusal says."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -20,13 +22,15 @@ from gradwire_server.roster import Roster
 from gradwire_server.run import Run
 from support.members import member, roster_of
 from support.peer import join_request
+from support.wording import naming
 
 
-def run_in_progress(name: str = "alpha") -> Run:
+def run_in_progress(name: str = "alpha", *, finished: bool = False) -> Run:
     run = Run.begin(name, join_request())
     assert run.assembly is not None
     run.assembly.add(Snapshot(0, np.arange(6, dtype="<i4").tobytes()))
     run.assembly = None
+    run.finished = finished
     return run
 
 
@@ -54,118 +58,109 @@ def test_a_worker_that_fits_the_run_is_let_in(name: str | None) -> None:
     assert refusal(join_request(run=name), MasterConfig(), run_in_progress(), roster) is None
 
 
-def test_another_format_of_updates_is_refused() -> None:
-    code, reason = reasons(join_request(codec=CODEC_VERSION + 1))
-
-    assert code == RefusalCode.OTHER_CODEC
-    assert reason == (
-        f"the worker encodes updates in format {CODEC_VERSION + 1}, the master reads "
-        f"{CODEC_VERSION}: install the same version of gradwire on both"
-    )
-
-
-def test_a_run_that_the_master_does_not_serve_is_refused() -> None:
-    code, reason = reasons(join_request(run="beta"), config=MasterConfig(run="alpha"))
-
-    assert code == RefusalCode.OTHER_RUN
-    assert reason == "this master serves run 'alpha' only, not 'beta'"
-
-
-def test_another_run_than_the_one_in_progress_is_refused() -> None:
-    code, reason = reasons(
-        join_request(run="beta"), run=run_in_progress("alpha"), roster=roster_of([member(0)])
-    )
-
-    assert code == RefusalCode.OTHER_RUN
-    assert reason == (
-        "run 'alpha' is in progress, not 'beta': wait for its end, or start another master on "
-        "another port"
-    )
-
-
-def test_a_worker_beyond_the_limit_is_refused() -> None:
-    code, reason = reasons(
-        join_request(),
-        config=MasterConfig(workers_max=2),
-        run=run_in_progress(),
-        roster=roster_of([member(0), member(1)]),
-    )
-
-    assert code == RefusalCode.RUN_FULL
-    assert reason == (
-        "2 workers take part, which is the limit: start the master with a larger --workers-max"
-    )
-
-
-def test_a_run_whose_workers_are_leaving_is_refused() -> None:
-    run = run_in_progress()
-    run.finished = True
-
-    code, reason = reasons(join_request(), run=run, roster=roster_of([member(0)]))
-
-    assert code == RefusalCode.RUN_FINISHED
-    assert reason == "run 'alpha' has just finished and its workers are leaving: try again"
-
-
-def test_a_worker_that_is_back_after_its_run_was_finished_is_told_so() -> None:
-    run = run_in_progress()
-    run.finished = True
-    late = join_request(resume=Resume(rank=1, sequence=3, versions={}, workers=2))
-
-    code, reason = reasons(late, run=run, roster=roster_of([member(0)]))
-
-    assert code == RefusalCode.RUN_FINISHED
-    assert reason == (
-        "run 'alpha' was finished by its other workers while nothing was heard of this one: what "
-        "it had not sent is not in it. They have its parameters; to join again, as a new worker, "
-        "begins another run"
-    )
-
-
-def test_a_worker_that_takes_part_already_is_refused() -> None:
-    twin = join_request(worker_id=bytes([3]) * WORKER_ID_BYTES)
-
-    code, reason = reasons(twin, run=run_in_progress(), roster=roster_of([member(3)]))
-
-    assert code == RefusalCode.ALREADY_JOINED
-    assert reason == "this worker takes part already, as rank 3 (worker3)"
+@pytest.mark.parametrize(
+    ("asked", "code", "named"),
+    [
+        pytest.param(
+            {"join": join_request(codec=CODEC_VERSION + 1)},
+            RefusalCode.OTHER_CODEC,
+            (CODEC_VERSION + 1, CODEC_VERSION, "install"),
+            id="another format of updates",
+        ),
+        pytest.param(
+            {"join": join_request(run="beta"), "config": MasterConfig(run="alpha")},
+            RefusalCode.OTHER_RUN,
+            ("alpha", "beta"),
+            id="a run that the master does not serve",
+        ),
+        pytest.param(
+            {
+                "join": join_request(run="beta"),
+                "run": run_in_progress("alpha"),
+                "roster": roster_of([member(0)]),
+            },
+            RefusalCode.OTHER_RUN,
+            ("alpha", "beta", "another port"),
+            id="another run than the one in progress",
+        ),
+        pytest.param(
+            {
+                "join": join_request(),
+                "config": MasterConfig(workers_max=2),
+                "run": run_in_progress(),
+                "roster": roster_of([member(0), member(1)]),
+            },
+            RefusalCode.RUN_FULL,
+            (2, "--workers-max"),
+            id="a worker beyond the limit",
+        ),
+        pytest.param(
+            {
+                "join": join_request(),
+                "run": run_in_progress(finished=True),
+                "roster": roster_of([member(0)]),
+            },
+            RefusalCode.RUN_FINISHED,
+            ("alpha", "try again"),
+            id="a run whose workers are leaving",
+        ),
+        pytest.param(
+            {
+                "join": join_request(resume=Resume(rank=1, sequence=3, versions={}, workers=2)),
+                "run": run_in_progress(finished=True),
+                "roster": roster_of([member(0)]),
+            },
+            RefusalCode.RUN_FINISHED,
+            ("alpha", "join again", "another run"),
+            id="a worker that is back after its run was finished",
+        ),
+        pytest.param(
+            {
+                "join": join_request(worker_id=bytes([3]) * WORKER_ID_BYTES),
+                "run": run_in_progress(),
+                "roster": roster_of([member(3)]),
+            },
+            RefusalCode.ALREADY_JOINED,
+            ("rank 3 (worker3)",),
+            id="a worker that takes part already",
+        ),
+    ],
+)
+def test_who_cannot_be_let_in_is_told_why(
+    asked: dict[str, Any], code: RefusalCode, named: tuple[object, ...]
+) -> None:
+    assert reasons(**asked) == (code, naming(*named))
 
 
 @pytest.mark.parametrize(
-    ("tensors", "difference"),
+    ("tensors", "named"),
     [
         (
             [("weights", (7,))],
-            "'weights' of shape (7,) where the run has 'weights' of shape (6,)",
+            ("'weights'", "(7,)", "(6,)"),
         ),
         (
             [("bias", (6,))],
-            "'bias' of shape (6,) where the run has 'weights' of shape (6,)",
+            ("'bias'", "'weights'", "(6,)"),
         ),
         (
             [("weights", (2, 3))],
-            "'weights' of shape (2, 3) where the run has 'weights' of shape (6,)",
+            ("'weights'", "(2, 3)", "(6,)"),
         ),
         (
             [("weights", (6,)), ("bias", (2,))],
-            "2 tensors with 8 parameters where the run has 1 with 6",
+            (2, 8, 1, 6),
         ),
     ],
 )
 def test_another_model_is_refused_and_the_first_difference_is_named(
-    tensors: list[tuple[str, tuple[int, ...]]], difference: str
+    tensors: list[tuple[str, tuple[int, ...]]], named: tuple[object, ...]
 ) -> None:
     layout = Layout(tuple(Tensor(name, shape) for name, shape in tensors))
 
-    code, reason = reasons(
+    assert reasons(
         join_request(layout=layout), run=run_in_progress(), roster=roster_of([member(0)])
-    )
-
-    assert code == RefusalCode.OTHER_LAYOUT
-    assert reason == (
-        f"the model differs from that of run 'alpha': {difference}. Train the same model, start "
-        "another master, or name another run once this one is over"
-    )
+    ) == (RefusalCode.OTHER_LAYOUT, naming("alpha", *named))
 
 
 def test_every_refusal_can_be_sent() -> None:

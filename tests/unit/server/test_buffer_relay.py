@@ -25,6 +25,7 @@ from gradwire_server.roster import Member
 from support.network import Link
 from support.peer import ScriptedPeer, join_request, said_by_peer
 from support.training import MASTER, SimulatedRun
+from support.wording import naming
 
 
 def run_with(config: MasterConfig | None = None) -> SimulatedRun:
@@ -262,7 +263,7 @@ def test_buffers_before_the_run_has_begun_end_the_connection() -> None:
     one.say(buffers(0))
 
     assert one.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE, "Buffers from rank 0 (rogue) before the run has begun"
+        CloseCode.INVALID_MESSAGE, naming("Buffers", "rank 0 (rogue)", "before")
     )
 
 

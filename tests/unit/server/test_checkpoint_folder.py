@@ -18,6 +18,7 @@ from gradwire_server.checkpoint_folder import TEMPORARY_PREFIX, CheckpointFolder
 from gradwire_udp import durable
 from gradwire_udp.checkpoint_files import CheckpointFile, names_in, newest, read
 from support.checkpointing import bytes_of, checkpoint_of
+from support.wording import naming
 
 OLD = np.zeros(7, np.int32)
 NEW = np.ones(7, np.int32)
@@ -169,12 +170,8 @@ def test_an_old_one_that_cannot_be_removed_is_complained_about(path: Path) -> No
 
 
 def test_two_masters_do_not_write_to_one_folder(folder: CheckpointFolder, path: Path) -> None:
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, match=naming("--checkpoint", path, "another master")):
         CheckpointFolder(path, 3)
-
-    assert str(refused.value) == (
-        f"--checkpoint {path}: another master writes there; give each a folder of its own"
-    )
     folder.write(pieces(), finished=False)
 
 
@@ -197,7 +194,7 @@ def test_a_folder_that_cannot_be_used_is_refused(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "listdir", fail)
-        with pytest.raises(UsageError, match=f"--checkpoint {path}: Permission denied"):
+        with pytest.raises(UsageError, match=naming("--checkpoint", path, "Permission denied")):
             CheckpointFolder(path, 3)
     CheckpointFolder(path, 3).close()
 
@@ -207,7 +204,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_at_once(
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # tests may be root's
 
-    with pytest.raises(UsageError, match=f"--checkpoint {path}: nothing can be written there"):
+    with pytest.raises(UsageError, match=naming("--checkpoint", path, "written")):
         CheckpointFolder(path, 3)
 
 
@@ -229,10 +226,7 @@ def test_a_run_that_goes_on_does_so_while_nothing_can_be_written(
             patch.undo()
             written = folder.write([b"x"], finished=False)
 
-    assert said == [
-        f"--checkpoint {path}: nothing can be written there now; the master goes on without "
-        "checkpoints until it can"
-    ]
+    assert said == [naming("--checkpoint", path, "written", "goes on")]
     assert (path / written.name).exists()
     CheckpointFolder(path, 3).close()
     assert not leftover.exists()
@@ -242,7 +236,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
 
-    with pytest.raises(UsageError, match=f"--checkpoint {file}: File exists"):
+    with pytest.raises(UsageError, match=naming("--checkpoint", file, "File exists")):
         CheckpointFolder(file, 3)
 
 

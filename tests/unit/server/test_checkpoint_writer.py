@@ -16,6 +16,7 @@ from gradwire_server.checkpoint_writer import Copy, Failed, ThreadWriter, Writte
 from gradwire_server.run import Run
 from gradwire_udp.checkpoint_files import read
 from support.checkpointing import VALUES, checkpoint_of
+from support.wording import naming
 
 DEADLINE_SECONDS = 10.0
 
@@ -78,9 +79,9 @@ def test_what_is_written_is_the_run(desk: Desk, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "{folder}: No space left on device"),
-        (OSError("it smokes"), "{folder}: it smokes"),
-        (MemoryError(), "there is not enough memory"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (OSError("it smokes"), "it smokes"),
+        (MemoryError(), "memory"),
     ],
 )
 def test_what_the_disk_says_is_an_outcome_and_the_next_one_may_succeed(
@@ -97,7 +98,7 @@ def test_what_the_disk_says_is_an_outcome_and_the_next_one_may_succeed(
         failed = desk.outcome()
     desk.writer.write(copy)
 
-    assert failed == Failed(reason.format(folder=tmp_path))
+    assert failed == Failed(naming(reason))
     assert isinstance(desk.outcome(), Written)
 
 

@@ -13,6 +13,7 @@ from gradwire_server.conflation import BEHIND_BYTES_MAX
 from gradwire_server.relay import Relay, RelayLimits
 from gradwire_server.roster import Member
 from support.members import member
+from support.wording import naming
 
 ELEMENTS = 8
 SUM_BYTES = 4 * ELEMENTS
@@ -230,10 +231,7 @@ def test_who_takes_nothing_for_too_long_has_stalled() -> None:
     [(stalled, reason)] = conflation.stalled(60.0, rig.now + 60.0)
 
     assert stalled is slow
-    assert reason == (
-        "2 updates were added up for this worker, and it has taken nothing for 60 s; "
-        "the limit is 60 s"
-    )
+    assert reason == naming("2 updates", "60 s")
 
 
 def test_who_is_back_gets_what_it_lacks_the_rest_of_it_as_a_sum() -> None:

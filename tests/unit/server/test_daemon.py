@@ -30,10 +30,12 @@ from gradwire_server.listening import AddressInUseError
 from gradwire_udp import new_event_loop
 from gradwire_udp.checkpoint_files import names_in, read
 from support.local_master import MasterProcess
+from support.tiers import variants
 from support.waiting import until
+from support.wording import naming
 
 Announcement: TypeAlias = dict[str, Any]
-LOOPS = pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
+LOOPS = pytest.mark.parametrize("kind", variants("uvloop", "asyncio"))
 ANYWHERE = Addresses(listen="127.0.0.1:0", http="127.0.0.1:0")
 CHECKPOINT_SECONDS = 0.02
 
@@ -178,7 +180,7 @@ def test_status_tells_of_the_run_and_workers_hear_why_it_ends(running: Running, 
         "versions": {"0": 1},
         **nobody,
     }
-    with pytest.raises(gradwire.ConnectionLostError, match="the master was stopped by SIGTERM"):
+    with pytest.raises(gradwire.ConnectionLostError, match=naming("stopped", "SIGTERM")):
         sessions[0].step()
 
 
@@ -234,8 +236,7 @@ def test_http_for_everyone_without_a_token_says_what_it_does_not_serve(
     running(Addresses(listen="127.0.0.1:0", http="0.0.0.0:0"), look, access=access)
 
     assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
-        f"HTTP at {seen[0]['http']} has no token, so all it serves is {pages}: give it one with "
-        "--http-token-file, or listen on loopback"
+        naming(seen[0]["http"], f"is {pages}:", "--http-token-file", "loopback")
     ]
 
 
@@ -275,7 +276,7 @@ def test_the_address_that_workers_should_use_is_the_one_announced(
         running(Addresses(listen=f"127.0.0.1:{port}", http=None, advertise=advertise), look)
 
     assert seen[0]["master"] == shown.format(port=port)
-    assert f"workers join with GRADWIRE_MASTER={shown.format(port=port)}" in caplog.messages
+    assert naming(f"GRADWIRE_MASTER={shown.format(port=port)}") in caplog.messages
 
 
 def test_who_is_insecure_on_every_address_is_warned(
@@ -290,12 +291,10 @@ def test_who_is_insecure_on_every_address_is_warned(
         running(Addresses(listen="0.0.0.0:0", http=None), look, keys=KeySource(insecure=True))
 
     port = seen[0]["master"].split(":")[1]
-    assert f"workers join with GRADWIRE_MASTER=THIS-HOST:{port}" in caplog.messages
+    assert naming(f"GRADWIRE_MASTER=THIS-HOST:{port}") in caplog.messages
     warnings = [r.message for r in caplog.records if r.levelname == "WARNING"]
     assert warnings == [
-        f"INSECURE: packets are neither sealed nor signed, and anyone who can reach port {port} "
-        "can join, read and change the model. Instead of --insecure, make a key with `gradwire "
-        "keygen run.key` and say --key-file run.key"
+        naming("INSECURE", f"port {port}", "gradwire keygen run.key", "--key-file run.key")
     ]
 
 
@@ -340,7 +339,7 @@ def test_a_disk_that_is_full_is_counted_and_the_run_goes_on(
     with closing(CheckpointFolder(tmp_path, 1)) as folder:
         running(ANYWHERE, look, folder=folder)
 
-    assert f"no checkpoint of run 'default': {tmp_path}: No space left on device; " in caplog.text
+    assert naming("default", tmp_path, "No space left on device") in caplog.messages
     [name] = names_in(tmp_path)
     assert read(tmp_path / name).checkpoint.updates > 0
     assert [file.name for file in tmp_path.iterdir()] == [name], "nothing half is left"
@@ -372,7 +371,7 @@ def test_a_disk_that_never_answers_does_not_keep_it_from_ending(
         running(ANYWHERE, look, folder=folder)
         answer.set()
 
-    assert "no checkpoint of what was last: the disk took longer than 0.05 s" in caplog.messages
+    assert naming("no checkpoint", "0.05 s") in caplog.messages
 
 
 # What it refuses.
@@ -384,13 +383,8 @@ def test_a_udp_address_in_use_names_the_option_to_change(running: Running, kind:
         other.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{other.getsockname()[1]}"
 
-        with pytest.raises(AddressInUseError) as refused:
+        with pytest.raises(AddressInUseError, match=naming("UDP", address, "--listen")):
             running(Addresses(listen=address, http=None), do_nothing, kind=kind)
-
-    assert str(refused.value) == (
-        f"UDP address {address} is in use: another master may be running; stop it, or choose "
-        "another port with --listen"
-    )
 
 
 @LOOPS
@@ -398,36 +392,30 @@ def test_an_http_address_in_use_names_the_option_to_change(running: Running, kin
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
 
-        with pytest.raises(AddressInUseError) as refused:
+        with pytest.raises(AddressInUseError, match=naming("HTTP", address, "--http")):
             running(Addresses(listen="127.0.0.1:0", http=address), do_nothing, kind=kind)
-
-    assert str(refused.value) == (
-        f"HTTP address {address} is in use: another master may be running; stop it, or choose "
-        "another port with --http"
-    )
 
 
 @pytest.mark.parametrize(
-    ("listen", "http", "says"),
+    ("listen", "http", "named"),
     [
-        ("203.0.113.77:0", None, "cannot listen at UDP address 203.0.113.77:0: "),
-        ("127.0.0.1:0", "203.0.113.77:0", "cannot listen at HTTP address 203.0.113.77:0: "),
-        ("127.0.0.1:x", None, "address '127.0.0.1:x': the port 'x' is not 0 to 65535"),
-        ("127.0.0.1:0", "127.0.0.1:x", "address '127.0.0.1:x': the port 'x' is not 0 to 65535"),
+        ("203.0.113.77:0", None, ("UDP", "203.0.113.77:0")),
+        ("127.0.0.1:0", "203.0.113.77:0", ("HTTP", "203.0.113.77:0")),
+        ("127.0.0.1:x", None, ("127.0.0.1:x", "'x'", 0, 65535)),
+        ("127.0.0.1:0", "127.0.0.1:x", ("127.0.0.1:x", "'x'", 0, 65535)),
     ],
 )
 def test_an_address_that_cannot_be_had_is_named(
-    running: Running, listen: str, http: str | None, says: str
+    running: Running, listen: str, http: str | None, named: tuple[object, ...]
 ) -> None:
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, match=naming(*named)) as refused:
         running(Addresses(listen=listen, http=http), do_nothing, keys=KeySource(insecure=True))
 
     assert not isinstance(refused.value, AddressInUseError)
-    assert str(refused.value).startswith(says)
 
 
 def test_a_host_that_is_not_known_is_named(running: Running) -> None:
-    with pytest.raises(UnreachableError, match="unknown host 'fe80::1%nowhere'"):
+    with pytest.raises(UnreachableError, match=naming("fe80::1%nowhere")):
         running(Addresses(listen="[fe80::1%nowhere]:0", http=None), do_nothing)
 
 
@@ -438,7 +426,7 @@ def test_sigint_ends_it_like_sigterm(running: Running, caplog: pytest.LogCapture
     with caplog.at_level(logging.INFO, "gradwire.daemon"):
         running(ANYWHERE, do_nothing, end=signal.SIGINT)
 
-    assert "stopping: the master was stopped by SIGINT" in caplog.messages
+    assert naming("stopped", "SIGINT") in caplog.messages
 
 
 @LOOPS
@@ -458,8 +446,8 @@ def test_a_callback_that_fails_ends_it_with_that_error(
         running(ANYWHERE, look, kind=kind, end=None)
 
     assert caplog.messages[-2:] == [
-        "internal error",
-        "stopping: the master was stopped by an internal error",
+        naming("internal error"),
+        naming("stopped", "internal error"),
     ]
 
 
@@ -471,7 +459,7 @@ def test_as_a_process_it_ends_with_status_0_on_sigterm_and_tells_its_workers() -
 
     assert (status, out) == (0, "")
     assert "stopping: the master was stopped by SIGTERM" in err
-    with pytest.raises(gradwire.ConnectionLostError, match="the master was stopped by SIGTERM"):
+    with pytest.raises(gradwire.ConnectionLostError, match=naming("stopped", "SIGTERM")):
         session.step()
 
 

@@ -43,6 +43,7 @@ from gradwire_server.run import Run
 from support.network import Link
 from support.peer import ScriptedPeer, join_request, said_by_peer
 from support.training import MASTER, SimulatedRun
+from support.wording import naming
 
 ELEMENTS = 40
 
@@ -97,7 +98,7 @@ def test_an_update_of_another_rank_ends_the_connection() -> None:
     rogue.say_update(0, 1, update_of(run))
 
     assert rogue.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE, "rank 2 (rogue) sent an update of rank 0"
+        CloseCode.INVALID_MESSAGE, naming("rank 2 (rogue)", "update of rank 0")
     )
     assert sample(run, "messages_invalid_total") == 1
     assert sample(run, "leaves_total", reason="fault") == 1
@@ -114,7 +115,7 @@ def test_a_snapshot_that_nobody_asked_for_ends_the_connection() -> None:
     rogue.say_block(0, np.ones(ELEMENTS, np.int32))
 
     assert rogue.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE, "Snapshot from rank 2 (rogue), who was not asked for it"
+        CloseCode.INVALID_MESSAGE, naming("Snapshot", "rank 2 (rogue)")
     )
     assert run.master.run.replica.digest() == digest
     assert sample(run, "messages_invalid_total") == 1
@@ -129,7 +130,7 @@ def test_an_update_based_on_updates_that_do_not_exist_ends_the_connection() -> N
 
     assert rogue.wait_for_end() == said_by_peer(
         CloseCode.INVALID_MESSAGE,
-        "update 1 of rank 2 (rogue) is based on 3 updates of others; 0 were accepted",
+        naming("update 1", "rank 2 (rogue)", 3, 0),
     )
     assert sample(run, "messages_invalid_total") == 1
     assert sample(run, "updates_accepted_total") == 0
@@ -145,9 +146,7 @@ def test_an_update_that_does_not_fit_the_model_ends_the_connection() -> None:
 
     rogue.say_update(2, 1, body)
 
-    assert rogue.wait_for_end() == said_by_peer(
-        EndCode.MALFORMED_UPDATE, "elements 0 to 41 of a vector of 40"
-    )
+    assert rogue.wait_for_end() == said_by_peer(EndCode.MALFORMED_UPDATE, naming(41, 40))
     assert sample(run, "updates_malformed_total") == 1
     assert sample(run, "messages_invalid_total") == 0
     assert sample(run, "leaves_total", reason="fault") == 1
@@ -167,26 +166,26 @@ def test_what_a_worker_does_not_say_ends_the_connection(message: Control) -> Non
     rogue.say(message)
 
     assert rogue.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE, f"{type(message).__name__} from rank 2 (rogue)"
+        CloseCode.INVALID_MESSAGE, naming(type(message).__name__, "rank 2 (rogue)")
     )
     assert sample(run, "messages_invalid_total") == 1
     train_and_finish(run)
 
 
 @pytest.mark.parametrize(
-    ("stream", "kind", "payload", "says"),
+    ("stream", "kind", "payload", "named"),
     [
-        (CONTROL_STREAM, max(Kind) + 1, b"\x80", f"unknown kind {max(Kind) + 1} of message"),
-        (CONTROL_STREAM, Kind.UPDATE, b"\x80", "UPDATE in stream 65535"),
-        (7, Kind.LEAVE, b"\x80", "LEAVE in stream 7"),
-        (CONTROL_STREAM, Kind.LEAVE, b"\x80", "Leave: missing or unknown fields: "),
-        (CONTROL_STREAM, Kind.LEAVE, b"\xc1", "Leave: "),
-        (SNAPSHOT_STREAM, Kind.SNAPSHOT, b"\x80", "Snapshot: missing or unknown fields"),
-        (2, Kind.UPDATE, EncodedUpdate(9, 0, b"?").pack(), "update 9 in the place of update 100"),
+        (CONTROL_STREAM, max(Kind) + 1, b"\x80", ("kind", max(Kind) + 1)),
+        (CONTROL_STREAM, Kind.UPDATE, b"\x80", ("UPDATE", 65535)),
+        (7, Kind.LEAVE, b"\x80", ("LEAVE", 7)),
+        (CONTROL_STREAM, Kind.LEAVE, b"\x80", ("Leave", "missing", "sequence", "reason")),
+        (CONTROL_STREAM, Kind.LEAVE, b"\xc1", ("Leave",)),
+        (SNAPSHOT_STREAM, Kind.SNAPSHOT, b"\x80", ("Snapshot", "missing", "start", "values")),
+        (2, Kind.UPDATE, EncodedUpdate(9, 0, b"?").pack(), ("update 9", "update 100")),
     ],
 )
 def test_what_is_no_message_ends_the_connection(
-    stream: int, kind: int, payload: bytes, says: str
+    stream: int, kind: int, payload: bytes, named: tuple[object, ...]
 ) -> None:
     run = run_with(2)
     rogue = rogue_in(run)
@@ -195,7 +194,7 @@ def test_what_is_no_message_ends_the_connection(
 
     end = rogue.wait_for_end()
     assert (end.code, end.by_peer) == (CloseCode.INVALID_MESSAGE, True)
-    assert end.reason.startswith(says)
+    assert end.reason == naming(*named)
     assert sample(run, "messages_invalid_total") == 1
     assert sample(run, "leaves_total", reason="fault") == 1
     train_and_finish(run)
@@ -211,7 +210,7 @@ def test_a_message_before_join_ends_the_connection(message: Control) -> None:
     rogue.say(message)
 
     assert rogue.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE, f"{type(message).__name__} before JOIN"
+        CloseCode.INVALID_MESSAGE, naming(type(message).__name__, "JOIN")
     )
     assert sample(run, "messages_invalid_total") == 1
     assert sample(run, "leaves_total", reason="fault") == 0
@@ -240,7 +239,7 @@ def test_an_update_of_a_worker_that_has_no_parameters_yet_ends_the_connection() 
     waiting.say_update(1, 1, update_of(run))
 
     assert waiting.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE, "rank 1 (rogue) sent an update before it had the parameters"
+        CloseCode.INVALID_MESSAGE, naming("rank 1 (rogue)", "update", "parameters")
     )
     assert founder.ended is None
 
@@ -255,7 +254,7 @@ def test_a_snapshot_block_behind_the_end_of_the_model_ends_the_connection() -> N
 
     assert founder.wait_for_end() == said_by_peer(
         CloseCode.INVALID_MESSAGE,
-        "Snapshot: 8 bytes from element 39 on; the replica has 40 elements",
+        naming("Snapshot", "8 bytes", 39, 40),
     )
     assert run.master.run is None
 
@@ -270,26 +269,26 @@ def test_a_connection_that_never_joins_is_closed_after_the_join_timeout() -> Non
 
     end = rogue.wait_for_end()
 
-    assert end == said_by_peer(EndCode.NO_JOIN, "no request to join came in time")
+    assert end == said_by_peer(EndCode.NO_JOIN, naming("request to join", "in time"))
     assert run.network.now - connected_at == pytest.approx(3.0, abs=0.1)
     train_and_finish(run)
 
 
 @pytest.mark.parametrize(
-    ("request_", "code", "says"),
+    ("request_", "code", "named"),
     [
-        (join_request(codec=CODEC_VERSION + 1), RefusalCode.OTHER_CODEC, "in format 2"),
-        (join_request(run="other"), RefusalCode.OTHER_RUN, "run 'default' is in progress, not 'o"),
+        (join_request(codec=CODEC_VERSION + 1), RefusalCode.OTHER_CODEC, (2, 1)),
+        (join_request(run="other"), RefusalCode.OTHER_RUN, ("default", "other")),
         (
             join_request(layout=Layout((Tensor("weights", (3,)),))),
             RefusalCode.OTHER_LAYOUT,
-            "'weights' of shape (3,) where the run has 'weights' of shape (40,)",
+            ("'weights'", "(3,)", "(40,)"),
         ),
     ],
     ids=["codec", "run", "layout"],
 )
 def test_a_worker_that_does_not_fit_is_refused_and_the_others_go_on(
-    request_: Join, code: RefusalCode, says: str
+    request_: Join, code: RefusalCode, named: tuple[object, ...]
 ) -> None:
     run = run_with(2)
     rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
@@ -298,7 +297,7 @@ def test_a_worker_that_does_not_fit_is_refused_and_the_others_go_on(
 
     refused = rogue.wait_for(Refuse)
     assert refused.code == code
-    assert says in refused.reason
+    assert refused.reason == naming(*named)
     assert rogue.wait_for_end() == said_by_peer(EndCode.REFUSED, "refused")
     assert sample(run, "refusals_total", reason=code.value) == 1
     assert sample(run, "joins_total") == 2
@@ -313,9 +312,7 @@ def test_the_same_worker_is_let_in_once() -> None:
     second.say(join_request(layout=run.layout, worker_id=b"twin".ljust(WORKER_ID_BYTES, b".")))
 
     refused = second.wait_for(Refuse)
-    assert refused == Refuse(
-        RefusalCode.ALREADY_JOINED, "this worker takes part already, as rank 1 (twin)"
-    )
+    assert refused == Refuse(RefusalCode.ALREADY_JOINED, naming("rank 1 (twin)"))
     assert sample(run, "refusals_total", reason="already_joined") == 1
     assert [member.rank for member in run.master.roster] == [0, 1]
 
@@ -572,11 +569,7 @@ def test_a_worker_that_takes_nothing_is_sent_away_after_a_while() -> None:
 
     assert conflated == (1, 4 * run.elements)
     assert end.code == EndCode.TOO_SLOW
-    assert re.fullmatch(
-        r"\d\d updates were added up for this worker, and it has taken nothing for 5 s; "
-        r"the limit is 5 s",
-        end.reason,
-    )
+    assert re.search(r"\b\d\d updates\b.*\b5 s\b.*\b5 s\b", end.reason)
     assert sample(run, "leaves_total", reason="too_slow") == 1
     assert (len(conflation), conflation.nbytes) == (0, 0)
     assert [member.rank for member in run.master.roster] == [0, 1]
@@ -593,7 +586,7 @@ def test_who_is_sent_more_than_updates_than_it_takes_is_sent_away() -> None:
     end = slow.wait_for_end()
 
     assert end.code == EndCode.TOO_SLOW
-    assert re.fullmatch(r"1\d\d\d bytes wait for this worker; the limit is 1000", end.reason)
+    assert re.search(r"\b1\d\d\d bytes\b.*\b1000\b", end.reason)
 
 
 # Leaving.
@@ -622,7 +615,7 @@ def test_a_worker_that_moves_is_logged(caplog: pytest.LogCaptureFixture) -> None
         rogue.say_update(1, 1, update_of(run))
         run.network.run_for(1.0)
 
-    assert "rank 1 (rogue) moved to elsewhere" in caplog.messages
+    assert naming("rank 1 (rogue)", "elsewhere") in caplog.messages
     assert rogue.ended is None
 
 
@@ -634,7 +627,7 @@ def test_why_a_worker_leaves_is_logged(caplog: pytest.LogCaptureFixture) -> None
         leaving.say(Leave(0, "ValueError: the loss is negative"))
         leaving.wait_for_end()
 
-    assert "rank 1 (rogue) left: ValueError: the loss is negative" in caplog.messages
+    assert naming("rank 1 (rogue)", "left", "ValueError: the loss is negative") in caplog.messages
 
 
 def test_a_run_is_finished_when_every_last_update_is_in() -> None:
@@ -737,7 +730,7 @@ def test_a_quantum_that_no_replica_has_ends_the_connection_and_not_the_master() 
     rogue.say(join_request(layout=run.layout, quantum_exponent=-50))
 
     assert rogue.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE, "Join: quantum_exponent: -50 is not an integer from -40 to 0"
+        CloseCode.INVALID_MESSAGE, naming("Join", "quantum_exponent", -50, -40, 0)
     )
     run.join_and_wait(2)
     train_and_finish(run)
@@ -809,7 +802,7 @@ def test_an_update_after_the_last_one_ends_the_connection() -> None:
     rogue.say_update(2, 1, update_of(run))
 
     assert rogue.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE, "rank 2 (rogue) sent update 1 after its last one, 0"
+        CloseCode.INVALID_MESSAGE, naming("rank 2 (rogue)", "update 1", "last", 0)
     )
     assert sample(run, "updates_accepted_total") == 0
     train_and_finish(run)
@@ -832,7 +825,7 @@ def test_an_update_before_join_is_called_an_update() -> None:
 
     rogue.say_update(0, 1, update_of(run))
 
-    assert rogue.wait_for_end().reason == "update before JOIN"
+    assert rogue.wait_for_end().reason == naming("update", "JOIN")
 
 
 def test_who_waits_to_be_let_in_must_not_say_anything_else() -> None:
@@ -842,7 +835,7 @@ def test_who_waits_to_be_let_in_must_not_say_anything_else() -> None:
 
     rogue.say(join_request(layout=run.layout), Finish(1))
 
-    assert rogue.wait_for_end().reason == "Finish while the answer to JOIN is due"
+    assert rogue.wait_for_end().reason == naming("Finish", "JOIN", "due")
 
 
 def test_who_waits_to_be_let_in_has_time_to_hear_that_it_is_refused() -> None:

@@ -20,6 +20,7 @@ from support.keyed import RUN_KEY
 from support.network import Link
 from support.peer import ScriptedPeer, join_request
 from support.training import MASTER, SimulatedRun
+from support.wording import naming
 
 ASK, ENOUGH = WantState(0, 0), WantState(0, None)
 
@@ -194,36 +195,36 @@ def test_a_source_is_told_when_nobody_wants_it_any_more(run: SimulatedRun, how: 
 
 
 @pytest.mark.parametrize(
-    ("says", "reason"),
+    ("says", "named"),
     [
-        ([WantState(0, 3)], "wants part 3 of state 0: that is for us to do"),
-        ([WantState(4, 0)], "wants part 0 of state 4: that is for us to do"),
-        ([ASK, ASK], "asks for an optimizer's state again"),
-        ([ASK, ENOUGH, ASK], "asks for an optimizer's state again"),
+        ([WantState(0, 3)], ("part 3", "state 0")),
+        ([WantState(4, 0)], ("part 0", "state 4")),
+        ([ASK, ASK], ("state", "again")),
+        ([ASK, ENOUGH, ASK], ("state", "again")),
     ],
 )
 def test_who_asks_for_what_he_may_not_is_sent_away(
-    run: SimulatedRun, says: list[Control], reason: str
+    run: SimulatedRun, says: list[Control], named: tuple[str, ...]
 ) -> None:
     peer_in(run, "source")
     asker = peer_in(run, "asker")
 
     asker.say(*says)
 
-    assert asker.wait_for_end().reason.endswith(reason)
+    assert asker.wait_for_end().reason == naming("(asker)", *named)
 
 
 @pytest.mark.parametrize(
-    ("parts", "reason"),
+    ("parts", "named"),
     [
-        ([(1, 3)], "sent part 1, which was not due"),
+        ([(1, 3)], ("part 1", "due")),
         ([(0, 1), (1, 2)], None),  # after the last one, nobody waits for it
-        ([(0, 3), (0, 3)], "sent part 0, which was not due"),
-        ([(0, 3), (1, 4)], "sent part 1 of 4 of a state with 3"),
+        ([(0, 3), (0, 3)], ("part 0", "due")),
+        ([(0, 3), (1, 4)], ("part 1 of 4", 3)),
     ],
 )
 def test_a_source_that_sends_what_was_not_asked_for_is_sent_away(
-    run: SimulatedRun, parts: list[tuple[int, int]], reason: str | None
+    run: SimulatedRun, parts: list[tuple[int, int]], named: tuple[object, ...] | None
 ) -> None:
     source, asker = peer_in(run, "source"), peer_in(run, "asker")
     asker.say(ASK)
@@ -233,11 +234,11 @@ def test_a_source_that_sends_what_was_not_asked_for_is_sent_away(
         give(source, StatePart(1, part, of, b"x"))
         run.network.run_for(1.0)
 
-    if reason is None:
+    if named is None:
         assert source.ended is None
         assert count(run, "parts_dropped_total") == 1
     else:
-        assert source.wait_for_end().reason.endswith(reason)
+        assert source.wait_for_end().reason == naming("(source)", *named)
         assert states(asker)[-1] == StatePart(2, 0, 0, b"", "source has gone")
 
 

@@ -15,6 +15,7 @@ from gradwire_server.orders import DENIED_NAMES_MAX, Orders, Powers
 from gradwire_server.roster import Member, Roster
 from gradwire_server.status import status_of
 from support.members import member, roster_of
+from support.wording import naming
 
 NAMED = (Action.DENY, Action.ADMIT, Action.RELEASE, Action.EXPEL)
 UNNAMED = tuple(action for action in Action if action not in NAMED)
@@ -61,19 +62,16 @@ class Desk:
 
 @pytest.mark.parametrize("action", NAMED)
 def test_an_order_about_somebody_says_whom(action: Action) -> None:
-    assert Desk().refused(action) == f"{action} takes a name or, where it makes sense, a rank"
+    assert Desk().refused(action) == naming(action, "name", "rank")
 
 
 @pytest.mark.parametrize("action", UNNAMED)
 def test_an_order_about_nobody_has_no_name(action: Action) -> None:
-    assert Desk().refused(action, "gpu1") == f"{action} is about nobody: leave out 'gpu1'"
+    assert Desk().refused(action, "gpu1") == naming(action, "gpu1")
 
 
 def test_an_order_that_is_not_known_is_refused_with_those_that_are() -> None:
-    assert Desk().refused("explode") == (
-        "no such order: 'explode'; this master knows status, drain, resume, deny, admit, release, "
-        "expel, checkpoint"
-    )
+    assert Desk().refused("explode") == naming("explode", *Action)
 
 
 def test_a_checkpoint_is_written_or_the_reason_told_why_not() -> None:
@@ -124,21 +122,20 @@ def test_names_are_denied_one_after_the_other_and_admitted_again() -> None:
 
 
 def test_who_was_not_denied_by_order_cannot_be_admitted_by_one() -> None:
-    assert Desk().refused("admit", "gpu1") == (
-        "gpu1 was not denied by order; if the master's --deny or --deny-file names it, take it out "
-        "there"
-    )
+    assert Desk().refused("admit", "gpu1") == naming("gpu1", "--deny", "--deny-file")
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
+    ("name", "named"),
     [
-        ("alice", "nobody can deny himself: it takes another operator's key"),
-        ("two words", "name 'two words'; it is printable, without colons, commas and spaces"),
+        ("alice", ("another", "key")),
+        ("two words", ("two words", "printable", "colons", "commas", "spaces")),
     ],
 )
-def test_what_is_nobody_s_name_or_one_s_own_is_not_denied(name: str, reason: str) -> None:
-    assert Desk().refused("deny", name) == reason
+def test_what_is_nobody_s_name_or_one_s_own_is_not_denied(
+    name: str, named: tuple[str, ...]
+) -> None:
+    assert Desk().refused("deny", name) == naming(*named)
 
 
 def test_names_that_are_denied_have_a_limit() -> None:
@@ -146,7 +143,7 @@ def test_names_that_are_denied_have_a_limit() -> None:
     for i in range(DENIED_NAMES_MAX):
         desk.order("deny", f"gpu{i}")
 
-    assert desk.refused("deny", "one-more").startswith("1000 names are denied by order, which is")
+    assert desk.refused("deny", "one-more") == naming(DENIED_NAMES_MAX)
 
 
 @pytest.mark.parametrize("who", ["gpu1", "1"])
@@ -155,10 +152,8 @@ def test_members_are_meant_by_the_name_in_their_key_or_by_rank(who: str) -> None
     meant.aside = []
     desk = Desk([other, meant])
 
-    assert desk.order("release", who) == "released from quarantine: rank 1 (gpu1 at worker1)"
-    assert desk.order("expel", who) == (
-        "sent away: rank 1 (gpu1 at worker1); unless denied, it may join again"
-    )
+    assert desk.order("release", who) == naming("rank 1 (gpu1 at worker1)")
+    assert desk.order("expel", who) == naming("rank 1 (gpu1 at worker1)", "join again")
 
     assert desk.done == [
         ("release", meant),
@@ -169,17 +164,16 @@ def test_members_are_meant_by_the_name_in_their_key_or_by_rank(who: str) -> None
 def test_a_number_may_be_a_name_but_not_the_rank_of_another() -> None:
     named, ranked = member(0, key_name="7"), member(7, key_name="gpu7")
 
-    assert Desk([named]).order("expel", "7").startswith("sent away: rank 0 (7 at worker0);")
-    assert Desk([named, ranked]).refused("expel", "7") == (
-        "7 is the rank of rank 7 (gpu7 at worker7), and the name in the key of rank 0 (7 at "
-        "worker0): say the rank of the latter, or the name in the key of the former"
+    assert Desk([named]).order("expel", "7") == naming("rank 0 (7 at worker0)")
+    assert Desk([named, ranked]).refused("expel", "7") == naming(
+        "rank 7 (gpu7 at worker7)", "rank 0 (7 at worker0)"
     )
 
 
 def test_a_worker_may_have_its_rank_for_a_name() -> None:
     desk = Desk([member(7, key_name="7")])
 
-    assert desk.order("expel", "7").startswith("sent away: rank 7 (7 at worker7);")
+    assert desk.order("expel", "7") == naming("rank 7 (7 at worker7)")
 
 
 def test_everyone_with_a_name_is_sent_away_in_whichever_role() -> None:
@@ -194,18 +188,12 @@ def test_everyone_with_a_name_is_sent_away_in_whichever_role() -> None:
 def test_only_who_is_in_quarantine_is_released() -> None:
     desk = Desk([member(0, key_name="gpu0")])
 
-    assert desk.refused("release", "gpu0") == "gpu0 is not in quarantine"
+    assert desk.refused("release", "gpu0") == naming("gpu0", "quarantine")
 
 
-@pytest.mark.parametrize(
-    ("who", "reason"),
-    [
-        ("gpu1", "nobody with name in a key gpu1 takes part; status says who does"),
-        ("1", "nobody with rank 1 takes part; status says who does"),
-    ],
-)
-def test_who_is_not_there_cannot_be_sent_away(who: str, reason: str) -> None:
-    assert Desk([member(0)]).refused("expel", who) == reason
+@pytest.mark.parametrize(("who", "meant"), [("gpu1", "name in a key gpu1"), ("1", "rank 1")])
+def test_who_is_not_there_cannot_be_sent_away(who: str, meant: str) -> None:
+    assert Desk([member(0)]).refused("expel", who) == naming(meant, "status")
 
 
 def test_the_log_names_the_operator_and_what_came_of_the_order(
@@ -219,10 +207,9 @@ def test_the_log_names_the_operator_and_what_came_of_the_order(
         desk.refused("checkpoint")
 
     assert caplog.messages == [
-        "order of operator alice, deny gpu1: gpu1 is denied until the master ends; for longer, "
-        "start it with --deny gpu1",
-        "order of operator alice, status",
-        "refused an order of operator alice, checkpoint: this master keeps no checkpoints",
+        naming("operator alice", "deny gpu1", "--deny gpu1"),
+        naming("operator alice", "status"),
+        naming("refused", "operator alice", "checkpoint", desk.no_checkpoints),
     ]
 
 

@@ -14,6 +14,7 @@ from gradwire_server.self_check import PASS_SECONDS
 from support.network import Link
 from support.peer import ScriptedPeer, join_request
 from support.training import MASTER, SimulatedRun
+from support.wording import naming
 
 ELEMENTS = 10
 BLOCK = 4
@@ -149,7 +150,7 @@ def test_who_wants_what_was_not_offered_is_sent_away(run: SimulatedRun) -> None:
 
     peer.say(Want((0,)))
 
-    assert "Want from rank 1 (rogue), to whom nothing was offered" in peer.wait_for_end().reason
+    assert peer.wait_for_end().reason == naming("Want", "rank 1 (rogue)", "offered")
 
 
 def test_who_wants_a_block_that_there_is_not_is_sent_away(run: SimulatedRun) -> None:
@@ -159,7 +160,7 @@ def test_who_wants_a_block_that_there_is_not_is_sent_away(run: SimulatedRun) -> 
 
     peer.say(Want((3,)))
 
-    assert "rank 1 (rogue) wants block 3 of 3" in peer.wait_for_end().reason
+    assert peer.wait_for_end().reason == naming("rank 1 (rogue)", "block 3 of 3")
 
 
 def test_a_copy_is_not_kept_for_ever_and_who_answers_then_is_offered_another_one(
@@ -217,4 +218,4 @@ def test_a_block_that_cannot_be_mended_is_said_once(
     assert run.master.status()["damaged_blocks"] == [1]
     assert count(run, "damaged_blocks") == 1
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert "block 1 of the replica (weights[4] to weights[7]) is not what" in caplog.text
+    assert naming("block 1", "weights[4]", "weights[7]") in caplog.messages

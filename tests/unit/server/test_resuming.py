@@ -12,6 +12,7 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.resuming import resumed_run
 from gradwire_udp.checkpoint_files import name_of
 from support.checkpointing import VALUES, VERSIONS, bytes_of, checkpoint_of, written_to
+from support.wording import naming
 
 
 def refusal(resume: str, checkpoint: Path | None = None, config: MasterConfig | None = None) -> str:
@@ -38,8 +39,7 @@ def test_the_run_is_there_without_any_worker(
     assert (run.relay.unstable, run.relay.next_of(0), run.relay.next_of(1)) == (0, 4, 1)
     run.replica.values += 1
     assert caplog.messages == [
-        f"run 'alpha' goes on from {path}: 7 parameters, 4 updates, "
-        f"digest {checkpoint_of().digest:016x}"
+        naming("alpha", path, "7 parameters", "4 updates", f"{checkpoint_of().digest:016x}")
     ]
 
 
@@ -77,39 +77,31 @@ def test_of_damaged_ones_the_names_are_logged_and_an_older_one_is_taken(
     assert run is not None
     assert run.kept is not None
     assert run.kept.name == "run-000001.gradwire"
-    [first, second] = caplog.messages
-    assert first.startswith(f"a checkpoint cannot be used: {damaged}: it has ")
-    assert second == (
-        f"a checkpoint cannot be used: {lying}: its replica has digest "
-        f"{checkpoint_of().digest:016x}, and not 0000000000000005 as it says; taking an older one"
-    )
+    assert caplog.messages == [
+        naming(damaged, len(bytes_of()) - 1, len(bytes_of())),
+        naming(lying, f"{checkpoint_of().digest:016x}", f"{5:016x}"),
+    ]
 
 
 def test_without_any_that_can_be_used_there_is_no_master(tmp_path: Path) -> None:
-    assert refusal(str(tmp_path)) == f"--resume: there is no checkpoint in {tmp_path}"
-    assert refusal(str(tmp_path / "x")).startswith("--resume: cannot read folder ")
+    assert refusal(str(tmp_path)) == naming("--resume", tmp_path)
+    assert refusal(str(tmp_path / "x")) == naming("--resume", tmp_path / "x", "No such file")
     written_to(tmp_path, 1, b"damaged")
-    assert refusal(str(tmp_path)).startswith(
-        f"--resume: no checkpoint in {tmp_path} can be used, of 1: "
-    )
-    assert refusal("auto", tmp_path).startswith("--resume: no checkpoint in ")
+    assert refusal(str(tmp_path)) == naming("--resume", tmp_path, 1, "b'damaged'")
+    assert refusal("auto", tmp_path) == naming("--resume", tmp_path, 1, "b'damaged'")
 
 
 def test_auto_may_find_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "gradwire.master"):
         assert resumed_run("auto", tmp_path, MasterConfig()) is None
-        assert caplog.messages == [
-            f"there is no checkpoint in {tmp_path} yet: beginning without a run"
-        ]
+        assert caplog.messages == [naming("no checkpoint", tmp_path)]
     written_to(tmp_path)
     assert resumed_run("auto", tmp_path, MasterConfig()) is not None
     assert resumed_run(None, tmp_path, MasterConfig()) is None
 
 
 def test_auto_without_a_folder_is_refused() -> None:
-    assert refusal("auto") == (
-        "--resume auto goes on from the folder of --checkpoint: say that, too, or name one"
-    )
+    assert refusal("auto") == naming("--resume", "auto", "--checkpoint")
 
 
 def test_a_run_that_was_finished_does_not_go_on(
@@ -121,10 +113,7 @@ def test_a_run_that_was_finished_does_not_go_on(
 
     assert resumed_run(str(tmp_path), tmp_path, MasterConfig()) is None
 
-    assert caplog.messages == [
-        f"run 'alpha' is finished, says {path}: it does not go on, and the next worker begins a "
-        "new one. gradwire.load_checkpoint gives a model its parameters"
-    ]
+    assert caplog.messages == [naming("alpha", path, "gradwire.load_checkpoint")]
 
 
 def test_a_checkpoint_of_another_run_or_a_larger_model_is_refused(tmp_path: Path) -> None:
@@ -132,11 +121,8 @@ def test_a_checkpoint_of_another_run_or_a_larger_model_is_refused(tmp_path: Path
     small = np.zeros(7, np.int32)
     written_to(tmp_path, 1, bytes_of(checkpoint_of(small), small))
 
-    assert refusal(str(tmp_path), None, MasterConfig(run="beta")) == (
-        f"--resume: {path} is of run 'alpha', and this master is to serve 'beta' only: leave --run "
-        "out, or begin without --resume"
+    assert refusal(str(tmp_path), None, MasterConfig(run="beta")) == naming(
+        "--resume", path, "alpha", "beta", "--run"
     )
-    assert refusal(str(tmp_path), None, MasterConfig(parameters_max=6)) == (
-        f"{path}: it has 7 parameters; the limit is 6"
-    )
+    assert refusal(str(tmp_path), None, MasterConfig(parameters_max=6)) == naming(path, 7, 6)
     assert resumed_run(str(tmp_path), None, MasterConfig(run="alpha")) is not None

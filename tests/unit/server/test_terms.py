@@ -22,6 +22,7 @@ from support.keyed import RUN_KEY
 from support.network import Link
 from support.peer import ScriptedPeer, join_request
 from support.training import MASTER, SimulatedRun
+from support.wording import naming
 
 PAIRED = MasterConfig(standby="standby:1")
 
@@ -84,7 +85,7 @@ def test_a_master_that_knows_of_no_standby_has_none() -> None:
 def test_a_standby_has_no_standby() -> None:
     run = run_with(MasterConfig(standby_of="primary:1"))
 
-    assert "is a standby itself" in standby_of(run).wait_for(Refuse).reason
+    assert standby_of(run).wait_for(Refuse).reason == naming("standby itself")
 
 
 def test_who_has_the_key_of_a_worker_is_no_standby() -> None:
@@ -130,7 +131,7 @@ def test_voters_that_were_never_sent_cannot_be_confirmed() -> None:
 
     standby.say(Follow(0, 3))
 
-    assert "voters 3 that were never sent" in standby.wait_for_end().reason
+    assert standby.wait_for_end().reason == naming("voters 3", "never sent")
 
 
 def test_the_newer_one_of_two_standbys_stays() -> None:
@@ -140,7 +141,7 @@ def test_the_newer_one_of_two_standbys_stays() -> None:
 
     newer = standby_of(run, "another")
 
-    assert "back over another connection" in older.wait_for_end().reason
+    assert older.wait_for_end().reason == naming("another connection")
     newer.wait_for(Voters)
     assert run.master.terms.has_standby
 
@@ -175,7 +176,7 @@ def test_a_standby_that_confirms_nothing_is_not_waited_for(monkeypatch: pytest.M
     for _ in range(3):
         run.join_and_wait(1)
 
-    assert "3 sets of voters are not confirmed" in standby.wait_for_end().reason
+    assert standby.wait_for_end().reason == naming(3, "voters", "confirmed")
     assert not run.master.terms.has_standby
     assert run.master.terms.in_charge
 

@@ -9,6 +9,7 @@ import pytest
 
 from gradwire_udp import buffers, open_socket
 from gradwire_udp.buffers import SO_RCVBUFFORCE, SO_SNDBUFFORCE, ask_for_buffers
+from support.wording import naming
 
 linux = sys.platform == "linux"
 
@@ -56,9 +57,11 @@ def test_what_is_not_granted_is_said_once_and_with_what_to_do(
         (
             "gradwire.udp",
             logging.WARNING,
-            "the system grants UDP sockets buffers of 1000000 bytes for receiving and 1000000 for"
-            " sending, not 8388608: at high rates datagrams will be lost. To allow it:"
-            " sysctl -w net.core.rmem_max=8388608 net.core.wmem_max=8388608",
+            naming(
+                1_000_000,
+                8_388_608,
+                "sysctl -w net.core.rmem_max=8388608 net.core.wmem_max=8388608",
+            ),
         )
     ]
 
@@ -72,4 +75,4 @@ def test_other_systems_have_another_setting(
         ask_for_buffers(sock, 8_388_608)
 
     [record] = caplog.records
-    assert record.getMessage().endswith("To allow it: sysctl -w kern.ipc.maxsockbuf=16777216")
+    assert record.getMessage() == naming("sysctl -w kern.ipc.maxsockbuf=16777216")

@@ -21,6 +21,7 @@ from gradwire_udp.checkpoint_files import (
     read,
 )
 from support.checkpointing import VALUES, bytes_of, checkpoint_of, written_to
+from support.wording import naming
 
 
 def take_all(file: CheckpointFile) -> None:
@@ -78,10 +79,10 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     damaged.write_bytes(bytes_of()[:-1])
 
-    assert refusal(missing) == f"cannot read {missing}: No such file or directory"
-    assert refusal(pipe) == f"{pipe}: it is no regular file"
-    assert refusal(tmp_path) == f"{tmp_path}: it is no regular file"
-    assert refusal(damaged).startswith(f"{damaged}: it has ")
+    assert refusal(missing) == naming(missing, "No such file")
+    assert refusal(pipe) == naming(pipe, "regular file")
+    assert refusal(tmp_path) == naming(tmp_path, "regular file")
+    assert refusal(damaged) == naming(damaged, len(bytes_of()) - 1, len(bytes_of()))
 
 
 def test_a_file_that_is_far_too_large_is_refused_before_it_is_read(
@@ -91,7 +92,7 @@ def test_a_file_that_is_far_too_large_is_refused_before_it_is_read(
     monkeypatch.setattr(checkpoint_files, "FILE_BYTES_MAX", 200)
     size = path.stat().st_size
 
-    assert refusal(path) == f"{path}: it has {size} bytes; the limit is 200"
+    assert refusal(path) == naming(path, size, 200)
 
 
 def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(
@@ -106,13 +107,13 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(
 
     monkeypatch.setattr(checkpoint_files, "parse_head", shorten)
 
-    assert refusal(path) == f"{path}: it ends after 99 bytes; it had {size} when it was opened"
+    assert refusal(path) == naming(path, 99, size)
 
 
 def test_memory_is_taken_for_no_more_parameters_than_there_may_be(tmp_path: Path) -> None:
     path = written_to(tmp_path)
 
-    assert refusal(path, elements_max=6) == f"{path}: it has 7 parameters; the limit is 6"
+    assert refusal(path, elements_max=6) == naming(path, 7, 6)
 
 
 def test_where_memory_is_missing_that_is_said(
@@ -125,7 +126,7 @@ def test_where_memory_is_missing_that_is_said(
 
     monkeypatch.setattr(checkpoint_files, "_pread", too_much)
 
-    assert refusal(path) == f"{path}: this machine has not enough memory for it"
+    assert refusal(path) == naming(path, "memory")
 
 
 # The newest one.
@@ -169,18 +170,18 @@ def test_an_older_one_is_not_taken_for_want_of_memory(tmp_path: Path) -> None:
     written_to(tmp_path, 1, bytes_of(one))
     written_to(tmp_path, 2)
 
-    with pytest.raises(UsageError, match="it has 7 parameters; the limit is 3") as refused:
+    with pytest.raises(UsageError, match=naming(7, 3)) as refused:
         newest(tmp_path, take_all, elements_max=3)
     assert not isinstance(refused.value, CheckpointError)
 
 
 def test_where_there_is_none_the_error_says_why(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    with pytest.raises(CheckpointError, match=f"cannot read folder {missing}: No such file"):
+    with pytest.raises(CheckpointError, match=naming(missing, "No such file")):
         newest(missing, take_all)
-    with pytest.raises(CheckpointError, match=f"there is no checkpoint in {tmp_path}"):
+    with pytest.raises(CheckpointError, match=naming("no checkpoint", tmp_path)):
         newest(tmp_path, take_all)
     for number in range(1, 6):
         written_to(tmp_path, number, b"damaged")
-    with pytest.raises(CheckpointError, match=f"no checkpoint in {tmp_path} can be used, of 5: "):
+    with pytest.raises(CheckpointError, match=naming("no checkpoint", tmp_path, 5)):
         newest(tmp_path, take_all)

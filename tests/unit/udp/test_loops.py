@@ -8,6 +8,7 @@ import uvloop
 
 from gradwire_protocol import UsageError
 from gradwire_udp import new_event_loop
+from support.wording import naming
 
 
 @pytest.mark.parametrize(
@@ -30,10 +31,8 @@ def test_a_loop_is_of_the_kind_that_was_asked_for(
 
 
 def test_another_kind_is_refused() -> None:
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, match=naming("loop", "trio", "auto", "uvloop", "asyncio")):
         new_event_loop("trio")
-
-    assert str(refused.value) == "loop='trio'; it is 'auto', 'uvloop' or 'asyncio'"
 
 
 @pytest.fixture
@@ -52,7 +51,5 @@ def test_without_uvloop_auto_is_asyncio_s_own() -> None:
 
 @pytest.mark.usefixtures("without_uvloop")
 def test_without_uvloop_asking_for_it_says_how_to_get_it() -> None:
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, match=naming("loop", "uvloop", "pip install uvloop")):
         new_event_loop("uvloop")
-
-    assert str(refused.value) == ("loop='uvloop', but uvloop is not installed: pip install uvloop")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gradwire_protocol import UnreachableError, UsageError
 from gradwire_udp import local_address_in, open_socket, resolve, show_address, split_address
 from gradwire_udp.sockets import PORT, SocketAddress
+from support.wording import naming
 
 # Splitting and showing.
 
@@ -40,24 +41,22 @@ def test_where_no_port_is_written_the_default_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "named"),
     [
-        ("host:65536", "address 'host:65536': the port '65536' is not 0 to 65535"),
-        ("host:-1", "address 'host:-1': the port '-1' is not 0 to 65535"),
-        ("host:http", "address 'host:http': the port 'http' is not 0 to 65535"),
-        ("[::1]:x", "address '[::1]:x': the port 'x' is not 0 to 65535"),
-        ("[::1", "address '[::1'; an IPv6 address is written [host]:port"),
-        ("[::1]7", "address '[::1]7'; an IPv6 address is written [host]:port"),
-        ("", "address '' has no host"),
-        (":7", "address ':7' has no host"),
-        ("[]:7", "address '[]:7' has no host"),
+        ("host:65536", ("port", "'65536'", 0, 65535)),
+        ("host:-1", ("port", "'-1'", 0, 65535)),
+        ("host:http", ("port", "'http'", 0, 65535)),
+        ("[::1]:x", ("port", "'x'", 0, 65535)),
+        ("[::1", ("IPv6", "[host]:port")),
+        ("[::1]7", ("IPv6", "[host]:port")),
+        ("", ("host",)),
+        (":7", ("host",)),
+        ("[]:7", ("host",)),
     ],
 )
-def test_what_is_no_address_is_refused(text: str, says: str) -> None:
-    with pytest.raises(UsageError) as refused:
+def test_what_is_no_address_is_refused(text: str, named: tuple[object, ...]) -> None:
+    with pytest.raises(UsageError, match=naming("address", repr(text), *named)):
         split_address(text)
-
-    assert str(refused.value) == says
 
 
 @given(
@@ -124,15 +123,12 @@ def test_of_a_name_s_addresses_the_first_is_taken_but_for_the_loopback_address_o
 
 @pytest.mark.parametrize("host", ["fe80::1%nowhere", "x" * 64])
 def test_a_host_that_is_not_known_is_unreachable(host: str) -> None:
-    with pytest.raises(UnreachableError) as refused:
+    with pytest.raises(UnreachableError, match=naming(repr(host), "IP address")):
         resolve(f"[{host}]:7")
-
-    assert str(refused.value).startswith(f"unknown host {host!r} (")
-    assert str(refused.value).endswith("): check the spelling, or write its IP address")
 
 
 def test_what_is_no_address_is_not_looked_up() -> None:
-    with pytest.raises(UsageError, match="the port 'x'"):
+    with pytest.raises(UsageError, match=naming("port", "'x'")):
         resolve("localhost:x")
 
 
@@ -175,13 +171,11 @@ def test_this_machine_has_an_address_in_the_loopback_network(network: str) -> No
 @pytest.mark.parametrize("network", ["203.0.113.0/24", "198.51.100.7/32", "2001:db8::/64"])
 def test_a_network_without_an_address_of_ours_is_refused(network: str) -> None:
     """These networks are reserved for examples: no machine is in them."""
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, match=naming("network", network)):
         local_address_in(network)
-
-    assert str(refused.value) == f"this machine has no address in network {network}"
 
 
 @pytest.mark.parametrize("network", ["10.0.0.0/33", "10.0.0/8", "somewhere", "::/129", ""])
 def test_what_is_no_network_is_refused(network: str) -> None:
-    with pytest.raises(UsageError, match=f"^network {network!r}: "):
+    with pytest.raises(UsageError, match=naming("network", repr(network))):
         local_address_in(network)

@@ -17,6 +17,7 @@ from support.driven_side import LOOPS, run_on
 from support.endpoints import first_packet, init_of
 from support.tcp_side import OVER_TCP, TcpSide, connected_over_tcp
 from support.waiting import until
+from support.wording import naming
 
 
 def framed(packet: bytes) -> bytes:
@@ -218,7 +219,7 @@ def test_without_descriptors_nobody_is_let_in_until_there_are_some_again(
 
         await connected_over_tcp(one, other)
 
-        assert caplog.messages == ["no TCP connection can be accepted: Too many open files"] * 3
+        assert caplog.messages == [naming("TCP", "Too many open files")] * 3
 
     run_on(kind, test)
 
@@ -295,7 +296,7 @@ def test_who_asks_and_reads_no_answer_is_given_up(
 
         assert master.ended is not None
         assert master.ended.code == CloseCode.LOST
-        assert master.ended.reason.endswith("bytes wait for it, and it takes none")
+        assert master.ended.reason == naming("bytes", "wait")
         assert master.counters.queued_bytes == 0
 
     run_on(kind, test)

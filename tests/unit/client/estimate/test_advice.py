@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gradwire.estimate.advice import advice, density_max, workers_max
 from gradwire.estimate.model import estimate, keeps_up
 from support.estimating import inputs
+from support.tiers import examples
 
 
 @given(link=st.floats(1e6, 1e9), step_seconds=st.floats(0.01, 1.0))
@@ -22,7 +23,7 @@ def test_so_many_workers_keep_up_and_not_one_more(link: float, step_seconds: flo
     assert not keeps_up(replace(given, workers=most + 1))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(workers=st.integers(2, 100), link=st.floats(1e6, 1e8))
 def test_the_density_that_fits_is_the_largest_one(workers: int, link: float) -> None:
     given = inputs(workers=workers, link=link, density=0.05)

@@ -10,6 +10,7 @@ from gradwire.estimate.command import as_measured
 from gradwire.estimate.measuring import Measured
 from gradwire.estimate.model import demands
 from support.estimating import COSTS, inputs
+from support.wording import naming
 
 USUAL = (
     "estimate", "--step-seconds", "100ms", "--parameters", "14.6M", "--link", "100Mbit",
@@ -72,27 +73,25 @@ def test_json_has_all_of_it_and_can_be_taken_for_costs(
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--parameters", "1M"], r"no --step-seconds"),
-        (["--step-seconds", "1"], r"no --parameters"),
-        (["--step-seconds", "soon", "--parameters", "1M"], r"--step-seconds='soon'"),
-        (["--step-seconds", "1", "--parameters", "1M", "--link", "100"], r"--link='100'"),
-        (["--step-seconds", "1", "--parameters", "1M", "--density", "2"], r"--density=2"),
-        (["--step-seconds", "1", "--parameters", "1M", "-n", "0"], r"--workers=0"),
-        (["--step-seconds", "1", "--parameters", "1M", "--codec-threads", "0"], r"--codec-threads"),
-        (["--measure", "none.py"], r"--measure='none.py'; there is no such script"),
-        (["--measure", "none.py", "--measure-seconds", "0"], r"--measure-seconds=0 s; it is above"),
-        (["--step-seconds", "1", "--parameters", "1M", "train.py"], r"say --measure SCRIPT"),
+        ("--parameters 1M", ("--step-seconds",)),
+        ("--step-seconds 1", ("--parameters",)),
+        ("--step-seconds soon --parameters 1M", ("--step-seconds='soon'",)),
+        ("--step-seconds 1 --parameters 1M --link 100", ("--link='100'",)),
+        ("--step-seconds 1 --parameters 1M --density 2", ("--density=2", 1)),
+        ("--step-seconds 1 --parameters 1M -n 0", ("--workers=0", 1)),
+        ("--step-seconds 1 --parameters 1M --codec-threads 0", ("--codec-threads=0", 1)),
+        ("--measure none.py", ("--measure='none.py'",)),
+        ("--measure none.py --measure-seconds 0", ("--measure-seconds=0 s", 0)),
+        ("--step-seconds 1 --parameters 1M train.py", ("--measure SCRIPT",)),
     ],
 )
 def test_wrong_usage_names_value_and_limits(
-    costs: str, options: list[str], named: str, capsys: pytest.CaptureFixture[str]
+    costs: str, options: str, named: tuple[object, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status = main(["estimate", "--costs", costs, *options])
+    status = main(["estimate", "--costs", costs, *options.split()])
 
     out, err = capsys.readouterr()
-    assert status == EXIT_USAGE
-    assert out == ""
-    assert named.replace(r"\.", ".") in err
+    assert (status, out, err) == (EXIT_USAGE, "", naming(*named))
 
 
 def test_what_a_run_has_measured_takes_the_place_of_what_kernels_say() -> None:

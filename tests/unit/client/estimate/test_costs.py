@@ -8,6 +8,7 @@ import pytest
 from gradwire.errors import UsageError
 from gradwire.estimate.costs import Costs
 from support.estimating import COSTS
+from support.wording import naming
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -24,20 +25,22 @@ def test_costs_are_read_from_an_estimate_or_from_their_own_object(
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("", r"costs in .*Expecting value"),
-        ("[1]", r"no object"),
-        ('{"costs": 3}', r"no object"),
-        ("{}", r"there is no step_seconds"),
-        (json.dumps(COSTS.to_json() | {"apply_seconds": -1}), r"apply_seconds=-1; .* 0 to 1"),
-        (json.dumps(COSTS.to_json() | {"apply_seconds": "1"}), r"apply_seconds='1'"),
-        (json.dumps(COSTS.to_json() | {"step_seconds": float("nan")}), r"step_seconds=nan"),
+        ("", ("Expecting value",)),
+        ("[1]", ("no object",)),
+        ('{"costs": 3}', ("no object",)),
+        ("{}", ("step_seconds",)),
+        (json.dumps(COSTS.to_json() | {"apply_seconds": -1}), ("apply_seconds=-1", 0, 1)),
+        (json.dumps(COSTS.to_json() | {"apply_seconds": "1"}), ("apply_seconds='1'",)),
+        (json.dumps(COSTS.to_json() | {"step_seconds": float("nan")}), ("step_seconds=nan",)),
     ],
 )
-def test_a_file_with_something_else_is_refused(tmp_path: Path, text: str, named: str) -> None:
+def test_a_file_with_something_else_is_refused(
+    tmp_path: Path, text: str, named: tuple[object, ...]
+) -> None:
     file = tmp_path / "costs.json"
     file.write_text(text)
 
-    with pytest.raises(UsageError, match=named):
+    with pytest.raises(UsageError, match=naming(file, *named)):
         Costs.read(file)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from gradwire.errors import UsageError
 from gradwire.estimate.measuring import mean_of, measure, of_worker
+from support.wording import naming
 
 NAMES = (
     "steps", "steps_deferred", "updates_sent", "updates_applied", "elements_sent",
@@ -55,13 +56,13 @@ def test_several_updates_of_a_step_count_as_one() -> None:
 @pytest.mark.parametrize(
     ("found", "named"),
     [
-        ([], "has to call session.step"),
-        ([moment(1, 1, 0, 1, 0, 1, 1, 0.1, 0.0, step=None)], "has not made two steps"),
-        ([moment(1, 9, 0, 0, 0, 0, 0, 0.1, 0.0)], "have sent no update"),
+        ([], "session.step"),
+        ([moment(1, 1, 0, 1, 0, 1, 1, 0.1, 0.0, step=None)], "two steps"),
+        ([moment(1, 9, 0, 0, 0, 0, 0, 0.1, 0.0)], "no update"),
     ],
 )
 def test_too_little_is_refused(found: list[dict[str, Any]], named: str) -> None:
-    with pytest.raises(UsageError, match=named):
+    with pytest.raises(UsageError, match=naming(named)):
         of_worker(found)
 
 
@@ -78,5 +79,5 @@ def test_workers_count_alike_and_who_applied_nothing_says_nothing_about_it() -> 
 
 
 def test_a_script_that_is_not_there_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"--measure='no.py'; there is no such script"):
+    with pytest.raises(UsageError, match=naming("--measure", "no.py")):
         measure(["no.py"], 1.0, print)

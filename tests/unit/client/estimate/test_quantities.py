@@ -15,6 +15,7 @@ from gradwire.estimate.quantities import (
     show_rate,
     show_seconds,
 )
+from support.wording import naming
 
 
 @pytest.mark.parametrize(
@@ -49,9 +50,9 @@ def test_what_is_no_rate_is_named(text: str) -> None:
 
 
 def test_an_error_names_value_and_limits() -> None:
-    with pytest.raises(UsageError, match=r"--rtt=70 s; it is at least 0 and at most 60 s"):
+    with pytest.raises(UsageError, match=naming("--rtt=70 s", 0, "60 s")):
         check_between(70, 0, 60, "--rtt", unit=" s")
-    with pytest.raises(UsageError, match=r"--step-seconds=0; it is above 0 and at most 60"):
+    with pytest.raises(UsageError, match=naming("--step-seconds=0", 0, 60)):
         check_between(0, 0, 60, "--step-seconds", low_is_in=False)
 
 

@@ -8,6 +8,7 @@ from gradwire import DeadlineError, Session, UsageError
 from gradwire.integrations.hosted_session import HostedSession
 from support.local_master import LocalMaster
 from support.sessions import HALF, delivered, finish, join
+from support.wording import naming
 
 RESIDUAL = torch.tensor([0.25, 0.0, -0.125, 0.0])
 """Below the threshold: it stays with the worker that has it."""
@@ -34,13 +35,13 @@ def begun(host: HostedSession, model: Model) -> Session:
 
 @pytest.mark.parametrize("name", ["optimizer", "target", "treshold"])
 def test_a_keyword_that_join_does_not_take_is_refused_at_once(name: str) -> None:
-    with pytest.raises(UsageError, match=f"unknown settings: {name}"):
+    with pytest.raises(UsageError, match=naming("settings", name)):
         HostedSession({"threshold": 0.5, name: 1}, 0.0)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan")])
 def test_a_wait_without_an_end_is_refused(seconds: float) -> None:
-    with pytest.raises(UsageError, match="wait_seconds="):
+    with pytest.raises(UsageError, match=naming("wait_seconds", seconds)):
         HostedSession({}, seconds)
 
 
@@ -80,7 +81,7 @@ def test_it_waits_for_as_many_workers_as_the_settings_say() -> None:
     with LocalMaster() as master:
         host = HostedSession({"master": master.address, "workers": 2}, wait_seconds=0.05)
 
-        with pytest.raises(DeadlineError, match="for 2 workers; 1 take part"):
+        with pytest.raises(DeadlineError, match=naming("2 workers", 1)):
             begun(host, Model(0.0))
 
         assert not host.is_open
@@ -99,7 +100,7 @@ def test_a_training_that_begins_anew_leaves_the_session_of_the_one_that_failed()
 
         assert second is not first
         assert second.world_size == 1
-        with pytest.raises(UsageError, match="the training began anew"):
+        with pytest.raises(UsageError, match=naming("session", "training")):
             first.step()
         host.close("over")
 
@@ -111,7 +112,7 @@ def test_a_finish_that_fails_leaves() -> None:
         host = hosted(master, finish_timeout_seconds=0.05)
         host.begin(model, None)
 
-        with pytest.raises(DeadlineError, match="in vain for these ranks to finish: 0"):
+        with pytest.raises(DeadlineError, match=naming("finish()", "ranks", 0)):
             host.finish()
 
         assert not host.is_open
@@ -170,7 +171,7 @@ def test_a_state_is_taken_up_once() -> None:
         begun(host, model)
         host.load_state_dict(host.state_dict() | {"version": 0})
 
-        with pytest.raises(UsageError, match="state of version 0"):
+        with pytest.raises(UsageError, match=naming("state", "version 0")):
             begun(host, model)
 
         assert not host.is_open

@@ -14,6 +14,7 @@ from gradwire_codecs.reading import read_encoded
 from gradwire_codecs.sections import Sections
 from gradwire_codecs.update import pack_update
 from support.hits import update_of
+from support.tiers import examples
 
 ELEMENTS_MAX = 2**31 - 1
 
@@ -33,7 +34,7 @@ def changes_in(update: Update) -> dict[int, int]:
     return dict(zip(update.index.tolist(), update.change.tolist(), strict=True))
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(
     seed=st.integers(0, 2**32),
     start=st.sampled_from([0, 7, 2**31 - 9000]),

@@ -29,9 +29,10 @@ from gradwire_codecs.cuda.feedback import (
 from gradwire_codecs.cuda.threshold_pass import TILE
 from gradwire_codecs.sections import Sections
 from gradwire_codecs.threshold_pass import capacity_of
+from support.tiers import examples
 
 KINDS = pytest.mark.parametrize("portion", [1.0, 0.0, 0.3], ids=["local", "shared", "0.3"])
-FEW = settings(max_examples=6)  # a program takes milliseconds where it is interpreted
+FEW = settings(max_examples=examples(6))  # a program takes milliseconds where it is interpreted
 
 
 def device_feedback(tensor: torch.Tensor, replica: Replica, portion: float) -> DeviceFeedback:

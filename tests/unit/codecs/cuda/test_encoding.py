@@ -13,6 +13,7 @@ from gradwire_codecs.header import DENSE, EVERY, LISTED, PLAIN
 from gradwire_codecs.sections import Sections
 from gradwire_codecs.update import split_update
 from support.hits import update_of
+from support.tiers import examples
 
 
 def on_device(update: Update, device: torch.device, bytes_max: int) -> list[bytes]:
@@ -23,7 +24,7 @@ def on_device(update: Update, device: torch.device, bytes_max: int) -> list[byte
         return encode_hits(stream, update.sections, index, count, bytes_max)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     seed=st.integers(0, 2**32),
     start=st.sampled_from([0, 7, 2**31 - 9000]),

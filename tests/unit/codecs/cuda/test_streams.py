@@ -10,9 +10,10 @@ from gradwire_codecs import LocalFeedback, Replica
 from gradwire_codecs.cuda.feedback import DeviceLocalFeedback
 from gradwire_codecs.cuda.streams import STAGE_BYTES_MIN, STAGES, SideStream
 from support.device import HAS_GPU
+from support.tiers import examples
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(sizes=st.lists(st.integers(1, 3 * STAGE_BYTES_MIN), min_size=1, max_size=3 * STAGES))
 def test_bytes_arrive_as_they_were_when_they_were_sent(
     device: torch.device, sizes: list[int]

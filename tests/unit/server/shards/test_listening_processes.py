@@ -12,6 +12,7 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.listening import Listening
 from gradwire_server.shards import steering
 from gradwire_udp import open_listener, open_socket
+from support.wording import naming
 
 TWO = MasterConfig(processes=2)
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can steer packets")
@@ -31,7 +32,7 @@ class Nobody:
 
 
 def test_over_tcp_alone_there_is_one_process() -> None:
-    with pytest.raises(UsageError, match=r"^processes=2; over TCP alone it is 1$"):
+    with pytest.raises(UsageError, match=naming("processes", 2, "TCP", 1)):
         Listening(TWO, "tcp")
 
 
@@ -57,7 +58,7 @@ async def test_where_packets_cannot_be_steered_nothing_stays_open(
     with open_socket(("127.0.0.1", 0)) as free:
         address = free.getsockname()
 
-    with pytest.raises(UsageError, match=r"^processes=2: this system cannot spread"):
+    with pytest.raises(UsageError, match=naming("processes", 2, "[Errno 92]")):
         Listening(TWO, "auto").open(f"127.0.0.1:{address[1]}", Nobody(), asyncio.get_running_loop())
 
     open_socket(address).close()

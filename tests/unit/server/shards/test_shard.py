@@ -33,6 +33,7 @@ from gradwire_server.shards.shard import ForwardingHandler, ShardApplication
 from gradwire_server.shards.startup import Setup
 from gradwire_udp import open_socket
 from support.driven_side import CODE, LOOPS, Side, run_on
+from support.processes import Running, python
 from support.waiting import until
 
 LONG = Random(3).randbytes(100_000)
@@ -340,14 +341,12 @@ def test_its_process_ends_with_its_parent() -> None:
     child = "from gradwire_server.shards.shard import end_with; import os, signal; "
     child += "end_with(os.getppid()); print('up', flush=True); signal.pause()"
     code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]).wait()"
-    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    assert parent.stdout is not None
-    assert parent.stdout.readline() == b"up\n"
+    with Running(python(code)) as parent:
+        assert parent.read_line("the child to be up") == "up\n"
 
-    parent.send_signal(signal.SIGKILL)
+        parent.send_signal(signal.SIGKILL)
 
-    assert parent.stdout.read() == b"", "the end of the pipe, which the child has, too"
-    parent.communicate()
+        assert parent.read_line("the end of the pipe, which the child has, too") == ""
 
 
 def test_it_does_not_begin_when_its_parent_has_ended_already() -> None:

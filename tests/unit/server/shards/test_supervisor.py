@@ -11,18 +11,12 @@ from gradwire_protocol import CloseCode, Disconnected, GradwireError, MessageRec
 from gradwire_server.shards import spawning, supervisor
 from gradwire_server.shards.records import Report
 from support.driven_side import CODE, LOOPS, run_on
+from support.processes import has_ended
 from support.shard_rig import shards
 from support.waiting import until
+from support.wording import naming
 
 pytestmark = pytest.mark.timeout(60)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @LOOPS
@@ -109,7 +103,7 @@ def test_a_shard_that_hangs_is_ended_and_started_again(monkeypatch: pytest.Monke
 
             await until(lambda: rig.pids not in ([pid], []), "its successor", seconds=30)
             assert rig.lost == 1
-            assert not is_alive(pid)
+            assert has_ended(pid)
 
     run_on("asyncio", test)
 
@@ -123,9 +117,7 @@ def test_a_shard_that_cannot_begin_ends_the_start(
         with pytest.raises(GradwireError) as failed:
             async with shards(processes=2):
                 pass
-        assert (
-            str(failed.value) == "process 1 of the master ended with status 1 before it was ready"
-        )
+        assert str(failed.value) == naming("process 1", "status 1")
 
     run_on("asyncio", test)
     assert "No module named" in capfd.readouterr().err
@@ -135,7 +127,7 @@ def test_shards_that_take_too_long_end_the_start(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(supervisor, "START_SECONDS_MAX", 0.001)
 
     async def test() -> None:
-        with pytest.raises(GradwireError, match=r"processes=2: not all of them were ready in"):
+        with pytest.raises(GradwireError, match=naming("processes", 2, "ready")):
             async with shards(processes=2):
                 pass
 
@@ -160,7 +152,7 @@ def test_in_the_end_everyone_hears_goodbye_and_no_process_is_left(kind: str) -> 
             for worker, _ in workers:
                 assert worker.ended == Disconnected(CODE, "stopped", by_peer=True)
             assert late.connection is None
-            assert not any(map(is_alive, pids))
+            assert all(map(has_ended, pids))
             assert rig.lost == 0
 
     run_on(kind, test)
@@ -193,11 +185,11 @@ def test_a_link_is_shared_by_where_the_connections_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stopping", "reason"),
-    [(False, "no room: 64 connections are open"), (True, "the master is stopping")],
+    ("stopping", "named"),
+    [(False, ("room", 64)), (True, ("stopping",))],
 )
 def test_who_came_while_there_was_no_room_elsewhere_is_told_so(
-    stopping: bool, reason: str, monkeypatch: pytest.MonkeyPatch
+    stopping: bool, named: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
         async with shards(processes=2) as rig:
@@ -209,7 +201,7 @@ def test_who_came_while_there_was_no_room_elsewhere_is_told_so(
 
             await until(lambda: worker.ended, "the answer")
 
-            assert worker.ended == Disconnected(CloseCode.FULL, reason, by_peer=True)
+            assert worker.ended == Disconnected(CloseCode.FULL, naming(*named), by_peer=True)
             assert rig.heard.events == []
 
     run_on("asyncio", test)
@@ -223,7 +215,7 @@ def test_what_a_shard_logs_is_logged_with_its_number(caplog: pytest.LogCaptureFi
     run_on("asyncio", test)
     record = caplog.records[-1]
     assert (record.name, record.levelname) == ("gradwire.udp", "WARNING")
-    assert record.getMessage() == "process 1: too slow"
+    assert record.getMessage() == naming("process 1", "too slow")
 
 
 def test_one_that_was_told_to_stop_is_not_started_again() -> None:
