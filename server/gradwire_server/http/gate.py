@@ -101,7 +101,8 @@ class Gate:
     async def _admit(self) -> None:
         loop, limits = asyncio.get_running_loop(), self._limits
         interval = 1 / limits.connections_per_second_max
-        tolerance = (limits.connections_burst_max - 1) * interval
+        # Half an interval more than it takes for the last one of a burst, for rounding.
+        tolerance = (limits.connections_burst_max - 0.5) * interval
         due = loop.time() - tolerance
         while True:
             try:
