@@ -68,7 +68,16 @@ class TrainingWorker:
         optimizer.zero_grad()
         self.loss().backward()
         optimizer.step()
+        self.share()
+
+    def share(self) -> None:
+        """End a step, no sooner than the master has what was sent.
+
+        Steps as small as these could all be over before the network has its turn on a busy machine;
+        then each worker learns everything alone, and both together go twice as far as they should.
+        """
         self.session.step()
+        delivered(self.session, self.updates_sent)
 
     def values(self) -> list[list[float]]:
         """Return what the module computes with."""
@@ -126,15 +135,10 @@ def train(
     optimizers: Sequence[torch.optim.Optimizer],
     steps: int,
 ) -> None:
-    """Let each worker train so many batches, in turn, and no faster than the network.
-
-    Steps as small as these could all be over before it has its turn on a busy machine; then each
-    worker learns everything alone, and both together go twice as far as they should.
-    """
+    """Let each worker train so many batches, in turn."""
     for _ in range(steps):
         for worker, optimizer in zip(workers, optimizers, strict=True):
             worker.step(optimizer)
-            delivered(worker.session, worker.updates_sent)
 
 
 def mlp() -> nn.Sequential:

@@ -11,7 +11,8 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_, parametrizations
 
 from gradwire.errors import UsageError
 from support.local_master import LocalMaster
-from support.sessions import join
+from support.sessions import delivered, join
+from support.tiers import variants
 from support.training_loops import (
     INPUTS,
     TrainingWorker,
@@ -162,7 +163,7 @@ def test_sparse_gradients_of_an_embedding_bag(kind: str, master: LocalMaster) ->
                 assert next(bag.parameters()).grad.is_sparse  # type: ignore[union-attr]
                 of_table.step()  # type: ignore[no-untyped-call]
                 of_rest.step()
-                worker.session.step()
+                worker.share()
 
 
 @pytest.mark.parametrize("every_batch", [True, False], ids=["every batch", "every fourth"])
@@ -179,11 +180,11 @@ def test_gradient_accumulation_sends_only_what_the_optimizer_s_steps_changed(
                     optimizer.step()
                     optimizer.zero_grad()
                 if every_batch or i % 4 == 3:
-                    worker.session.step()
+                    worker.share()
                 assert worker.updates_sent == sent + (i % 4 == 3)
 
 
-@pytest.mark.parametrize("clip", [clip_grad_norm_, clip_grad_value_])
+@pytest.mark.parametrize("clip", variants(clip_grad_norm_, clip_grad_value_))
 def test_gradient_clipping(clip: Callable[..., object], master: LocalMaster) -> None:
     with two_workers(master, mlp) as workers:
         optimizers = [torch.optim.SGD(w.module.parameters(), lr=0.05) for w in workers]
@@ -193,7 +194,7 @@ def test_gradient_clipping(clip: Callable[..., object], master: LocalMaster) -> 
                 (1e6 * worker.loss()).backward()
                 clip(worker.module.parameters(), 0.5)
                 optimizer.step()
-                worker.session.step()
+                worker.share()
 
 
 # Precision.
@@ -221,10 +222,11 @@ def test_a_step_that_a_grad_scaler_skips_sends_nothing(master: LocalMaster) -> N
 
                 assert worker.updates_sent == sent + (not overflows)
                 worker.session.pull()
+                delivered(worker.session, worker.updates_sent)
         assert all(scaler.get_scale() < 1024.0 for scaler in scalers)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("dtype", variants(torch.bfloat16, torch.float64))
 def test_modules_of_another_precision(dtype: torch.dtype, master: LocalMaster) -> None:
     with two_workers(master, lambda: mlp().to(dtype)) as workers:
         train(workers, [torch.optim.SGD(w.module.parameters(), lr=0.05) for w in workers], 120)
@@ -289,14 +291,14 @@ def test_loops_that_change_data_by_hand(master: LocalMaster) -> None:
                 for parameter in worker.module.parameters():
                     assert parameter.grad is not None
                     parameter.data.sub_(parameter.grad, alpha=0.05)
-                worker.session.step()
+                worker.share()
 
 
 # Modules.
 
 
 @pytest.mark.parametrize("joins_with", ["module", "compiled"])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", variants("aot_eager", "eager"))
 def test_compiled_modules_train_together_with_others(
     backend: str, joins_with: str, master: LocalMaster
 ) -> None:
