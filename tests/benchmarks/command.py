@@ -8,8 +8,9 @@ With ``--json``, each figure is also written as an object on a line of its own, 
 benchmark has ended. ``--pictures`` draws the ratios of each benchmark, ``--curves`` what the
 documentation shows.
 
-With ``--quick``, everything is tiny and takes seconds, to see that it still runs. The figures say
-nothing and are marked so, no aim is met or missed, and drawings are made and thrown away.
+With ``--quick``, everything is tiny and takes seconds, to see that it still runs, with keys and
+without. The figures say nothing and are marked so, no aim is met or missed, and drawings are made
+and thrown away.
 
 A benchmark that fails stops no other. Exit status: 0 all ran to their ends, 1 some failed, and are
 named last, 2 usage.
@@ -36,7 +37,8 @@ class Output:
     """How benchmarks run, and where what they measure goes."""
 
     quick: bool
-    keys: bool
+    keys: Sequence[bool]
+    """Whether masters and workers have keys, where that can be chosen; both, if it is both."""
     commit: str
     json: Path | None
     pictures: Path | None
@@ -64,7 +66,7 @@ def main(
     with _folders(given) as (pictures, curves):
         output = Output(
             quick=given.quick,
-            keys=given.keys is not False,
+            keys=_keys(given),
             commit=commit_of(Path(__file__).parent),
             json=given.json,
             pictures=pictures,
@@ -74,6 +76,13 @@ def main(
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _keys(given: argparse.Namespace) -> Sequence[bool]:
+    """Return with which of both forms there is to run; with keys first, as users have them."""
+    if given.keys is not None:
+        return (given.keys,)
+    return (True, False) if given.quick else (True,)
 
 
 def _parser(benchmarks: Mapping[str, Benchmark]) -> argparse.ArgumentParser:
@@ -89,7 +98,7 @@ def _parser(benchmarks: Mapping[str, Benchmark]) -> argparse.ArgumentParser:
         "--keys",
         action=argparse.BooleanOptionalAction,
         help="whether masters and workers have keys, where that can be chosen; they have unless "
-        "told otherwise, as users have them",
+        "told otherwise, as users have them, and with --quick both is seen to run",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the ratios there")
@@ -135,12 +144,12 @@ def _ends_well(name: str, benchmark: Benchmark, output: Output) -> bool:
     """Run a benchmark, and show what it measured; return whether it came to its end."""
     print(f"\n{name}: measuring", file=sys.stderr, flush=True)
     try:
-        plan = benchmark.plan(quick=output.quick, keys=output.keys)
-        figures = benchmark.run(plan)
-        if figures:
-            _show(name, figures, output)
-            if output.curves is not None and benchmark.has_drawing:
-                benchmark.draw(figures, output.curves, plan)
+        for plan in benchmark.plans(quick=output.quick, keys=output.keys):
+            figures = benchmark.run(plan)
+            if figures:
+                _show(name, figures, output)
+                if output.curves is not None and benchmark.has_drawing:
+                    benchmark.draw(figures, output.curves, plan)
     except Exception:
         traceback.print_exc()
         return False
@@ -152,6 +161,6 @@ def _show(name: str, figures: list[Figure], output: Output) -> None:
     if output.json is not None:
         with output.json.open("a", encoding="utf-8") as file:
             for figure in figures:
-                file.write(figure.to_json(commit=output.commit, quick=output.quick) + "\n")
+                file.write(figure.to_json(name, commit=output.commit, quick=output.quick) + "\n")
     if output.pictures is not None:
         draw(name, figures, output.pictures / f"{name}.png")

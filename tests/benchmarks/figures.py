@@ -29,18 +29,20 @@ class Figure:
     met: bool
     runs: int
 
-    def to_json(self, *, commit: str, quick: bool) -> str:
+    def to_json(self, benchmark: str, *, commit: str, quick: bool) -> str:
         """Return one JSON object.
 
         Parameters
         ----------
+        benchmark : str
+            Its name: figures of several come in one file.
         commit : str
             What was measured.
         quick : bool
             Whether it was measured on so little that it says nothing: then no aim was met or
             missed.
         """
-        values = asdict(self) | {"commit": commit, "quick": quick}
+        values = {"benchmark": benchmark, **asdict(self), "commit": commit, "quick": quick}
         if quick:
             values["met"] = None
         for name, value in values.items():

@@ -21,10 +21,10 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.functional import cross_entropy, interpolate
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.digits import load_digits
 from benchmarks.programs import announce, end_with_parent
 from benchmarks.rivals.ddp_hooks import BUCKET_MEGABYTES, FIRST_COMPRESSED_STEP
 from benchmarks.slowlink_methods import ALONE, FP16, GRADWIRE, METHODS, POWER_SGD, WORKERS
+from support.digits import load_digits
 
 BATCH: Final = 8
 

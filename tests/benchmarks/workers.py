@@ -35,7 +35,7 @@ QUANTUM_EXPONENT: Final = -24
 
 
 class Progress:
-    """What workers have done, for whoever waits for it on their event loop."""
+    """What workers have done, for code on their event loop that waits for it."""
 
     def __init__(self) -> None:
         self._happened = asyncio.Event()

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.lr_scheduler import LambdaLR, LinearLR, LRScheduler
 
-from benchmarks.digits import load_digits
 from gradwire.demo.text import VOCABULARY, load_text
+from support.digits import load_digits
 
 Batch: TypeAlias = tuple[Tensor, Tensor]
 """Inputs and targets, one sample a row."""

@@ -92,6 +92,23 @@ def test_full_figures_have_verdicts_and_quick_ones_say_that_they_are_none(
     assert "not to be quoted" in shown["quick"]
 
 
+@pytest.mark.parametrize(
+    ("options", "keys"),
+    [([], [True]), (["--no-keys"], [False]), (["--quick"], [True, False]),
+     (["--quick", "--keys"], [True])],
+)  # fmt: skip
+def test_it_has_keys_unless_told_otherwise_and_a_quick_run_has_both_forms(
+    options: list[str], keys: list[bool], tmp_path: Path
+) -> None:
+    file = tmp_path / "figures"
+
+    assert command.main(["last", "--json", str(file), *options], INVENTED) == 0
+
+    costs = [line for line in lines_of(file) if line["rival_value"]]
+    assert [line["figure"] for line in costs] == [f"cost, keys {each}" for each in keys]
+    assert {line["benchmark"] for line in costs} == {"last"}
+
+
 def test_all_are_listed_with_what_each_says_of_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--list"]) == 0
 

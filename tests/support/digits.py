@@ -1,6 +1,6 @@
 """Handwritten digits, 8 x 8 pixels each: scikit-learn's, without scikit-learn.
 
-They are read from its files: importing it takes longer than all that a quick run does with them.
+They are read from its files: importing it takes longer than most of what is done with them.
 """
 
 from importlib.util import find_spec
