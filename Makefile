@@ -7,19 +7,23 @@ BIN := $(VENV)/bin
 # all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+# Modules are compiled when they are first imported, and most never are.
+INSTALL := $(BIN)/pip install --quiet --no-compile -c constraints.txt
 
-.PHONY: demo test test-deep check bench fuzz soak soak-processes audit pins venv format
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder
+
+.PHONY: demo test test-deep check bench fuzz soak soak-processes audit pins venv frameworks format
 
 demo: venv
 	$(BIN)/gradwire demo
 
-# The quick tier: some five minutes on two cores. Its summary names what it leaves to the deep one.
+# The quick tier: within five minutes on two cores, what it installs included. Its summary names what
+# it leaves to the deep one.
 test: venv
 	$(PYTEST)
 
 # Everything, or a part of it: SLICE=3/8.
-test-deep: venv
+test-deep: frameworks
 	DEEP=1 SLICE=$(SLICE) $(PYTEST)
 
 check: venv
@@ -74,6 +78,13 @@ venv: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip -c constraints.txt
-	$(BIN)/pip install --quiet -e '.[dev]' -c constraints.txt
+	$(INSTALL) --upgrade pip
+	$(INSTALL) -e '.[dev]'
+	touch $@
+
+# What the integrations work with; the quick tier needs none of it.
+frameworks: $(VENV)/frameworks
+
+$(VENV)/frameworks: $(VENV)/installed
+	$(INSTALL) -e '.[integrations]'
 	touch $@

@@ -5,7 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-import support.device  # noqa: F401  # before anything else that a test imports imports Triton
+from support.tiers import IS_DEEP
+
+if IS_DEEP:  # the quick tier starts sooner without torch
+    import support.device  # noqa: F401  # before anything else that a test imports imports Triton
 
 pytest_plugins = [
     "support.dispositions",
