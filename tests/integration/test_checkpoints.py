@@ -92,6 +92,7 @@ def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(
     assert target.tolist() == [6.0, 6.0, 0.0, 0.0]
 
 
+@pytest.mark.deep("more ways for masters and workers to end")
 def test_a_master_that_is_stopped_writes_what_it_has(tmp_path: Path) -> None:
     options = ("--checkpoint", str(tmp_path / "new"), "--resume", "auto", *NEVER)
     with MasterProcess(*options) as master:

@@ -78,6 +78,7 @@ def test_what_workers_have_sent_a_master_that_is_stopped_is_with_everyone_and_on
     assert {end["digest"] for end in ends} == {loaded.digest}
 
 
+@pytest.mark.deep("more ways for masters and workers to end")
 def test_what_a_worker_has_pushed_before_sigterm_is_with_everyone() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
@@ -224,6 +225,7 @@ with gradwire.join(target, threshold=0.5, master=sys.argv[1]) as session:
         assert metrics(master.announcement["http"])['gradwire_leaves_total{reason="left"}'] == 1
 
 
+@pytest.mark.deep("more ways for masters and workers to end")
 def test_a_master_that_was_stopped_goes_on_with_the_same_workers_as_new_ones(
     tmp_path: Path,
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_master_that_is_drained_ends_with_status_0_when_the_last_worker_has_le
     assert "order of operator alice, drain: nobody is let in any more" in err
 
 
+@pytest.mark.deep("more orders of operators")
 @pytest.mark.parametrize("processes", variants("1", "2"))
 def test_who_is_denied_by_order_stays_out_also_when_the_keys_are_read_again(
     tmp_path: Path, processes: str

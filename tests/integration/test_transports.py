@@ -165,6 +165,7 @@ def test_a_worker_that_was_cut_off_while_all_others_finished_and_left_is_told_so
         assert metrics(http)["gradwire_runs_finished_total"] == 1
 
 
+@pytest.mark.deep("more of what TCP can meet")
 def test_a_web_browser_at_the_masters_port_changes_nothing() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())

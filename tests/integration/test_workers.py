@@ -78,6 +78,7 @@ def test_a_fifth_worker_joins_in_mid_run_and_one_is_killed_and_the_rest_end_equa
         assert counted["gradwire_runs_finished_total"] == 1
 
 
+@pytest.mark.deep("more of what workers can meet")
 def test_every_update_is_applied_by_everyone_else_once() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
@@ -98,6 +99,7 @@ def test_every_update_is_applied_by_everyone_else_once() -> None:
         assert counted["gradwire_updates_relayed_total"] == 2 * sum(sent)
 
 
+@pytest.mark.deep("more ways for masters and workers to end")
 def test_workers_hear_why_the_master_stops_and_say_so() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
@@ -116,6 +118,7 @@ def test_workers_hear_why_the_master_stops_and_say_so() -> None:
         assert "the master was stopped by SIGTERM" in answers[0]["message"]
 
 
+@pytest.mark.deep("more ways for masters and workers to end")
 def test_a_killed_master_is_noticed_by_its_silence() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
@@ -149,6 +152,7 @@ def test_a_nan_is_refused_and_the_others_go_on() -> None:
         assert end["updates_sent"]
 
 
+@pytest.mark.deep("more of what workers can meet")
 def test_a_second_model_is_refused_by_its_first_difference() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
@@ -175,6 +179,7 @@ def test_an_address_in_use_is_named_with_what_to_do() -> None:
     assert "--listen" in second.stderr
 
 
+@pytest.mark.deep("more of what workers can meet")
 def test_random_bytes_at_the_masters_port_change_nothing() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess())
@@ -205,6 +210,7 @@ def test_random_bytes_at_the_masters_port_change_nothing() -> None:
         )
 
 
+@pytest.mark.deep("more ways for masters and workers to end")
 def test_a_worker_that_stood_still_for_longer_than_the_idle_timeout_comes_back() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--idle-timeout-seconds", "1"))

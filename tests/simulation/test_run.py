@@ -31,7 +31,7 @@ def bad_link(random: Random) -> Link:
     )
 
 
-@pytest.mark.seeds(HISTORIES)
+@pytest.mark.seeds(HISTORIES, quick=10)
 def test_histories_end_with_every_update_applied_once_everywhere(seed: int) -> None:
     """Two to sixteen workers, 2 % loss and worse: `check_the_end` states what has to hold."""
     random = Random(seed)

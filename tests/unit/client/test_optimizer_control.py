@@ -27,6 +27,7 @@ from support.optimizers import (
     train,
     watch,
 )
+from support.tiers import variants
 from support.wording import naming
 
 EVERY = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
@@ -316,7 +317,7 @@ def test_a_step_that_a_grad_scaler_skips_is_none(fused: bool) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, about itself
-@pytest.mark.parametrize("name", ["SGD momentum", "Adam"])
+@pytest.mark.parametrize("name", variants("SGD momentum", "Adam"))
 def test_a_compiled_step_is_what_it_is_otherwise(name: str) -> None:
     mine, reference = matrix(), matrix()
     optimizer, other = OPTIMIZERS[name](mine), OPTIMIZERS[name](reference)

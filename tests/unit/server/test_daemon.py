@@ -77,7 +77,7 @@ class Running:
         access: Access | None,
         folder: CheckpointFolder | None,
     ) -> None:
-        config = MasterConfig(checkpoint_seconds=CHECKPOINT_SECONDS)
+        config = MasterConfig(checkpoint_seconds=CHECKPOINT_SECONDS, recovery_seconds=0.0)
         daemon = Daemon(config, addresses, access, keys, folder=folder)
         task = asyncio.create_task(daemon.run())
         await until(lambda: self._announced() or task.done(), "the announcement")

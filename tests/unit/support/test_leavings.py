@@ -18,6 +18,9 @@ def test_innocent():
 
 STARTS = """
 import subprocess, sys
+import support.leavings
+
+support.leavings.LAST_SECONDS_MAX = 0.1  # nothing here ends by itself
 
 def start(*arguments):
     child = subprocess.Popen([sys.executable, "-c", *arguments], stdout=subprocess.PIPE, text=True)
