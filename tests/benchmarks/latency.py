@@ -34,13 +34,18 @@ class Plan:
     round_trips: int = 1000
     """Of each run, and as many before that are not counted."""
     snapshot_elements: int = 15_000_000
+    interval_seconds: float = 0.010
+    """Between the updates that come while the snapshot does. They come before it, so that it waits
+    where these alone are more than the machine carries."""
     echo_trips: int = 100
     keys: bool = True
     """Whether the master and its workers have keys."""
 
 
 FULL: Final = Plan()
-QUICK: Final = Plan(runs=1, round_trips=10, snapshot_elements=100_000, echo_trips=5)
+QUICK: Final = Plan(
+    runs=1, round_trips=10, snapshot_elements=100_000, interval_seconds=0.2, echo_trips=5
+)
 
 AIMS: Final = {50: 3.0, 99: 10.0}
 """Percentile, and times the echo's."""
@@ -127,7 +132,8 @@ def _beside_a_snapshot(plan: Plan) -> Figure:
         with Master(keys=plan.keys, listen=f"{here.address}:0", prefix=here.prefix) as master:
             environ = master.environ()
             with (
-                Program(STREAM, "push", *elements, environ=environ, prefix=here.prefix) as pusher,
+                Program(STREAM, "push", *elements, "--interval-seconds", str(plan.interval_seconds),
+                        environ=environ, prefix=here.prefix) as pusher,
                 Program(STREAM, "receive", *elements, environ=environ,
                         prefix=there.prefix) as receiver,
             ):  # fmt: skip

@@ -5,7 +5,7 @@ namespace of its own; clocks are the same there. Its master and its key are in `
 
 `push` founds the run, says so, and begins to send when its parent tells it; told again, it stops
 and writes when each update was sent, by sequence. `receive` joins, which brings it the snapshot,
-and when that is complete writes when each update came.
+and when that is complete, and an update has come, writes when each update came.
 """
 
 import argparse
@@ -24,7 +24,6 @@ from gradwire_codecs import Replica
 from gradwire_udp import new_event_loop
 
 UPDATE_BYTES: Final = 4096
-INTERVAL_SECONDS: Final = 0.010
 
 
 @dataclass(slots=True)
@@ -51,7 +50,7 @@ def _values(elements: int) -> bytes:
     return Replica.from_parameters(parameters).values.tobytes()
 
 
-async def _push(elements: int) -> None:
+async def _push(elements: int, interval_seconds: float) -> None:
     loop, telling = asyncio.get_running_loop(), _Telling()
     end_with_parent(lambda: loop.call_soon_threadsafe(telling.tell))
     _, body = update_of_size(UPDATE_BYTES, elements)
@@ -64,7 +63,7 @@ async def _push(elements: int) -> None:
     while telling.count < 2:
         sent[worker.sent + 1] = time.monotonic()
         worker.push(body)
-        due += INTERVAL_SECONDS
+        due += interval_seconds
         await asyncio.sleep(due - time.monotonic())
     announce(at=sent)
     worker.close()
@@ -78,7 +77,10 @@ async def _receive(elements: int) -> None:
     began = time.monotonic()
     announce(joining=True)
     await worker.wait_live()
-    announce(at=came, seconds=time.monotonic() - began)
+    seconds = time.monotonic() - began
+    while not came:
+        await worker.wait()
+    announce(at=came, seconds=seconds)
     await asyncio.Event().wait()
 
 
@@ -87,10 +89,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("end", choices=["push", "receive"])
     parser.add_argument("--elements", type=int, required=True)
+    parser.add_argument("--interval-seconds", type=float, help="between updates that are pushed")
     given = parser.parse_args()
-    work = _push if given.end == "push" else _receive
     with asyncio.Runner(loop_factory=lambda: new_event_loop("auto")) as runner:
-        runner.run(work(given.elements))
+        if given.end == "push":
+            runner.run(_push(given.elements, given.interval_seconds))
+        else:
+            runner.run(_receive(given.elements))
 
 
 if __name__ == "__main__":

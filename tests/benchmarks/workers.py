@@ -126,7 +126,11 @@ class IdleWorker:
     async def wait_live(self) -> None:
         """Wait until it takes part."""
         while not self.live:
-            await self._progress.wait(JOIN_SECONDS)
+            await self.wait()
+
+    async def wait(self) -> None:
+        """Wait until something happens."""
+        await self._progress.wait(JOIN_SECONDS)
 
     def push(self, body: bytes) -> None:
         """Send an update."""

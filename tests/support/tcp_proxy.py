@@ -66,8 +66,11 @@ class TcpProxy:
                     threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
 
     def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
-        with source, suppress(OSError):
-            while data := source.recv(CHUNK_BYTES):
-                self._passing.wait(PASSING_SECONDS_MAX)
-                target.sendall(data)
-            target.shutdown(socket.SHUT_WR)
+        with source:
+            with suppress(OSError):
+                while data := source.recv(CHUNK_BYTES):
+                    self._passing.wait(PASSING_SECONDS_MAX)
+                    target.sendall(data)
+            # Also after a reset, which a process leaves that was killed with something to read.
+            with suppress(OSError):
+                target.shutdown(socket.SHUT_WR)
