@@ -26,7 +26,7 @@ test: venv
 test-deep: frameworks
 	DEEP=1 SLICE=$(SLICE) $(PYTEST)
 
-check: venv
+check: frameworks
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
