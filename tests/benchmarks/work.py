@@ -1,6 +1,7 @@
 """What every relay of a benchmark has to do: hand each worker's updates on to all the others."""
 
 from dataclasses import dataclass
+from math import nan
 
 from benchmarks.programs import Meter
 
@@ -42,6 +43,10 @@ class Rate:
 
     @classmethod
     def of(cls, work: Work, meter: Meter) -> "Rate":
-        """Return the rate of a relay that has done the work."""
-        out = work.gigabits_out
-        return cls(out / meter.seconds, out / meter.processor_seconds)
+        """Return the rate of a relay that has done the work.
+
+        The one per processor second is not a number where the relay was done before the meter
+        began: the work of a quick run is that small.
+        """
+        out, used = work.gigabits_out, meter.processor_seconds
+        return cls(out / meter.seconds, out / used if used else nan)
