@@ -34,6 +34,11 @@ print("done")
 """
 
 
+def left_behind(out: list[str]) -> int:
+    """Return the process id among the lines of `LEAVES_BEHIND` and of what it has started."""
+    return next(int(line) for line in out if line.isdigit())
+
+
 async def start(
     code: str,
     *arguments: str,
@@ -93,7 +98,7 @@ async def test_what_a_process_leaves_in_its_group_does_not_hold_its_end_up(
     child = await start(LEAVES_BEHIND.format(new_session=False), NEVER_ENDS, on_stdout=out.append)
 
     assert await child.wait() == 0
-    await until(lambda: has_ended(int(out[0])), "what was left to be killed")
+    await until(lambda: has_ended(left_behind(out)), "what was left to be killed")
 
 
 async def test_what_has_left_the_group_does_not_hold_the_end_up_and_lives_on(
@@ -106,9 +111,9 @@ async def test_what_has_left_the_group_does_not_hold_the_end_up_and_lives_on(
 
     try:
         assert await child.wait() == 0
-        assert not has_ended(int(out[0]))
+        assert not has_ended(left_behind(out))
     finally:
-        os.kill(int(out[0]), signal.SIGKILL)
+        os.kill(left_behind(out), signal.SIGKILL)
 
 
 async def test_what_a_process_leaves_may_say_its_last_words() -> None:
