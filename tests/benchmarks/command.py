@@ -79,7 +79,7 @@ def main(
 
 
 def _keys(given: argparse.Namespace) -> Sequence[bool]:
-    """Return with which of both forms there is to run; with keys first, as users have them."""
+    """Return the forms to run, by whether they have keys."""
     if given.keys is not None:
         return (given.keys,)
     return (True, False) if given.quick else (True,)
@@ -98,7 +98,7 @@ def _parser(benchmarks: Mapping[str, Benchmark]) -> argparse.ArgumentParser:
         "--keys",
         action=argparse.BooleanOptionalAction,
         help="whether masters and workers have keys, where that can be chosen; they have unless "
-        "told otherwise, as users have them, and with --quick both is seen to run",
+        "told otherwise, as users have them; --quick runs both forms",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw the ratios there")

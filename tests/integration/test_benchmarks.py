@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import codec_size
 from benchmarks.registry import BENCHMARKS
 from support.namespaces import can_have_machines
 from support.processes import Running
@@ -52,6 +53,10 @@ class Outcome:
         parts = self.log.split(f"\n{name}: measuring\n")[1:]
         return "\n".join(part.partition(": measuring\n")[0] for part in parts)
 
+    def figures_of(self, name: str) -> list[dict[str, Any]]:
+        """Return what one of them has measured."""
+        return [figure for figure in self.figures if figure["benchmark"] == name]
+
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
@@ -80,7 +85,7 @@ def run(arguments: Sequence[str], folder: Path) -> Outcome:
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark_runs_to_its_end(name: str, outcome: Outcome) -> None:
-    figures = [figure for figure in outcome.figures if figure["benchmark"] == name]
+    figures = outcome.figures_of(name)
 
     assert name not in outcome.failed.replace(",", "").split(), outcome.said_of(name)
     measurable = name != NEEDS_A_GPU and (name not in NEED_MACHINES or can_have_machines())
@@ -93,3 +98,22 @@ def test_a_benchmark_runs_to_its_end(name: str, outcome: Outcome) -> None:
     if name in KEYLESS and figures:
         assert any("with keys" in figure["figure"] for figure in figures)
         assert any("without keys" in figure["figure"] for figure in figures)
+
+
+def test_speed_and_memory_of_the_codec_are_measured(outcome: Outcome) -> None:
+    figures = outcome.figures_of("codec")
+
+    assert all(figure["value"] > 0 and figure["rival_value"] > 0 for figure in figures)
+    assert sum("threshold pass" in figure["figure"] for figure in figures) == 5
+
+
+def test_the_demo_is_trained_and_its_updates_are_measured(outcome: Outcome) -> None:
+    figures = outcome.figures_of("codec-size")
+    first = [figure["figure"] for figure in figures].index("mean of 4 updates of the demo")
+    mean, together, *sizes = figures[first:]
+
+    assert mean["runs"] == 4
+    assert 0.5 < mean["ratio"] < 2
+    assert 0.5 < together["ratio"] < 2
+    assert {figure["value"] for figure in sizes} == {sizes[0]["value"]}
+    assert {figure["rival"] for figure in sizes} >= {codec_size.DL4J, codec_size.DENSE}

@@ -18,7 +18,7 @@ import pytest
 
 from gradwire_protocol.packets import ACCEPT, INIT, TRANSPORT, VERSION, VERSIONS
 from support.processes import Running, children_of, has_ended
-from support.tiers import count
+from support.tiers import IS_DEEP, count
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -156,8 +156,9 @@ def test_compression_is_what_all_reduce_sends_over_what_the_sockets_sent(outcome
     assert result["bytes_dense"] == 4 * result["parameters"] * 2 * (WORKERS - 1) * STEPS
     assert result["compression"] == result["bytes_dense"] / result["bytes_sent"]
     # To begin with, the first worker's parameters went to the master and to the others, in some 0.9
-    # of their size.
-    assert result["bytes_sent"] > 0.8 * WORKERS * 4 * result["parameters"]
+    # of their size. Two workers that train for some steps send little more.
+    share = 1.0 if IS_DEEP else 0.8
+    assert result["bytes_sent"] > share * WORKERS * 4 * result["parameters"]
 
 
 def test_the_random_bytes_reached_the_master_and_were_dropped(outcome: Outcome) -> None:

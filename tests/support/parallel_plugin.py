@@ -51,7 +51,7 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
 
 @cache
 def _shares_a_fixture(file: str) -> bool:
-    """Return whether tests of a file share a fixture, which every process would set up anew."""
+    """Return whether a file has a fixture of the module: each process would set it up again."""
     return 'scope="module"' in (ROOT / file).read_text(encoding="utf-8")
 
 
