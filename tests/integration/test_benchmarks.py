@@ -3,7 +3,6 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from benchmarks import codec_size
 from benchmarks.registry import BENCHMARKS
 from support.namespaces import can_have_machines
 from support.processes import Running
-from support.tiers import variants
 
 SECONDS_MAX = 900
 """For all of them together, beside whatever else a machine does."""
@@ -31,12 +29,8 @@ NEED_MACHINES = ("convergence", "estimate", "lossy", "slowlink")
 """Without network namespaces these have nothing to measure; others leave some figures out."""
 NEEDS_A_GPU = "codec-gpu"
 
-KEYLESS_SMALL = ("estimate", "latency", "overhead", "relay")
-KEYLESS_LARGE = ("convergence", "slowlink")
-"""These can be measured without keys as well as with them. The large ones differ in little else
-than the names of their figures, and most of what they do is to import torch."""
-
-KEYLESS = KEYLESS_SMALL + variants((), KEYLESS_LARGE)[-1]
+KEYLESS = ("convergence", "estimate", "latency", "overhead", "relay", "slowlink")
+"""These are measured without keys as well as with them."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +39,12 @@ class Outcome:
 
     figures: list[dict[str, Any]]
     failed: str
-    """Names those that failed."""
+    """The line that names those that failed."""
     log: str
 
     def said_of(self, name: str) -> str:
-        """Return what one of them has written, in each of its runs."""
-        parts = self.log.split(f"\n{name}: measuring\n")[1:]
-        return "\n".join(part.partition(": measuring\n")[0] for part in parts)
+        """Return what one of them has written."""
+        return self.log.partition(f"\n{name}: measuring\n")[2].partition(": measuring\n")[0]
 
     def figures_of(self, name: str) -> list[dict[str, Any]]:
         """Return what one of them has measured."""
@@ -60,21 +53,10 @@ class Outcome:
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """Run them as a user does, many in one process: most of their time is imports."""
+    """Run them as a user does, in one process: most of their time is imports."""
     folder = tmp_path_factory.mktemp("benchmarks")
-    with_keys = run(["all", "--quick", "--keys"], folder)
-    without = run([*KEYLESS, "--quick", "--no-keys"], folder)
-    return Outcome(
-        with_keys.figures + without.figures,
-        f"{with_keys.failed} {without.failed}",
-        with_keys.log + without.log,
-    )
-
-
-def run(arguments: Sequence[str], folder: Path) -> Outcome:
-    """Run some of them."""
     file, log = folder / "figures.jsonl", folder / "log"
-    command = [sys.executable, str(COMMAND), *arguments, "--json", str(file)]
+    command = [sys.executable, str(COMMAND), "all", "--quick", "--json", str(file)]
     with log.open("w") as out, Running(command, stdout=out, stderr=out) as running:
         status = running.wait(SECONDS_MAX)
     said = log.read_text()
