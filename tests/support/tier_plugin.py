@@ -214,6 +214,8 @@ def pytest_runtest_makereport(
         report.user_properties.append(("processor_seconds", taken))
         mark = item.get_closest_marker("processor_seconds")
         most = mark.args[0] if mark else tiers.PROCESSOR_SECONDS_MAX
+        if taken > most:
+            most *= tiers.slowness()
         report.user_properties.append(("processor_seconds_max", most))
     return report
 
@@ -276,8 +278,8 @@ class Reporter:
         for name in self._summary.too_slow:
             say(
                 f"TOO SLOW {name}: {taken[name].processor_seconds:.1f} s of a processor, where a "
-                f"quick test may take {taken[name].processor_seconds_max:g}: make it smaller, or "
-                "mark it @pytest.mark.deep",
+                f"quick test may take {taken[name].processor_seconds_max:.1f} on this machine: "
+                "make it smaller, or mark it @pytest.mark.deep",
                 red=True,
             )
 

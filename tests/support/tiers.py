@@ -24,6 +24,8 @@ the whole. Whatever the quick tier leaves out is noted in `LEFT_OUT`, and pytest
 """
 
 import os
+import statistics
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Final, TypeVar
@@ -43,7 +45,11 @@ EXAMPLES: Final = {"quick": 25, "deep": 100, "nightly": 20_000}
 """Of each property that hypothesis looks for a counterexample of."""
 
 PROCESSOR_SECONDS_MAX: Final = 10.0
-"""What a test of the quick tier may take of a processor, its child processes included."""
+"""What a test of the quick tier may take of a processor, its child processes included.
+
+Of a processor that counts to a million in `COUNTING_SECONDS`; a slower one may take longer.
+"""
+COUNTING_SECONDS: Final = 0.05
 
 DEEP_PATHS: Final = {
     "integration/test_bad_networks.py": "real sockets between network namespaces",
@@ -125,3 +131,19 @@ def load_hypothesis_profile() -> None:
             suppress_health_check=[HealthCheck.too_slow],
         )
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", NAME))
+
+
+def slowness() -> float:
+    """Return how many times slower than `COUNTING_SECONDS` this processor is just now, at least 1.
+
+    Processors differ by a factor of two, and as much again where neighbours share their caches.
+    """
+    return max(1.0, statistics.median(_counting_seconds() for _ in range(3)) / COUNTING_SECONDS)
+
+
+def _counting_seconds() -> float:
+    before = time.process_time()
+    number = 0
+    while number < 1_000_000:
+        number += 1
+    return time.process_time() - before
