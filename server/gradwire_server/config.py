@@ -8,15 +8,14 @@ from gradwire_protocol.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
 from gradwire_protocol.limits import (
     DATAGRAM_BYTES,
     DATAGRAM_BYTES_MAX,
+    GIB,
     MIB,
     REASSEMBLY_BYTES_MAX,
     WINDOW_BYTES,
     WINDOW_BYTES_MIN,
 )
 from gradwire_protocol.messages import ADDRESS_CHARACTERS_MAX, RANKS_MAX
-from gradwire_server.conflation import BACKLOG_BYTES_MAX, CONFLATION_BYTES_MAX
 from gradwire_server.pace import UPDATE_RATE_MAX
-from gradwire_server.relay import RelayLimits
 from gradwire_server.update_log import UPDATE_LOG_BYTES_MAX
 from gradwire_server.vetting import OUTLIER_NORM_MULTIPLE, OutlierPolicy
 
@@ -29,6 +28,28 @@ first packets, where that byte is random, spread evenly."""
 
 CHECKPOINTS_MAX: Final = 100_000
 """Kept at the most: two months of one a minute. More would make every look at the folder slow."""
+
+
+BACKLOG_BYTES_MAX: Final = WINDOW_BYTES
+"""What a worker lets us have under way: more would only wait here."""
+
+CONFLATION_BYTES_MAX: Final = 2 * GIB
+"""Both sums of two workers for a model of 134 million parameters, or of 56 for one of 4.8."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayLimits:
+    """What a relay may keep, in bytes."""
+
+    log_bytes_max: int = UPDATE_LOG_BYTES_MAX
+    """For workers that come back."""
+    backlog_bytes_max: int = BACKLOG_BYTES_MAX
+    """Updates queued for one member."""
+    conflation_bytes_max: int = CONFLATION_BYTES_MAX
+    """Sums for members that are slow."""
+
+
+RELAY_LIMITS: Final = RelayLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

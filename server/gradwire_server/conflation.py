@@ -25,16 +25,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from gradwire_codecs import Update
-from gradwire_protocol.limits import GIB, WINDOW_BYTES, WINDOW_BYTES_MIN
+from gradwire_protocol.limits import WINDOW_BYTES_MIN
 from gradwire_server.backlog import Backlog
+from gradwire_server.config import BACKLOG_BYTES_MAX, CONFLATION_BYTES_MAX
 from gradwire_server.roster import Member
 from gradwire_server.sums import ELEMENT_BYTES, Sum, SumFeed
-
-BACKLOG_BYTES_MAX: Final = WINDOW_BYTES
-"""What a worker lets us have under way: more would only wait here."""
-
-CONFLATION_BYTES_MAX: Final = 2 * GIB
-"""Both sums of two workers for a model of 134 million parameters, or of 56 for one of 4.8."""
 
 BEHIND_BYTES_MAX: Final = WINDOW_BYTES_MIN // 2
 """What may follow a sum that is under way. As much of the smallest window is left, 2.4 MB, and that

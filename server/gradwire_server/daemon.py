@@ -17,6 +17,7 @@ from gradwire_codecs import warm_up
 from gradwire_protocol import GradwireError, Keyring
 from gradwire_server.checkpoint_folder import CheckpointFolder
 from gradwire_server.checkpoint_writer import ThreadWriter
+from gradwire_server.collector import MasterCollector
 from gradwire_server.config import MasterConfig
 from gradwire_server.decoding import ThreadDecoder
 from gradwire_server.http.access import METRICS_PATH, Access
@@ -24,7 +25,7 @@ from gradwire_server.http.server import HttpServer
 from gradwire_server.key_source import KeySource, instance_of
 from gradwire_server.listening import Listening, Transport, explained
 from gradwire_server.master import Master
-from gradwire_server.metrics import MasterCollector, ServerMetrics
+from gradwire_server.metrics import ServerMetrics
 from gradwire_server.run import Run
 from gradwire_server.standby import Standby
 from gradwire_udp import Drivers, resolve, show_address, split_address

@@ -337,8 +337,8 @@ class Departures:
         recovery = run.recovery
         if recovery is None or not recovery.has_asked:
             state.end_run()
-            if recovery is not None and recovery.own is not None:
-                state.run = recovery.own  # and it waits for them still
+            if run.own is not None:
+                state.run = run.own  # and it waits for them still
                 state.metrics.parameters.set(state.run.layout.elements)
             return
         # Nothing was decided yet, so all that there is to lose is the time of coming once more.

@@ -15,7 +15,8 @@ from gradwire_protocol import InOrder, InvalidMessageError
 from gradwire_protocol.link import UpdateReceived
 from gradwire_protocol.messages import Snapshot, Welcome
 from gradwire_protocol.snapshots import SnapshotAssembly, unpacked
-from gradwire_server.relay import Relay, RelayLimits
+from gradwire_server.config import RelayLimits
+from gradwire_server.relay import Relay
 from gradwire_server.run import Run
 
 logger = logging.getLogger("gradwire.standby")

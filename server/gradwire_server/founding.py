@@ -143,7 +143,7 @@ def _begin_if_complete(run: Run, roster: Roster, now: float) -> None:
 
 def _let_all_in(run: Run, recovery: Recovery | None, roster: Roster, now: float) -> None:
     """Let in who waits for the parameters."""
-    run.recovery = None
+    run.recovery = run.own = None
     for other in roster:
         if other.phase is not Phase.WAITING:
             continue
@@ -178,7 +178,7 @@ def found_again(run: Run, roster: Roster, now: float) -> bool:
             return True
         if recovery.has_asked or not roster.workers:
             return False
-        if recovery.returned or recovery.own is not None:
+        if recovery.returned or run.own is not None:
             recover(run, roster, now)
             return True
         run.recovery = None  # all who had it are gone again

@@ -64,8 +64,8 @@ def go_on(run: Run, recovery: Recovery, now: float) -> None:
     """
     owners = {member.rank: member for member in recovery.returned}
     if recovery.heir is None:
-        assert recovery.own is not None
-        run.take_over(recovery.own)
+        assert run.own is not None
+        run.take_over(run.own)
         recovery.contents = dict(run.relay.versions)
     contents = recovery.contents
     assert contents is not None

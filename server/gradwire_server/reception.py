@@ -258,7 +258,9 @@ class Reception:
         if join.resume is not None:
             seconds = state.config.recovery_seconds
             answer_seconds = max(seconds, ANSWER_SECONDS_MIN)
-            run.recovery = Recovery(answer_seconds, state.now + seconds, own=own)
+            versions = None if own is None else own.relay.versions
+            run.recovery = Recovery(answer_seconds, state.now + seconds, own_versions=versions)
+            run.own = own
         return run
 
     def _let_back_in(self, link: Link, join: Join, resume: Resume, run: Run) -> None:

@@ -24,7 +24,7 @@ Here is what was said and what follows from it; `recalling` asks and answers.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gradwire_protocol import InOrder
 from gradwire_protocol.link import UpdateReceived
@@ -44,10 +44,6 @@ class Asked:
     member: Member
     last: int
     arriving: InOrder[UpdateReceived]
-
-
-if TYPE_CHECKING:
-    from gradwire_server.run import Run
 
 
 @dataclass(slots=True)
@@ -78,8 +74,8 @@ class Recovery:
     """Until when others are waited for; then, until when the next thing has to come."""
     returned: dict[Member, Resume] = field(default_factory=dict)
     """Who is back, and what they have."""
-    own: "Run | None" = None
-    """What we have of the run ourselves: a checkpoint, or, as a standby, a copy."""
+    own_versions: Mapping[int, int] | None = None
+    """The updates in what the master has of the run itself: a checkpoint, or a standby's copy."""
     gathering: bool = True
     """Whether others are waited for."""
     heir: Member | None = None
@@ -115,10 +111,8 @@ class Recovery:
             return -lost(versions), sum(versions.values())
 
         heir = max(self.returned, key=rating, default=None)
-        own = self.own
-        takes_own = own is not None and (
-            heir is None or lost(own.relay.versions) <= lost(self._contents_of(heir))
-        )
+        own = self.own_versions
+        takes_own = own is not None and (heir is None or lost(own) <= lost(self._contents_of(heir)))
         self.heir = None if takes_own else heir
         return self.heir
 
@@ -205,8 +199,8 @@ class Recovery:
         """Return the last update of a rank in the replica that is taken."""
         if self.heir is not None:
             return self.last(self.heir, rank)
-        assert self.own is not None
-        return self.own.relay.versions.get(rank, 0)
+        assert self.own_versions is not None
+        return self.own_versions.get(rank, 0)
 
     def last(self, member: Member, rank: int) -> int:
         """Return the last update of a rank that somebody has."""
@@ -234,7 +228,7 @@ class Recovery:
             for rank in self._ranks_of(member):
                 span = self.last(member, rank), self.kept_from(member, rank)
                 spans.setdefault(rank, []).append(span)
-        for rank, last in (self.own.relay.versions if self.own is not None else {}).items():
+        for rank, last in (self.own_versions or {}).items():
             spans.setdefault(rank, []).append((last, last + 1))
         return {rank: _reach_back(each, max(each)[0]) for rank, each in spans.items()}
 

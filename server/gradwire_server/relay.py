@@ -10,30 +10,15 @@ memory than that.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from gradwire_codecs import Update, decode
 from gradwire_protocol import ShapedMessage
 from gradwire_protocol.limits import charge_of
 from gradwire_protocol.messages import EncodedUpdate
-from gradwire_server.conflation import BACKLOG_BYTES_MAX, CONFLATION_BYTES_MAX, Conflation
+from gradwire_server.config import RELAY_LIMITS, RelayLimits
+from gradwire_server.conflation import Conflation
 from gradwire_server.roster import Member, Phase
-from gradwire_server.update_log import UPDATE_LOG_BYTES_MAX, UpdateLog
-
-
-@dataclass(frozen=True, slots=True)
-class RelayLimits:
-    """What a relay may keep, in bytes."""
-
-    log_bytes_max: int = UPDATE_LOG_BYTES_MAX
-    """For workers that come back."""
-    backlog_bytes_max: int = BACKLOG_BYTES_MAX
-    """Updates queued for one member."""
-    conflation_bytes_max: int = CONFLATION_BYTES_MAX
-    """Sums for members that are slow."""
-
-
-DEFAULTS = RelayLimits()
+from gradwire_server.update_log import UpdateLog
 
 
 class Relay:
@@ -46,7 +31,7 @@ class Relay:
     limits : RelayLimits
     """
 
-    def __init__(self, elements: int, limits: RelayLimits = DEFAULTS) -> None:
+    def __init__(self, elements: int, limits: RelayLimits = RELAY_LIMITS) -> None:
         self.log = UpdateLog(limits.log_bytes_max)
         """The updates accepted last."""
         self.conflation = Conflation(

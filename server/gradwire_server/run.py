@@ -15,10 +15,10 @@ from gradwire_protocol.layout import Layout
 from gradwire_protocol.messages import Join, Snapshot
 from gradwire_protocol.snapshots import SnapshotAssembly
 from gradwire_server.buffer_feed import KeptBuffers
+from gradwire_server.config import RELAY_LIMITS, RelayLimits
 from gradwire_server.digests import Digests
 from gradwire_server.recovery import Recovery
-from gradwire_server.relay import DEFAULTS as RELAY_DEFAULTS
-from gradwire_server.relay import Relay, RelayLimits
+from gradwire_server.relay import Relay
 from gradwire_server.replica_copy import ReplicaCopy
 
 
@@ -63,6 +63,8 @@ class Run:
     finished: bool = False
     recovery: Recovery | None = None
     """While it comes back from the workers, after the master was started anew."""
+    own: "Run | None" = None
+    """What the master has of it itself meanwhile: a checkpoint, or a standby's copy."""
     recovered: bool = False
     """Whether it came back so: workers may have had updates that it has not got yet."""
     unclaimed: set[int] = field(default_factory=set)
@@ -90,14 +92,14 @@ class Run:
     _copy: "ref[ReplicaCopy] | None" = None
 
     @classmethod
-    def begin(cls, name: str, join: Join, limits: RelayLimits = RELAY_DEFAULTS) -> "Run":
+    def begin(cls, name: str, join: Join, limits: RelayLimits = RELAY_LIMITS) -> "Run":
         """Make a run that waits for the parameters of its first worker."""
         relay = Relay(join.layout.elements, limits)
         return cls(name, join.layout, *_unfounded(join), relay)
 
     @classmethod
     def resume(
-        cls, checkpoint: Checkpoint, values: memoryview, limits: RelayLimits = RELAY_DEFAULTS
+        cls, checkpoint: Checkpoint, values: memoryview, limits: RelayLimits = RELAY_LIMITS
     ) -> "Run":
         """Make a run that goes on where a checkpoint ends; its replica is in this memory."""
         replica = Replica(np.frombuffer(values, "<i4"), checkpoint.quantum_exponent)

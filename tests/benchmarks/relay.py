@@ -25,7 +25,7 @@ from benchmarks.rivals import datagram_transport, tcp_relay, zeromq_relay
 from benchmarks.work import Rate, Work
 from benchmarks.workers import Progress, closing, join_all, update_of_size
 from gradwire_protocol.limits import charge_of
-from gradwire_server.conflation import BACKLOG_BYTES_MAX
+from gradwire_server.config import BACKLOG_BYTES_MAX
 from gradwire_udp import new_event_loop
 
 UPDATE_BYTES: Final = 300_000

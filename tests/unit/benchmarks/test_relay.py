@@ -11,7 +11,7 @@ from benchmarks.relay import FULL, UPDATE_BYTES, updates_ahead_max, work_of
 from benchmarks.work import Rate
 from benchmarks.workers import Progress
 from gradwire_protocol.limits import charge_of
-from gradwire_server.conflation import BACKLOG_BYTES_MAX
+from gradwire_server.config import BACKLOG_BYTES_MAX
 
 
 @pytest.mark.parametrize("workers", FULL.workers)

@@ -9,8 +9,9 @@ from gradwire_protocol import ShapedMessage
 from gradwire_protocol.limits import MIB, charge_of
 from gradwire_protocol.messages import EncodedUpdate, Kind
 from gradwire_protocol.snapshots import SnapshotFeed
+from gradwire_server.config import RelayLimits
 from gradwire_server.conflation import BEHIND_BYTES_MAX
-from gradwire_server.relay import Relay, RelayLimits
+from gradwire_server.relay import Relay
 from gradwire_server.roster import Member
 from support.members import member
 from support.wording import naming

@@ -12,8 +12,8 @@ from gradwire_protocol import InvalidMessageError, ShapedMessage
 from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.link import UpdateReceived
 from gradwire_protocol.messages import EncodedUpdate, Kind, Snapshot, Welcome
+from gradwire_server.config import RelayLimits
 from gradwire_server.following import EARLY_MAX, Following
-from gradwire_server.relay import RelayLimits
 
 Said: TypeAlias = Welcome | Snapshot | UpdateReceived
 
