@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gradwire.adapters import buffers_of
 from gradwire.brought import Brought
-from gradwire.buffers import buffers_of
 from gradwire.credentials import credentials_of
 from gradwire.errors import (
     DeadlineError,

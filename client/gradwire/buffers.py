@@ -11,7 +11,6 @@ variance becomes negative, and what is equal everywhere stays as it is.
 """
 
 import struct
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -203,23 +202,3 @@ def mean_of(values: Sequence[BufferValues]) -> BufferValues:
     integers = reduce(np.maximum, (each.integers for each in values))
     floats: Floats = mean if first.dtype == np.float64 else mean.astype(np.float32)
     return BufferValues(floats, integers)
-
-
-def buffers_of(target: object) -> ModuleBuffers | None:
-    """Return the buffers of a target that are shared; None where there are none.
-
-    Raises
-    ------
-    UsageError
-        If they cannot be.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(target, torch.nn.Module):
-        return None
-    from gradwire.torch_buffers import TorchBuffers
-
-    buffers = TorchBuffers(target)
-    if not sum(buffers.layout.sizes):
-        return None
-    buffers.layout.check_size()
-    return buffers

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from gradwire.adapters import places_of
 from gradwire.errors import UsageError
-from gradwire.parameters import Places, places_of
+from gradwire.parameters import Places
 from gradwire_codecs import Replica
 from gradwire_protocol.checkpoint import CheckpointError
 from gradwire_udp.checkpoint_files import CheckpointFile, newest, read

@@ -11,12 +11,11 @@ lost his, or was told that it is not in charge, then tries both in turn.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Final, Literal
+from typing import Final
 
 from gradwire.errors import UnreachableError
+from gradwire.settings import Transport
 from gradwire_protocol import Connection
-
-Transport = Literal["auto", "udp", "tcp"]
 
 UDP: Final = "udp"
 TCP: Final = "tcp"

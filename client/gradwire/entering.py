@@ -15,8 +15,7 @@ import numpy as np
 
 from gradwire.arriving import ArrivingReplica
 from gradwire.errors import RefusedError
-from gradwire.inbox import Rebase
-from gradwire.resync import Resync
+from gradwire.resync import Rebase, Resync
 from gradwire.stages import Stage
 from gradwire.standing import Standing
 from gradwire_codecs import pack_block, unpack_block

@@ -7,32 +7,22 @@ wait for the training.
 """
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
+import numpy as np
+
 from gradwire.origins import Sum
-from gradwire_codecs import Replica
+from gradwire.resync import Rebase, digests_in
+from gradwire_codecs import BlockDigests, Replica
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages import Blocks, EncodedUpdate
+from gradwire_protocol.snapshots import span_of
 
 INBOX_BYTES_MAX: Final = 16 * MIB
 """Encoded updates that wait; a step of a hundred peers with 20 KB updates takes 2 MB."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rebase:
-    """Blocks of the master's replica in place of the worker's own."""
-
-    blocks: Blocks
-    """What the worker compared its replica with."""
-    values: Mapping[int, bytes]
-    """By number, the blocks that differ: little-endian int32."""
-    missed: bool
-    """Whether they differ because of updates that the worker has missed, and that are in its
-    replica from now on; else because of damage."""
 
 
 @dataclass(slots=True)
@@ -166,3 +156,24 @@ class Inbox:
         if rank is not None:
             self._sum_count += 1
             self._sum_versions[rank] = update.sequence
+
+
+def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[int, ...]:
+    """Apply updates to the part of a replica that is here; return which blocks are not whole.
+
+    Parameters
+    ----------
+    values : memoryview
+        Little-endian int32; anything where blocks are missing.
+    arrivals : Arrivals
+        The updates that have come since.
+    blocks : Blocks
+        The master's, at the versions that these lead to.
+    """
+    part = Replica(np.frombuffer(values, "<i4"))
+    if arrivals.conflated is not None:
+        part.values += arrivals.conflated
+    for _, update in arrivals.updates:
+        part.apply(update.body)
+    digests = BlockDigests.of(part.values, span_of(0, len(part)).stop)
+    return tuple(np.flatnonzero(digests.values != digests_in(blocks)).tolist())

@@ -6,12 +6,11 @@ from os import PathLike
 from threading import Timer
 from time import monotonic
 
+from gradwire.adapters import parameters_of
 from gradwire.attempt import Attempt
 from gradwire.credentials import CipherName
-from gradwire.dialing import Transport
-from gradwire.parameters import parameters_of
 from gradwire.session import Session
-from gradwire.settings import Congestion, Loop, resolve_settings
+from gradwire.settings import Congestion, Loop, Transport, resolve_settings
 from gradwire.training_settings import Feedback, FinishResidual, Momentum, Scale
 from gradwire_codecs import ThresholdPolicy, warm_up
 from gradwire_codecs.compiled import cache_folder

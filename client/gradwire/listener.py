@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from gradwire.errors import GradwireError
-from gradwire.inbox import Rebase
 from gradwire.origins import Sum
+from gradwire.resync import Rebase
 from gradwire_protocol.messages import Blocks, Buffers, EncodedUpdate, Peer, Welcome
 
 

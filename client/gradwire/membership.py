@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from threading import Condition
 from time import monotonic
 
+from gradwire.clocks import Clocks
 from gradwire.errors import GradwireError, ProtocolError
-from gradwire.inbox import Inbox, Rebase
-from gradwire.lead import Clocks
-from gradwire.mending import complete
+from gradwire.inbox import Inbox, complete
 from gradwire.origins import Sum
 from gradwire.own_staleness import OwnStaleness
+from gradwire.resync import Rebase
 from gradwire_codecs import MalformedUpdateError
 from gradwire_protocol.messages import Blocks, Buffers, EncodedUpdate, Peer, Welcome
 

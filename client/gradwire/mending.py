@@ -18,20 +18,16 @@ from typing import Final
 
 import numpy as np
 
-from gradwire.inbox import Arrivals, Rebase
 from gradwire.kept import Kept, OwnUpdate
-from gradwire_codecs import BlockDigests, Feedback, Replica, Update, decode, digest_of
-from gradwire_codecs.arrays import Int32Array, UInt64Array
+from gradwire.resync import Rebase, digests_in
+from gradwire_codecs import BlockDigests, Feedback, Update, decode, digest_of
+from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.layout import Layout
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages import Blocks, Digest, EncodedUpdate
 from gradwire_protocol.snapshots import span_of
 
 logger = logging.getLogger("gradwire.session")
-
-DIGEST_SECONDS: Final = 5.0
-"""How often the digest is computed: damage is found within seconds, for 0.2 ms per million
-parameters."""
 
 TIME_SHARE_MAX: Final = 0.01
 """Most of the time that goes into digests. Where computing one takes long, they become fewer."""
@@ -182,7 +178,7 @@ class Mending:
         digests = BlockDigests.of(values, span_of(0, len(values)).stop)
         for update in since:
             digests.subtract(update)
-        differing = np.flatnonzero(digests.values != _digests_in(blocks))
+        differing = np.flatnonzero(digests.values != digests_in(blocks))
         copies = {int(number): self._block_without(since, int(number)) for number in differing}
         self._compared = blocks, copies
         if not missed and copies:
@@ -198,7 +194,7 @@ class Mending:
         if self._compared is None or self._compared[0] is not rebase.blocks:
             return  # given up meanwhile
         (blocks, copies), self._compared = self._compared, None
-        digests = _digests_in(blocks)
+        digests = digests_in(blocks)
         mended = 0
         for number, values in rebase.values.items():
             start = span_of(number, len(self._feedback.replica)).start
@@ -246,30 +242,5 @@ class Mending:
         )
 
 
-def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[int, ...]:
-    """Apply updates to the part of a replica that is here; return which blocks are not whole.
-
-    Parameters
-    ----------
-    values : memoryview
-        Little-endian int32; anything where blocks are missing.
-    arrivals : Arrivals
-        The updates that have come since.
-    blocks : Blocks
-        The master's, at the versions that these lead to.
-    """
-    part = Replica(np.frombuffer(values, "<i4"))
-    if arrivals.conflated is not None:
-        part.values += arrivals.conflated
-    for _, update in arrivals.updates:
-        part.apply(update.body)
-    digests = BlockDigests.of(part.values, span_of(0, len(part)).stop)
-    return tuple(np.flatnonzero(digests.values != _digests_in(blocks)).tolist())
-
-
 def _of_others(versions: Mapping[int, int], rank: int) -> dict[int, int]:
     return {each: sequence for each, sequence in versions.items() if each != rank}
-
-
-def _digests_in(blocks: Blocks) -> UInt64Array:
-    return np.frombuffer(blocks.digests, "<u8").astype(np.uint64, copy=False)

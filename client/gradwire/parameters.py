@@ -4,21 +4,17 @@ An adapter for each kind of target: numpy arrays here, torch in `torch_parameter
 imported only where torch already is.
 """
 
-import sys
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from gradwire.errors import UsageError
-from gradwire_codecs import Feedback, LocalFeedback, PartialFeedback, Replica, SharedFeedback
+from gradwire.host import host_feedback
+from gradwire_codecs import Feedback, Replica
 from gradwire_codecs.arrays import Float32Array, describe
 from gradwire_protocol.layout import Layout, Tensor
-
-if TYPE_CHECKING:
-    import torch
 
 Writer: TypeAlias = Callable[[Float32Array], None]
 """Sets all values of one tensor, from a flat array."""
@@ -122,66 +118,3 @@ class NumpyParameters:
     def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
         """Return a feedback over the vector."""
         return host_feedback(self.vector, replica, portion=portion, threads=threads)
-
-
-def host_feedback(
-    vector: Float32Array, replica: Replica, *, portion: float, threads: int
-) -> Feedback:
-    """Return a feedback over a vector in the memory of the host."""
-    if 0.0 < portion < 1.0:
-        return PartialFeedback(vector, replica, portion, threads=threads)
-    kind = LocalFeedback if portion else SharedFeedback
-    return kind(vector, replica, threads=threads)
-
-
-def parameters_of(target: object) -> Parameters:
-    """Return the adapter for a target.
-
-    Raises
-    ------
-    UsageError
-        If it is nothing that can be trained.
-    """
-    if isinstance(target, np.ndarray):
-        return NumpyParameters(target)
-    tensors, module = _tensors_of(target)
-    from gradwire.torch_parameters import TorchParameters
-
-    return TorchParameters(tensors, module)
-
-
-def places_of(target: object) -> Places:
-    """Return where to write the parameters of a target, none of which is moved for that.
-
-    Raises
-    ------
-    UsageError
-        If it is nothing that can be trained.
-    """
-    if isinstance(target, np.ndarray):
-        parameters = NumpyParameters(target)
-        return Places(parameters.layout, [partial(np.copyto, parameters.vector)])
-    tensors, _ = _tensors_of(target)
-    from gradwire.torch_parameters import layout_of, trained_of, write
-
-    trained = trained_of(tensors)
-    return Places(layout_of(trained), [partial(write, tensor) for _, tensor in trained])
-
-
-def _tensors_of(
-    target: object,
-) -> "tuple[Sequence[tuple[str, torch.Tensor]], torch.nn.Module | None]":
-    """Return the tensors of a target with their names, and the module that they are of."""
-    # Whoever passes something of torch has imported it; nobody else has to pay for that.
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        if isinstance(target, torch.nn.Module):
-            from gradwire.module_tree import named
-
-            return named(target), target
-        if isinstance(target, Sequence) and all(isinstance(t, torch.Tensor) for t in target):
-            return [(str(i), tensor) for i, tensor in enumerate(target)], None
-    raise UsageError(
-        "the target has to be a torch.nn.Module, a list of torch tensors, or a float32 numpy "
-        f"array, not {describe(target)}"
-    )

@@ -38,9 +38,6 @@ REPEATED: Final = RECOVERABLE | {EndCode.REFUSED, EndCode.NO_JOIN}
 """Ends of an attempt to come back after which there can be another one. Why somebody is refused he
 hears before."""
 
-RECONNECT_SECONDS: Final = 600.0
-"""How long it goes on dialling: a machine has been started again by then."""
-
 
 class Reconnection:
     """Dials the master, and dials it again.

@@ -5,11 +5,27 @@ these are asked for (WANT) and come. Nothing of that outlives the connection.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from gradwire.inbox import Rebase
+import numpy as np
+
+from gradwire_codecs.arrays import UInt64Array
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages import DIGEST_BYTES, Blocks, Snapshot
 from gradwire_protocol.snapshots import ELEMENT_BYTES, BlockAssembly, count_blocks, span_of
+
+
+@dataclass(frozen=True, slots=True)
+class Rebase:
+    """Blocks of the master's replica in place of the worker's own."""
+
+    blocks: Blocks
+    """What the worker compared its replica with."""
+    values: Mapping[int, bytes]
+    """By number, the blocks that differ: little-endian int32."""
+    missed: bool
+    """Whether they differ because of updates that the worker has missed, and that are in its
+    replica from now on; else because of damage."""
 
 
 class Resync:
@@ -73,3 +89,8 @@ def fill(replica: memoryview, blocks: Mapping[int, bytes]) -> memoryview:
         start = ELEMENT_BYTES * span_of(number, len(replica) // ELEMENT_BYTES).start
         replica[start : start + len(values)] = values
     return replica
+
+
+def digests_in(blocks: Blocks) -> UInt64Array:
+    """Return the digests that the master says its blocks have."""
+    return np.frombuffer(blocks.digests, "<u8").astype(np.uint64, copy=False)

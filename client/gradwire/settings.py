@@ -14,21 +14,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from gradwire.credentials import CipherName, check_key
-from gradwire.dialing import Transport
 from gradwire.errors import UsageError
-from gradwire.mending import DIGEST_SECONDS
-from gradwire.reconnection import RECONNECT_SECONDS
-from gradwire.threshold_settings import CHOICES, check_threshold_settings, policy_of
-from gradwire.training_settings import (
-    Feedback,
-    FeedbackName,
-    FinishResidual,
-    Momentum,
-    Scale,
-    ScaleName,
-    check_training_settings,
-)
-from gradwire_codecs import ThresholdPolicy
+from gradwire.threshold_settings import CHOICES
+from gradwire.training_settings import FeedbackName, ScaleName, TrainingSettings
 from gradwire_protocol import ConnectionConfig
 from gradwire_protocol.keys import RunKey, WorkerKey
 from gradwire_protocol.layout import NAME_CHARACTERS_MAX
@@ -38,6 +26,13 @@ from gradwire_udp.key_files import WORKER_CREDENTIAL, credential
 
 Loop = Literal["auto", "uvloop", "asyncio"]
 Congestion = Literal["bbr", "cubic", "static"]
+Transport = Literal["auto", "udp", "tcp"]
+
+RECONNECT_SECONDS: Final = 600.0
+"""A machine has been started again by then."""
+
+DIGEST_SECONDS: Final = 5.0
+"""Damage is found within seconds, for 0.2 ms per million parameters."""
 
 CODEC_THREADS_MAX: Final = 64
 """Memory is what the codec waits for, and a few threads use all there is of it."""
@@ -46,8 +41,8 @@ TORCHRUN: Final = {"master": "MASTER_ADDR", "rank": "RANK", "workers": "WORLD_SI
 """Variables of torchrun, and what they mean to us. Its MASTER_PORT is another service's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(TrainingSettings):
     """How a session behaves. Durations are in seconds, sizes in bytes, as the names say."""
 
     master: str = ""
@@ -61,90 +56,6 @@ class Settings:
 
     workers: int | None = None
     """How many workers `Session.wait` waits for unless it is told."""
-
-    threshold: float | ThresholdPolicy | None = None
-    """Size of a sent element: a number keeps it fixed, and an object of `gradwire_codecs` does what
-    it does. Without it, it adapts: to `target_density`, `density_band`, `update_bytes` or
-    `bytes_per_second`."""
-
-    initial_threshold: float | None = None
-    """What a threshold that adapts begins with; None takes it from the first change."""
-
-    target_density: float | None = None
-    """Part of all parameters that one update should change; 0.01 where nothing else is said."""
-
-    density_band: tuple[float, float] | None = None
-    """The threshold stays while updates change a part of all parameters between these two."""
-
-    update_bytes: float | None = None
-    """What one update should take on average."""
-
-    bytes_per_second: float | None = None
-    """What the updates of this worker should take together: for a slow line."""
-
-    tensor_thresholds: bool = False
-    """Whether each tensor has a threshold of its own, by how much it changes in a step."""
-
-    shake_up_steps: int = 0
-    """Every so many steps, one has a much smaller threshold, so that small changes do not wait for
-    ever; never with 0."""
-
-    shake_up_divisor: float = 8.0
-    """How much smaller it is then."""
-
-    residual_clip: float | None = None
-    """Thresholds that an element which is not sent keeps at most; what is above is lost, and
-    counted. None loses nothing."""
-
-    clip_steps: int = 5
-    """How many steps apart that is done."""
-
-    feedback: Feedback = "local"
-    """Where what is not sent waits: ``"local"``: in the worker's own parameters, ``"shared"``:
-    apart from them, as in Strom's paper. Of a number from 0 to 1, that portion is in them."""
-
-    finish_residual: FinishResidual = "send"
-    """What becomes at the end of what is not sent yet: ``"send"`` sends all of it, ``"drop"`` ends
-    with the shared parameters as they are."""
-
-    momentum: Momentum = "auto"
-    """What becomes of the momentum of an optimizer that `join` is given: ``"auto"`` lowers it by
-    what the measured delays add to it, ``"keep"`` leaves it as it is."""
-
-    scale: Scale = "sum"
-    """What this worker's changes are multiplied by: ``"sum"`` counts them in full, ``"mean"``
-    divides by the number of workers, ``"sqrt"`` by its square root, ``"staleness"`` by how stale
-    updates are. A number is taken as it is; a function gets the number of workers and the mean
-    staleness."""
-
-    staleness_bound: int | None = None
-    """How many steps this worker may be ahead of the slowest one; further ones wait for it. None
-    never waits."""
-
-    staleness_timeout_seconds: float = 10.0
-    """How long a step waits for a worker that makes none; it is then not waited for until it
-    does."""
-
-    warm_up_steps: int = 1_000
-    """How many of the run's first steps the two below are about."""
-
-    warm_up_density: float | None = None
-    """Part of all parameters that an update changes at the beginning of them; it goes over to the
-    usual one. None for the usual one from the start."""
-
-    warm_up_workers: int | None = None
-    """How many workers train during them, while others wait in `join`; None for all."""
-
-    share_buffers: bool = True
-    """Whether buffers of a module, such as the running statistics of BatchNorm, are averaged among
-    the workers; each keeps its own otherwise."""
-
-    buffer_steps: int = 100
-    """How many steps apart they are averaged; with 0, only when the run is finished."""
-
-    share_optimizer_state: bool = False
-    """Whether a worker that joins later asks another one for the state of its optimizer, and gives
-    its own to those who ask."""
 
     quantum: float | None = None
     """Resolution of the shared parameters, a power of two; None for 2^-24, or more where the
@@ -221,8 +132,8 @@ class Settings:
             )
         self._check_choices()
         self._check_keys()
-        check_threshold_settings(self)
-        check_training_settings(self)
+        self.check_thresholds()
+        self.check_training()
         for setting in fields(self):
             if setting.name.endswith("_seconds"):
                 value = getattr(self, setting.name)
@@ -325,10 +236,6 @@ class Settings:
             idle_timeout_seconds=self.idle_timeout_seconds,
             connect_timeout_seconds=self.connect_timeout_seconds,
         )
-
-    def make_policy(self) -> ThresholdPolicy:
-        """Return the threshold policy that these settings ask for."""
-        return policy_of(self)
 
 
 def resolve_settings(

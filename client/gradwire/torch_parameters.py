@@ -25,8 +25,8 @@ import numpy.typing as npt
 import torch
 
 from gradwire.errors import UsageError
+from gradwire.host import host_feedback
 from gradwire.module_tree import ModuleTree, memory_of
-from gradwire.parameters import host_feedback
 from gradwire.version_counters import VersionCounters
 from gradwire_codecs import Feedback, Replica
 from gradwire_codecs.arrays import Float32Array

@@ -1,12 +1,11 @@
 """Which settings say how the training itself is shared, and what each of them may be."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
 
 from gradwire.errors import UsageError
-
-if TYPE_CHECKING:
-    from gradwire.settings import Settings
+from gradwire.threshold_settings import ThresholdSettings
 
 FeedbackName = Literal["local", "shared"]
 Feedback: TypeAlias = FeedbackName | float
@@ -24,29 +23,71 @@ SCALE_MAX: Final = 1e3
 """A factor above it is a mistake, and would end in a run that diverges."""
 
 
-def check_training_settings(settings: "Settings") -> None:
-    """Refuse what cannot be done.
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings(ThresholdSettings):
+    """How the training is shared."""
 
-    Raises
-    ------
-    UsageError
-        Which names the setting, its value and its limits.
-    """
-    check_feedback(settings.feedback)
-    if settings.finish_residual not in get_args(FinishResidual):
-        raise UsageError(f"finish_residual={settings.finish_residual!r}; it is 'send' or 'drop'")
-    if settings.momentum not in get_args(Momentum):
-        raise UsageError(f"momentum={settings.momentum!r}; it is 'auto' or 'keep'")
-    check_scale(settings.scale)
-    if settings.buffer_steps < 0:
-        raise UsageError(f"buffer_steps={settings.buffer_steps}; it is 0 or more")
-    for name in ("warm_up_steps", "staleness_bound", "warm_up_workers"):
-        value = getattr(settings, name)
-        if value is not None and value < 1:
-            raise UsageError(f"{name}={value}; it is 1 or more")
-    density = settings.warm_up_density
-    if density is not None and not 0 < density < 1:
-        raise UsageError(f"warm_up_density={density}; it has to be in (0, 1)")
+    feedback: Feedback = "local"
+    """Where what is not sent waits: ``"local"``: in the worker's own parameters, ``"shared"``:
+    apart from them, as in Strom's paper. Of a number from 0 to 1, that portion is in them."""
+
+    finish_residual: FinishResidual = "send"
+    """What becomes at the end of what is not sent yet: ``"send"`` sends all of it, ``"drop"`` ends
+    with the shared parameters as they are."""
+
+    momentum: Momentum = "auto"
+    """What becomes of the momentum of an optimizer that `join` is given: ``"auto"`` lowers it by
+    what the measured delays add to it, ``"keep"`` leaves it as it is."""
+
+    scale: Scale = "sum"
+    """What this worker's changes are multiplied by: ``"sum"`` counts them in full, ``"mean"``
+    divides by the number of workers, ``"sqrt"`` by its square root, ``"staleness"`` by how stale
+    updates are. A number is taken as it is; a function gets the number of workers and the mean
+    staleness."""
+
+    staleness_bound: int | None = None
+    """How many steps this worker may be ahead of the slowest one; further ones wait for it. None
+    never waits."""
+
+    staleness_timeout_seconds: float = 10.0
+    """How long a step waits for a worker that makes none; it is then not waited for until it
+    does."""
+
+    warm_up_workers: int | None = None
+    """How many workers train during the `warm_up_steps`, while others wait in `join`; None for
+    all."""
+
+    share_buffers: bool = True
+    """Whether buffers of a module, such as the running statistics of BatchNorm, are averaged among
+    the workers; each keeps its own otherwise."""
+
+    buffer_steps: int = 100
+    """How many steps apart they are averaged; with 0, only when the run is finished."""
+
+    share_optimizer_state: bool = False
+    """Whether a worker that joins later asks another one for the state of its optimizer, and gives
+    its own to those who ask."""
+
+    def check_training(self) -> None:
+        """Refuse what cannot be done.
+
+        Raises
+        ------
+        UsageError
+            Which names the setting, its value and its limits.
+        """
+        check_feedback(self.feedback)
+        if self.finish_residual not in get_args(FinishResidual):
+            raise UsageError(f"finish_residual={self.finish_residual!r}; it is 'send' or 'drop'")
+        if self.momentum not in get_args(Momentum):
+            raise UsageError(f"momentum={self.momentum!r}; it is 'auto' or 'keep'")
+        check_scale(self.scale)
+        if self.buffer_steps < 0:
+            raise UsageError(f"buffer_steps={self.buffer_steps}; it is 0 or more")
+        for name in ("staleness_bound", "warm_up_workers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name}={value}; it is 1 or more")
 
 
 def check_feedback(feedback: object) -> None:

@@ -26,7 +26,8 @@ from gradwire.errors import GradwireError, ProtocolError, RefusedError
 from gradwire.listener import Listener
 from gradwire.own_updates import OwnUpdates
 from gradwire.peer_updates import PeerUpdates
-from gradwire.reconnection import RECONNECT_SECONDS, Reconnection
+from gradwire.reconnection import Reconnection
+from gradwire.settings import RECONNECT_SECONDS
 from gradwire.shared_buffers import SharedBuffers
 from gradwire.stages import Stage
 from gradwire.standing import Standing

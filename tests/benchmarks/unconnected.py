@@ -6,7 +6,7 @@ whoever has it hands it to the others.
 
 import torch
 
-from gradwire.parameters import parameters_of
+from gradwire.adapters import parameters_of
 from gradwire.settings import Settings
 from gradwire.thresholds import Thresholds
 from gradwire.training_settings import portion_of

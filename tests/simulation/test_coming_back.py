@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from gradwire.errors import ConnectionLostError, RefusedError
-from gradwire.inbox import Rebase
 from gradwire.mending import Mending
+from gradwire.resync import Rebase
 from gradwire.stages import Stage
 from gradwire_protocol.messages import RefusalCode, Refuse, Resume, Welcome
 from gradwire_protocol.snapshots import BLOCKS_UNDER_WAY_MAX, count_blocks

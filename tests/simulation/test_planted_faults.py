@@ -14,10 +14,11 @@ import pytest
 import gradwire_udp.checkpoint_files
 from gradwire.buffer_sharing import BufferSharing
 from gradwire.buffers import BufferValues, mean_of
-from gradwire.inbox import Inbox, Rebase
+from gradwire.inbox import Inbox
 from gradwire.kept import Kept, OwnUpdate
 from gradwire.lead import Lead
 from gradwire.mending import Mending
+from gradwire.resync import Rebase
 from gradwire.worker import Worker
 from gradwire_protocol.incoming import Reassembly
 from gradwire_protocol.messages import EncodedUpdate

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradwire.buffer_sharing import BufferSharing
+from gradwire.clocks import Clocks
 from gradwire.errors import GradwireError
-from gradwire.inbox import Inbox, Rebase
+from gradwire.inbox import Inbox, complete
 from gradwire.kept import Kept, OwnUpdate
-from gradwire.lead import Clocks
 from gradwire.membership import Comparison
-from gradwire.mending import Mending, complete
+from gradwire.mending import Mending
 from gradwire.origins import Sum
+from gradwire.resync import Rebase
 from gradwire.stats import Tally
 from gradwire.worker import Worker
 from gradwire_codecs import NOTHING, LocalFeedback, Replica, SharedFeedback, multiple_of

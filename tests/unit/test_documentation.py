@@ -22,9 +22,10 @@ from gradwire.delays import Histogram
 from gradwire.metrics import SessionCollector
 from gradwire_codecs import ResidualStatistics
 from gradwire_protocol import Endpoint
+from gradwire_server.collector import MasterCollector
 from gradwire_server.config import MasterConfig
 from gradwire_server.master import Master
-from gradwire_server.metrics import MasterCollector, ServerMetrics
+from gradwire_server.metrics import ServerMetrics
 from gradwire_udp import SocketCounters
 
 REPOSITORY = Path(__file__).parents[2]
@@ -32,7 +33,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 def field_texts(cls: type) -> dict[str, str]:
     """Return what stands in quotes under each field of a dataclass, as one line."""
-    source = getsource(cls)
+    source = "".join(getsource(part) for part in cls.__mro__[:-1])
     found = {}
     for field in fields(cls):
         pattern = rf'^    {field.name}: .*?\n    """(.*?)"""'
@@ -46,9 +47,11 @@ def settings_table() -> str:
     """Return README's table of settings."""
     texts = field_texts(Settings)
     rows = ["| setting | default | |", "| --- | --- | --- |"]
-    for field in fields(Settings):
-        default = "" if field.default in (None, "") else f"`{field.default}`"
-        rows.append(f"| `{field.name}` | {default} | {texts[field.name]} |")
+    defaults = {field.name: field.default for field in fields(Settings)}
+    # What every session says comes before what it inherits about training and thresholds.
+    for name in (name for part in Settings.__mro__[:-1] for name in part.__annotations__):
+        default = "" if defaults[name] in (None, "") else f"`{defaults[name]}`"
+        rows.append(f"| `{name}` | {default} | {texts[name]} |")
     return "\n".join(rows)
 
 

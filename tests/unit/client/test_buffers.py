@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.buffers import BufferLayout, BufferTensor, BufferValues, buffers_of, mean_of
+from gradwire.adapters import buffers_of
+from gradwire.buffers import BufferLayout, BufferTensor, BufferValues, mean_of
 from gradwire.errors import NonFiniteError, UsageError
 from gradwire_protocol.limits import BUFFERS_BYTES_MAX
 from gradwire_protocol.messages import Buffers

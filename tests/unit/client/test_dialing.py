@@ -8,8 +8,9 @@ from typing import get_args
 
 import pytest
 
-from gradwire.dialing import KEYS, MASTERS_MAX, SHARES, TCP, TRIES, UDP, Dialing, Transport, Way
+from gradwire.dialing import KEYS, MASTERS_MAX, SHARES, TCP, TRIES, UDP, Dialing, Way
 from gradwire.errors import GradwireError
+from gradwire.settings import Transport
 from gradwire.stages import Stage
 from gradwire.worker import Worker
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint

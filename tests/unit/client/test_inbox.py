@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.inbox import Arrivals, Inbox, Rebase
+from gradwire.inbox import Arrivals, Inbox
 from gradwire.origins import Sum
+from gradwire.resync import Rebase
 from gradwire_codecs import MalformedUpdateError, Replica, encode
 from gradwire_protocol.messages import Blocks, EncodedUpdate
 

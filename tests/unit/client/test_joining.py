@@ -16,9 +16,9 @@ import torch
 
 import gradwire
 from gradwire import joining
+from gradwire.adapters import parameters_of
 from gradwire.membership import Membership
 from gradwire.network import NetworkThread
-from gradwire.parameters import parameters_of
 from gradwire.settings import Settings
 from gradwire.worker import Worker
 from gradwire_codecs.arrays import Float32Array

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradwire.lead import Clocks, Lead
+from gradwire.clocks import Clocks
+from gradwire.lead import Lead
 from support.tiers import examples
 
 TIMEOUT = 10.0

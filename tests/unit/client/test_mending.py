@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.inbox import Inbox, Rebase
+from gradwire.inbox import Inbox, complete
 from gradwire.kept import Kept, OwnUpdate
-from gradwire.mending import TIME_SHARE_MAX, Mending, complete
+from gradwire.mending import TIME_SHARE_MAX, Mending
+from gradwire.resync import Rebase
 from gradwire_codecs import BlockDigests, LocalFeedback, Replica, encode
 from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.messages import Blocks, EncodedUpdate

@@ -103,7 +103,7 @@ def test_every_setting_is_tested_here_and_is_a_keyword_of_join() -> None:
 
 
 def test_every_setting_is_explained() -> None:
-    source = inspect.getsource(Settings)
+    source = "".join(inspect.getsource(part) for part in Settings.__mro__[:-1])
 
     for field in fields(Settings):
         declaration = source.index(f"    {field.name}: ")

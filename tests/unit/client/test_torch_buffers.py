@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from gradwire.buffers import BufferValues, buffers_of
+from gradwire.adapters import buffers_of
+from gradwire.buffers import BufferValues
 from gradwire.errors import UsageError
 from gradwire.torch_buffers import TorchBuffers
 from support.wording import naming

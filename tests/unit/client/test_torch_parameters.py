@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from gradwire.adapters import parameters_of
 from gradwire.errors import UsageError
-from gradwire.parameters import parameters_of
 from gradwire.torch_parameters import TorchParameters
 from gradwire_protocol.layout import NAME_CHARACTERS_MAX, Layout, Tensor
 from support.wording import naming

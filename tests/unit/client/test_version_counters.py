@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from gradwire.parameters import parameters_of
+from gradwire.adapters import parameters_of
 from gradwire.torch_parameters import TorchParameters
 
 WAYS: dict[str, dict[str, bool]] = {

@@ -18,8 +18,8 @@ from gradwire.errors import (
     UnreachableError,
     VersionMismatchError,
 )
-from gradwire.inbox import Rebase
 from gradwire.origins import Sum
+from gradwire.resync import Rebase
 from gradwire.stages import TRANSITIONS, Stage
 from gradwire.worker import Worker
 from gradwire_codecs import unpack_block
