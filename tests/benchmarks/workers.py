@@ -113,7 +113,11 @@ class IdleWorker:
         join = Join(None, os.urandom(WORKER_ID_BYTES), name, None, CODEC_VERSION,
                     QUANTUM_EXPONENT, layout)  # fmt: skip
         self._worker = Worker(join, self, master, random=Random(1).random)
-        config = ConnectionConfig(datagram_bytes=datagram_bytes, datagram_bytes_max=datagram_bytes)
+        config = ConnectionConfig(
+            datagram_bytes=datagram_bytes,
+            datagram_bytes_max=datagram_bytes,
+            connect_timeout_seconds=JOIN_SECONDS,
+        )
         endpoint = Endpoint(config, random_bytes=os.urandom, credentials=credentials)
         family, address = resolve(master)
         sock = open_socket(("0.0.0.0", 0), family)

@@ -62,11 +62,18 @@ class Budget:
     seconds: int | None = None
     seed: int | None = None
     """Of libFuzzer's generator; random unless given."""
+    hang_seconds: int | None = None
+    """What one execution may take, in place of `limits.TIMEOUT_SECONDS`."""
 
     @property
     def options(self) -> list[str]:
         """What libFuzzer is told."""
-        named = {"runs": self.executions, "max_total_time": self.seconds, "seed": self.seed}
+        named = {
+            "runs": self.executions,
+            "max_total_time": self.seconds,
+            "seed": self.seed,
+            "timeout": self.hang_seconds,
+        }
         return [f"-{name}={value}" for name, value in named.items() if value is not None]
 
 

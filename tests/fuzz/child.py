@@ -95,9 +95,9 @@ def modules_with_kernels(package: str) -> list[str]:
     spec = find_spec(package)
     assert spec is not None
     return [
-        f"{package}.{file.stem}"
+        ".".join((package, *file.relative_to(folder).with_suffix("").parts))
         for folder in spec.submodule_search_locations or ()
-        for file in sorted(Path(folder).glob("*.py"))
+        for file in sorted(Path(folder).rglob("*.py"))
         if "\n@compiled" in file.read_text(encoding="utf-8")
     ]
 

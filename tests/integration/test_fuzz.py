@@ -92,7 +92,7 @@ def fuzz_faulty_target(fault: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     module = folder / f"faulty_{fault}.py"
     module.write_text(FAULTY_TARGET.format(fault=FAULTS[fault][0]))
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    budget = Budget(seconds=30, seed=1)
+    budget = Budget(seconds=30, seed=1, hang_seconds=1)
     return Campaign(folder).take_turn(fault, budget, module=module.stem)
 
 

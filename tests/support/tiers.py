@@ -49,7 +49,7 @@ PROCESSOR_SECONDS_MAX: Final = 10.0
 
 Of a processor that counts to a million in `COUNTING_SECONDS`; a slower one may take longer.
 """
-COUNTING_SECONDS: Final = 0.05
+COUNTING_SECONDS: Final = 0.025
 
 DEEP_PATHS: Final = {
     "integration/test_bad_networks.py": "real sockets between network namespaces",
