@@ -20,7 +20,7 @@ from gradwire.shared_parameters import SharedParameters
 from gradwire.stats import Tally
 from gradwire.worker import Worker
 from gradwire_codecs import CodecError
-from gradwire_protocol.messages import EncodedUpdate, total
+from gradwire_protocol.messages.records import EncodedUpdate, total
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from gradwire.listener import Listener
 from gradwire.resync import Resync, fill
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages import Blocks, Snapshot
-from gradwire_protocol.snapshots import SnapshotAssembly
+from gradwire_protocol.messages.records import Blocks, Snapshot
+from gradwire_protocol.messages.snapshots import SnapshotAssembly
 
 
 class ArrivingReplica:

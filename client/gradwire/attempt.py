@@ -45,9 +45,9 @@ from gradwire_codecs import NonFiniteError as NotFinite
 from gradwire_codecs import OutOfRangeError as OutOfRange
 from gradwire_codecs.replica import HEADROOM
 from gradwire_codecs.sections import MULTIPLE_MAX
-from gradwire_protocol.keys import Role
-from gradwire_protocol.layout import LAYOUT_BYTES_MAX
-from gradwire_protocol.messages import (
+from gradwire_protocol.crypto.keys import Role
+from gradwire_protocol.messages.layout import LAYOUT_BYTES_MAX
+from gradwire_protocol.messages.records import (
     CODEC_VERSION,
     WORKER_ID_BYTES,
     WORKER_NAME_CHARACTERS_MAX,

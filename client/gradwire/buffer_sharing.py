@@ -16,7 +16,7 @@ from gradwire.buffers import BufferValues, ModuleBuffers, mean_of
 from gradwire.process_end import uninterrupted
 from gradwire.session_part import SessionPart
 from gradwire.stats import Tally
-from gradwire_protocol.messages import Buffers
+from gradwire_protocol.messages.records import Buffers
 
 
 class Others(Protocol):

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from gradwire.errors import NonFiniteError, UsageError
 from gradwire_protocol.limits import BUFFERS_BYTES_MAX
-from gradwire_protocol.messages import DIGEST_BYTES, Buffers
+from gradwire_protocol.messages.records import DIGEST_BYTES, Buffers
 
 Floats: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from gradwire.adapters import places_of
 from gradwire.errors import UsageError
 from gradwire.parameters import Places
 from gradwire_codecs import Replica
-from gradwire_protocol.checkpoint import CheckpointError
+from gradwire_protocol.messages.checkpoint import CheckpointError
 from gradwire_udp.checkpoint_files import CheckpointFile, newest, read
 
 logger = logging.getLogger("gradwire.checkpoints")

@@ -20,7 +20,8 @@ from gradwire.stages import Stage
 from gradwire.standing import Standing
 from gradwire_codecs import pack_block, unpack_block
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages import (
+from gradwire_protocol.delivery.shaped_message import Payload
+from gradwire_protocol.messages.records import (
     Blocks,
     Contents,
     Finish,
@@ -34,8 +35,7 @@ from gradwire_protocol.messages import (
     Welcome,
     total,
 )
-from gradwire_protocol.shaped import Payload
-from gradwire_protocol.snapshots import SnapshotFeed, unpacked
+from gradwire_protocol.messages.snapshots import SnapshotFeed, unpacked
 
 
 class Entering:

@@ -8,7 +8,7 @@ from gradwire.membership import Membership
 from gradwire.network import NetworkThread
 from gradwire.sharing import Sharing
 from gradwire.worker import Worker
-from gradwire_protocol.messages import covers, total
+from gradwire_protocol.messages.records import covers, total
 
 
 class Finishing:

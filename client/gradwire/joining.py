@@ -14,7 +14,7 @@ from gradwire.settings import Congestion, Loop, Transport, resolve_settings
 from gradwire.training_settings import Feedback, FinishResidual, Momentum, Scale
 from gradwire_codecs import ThresholdPolicy, warm_up
 from gradwire_codecs.compiled import cache_folder
-from gradwire_protocol.keys import RunKey, WorkerKey
+from gradwire_protocol.crypto.keys import RunKey, WorkerKey
 
 logger = logging.getLogger("gradwire.join")
 

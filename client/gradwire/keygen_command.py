@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from gradwire.errors import UsageError
-from gradwire_protocol.keys import SECRET_BYTES, Role, RunKey
+from gradwire_protocol.crypto.keys import SECRET_BYTES, Role, RunKey
 from gradwire_protocol.limits import RUN_KEYS_MAX
 from gradwire_udp.key_files import read_run_keys, replace_key, write_key
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from gradwire.errors import GradwireError
 from gradwire.origins import Sum
 from gradwire.resync import Rebase
-from gradwire_protocol.messages import Blocks, Buffers, EncodedUpdate, Peer, Welcome
+from gradwire_protocol.messages.records import Blocks, Buffers, EncodedUpdate, Peer, Welcome
 
 
 class Listener(Protocol):

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from gradwire_protocol.keys import SECRET_BYTES, RunKey
+from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.key_files import read_run_keys, write_key
 
 FOLDER_PREFIX: Final = "gradwire-keys-"

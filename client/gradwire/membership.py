@@ -19,7 +19,7 @@ from gradwire.origins import Sum
 from gradwire.own_staleness import OwnStaleness
 from gradwire.resync import Rebase
 from gradwire_codecs import MalformedUpdateError
-from gradwire_protocol.messages import Blocks, Buffers, EncodedUpdate, Peer, Welcome
+from gradwire_protocol.messages.records import Blocks, Buffers, EncodedUpdate, Peer, Welcome
 
 logger = logging.getLogger("gradwire.session")
 

@@ -22,10 +22,10 @@ from gradwire.kept import Kept, OwnUpdate
 from gradwire.resync import Rebase, digests_in
 from gradwire_codecs import BlockDigests, Feedback, Update, decode, digest_of
 from gradwire_codecs.arrays import Int32Array
-from gradwire_protocol.layout import Layout
 from gradwire_protocol.limits import MIB
-from gradwire_protocol.messages import Blocks, Digest, EncodedUpdate
-from gradwire_protocol.snapshots import span_of
+from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.records import Blocks, Digest, EncodedUpdate
+from gradwire_protocol.messages.snapshots import span_of
 
 logger = logging.getLogger("gradwire.session")
 

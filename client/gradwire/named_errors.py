@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from gradwire.errors import NonFiniteError, OutOfRangeError
 from gradwire_codecs import NonFiniteError as NotFinite
 from gradwire_codecs import OutOfRangeError as OutOfRange
-from gradwire_protocol.layout import Layout
+from gradwire_protocol.messages.layout import Layout
 
 
 @contextmanager

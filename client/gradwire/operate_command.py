@@ -11,8 +11,8 @@ from gradwire.errors import UnreachableError, UsageError
 from gradwire.network import NetworkThread
 from gradwire.operating import Operator
 from gradwire.settings import Settings, resolve_settings
-from gradwire_protocol.keys import Role
-from gradwire_protocol.messages import WORKER_NAME_CHARACTERS_MAX, Action, Order
+from gradwire_protocol.crypto.keys import Role
+from gradwire_protocol.messages.records import WORKER_NAME_CHARACTERS_MAX, Action, Order
 from gradwire_udp import resolve, show_address
 
 ANSWER_SECONDS: Final = 10.0

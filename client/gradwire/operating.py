@@ -23,8 +23,8 @@ from gradwire_protocol import (
     InvalidMessageError,
     MessageReceived,
 )
-from gradwire_protocol.link import Link, Message
-from gradwire_protocol.messages import EndCode, Order, OrderDone, Refuse
+from gradwire_protocol.messages.link import Link, Message
+from gradwire_protocol.messages.records import EndCode, Order, OrderDone, Refuse
 
 
 class Operator:

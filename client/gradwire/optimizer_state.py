@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.layout import TENSORS_MAX, Layout
-from gradwire_protocol.messages import STATE_PART_BYTES, STATE_SLOTS_MAX
-from gradwire_protocol.schema import SMALL_BYTES_MAX, Check, Record, blob, listing, text
+from gradwire_protocol.messages.layout import TENSORS_MAX, Layout
+from gradwire_protocol.messages.records import STATE_PART_BYTES, STATE_SLOTS_MAX
+from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Check, Record, blob, listing, text
 
 NAME_CHARACTERS_MAX: Final = 64
 """Of the name of an optimizer's class, and of what it keeps."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from gradwire.kept import KeptOfPeers
 from gradwire_protocol import InOrder, InvalidMessageError
-from gradwire_protocol.link import UpdateReceived
-from gradwire_protocol.messages import PART_ELEMENTS, Conflated, Span
+from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.records import PART_ELEMENTS, Conflated, Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from gradwire.kept import Kept, OwnUpdate
 from gradwire.listener import Listener
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages import EncodedUpdate
+from gradwire_protocol.messages.records import EncodedUpdate
 
 
 class OwnUpdates:

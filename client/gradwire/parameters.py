@@ -14,7 +14,7 @@ from gradwire.errors import UsageError
 from gradwire.host import host_feedback
 from gradwire_codecs import Feedback, Replica
 from gradwire_codecs.arrays import Float32Array, describe
-from gradwire_protocol.layout import Layout, Tensor
+from gradwire_protocol.messages.layout import Layout, Tensor
 
 Writer: TypeAlias = Callable[[Float32Array], None]
 """Sets all values of one tensor, from a flat array."""

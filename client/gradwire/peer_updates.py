@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from gradwire.listener import Listener
 from gradwire.origins import Origins, SumAssembly
 from gradwire_protocol import Connection
-from gradwire_protocol.link import UpdateReceived
-from gradwire_protocol.messages import Conflated
+from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.records import Conflated
 
 
 class PeerUpdates:

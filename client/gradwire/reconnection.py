@@ -17,8 +17,8 @@ from gradwire.errors import (
     VersionMismatchError,
 )
 from gradwire_protocol import CloseCode, Disconnected
-from gradwire_protocol.messages import EndCode, RefusalCode
-from gradwire_protocol.packets import VERSION
+from gradwire_protocol.messages.records import EndCode, RefusalCode
+from gradwire_protocol.wire.packets import VERSION
 
 RECOVERABLE: Final = frozenset(
     {

@@ -11,8 +11,8 @@ import numpy as np
 
 from gradwire_codecs.arrays import UInt64Array
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages import DIGEST_BYTES, Blocks, Snapshot
-from gradwire_protocol.snapshots import ELEMENT_BYTES, BlockAssembly, count_blocks, span_of
+from gradwire_protocol.messages.records import DIGEST_BYTES, Blocks, Snapshot
+from gradwire_protocol.messages.snapshots import ELEMENT_BYTES, BlockAssembly, count_blocks, span_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import typer
 from gradwire.errors import UsageError
 from gradwire.local_keys import local_keys
 from gradwire.processes import Child, local_master, worker_environment
-from gradwire_protocol.keys import WorkerKey
+from gradwire_protocol.crypto.keys import WorkerKey
 from gradwire_udp.key_files import read_keys
 
 COLOURS: Final = (36, 33, 32, 35, 34, 31)

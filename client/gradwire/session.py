@@ -29,7 +29,7 @@ from gradwire.sharing import Sharing
 from gradwire.stats import SessionStats
 from gradwire.worker import Worker
 from gradwire_protocol import Role
-from gradwire_protocol.messages import REASON_CHARACTERS_MAX
+from gradwire_protocol.messages.records import REASON_CHARACTERS_MAX
 
 logger = logging.getLogger("gradwire.session")
 

@@ -18,10 +18,10 @@ from gradwire.errors import UsageError
 from gradwire.threshold_settings import CHOICES
 from gradwire.training_settings import FeedbackName, ScaleName, TrainingSettings
 from gradwire_protocol import ConnectionConfig
-from gradwire_protocol.keys import RunKey, WorkerKey
-from gradwire_protocol.layout import NAME_CHARACTERS_MAX
+from gradwire_protocol.crypto.keys import RunKey, WorkerKey
 from gradwire_protocol.limits import DATAGRAM_BYTES, DATAGRAM_BYTES_MAX
-from gradwire_protocol.messages import RANKS_MAX
+from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
+from gradwire_protocol.messages.records import RANKS_MAX
 from gradwire_udp.key_files import WORKER_CREDENTIAL, credential
 
 Loop = Literal["auto", "uvloop", "asyncio"]

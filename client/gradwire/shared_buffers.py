@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from gradwire.buffers import BufferLayout
 from gradwire.listener import Listener
-from gradwire_protocol.messages import Buffers
+from gradwire_protocol.messages.records import Buffers
 
 logger = logging.getLogger("gradwire.buffers")
 

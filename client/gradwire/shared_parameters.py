@@ -19,7 +19,7 @@ from gradwire.process_end import uninterrupted
 from gradwire.scaled_change import ScaledChange
 from gradwire.settings import Settings
 from gradwire_codecs import Feedback
-from gradwire_protocol.messages import Welcome
+from gradwire_protocol.messages.records import Welcome
 
 
 class SharedParameters:

@@ -12,8 +12,8 @@ from gradwire.peer_updates import PeerUpdates
 from gradwire.reconnection import Reconnection
 from gradwire.shared_buffers import SharedBuffers
 from gradwire.stages import TRANSITIONS, Stage
-from gradwire_protocol.link import Link
-from gradwire_protocol.messages import EncodedUpdate, Join, Welcome
+from gradwire_protocol.messages.link import Link
+from gradwire_protocol.messages.records import EncodedUpdate, Join, Welcome
 
 
 @dataclass(slots=True, kw_only=True)

@@ -21,7 +21,12 @@ from gradwire.optimizer_state import PackedState, StateHeader, UnfitStateError
 from gradwire.stages import Stage
 from gradwire.standing import Standing
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages import RANKS_MAX, REASON_CHARACTERS_MAX, StatePart, WantState
+from gradwire_protocol.messages.records import (
+    RANKS_MAX,
+    REASON_CHARACTERS_MAX,
+    StatePart,
+    WantState,
+)
 
 COPY_SECONDS: Final = 60.0
 """A copy is kept so long after it was last wanted, and given to others when it is no older."""

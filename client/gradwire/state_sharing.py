@@ -19,8 +19,8 @@ from gradwire.optimizer_state import PackedState, StateHeader, UnfitStateError, 
 from gradwire.parameters import Parameters
 from gradwire.session_part import SessionPart
 from gradwire.worker import Worker
-from gradwire_protocol.layout import Layout
-from gradwire_protocol.messages import total
+from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.records import total
 
 if TYPE_CHECKING:
     import torch

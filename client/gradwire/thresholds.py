@@ -23,7 +23,7 @@ from gradwire_codecs import (
     multiple_of,
 )
 from gradwire_codecs.arrays import Float32Array, describe
-from gradwire_protocol.layout import Layout
+from gradwire_protocol.messages.layout import Layout
 
 UNTRAINED_SHARE_MAX: Final = 1e-3
 """A residual that changes by less than this part of itself was not trained: applying updates of

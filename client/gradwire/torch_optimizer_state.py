@@ -18,7 +18,7 @@ from gradwire.optimizer_state import (
     UnfitStateError,
     header_of,
 )
-from gradwire_protocol.layout import Layout
+from gradwire_protocol.messages.layout import Layout
 
 Kept: TypeAlias = Mapping[str, Any]
 """What an optimizer keeps for one parameter, by name."""

@@ -30,8 +30,8 @@ from gradwire.module_tree import ModuleTree, memory_of
 from gradwire.version_counters import VersionCounters
 from gradwire_codecs import Feedback, Replica
 from gradwire_codecs.arrays import Float32Array
-from gradwire_protocol.layout import NAME_CHARACTERS_MAX, TENSORS_MAX, Layout
-from gradwire_protocol.layout import Tensor as TensorLayout
+from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX, TENSORS_MAX, Layout
+from gradwire_protocol.messages.layout import Tensor as TensorLayout
 
 _address: Final[Callable[[torch.Tensor], int]] = torch.Tensor.data_ptr
 

@@ -15,7 +15,7 @@ from typing import Final
 from gradwire.errors import ConnectionLostError, DeadlineError
 from gradwire.membership import Membership
 from gradwire.sharing import Sharing
-from gradwire_protocol.messages import Peer
+from gradwire_protocol.messages.records import Peer
 
 logger = logging.getLogger("gradwire.join")
 

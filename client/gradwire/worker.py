@@ -43,8 +43,9 @@ from gradwire_protocol import (
     MessageDelivered,
     MessageReceived,
 )
-from gradwire_protocol.link import Link, Message, UpdateReceived
-from gradwire_protocol.messages import (
+from gradwire_protocol.delivery.shaped_message import Payload
+from gradwire_protocol.messages.link import Link, Message, UpdateReceived
+from gradwire_protocol.messages.records import (
     SEQUENCE_MAX,
     SNAPSHOT_STREAM,
     Blocks,
@@ -68,7 +69,6 @@ from gradwire_protocol.messages import (
     WantState,
     Welcome,
 )
-from gradwire_protocol.shaped import Payload
 
 
 class Worker:

@@ -8,12 +8,27 @@ whom they talk to, `protection` seals and opens packets. `connection` ties these
 master and workers say to each other with it.
 """
 
-from gradwire_protocol.close_codes import CloseCode
-from gradwire_protocol.config import ConnectionConfig
-from gradwire_protocol.connection import Connection
+from gradwire_protocol.connection.config import ConnectionConfig
+from gradwire_protocol.connection.connection import Connection
+from gradwire_protocol.connection.endpoint import Endpoint
+from gradwire_protocol.connection.session_ids import Shard
+from gradwire_protocol.connection.states import State
+from gradwire_protocol.connection.train import Train
 from gradwire_protocol.counters import Counters, Drop
-from gradwire_protocol.credentials import Credentials
-from gradwire_protocol.endpoint import Endpoint
+from gradwire_protocol.crypto.credentials import Credentials
+from gradwire_protocol.crypto.keys import Identity, KeyFormatError, Keyring, Role, RunKey, WorkerKey
+from gradwire_protocol.crypto.suites import Suite
+from gradwire_protocol.delivery.events import (
+    Address,
+    AddressChanged,
+    Connected,
+    Disconnected,
+    Event,
+    MessageDelivered,
+    MessageReceived,
+)
+from gradwire_protocol.delivery.outgoing import Priority
+from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.errors import (
     ConnectionLostError,
     DeadlineError,
@@ -28,23 +43,8 @@ from gradwire_protocol.errors import (
     VersionMismatchError,
     ViolationError,
 )
-from gradwire_protocol.events import (
-    Address,
-    AddressChanged,
-    Connected,
-    Disconnected,
-    Event,
-    MessageDelivered,
-    MessageReceived,
-)
-from gradwire_protocol.keys import Identity, KeyFormatError, Keyring, Role, RunKey, WorkerKey
-from gradwire_protocol.ordering import InOrder
-from gradwire_protocol.outgoing import Priority
-from gradwire_protocol.shaped import ShapedMessage
-from gradwire_protocol.shard import Shard
-from gradwire_protocol.states import State
-from gradwire_protocol.suites import Suite
-from gradwire_protocol.train import Train
+from gradwire_protocol.messages.ordering import InOrder
+from gradwire_protocol.wire.close_codes import CloseCode
 
 __all__ = [
     "Address",

@@ -1,8 +1,9 @@
 """Checkpoint files: what they are called, and how they are found and read.
 
 A folder has ``run-000042.gradwire`` for the 42nd checkpoint written to it, and
-``run-000042-finished.gradwire`` where that is the end of a run. `gradwire_protocol.checkpoint`
-knows what stands in one and does no I/O. Only a master writes them; everyone may read.
+``run-000042-finished.gradwire`` where that is the end of a run.
+`gradwire_protocol.messages.checkpoint` knows what stands in one and does no I/O. Only a master
+writes them; everyone may read.
 """
 
 import os
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gradwire_protocol.checkpoint import (
+from gradwire_protocol.errors import UsageError
+from gradwire_protocol.messages.checkpoint import (
     FILE_BYTES_MAX,
     HEAD_BYTES_MAX,
     Checkpoint,
@@ -21,8 +23,7 @@ from gradwire_protocol.checkpoint import (
     parse,
     parse_head,
 )
-from gradwire_protocol.errors import UsageError
-from gradwire_protocol.layout import ELEMENTS_MAX
+from gradwire_protocol.messages.layout import ELEMENTS_MAX
 
 NUMBER_DIGITS: Final = 6
 """Names sort by number up to 999,999, two years of one a minute; beyond, only for us they do."""

@@ -21,7 +21,7 @@ from collections import deque
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from gradwire_protocol import Address
-from gradwire_protocol.train import ECN_MARKED, ECN_NOT, Train
+from gradwire_protocol.connection.train import ECN_MARKED, ECN_NOT, Train
 from gradwire_udp.buffers import BUFFER_BYTES, ask_for_buffers
 from gradwire_udp.counters import SocketCounters
 from gradwire_udp.features import (

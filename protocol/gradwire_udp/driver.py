@@ -14,7 +14,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any, Final
 
-from gradwire_protocol.train import Train
+from gradwire_protocol.connection.train import Train
 from gradwire_udp.counters import SocketCounters
 from gradwire_udp.datagram_socket import DatagramSocket
 from gradwire_udp.endpoint_driver import Application, Driven, EndpointDriver

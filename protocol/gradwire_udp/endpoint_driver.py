@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 from gradwire_protocol import Address, Connection, Event
-from gradwire_protocol.train import Train
+from gradwire_protocol.connection.train import Train
 from gradwire_udp.timers import Timer
 
 TRAINS_PER_TURN_MAX: Final = 16

@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwire_protocol.connection.train import Train
 from gradwire_protocol.limits import DATAGRAM_BYTES_MAX
-from gradwire_protocol.train import Train
 
 LENGTH_BYTES: Final = 2
 FRAME_BYTES_MAX: Final = LENGTH_BYTES + DATAGRAM_BYTES_MAX

@@ -1,8 +1,8 @@
 """Key files: where keys lie on this machine, and who may read them.
 
-`gradwire_protocol.keys` knows what stands in one and does no I/O; here it is read and written. A
-file that others can read is refused, as ``ssh`` refuses it: who else has read it cannot be found
-out afterwards. No message repeats anything that stood in a file.
+`gradwire_protocol.crypto.keys` knows what stands in one and does no I/O; here it is read and
+written. A file that others can read is refused, as ``ssh`` refuses it: who else has read it cannot
+be found out afterwards. No message repeats anything that stood in a file.
 """
 
 import os
@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gradwire_protocol.errors import UsageError
-from gradwire_protocol.keys import (
+from gradwire_protocol.crypto.keys import (
     CHECK_BYTES,
     KEY_ID_BYTES,
     NAME_BYTES_MAX,
@@ -22,6 +21,7 @@ from gradwire_protocol.keys import (
     WorkerKey,
     parse_keys,
 )
+from gradwire_protocol.errors import UsageError
 from gradwire_protocol.limits import KIB, RUN_KEYS_MAX
 from gradwire_udp.durable import sync_folder
 

@@ -19,8 +19,8 @@ from time import monotonic
 from typing import Any, Final, Protocol
 
 from gradwire_protocol import Address, Connection
+from gradwire_protocol.connection.train import ECN_NOT, Train
 from gradwire_protocol.limits import MIB, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX
-from gradwire_protocol.train import ECN_NOT, Train
 from gradwire_udp.endpoint_driver import Application, Driven, EndpointDriver
 from gradwire_udp.framing import LENGTH_BYTES, FramingError, ReadBuffer
 from gradwire_udp.sockets import SocketAddress

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from gradwire_protocol.train import Train
+from gradwire_protocol.connection.train import Train
 from gradwire_udp.framing import PacketStream, ReadBuffer, frame_into, framed_bytes
 from gradwire_udp.sockets import show_address
 from gradwire_udp.tcp_counters import TcpCounters

@@ -1,7 +1,7 @@
 """Admission: who may join, and what to tell those who may not."""
 
 from gradwire_protocol import InvalidMessageError, Role
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.records import (
     CODEC_VERSION,
     Join,
     RefusalCode,

@@ -7,15 +7,15 @@ hold is looked up when it is sent. So little waits for who is slow, and nothing 
 from dataclasses import dataclass
 from typing import Final
 
-from gradwire_protocol.buckets import TokenBucket
 from gradwire_protocol.limits import (
     BUFFERS_BURST_BYTES,
     BUFFERS_BYTES_PER_SECOND_MAX,
     BUFFERS_UNDER_WAY_BYTES_MAX,
     charge_of,
 )
-from gradwire_protocol.link import Control, Link
-from gradwire_protocol.messages import Buffers
+from gradwire_protocol.messages.link import Control, Link
+from gradwire_protocol.messages.records import Buffers
+from gradwire_protocol.security.rate_limits import TokenBucket
 
 ALLOWANCE: Final = (BUFFERS_BYTES_PER_SECOND_MAX, BUFFERS_BURST_BYTES)
 

@@ -11,7 +11,7 @@ who are back.
 """
 
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages import Buffers
+from gradwire_protocol.messages.records import Buffers
 from gradwire_server.buffer_feed import KeptBuffers
 from gradwire_server.roster import Member
 from gradwire_server.state import State

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from gradwire_protocol import UsageError
-from gradwire_protocol.checkpoint import CheckpointError
+from gradwire_protocol.messages.checkpoint import CheckpointError
 from gradwire_udp.checkpoint_files import is_of_finished_run, name_of, names_in, number_in
 from gradwire_udp.durable import sync_folder
 

@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Protocol, TypeAlias
 
 from gradwire_codecs import Replica
-from gradwire_protocol.checkpoint import Checkpoint, pieces_of
+from gradwire_protocol.messages.checkpoint import Checkpoint, pieces_of
 from gradwire_server.checkpoint_folder import CheckpointFolder
 from gradwire_server.run import Run
 

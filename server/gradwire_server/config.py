@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from gradwire_protocol import ConnectionConfig, UsageError
-from gradwire_protocol.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
 from gradwire_protocol.limits import (
     DATAGRAM_BYTES,
     DATAGRAM_BYTES_MAX,
@@ -14,7 +13,8 @@ from gradwire_protocol.limits import (
     WINDOW_BYTES,
     WINDOW_BYTES_MIN,
 )
-from gradwire_protocol.messages import ADDRESS_CHARACTERS_MAX, RANKS_MAX
+from gradwire_protocol.messages.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
+from gradwire_protocol.messages.records import ADDRESS_CHARACTERS_MAX, RANKS_MAX
 from gradwire_server.pace import UPDATE_RATE_MAX
 from gradwire_server.update_log import UPDATE_LOG_BYTES_MAX
 from gradwire_server.vetting import OUTLIER_NORM_MULTIPLE, OutlierPolicy

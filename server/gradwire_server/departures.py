@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gradwire_protocol import CloseCode, Connection, Disconnected, UsageError
-from gradwire_protocol.messages import EndCode, Finished, StatePart
+from gradwire_protocol.messages.records import EndCode, Finished, StatePart
 from gradwire_server.founding import found_again, recover
 from gradwire_server.metrics import Departure
 from gradwire_server.roster import Member, Phase

@@ -14,7 +14,7 @@ import numpy as np
 
 from gradwire_codecs import BlockDigests, Update
 from gradwire_codecs.arrays import Int32Array, UInt64Array
-from gradwire_protocol.snapshots import span_of
+from gradwire_protocol.messages.snapshots import span_of
 
 HISTORY: Final = 2**12
 """Updates of each rank that a worker may be behind with and still be checked: forty seconds of a

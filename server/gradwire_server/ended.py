@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from gradwire_protocol.layout import Layout
-from gradwire_protocol.messages import Join, covers
+from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.records import Join, covers
 from gradwire_server.run import Run
 
 ENDED_RUNS_MAX: Final = 16

@@ -12,9 +12,9 @@ import numpy as np
 
 from gradwire_codecs import MalformedUpdateError, Replica, decode, unpack_block
 from gradwire_protocol import InOrder, InvalidMessageError
-from gradwire_protocol.link import UpdateReceived
-from gradwire_protocol.messages import Snapshot, Welcome
-from gradwire_protocol.snapshots import SnapshotAssembly, unpacked
+from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.records import Snapshot, Welcome
+from gradwire_protocol.messages.snapshots import SnapshotAssembly, unpacked
 from gradwire_server.config import RelayLimits
 from gradwire_server.relay import Relay
 from gradwire_server.run import Run

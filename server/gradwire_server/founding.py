@@ -8,9 +8,9 @@ import logging
 
 from gradwire_codecs import unpack_block
 from gradwire_protocol import InOrder, InvalidMessageError
-from gradwire_protocol.link import UpdateReceived
-from gradwire_protocol.messages import Contents, Resume, Snapshot, Welcome, covers
-from gradwire_protocol.snapshots import SnapshotFeed, unpacked
+from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.records import Contents, Resume, Snapshot, Welcome, covers
+from gradwire_protocol.messages.snapshots import SnapshotFeed, unpacked
 from gradwire_server.recalling import go_on, may_keep_replica, recall, take_recalled
 from gradwire_server.recovery import Recovery
 from gradwire_server.repairs import offer

@@ -23,8 +23,8 @@ from functools import partial
 
 from gradwire_codecs import MalformedUpdateError, Update
 from gradwire_protocol import CloseCode, InvalidMessageError
-from gradwire_protocol.link import UpdateReceived
-from gradwire_protocol.messages import EndCode, total
+from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.records import EndCode, total
 from gradwire_server.clipping import clip
 from gradwire_server.config import MasterConfig
 from gradwire_server.decoding import Decoded, Decoder

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gradwire_protocol import UsageError
-from gradwire_protocol.keys import KeyFormatError, Keyring, check_name
+from gradwire_protocol.crypto.keys import KeyFormatError, Keyring, check_name
 from gradwire_protocol.limits import MIB
 from gradwire_udp.key_files import read_run_keys
 

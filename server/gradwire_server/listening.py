@@ -16,7 +16,7 @@ from time import time_ns
 from typing import Any, Final, Literal, get_args
 
 from gradwire_protocol import Connection, Credentials, Endpoint, Role, Shard, UsageError
-from gradwire_protocol.keys import Keyring
+from gradwire_protocol.crypto.keys import Keyring
 from gradwire_server.config import MasterConfig
 from gradwire_server.shards.figures import Figures
 from gradwire_server.shards.steering import open_others

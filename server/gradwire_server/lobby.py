@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradwire_protocol import Connection, MessageDelivered, Role
-from gradwire_protocol.link import Link
-from gradwire_protocol.messages import CONTROL_STREAM, EndCode, Join, OrderDone, Refuse
+from gradwire_protocol.messages.link import Link
+from gradwire_protocol.messages.records import CONTROL_STREAM, EndCode, Join, OrderDone, Refuse
 from gradwire_server.roster import role_of
 
 

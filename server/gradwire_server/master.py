@@ -36,8 +36,8 @@ from gradwire_protocol import (
     MessageDelivered,
     MessageReceived,
 )
-from gradwire_protocol.link import Message, UpdateReceived
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.link import Message, UpdateReceived
+from gradwire_protocol.messages.records import (
     Buffers,
     Contents,
     Digest,

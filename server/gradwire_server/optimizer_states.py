@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages import REASON_CHARACTERS_MAX, StatePart, WantState
+from gradwire_protocol.messages.records import REASON_CHARACTERS_MAX, StatePart, WantState
 from gradwire_server.roster import Member, Phase
 from gradwire_server.state import State
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gradwire_protocol import UsageError
-from gradwire_protocol.keys import check_name
-from gradwire_protocol.messages import Action, Order, OrderDone, RefusalCode, Refuse
+from gradwire_protocol.crypto.keys import check_name
+from gradwire_protocol.messages.records import Action, Order, OrderDone, RefusalCode, Refuse
 from gradwire_server.roster import Member, Roster
 
 logger = logging.getLogger("gradwire.master")

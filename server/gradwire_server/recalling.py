@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from gradwire_codecs import MalformedUpdateError, decode
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.link import UpdateReceived
-from gradwire_protocol.messages import Recall
+from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.records import Recall
 from gradwire_server.recovery import Recovery
 from gradwire_server.roster import Member
 from gradwire_server.run import Run

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from gradwire_protocol import CloseCode, Connection, InOrder, InvalidMessageError, Role
-from gradwire_protocol.link import Link, Message, UpdateReceived
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.link import Link, Message, UpdateReceived
+from gradwire_protocol.messages.records import (
     REASON_CHARACTERS_MAX,
     EndCode,
     Finished,

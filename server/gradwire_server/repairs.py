@@ -18,8 +18,8 @@ import logging
 from typing import Final
 
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages import Digest, Want, covers
-from gradwire_protocol.snapshots import SnapshotFeed
+from gradwire_protocol.messages.records import Digest, Want, covers
+from gradwire_protocol.messages.snapshots import SnapshotFeed
 from gradwire_server.replica_copy import ReplicaCopy
 from gradwire_server.roster import Member, Offer, Phase
 from gradwire_server.run import Run

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from gradwire_protocol import UsageError
-from gradwire_protocol.checkpoint import CheckpointError
+from gradwire_protocol.messages.checkpoint import CheckpointError
 from gradwire_server.config import MasterConfig
 from gradwire_server.run import Kept, Run
 from gradwire_udp.checkpoint_files import CheckpointFile, names_in, newest

@@ -19,9 +19,9 @@ from enum import Enum, auto
 from typing import Final
 
 from gradwire_protocol import Connection, InOrder, Role
-from gradwire_protocol.link import Link, UpdateReceived
-from gradwire_protocol.messages import RANKS_MAX, Digest, Join, Peer, name_in_roster
-from gradwire_protocol.snapshots import SnapshotFeed
+from gradwire_protocol.messages.link import Link, UpdateReceived
+from gradwire_protocol.messages.records import RANKS_MAX, Digest, Join, Peer, name_in_roster
+from gradwire_protocol.messages.snapshots import SnapshotFeed
 from gradwire_server.backlog import Backlog
 from gradwire_server.buffer_feed import BufferFeed
 from gradwire_server.pace import Pace

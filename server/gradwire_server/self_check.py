@@ -9,7 +9,7 @@ its digest does not confirm.
 
 from typing import Final
 
-from gradwire_protocol.snapshots import count_blocks, span_of
+from gradwire_protocol.messages.snapshots import count_blocks, span_of
 from gradwire_server.replica_copy import check_block
 from gradwire_server.run import Run
 from gradwire_server.state import State

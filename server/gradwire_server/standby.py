@@ -33,8 +33,8 @@ from gradwire_protocol import (
     InvalidMessageError,
     MessageReceived,
 )
-from gradwire_protocol.link import Link, Message, UpdateReceived
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.link import Link, Message, UpdateReceived
+from gradwire_protocol.messages.records import (
     EndCode,
     Finished,
     Follow,

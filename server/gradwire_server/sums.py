@@ -13,8 +13,8 @@ import numpy as np
 from gradwire_codecs import Replica, Sections, Update
 from gradwire_codecs.sections import MULTIPLE_MAX
 from gradwire_codecs.update import pack_update
-from gradwire_protocol.link import Link
-from gradwire_protocol.messages import PART_ELEMENTS, Conflated, Span
+from gradwire_protocol.messages.link import Link
+from gradwire_protocol.messages.records import PART_ELEMENTS, Conflated, Span
 
 ELEMENT_BYTES: Final = 4
 

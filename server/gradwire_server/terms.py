@@ -36,8 +36,8 @@ import logging
 from typing import Any, Final
 
 from gradwire_protocol import CloseCode, Connection, InOrder, InvalidMessageError, Role
-from gradwire_protocol.link import Link
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.link import Link
+from gradwire_protocol.messages.records import (
     CODEC_VERSION,
     TERM_MAX,
     WORKER_ID_BYTES,

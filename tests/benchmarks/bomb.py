@@ -11,8 +11,8 @@ import time
 from typing import Final
 
 from gradwire_protocol import Connection, ConnectionConfig, Credentials, Endpoint, State
-from gradwire_protocol.frames import Data, pack_data
 from gradwire_protocol.limits import charge_of
+from gradwire_protocol.wire.frames import Data, pack_data
 
 HANDSHAKE_SECONDS_MAX: Final = 5.0
 AHEAD: Final = 64

@@ -14,8 +14,8 @@ import time
 from typing import Final
 
 from benchmarks.programs import announce, end_with_parent
-from gradwire_protocol.packets import PUBLIC_KEY_BYTES, Init
-from gradwire_protocol.suites import Suite
+from gradwire_protocol.crypto.suites import Suite
+from gradwire_protocol.wire.packets import PUBLIC_KEY_BYTES, Init
 
 SOURCES: Final = 64
 """Addresses that the INITs come from, 127.1.0.1 and up."""

@@ -14,7 +14,7 @@ from typing import Self
 from benchmarks.programs import Program
 from gradwire.credentials import credentials_of
 from gradwire_protocol import Credentials, RunKey
-from gradwire_protocol.keys import SECRET_BYTES
+from gradwire_protocol.crypto.keys import SECRET_BYTES
 from gradwire_udp.key_files import write_key
 
 

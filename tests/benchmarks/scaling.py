@@ -20,9 +20,9 @@ from benchmarks.figures import Figure, at_most, beside
 from benchmarks.workers import QUANTUM_EXPONENT, update_of_size
 from gradwire.worker import Worker
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint, Event, GradwireError, Train
-from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.limits import WINDOW_BYTES
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.records import (
     CODEC_VERSION,
     WORKER_ID_BYTES,
     Buffers,

@@ -18,8 +18,8 @@ from gradwire.worker import Worker
 from gradwire_codecs import Sections, Update
 from gradwire_codecs.update import pack_update
 from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, GradwireError
-from gradwire_protocol.layout import Layout, Tensor
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.records import (
     CODEC_VERSION,
     WORKER_ID_BYTES,
     Buffers,

@@ -4,8 +4,8 @@ from random import Random
 from typing import Final
 
 from gradwire_protocol import Credentials, Endpoint
-from gradwire_protocol.keys import SECRET_BYTES, Keyring, RunKey
-from gradwire_protocol.suites import Suite
+from gradwire_protocol.crypto.keys import SECRET_BYTES, Keyring, RunKey
+from gradwire_protocol.crypto.suites import Suite
 from support.endpoints import PLAIN
 
 RUN_KEY: Final = RunKey(b"fuzz" * (SECRET_BYTES // 4))

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from gradwire_protocol.packets import ACCEPT, INIT, TRANSPORT, VERSION, VERSIONS
+from gradwire_protocol.wire.packets import ACCEPT, INIT, TRANSPORT, VERSION, VERSIONS
 from support.processes import Running, children_of, has_ended
 from support.tiers import IS_DEEP, count
 

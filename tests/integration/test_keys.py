@@ -15,7 +15,7 @@ import pytest
 
 import gradwire
 from gradwire.cli import main
-from gradwire_protocol.keys import WorkerKey
+from gradwire_protocol.crypto.keys import WorkerKey
 from gradwire_udp.key_files import read_keys, read_run_keys
 from support.driven_worker import DrivenWorker
 from support.local_master import MasterProcess

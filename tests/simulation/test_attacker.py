@@ -27,7 +27,7 @@ from gradwire_protocol.limits import (
     PACKET_HEADER_BYTES,
     TAG_BYTES,
 )
-from gradwire_protocol.packets import (
+from gradwire_protocol.wire.packets import (
     INIT,
     INIT_BYTES,
     TRANSPORT,

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from gradwire_protocol import RunKey
-from gradwire_protocol.checkpoint import parse
-from gradwire_protocol.keys import SECRET_BYTES
-from gradwire_protocol.layout import Layout, Tensor
-from gradwire_protocol.messages import RefusalCode, Refuse, Welcome, covers
+from gradwire_protocol.crypto.keys import SECRET_BYTES
+from gradwire_protocol.messages.checkpoint import parse
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.records import RefusalCode, Refuse, Welcome, covers
 from gradwire_server.checkpoint_writer import Copy
 from gradwire_server.config import MasterConfig
 from gradwire_server.run import Run

@@ -12,8 +12,8 @@ from gradwire.errors import ConnectionLostError, RefusedError
 from gradwire.mending import Mending
 from gradwire.resync import Rebase
 from gradwire.stages import Stage
-from gradwire_protocol.messages import RefusalCode, Refuse, Resume, Welcome
-from gradwire_protocol.snapshots import BLOCKS_UNDER_WAY_MAX, count_blocks
+from gradwire_protocol.messages.records import RefusalCode, Refuse, Resume, Welcome
+from gradwire_protocol.messages.snapshots import BLOCKS_UNDER_WAY_MAX, count_blocks
 from gradwire_server.config import MasterConfig
 from gradwire_server.pace import BURST_UPDATES_MIN
 from gradwire_server.replica_copy import ReplicaCopy
@@ -168,7 +168,7 @@ def test_of_the_replica_who_is_back_gets_only_the_blocks_that_differ(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Layers that nobody trains do not travel."""
-    monkeypatch.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", 64)
+    monkeypatch.setattr("gradwire_protocol.messages.snapshots.BLOCK_ELEMENTS", 64)
     run = begin(seed, log_bytes_max=1, elements=3000)
     run.join_and_wait(3)
     for worker in run.workers:
@@ -433,7 +433,7 @@ def test_what_has_come_of_the_replica_does_not_come_again(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although all of it has changed meanwhile: the updates are still kept."""
-    monkeypatch.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", 64)
+    monkeypatch.setattr("gradwire_protocol.messages.snapshots.BLOCK_ELEMENTS", 64)
     run = begin_slowly(seed, log_bytes_max=2**20)
     sent = blocks_sent_to(run, monkeypatch)
     joiner = run.join()
@@ -455,7 +455,7 @@ def test_histories_in_which_joiners_lose_their_connection(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = Random(seed)
-    monkeypatch.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", 64)
+    monkeypatch.setattr("gradwire_protocol.messages.snapshots.BLOCK_ELEMENTS", 64)
     run = begin_slowly(seed, log_bytes_max=random.choice([1, 2_000, 2**20]))
     joiners = [run.join() for _ in range(3)]
     for joiner in joiners:
@@ -474,7 +474,7 @@ def test_histories_in_which_joiners_lose_their_connection(
 def test_who_has_a_part_of_a_run_that_is_gone_is_told_to_join_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", 64)
+    monkeypatch.setattr("gradwire_protocol.messages.snapshots.BLOCK_ELEMENTS", 64)
     run = begin_slowly(1, log_bytes_max=1)
     sent = blocks_sent_to(run, monkeypatch)
     joiner = run.join()

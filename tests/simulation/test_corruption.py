@@ -25,7 +25,7 @@ rounds what is applied to it meanwhile."""
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut replicas of some hundred elements into several blocks."""
-    monkeypatch.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", 64)
+    monkeypatch.setattr("gradwire_protocol.messages.snapshots.BLOCK_ELEMENTS", 64)
 
 
 def begin(seed: int, random: Random, *, loss: float | None = None) -> SimulatedRun:

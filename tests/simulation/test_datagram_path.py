@@ -17,9 +17,9 @@ from gradwire_protocol import (
     Disconnected,
     State,
 )
-from gradwire_protocol.frames import Challenge
+from gradwire_protocol.delivery.shaped_message import fragment_bytes_of
 from gradwire_protocol.limits import AMPLIFICATION_MAX
-from gradwire_protocol.shaped import fragment_bytes_of
+from gradwire_protocol.wire.frames import Challenge
 from support.endpoints import PLAIN
 from support.flows import Sink, Source, goodput
 from support.link import Link

@@ -10,7 +10,7 @@ import pytest
 
 from gradwire.stages import Stage
 from gradwire_protocol import Priority, ShapedMessage
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.records import (
     WORKER_ID_BYTES,
     EncodedUpdate,
     EndCode,

@@ -20,8 +20,8 @@ from gradwire.lead import Lead
 from gradwire.mending import Mending
 from gradwire.resync import Rebase
 from gradwire.worker import Worker
-from gradwire_protocol.incoming import Reassembly
-from gradwire_protocol.messages import EncodedUpdate
+from gradwire_protocol.delivery.incoming import Reassembly
+from gradwire_protocol.messages.records import EncodedUpdate
 from gradwire_server.buffer_relay import BufferRelay
 from gradwire_server.intake import Intake
 from gradwire_server.recovery import Recovery

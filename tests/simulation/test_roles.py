@@ -11,8 +11,8 @@ import pytest
 from gradwire.errors import ConnectionLostError, RefusedError
 from gradwire_codecs import Replica, encode
 from gradwire_protocol import CloseCode, Role, RunKey
-from gradwire_protocol.keys import SECRET_BYTES
-from gradwire_protocol.messages import (
+from gradwire_protocol.crypto.keys import SECRET_BYTES
+from gradwire_protocol.messages.records import (
     EndCode,
     Finish,
     Leave,

@@ -23,7 +23,6 @@ from gradwire_protocol import (
     State,
     Suite,
 )
-from gradwire_protocol.frames import Ack, pack_ack, pack_ping
 from gradwire_protocol.limits import (
     EPOCH_PACKETS_BITS,
     HALF_OPEN_SECONDS_MAX,
@@ -31,7 +30,9 @@ from gradwire_protocol.limits import (
     RESET_DATAGRAM_BYTES_MIN,
     RESETS_PER_SECOND,
 )
-from gradwire_protocol.packets import (
+from gradwire_protocol.security.sealed import CipherOpening, CipherSealing
+from gradwire_protocol.wire.frames import Ack, pack_ack, pack_ping
+from gradwire_protocol.wire.packets import (
     ACCEPT,
     INIT,
     INIT_BYTES,
@@ -43,7 +44,6 @@ from gradwire_protocol.packets import (
     Init,
     pack_reset,
 )
-from gradwire_protocol.sealed import CipherOpening, CipherSealing
 from support.endpoints import ask, drops, listening, sent_by
 from support.keyed import (
     OTHER_RUN_KEY,
@@ -513,7 +513,7 @@ def test_who_is_admitted_still_notices_nothing_of_a_rotation() -> None:
 
 def test_so_many_forgeries_end_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """In life it takes hours at millions a second; the limit is that of the cipher."""
-    monkeypatch.setattr("gradwire_protocol.sealed.FORGERIES_MAX", 50)
+    monkeypatch.setattr("gradwire_protocol.security.sealed.FORGERIES_MAX", 50)
     pair = Pair(suite=Suite.AES).connect()
     header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, pair.responder.connection.session_id, 99)
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from gradwire_protocol import incoming
+from gradwire_protocol.delivery import incoming
 from gradwire_protocol.limits import charge_of
-from gradwire_protocol.messages import covers
+from gradwire_protocol.messages.records import covers
 from gradwire_server.config import MasterConfig
 from gradwire_server.roster import Phase
 from support.keyed import RUN_KEY

@@ -7,12 +7,12 @@ from zlib import crc32
 import numpy as np
 
 from gradwire_protocol import Address, Connection, Priority, ShapedMessage, State
-from gradwire_protocol.frames import Ack, Data, parse_frames
-from gradwire_protocol.handshake import Agreement
+from gradwire_protocol.connection.sender import Sender
+from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.limits import TAIL_PROBE_PACKETS_MAX
-from gradwire_protocol.packets import SINGLE, TRANSPORT_HEADER
-from gradwire_protocol.sender import Sender
-from gradwire_protocol.shaped import Payload
+from gradwire_protocol.security.handshake import Agreement
+from gradwire_protocol.wire.frames import Ack, Data, parse_frames
+from gradwire_protocol.wire.packets import SINGLE, TRANSPORT_HEADER
 from support.unsealing import Unsealing
 
 ARRIVED_MIN: Final = 256

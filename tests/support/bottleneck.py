@@ -22,7 +22,7 @@ from random import Random
 from typing import Final
 
 from gradwire_protocol.congestion import AckSample, CongestionController
-from gradwire_protocol.rtt import RttEstimator
+from gradwire_protocol.recovery.rtt import RttEstimator
 
 MBIT: Final = 125_000
 """Bytes per second in a Mbit/s."""

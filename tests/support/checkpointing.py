@@ -7,8 +7,8 @@ import numpy as np
 
 from gradwire_codecs import Replica
 from gradwire_codecs.arrays import Int32Array
-from gradwire_protocol.checkpoint import Checkpoint, pieces_of
-from gradwire_protocol.layout import Layout, Tensor
+from gradwire_protocol.messages.checkpoint import Checkpoint, pieces_of
+from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_server.checkpoint_writer import Copy, Failed, Outcome, Written
 from gradwire_udp.checkpoint_files import name_of
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pytest
 
 from gradwire_protocol import Address
-from gradwire_protocol.train import Train
+from gradwire_protocol.connection.train import Train
 from gradwire_udp import DatagramSocket, Features, Read, SocketCounters, open_socket
 
 Datagram: TypeAlias = tuple[bytes, Address, int]

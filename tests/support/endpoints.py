@@ -6,10 +6,12 @@ from random import Random
 from typing import Final
 
 from gradwire_protocol import Address, Connection, ConnectionConfig, Drop, Endpoint, Event
-from gradwire_protocol.checksum import Checksum, ChecksumHandshake
-from gradwire_protocol.frames import pack_ping
+from gradwire_protocol.connection.train import ECN_NOT
+from gradwire_protocol.crypto.suites import Suite
 from gradwire_protocol.limits import DATAGRAM_BYTES
-from gradwire_protocol.packets import (
+from gradwire_protocol.security.checksum import Checksum, ChecksumHandshake
+from gradwire_protocol.wire.frames import pack_ping
+from gradwire_protocol.wire.packets import (
     NO_KEY_ID,
     TRANSPORT,
     TRANSPORT_HEADER,
@@ -19,8 +21,6 @@ from gradwire_protocol.packets import (
     Reply,
     TransportLimits,
 )
-from gradwire_protocol.suites import Suite
-from gradwire_protocol.train import ECN_NOT
 
 NOW = 1000.0
 LIMITS = TransportLimits(2**24, DATAGRAM_BYTES, 30.0)

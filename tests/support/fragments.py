@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from random import Random
 from typing import Final
 
-from gradwire_protocol.frames import Data
+from gradwire_protocol.delivery.shaped_message import ShapedMessage, fragment_bytes_of
 from gradwire_protocol.limits import DATAGRAM_BYTES
-from gradwire_protocol.protection import Sealing
-from gradwire_protocol.shaped import ShapedMessage, fragment_bytes_of
+from gradwire_protocol.security.protection import Sealing
+from gradwire_protocol.wire.frames import Data
 
 FRAGMENT_BYTES: Final = fragment_bytes_of(DATAGRAM_BYTES)
 

@@ -15,7 +15,7 @@ from typing import Final
 from gradwire.errors import ConnectionLostError
 from gradwire_protocol.errors import RefusedError
 from gradwire_protocol.limits import GIB
-from gradwire_protocol.messages import RefusalCode, covers
+from gradwire_protocol.messages.records import RefusalCode, covers
 from gradwire_server.checkpoint_writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.resuming import RESUME_AUTO, resumed_run

@@ -35,12 +35,12 @@ from gradwire_protocol import (
     MessageReceived,
     State,
 )
+from gradwire_protocol.connection.sender import Sender
+from gradwire_protocol.connection.train import Train
+from gradwire_protocol.delivery.outgoing import SENT
 from gradwire_protocol.limits import AMPLIFICATION_MAX, PACKET_HEADER_BYTES
-from gradwire_protocol.outgoing import SENT
-from gradwire_protocol.packets import INIT, TRANSPORT, TRANSPORT_HEADER
-from gradwire_protocol.sender import Sender
-from gradwire_protocol.sent import Fate
-from gradwire_protocol.train import Train
+from gradwire_protocol.recovery.sent import Fate
+from gradwire_protocol.wire.packets import INIT, TRANSPORT, TRANSPORT_HEADER
 from support.accounts import Account
 from support.network import Host, SimulatedNetwork
 

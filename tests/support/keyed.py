@@ -4,8 +4,8 @@ from random import Random
 from typing import Final
 
 from gradwire_protocol import Credentials, Endpoint, Keyring, RunKey, Suite, WorkerKey
-from gradwire_protocol.keys import SECRET_BYTES
-from gradwire_protocol.suites import NOISE_NAMES
+from gradwire_protocol.crypto.keys import SECRET_BYTES
+from gradwire_protocol.crypto.suites import NOISE_NAMES
 from support.endpoints import PLAIN
 
 RUN_KEY: Final = RunKey(b"r" * SECRET_BYTES)

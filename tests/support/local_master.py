@@ -12,7 +12,7 @@ from functools import partial
 from typing import IO, Any, Self
 
 from gradwire_protocol import Connection, Event, Keyring, MessageReceived
-from gradwire_protocol.link import Link, Message
+from gradwire_protocol.messages.link import Link, Message
 from gradwire_server.config import MasterConfig
 from gradwire_server.listening import Listening, Transport
 from gradwire_server.master import Master

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from random import Random
 
 from gradwire_protocol import ConnectionConfig, Endpoint, Identity, InOrder, Role
-from gradwire_protocol.keys import KEY_ID_BYTES
-from gradwire_protocol.link import Link
-from gradwire_protocol.messages import WORKER_ID_BYTES
+from gradwire_protocol.crypto.keys import KEY_ID_BYTES
+from gradwire_protocol.messages.link import Link
+from gradwire_protocol.messages.records import WORKER_ID_BYTES
 from gradwire_server.roster import Member, Phase, Roster
 from support.peer import join_request
 

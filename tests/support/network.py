@@ -26,7 +26,7 @@ from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
 from gradwire_protocol import Connection, Endpoint, Event
-from gradwire_protocol.train import ECN_MARKED, ECN_NOT, Train
+from gradwire_protocol.connection.train import ECN_MARKED, ECN_NOT, Train
 from support.link import IP_UDP_HEADER_BYTES, Channel, Link, damage
 
 __all__ = ["Application", "Channel", "Host", "Link", "Parcel", "SimulatedNetwork", "damage"]

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from gradwire_protocol import Disconnected, Role
-from gradwire_protocol.messages import Order, OrderDone, Refuse
+from gradwire_protocol.messages.records import Order, OrderDone, Refuse
 from support.peer import ScriptedPeer
 from support.training import MASTER, SimulatedRun
 

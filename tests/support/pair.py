@@ -22,19 +22,19 @@ from gradwire_protocol import (
     RunKey,
     Suite,
 )
-from gradwire_protocol.frames import (
+from gradwire_protocol.crypto.keys import SECRET_BYTES
+from gradwire_protocol.delivery.shaped_message import fragment_bytes_of
+from gradwire_protocol.limits import DATAGRAM_BYTES, PACKET_HEADER_BYTES, TAG_BYTES
+from gradwire_protocol.wire.frames import (
     Data,
     Frame,
     pack_data,
     parse_frames,
 )
-from gradwire_protocol.keys import SECRET_BYTES
-from gradwire_protocol.limits import DATAGRAM_BYTES, PACKET_HEADER_BYTES, TAG_BYTES
-from gradwire_protocol.packets import (
+from gradwire_protocol.wire.packets import (
     TRANSPORT,
     TRANSPORT_HEADER,
 )
-from gradwire_protocol.shaped import fragment_bytes_of
 from support.endpoints import PLAIN
 from support.invariants import Invariants
 from support.network import Host, Link, SimulatedNetwork

@@ -14,9 +14,10 @@ from gradwire_protocol import (
     Event,
     MessageReceived,
 )
-from gradwire_protocol.layout import Layout, Tensor
-from gradwire_protocol.link import CONTROL_RECORDS, Control, Link, Message, UpdateReceived
-from gradwire_protocol.messages import (
+from gradwire_protocol.delivery.outgoing import Priority
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.link import CONTROL_RECORDS, Control, Link, Message, UpdateReceived
+from gradwire_protocol.messages.records import (
     CODEC_VERSION,
     CONTROL_STREAM,
     WORKER_ID_BYTES,
@@ -25,7 +26,6 @@ from gradwire_protocol.messages import (
     Resume,
     Snapshot,
 )
-from gradwire_protocol.outgoing import Priority
 from support.network import SimulatedNetwork
 
 KINDS = {record: kind for kind, record in CONTROL_RECORDS.items()}

@@ -9,17 +9,17 @@ from random import Random
 from typing import Final
 
 from gradwire_protocol import Address, Connection, ConnectionConfig, Endpoint, Event
-from gradwire_protocol.frames import TOKEN_BYTES, Ack, Challenge, Frame, pack_ack, pack_ping
+from gradwire_protocol.connection.train import ECN_NOT
 from gradwire_protocol.limits import DATAGRAM_BYTES, WINDOW_BYTES
-from gradwire_protocol.packets import (
+from gradwire_protocol.wire.frames import TOKEN_BYTES, Ack, Challenge, Frame, pack_ack, pack_ping
+from gradwire_protocol.wire.packets import (
     RESET,
     SINGLE,
     TRANSPORT,
     TRANSPORT_HEADER,
     TransportLimits,
 )
-from gradwire_protocol.ranges import RangeSet
-from gradwire_protocol.train import ECN_NOT
+from gradwire_protocol.wire.ranges import RangeSet
 from support.endpoints import PLAIN, agreed, events_of, hand_over, init_of, sent_by
 from support.pair import FRAGMENT_BYTES, data_frame, frames_of, packet_number
 

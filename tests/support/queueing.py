@@ -6,8 +6,8 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from gradwire_protocol import Priority
-from gradwire_protocol.outgoing import SendQueue
-from gradwire_protocol.shaped import ShapedMessage
+from gradwire_protocol.delivery.outgoing import SendQueue
+from gradwire_protocol.delivery.shaped_message import ShapedMessage
 
 FRAGMENT_BYTES: Final = 100
 PLENTY: Final = 2**30

@@ -4,9 +4,9 @@ from typing import Final
 
 import numpy as np
 
-from gradwire_protocol.frames import Ack
-from gradwire_protocol.recovery import Outcome, Recovery
-from gradwire_protocol.sent import Contents, Fate
+from gradwire_protocol.recovery.recovery import Outcome, Recovery
+from gradwire_protocol.recovery.sent import Contents, Fate
+from gradwire_protocol.wire.frames import Ack
 from support.sending import Diary
 
 SIZE: Final = 1000

@@ -4,12 +4,12 @@ import warnings
 
 from noise.connection import Keypair, NoiseConnection
 
-from gradwire_protocol.noise import PUBLIC_KEY_BYTES
-from gradwire_protocol.suites import NOISE_NAMES, Suite
+from gradwire_protocol.crypto.noise import PUBLIC_KEY_BYTES
+from gradwire_protocol.crypto.suites import NOISE_NAMES, Suite
 
 
 class ReferenceHandshake:
-    """One side of a handshake, as `gradwire_protocol.noise.Handshake` is one.
+    """One side of a handshake, as `gradwire_protocol.crypto.noise.Handshake` is one.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 from gradwire_protocol import Address, Connection, Event
-from gradwire_protocol.train import Train
+from gradwire_protocol.connection.train import Train
 from gradwire_udp import Read
 from support.datagrams import Datagram, cut
 

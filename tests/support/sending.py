@@ -6,16 +6,16 @@ from math import inf
 from typing import Final
 
 from gradwire_protocol import Counters, Priority
-from gradwire_protocol.checksum import Checksum
 from gradwire_protocol.congestion import AckSample, StaticWindow
-from gradwire_protocol.datagram_size import DatagramSizes
-from gradwire_protocol.frames import Ack, Data, Frame
-from gradwire_protocol.incoming import Reassembly
+from gradwire_protocol.connection.datagram_size import DatagramSizes
+from gradwire_protocol.connection.sender import Packets, Sender
+from gradwire_protocol.delivery.incoming import Reassembly
+from gradwire_protocol.delivery.shaped_message import ShapedMessage, fragment_bytes_of
 from gradwire_protocol.limits import ACK_RANGES_MAX, WINDOW_BYTES
-from gradwire_protocol.ranges import RangeSet
-from gradwire_protocol.received import ReceivedPackets
-from gradwire_protocol.sender import Packets, Sender
-from gradwire_protocol.shaped import ShapedMessage, fragment_bytes_of
+from gradwire_protocol.recovery.received import ReceivedPackets
+from gradwire_protocol.security.checksum import Checksum
+from gradwire_protocol.wire.frames import Ack, Data, Frame
+from gradwire_protocol.wire.ranges import RangeSet
 from support.pair import frames_of, packet_number
 
 DATAGRAM_BYTES: Final = 1400

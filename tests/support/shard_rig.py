@@ -10,8 +10,8 @@ from time import time_ns
 from typing import Any
 
 from gradwire_protocol import Connected, Connection, ConnectionConfig, Credentials, Event
-from gradwire_protocol.keys import Keyring, WorkerKey
-from gradwire_protocol.turns import LinkPacer
+from gradwire_protocol.connection.fair_queue import LinkPacer
+from gradwire_protocol.crypto.keys import Keyring, WorkerKey
 from gradwire_server.config import MasterConfig
 from gradwire_server.shards.figures import Figures
 from gradwire_server.shards.steering import open_others

@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 
 from gradwire.buffers import BufferLayout, BufferTensor, BufferValues
-from gradwire_protocol.messages import Buffers
+from gradwire_protocol.messages.records import Buffers
 from gradwire_server.run import Run
 
 ELEMENTS = 5

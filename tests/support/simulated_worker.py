@@ -23,7 +23,7 @@ from gradwire.stats import Tally
 from gradwire.worker import Worker
 from gradwire_codecs import NOTHING, LocalFeedback, Replica, SharedFeedback, multiple_of
 from gradwire_protocol import Credentials, Endpoint
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.records import (
     CODEC_VERSION,
     WORKER_ID_BYTES,
     Blocks,

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgpack
 
 from gradwire_protocol import Connection, Endpoint, Event, Shard
-from gradwire_protocol.packets import session_id_of
+from gradwire_protocol.wire.packets import session_id_of
 from gradwire_server.shards.arena import GRAIN_BYTES, Arena
 from gradwire_server.shards.figures import Figures
 from gradwire_server.shards.local import LocalShard

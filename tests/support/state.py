@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gradwire_protocol.incoming import IncomingMessage
-from gradwire_protocol.sent import Fate, SentPackets
-from gradwire_protocol.shaped import ShapedMessage
+from gradwire_protocol.delivery.incoming import IncomingMessage
+from gradwire_protocol.delivery.shaped_message import ShapedMessage
+from gradwire_protocol.recovery.sent import Fate, SentPackets
 
 State: TypeAlias = Any
 """Numbers, texts and bytes, and lists of these."""

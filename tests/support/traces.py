@@ -10,24 +10,24 @@ from random import Random
 from typing import Final
 
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint, MessageReceived
-from gradwire_protocol.checksum import Checksum
-from gradwire_protocol.frames import SHAPES_MAX, pack_data, parity_groups
+from gradwire_protocol.connection.train import ECN_CAPABLE
+from gradwire_protocol.delivery.parity import parity_of
+from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.limits import (
     DATAGRAM_BYTES_MAX,
     PACKET_HEADER_BYTES,
     TAG_BYTES,
     TRAIN_PACKETS_MAX,
 )
-from gradwire_protocol.packets import (
+from gradwire_protocol.security.checksum import Checksum
+from gradwire_protocol.wire.frames import SHAPES_MAX, pack_data, parity_groups
+from gradwire_protocol.wire.packets import (
     SINGLE,
     TRANSPORT,
     TRANSPORT_HEADER,
     TransportLimits,
 )
-from gradwire_protocol.parity import parity_of
-from gradwire_protocol.shaped import ShapedMessage
-from gradwire_protocol.train import ECN_CAPABLE
-from gradwire_protocol.words import MASK
+from gradwire_protocol.wire.words import MASK
 from support.endpoints import agreed, init_of
 from support.fragments import fragment_of, message_of, packets_of
 from support.state import State, state_of

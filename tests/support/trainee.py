@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gradwire.errors import GradwireError
 from gradwire.resync import Rebase
 from gradwire_protocol import Credentials
-from gradwire_protocol.messages import Welcome, covers
+from gradwire_protocol.messages.records import Welcome, covers
 from support.simulated_bound import TRY_AGAIN_SECONDS, SimulatedBound
 from support.simulated_worker import SimulatedWorker
 

@@ -15,7 +15,7 @@ import numpy as np
 from gradwire_codecs import decode
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, Keyring, Role, RunKey
-from gradwire_protocol.layout import Layout, Tensor
+from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_server.checkpoint_writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.decoding import Decoder

@@ -4,11 +4,11 @@ It is made from the sending half as the handshake left it, and opens with the co
 that has a copy of its key.
 """
 
-from gradwire_protocol.checksum import Checksum
-from gradwire_protocol.epochs import epoch_of, next_key
-from gradwire_protocol.packets import TRANSPORT_HEADER
-from gradwire_protocol.protection import Opening, Sealing
-from gradwire_protocol.sealed import CipherOpening, CipherSealing, Workspace
+from gradwire_protocol.crypto.epochs import epoch_of, next_key
+from gradwire_protocol.security.checksum import Checksum
+from gradwire_protocol.security.protection import Opening, Sealing
+from gradwire_protocol.security.sealed import CipherOpening, CipherSealing, Workspace
+from gradwire_protocol.wire.packets import TRANSPORT_HEADER
 
 
 class Unsealing:

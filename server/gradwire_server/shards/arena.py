@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwire_protocol import ShapedMessage
+from gradwire_protocol.delivery.shaped_message import HEADERS_BYTES, Payload
 from gradwire_protocol.limits import KIB, MIB
-from gradwire_protocol.shaped import HEADERS_BYTES, Payload
 
 ARENA_BYTES: Final = 64 * MIB
 """Of each process. What finds no room travels in its record instead, which takes longer; so it is

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import msgpack
 
-from gradwire_protocol.keys import Identity, Keyring, Role, parse_keys
+from gradwire_protocol.crypto.keys import Identity, Keyring, Role, parse_keys
 
 PlainKeyring: TypeAlias = tuple[str, list[str]]
 """The text of a key file with the run keys, and the denied names."""

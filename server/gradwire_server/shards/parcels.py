@@ -8,7 +8,7 @@ parcels in the order in which they hear of them, so it is enough to say how many
 from collections import deque
 
 from gradwire_protocol import ShapedMessage
-from gradwire_protocol.shaped import Payload
+from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_server.shards.arena import Arena, size_of
 from gradwire_server.shards.records import INLINE_BYTES_MAX, Place
 

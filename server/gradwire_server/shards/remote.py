@@ -23,9 +23,9 @@ from gradwire_protocol import (
     ShapedMessage,
     State,
 )
-from gradwire_protocol.keys import Identity
+from gradwire_protocol.crypto.keys import Identity
+from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
-from gradwire_protocol.shaped import Payload
 from gradwire_server.shards.arena import Arena
 from gradwire_server.shards.figures import NO_FIGURES, ConnectionFigures, Figures, parse_figures
 from gradwire_server.shards.keys import PlainIdentity, parse_identity

@@ -21,8 +21,8 @@ from time import monotonic
 from typing import Final
 
 from gradwire_protocol import GradwireError
-from gradwire_protocol.keys import Keyring
-from gradwire_protocol.turns import LinkPacer
+from gradwire_protocol.connection.fair_queue import LinkPacer
+from gradwire_protocol.crypto.keys import Keyring
 from gradwire_server.config import MasterConfig
 from gradwire_server.shards.arena import Arena
 from gradwire_server.shards.channel import Channel

@@ -12,10 +12,11 @@ from typing import Final
 from fuzz.keyed import NOW, WORKER_KEY, dialling
 from fuzz.reading import Reader, piece
 from gradwire_protocol import Connection, Endpoint, State
+from gradwire_protocol.crypto.suites import Suite
 from gradwire_protocol.errors import InvalidDatagramError
-from gradwire_protocol.handshake import handshake_of
 from gradwire_protocol.limits import RETRIES_MAX
-from gradwire_protocol.packets import (
+from gradwire_protocol.security.handshake import handshake_of
+from gradwire_protocol.wire.packets import (
     ACCEPT,
     INIT,
     INIT_BYTES,
@@ -33,7 +34,6 @@ from gradwire_protocol.packets import (
     pack_retry,
     pack_versions,
 )
-from gradwire_protocol.suites import Suite
 from support.endpoints import LIMITS, events_of, hand_over, sent_by
 
 BYTES_MAX: Final = 512

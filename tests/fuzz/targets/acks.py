@@ -11,8 +11,8 @@ from typing import Final
 
 from fuzz.reading import Reader
 from gradwire_protocol import Connection, MessageDelivered, Priority, State
-from gradwire_protocol.frames import Ack, pack_ack
 from gradwire_protocol.limits import WINDOW_BYTES
+from gradwire_protocol.wire.frames import Ack, pack_ack
 from support.endpoints import PLAIN
 from support.puppet import Puppet
 

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
-from gradwire_protocol.checkpoint import (
+from gradwire_protocol.messages.checkpoint import (
     ALIGNMENT,
     FORMAT_VERSION,
     MAGIC,
@@ -20,7 +20,7 @@ from gradwire_protocol.checkpoint import (
     parse_head,
     pieces_of,
 )
-from gradwire_protocol.layout import Layout, Tensor
+from gradwire_protocol.messages.layout import Layout, Tensor
 
 BYTES_MAX: Final = 1_024
 

@@ -20,8 +20,8 @@ from gradwire.settings import Settings
 from gradwire.sharing import Sharing
 from gradwire.worker import Worker
 from gradwire_codecs import LocalFeedback, Observation, Replica
-from gradwire_protocol.layout import Layout, Tensor
-from gradwire_protocol.messages import Welcome
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.records import Welcome
 
 BYTES_MAX: Final = 512
 ELEMENTS: Final = 16

@@ -11,8 +11,17 @@ from typing import Final
 
 from fuzz.reading import Reader, piece
 from gradwire_protocol import Connection, Disconnected, MessageReceived, Priority, State
+from gradwire_protocol.connection.train import ECN_MARKED, ECN_NOT
 from gradwire_protocol.errors import InvalidMessageError
-from gradwire_protocol.frames import (
+from gradwire_protocol.limits import (
+    AMPLIFICATION_MAX,
+    FRAGMENT_BYTES_MIN,
+    MESSAGE_BYTES_MAX,
+    WINDOW_BYTES_MIN,
+)
+from gradwire_protocol.messages.link import Link
+from gradwire_protocol.messages.records import CONTROL_STREAM, Finish, Kind
+from gradwire_protocol.wire.frames import (
     Ack,
     pack_ack,
     pack_challenge,
@@ -21,15 +30,6 @@ from gradwire_protocol.frames import (
     pack_ping,
     pack_response,
 )
-from gradwire_protocol.limits import (
-    AMPLIFICATION_MAX,
-    FRAGMENT_BYTES_MIN,
-    MESSAGE_BYTES_MAX,
-    WINDOW_BYTES_MIN,
-)
-from gradwire_protocol.link import Link
-from gradwire_protocol.messages import CONTROL_STREAM, Finish, Kind
-from gradwire_protocol.train import ECN_MARKED, ECN_NOT
 from support.endpoints import PLAIN
 from support.pair import data_frame
 from support.puppet import Puppet

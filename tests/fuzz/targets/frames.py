@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from gradwire_protocol.errors import ViolationError
-from gradwire_protocol.frames import (
+from gradwire_protocol.limits import FRAGMENT_BYTES_MIN, MESSAGE_BYTES_MAX
+from gradwire_protocol.wire.frames import (
     Ack,
     Challenge,
     Close,
@@ -26,7 +27,6 @@ from gradwire_protocol.frames import (
     pack_response,
     parse_frames,
 )
-from gradwire_protocol.limits import FRAGMENT_BYTES_MIN, MESSAGE_BYTES_MAX
 from support.pair import data_frame
 
 BYTES_MAX: Final = 1_500

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from fuzz.reading import Reader
+from gradwire_protocol.connection.train import Train
 from gradwire_protocol.limits import DATAGRAM_BYTES_MAX
-from gradwire_protocol.train import Train
 from gradwire_udp.framing import (
     LENGTH_BYTES,
     FramingError,

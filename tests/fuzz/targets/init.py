@@ -12,10 +12,11 @@ from typing import Final
 from fuzz.keyed import DENIED_KEY, NOW, UNIX_TIME_NS, WORKER_KEY, responding
 from fuzz.reading import Reader
 from gradwire_protocol import Endpoint
+from gradwire_protocol.crypto.keys import SECRET_BYTES, WorkerKey
+from gradwire_protocol.crypto.suites import Suite
 from gradwire_protocol.errors import InvalidDatagramError
-from gradwire_protocol.handshake import HandshakeState, handshake_of
-from gradwire_protocol.keys import SECRET_BYTES, WorkerKey
-from gradwire_protocol.packets import (
+from gradwire_protocol.security.handshake import HandshakeState, handshake_of
+from gradwire_protocol.wire.packets import (
     ACCEPT,
     COOKIE_BYTES,
     INIT,
@@ -31,7 +32,6 @@ from gradwire_protocol.packets import (
     Reply,
     parse_short,
 )
-from gradwire_protocol.suites import Suite
 from support.endpoints import LIMITS, ask
 
 BYTES_MAX: Final = 240

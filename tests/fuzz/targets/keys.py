@@ -7,7 +7,7 @@ Whatever is accepted is written and read again as the same keys, and neither an 
 from collections.abc import Iterable
 from typing import Final
 
-from gradwire_protocol.keys import (
+from gradwire_protocol.crypto.keys import (
     SECRET_BYTES,
     KeyFormatError,
     Role,

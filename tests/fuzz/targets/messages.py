@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from gradwire_protocol.errors import InvalidMessageError
-from gradwire_protocol.layout import Layout, Tensor
-from gradwire_protocol.link import CONTROL_RECORDS
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.link import CONTROL_RECORDS
+from gradwire_protocol.messages.records import (
     BLOCK_ELEMENTS,
     CODEC_VERSION,
     WORKER_ID_BYTES,
@@ -29,8 +29,8 @@ from gradwire_protocol.messages import (
     WantState,
     Welcome,
 )
-from gradwire_protocol.schema import Record
-from gradwire_protocol.snapshots import SnapshotAssembly
+from gradwire_protocol.messages.schema import Record
+from gradwire_protocol.messages.snapshots import SnapshotAssembly
 
 BYTES_MAX: Final = 2_048
 

@@ -12,9 +12,9 @@ from typing import Final
 from fuzz.keyed import NOW, dialling, responding
 from fuzz.reading import Reader, piece
 from gradwire_protocol import Connection, Endpoint, State
-from gradwire_protocol.frames import Ack, pack_ack, pack_challenge, pack_close, pack_ping
 from gradwire_protocol.limits import DATAGRAM_BYTES_MAX, PACKET_HEADER_BYTES
-from gradwire_protocol.packets import (
+from gradwire_protocol.wire.frames import Ack, pack_ack, pack_challenge, pack_close, pack_ping
+from gradwire_protocol.wire.packets import (
     ACCEPT,
     INIT,
     INIT_BYTES,

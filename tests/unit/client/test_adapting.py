@@ -18,7 +18,7 @@ from gradwire import Session, UsageError
 from gradwire.metrics import SessionCollector
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol import Keyring, Role, RunKey
-from gradwire_protocol.keys import SECRET_BYTES
+from gradwire_protocol.crypto.keys import SECRET_BYTES
 from support.local_master import LocalMaster
 from support.sessions import HALF, change, delivered, finish, join, pull, zeros
 from support.waiting import wait_until

@@ -9,7 +9,7 @@ from gradwire.buffer_sharing import BufferSharing
 from gradwire.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.errors import NonFiniteError
 from gradwire.stats import Tally
-from gradwire_protocol.messages import Buffers
+from gradwire_protocol.messages.records import Buffers
 from support.wording import naming
 
 LAYOUT = BufferLayout(

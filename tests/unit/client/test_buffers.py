@@ -11,7 +11,7 @@ from gradwire.adapters import buffers_of
 from gradwire.buffers import BufferLayout, BufferTensor, BufferValues, mean_of
 from gradwire.errors import NonFiniteError, UsageError
 from gradwire_protocol.limits import BUFFERS_BYTES_MAX
-from gradwire_protocol.messages import Buffers
+from gradwire_protocol.messages.records import Buffers
 from support.wording import naming
 
 VAR = BufferTensor("norm.running_var", (2, 2), "float")

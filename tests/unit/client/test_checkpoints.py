@@ -10,7 +10,7 @@ import torch
 import gradwire
 from gradwire_codecs import Replica
 from gradwire_codecs.arrays import Int32Array
-from gradwire_protocol.layout import Layout, Tensor
+from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_udp.checkpoint_files import name_of
 from support.checkpointing import VALUES, VERSIONS, bytes_of, checkpoint_of, written_to
 from support.local_master import LocalMaster

@@ -15,8 +15,8 @@ from gradwire import credentials as module
 from gradwire.credentials import CipherName, credentials_of, fastest_suite, own_name
 from gradwire.errors import UsageError
 from gradwire_protocol import Credentials
-from gradwire_protocol.keys import SECRET_BYTES, RunKey, WorkerKey, check_name
-from gradwire_protocol.suites import Suite
+from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey, WorkerKey, check_name
+from gradwire_protocol.crypto.suites import Suite
 from gradwire_udp.key_files import write_key
 from support.wording import naming
 

@@ -14,7 +14,7 @@ from gradwire.settings import Transport
 from gradwire.stages import Stage
 from gradwire.worker import Worker
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint
-from gradwire_protocol.messages import Blocks, Join
+from gradwire_protocol.messages.records import Blocks, Join
 from support.endpoints import dialling
 from support.network import SimulatedNetwork
 from support.peer import ScriptedPeer, join_request

@@ -11,7 +11,7 @@ from gradwire.inbox import Arrivals, Inbox
 from gradwire.origins import Sum
 from gradwire.resync import Rebase
 from gradwire_codecs import MalformedUpdateError, Replica, encode
-from gradwire_protocol.messages import Blocks, EncodedUpdate
+from gradwire_protocol.messages.records import Blocks, EncodedUpdate
 
 ELEMENTS = 200
 

@@ -22,8 +22,8 @@ from gradwire.network import NetworkThread
 from gradwire.settings import Settings
 from gradwire.worker import Worker
 from gradwire_codecs.arrays import Float32Array
-from gradwire_protocol.link import Link, Message
-from gradwire_protocol.messages import BLOCK_ELEMENTS, Join, Snapshot, Welcome
+from gradwire_protocol.messages.link import Link, Message
+from gradwire_protocol.messages.records import BLOCK_ELEMENTS, Join, Snapshot, Welcome
 from gradwire_server.config import MasterConfig
 from gradwire_udp import resolve
 from support.local_master import Answering, LocalMaster

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.kept import ENTRY_BYTES, Kept, KeptOfPeers, OwnUpdate
-from gradwire_protocol.messages import EncodedUpdate
+from gradwire_protocol.messages.records import EncodedUpdate
 
 
 def kept(sizes: list[int], bytes_max: int = 10_000) -> Kept:

@@ -11,7 +11,7 @@ from gradwire.membership import Membership
 from gradwire.origins import Sum
 from gradwire_codecs import Replica, encode
 from gradwire_protocol.limits import MIB
-from gradwire_protocol.messages import EncodedUpdate, Peer, Welcome
+from gradwire_protocol.messages.records import EncodedUpdate, Peer, Welcome
 from support.peer import LAYOUT
 from support.waiting import wait_until
 from support.wording import naming

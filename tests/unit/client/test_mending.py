@@ -10,8 +10,8 @@ from gradwire.kept import Kept, OwnUpdate
 from gradwire.mending import TIME_SHARE_MAX, Mending
 from gradwire.resync import Rebase
 from gradwire_codecs import BlockDigests, LocalFeedback, Replica, encode
-from gradwire_protocol.layout import Layout, Tensor
-from gradwire_protocol.messages import Blocks, EncodedUpdate
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.records import Blocks, EncodedUpdate
 from support.wording import naming
 
 ELEMENTS = 100
@@ -22,7 +22,7 @@ RANK = 1
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", BLOCK)
+    monkeypatch.setattr("gradwire_protocol.messages.snapshots.BLOCK_ELEMENTS", BLOCK)
 
 
 class Side:
@@ -96,7 +96,7 @@ def test_the_damaged_blocks_are_found_and_nothing_else(
 ) -> None:
     """Also where updates were applied, and sent, that the master does not speak of yet."""
     with pytest.MonkeyPatch.context() as patching:
-        patching.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", BLOCK)
+        patching.setattr("gradwire_protocol.messages.snapshots.BLOCK_ELEMENTS", BLOCK)
         side = Side(seed)
         for _ in range(before):
             side.push(accepted=True)
@@ -254,7 +254,7 @@ def test_of_a_part_the_missing_blocks_are_wanted_and_no_others(
     seed: int, missing: set[int], n: int, conflated: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patching:
-        patching.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", BLOCK)
+        patching.setattr("gradwire_protocol.messages.snapshots.BLOCK_ELEMENTS", BLOCK)
         side = Side(seed)
         side.master.values[:] += 1  # nowhere all zeros
         part = side.master.values.copy()

@@ -9,7 +9,7 @@ import gradwire
 from gradwire import RefusedError, UsageError
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol import Keyring, Role, RunKey
-from gradwire_protocol.keys import SECRET_BYTES
+from gradwire_protocol.crypto.keys import SECRET_BYTES
 from support.local_master import LocalMaster
 from support.sessions import change, finish, join, loss_of, pull, stepping_changes, zeros
 from support.waiting import wait_until

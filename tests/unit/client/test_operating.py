@@ -13,8 +13,8 @@ from gradwire.errors import (
 )
 from gradwire.operating import Operator
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
-from gradwire_protocol.link import Control
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.link import Control
+from gradwire_protocol.messages.records import (
     CONTROL_STREAM,
     EndCode,
     Finish,

@@ -17,8 +17,8 @@ from gradwire.optimizer_state import (
     check_header,
     header_of,
 )
-from gradwire_protocol.layout import TENSORS_MAX, Layout, Tensor
-from gradwire_protocol.messages import STATE_PART_BYTES, STATE_SLOTS_MAX
+from gradwire_protocol.messages.layout import TENSORS_MAX, Layout, Tensor
+from gradwire_protocol.messages.records import STATE_PART_BYTES, STATE_SLOTS_MAX
 from support.wording import naming
 
 LAYOUT = Layout((Tensor("weight", (2, 3)), Tensor("frozen", (5,)), Tensor("scale", ())))

@@ -12,7 +12,7 @@ from gradwire.errors import UsageError
 from gradwire.parameters import NumpyParameters
 from gradwire.torch_parameters import TorchParameters
 from gradwire_codecs.arrays import Float32Array
-from gradwire_protocol.layout import Layout, Tensor
+from gradwire_protocol.messages.layout import Layout, Tensor
 from support.wording import naming
 
 # Arrays.

@@ -16,8 +16,8 @@ import torch
 import gradwire.flush
 import gradwire.membership
 from gradwire import Session
-from gradwire_protocol.link import Link, Message
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.link import Link, Message
+from gradwire_protocol.messages.records import (
     EndCode,
     Finish,
     Finished,

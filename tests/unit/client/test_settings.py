@@ -16,7 +16,7 @@ from gradwire.settings import Settings, resolve_settings
 from gradwire.threshold_settings import CHOICES
 from gradwire.training_settings import SCALE_MAX
 from gradwire_codecs import ByteBudget, DensityBand, FixedThreshold, TargetDensity
-from gradwire_protocol.keys import SECRET_BYTES, RunKey
+from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from support.wording import naming
 
 FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {

@@ -11,7 +11,7 @@ import pytest
 from gradwire.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.listener import Listener
 from gradwire.shared_buffers import SharedBuffers
-from gradwire_protocol.messages import Buffers
+from gradwire_protocol.messages.records import Buffers
 from support.wording import naming
 
 LAYOUT = BufferLayout((BufferTensor("var", (1,), "float"),), (), 4)

@@ -14,14 +14,14 @@ from gradwire import PeerUpdate, Session
 from gradwire.inbox import Inbox
 from gradwire_codecs import FixedThreshold, Observation, TargetDensity
 from gradwire_codecs.arrays import Float32Array
-from gradwire_protocol.link import Link, Message
-from gradwire_protocol.messages import (
+from gradwire_protocol.delivery.shaped_message import Payload
+from gradwire_protocol.messages.link import Link, Message
+from gradwire_protocol.messages.records import (
     EncodedUpdate,
     Join,
     Snapshot,
     Welcome,
 )
-from gradwire_protocol.shaped import Payload
 from support.local_master import Answering, LocalMaster
 from support.sessions import (
     HALF,

@@ -23,8 +23,13 @@ from gradwire.state_exchange import (
     StateExchange,
 )
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.layout import Layout, Tensor
-from gradwire_protocol.messages import RANKS_MAX, REASON_CHARACTERS_MAX, StatePart, WantState
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.records import (
+    RANKS_MAX,
+    REASON_CHARACTERS_MAX,
+    StatePart,
+    WantState,
+)
 from support.wording import naming
 
 LAYOUT = Layout((Tensor("weight", (10,)),))

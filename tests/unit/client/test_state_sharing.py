@@ -18,8 +18,8 @@ from gradwire.standing import Standing
 from gradwire.state_exchange import StateExchange
 from gradwire.state_sharing import StateSharing
 from gradwire.torch_optimizer_state import TorchOptimizer
-from gradwire_protocol.layout import Layout, Tensor
-from gradwire_protocol.messages import Blocks, Welcome
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.records import Blocks, Welcome
 from support.local_master import LocalMaster
 from support.wording import naming
 

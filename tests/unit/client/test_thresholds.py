@@ -17,7 +17,7 @@ from gradwire_codecs import (
     Sections,
     TargetDensity,
 )
-from gradwire_protocol.layout import Layout, Tensor
+from gradwire_protocol.messages.layout import Layout, Tensor
 from support.wording import naming
 
 LAYOUT = Layout((Tensor("weight", (20, 40)), Tensor("empty", (0,)), Tensor("bias", (200,))))

@@ -9,7 +9,7 @@ import torch
 from gradwire.adapters import parameters_of
 from gradwire.errors import UsageError
 from gradwire.torch_parameters import TorchParameters
-from gradwire_protocol.layout import NAME_CHARACTERS_MAX, Layout, Tensor
+from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX, Layout, Tensor
 from support.wording import naming
 
 

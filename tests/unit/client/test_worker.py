@@ -25,10 +25,10 @@ from gradwire.worker import Worker
 from gradwire_codecs import unpack_block
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
-from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.limits import WINDOW_BYTES, charge_of
-from gradwire_protocol.link import Control, UpdateReceived
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.link import Control, UpdateReceived
+from gradwire_protocol.messages.records import (
     BLOCK_ELEMENTS,
     SEQUENCE_MAX,
     Blocks,
@@ -53,8 +53,8 @@ from gradwire_protocol.messages import (
     Want,
     Welcome,
 )
-from gradwire_protocol.packets import INIT, VERSION, pack_versions, session_id_of
-from gradwire_protocol.snapshots import unpacked
+from gradwire_protocol.messages.snapshots import unpacked
+from gradwire_protocol.wire.packets import INIT, VERSION, pack_versions, session_id_of
 from support.network import SimulatedNetwork
 from support.peer import LAYOUT, ScriptedPeer, join_request, said_by_peer
 from support.wording import naming

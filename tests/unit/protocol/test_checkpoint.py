@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol import checkpoint as module
-from gradwire_protocol.checkpoint import (
+from gradwire_protocol.messages import checkpoint as module
+from gradwire_protocol.messages.checkpoint import (
     ALIGNMENT,
     CHECKSUM_BYTES,
     FORMAT_VERSION,
@@ -22,8 +22,8 @@ from gradwire_protocol.checkpoint import (
     parse_head,
     pieces_of,
 )
-from gradwire_protocol.layout import Layout, Tensor
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.records import (
     QUANTUM_EXPONENT_MAX,
     QUANTUM_EXPONENT_MIN,
     RANKS_MAX,

@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from gradwire_protocol.frames import Ack, Ping, pack_ping
+from gradwire_protocol.connection.train import ECN_CAPABLE, ECN_MARKED
 from gradwire_protocol.limits import ACK_DELAY_SECONDS_MAX, ACK_EVERY, ACKS_UNASKED_MAX
-from gradwire_protocol.packets import TRANSPORT
-from gradwire_protocol.train import ECN_CAPABLE, ECN_MARKED
+from gradwire_protocol.wire.frames import Ack, Ping, pack_ping
+from gradwire_protocol.wire.packets import TRANSPORT
 from support.network import Link
 from support.pair import FRAGMENT_BYTES, RESPONDER, Pair, data_frame, kinds_of
 from support.puppet import Puppet

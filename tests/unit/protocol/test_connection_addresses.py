@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import AddressChanged, ConnectionConfig, Priority
 from gradwire_protocol.congestion import CONTROLLERS, BbrLite
-from gradwire_protocol.datagram_size import DatagramSizes
-from gradwire_protocol.frames import Data, Response, pack_challenge, pack_ping, pack_response
+from gradwire_protocol.connection.datagram_size import DatagramSizes
 from gradwire_protocol.limits import CHALLENGE_DATAGRAM_BYTES, CHALLENGE_TRIES_MAX
+from gradwire_protocol.wire.frames import Data, Response, pack_challenge, pack_ping, pack_response
 from support.network import Link
 from support.pair import RESPONDER, Pair, kinds_of
 from support.puppet import Puppet
@@ -207,7 +207,7 @@ def test_a_fragment_that_is_larger_than_the_window_leaves_nevertheless() -> None
     puppet.send(pack_ping(), address="moved")
     puppet.receive()
     with (
-        patch("gradwire_protocol.outgoing.SHAPES_MAX", 1),
+        patch("gradwire_protocol.delivery.outgoing.SHAPES_MAX", 1),
         patch.object(DatagramSizes, "probe_to_send", return_value=0),
     ):
         puppet.send(pack_response(puppet.challenges[-1].data), address="moved")

@@ -15,13 +15,13 @@ from gradwire_protocol import (
     ShapedMessage,
     UsageError,
 )
-from gradwire_protocol.frames import Close, Credit, Data, Ping, pack_credit
 from gradwire_protocol.limits import (
     MESSAGE_BYTES_MAX,
     TAIL_PROBE_PACKETS_MAX,
     WINDOW_BYTES_MIN,
     charge_of,
 )
+from gradwire_protocol.wire.frames import Close, Credit, Data, Ping, pack_credit
 from support.endpoints import PLAIN
 from support.network import Link
 from support.pair import FRAGMENT_BYTES, INITIATOR, Pair, Passing, data_frame, heard
@@ -139,7 +139,7 @@ def test_a_lost_fragment_is_sent_again_under_a_new_packet_number() -> None:
 
 
 def test_packet_numbers_that_are_left_out_confuse_nobody() -> None:
-    with patch("gradwire_protocol.sender.SKIP_PACKETS_MEAN", 5):
+    with patch("gradwire_protocol.connection.sender.SKIP_PACKETS_MEAN", 5):
         pair = Pair(Link(loss=0.02, jitter=0.001)).connect()
         payload = pair.network.random.randbytes(1_000_000)
 

@@ -14,9 +14,9 @@ from gradwire_protocol import (
     State,
     UsageError,
 )
-from gradwire_protocol.frames import Close, Ping, pack_close, pack_ping
 from gradwire_protocol.limits import ACK_DELAY_SECONDS_MAX, DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN
-from gradwire_protocol.packets import INIT
+from gradwire_protocol.wire.frames import Close, Ping, pack_close, pack_ping
+from gradwire_protocol.wire.packets import INIT
 from support.endpoints import PLAIN, hand_over
 from support.network import Link
 from support.pair import INITIATOR, RESPONDER, Pair, Passing, data_frame, heard

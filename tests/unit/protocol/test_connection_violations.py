@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import CloseCode, Disconnected, Drop, Priority, State
-from gradwire_protocol.frames import Ack, Close, pack_ack, pack_ping
 from gradwire_protocol.limits import (
     ACK_RANGES_MAX,
     FRAGMENT_BYTES_MAX,
     FRAGMENT_BYTES_MIN,
     MESSAGE_BYTES_MAX,
 )
-from gradwire_protocol.packets import TRANSPORT
+from gradwire_protocol.wire.frames import Ack, Close, pack_ack, pack_ping
+from gradwire_protocol.wire.packets import TRANSPORT
 from support.endpoints import hand_over
 from support.pair import FRAGMENT_BYTES, RESPONDER, Pair, data_frame
 from support.puppet import Puppet

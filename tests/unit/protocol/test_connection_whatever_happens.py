@@ -15,7 +15,8 @@ from gradwire_protocol import (
     State,
     Suite,
 )
-from gradwire_protocol.frames import (
+from gradwire_protocol.limits import MESSAGE_BYTES_MAX, WINDOW_BYTES_MIN
+from gradwire_protocol.wire.frames import (
     Ack,
     pack_ack,
     pack_challenge,
@@ -24,7 +25,6 @@ from gradwire_protocol.frames import (
     pack_ping,
     pack_response,
 )
-from gradwire_protocol.limits import MESSAGE_BYTES_MAX, WINDOW_BYTES_MIN
 from support.endpoints import PLAIN
 from support.network import Link
 from support.pair import FRAGMENT_BYTES, Pair, data_frame

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.cookies import Cookies
 from gradwire_protocol.limits import COOKIE_SECONDS
-from gradwire_protocol.packets import COOKIE_BYTES
+from gradwire_protocol.security.cookies import Cookies
+from gradwire_protocol.wire.packets import COOKIE_BYTES
 from support.state import state_of
 
 NOW = 1000.0

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.datagram_size import (
+from gradwire_protocol.connection.datagram_size import (
     BLACK_HOLE_BURSTS,
     BLACK_HOLE_SECONDS,
     SEARCH_AGAIN_SECONDS,

@@ -21,7 +21,7 @@ from gradwire_protocol.limits import (
     HALF_OPEN_SECONDS_MAX,
     INITS_PER_SECOND,
 )
-from gradwire_protocol.packets import (
+from gradwire_protocol.wire.packets import (
     ACCEPT_BYTES,
     INIT_BYTES,
     RESET,

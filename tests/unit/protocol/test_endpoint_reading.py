@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from gradwire_protocol import CloseCode, Connected, Disconnected, Drop, Priority
-from gradwire_protocol.frames import pack_ping
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX, WINDOW_BYTES_MIN
-from gradwire_protocol.packets import SINGLE
+from gradwire_protocol.wire.frames import pack_ping
+from gradwire_protocol.wire.packets import SINGLE
 from support.endpoints import (
     NOW,
     PLAIN,

@@ -18,15 +18,16 @@ from gradwire_protocol import (
     State,
     UsageError,
 )
-from gradwire_protocol.epochs import OpeningKeys
-from gradwire_protocol.frames import pack_ping
+from gradwire_protocol.crypto.epochs import OpeningKeys
 from gradwire_protocol.limits import (
     EPOCH_PACKETS_BITS,
     INITS_BURST,
     RESET_DATAGRAM_BYTES_MIN,
     VECTOR_PACKETS_MIN,
 )
-from gradwire_protocol.packets import (
+from gradwire_protocol.security.sealed import CipherOpening
+from gradwire_protocol.wire.frames import pack_ping
+from gradwire_protocol.wire.packets import (
     INIT_BYTES,
     RESET,
     RETRY,
@@ -35,7 +36,6 @@ from gradwire_protocol.packets import (
     pack_reset,
     pack_retry,
 )
-from gradwire_protocol.sealed import CipherOpening
 from support.endpoints import (
     NOW,
     PLAIN,
@@ -292,7 +292,7 @@ def test_who_is_on_the_way_out_is_not_closed_again() -> None:
 def test_too_many_forgeries_end_a_connection_and_both_hear_why(
     together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradwire_protocol.sealed.FORGERIES_MAX", 8)
+    monkeypatch.setattr("gradwire_protocol.security.sealed.FORGERIES_MAX", 8)
     line = Line()
     events_of(line.master)
     events_of(line.worker)

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint, Priority
+from gradwire_protocol.connection.timers import TIMERS_SPARE
 from gradwire_protocol.limits import TRAIN_BYTES_MAX
-from gradwire_protocol.timers import TIMERS_SPARE
 from support.endpoints import (
     NOW,
     PLAIN,

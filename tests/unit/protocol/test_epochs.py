@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import Suite
-from gradwire_protocol.epochs import OpeningKeys, SealingKeys, epoch_of, next_key
+from gradwire_protocol.crypto.epochs import OpeningKeys, SealingKeys, epoch_of, next_key
+from gradwire_protocol.crypto.suites import CIPHER_NONCE_BYTES, Cipher
 from gradwire_protocol.limits import EPOCH_PACKETS_BITS, PACKET_NUMBERS_BITS
-from gradwire_protocol.suites import CIPHER_NONCE_BYTES, Cipher
 from support.wording import naming
 
 KEY = bytes(range(32))

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import CloseCode, ViolationError
-from gradwire_protocol.frames import (
+from gradwire_protocol.limits import (
+    ACK_RANGES_MAX,
+    FRAGMENT_BYTES_MAX,
+    FRAGMENT_BYTES_MIN,
+    MESSAGE_BYTES_MAX,
+)
+from gradwire_protocol.wire.frames import (
     ACK_BYTES,
     DELAY_UNIT_SECONDS,
     PARITY_GROUP_FRAGMENTS,
@@ -33,12 +39,6 @@ from gradwire_protocol.frames import (
     pack_response,
     parity_groups,
     parse_frames,
-)
-from gradwire_protocol.limits import (
-    ACK_RANGES_MAX,
-    FRAGMENT_BYTES_MAX,
-    FRAGMENT_BYTES_MIN,
-    MESSAGE_BYTES_MAX,
 )
 from support.wording import naming
 

@@ -6,9 +6,10 @@ from random import Random
 import pytest
 
 from gradwire_protocol import Credentials, InvalidDatagramError, Suite, UsageError, WorkerKey
-from gradwire_protocol.handshake import Agreement, Initiator, handshake_of, protections
 from gradwire_protocol.limits import HALF_OPEN_SECONDS_MAX, INIT_SECONDS_MAX, RETRIES_MAX
-from gradwire_protocol.packets import (
+from gradwire_protocol.security.handshake import Agreement, Initiator, handshake_of, protections
+from gradwire_protocol.security.sealed import Workspace
+from gradwire_protocol.wire.packets import (
     NO_KEY_ID,
     NO_TOKEN,
     PUBLIC_KEY_BYTES,
@@ -20,7 +21,6 @@ from gradwire_protocol.packets import (
     Reply,
     pack_retry,
 )
-from gradwire_protocol.sealed import Workspace
 from support.endpoints import LIMITS
 from support.keyed import WORKER_KEY
 from support.wording import naming

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import CloseCode, ViolationError
-from gradwire_protocol.checksum import Checksum
-from gradwire_protocol.frames import Data, parity_groups
-from gradwire_protocol.incoming import IncomingMessage, Reassembly
+from gradwire_protocol.delivery.incoming import IncomingMessage, Reassembly
+from gradwire_protocol.delivery.parity import parity_of
+from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.limits import (
     FINISHED_RANGES_MAX,
     STREAMS_MAX,
@@ -20,8 +20,8 @@ from gradwire_protocol.limits import (
     WINDOW_BYTES_MIN,
     charge_of,
 )
-from gradwire_protocol.parity import parity_of
-from gradwire_protocol.shaped import ShapedMessage
+from gradwire_protocol.security.checksum import Checksum
+from gradwire_protocol.wire.frames import Data, parity_groups
 from support.fragments import FRAGMENT_BYTES, fragment_of, fragments_of, message_of, packets_of
 from support.state import state_of
 from support.wording import naming

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import Keyring, Role, RunKey, UsageError, WorkerKey
-from gradwire_protocol.keys import (
+from gradwire_protocol.crypto.keys import (
     FINGERPRINT_BYTES,
     KEY_ID_BYTES,
     NAME_BYTES_MAX,

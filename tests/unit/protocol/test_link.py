@@ -3,11 +3,11 @@
 import pytest
 
 from gradwire_protocol import InvalidMessageError, MessageReceived
-from gradwire_protocol.layout import Layout, Tensor
 from gradwire_protocol.limits import charge_of
-from gradwire_protocol.link import CONTROL_RECORDS, Control, Message, UpdateReceived
-from gradwire_protocol.link import Link as MessageLink
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.link import CONTROL_RECORDS, Control, Message, UpdateReceived
+from gradwire_protocol.messages.link import Link as MessageLink
+from gradwire_protocol.messages.records import (
     CONFLATED_STREAM,
     CONTROL_STREAM,
     RANKS_MAX,
@@ -43,7 +43,7 @@ from gradwire_protocol.messages import (
     WantState,
     Welcome,
 )
-from gradwire_protocol.schema import Record
+from gradwire_protocol.messages.schema import Record
 from support.network import Link
 from support.pair import Pair, data_frame
 from support.puppet import Puppet

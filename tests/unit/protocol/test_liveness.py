@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.liveness import PROBES, PROBES_SHARE_MAX, Liveness
+from gradwire_protocol.connection.liveness import PROBES, PROBES_SHARE_MAX, Liveness
 
 NEVER = float("-inf")
 

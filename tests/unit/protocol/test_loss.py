@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.loss import MEMORY_PACKETS, TRUSTED_PACKETS, LossRate
+from gradwire_protocol.recovery.loss_rate import MEMORY_PACKETS, TRUSTED_PACKETS, LossRate
 
 
 def test_at_first_nothing_is_known_to_be_lost() -> None:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import CloseCode, InvalidMessageError
-from gradwire_protocol.layout import (
+from gradwire_protocol.limits import BUFFERS_BYTES_MAX, MESSAGE_BYTES_MAX
+from gradwire_protocol.messages.layout import (
     DIMENSIONS_MAX,
     ELEMENTS_MAX,
     LAYOUT_BYTES_MAX,
@@ -18,8 +19,7 @@ from gradwire_protocol.layout import (
     Layout,
     Tensor,
 )
-from gradwire_protocol.limits import BUFFERS_BYTES_MAX, MESSAGE_BYTES_MAX
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.records import (
     ADDRESS_CHARACTERS_MAX,
     BLOCK_ELEMENTS,
     BLOCKS_MAX,
@@ -70,7 +70,7 @@ from gradwire_protocol.messages import (
     name_in_roster,
     total,
 )
-from gradwire_protocol.schema import Record
+from gradwire_protocol.messages.schema import Record
 from support.wording import naming
 
 NAMES = st.text(max_size=20).filter(str.isprintable)

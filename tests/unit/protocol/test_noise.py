@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import InvalidDatagramError, Suite
-from gradwire_protocol.noise import Handshake, NotAuthenticError, hkdf
-from gradwire_protocol.suites import NOISE_NAMES, cipher_of
+from gradwire_protocol.crypto.noise import Handshake, NotAuthenticError, hkdf
+from gradwire_protocol.crypto.suites import NOISE_NAMES, cipher_of
 from support.reference_noise import ReferenceHandshake
 from support.wording import naming
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import Priority
-from gradwire_protocol.frames import SHAPES_MAX
 from gradwire_protocol.limits import charge_of
+from gradwire_protocol.wire.frames import SHAPES_MAX
 from support.queueing import Sent, line_of, order
 
 # Another shape.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol.limits import TRAIN_BYTES_MAX
-from gradwire_protocol.pacer import BURST_SECONDS, WAIT_SECONDS_MIN, Pacer
+from gradwire_protocol.recovery.pacer import BURST_SECONDS, WAIT_SECONDS_MIN, Pacer
 
 SIZE = 1000
 LEAST = 2 * SIZE

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import InvalidDatagramError
-from gradwire_protocol.keys import KEY_ID_BYTES, NAME_BYTES_MAX
+from gradwire_protocol.crypto.keys import KEY_ID_BYTES, NAME_BYTES_MAX
+from gradwire_protocol.crypto.suites import Suite
 from gradwire_protocol.limits import (
     DATAGRAM_BYTES_MAX,
     DATAGRAM_BYTES_MIN,
@@ -17,7 +18,7 @@ from gradwire_protocol.limits import (
     TAG_BYTES,
     WINDOW_BYTES_MIN,
 )
-from gradwire_protocol.packets import (
+from gradwire_protocol.wire.packets import (
     ACCEPT_BYTES,
     COOKIE_BYTES,
     INIT_BYTES,
@@ -36,7 +37,6 @@ from gradwire_protocol.packets import (
     parse_versions,
     session_id_of,
 )
-from gradwire_protocol.suites import Suite
 from support.wording import naming
 
 GREETING_BYTES = 88

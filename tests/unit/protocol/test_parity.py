@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.frames import parity_groups
-from gradwire_protocol.parity import LOSS_MAX, LOSS_MIN, parity_of, pays, restore
-from gradwire_protocol.shaped import ShapedMessage
+from gradwire_protocol.delivery.parity import LOSS_MAX, LOSS_MIN, parity_of, pays, restore
+from gradwire_protocol.delivery.shaped_message import ShapedMessage
+from gradwire_protocol.wire.frames import parity_groups
 from support.fragments import message_of
 
 MESSAGES = st.builds(

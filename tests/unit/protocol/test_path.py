@@ -5,8 +5,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradwire_protocol.connection.path import PathValidation
 from gradwire_protocol.limits import CHALLENGE_DATAGRAM_BYTES, CHALLENGE_TRIES_MAX, RESPONSES_MAX
-from gradwire_protocol.path import PathValidation
 
 FULL = CHALLENGE_TRIES_MAX * CHALLENGE_DATAGRAM_BYTES
 """Size of a packet that is worth as many challenges as are ever sent."""

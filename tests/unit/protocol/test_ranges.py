@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.ranges import RangeSet
+from gradwire_protocol.wire.ranges import RangeSet
 
 RANGES = st.lists(
     st.tuples(st.integers(0, 60), st.integers(1, 12)).map(lambda r: (r[0], r[0] + r[1])),

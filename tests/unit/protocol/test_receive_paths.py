@@ -14,8 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import CloseCode, Drop, Priority
-from gradwire_protocol.checksum import Checksum
-from gradwire_protocol.frames import (
+from gradwire_protocol.connection.train import ECN_CAPABLE, ECN_MARKED, ECN_NOT
+from gradwire_protocol.limits import (
+    FINISHED_RANGES_MAX,
+    MESSAGE_BYTES_MAX,
+    RECEIVED_RANGES_MAX,
+    STREAMS_MAX,
+)
+from gradwire_protocol.security.checksum import Checksum
+from gradwire_protocol.wire.frames import (
     Ack,
     Data,
     pack_ack,
@@ -25,14 +32,7 @@ from gradwire_protocol.frames import (
     pack_data,
     pack_ping,
 )
-from gradwire_protocol.limits import (
-    FINISHED_RANGES_MAX,
-    MESSAGE_BYTES_MAX,
-    RECEIVED_RANGES_MAX,
-    STREAMS_MAX,
-)
-from gradwire_protocol.packets import ACCEPT, INIT, SINGLE, TRANSPORT, VERSIONS
-from gradwire_protocol.train import ECN_CAPABLE, ECN_MARKED, ECN_NOT
+from gradwire_protocol.wire.packets import ACCEPT, INIT, SINGLE, TRANSPORT, VERSIONS
 from support.state import state_of
 from support.tiers import variants
 from support.traces import ADDRESSES, Listener, Peer, Step, Trace

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.frames import Ack
 from gradwire_protocol.limits import (
     ACK_DELAY_SECONDS_MAX,
     ACK_EVERY,
     ACK_RANGES_MAX,
     RECEIVED_RANGES_MAX,
 )
-from gradwire_protocol.received import ReceivedPackets
+from gradwire_protocol.recovery.received import ReceivedPackets
+from gradwire_protocol.wire.frames import Ack
 from support.state import state_of
 
 RUNS = st.tuples(st.integers(0, 60), st.integers(1, 12)).map(lambda r: (r[0], r[0] + r[1]))

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import CloseCode, ViolationError
-from gradwire_protocol.frames import Ack
 from gradwire_protocol.limits import (
     ACK_DELAY_SECONDS_MAX,
     ACK_RANGES_MAX,
     ACK_RECORDS_MAX,
     PTO_BACKOFF_MAX,
 )
-from gradwire_protocol.recovery import Fragments, by_message
-from gradwire_protocol.sent import Contents
+from gradwire_protocol.recovery.recovery import Fragments, by_message
+from gradwire_protocol.recovery.sent import Contents
+from gradwire_protocol.wire.frames import Ack
 from support.recovering import SIZE, ack, arrived, in_flight, lost, new_recovery, send, send_other
 from support.wording import naming
 

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol.congestion import Cubic
-from gradwire_protocol.frames import Ack
 from gradwire_protocol.limits import (
     GRANULARITY_SECONDS,
     PACKET_THRESHOLD,
@@ -14,8 +13,9 @@ from gradwire_protocol.limits import (
     TIME_THRESHOLD,
     TIME_THRESHOLD_MAX,
 )
-from gradwire_protocol.recovery import Recovery
-from gradwire_protocol.sent import Contents
+from gradwire_protocol.recovery.recovery import Recovery
+from gradwire_protocol.recovery.sent import Contents
+from gradwire_protocol.wire.frames import Ack
 from support.recovering import SIZE, ack, arrived, in_flight, lost, new_recovery, send, send_other
 
 # What is lost.

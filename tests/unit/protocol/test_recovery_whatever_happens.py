@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gradwire_protocol import ViolationError
-from gradwire_protocol.frames import Ack
 from gradwire_protocol.limits import (
     ACK_DELAY_SECONDS_MAX,
     GRANULARITY_SECONDS,
@@ -25,9 +24,10 @@ from gradwire_protocol.limits import (
     TIME_THRESHOLD,
     TIME_THRESHOLD_MAX,
 )
-from gradwire_protocol.recovery import Outcome, Recovery
-from gradwire_protocol.rtt import RttEstimator
-from gradwire_protocol.sent import Contents, Fate
+from gradwire_protocol.recovery.recovery import Outcome, Recovery
+from gradwire_protocol.recovery.rtt import RttEstimator
+from gradwire_protocol.recovery.sent import Contents, Fate
+from gradwire_protocol.wire.frames import Ack
 from support.sending import Diary
 from support.tiers import examples
 

@@ -8,9 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gradwire_protocol import recycling
+from gradwire_protocol.delivery import buffer_pool
+from gradwire_protocol.delivery.buffer_pool import (
+    KEPT_BYTES_MAX,
+    RECYCLED_BYTES_MIN,
+    give_back,
+    take,
+)
 from gradwire_protocol.limits import MIB
-from gradwire_protocol.recycling import KEPT_BYTES_MAX, RECYCLED_BYTES_MIN, give_back, take
 
 Buffer = NDArray[np.uint8]
 
@@ -18,8 +23,8 @@ Buffer = NDArray[np.uint8]
 @pytest.fixture(autouse=True)
 def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin with nothing kept, and leave what was kept before."""
-    monkeypatch.setattr(recycling, "_kept", {})
-    monkeypatch.setattr(recycling, "_kept_bytes", 0)
+    monkeypatch.setattr(buffer_pool, "_kept", {})
+    monkeypatch.setattr(buffer_pool, "_kept_bytes", 0)
 
 
 def address_of(buffer: Buffer) -> int:
@@ -73,7 +78,7 @@ def test_a_small_buffer_is_not_kept() -> None:
 
     give_back(buffer, 1)
 
-    assert recycling._kept == {}
+    assert buffer_pool._kept == {}
 
 
 def test_no_more_is_kept_than_the_limit() -> None:
@@ -82,7 +87,7 @@ def test_no_more_is_kept_than_the_limit() -> None:
         buffer = buffers.pop()
         give_back(buffer, 1)
 
-    kept = sum(len(b) for kept in recycling._kept.values() for b in kept)
-    assert kept == recycling._kept_bytes == KEPT_BYTES_MAX
+    kept = sum(len(b) for kept in buffer_pool._kept.values() for b in kept)
+    assert kept == buffer_pool._kept_bytes == KEPT_BYTES_MAX
     take(4 * MIB)
-    assert recycling._kept_bytes == KEPT_BYTES_MAX - 4 * MIB
+    assert buffer_pool._kept_bytes == KEPT_BYTES_MAX - 4 * MIB

@@ -16,8 +16,6 @@ from gradwire_protocol import (
     Role,
     Suite,
 )
-from gradwire_protocol.frames import pack_ping
-from gradwire_protocol.handshake import Agreement, Initiator
 from gradwire_protocol.limits import (
     COOKIE_SECONDS,
     HALF_OPEN_MAX,
@@ -30,7 +28,11 @@ from gradwire_protocol.limits import (
     RESETS_PER_SECOND,
     SOURCE_INITS_BURST,
 )
-from gradwire_protocol.packets import (
+from gradwire_protocol.security.handshake import Agreement, Initiator
+from gradwire_protocol.security.responder import Replays, Responder
+from gradwire_protocol.security.sealed import Workspace
+from gradwire_protocol.wire.frames import pack_ping
+from gradwire_protocol.wire.packets import (
     COOKIE_BYTES,
     COOKIE_LENGTH_AT,
     INIT_BYTES,
@@ -42,8 +44,6 @@ from gradwire_protocol.packets import (
     parse_short,
     session_id_of,
 )
-from gradwire_protocol.responder import Replays, Responder
-from gradwire_protocol.sealed import Workspace
 from support.endpoints import LIMITS, NOW
 from support.keyed import INSTANCE, OTHER_RUN_KEY, RUN_KEY, WORKER_KEY, TimeOfDay
 from support.state import state_of

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import ViolationError
-from gradwire_protocol.checksum import Checksum
-from gradwire_protocol.frames import DATA, DATA_HEADER, PARITY, Data, pack_data, pack_ping
+from gradwire_protocol.delivery.packet_rows import MINIMUM_BYTES, Packets
+from gradwire_protocol.delivery.shaped_message import ShapedMessage, fragment_bytes_of
 from gradwire_protocol.limits import FRAGMENT_BYTES_MIN, PACKET_HEADER_BYTES, TAG_BYTES
-from gradwire_protocol.packets import SINGLE, TRANSPORT, TRANSPORT_HEADER
-from gradwire_protocol.rows import MINIMUM_BYTES, Packets
-from gradwire_protocol.shaped import ShapedMessage, fragment_bytes_of
+from gradwire_protocol.security.checksum import Checksum
+from gradwire_protocol.wire.frames import DATA, DATA_HEADER, PARITY, Data, pack_data, pack_ping
+from gradwire_protocol.wire.packets import SINGLE, TRANSPORT, TRANSPORT_HEADER
 from support.fragments import fragment_of, message_of, packets_of
 
 CHECKSUM = Checksum(b"secret")

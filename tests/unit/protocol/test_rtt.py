@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol.limits import GRANULARITY_SECONDS, INITIAL_RTT_SECONDS
-from gradwire_protocol.rtt import RttEstimator
+from gradwire_protocol.recovery.rtt import RttEstimator
 
 
 def test_before_the_first_sample_a_cautious_guess_is_used() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.schema import (
+from gradwire_protocol.messages.schema import (
     COLLECTIONS_MAX,
     LIST_ITEMS_MAX,
     MAP_FIELDS_MAX,

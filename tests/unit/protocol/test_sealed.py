@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import Suite
-from gradwire_protocol.frames import pack_ping
+from gradwire_protocol.crypto.suites import NOISE_NAMES, cipher_of
+from gradwire_protocol.delivery.packet_rows import Packets
+from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.limits import (
     DATAGRAM_BYTES_MAX,
     EPOCH_PACKETS_BITS,
@@ -18,11 +20,14 @@ from gradwire_protocol.limits import (
     TRAIN_PACKETS_MAX,
     WORKSPACE_SIZES_MAX,
 )
-from gradwire_protocol.packets import SINGLE, TRANSPORT, TRANSPORT_HEADER
-from gradwire_protocol.rows import Packets
-from gradwire_protocol.sealed import READ_BYTES_MAX, CipherOpening, CipherSealing, Workspace
-from gradwire_protocol.shaped import ShapedMessage
-from gradwire_protocol.suites import NOISE_NAMES, cipher_of
+from gradwire_protocol.security.sealed import (
+    READ_BYTES_MAX,
+    CipherOpening,
+    CipherSealing,
+    Workspace,
+)
+from gradwire_protocol.wire.frames import pack_ping
+from gradwire_protocol.wire.packets import SINGLE, TRANSPORT, TRANSPORT_HEADER
 from support.fragments import message_of
 from support.unsealing import Unsealing
 
@@ -311,7 +316,7 @@ def test_the_key_of_the_epoch_before_can_be_erased() -> None:
 
 
 def test_so_many_forgeries_wear_a_key_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradwire_protocol.sealed.FORGERIES_MAX", 3)
+    monkeypatch.setattr("gradwire_protocol.security.sealed.FORGERIES_MAX", 3)
     receiver = opening()
     packet = bytearray(sealed_alone(Suite.AES, pack_ping(), 0))
     packet[-1] ^= 1

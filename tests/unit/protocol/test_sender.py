@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.frames import Ack, Challenge, Credit, pack_challenge
+from gradwire_protocol.delivery.shaped_message import SINGLE_DATA, fragment_bytes_of, packet_bytes
 from gradwire_protocol.limits import (
     ACKS_UNASKED_MAX,
     DATAGRAM_BYTES_MIN,
@@ -15,8 +15,8 @@ from gradwire_protocol.limits import (
     WINDOW_BYTES,
     charge_of,
 )
-from gradwire_protocol.packets import TRANSPORT_HEADER
-from gradwire_protocol.shaped import SINGLE_DATA, fragment_bytes_of, packet_bytes
+from gradwire_protocol.wire.frames import Ack, Challenge, Credit, pack_challenge
+from gradwire_protocol.wire.packets import TRANSPORT_HEADER
 from support.pair import frames_of, kinds_of
 from support.sending import (
     DATAGRAM_BYTES,

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import Priority
+from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.limits import (
     MESSAGE_BYTES_MAX,
     SENT_PACKETS_MAX,
@@ -12,8 +13,7 @@ from gradwire_protocol.limits import (
     TRAIN_PACKETS_MAX,
     charge_of,
 )
-from gradwire_protocol.pacer import BURST_SECONDS
-from gradwire_protocol.shaped import ShapedMessage
+from gradwire_protocol.recovery.pacer import BURST_SECONDS
 from support.pair import kinds_of
 from support.sending import DATAGRAM_BYTES, FRAGMENT_BYTES, START, Diary, FarEnd, Rig, payload_of
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from gradwire_protocol.frames import Ping
+from gradwire_protocol.delivery.shaped_message import packet_bytes
 from gradwire_protocol.limits import (
     PROBE_PACKETS,
     TAIL_PROBE_PACKETS_MAX,
 )
-from gradwire_protocol.shaped import packet_bytes
+from gradwire_protocol.wire.frames import Ping
 from support.pair import frames_of, kinds_of, packet_number
 from support.sending import (
     DATAGRAM_BYTES,

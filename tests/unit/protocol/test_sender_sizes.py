@@ -2,9 +2,9 @@
 
 import pytest
 
-from gradwire_protocol.datagram_size import BLACK_HOLE_SECONDS, TRIES
+from gradwire_protocol.connection.datagram_size import BLACK_HOLE_SECONDS, TRIES
+from gradwire_protocol.delivery.shaped_message import fragment_bytes_of
 from gradwire_protocol.limits import DATAGRAM_BYTES_MIN
-from gradwire_protocol.shaped import fragment_bytes_of
 from support.pair import frames_of, kinds_of
 from support.sending import FarEnd, Rig, payload_of
 

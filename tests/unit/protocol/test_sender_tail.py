@@ -2,8 +2,8 @@
 
 import pytest
 
-from gradwire_protocol.frames import Data, parity_groups
-from gradwire_protocol.parity import FRAGMENTS_MIN, LOSS_MAX, LOSS_MIN
+from gradwire_protocol.delivery.parity import FRAGMENTS_MIN, LOSS_MAX, LOSS_MIN
+from gradwire_protocol.wire.frames import Data, parity_groups
 from support.pair import frames_of
 from support.sending import DATAGRAM_BYTES, FRAGMENT_BYTES, FarEnd, Rig, payload_of
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradwire_protocol.limits import ACK_RECORDS_MAX, SENT_PACKETS_MAX
-from gradwire_protocol.sent import (
+from gradwire_protocol.recovery.sent import (
     CAPACITY_MIN,
     NO_MESSAGE,
     REMEMBERED_MAX,

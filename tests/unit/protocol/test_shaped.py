@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol import shaped
-from gradwire_protocol.checksum import Checksum
-from gradwire_protocol.frames import Data, parse_frames
+from gradwire_protocol.delivery import shaped_message
+from gradwire_protocol.delivery.shaped_message import (
+    HEADERS_BYTES,
+    ShapedMessage,
+    fragment_bytes_of,
+    packet_bytes,
+)
 from gradwire_protocol.limits import (
     DATAGRAM_BYTES_MAX,
     DATAGRAM_BYTES_MIN,
@@ -19,13 +23,9 @@ from gradwire_protocol.limits import (
     MESSAGE_BYTES_MAX,
     TAG_BYTES,
 )
-from gradwire_protocol.packets import SINGLE, TRANSPORT, TRANSPORT_HEADER
-from gradwire_protocol.shaped import (
-    HEADERS_BYTES,
-    ShapedMessage,
-    fragment_bytes_of,
-    packet_bytes,
-)
+from gradwire_protocol.security.checksum import Checksum
+from gradwire_protocol.wire.frames import Data, parse_frames
+from gradwire_protocol.wire.packets import SINGLE, TRANSPORT, TRANSPORT_HEADER
 from support.fragments import fragment_of, fragments_of, message_of, packets_of
 
 CHECKSUM = Checksum(b"secret")
@@ -251,7 +251,7 @@ def test_what_is_being_sent_stays_what_it_is_when_its_message_is_gone() -> None:
 def test_a_message_can_go_when_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The functions of a module are gone then, and an exception would be printed."""
     message = message_of(100_000)
-    monkeypatch.setattr(shaped, "give_back", None)
+    monkeypatch.setattr(shaped_message, "give_back", None)
 
     del message
     gc.collect()

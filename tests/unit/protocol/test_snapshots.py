@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.link import Link
-from gradwire_protocol.messages import BLOCK_ELEMENTS, SNAPSHOT_STREAM, Snapshot
-from gradwire_protocol.snapshots import (
+from gradwire_protocol.messages.link import Link
+from gradwire_protocol.messages.records import BLOCK_ELEMENTS, SNAPSHOT_STREAM, Snapshot
+from gradwire_protocol.messages.snapshots import (
     BLOCKS_UNDER_WAY_MAX,
     ELEMENT_BYTES,
     BlockAssembly,
@@ -182,7 +182,7 @@ def test_blocks_make_up_the_replica_in_whatever_order_they_come(
     seed: int, elements: int, size: int, shuffle: Random
 ) -> None:
     """Add every block twice, in any order; it is complete from the last new one on."""
-    with patch("gradwire_protocol.snapshots.BLOCK_ELEMENTS", size):
+    with patch("gradwire_protocol.messages.snapshots.BLOCK_ELEMENTS", size):
         check_assembly(seed, elements, size, shuffle)
 
 

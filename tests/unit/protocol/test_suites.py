@@ -5,14 +5,14 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 from gradwire_protocol import Suite
-from gradwire_protocol.limits import TAG_BYTES
-from gradwire_protocol.suites import (
+from gradwire_protocol.crypto.suites import (
     CIPHER_KEY_BYTES,
     CIPHER_NONCE_BYTES,
     CIPHERS,
     NOISE_NAMES,
     cipher_of,
 )
+from gradwire_protocol.limits import TAG_BYTES
 
 SEALED = sorted(set(Suite) - {Suite.CHECKSUM})
 

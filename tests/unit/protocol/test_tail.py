@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from gradwire_protocol.frames import Data, parity_groups
-from gradwire_protocol.outgoing import OutgoingMessage, Priority
-from gradwire_protocol.parity import parity_of
-from gradwire_protocol.tail import Tail
+from gradwire_protocol.connection.parity_tail import Tail
+from gradwire_protocol.delivery.outgoing import OutgoingMessage, Priority
+from gradwire_protocol.delivery.parity import parity_of
+from gradwire_protocol.wire.frames import Data, parity_groups
 from support.fragments import message_of
 
 FRAGMENTS = 40

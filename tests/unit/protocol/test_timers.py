@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.timers import TIMERS_SPARE, Timers
+from gradwire_protocol.connection.timers import TIMERS_SPARE, Timers
 
 DEADLINES = st.integers(0, 20).map(float)
 CALLS = st.lists(

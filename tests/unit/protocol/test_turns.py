@@ -11,12 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradwire_protocol import Connection, ConnectionConfig, Counters, Priority
-from gradwire_protocol.checksum import Checksum
-from gradwire_protocol.handshake import Agreement
-from gradwire_protocol.limits import GIB, TRAIN_BYTES_MAX
-from gradwire_protocol.pacer import BURST_SECONDS
-from gradwire_protocol.packets import TransportLimits
-from gradwire_protocol.turns import (
+from gradwire_protocol.connection.fair_queue import (
     DRAIN_GAIN,
     FORGET_GROWTHS,
     GROWTH,
@@ -25,6 +20,11 @@ from gradwire_protocol.turns import (
     LinkPacer,
     Turns,
 )
+from gradwire_protocol.limits import GIB, TRAIN_BYTES_MAX
+from gradwire_protocol.recovery.pacer import BURST_SECONDS
+from gradwire_protocol.security.checksum import Checksum
+from gradwire_protocol.security.handshake import Agreement
+from gradwire_protocol.wire.packets import TransportLimits
 from support.tiers import examples
 
 START = 1000.0

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gradwire_protocol import Role
-from gradwire_protocol.layout import Layout, Tensor
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.records import (
     CODEC_VERSION,
     WORKER_ID_BYTES,
     Join,

@@ -8,7 +8,7 @@ import pytest
 
 from gradwire_protocol import CloseCode
 from gradwire_protocol.limits import BUFFERS_BURST_BYTES, BUFFERS_BYTES_MAX
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.records import (
     WORKER_ID_BYTES,
     Buffers,
     Contents,

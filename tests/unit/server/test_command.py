@@ -12,7 +12,7 @@ import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from gradwire_protocol.keys import SECRET_BYTES, RunKey
+from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_server.command import master
 from gradwire_udp.key_files import write_key
 from support.wording import naming

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.layout import Layout, Tensor
-from gradwire_protocol.messages import Join, Resume
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.records import Join, Resume
 from gradwire_server.ended import ENDED_RUNS_MAX, EndedRuns
 from gradwire_server.run import Run
 from support.peer import join_request

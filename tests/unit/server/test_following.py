@@ -9,9 +9,9 @@ import pytest
 
 from gradwire_codecs import LocalFeedback, Replica
 from gradwire_protocol import InvalidMessageError, ShapedMessage
-from gradwire_protocol.layout import Layout, Tensor
-from gradwire_protocol.link import UpdateReceived
-from gradwire_protocol.messages import EncodedUpdate, Kind, Snapshot, Welcome
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.records import EncodedUpdate, Kind, Snapshot, Welcome
 from gradwire_server.config import RelayLimits
 from gradwire_server.following import EARLY_MAX, Following
 

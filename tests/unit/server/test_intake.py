@@ -22,8 +22,8 @@ from gradwire_codecs.header import pack_number
 from gradwire_codecs.replica import FIRST_VALUE_MAX
 from gradwire_codecs.update import pack_update
 from gradwire_protocol import CloseCode, UsageError
-from gradwire_protocol.link import UpdateReceived
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.records import (
     WORKER_ID_BYTES,
     EndCode,
     Finish,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gradwire_protocol import UsageError
-from gradwire_protocol.keys import SECRET_BYTES, RunKey
+from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_server.key_source import (
     DENY_FILE_BYTES_MAX,
     KeySource,

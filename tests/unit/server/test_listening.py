@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from gradwire_protocol import Connection, Event, UsageError
-from gradwire_protocol.keys import SECRET_BYTES, Keyring, RunKey
+from gradwire_protocol.crypto.keys import SECRET_BYTES, Keyring, RunKey
 from gradwire_server import listening as module
 from gradwire_server.config import MasterConfig
 from gradwire_server.listening import AddressInUseError, Listening, Transport

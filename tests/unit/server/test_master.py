@@ -13,10 +13,10 @@ import pytest
 from gradwire_codecs import Replica, encode, pack_block
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode
-from gradwire_protocol.layout import DIMENSIONS_MAX, NAME_CHARACTERS_MAX, Layout, Tensor
 from gradwire_protocol.limits import MESSAGE_OVERHEAD_BYTES, WINDOW_BYTES_MIN
-from gradwire_protocol.link import Control, UpdateReceived
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.layout import DIMENSIONS_MAX, NAME_CHARACTERS_MAX, Layout, Tensor
+from gradwire_protocol.messages.link import Control, UpdateReceived
+from gradwire_protocol.messages.records import (
     CODEC_VERSION,
     CONTROL_STREAM,
     REASON_CHARACTERS_MAX,

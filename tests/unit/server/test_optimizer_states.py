@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from gradwire_protocol.link import Control
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.link import Control
+from gradwire_protocol.messages.records import (
     WORKER_ID_BYTES,
     Finish,
     Leave,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import Role, UsageError
-from gradwire_protocol.messages import Action, Order, OrderDone, RefusalCode, Refuse
+from gradwire_protocol.messages.records import Action, Order, OrderDone, RefusalCode, Refuse
 from gradwire_server.orders import DENIED_NAMES_MAX, Orders, Powers
 from gradwire_server.roster import Member, Roster
 from gradwire_server.status import status_of

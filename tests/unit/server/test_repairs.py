@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gradwire_codecs import unpack_block
-from gradwire_protocol.messages import Blocks, Digest, Snapshot, Want, Welcome
-from gradwire_protocol.snapshots import unpacked
+from gradwire_protocol.messages.records import Blocks, Digest, Snapshot, Want, Welcome
+from gradwire_protocol.messages.snapshots import unpacked
 from gradwire_server.repairs import OFFER_PASSES_MAX, PAUSE_SECONDS
 from gradwire_server.run import Run
 from gradwire_server.self_check import PASS_SECONDS
@@ -22,7 +22,7 @@ BLOCK = 4
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradwire_protocol.snapshots.BLOCK_ELEMENTS", BLOCK)
+    monkeypatch.setattr("gradwire_protocol.messages.snapshots.BLOCK_ELEMENTS", BLOCK)
 
 
 @pytest.fixture

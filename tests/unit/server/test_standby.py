@@ -7,7 +7,7 @@ import pytest
 
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import Connection, Endpoint, UsageError
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.records import (
     WORKER_ID_BYTES,
     EndCode,
     Finished,

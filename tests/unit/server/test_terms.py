@@ -3,7 +3,7 @@
 import pytest
 
 from gradwire_protocol import Role
-from gradwire_protocol.messages import (
+from gradwire_protocol.messages.records import (
     TERM_MAX,
     EndCode,
     Follow,

@@ -11,8 +11,8 @@ from gradwire_protocol import (
     Priority,
     ShapedMessage,
 )
-from gradwire_protocol.outgoing import SENT
-from gradwire_protocol.sender import Sender
+from gradwire_protocol.connection.sender import Sender
+from gradwire_protocol.delivery.outgoing import SENT
 from support.network import Link
 from support.pair import RESPONDER, Pair, Side
 

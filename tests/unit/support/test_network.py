@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import Address, Endpoint
-from gradwire_protocol.train import ECN_CAPABLE, ECN_MARKED, ECN_NOT, Train
+from gradwire_protocol.connection.train import ECN_CAPABLE, ECN_MARKED, ECN_NOT, Train
 from support.link import IP_UDP_HEADER_BYTES, Channel, Link
 from support.network import HELD_MAX, Host, SimulatedNetwork
 

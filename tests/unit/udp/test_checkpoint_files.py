@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import UsageError
-from gradwire_protocol import checkpoint as checkpoint_format
-from gradwire_protocol.checkpoint import CheckpointError
+from gradwire_protocol.messages import checkpoint as checkpoint_format
+from gradwire_protocol.messages.checkpoint import CheckpointError
 from gradwire_udp import checkpoint_files
 from gradwire_udp.checkpoint_files import (
     CheckpointFile,

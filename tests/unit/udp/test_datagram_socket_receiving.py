@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.train import ECN_MARKED, Train
+from gradwire_protocol.connection.train import ECN_MARKED, Train
 from gradwire_udp import DatagramSocket, Features, SocketCounters, open_socket
 from gradwire_udp.datagram_socket import TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX
 from support.datagrams import (

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from gradwire_protocol import Connection, Event
-from gradwire_protocol.train import Train
+from gradwire_protocol.connection.train import Train
 from gradwire_udp import Features, SocketCounters, UdpDriver, driver, new_event_loop, open_socket
 from gradwire_udp.endpoint_driver import BLOCKED_SECONDS
 from support.datagrams import HERE, NOTHING, needs_overflow, train

@@ -10,7 +10,7 @@ from traceback import TracebackException
 
 import pytest
 
-from gradwire_protocol.keys import SECRET_BYTES, Role, RunKey, WorkerKey
+from gradwire_protocol.crypto.keys import SECRET_BYTES, Role, RunKey, WorkerKey
 from gradwire_udp import key_files
 from gradwire_udp.key_files import (
     KEY_FILE_BYTES_MAX,

@@ -11,7 +11,7 @@ import pytest
 from gradwire_protocol import CloseCode, Connected, Connection, Disconnected, Event, Priority
 from gradwire_protocol.congestion.static import WINDOW_BYTES
 from gradwire_protocol.limits import MIB
-from gradwire_protocol.packets import ACCEPT
+from gradwire_protocol.wire.packets import ACCEPT
 from gradwire_udp import open_listener, tcp
 from support.driven_side import LOOPS, run_on
 from support.endpoints import first_packet, init_of

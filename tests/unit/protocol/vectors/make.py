@@ -11,7 +11,7 @@ from hashlib import sha256
 from itertools import product
 from pathlib import Path
 
-from gradwire_protocol.suites import NOISE_NAMES, Suite
+from gradwire_protocol.crypto.suites import NOISE_NAMES, Suite
 from support.reference_noise import ReferenceHandshake
 
 VECTORS = Path(__file__).with_name("noise.json")

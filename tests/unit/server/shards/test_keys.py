@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from gradwire_protocol import CloseCode, Connected
-from gradwire_protocol.keys import SECRET_BYTES, Identity, Keyring, Role, RunKey
+from gradwire_protocol.crypto.keys import SECRET_BYTES, Identity, Keyring, Role, RunKey
 from gradwire_server.shards.keys import (
     new_keyring_file,
     pack_identity,

@@ -22,7 +22,7 @@ from gradwire_protocol import (
     ShapedMessage,
     State,
 )
-from gradwire_protocol.keys import SECRET_BYTES, Identity, Role, RunKey
+from gradwire_protocol.crypto.keys import SECRET_BYTES, Identity, Role, RunKey
 from gradwire_server.shards.arena import Arena
 from gradwire_server.shards.figures import ConnectionFigures, Figures, pack_figures
 from gradwire_server.shards.parcels import Outbox, Parcel

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from gradwire_protocol import Shard, UsageError
-from gradwire_protocol.packets import TRANSPORT, TRANSPORT_HEADER
+from gradwire_protocol.wire.packets import TRANSPORT, TRANSPORT_HEADER
 from gradwire_server.shards import steering
 from gradwire_server.shards.steering import open_others
 from gradwire_udp import open_socket

@@ -1,0 +1,511 @@
+"""A connection between two peers: datagrams and the time in, datagrams and events out.
+
+How far it has got says its `State`.
+
+The methods are of three kinds. Input: `receive` and those that begin with it, `handle_timer`. What
+the application wants: `send`, `relay`, `release`, `pass_over`, `close`. Output, to be asked in this
+order after every input: `next_event`, `next_train`, `next_timer`. An `endpoint.Endpoint` does all
+that for many connections.
+
+What comes in over an open connection is its `receiver.Receiver`'s, what leaves its
+`sender.Sender`'s; here is what begins and ends it, and what it tells the application.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from gradwire_protocol.congestion import CONTROLLERS
+from gradwire_protocol.connection.config import ConnectionConfig
+from gradwire_protocol.connection.datagram_size import DatagramSizes
+from gradwire_protocol.connection.liveness import Liveness
+from gradwire_protocol.connection.path import PathValidation
+from gradwire_protocol.connection.receiver import Receiver
+from gradwire_protocol.connection.sender import Sender
+from gradwire_protocol.connection.states import TRANSITIONS, State
+from gradwire_protocol.connection.train import Train
+from gradwire_protocol.counters import Counters, Drop
+from gradwire_protocol.crypto.keys import Identity
+from gradwire_protocol.delivery.events import (
+    Address,
+    AddressChanged,
+    Connected,
+    Disconnected,
+    Event,
+    MessageDelivered,
+    MessageReceived,
+)
+from gradwire_protocol.delivery.incoming import IncomingMessage, Reassembly
+from gradwire_protocol.delivery.outgoing import Priority
+from gradwire_protocol.delivery.packet_rows import Packets
+from gradwire_protocol.delivery.shaped_message import Payload, ShapedMessage
+from gradwire_protocol.errors import UsageError, ViolationError
+from gradwire_protocol.limits import (
+    CLOSE_COPIES,
+    EVENTS_MAX,
+    MESSAGE_BYTES_MAX,
+    STALL_IDLE_TIMEOUTS,
+)
+from gradwire_protocol.recovery.received import ReceivedPackets
+from gradwire_protocol.security.handshake import Agreement, Initiator
+from gradwire_protocol.wire.close_codes import CloseCode
+from gradwire_protocol.wire.frames import (
+    Ack,
+    Close,
+    Credit,
+    Frame,
+    Response,
+    pack_challenge,
+    pack_close,
+    pack_response,
+)
+from gradwire_protocol.wire.packets import parse_versions
+
+
+class Connection:
+    """One peer.
+
+    Parameters
+    ----------
+    config : ConnectionConfig
+    session_id : int
+        Ours; the peer addresses its packets to it.
+    address : Address
+        Where the peer is.
+    counters : Counters
+        Shared by all connections of an endpoint.
+    random_bytes : callable
+        Source of unpredictable bytes.
+    on_activity : callable
+        Called with this connection whenever it may have something to send or to report, and
+        whether that is a message.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: ConnectionConfig,
+        session_id: int,
+        address: Address,
+        counters: Counters,
+        random_bytes: Callable[[int], bytes],
+        on_activity: Callable[["Connection", bool], None],
+    ) -> None:
+        self.state = State.CONNECTING
+        self.session_id = session_id
+        self.identity: Identity | None = None
+        """Who dialled us, as its key has proved; None where nobody proves anything."""
+        self._config = config
+        self._counters = counters
+        self._on_activity = on_activity
+        self._initiator: Initiator | None = None
+        self._random_bytes = random_bytes
+        self._path = PathValidation(address, random_bytes)
+        self._received = ReceivedPackets()
+        self._reassembly = Reassembly(config.window_bytes)
+        self._events: deque[Event] = deque()
+        self._was_open = False
+        # What ends it.
+        self._close_frame = b""
+        self._close_copies = 0
+        self._close_next = 0.0
+        self._end: float | None = None
+
+    def connect(self, initiator: Initiator) -> None:
+        """Begin the handshake as its initiator."""
+        self._initiator = initiator
+        self._on_activity(self, False)
+
+    def establish(self, agreement: Agreement, now: float) -> None:
+        """Open the connection with what the handshake has agreed on."""
+        self._agreement = agreement
+        self.identity = agreement.identity
+        limits = agreement.limits
+        self._was_open = True
+        config = self._config
+        largest = min(config.datagram_bytes_max, limits.datagram_bytes_max)
+        sizes = DatagramSizes(config.datagram_bytes, largest)
+        controller = CONTROLLERS[config.congestion]
+        self._sender = Sender(
+            peer_session_id=agreement.peer_session_id,
+            sizes=sizes,
+            sealing=agreement.sealing,
+            controller=controller(sizes.current, self._random),
+            received=self._received,
+            reassembly=self._reassembly,
+            counters=self._counters,
+            random=self._random,
+        )
+        self._sender.recovery.probing = not config.lossless
+        self._sender.on_credit(limits.window_bytes)
+        idle_timeout = min(config.idle_timeout_seconds, limits.idle_timeout_seconds)
+        self._liveness = Liveness(idle_timeout, config.keepalive_seconds, now)
+        self._receiver = Receiver(
+            owner=self,
+            opening=agreement.opening,
+            received=self._received,
+            reassembly=self._reassembly,
+            path=self._path,
+            liveness=self._liveness,
+            counters=self._counters,
+            probe_timeout=lambda: self._sender.recovery.probe_timeout,
+        )
+        self._move_to(State.OPEN)
+        self._counters.connections_opened += 1
+        self._report(Connected())
+
+    # Input.
+
+    def receive_accept(self, datagram: memoryview, now: float) -> None:
+        """Take the answer to our INIT; a second one changes nothing.
+
+        Raises
+        ------
+        InvalidDatagramError
+            If it is no answer to our INIT.
+        """
+        if self.state is not State.CONNECTING or self._initiator is None:
+            self._counters.drop(Drop.DUPLICATE)
+            return
+        self.establish(self._initiator.receive_accept(datagram), now)
+        # Our first packet opens the connection on the other side.
+        self._sender.ping_due = True
+
+    def receive_retry(self, datagram: memoryview, now: float) -> None:
+        """Take the request to come back with a cookie.
+
+        Raises
+        ------
+        InvalidDatagramError
+            If it is none, or was made often enough.
+        """
+        if self.state is State.CONNECTING and self._initiator is not None:
+            self._initiator.receive_retry(datagram, now)
+        else:
+            self._counters.drop(Drop.DUPLICATE)
+
+    def receive_reset(self, session_id: int, token: bytes) -> bool:
+        """Return whether the peer has shown that it does not know this connection any more."""
+        if (
+            self.state is not State.OPEN
+            or self._agreement.peer_session_id != session_id
+            or not self._agreement.is_reset(token)
+        ):
+            return False
+        self._counters.resets_received += 1
+        reason = "the other side does not know this connection any more: it was started anew"
+        self._disconnect(CloseCode.RESET, reason, by_peer=True)
+        return True
+
+    def receive_versions(self, datagram: memoryview) -> None:
+        """Take the answer of a peer that does not speak our version.
+
+        Raises
+        ------
+        InvalidDatagramError
+            If it is no such answer.
+        """
+        versions = parse_versions(datagram)
+        if self.state is not State.CONNECTING or self._initiator is None:
+            self._counters.drop(Drop.DUPLICATE)
+            return
+        self._initiator.versions = versions
+        if not self._initiator.is_sealed:
+            self._give_up(self._initiator)
+        # Else anybody may have said so: it is believed when nobody has proved the contrary.
+
+    def receive(self, datagram: memoryview, address: Address, ecn: int, now: float) -> None:
+        """Take a TRANSPORT packet with our session id."""
+        if self.state in (State.CONNECTING, State.CLOSED):
+            self._counters.drop(Drop.UNKNOWN_SESSION)
+            return
+        if self._receiver.receive(datagram, address, ecn, now):
+            self._on_activity(self, False)
+
+    def receive_train(self, packets: Packets, address: Address, ecn: int, now: float) -> None:
+        """Take several TRANSPORT packets of one size with our session id."""
+        if self.state is not State.OPEN:
+            for row in range(packets.count):
+                self.receive(packets.datagram(row), address, ecn, now)
+        elif self._receiver.receive_train(packets, address, ecn, now):
+            self._on_activity(self, False)
+
+    def lose(self, reason: str) -> None:
+        """End at once: there is no way to the peer any more."""
+        if self.state in (State.CONNECTING, State.OPEN):
+            connecting = self.state is State.CONNECTING
+            code = CloseCode.UNREACHABLE if connecting else CloseCode.LOST
+            self._disconnect(code, reason, by_peer=False)
+        elif self.state is not State.CLOSED:
+            self._move_to(State.CLOSED)
+            self._end = None
+        self._on_activity(self, False)
+
+    def handle_timer(self, now: float) -> None:
+        """Act on every deadline at or before `now`."""
+        if self.state is State.CONNECTING:
+            if self._initiator is not None and now >= self._initiator.deadline:
+                self._give_up(self._initiator)
+        elif self.state is State.OPEN:
+            # Silence outranks everything: a probe to a dead peer is wasted.
+            if now >= self._idle_deadline:
+                self._counters.idle_timeouts += 1
+                silence = now - self._liveness.last_heard
+                self._disconnect(
+                    CloseCode.IDLE, f"nothing heard for {silence:.1f} seconds", by_peer=False
+                )
+            else:
+                if now >= self._keepalive_deadline:
+                    self._sender.ping_due = True
+                    self._liveness.on_asked(now)
+                self._sender.handle_timer(now)
+                self._end_if_stalled(now)
+            self._receiver.handle_timer(now)
+        elif self._end is not None and now >= self._end:
+            self._move_to(State.CLOSED)
+            self._end = None
+        self._on_activity(self, False)
+
+    # Input, by way of the receiver: see `receiver.Owner`.
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes part in what packets say."""
+        return self.state is State.OPEN
+
+    def on_message(self, message: IncomingMessage) -> None:
+        """Report a message that is complete."""
+        self._report(MessageReceived(message.shaped, message.charge))
+
+    def on_frame(self, frame: Frame, address: Address, now: float) -> None:
+        """Act on a frame that is no fragment of a message."""
+        if isinstance(frame, Close):
+            self._receive_close(frame, now)
+        if self.state is not State.OPEN:
+            return
+        match frame:
+            case Ack():
+                for message in self._sender.on_ack(frame, now):
+                    self._report(MessageDelivered(message.stream, message.number))
+            case Credit():
+                self._sender.on_credit(frame.credit)
+            case Response():
+                if self._path.on_response(frame.data, address):
+                    self._sender.on_path_changed()
+                    self._counters.addresses_changed += 1
+                    self._report(AddressChanged(address))
+
+    def on_violation(self, error: ViolationError, now: float) -> None:
+        """End the connection with who broke a rule."""
+        self._counters.violations += 1
+        if self.state is State.OPEN:
+            self._end_with(error.code, str(error), now)
+
+    def on_worn_out(self, now: float) -> None:
+        """End the connection when nothing should be believed any more."""
+        if self.state is State.OPEN:
+            self._end_with(CloseCode.FORGERIES, "too many forged packets", now)
+
+    # What the application wants.
+
+    def send(
+        self, stream: int, number: int, kind: int, payload: Payload, priority: Priority
+    ) -> None:
+        """Queue a message.
+
+        It has no effect on a connection that is not open: `Disconnected` is the event that says
+        so.
+
+        Parameters
+        ----------
+        stream, number : int
+            Its name; used once in the life of a connection.
+        kind : int
+            What it is; opaque to the transport.
+        payload : bytes-like
+            1 to `MESSAGE_BYTES_MAX` bytes; copied.
+        priority : Priority
+            What it may overtake.
+        """
+        size = memoryview(payload).nbytes
+        if not 1 <= size <= MESSAGE_BYTES_MAX:
+            raise UsageError(f"message of {size} bytes; it is 1 to {MESSAGE_BYTES_MAX}")
+        if not (0 <= stream < 2**16 and 0 <= number < 2**32 and 0 <= kind < 2**16):
+            raise UsageError(
+                f"message {number} of kind {kind} in stream {stream}; numbers are below 2^32, "
+                "kinds and streams below 2^16"
+            )
+        if self.state is State.OPEN:
+            size = self._sender.fragment_bytes
+            self.relay(ShapedMessage.of(stream, number, kind, payload, size), priority)
+
+    def relay(self, message: ShapedMessage, priority: Priority) -> None:
+        """Queue a message as it came, or as it goes to others too: it is not copied."""
+        if self.state is State.OPEN:
+            self._sender.push(message, priority)
+            self._on_activity(self, True)
+
+    def release(self, charge: int) -> None:
+        """Give back what a `MessageReceived` was charged with."""
+        self._reassembly.release(charge)
+        if self._reassembly.announcement_due:
+            self._on_activity(self, False)
+
+    def pass_over(self, stream: int, number: int) -> None:
+        """Note that what the peer has not sent of a stream below this number does not come."""
+        self._reassembly.pass_over(stream, number)
+
+    def close(self, code: int, reason: str, now: float) -> None:
+        """End the connection and tell the peer why. What was not delivered is dropped."""
+        if not 0 <= code < 2**16:
+            raise UsageError(f"code={code}; it is below 2^16")
+        if self.state is State.CONNECTING:
+            self._move_to(State.CLOSED)
+        elif self.state is State.OPEN:
+            self._close_frame = pack_close(code, reason)
+            self._close_copies = CLOSE_COPIES
+            self._close_next = now
+            self._end = now + 3 * self._sender.recovery.probe_timeout
+            self._move_to(State.CLOSING)
+        self._on_activity(self, False)
+
+    def deny(self, reason: str, now: float) -> None:
+        """End the connection because its key is not accepted any more; an event says so."""
+        if self.state is State.OPEN:
+            self._end_with(CloseCode.DENIED, reason, now)
+
+    # Output.
+
+    def next_event(self) -> Event | None:
+        """Return what the application has not heard of yet, oldest first."""
+        return self._events.popleft() if self._events else None
+
+    def next_train(self, now: float) -> Train | None:
+        """Return what has to leave next; None where nothing has to, or may, leave now."""
+        if self.state is State.OPEN:
+            return self._open_train(now)
+        if self.state is State.CONNECTING and self._initiator is not None:
+            datagram = self._initiator.datagram_to_send(now)
+            if datagram is not None:
+                return Train([memoryview(datagram)], len(datagram), len(datagram), self.address)
+        elif self.state is State.CLOSING and self._close_copies and now >= self._close_next:
+            self._close_copies -= 1
+            self._close_next = now + self._sender.recovery.probe_timeout
+            packet = self._sender.packet_with(self._close_frame, now, eliciting=False)
+            return _train(packet, self.address)
+        return None
+
+    def next_timer(self) -> float | None:
+        """Return when `handle_timer` and then `datagrams_to_send` have to be called."""
+        deadlines: Iterable[float | None] = (self._end,)
+        if self.state is State.OPEN:
+            deadlines = (
+                *self._sender.deadlines,
+                self._path.next_timer,
+                self._idle_deadline,
+                self._keepalive_deadline,
+                self._receiver.deadline,
+            )
+        elif self.state is State.CONNECTING and self._initiator is not None:
+            deadlines = (self._initiator.next_timer,)
+        elif self.state is State.CLOSING and self._close_copies:
+            deadlines = (self._close_next, self._end)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    @property
+    def address(self) -> Address:
+        """Where the peer is."""
+        return self._path.address
+
+    @property
+    def rtt(self) -> float | None:
+        """Smoothed round-trip time in seconds; None before the first sample."""
+        if not self._was_open or not self._sender.recovery.rtt.latest:
+            return None
+        return self._sender.recovery.rtt.smoothed
+
+    @property
+    def bytes_queued(self) -> int:
+        """Payload of the messages that the peer has not acknowledged as a whole."""
+        return self._sender.queue.bytes_queued if self._was_open else 0
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """Bytes of packets that are neither acknowledged nor taken for lost."""
+        return self._sender.recovery.sent.bytes_in_flight if self._was_open else 0
+
+    @property
+    def bytes_held(self) -> int:
+        """Message bytes that are under way to us or were not released; at most the window."""
+        return self._reassembly.bytes_held
+
+    # Private.
+
+    def _random(self) -> float:
+        return int.from_bytes(self._random_bytes(6), "little") / 2**48
+
+    def _give_up(self, initiator: Initiator) -> None:
+        """End because there was no answer that leads to a connection."""
+        if initiator.versions:
+            listed = ", ".join(map(str, initiator.versions))
+            self._disconnect(CloseCode.VERSION, listed, by_peer=True)
+        else:
+            reason = f"no answer to {initiator.sent} datagrams"
+            self._disconnect(CloseCode.UNREACHABLE, reason, by_peer=False)
+
+    def _receive_close(self, close: Close, now: float) -> None:
+        if self.state is State.OPEN:
+            self._report(Disconnected(close.code, close.reason, by_peer=True))
+        if self.state in (State.OPEN, State.CLOSING):
+            self._end = now + 3 * self._sender.recovery.probe_timeout
+            self._move_to(State.DRAINING)
+
+    def _open_train(self, now: float) -> Train | None:
+        sender = self._sender
+        challenge = self._path.challenge_to_send(sender.recovery.probe_timeout, now)
+        if challenge is not None:
+            frame, address = pack_challenge(challenge[0]), challenge[1]
+            return _train(sender.packet_with(frame, now, eliciting=True), address)
+        response = self._path.response_to_send()
+        if response is not None:
+            frame, address = pack_response(response[0]), response[1]
+            return _train(sender.packet_with(frame, now, eliciting=True), address)
+        packets = sender.next_packets(now)
+        return None if packets is None else _train(packets, self.address)
+
+    @property
+    def _idle_deadline(self) -> float:
+        return self._liveness.idle_deadline(self._sender.recovery.probe_timeout)
+
+    @property
+    def _keepalive_deadline(self) -> float:
+        return self._liveness.keepalive_deadline(self._sender.last_eliciting_at)
+
+    def _end_if_stalled(self, now: float) -> None:
+        # No deadline of its own: what is sent again and again, and keepalives, have timers.
+        patience = self._liveness.patience(self._sender.recovery.probe_timeout)
+        stall = self._sender.stall(STALL_IDLE_TIMEOUTS * patience, now)
+        if stall is not None:
+            self._counters.stalls += 1
+            self._end_with(CloseCode.STALLED, stall, now)
+
+    def _end_with(self, code: int, reason: str, now: float) -> None:
+        """End for a reason that both the peer and the application hear."""
+        self.close(code, reason, now)
+        self._report(Disconnected(code, reason, by_peer=False))
+
+    def _disconnect(self, code: CloseCode, reason: str, *, by_peer: bool) -> None:
+        """End without a word to the peer, which is gone or does not understand us."""
+        self._move_to(State.CLOSED)
+        self._report(Disconnected(code, reason, by_peer))
+
+    def _move_to(self, state: State) -> None:
+        assert state in TRANSITIONS[self.state], f"{self.state} -> {state}"
+        self.state = state
+
+    def _report(self, event: Event) -> None:
+        assert len(self._events) < EVENTS_MAX, "the application does not take its events"
+        self._events.append(event)
+
+
+def _train(packets: tuple[list[memoryview], int, int], address: Address) -> Train:
+    return Train(*packets, address)

@@ -1,0 +1,49 @@
+"""`Tail`: what a sender does when it has nothing else to send.
+
+The last messages before a pause are on their way, and what a loss among them costs is a round trip.
+Parity fragments save it where the path loses packets now and then.
+"""
+
+from collections import deque
+
+from gradwire_protocol.delivery.outgoing import OutgoingMessage
+from gradwire_protocol.delivery.parity import parity_of, pays
+from gradwire_protocol.recovery.loss_rate import LossRate
+from gradwire_protocol.wire.frames import Data, parity_groups
+
+
+class Tail:
+    """The last messages of one connection before a pause."""
+
+    __slots__ = ("_fragments", "_messages", "loss")
+
+    def __init__(self) -> None:
+        self.loss = LossRate()
+        """Of the path."""
+        self._messages: deque[OutgoingMessage] = deque()
+        self._fragments: deque[tuple[OutgoingMessage, Data]] = deque()
+
+    @property
+    def waits(self) -> bool:
+        """Whether `next_parity` may have something."""
+        return bool(self._messages or self._fragments)
+
+    def add(self, message: OutgoingMessage) -> None:
+        """Note that a message was sent to its end, and nothing else is to be sent."""
+        if not message.parity_sent and pays(self.loss.rate, message.shaped.count):
+            message.parity_sent = True
+            self._messages.append(message)
+
+    def next_parity(self) -> Data | None:
+        """Return a parity fragment of a message that has not arrived as a whole."""
+        while self._messages or self._fragments:
+            if self._fragments:
+                message, data = self._fragments.popleft()
+                if not message.complete and data.shape == message.shaped.shape:
+                    return data
+            else:
+                message = self._messages.popleft()
+                shaped = message.shaped
+                for group in range(parity_groups(shaped.count)):
+                    self._fragments.append((message, parity_of(shaped, group)))
+        return None

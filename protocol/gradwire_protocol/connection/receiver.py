@@ -1,0 +1,259 @@
+"""`Receiver`: opens what comes in over one connection, and notes what it was.
+
+Packets that come together are taken together where they hold consecutive fragments of one message,
+as they do when much is sent. What that does is the same as taking them one by one.
+
+What a packet says besides fragments of messages is its `Owner`'s to act on.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from gradwire_protocol.connection.liveness import Liveness
+from gradwire_protocol.connection.path import PathValidation
+from gradwire_protocol.connection.train import ECN_MARKED
+from gradwire_protocol.counters import Counters, Drop
+from gradwire_protocol.delivery.events import Address
+from gradwire_protocol.delivery.incoming import IncomingMessage, Reassembly
+from gradwire_protocol.delivery.packet_rows import Packets
+from gradwire_protocol.errors import ViolationError
+from gradwire_protocol.limits import VECTOR_PACKETS_MIN
+from gradwire_protocol.recovery.received import ReceivedPackets
+from gradwire_protocol.security.protection import Opening
+from gradwire_protocol.wire.close_codes import CloseCode
+from gradwire_protocol.wire.frames import Ack, Challenge, Close, Data, Frame, parse_frames
+from gradwire_protocol.wire.packets import SINGLE, TRANSPORT_HEADER
+
+
+class Owner(Protocol):
+    """The connection that packets are for."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes part in what packets say; afterwards it only hears of a CLOSE."""
+
+    def on_message(self, message: IncomingMessage) -> None:
+        """Hear of a message that is complete."""
+
+    def on_frame(self, frame: Frame, address: Address, now: float) -> None:
+        """Hear of an ACK, CREDIT, RESPONSE or CLOSE."""
+
+    def on_violation(self, error: ViolationError, now: float) -> None:
+        """Hear that the peer broke a rule."""
+
+    def on_worn_out(self, now: float) -> None:
+        """Hear that so many packets were forged that no further one should be believed."""
+
+
+class Receiver:
+    """The receiving half of an open connection; its `Sender` is the other one.
+
+    Parameters
+    ----------
+    owner : Owner
+    opening : Opening
+    received : ReceivedPackets
+        Where the numbers of packets are noted.
+    reassembly : Reassembly
+        Where fragments are put together.
+    path : PathValidation
+    liveness : Liveness
+    counters : Counters
+    probe_timeout : callable
+        Returns how long an answer may take, in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        owner: Owner,
+        opening: Opening,
+        received: ReceivedPackets,
+        reassembly: Reassembly,
+        path: PathValidation,
+        liveness: Liveness,
+        counters: Counters,
+        probe_timeout: Callable[[], float],
+    ) -> None:
+        self.deadline: float | None = None
+        """When `handle_timer` has to be called."""
+        self._owner = owner
+        self._opening = opening
+        self._received = received
+        self._reassembly = reassembly
+        self._path = path
+        self._liveness = liveness
+        self._counters = counters
+        self._probe_timeout = probe_timeout
+
+    def receive(self, datagram: memoryview, address: Address, ecn: int, now: float) -> bool:
+        """Take a TRANSPORT packet; return whether it was authentic and new."""
+        epoch = self._opening.epoch
+        frames = self._opening.open(datagram)
+        if frames is None:
+            self._counters.drop(Drop.NOT_AUTHENTIC)
+            if self._opening.worn_out:
+                self._owner.on_worn_out(now)
+            return False
+        if self._opening.epoch != epoch:
+            self._epoch_began(now)
+        return self._receive_opened(datagram, frames, address, ecn, now)
+
+    def receive_train(self, packets: Packets, address: Address, ecn: int, now: float) -> bool:
+        """Take several TRANSPORT packets of one size, while the connection is open.
+
+        Returns
+        -------
+        bool
+            Whether any of them was authentic and new.
+        """
+        epoch = self._opening.epoch
+        opened = self._opening.open_rows(packets)
+        if opened is None:
+            return self._receive_each(packets, address, ecn, now)
+        if self._opening.epoch != epoch:
+            self._epoch_began(now)
+        accepted = False
+        for first, stop in opened.runs():
+            # Any of them may have ended the connection.
+            if stop - first < VECTOR_PACKETS_MIN or not self._owner.is_open:
+                accepted |= self._receive_singly(opened, first, stop, address, ecn, now)
+            else:
+                accepted |= self._receive_run(opened, first, stop, address, ecn, now)
+        return accepted
+
+    def handle_timer(self, now: float) -> None:
+        """Erase the key of the epoch before, if it is time for that."""
+        if self.deadline is not None and now >= self.deadline:
+            self.deadline = None
+            self._opening.forget_previous()
+
+    # Private.
+
+    def _epoch_began(self, now: float) -> None:
+        """Keep the key of the epoch before for what is still under way."""
+        self._counters.epochs_begun += 1
+        self.deadline = now + 3 * self._probe_timeout()
+
+    def _receive_each(self, packets: Packets, address: Address, ecn: int, now: float) -> bool:
+        """Take packets one by one that are sealed still."""
+        accepted = False
+        for row in range(packets.count):
+            accepted |= self.receive(packets.datagram(row), address, ecn, now)
+        return accepted
+
+    def _receive_singly(
+        self, packets: Packets, first: int, stop: int, address: Address, ecn: int, now: float
+    ) -> bool:
+        """Take packets one by one that were opened."""
+        accepted = False
+        for row in range(first, stop):
+            accepted |= self._receive_opened(
+                packets.datagram(row), packets.frames(row), address, ecn, now
+            )
+        return accepted
+
+    def _receive_opened(
+        self, packet: memoryview, frames: memoryview, address: Address, ecn: int, now: float
+    ) -> bool:
+        """Take an authentic packet: its header, and what it held."""
+        _, flags, reserved, _, number = TRANSPORT_HEADER.unpack_from(packet)
+        if not self._received.is_new(number, number + 1):
+            self._counters.drop(Drop.DUPLICATE)
+            return False
+        self._accept(number, 1, len(packet), address, ecn, now)
+        try:
+            if flags & ~SINGLE or reserved:
+                _refuse_flags(flags, reserved)
+            self._receive_frames(number, parse_frames(frames), address, ecn, now)
+        except ViolationError as error:
+            self._owner.on_violation(error, now)
+        return True
+
+    def _receive_run(
+        self, packets: Packets, first: int, stop: int, address: Address, ecn: int, now: float
+    ) -> bool:
+        """Take packets with consecutive numbers and consecutive fragments of one message."""
+        number = packets.number(first)
+        message = None
+        try:
+            data = packets.data(first)
+            count = min(packets.whole_fragments(data) - data.index, stop - first)
+            taken = (
+                count >= VECTOR_PACKETS_MIN
+                and self._received.takes_run(number, number + count)
+                and self._reassembly.takes_run(data)
+            )
+            if taken:
+                rows = packets.rows[first : first + count]
+                message = self._reassembly.receive_run(data, rows)
+        except ViolationError:
+            taken = False  # nothing has changed, and one by one tells which of them it is
+        if not taken:
+            return self._receive_singly(packets, first, stop, address, ecn, now)
+        self._accept(number, count, packets.size, address, ecn, now)
+        if message is not None:
+            self._owner.on_message(message)
+        self._received.add(
+            number,
+            number + count,
+            eliciting=True,
+            completing=message is not None,
+            marked=ecn == ECN_MARKED,
+            now=now,
+        )
+        self._receive_singly(packets, first + count, stop, address, ecn, now)
+        return True
+
+    def _accept(
+        self, number: int, count: int, size: int, address: Address, ecn: int, now: float
+    ) -> None:
+        """Note packets with consecutive numbers that are authentic and new."""
+        self._counters.packets_accepted += count
+        if ecn == ECN_MARKED:
+            self._counters.packets_marked += count
+        self._liveness.last_heard = now
+        if number > self._received.largest:
+            self._path.on_packet(address, count * size, now)
+
+    def _receive_frames(
+        self, number: int, frames: Iterable[Frame], address: Address, ecn: int, now: float
+    ) -> None:
+        eliciting = completing = False
+        challenge: Challenge | None = None
+        for frame in frames:
+            if isinstance(frame, Data):
+                if self._owner.is_open:
+                    eliciting = True
+                    completing |= self._receive_data(frame)
+                continue
+            eliciting |= self._owner.is_open and not isinstance(frame, Ack | Close)
+            if isinstance(frame, Challenge):
+                challenge = frame if self._owner.is_open else challenge
+            else:
+                self._owner.on_frame(frame, address, now)
+        if challenge is not None:
+            # One answer to a packet, however many it asks for: see `path`.
+            self._path.on_challenge(challenge.data, address)
+        self._received.add(
+            number,
+            number + 1,
+            eliciting=eliciting,
+            completing=completing,
+            marked=ecn == ECN_MARKED,
+            now=now,
+        )
+
+    def _receive_data(self, data: Data) -> bool:
+        """Take a fragment; return whether its message is now complete."""
+        message = self._reassembly.receive(data)
+        if message is None:
+            return False
+        self._owner.on_message(message)
+        return True
+
+
+def _refuse_flags(flags: int, reserved: int) -> None:
+    raise ViolationError(
+        CloseCode.VIOLATION, f"packet with flags {flags} and {reserved} in a reserved field"
+    )

@@ -1,0 +1,473 @@
+"""`Sender`: what one connection puts into its packets, and when they may leave.
+
+Fragments leave in trains: consecutive rows of a `ShapedMessage`, one system call for all of them.
+Congestion window and pacing hold them back, and nothing else: acknowledgements, credit and the like
+are small, travel in packets of their own, and holding them back would stop the peer. Small messages
+share such a packet, with each other and with what is due besides.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from gradwire_protocol.congestion import CongestionController
+from gradwire_protocol.connection.datagram_size import DatagramSizes
+from gradwire_protocol.connection.parity_tail import Tail
+from gradwire_protocol.counters import Counters
+from gradwire_protocol.delivery.incoming import Reassembly
+from gradwire_protocol.delivery.outgoing import OutgoingMessage, Priority, SendQueue
+from gradwire_protocol.delivery.shaped_message import ShapedMessage, fragment_bytes_of
+from gradwire_protocol.limits import (
+    ACKS_UNASKED_MAX,
+    DATA_HEADER_BYTES,
+    DATAGRAM_BYTES_MIN,
+    PACKET_HEADER_BYTES,
+    PROBE_PACKETS,
+    SKIP_PACKETS_MEAN,
+    TAG_BYTES,
+    TAIL_PROBE_PACKETS_MAX,
+    TRAIN_BYTES_MAX,
+    TRAIN_PACKETS_MAX,
+)
+from gradwire_protocol.recovery.pacer import Pacer
+from gradwire_protocol.recovery.received import ReceivedPackets
+from gradwire_protocol.recovery.recovery import Fragments, Outcome, Recovery, by_message
+from gradwire_protocol.recovery.sent import Contents
+from gradwire_protocol.security.protection import Sealing
+from gradwire_protocol.wire.frames import (
+    CREDIT_BYTES,
+    TOKEN_BYTES,
+    Ack,
+    Data,
+    pack_ack,
+    pack_credit,
+    pack_data,
+    pack_ping,
+)
+from gradwire_protocol.wire.packets import TRANSPORT, TRANSPORT_HEADER
+
+Packets: TypeAlias = tuple[list[memoryview], int, int]
+"""Buffers, bytes of every packet but the last, and bytes of all."""
+
+QUANTUM_SECONDS: Final = 0.001
+"""A train is what the pacing rate allows in this time, but for short ones and the largest."""
+
+_COUNTING: Final = np.arange(2**12, dtype=np.uint32)
+
+
+class Sender:
+    """The sending half of an open connection.
+
+    Parameters
+    ----------
+    peer_session_id : int
+        What packets are addressed to.
+    sizes : DatagramSizes
+    sealing : Sealing
+    controller : CongestionController
+    received : ReceivedPackets
+        What there is to acknowledge.
+    reassembly : Reassembly
+        What there is to give credit for.
+    counters : Counters
+    random : callable
+        Returns a number from 0 to 1, without 1, that nobody can foresee.
+    """
+
+    def __init__(
+        self,
+        *,
+        peer_session_id: int,
+        sizes: DatagramSizes,
+        sealing: Sealing,
+        controller: CongestionController,
+        received: ReceivedPackets,
+        reassembly: Reassembly,
+        counters: Counters,
+        random: Callable[[], float],
+    ) -> None:
+        self.queue = SendQueue()
+        self.recovery = Recovery(controller)
+        self.sizes = sizes
+        self.ping_due = False
+        self.last_eliciting_at = float("-inf")
+        """When a packet left that the peer has to acknowledge."""
+        self._peer_session_id = peer_session_id
+        self._sealing = sealing
+        self._pacer = Pacer(2 * sizes.current)
+        self._received = received
+        self._reassembly = reassembly
+        self._counters = counters
+        self._random = random
+        self._acks_unasked = 0
+        self._paced_until: float | None = None
+        self._skip_in = self._draw_skip()
+        self._tail = Tail()
+        self._unanswered: tuple[float, int] | None = None
+        """When the first packet with fragments left since which none as large has arrived, and its
+        size. Where packets of its size get through, its fragments will, sooner or later, however
+        slow the path is. Where only smaller ones do, never."""
+
+    @property
+    def fragment_bytes(self) -> int:
+        """What a fragment of a new message carries."""
+        return fragment_bytes_of(self.sizes.current)
+
+    @property
+    def deadlines(self) -> tuple[float | None, ...]:
+        """When there may be something to do without any input."""
+        return (
+            self._received.deadline,
+            self.recovery.deadline,
+            self._paced_until,
+            self.sizes.next_timer,
+        )
+
+    def stall(self, patience: float, now: float) -> str | None:
+        """Say what is wrong, if nothing of a message arrived for `patience` seconds."""
+        if self._unanswered is None or now - self._unanswered[0] < patience:
+            return None
+        return (
+            f"nothing of a message arrived for {now - self._unanswered[0]:.0f} seconds; the path "
+            f"carries small datagrams, but none of {self._unanswered[1]} bytes"
+        )
+
+    # Input.
+
+    def push(self, shaped: ShapedMessage, priority: Priority) -> None:
+        """Queue a message."""
+        if min(shaped.fragment_bytes, shaped.total) > self.fragment_bytes:
+            shaped = shaped.reshaped(self.fragment_bytes, anew=False)
+        self.queue.push(shaped, priority)
+
+    def on_ack(self, ack: Ack, now: float) -> list[ShapedMessage]:
+        """Learn from an ACK; return the messages that have now arrived as a whole."""
+        outcome = self.recovery.on_ack(ack, now)
+        self.on_credit(ack.credit)
+        complete = []
+        for arrived in outcome.arrived:
+            complete += self._arrived(arrived)
+        for contents in outcome.arrived_contents:
+            if contents.ack_largest is not None:
+                self._received.known(contents.ack_largest)
+            for key, index in contents.fragments:
+                message = self.queue.on_acked(key, [index])
+                if message is not None:
+                    complete.append(message)
+            if contents.probe_bytes and self.sizes.on_probe_acked(contents.probe_bytes):
+                self._size_changed()
+        if outcome.largest_acked_bytes:
+            self.sizes.on_acked(outcome.largest_acked_bytes)
+            if self._unanswered and outcome.largest_acked_bytes >= self._unanswered[1]:
+                self._unanswered = None
+        if not self.queue.bytes_queued:
+            self._unanswered = None
+        self._counters.packets_spuriously_lost += outcome.spurious_losses
+        self._tail.loss.learn(outcome.lost_packets, outcome.acked_packets)
+        self._on_lost(outcome, now)
+        return complete
+
+    def on_credit(self, credit: int) -> None:
+        """Learn how many message bytes the peer lets us declare in all."""
+        self.queue.credit = max(self.queue.credit, credit)
+
+    def on_path_changed(self) -> None:
+        """Begin anew with what is known of the path."""
+        self.recovery.controller.on_path_changed()
+        self.sizes.on_path_changed()
+        self._size_changed()
+        self.queue.reshape(self.fragment_bytes)
+
+    def handle_timer(self, now: float) -> None:
+        """Act on losses and probe timeouts that are due."""
+        deadline = self.recovery.deadline
+        if deadline is None or now < deadline:
+            return
+        outcome, probing = self.recovery.on_timeout(now)
+        self._on_lost(outcome, now)
+        if probing:
+            self._counters.probe_timeouts += 1
+            self._probe()
+
+    # Output.
+
+    def next_packets(self, now: float) -> Packets | None:
+        """Return what may leave next, of one size; None where nothing is due or may leave."""
+        ack_deadline = self._received.deadline
+        if (
+            self.ping_due
+            or self._reassembly.announcement_due
+            or (ack_deadline is not None and ack_deadline <= now)
+        ):
+            return self._shared_packet(now)
+        size = self.sizes.probe_to_send(now)
+        if size:
+            return self._size_probe(size, now)
+        message = self.queue.head()
+        self._paced_until = None
+        if message is None:
+            return self._parity_packet(now)
+        shaped = message.shaped
+        room = self._room_for(message.bytes_left, shaped.stride, now)
+        if not room:
+            return None
+        if shaped.count == 1 and 2 * shaped.stride <= self.sizes.current:
+            return self._shared_packet(now)
+        return self._train(message, room, now)
+
+    def packet_with(self, frame: bytes, now: float, *, eliciting: bool) -> Packets:
+        """Return a packet with one given frame."""
+        return self._sealed(bytearray(frame), None, eliciting=eliciting, now=now)
+
+    # Private: trains.
+
+    def _room_for(self, wanted: int, stride: int, now: float) -> int:
+        """Return how many bytes of fragments may leave now: a whole packet, or none."""
+        recovery = self.recovery
+        if recovery.probes:
+            return recovery.probes * stride
+        controller = recovery.controller
+        room = controller.window_bytes - recovery.sent.bytes_in_flight
+        if not recovery.sent.packets_in_flight:
+            room = max(room, stride)  # however small the window is, one may always be
+        if room < stride or not recovery.sent.has_room:
+            return 0
+        rate = controller.pacing_rate
+        allowance = self._pacer.allowance(rate, now)
+        wanted = min(wanted, room, TRAIN_BYTES_MAX)
+        quantum = int(min(wanted, max(rate * QUANTUM_SECONDS, self._pacer.least_bytes)))
+        if allowance < quantum:
+            self._paced_until = self._pacer.ready_at(quantum, rate, now)
+            return 0
+        return max(min(room, allowance), stride)
+
+    def _train(self, message: OutgoingMessage, room: int, now: float) -> Packets:
+        shaped = message.shaped
+        stride = shaped.stride
+        most = min(room // stride, TRAIN_BYTES_MAX // stride, TRAIN_PACKETS_MAX)
+        session = self._peer_session_id
+        if message.has_lost:
+            indexes = message.lost(most)
+            number = self._next_number(len(indexes))
+            buffers = self._sealing.seal_rows(shaped, indexes, session, number)
+            message.on_sent_again(indexes)
+            last_bytes = shaped.size_of(indexes[-1])
+            self._note_train(message, indexes, last_bytes, now)
+            self._counters.fragments_retransmitted += len(indexes)
+            size = stride * (len(indexes) - 1) + last_bytes
+            return buffers, min(stride, size), size
+        first = message.next
+        stop = min(first + most, shaped.count)
+        number = self._next_number(stop - first)
+        run = self._sealing.seal_run(shaped, first, stop, session, number)
+        message.on_sent(first, stop)
+        last_bytes = shaped.size_of(stop - 1)
+        if self._note_train(message, _COUNTING[first:stop], last_bytes, now):
+            self._tail.add(message)
+        return [run], min(stride, len(run)), len(run)
+
+    def _note_train(
+        self, message: OutgoingMessage, fragments: Sequence[int] | np.ndarray, last_bytes: int,
+        now: float
+    ) -> bool:  # fmt: skip
+        """Note what is being sent; return whether nothing else waits to be."""
+        count = len(fragments)
+        stride = message.shaped.stride
+        queue = self.queue
+        queue.on_sent(message)
+        idle = queue.head() is None
+        self.recovery.on_train(
+            fragments,
+            message.key,
+            stride,
+            last_bytes,
+            app_limited=idle,
+            now=now,
+        )
+        self._counters.fragments_sent += count
+        self._pacer.on_sent(stride * (count - 1) + last_bytes)
+        self._sent_eliciting(now)
+        if self._unanswered is None:
+            self._unanswered = (now, min(stride, last_bytes) if count == 1 else stride)
+        return idle
+
+    # Private: other packets.
+
+    @property
+    def _room(self) -> int:
+        """Bytes for frames in one packet."""
+        return self.sizes.current - PACKET_HEADER_BYTES - TAG_BYTES
+
+    def _shared_packet(self, now: float) -> Packets:
+        """Return a packet with all that is due and the small messages that fit."""
+        frames = bytearray()
+        contents = Contents()
+        room = self._room
+        eliciting = False
+        if self._received.deadline is not None:
+            frames += self._ack_frame(contents, now)
+        if self._reassembly.announcement_due:
+            self._reassembly.announced = self._reassembly.credit
+            frames += pack_credit(self._reassembly.credit)
+            contents.credit = eliciting = True
+        if self.ping_due:
+            # It has to get through where the path has become too narrow for anything larger.
+            room += min(DATAGRAM_BYTES_MIN - self.sizes.current, 0)
+            self.ping_due = False
+            frames += pack_ping()
+            eliciting = True
+        while len(frames) + CREDIT_BYTES < room:
+            message = self.queue.head()
+            if message is None or message.shaped.count > 1:
+                break
+            shaped = message.shaped
+            if DATA_HEADER_BYTES + shaped.total > room - len(frames):
+                break
+            if not self._room_for(shaped.stride, shaped.stride, now):
+                break
+            frames += self._whole(message, contents)
+            eliciting = True
+        known = contents.ack_largest is not None or contents.credit or contents.fragments
+        return self._sealed(frames, contents if known else None, eliciting=eliciting, now=now)
+
+    def _whole(self, message: OutgoingMessage, contents: Contents) -> bytes:
+        """Return the only fragment of a message as a frame, and note that it is being sent."""
+        shaped = message.shaped
+        contents.fragments.append((message.key, 0))
+        self._counters.fragments_sent += 1
+        if message.has_lost:
+            message.on_sent_again([0])
+            self._counters.fragments_retransmitted += 1
+        else:
+            message.on_sent(0, 1)
+        self.queue.on_sent(message)
+        return pack_data(
+            Data(
+                shaped.stream,
+                shaped.number,
+                shaped.kind,
+                shaped.total,
+                shaped.fragment_bytes,
+                0,
+                memoryview(shaped.payload),
+                shaped.shape,
+            )
+        )
+
+    def _ack_frame(self, contents: Contents, now: float) -> bytes:
+        ack = self._received.ack(credit=self._reassembly.credit, now=now)
+        contents.ack_largest = ack.ranges[0][1]
+        # ACKs alone are never acknowledged, so now and then one asks for it, unless something
+        # is on its way that does: else the ranges would grow for ever.
+        self._acks_unasked += 1
+        if self._acks_unasked >= ACKS_UNASKED_MAX and not self.recovery.sent.packets_in_flight:
+            self.ping_due = True
+        return pack_ack(ack)
+
+    def _parity_packet(self, now: float) -> Packets | None:
+        """Return a parity fragment, where there is nothing else to send and it is worth it."""
+        size = self.sizes.current
+        if not self._tail.waits or not self._room_for(size, size, now):
+            return None
+        data = self._tail.next_parity()
+        if data is None or DATA_HEADER_BYTES + len(data.payload) > self._room:
+            return None  # nobody needs it any more, or the path has become narrower since
+        self._counters.parity_sent += 1
+        return self._sealed(bytearray(pack_data(data)), None, eliciting=True, now=now)
+
+    def _size_probe(self, size: int, now: float) -> Packets:
+        frames = bytearray(pack_ping())
+        frames += bytes(size - self.sizes.current + self._room - len(frames))
+        contents = Contents(probe_bytes=size)
+        return self._sealed(frames, contents, eliciting=True, now=now)
+
+    def _sealed(
+        self, frames: bytearray, contents: Contents | None, *, eliciting: bool, now: float
+    ) -> Packets:
+        number = self._next_number(1)
+        header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, self._peer_session_id, number)
+        # As long as a challenge, so that the peer may send one if we have moved meanwhile.
+        frames += bytes(max(TOKEN_BYTES - len(frames), 0))
+        packet = self._sealing.seal(bytearray(header) + frames)
+        size = len(packet)
+        self.recovery.on_packet(size, contents, eliciting=eliciting, now=now)
+        if eliciting:
+            self._sent_eliciting(now)
+            self._pacer.on_sent(size)
+            if contents is not None and contents.fragments and self._unanswered is None:
+                self._unanswered = (now, size)
+        return [packet], size, size
+
+    def _sent_eliciting(self, now: float) -> None:
+        self._acks_unasked = 0
+        self.last_eliciting_at = now
+
+    def _next_number(self, count: int) -> int:
+        """Return the number of the next packet; now and then, leave one out before it."""
+        sent = self.recovery.sent
+        self._skip_in -= count
+        if self._skip_in < 0:
+            self._skip_in = self._draw_skip()
+            sent.skip()
+        return sent.next_number
+
+    def _draw_skip(self) -> int:
+        return int(2 * SKIP_PACKETS_MEAN * self._random())
+
+    # Private: what became of them.
+
+    def _arrived(self, fragments: Fragments) -> list[ShapedMessage]:
+        complete = []
+        for key, indexes in by_message(fragments):
+            message = self.queue.on_acked(key, indexes)
+            if message is not None:
+                complete.append(message)
+        return complete
+
+    def _on_lost(self, outcome: Outcome, now: float) -> None:
+        self._counters.packets_lost += outcome.lost_packets
+        for contents in outcome.lost_contents:
+            self._on_lost_contents(contents, now)
+        if outcome.lost is None:
+            return
+        for key, indexes in by_message(outcome.lost):
+            self.queue.on_lost(key, indexes)
+        rtt = self.recovery.rtt.smoothed
+        if outcome.lost_packets and self.sizes.on_lost(outcome.smallest_lost_bytes, rtt, now):
+            self._counters.black_holes += 1
+            self._size_changed()
+            self.queue.reshape(self.fragment_bytes)
+
+    def _on_lost_contents(self, contents: Contents, now: float) -> None:
+        if contents.credit:
+            self._reassembly.announced = 0  # say it again, with what is true by then
+        self._send_again(contents)
+        if contents.probe_bytes:
+            self.sizes.on_probe_lost(now)
+
+    def _send_again(self, contents: Contents) -> None:
+        for key, index in contents.fragments:
+            self.queue.on_lost(key, np.array([index], np.int32))
+
+    def _probe(self) -> None:
+        """Find something to ask for an acknowledgement with: new data, else old, else a PING."""
+        recovery = self.recovery
+        recovery.probes = PROBE_PACKETS
+        if self.queue.head() is None:
+            if recovery.sent.packets_in_flight <= TAIL_PROBE_PACKETS_MAX:
+                recovery.probes = TAIL_PROBE_PACKETS_MAX
+            fragments, contents = recovery.oldest_in_flight(recovery.probes)
+            for key, indexes in by_message(fragments):
+                self.queue.on_lost(key, indexes)
+            for held in contents:
+                self._send_again(held)
+        # A small packet too: where it arrives and the large ones do not, they are too large.
+        self.ping_due = self.queue.head() is None or recovery.timeouts > 1
+
+    def _size_changed(self) -> None:
+        if self._unanswered is not None:
+            since, size = self._unanswered
+            self._unanswered = since, min(size, self.sizes.current)
+        self.recovery.controller.set_datagram_bytes(self.sizes.current)
+        self._pacer.least_bytes = 2 * self.sizes.current

@@ -1,0 +1,45 @@
+"""`Train`: datagrams of one size to one address, sent by one system call."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gradwire_protocol.delivery.events import Address
+
+ECN_NOT: Final = 0
+ECN_CAPABLE: Final = 2
+"""ECT(0), RFC 3168, section 5: this sender reacts to marks."""
+ECN_MARKED: Final = 3
+"""CE: a router on the way had a queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Train:
+    """What one `sendmsg` takes.
+
+    The buffers are valid and unchanged until the endpoint is asked for its next train: packets
+    that go to many are sent from one place, and only their headers are written anew in between.
+    """
+
+    buffers: Sequence[memoryview]
+    """Joined and cut every `segment` bytes they are the datagrams; only the last may be shorter."""
+
+    segment: int
+    """Bytes of every datagram but the last."""
+
+    size: int
+    """Bytes of all of them."""
+
+    address: Address
+    ecn: int = ECN_CAPABLE
+    """The two ECN bits of the IP header."""
+
+    @property
+    def count(self) -> int:
+        """How many datagrams it is."""
+        return -(-self.size // self.segment)
+
+    def datagrams(self) -> list[bytes]:
+        """Return the datagrams one by one, copied: for kernels that cannot cut them, and tests."""
+        joined = b"".join(self.buffers)
+        return [joined[at : at + self.segment] for at in range(0, self.size, self.segment)]

@@ -1,0 +1,1 @@
+"""Keys, and the Noise handshake that is made with them."""

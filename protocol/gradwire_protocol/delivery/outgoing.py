@@ -1,0 +1,252 @@
+"""Outgoing messages: which goes next, and what is left of each.
+
+A message has a place in a stream (`stream`, `number`) and a `kind`, all chosen by the application.
+Among those that wait, control messages go first, then sums of updates, then updates, then
+snapshots, and of one kind the message with the fewest bytes left (shortest remaining processing
+time first): so a few kilobytes never wait for many megabytes, whenever they come. Messages of one
+stream begin in order: they are used in order, and one that was overtaken for ever would hold up all
+the others.
+"""
+
+import heapq
+from collections import deque
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradwire_protocol.delivery.shaped_message import ShapedMessage
+from gradwire_protocol.limits import OPEN_MESSAGES_MAX, charge_of
+from gradwire_protocol.wire.frames import SHAPES_MAX
+
+
+class Priority(IntEnum):
+    """What goes first when several messages wait."""
+
+    CONTROL = 0
+    CONFLATED = 1
+    """Sums of updates: later updates wait for them at the peer, and hold its credit there."""
+    UPDATE = 2
+    SNAPSHOT = 3
+
+
+Turn: TypeAlias = tuple[int, int, int]
+"""Priority, bytes left and key: the least goes first."""
+
+SENT: Final = 1
+LOST: Final = 2
+ACKED: Final = 3
+
+
+class OutgoingMessage:
+    """A message on its way to one peer, and how far it has got.
+
+    Parameters
+    ----------
+    key : int
+        Names it within the connection.
+    shaped : ShapedMessage
+        Shared with other connections that send the same message.
+    priority : Priority
+    """
+
+    __slots__ = ("_acked_count", "_fates", "_lost_count", "begun", "key", "next", "parity_sent",
+                 "priority", "shaped", "turn")  # fmt: skip
+
+    def __init__(self, key: int, shaped: ShapedMessage, priority: Priority) -> None:
+        self.priority = priority
+        self.begun = False
+        """Whether the peer knows of it, and has been charged for it."""
+        self.turn: Turn | None = None
+        """Its place in a heap, if there is something of it to send."""
+        self.cut(key, shaped)
+
+    def cut(self, key: int, shaped: ShapedMessage) -> None:
+        """Begin with these fragments; what was known of others is forgotten."""
+        self.key = key
+        self.shaped = shaped
+        self.next = 0
+        """The first fragment that was never sent."""
+        self.parity_sent = False
+        self._fates = np.zeros(shaped.count, np.uint8)
+        self._lost_count = 0
+        self._acked_count = 0
+
+    @property
+    def charge(self) -> int:
+        """What it costs of the peer's credit."""
+        return charge_of(self.shaped.total)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every fragment was acknowledged."""
+        return self._acked_count == self.shaped.count
+
+    @property
+    def packets_left(self) -> int:
+        """How many fragments have to be sent, for the first time or again."""
+        return self.shaped.count - self.next + self._lost_count
+
+    @property
+    def bytes_left(self) -> int:
+        """About how many bytes have to be sent."""
+        return self.packets_left * self.shaped.stride
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether a fragment has to be sent again."""
+        return self._lost_count > 0
+
+    def lost(self, count: int) -> list[int]:
+        """Return the first fragments that have to be sent again."""
+        indexes: list[int] = np.flatnonzero(self._fates == LOST)[:count].tolist()
+        return indexes
+
+    def on_sent(self, first: int, stop: int) -> None:
+        """Note that consecutive fragments are being sent for the first time."""
+        self._fates[first:stop] = SENT
+        self.next = stop
+
+    def on_sent_again(self, indexes: list[int]) -> None:
+        """Note that fragments are being sent again."""
+        self._fates[indexes] = SENT
+        self._lost_count -= len(indexes)
+
+    def on_acked(self, indexes: NDArray[np.int32] | list[int]) -> bool:
+        """Note that fragments arrived; return whether that completes the message."""
+        if self.complete:
+            return False
+        fates = self._fates
+        fates[indexes] = ACKED
+        self._acked_count = int(np.count_nonzero(fates == ACKED))
+        if self._lost_count:
+            self._lost_count = int(np.count_nonzero(fates == LOST))
+        return self.complete
+
+    def on_lost(self, indexes: NDArray[np.int32]) -> None:
+        """Note that fragments have to be sent again, but for those that arrived otherwise."""
+        fates = self._fates
+        fates[indexes[fates[indexes] == SENT]] = LOST
+        self._lost_count = int(np.count_nonzero(fates == LOST))
+
+
+class SendQueue:
+    """Messages of one connection that are not yet acknowledged."""
+
+    def __init__(self) -> None:
+        self.credit = 0
+        """Message bytes that the peer lets us declare in all."""
+        self.declared = 0
+        self.bytes_queued = 0
+        """Payload of all messages that are not yet acknowledged as a whole."""
+        self._messages: dict[int, OutgoingMessage] = {}
+        self._next_key = 0
+        self._begun: list[Turn] = []
+        self._fresh: list[Turn] = []
+        self._behind: dict[int, deque[OutgoingMessage]] = {}
+        """By stream: messages after the first one that has not begun."""
+        self._open = 0
+
+    # Input.
+
+    def push(self, shaped: ShapedMessage, priority: Priority) -> None:
+        """Append a message."""
+        message = OutgoingMessage(self._next_key, shaped, priority)
+        self._messages[self._next_key] = message
+        self._next_key += 1
+        self.bytes_queued += shaped.total
+        behind = self._behind.get(shaped.stream)
+        if behind is None:
+            self._behind[shaped.stream] = deque()
+            self._place(message)
+        else:
+            behind.append(message)
+
+    def on_acked(self, key: int, indexes: NDArray[np.int32] | list[int]) -> ShapedMessage | None:
+        """Note that fragments arrived; return their message if that completes it."""
+        message = self._messages.get(key)
+        if message is None:
+            return None
+        if not message.on_acked(indexes):
+            self._place(message)  # what was only late need not be sent again
+            return None
+        del self._messages[key]
+        self._open -= 1
+        self.bytes_queued -= message.shaped.total
+        return message.shaped
+
+    def on_lost(self, key: int, indexes: NDArray[np.int32]) -> None:
+        """Send fragments again."""
+        message = self._messages.get(key)
+        if message is not None:
+            message.on_lost(indexes)
+            self._place(message)
+
+    def reshape(self, fragment_bytes: int) -> None:
+        """Cut what has larger fragments into fragments of this size."""
+        for message in list(self._messages.values()):
+            shaped = message.shaped
+            if min(shaped.total, shaped.fragment_bytes) <= fragment_bytes:
+                continue
+            if shaped.shape == SHAPES_MAX - 1:
+                continue  # the connection will be closed for making no progress
+            del self._messages[message.key]
+            message.cut(self._next_key, shaped.reshaped(fragment_bytes, anew=message.begun))
+            self._messages[message.key] = message
+            self._next_key += 1
+            if message.turn is not None or message.begun:
+                self._place(message)
+
+    # Output.
+
+    def head(self) -> OutgoingMessage | None:
+        """Return the message to send from next; None where nothing may be sent."""
+        begun, fresh = self._top(self._begun), self._top(self._fresh)
+        if fresh is None or (begun is not None and self._begun[0] < self._fresh[0]):
+            return begun
+        if self._open < OPEN_MESSAGES_MAX and self.declared + fresh.charge <= self.credit:
+            return fresh
+        # A less urgent one that fits must not overtake it for ever, but one that has begun may
+        # go on.
+        return begun
+
+    def on_sent(self, message: OutgoingMessage) -> None:
+        """Note that some of what `head` has returned was sent."""
+        if not message.begun:
+            message.begun = True
+            message.turn = None
+            self.declared += message.charge
+            self._open += 1
+            heapq.heappop(self._fresh)
+            behind = self._behind[message.shaped.stream]
+            if behind:
+                self._place(behind.popleft())
+            else:
+                del self._behind[message.shaped.stream]
+        self._place(message)
+
+    # Private.
+
+    def _place(self, message: OutgoingMessage) -> None:
+        """Put a message where its turn is, now that what is left of it has changed."""
+        if not message.packets_left:
+            message.turn = None
+            return
+        turn = (message.priority, message.bytes_left, message.key)
+        if turn == message.turn:
+            return
+        heap = self._begun if message.begun else self._fresh
+        if heap and heap[0] == message.turn:
+            heapq.heapreplace(heap, turn)
+        else:
+            heapq.heappush(heap, turn)
+        message.turn = turn
+
+    def _top(self, heap: list[Turn]) -> OutgoingMessage | None:
+        while heap:
+            message = self._messages.get(heap[0][2])
+            if message is not None and message.turn == heap[0]:
+                return message
+            heapq.heappop(heap)  # it has another turn now, or none
+        return None

@@ -1,0 +1,234 @@
+"""`ShapedMessage`: a message as the packets it travels in, each in the place it is sent from.
+
+::
+
+    row 0        | packet header | DATA header | payload ........... | tag |
+    row 1        | packet header | DATA header | payload ........... | tag |
+    last row     | packet header | DATA header | payload | pad | tag |
+
+All rows lie one behind the other in one buffer, so that a run of them is one `sendmsg` which the
+kernel cuts into datagrams. What came in is put where it will leave from, and is never copied again:
+every destination gets the same frames. Suite 0 writes session id, packet number and tag into the
+rows before each sending, which is safe because the kernel has copied a train when `sendmsg`
+returns, and cheap because its tag is linear: see `checksum`. Sealed suites read the rows and write
+somewhere else: see `sealed`.
+"""
+
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradwire_protocol.delivery.buffer_pool import give_back, take
+from gradwire_protocol.limits import DATA_HEADER_BYTES, PACKET_HEADER_BYTES, TAG_BYTES
+from gradwire_protocol.wire.frames import DATA, DATA_HEADER, Data
+from gradwire_protocol.wire.packets import SINGLE, TRANSPORT
+from gradwire_protocol.wire.words import WORD_BYTES, Words
+
+Payload: TypeAlias = bytes | bytearray | memoryview
+
+HEADERS_BYTES: Final = PACKET_HEADER_BYTES + DATA_HEADER_BYTES
+
+# Words of a row.
+SESSION: Final = 1
+NUMBER_LOW: Final = 2
+NUMBER_HIGH: Final = 3
+FRAME: Final = 4
+INDEX: Final = 6
+PAYLOAD: Final = HEADERS_BYTES // WORD_BYTES
+
+SINGLE_DATA: Final = TRANSPORT | SINGLE << 8
+"""The first word of a packet with one fragment and nothing else."""
+
+COUNTING: Final = np.arange(2**12, dtype=np.uint32)
+
+
+def fragment_bytes_of(datagram_bytes: int) -> int:
+    """Return what a fragment carries in datagrams of this size."""
+    words = (datagram_bytes - HEADERS_BYTES - TAG_BYTES) // WORD_BYTES
+    return words * WORD_BYTES
+
+
+def packet_bytes(payload_bytes: int) -> int:
+    """Return the size of the packet that carries a fragment and nothing else."""
+    return HEADERS_BYTES + payload_bytes + -payload_bytes % WORD_BYTES + TAG_BYTES
+
+
+class ShapedMessage:
+    """Rows of one message.
+
+    Parameters
+    ----------
+    stream, number, kind : int
+        Its name and what it is.
+    total : int
+        Its length in bytes.
+    fragment_bytes : int
+        What every row but the last carries.
+    shape : int
+        How often it was cut before.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_framed",
+        "_payload",
+        "_reshaped",
+        "count",
+        "fragment_bytes",
+        "kind",
+        "last_bytes",
+        "number",
+        "rows",
+        "shape",
+        "stream",
+        "stride",
+        "sums",
+        "total",
+        "view",
+        "words",
+    )
+
+    def __init__(
+        self, stream: int, number: int, kind: int, total: int, fragment_bytes: int, shape: int = 0
+    ) -> None:
+        self.stream = stream
+        self.number = number
+        self.kind = kind
+        self.total = total
+        self.fragment_bytes = fragment_bytes
+        self.shape = shape
+        self.count = count = -(-total // fragment_bytes)
+        self.last_bytes = packet_bytes(total - (count - 1) * fragment_bytes)
+        """Size of the last row's packet."""
+        self.stride = stride = packet_bytes(fragment_bytes) if count > 1 else self.last_bytes
+        self._buffer = take(count * stride)
+        buffer = self._buffer[: count * stride]
+        self.rows = buffer.reshape(count, stride)
+        self.words: Words = buffer.view("<u4").reshape(count, stride // WORD_BYTES)
+        self.view = buffer.data
+        self._framed = False
+        self.sums: Words | None = None
+        """What `checksum` knows of the rows."""
+        self._payload: Payload | None = None
+        self._reshaped: ShapedMessage | None = None
+
+    def __del__(self) -> None:
+        """Let another message have the buffer, unless somebody still looks at it."""
+        buffer = self._buffer
+        del self._buffer, self.rows, self.words, self.view, self._payload
+        if give_back is not None:  # as it is where the interpreter is ending
+            give_back(buffer, 1)
+
+    @classmethod
+    def of(
+        cls, stream: int, number: int, kind: int, payload: Payload, fragment_bytes: int
+    ) -> "ShapedMessage":
+        """Return a payload, copied, in the shape it is to be sent in."""
+        data = np.frombuffer(payload, np.uint8)
+        message = cls(stream, number, kind, len(data), fragment_bytes)
+        message._fill(data)
+        return message
+
+    # Coming in.
+
+    def place(self, data: Data) -> None:
+        """Put one fragment into its row."""
+        at = data.index * self.stride + HEADERS_BYTES
+        self.view[at : at + len(data.payload)] = data.payload
+
+    def place_rows(self, first: int, packets: NDArray[np.uint8]) -> None:
+        """Put packets of consecutive fragments, a row each and none shorter, into theirs."""
+        self.rows[first : first + len(packets)] = packets
+
+    def payload_of(self, index: int) -> NDArray[np.uint8]:
+        """Return the place of a fragment's payload; that of the last one may be shorter."""
+        size = min(self.fragment_bytes, self.total - index * self.fragment_bytes)
+        return self.rows[index, HEADERS_BYTES : HEADERS_BYTES + size]
+
+    @property
+    def payload(self) -> Payload:
+        """The message as its sender handed it over: a copy, unless it is one fragment."""
+        if self._payload is None:
+            if self.count == 1:
+                self._payload = self.view[HEADERS_BYTES : HEADERS_BYTES + self.total]
+            else:
+                columns = self.rows[:, HEADERS_BYTES : HEADERS_BYTES + self.fragment_bytes]
+                self._payload = columns.reshape(-1).data[: self.total]
+        return self._payload
+
+    # Going out.
+
+    def reshaped(self, fragment_bytes: int, *, anew: bool) -> "ShapedMessage":
+        """Return the message in smaller fragments.
+
+        Parameters
+        ----------
+        fragment_bytes : int
+        anew : bool
+            Whether a part of it may have arrived in the shape it has now.
+        """
+        shape = self.shape + 1 if anew else self.shape
+        known = self._reshaped
+        if known is None or (known.fragment_bytes, known.shape) != (fragment_bytes, shape):
+            known = ShapedMessage(
+                self.stream, self.number, self.kind, self.total, fragment_bytes, shape
+            )
+            known._fill(np.frombuffer(self.payload, np.uint8))
+            self._reshaped = known
+        return known
+
+    def size_of(self, index: int) -> int:
+        """Return the bytes of one packet."""
+        return self.stride if index < self.count - 1 else self.last_bytes
+
+    def bytes_between(self, first: int, stop: int) -> int:
+        """Return the bytes of consecutive packets."""
+        return (stop - 1 - first) * self.stride + self.size_of(stop - 1)
+
+    def run(self, first: int, stop: int) -> memoryview:
+        """Return consecutive packets, one behind the other."""
+        at = first * self.stride
+        return self.view[at : at + self.bytes_between(first, stop)]
+
+    def framed(self) -> Words:
+        """Return the rows as words, with everything in them that all destinations share.
+
+        That is all but session id, packet number and tag. Written once.
+        """
+        if not self._framed:
+            self._framed = True
+            words = self.words
+            words[:, 0] = SINGLE_DATA
+            header = DATA_HEADER.pack(
+                DATA,
+                self.shape << 4,
+                self.fragment_bytes,
+                self.number,
+                0,
+                self.total,
+                self.stream,
+                self.kind,
+            )
+            words[:, FRAME:PAYLOAD] = np.frombuffer(header, "<u4")
+            words[:, INDEX] = COUNTING[: self.count]
+            if self.fragment_bytes % WORD_BYTES:
+                self.rows[:-1, HEADERS_BYTES + self.fragment_bytes : -TAG_BYTES] = 0
+            end = HEADERS_BYTES + self.total - (self.count - 1) * self.fragment_bytes
+            self.rows[-1, end : self.last_bytes] = 0
+        return self.words
+
+    def clear_tags(self) -> None:
+        """Make the places of all tags zeros."""
+        self.rows[:, -TAG_BYTES:] = 0
+        self.rows[-1, self.last_bytes - TAG_BYTES : self.last_bytes] = 0
+
+    # Private.
+
+    def _fill(self, payload: NDArray[np.uint8]) -> None:
+        size = self.fragment_bytes
+        whole = self.count - 1
+        if whole:
+            columns = self.rows[:whole, HEADERS_BYTES : HEADERS_BYTES + size]
+            columns[:] = payload[: whole * size].reshape(whole, size)
+        self.payload_of(whole)[:] = payload[whole * size :]

@@ -1,0 +1,1 @@
+"""What master and workers say to each other: records in msgpack, their bounds, and their order."""

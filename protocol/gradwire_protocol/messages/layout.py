@@ -1,0 +1,105 @@
+"""`Layout`: how the parameters of a run are made of named tensors, in order.
+
+All workers of a run have the same one. It tells what belongs to which element of the flat vector,
+for errors that people read, and how long that vector is.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar, Final
+
+from gradwire_protocol.limits import MESSAGE_BYTES_MAX
+from gradwire_protocol.messages.schema import (
+    SMALL_BYTES_MAX,
+    Check,
+    Record,
+    integer,
+    listing,
+    record,
+    text,
+)
+
+ELEMENTS_MAX: Final = 2**31 - 1
+TENSORS_MAX: Final = 16_384
+DIMENSIONS_MAX: Final = 16
+NAME_CHARACTERS_MAX: Final = 256
+
+LAYOUT_BYTES_MAX: Final = MESSAGE_BYTES_MAX // 2
+"""A layout as it travels; some 40,000 tensors with names of 40 characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor(Record):
+    """One named part of the parameters."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "name": text(NAME_CHARACTERS_MAX),
+        "shape": listing(integer(0, ELEMENTS_MAX), DIMENSIONS_MAX),
+    }
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it holds."""
+        return prod(self.shape)
+
+
+def _check_tensors(value: object) -> tuple[Tensor, ...]:
+    tensors: tuple[Tensor, ...] = listing(record(Tensor), TENSORS_MAX)(value)
+    integer(1, ELEMENTS_MAX)(sum(tensor.elements for tensor in tensors))
+    size = len(Layout(tensors).pack())
+    if size > LAYOUT_BYTES_MAX:
+        raise ValueError(f"they take {size} bytes; the limit is {LAYOUT_BYTES_MAX}")
+    return tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Layout(Record):
+    """How the flat vector of parameters is made of tensors, in order."""
+
+    tensors: tuple[Tensor, ...]
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"tensors": _check_tensors}
+    BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + SMALL_BYTES_MAX
+
+    @property
+    def elements(self) -> int:
+        """N, the length of the flat vector."""
+        return sum(tensor.elements for tensor in self.tensors)
+
+    @property
+    def digest(self) -> str:
+        """A short name for this layout, for logs."""
+        return hashlib.blake2b(self.pack(), digest_size=4).hexdigest()
+
+    def difference(self, other: "Layout") -> str | None:
+        """Say how `other` differs, by its first difference; None where it does not."""
+        for mine, theirs in zip(self.tensors, other.tensors, strict=False):
+            if mine != theirs:
+                return (
+                    f"{theirs.name!r} of shape {theirs.shape} "
+                    f"where the run has {mine.name!r} of shape {mine.shape}"
+                )
+        if len(self.tensors) != len(other.tensors):
+            return (
+                f"{len(other.tensors)} tensors with {other.elements} parameters "
+                f"where the run has {len(self.tensors)} with {self.elements}"
+            )
+        return None
+
+    def locate(self, element: int) -> str:
+        """Name an element of the flat vector: its tensor and its place there."""
+        wanted = element
+        for tensor in self.tensors:
+            if element < tensor.elements:
+                place = []
+                for size in reversed(tensor.shape):
+                    element, at = divmod(element, size)
+                    place.append(at)
+                return f"{tensor.name}{list(reversed(place))}" if place else tensor.name
+            element -= tensor.elements
+        raise IndexError(f"element {wanted} behind the last tensor")

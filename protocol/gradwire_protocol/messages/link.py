@@ -1,0 +1,228 @@
+"""`Link`: messages over a connection, each in the stream where it belongs.
+
+Master and worker both talk through one. It numbers what is sent, restores the order of control
+messages, and turns bytes into checked records.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from gradwire_protocol.connection.connection import Connection
+from gradwire_protocol.delivery.events import MessageReceived
+from gradwire_protocol.delivery.outgoing import Priority
+from gradwire_protocol.delivery.shaped_message import Payload, ShapedMessage
+from gradwire_protocol.errors import InvalidMessageError
+from gradwire_protocol.messages.ordering import InOrder
+from gradwire_protocol.messages.records import (
+    CONFLATED_STREAM,
+    CONTROL_STREAM,
+    RANKS_MAX,
+    SNAPSHOT_STREAM,
+    STATE_STREAM,
+    Blocks,
+    Buffers,
+    Conflated,
+    Contents,
+    Digest,
+    EncodedUpdate,
+    Finish,
+    Finished,
+    Follow,
+    Join,
+    Kind,
+    Leave,
+    Order,
+    OrderDone,
+    Promise,
+    Recall,
+    Refuse,
+    Roster,
+    Snapshot,
+    Stable,
+    StatePart,
+    Stopping,
+    Voters,
+    Want,
+    WantState,
+    Welcome,
+)
+from gradwire_protocol.messages.schema import Record
+
+Control: TypeAlias = (
+    Join
+    | Welcome
+    | Contents
+    | Recall
+    | Refuse
+    | Roster
+    | Stable
+    | Finish
+    | Finished
+    | Leave
+    | Stopping
+    | Order
+    | OrderDone
+    | Follow
+    | Promise
+    | Voters
+    | Digest
+    | Blocks
+    | Want
+    | Buffers
+    | WantState
+)
+
+CONTROL_RECORDS: dict[Kind, type[Control]] = {
+    Kind.JOIN: Join,
+    Kind.WELCOME: Welcome,
+    Kind.REFUSE: Refuse,
+    Kind.ROSTER: Roster,
+    Kind.STABLE: Stable,
+    Kind.FINISH: Finish,
+    Kind.FINISHED: Finished,
+    Kind.LEAVE: Leave,
+    Kind.ORDER: Order,
+    Kind.DONE: OrderDone,
+    Kind.CONTENTS: Contents,
+    Kind.RECALL: Recall,
+    Kind.STOPPING: Stopping,
+    Kind.FOLLOW: Follow,
+    Kind.PROMISE: Promise,
+    Kind.VOTERS: Voters,
+    Kind.DIGEST: Digest,
+    Kind.BLOCKS: Blocks,
+    Kind.WANT: Want,
+    Kind.BUFFERS: Buffers,
+    Kind.WANT_STATE: WantState,
+}
+_KINDS: dict[type[Record], Kind] = {record: kind for kind, record in CONTROL_RECORDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateReceived:
+    """An update of the worker with this rank, as it came and as it reads."""
+
+    rank: int
+    update: EncodedUpdate
+    message: ShapedMessage
+    charge: int
+    """To be released when it is used or dropped: until then it holds its sender's credit."""
+
+
+InTurn = TypeVar("InTurn", bound=Control | StatePart)
+
+Message: TypeAlias = Control | Snapshot | Conflated | StatePart | UpdateReceived
+
+
+class Link:
+    """One peer, as master or worker see it.
+
+    Parameters
+    ----------
+    connection : Connection
+    """
+
+    __slots__ = ("_blocks_sent", "_control_in", "_control_sent", "_parts_sent", "_states_in",
+                 "_states_sent", "connection")  # fmt: skip
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._control_sent = 0
+        self._blocks_sent = 0
+        self._parts_sent = 0
+        self._states_sent = 0
+        self._control_in: InOrder[tuple[Control, int]] = InOrder(0)
+        self._states_in: InOrder[tuple[StatePart, int]] = InOrder(0)
+
+    def send(self, record: Control, packed: bytes | None = None) -> int:
+        """Send a control message; return its number in `CONTROL_STREAM`.
+
+        Parameters
+        ----------
+        record : Control
+        packed : bytes, optional
+            The same in bytes, where it goes to many.
+        """
+        number = self._control_sent
+        self._control_sent += 1
+        payload = packed or record.pack()
+        self.connection.send(
+            CONTROL_STREAM, number, _KINDS[type(record)], payload, Priority.CONTROL
+        )
+        return number
+
+    def send_update(self, rank: int, sequence: int, payload: Payload) -> None:
+        """Send an update of the worker with this rank: a packed `EncodedUpdate`."""
+        self.connection.send(rank, sequence, Kind.UPDATE, payload, Priority.UPDATE)
+
+    def relay_update(self, message: ShapedMessage) -> None:
+        """Pass an update on as it came."""
+        self.connection.relay(message, Priority.UPDATE)
+
+    def send_block(self, block: Snapshot) -> None:
+        """Send a block of a snapshot."""
+        number = self._blocks_sent
+        self._blocks_sent += 1
+        self.connection.send(
+            SNAPSHOT_STREAM, number, Kind.SNAPSHOT, block.pack(), Priority.SNAPSHOT
+        )
+
+    def send_part(self, part: Conflated) -> None:
+        """Send a part of a sum of updates."""
+        number = self._parts_sent
+        self._parts_sent += 1
+        self.connection.send(
+            CONFLATED_STREAM, number, Kind.CONFLATED, part.pack(), Priority.CONFLATED
+        )
+
+    def send_state(self, part: StatePart) -> int:
+        """Send a part of an optimizer's state; return its number in `STATE_STREAM`."""
+        number = self._states_sent
+        self._states_sent += 1
+        self.connection.send(STATE_STREAM, number, Kind.STATE, part.pack(), Priority.SNAPSHOT)
+        return number
+
+    def receive(self, event: MessageReceived) -> list[Message]:
+        """Check a message; return those whose turn it is: none, it, or it and its successors.
+
+        A control message that waits for its predecessors, or a part of a state, holds its sender's
+        credit until its turn comes, and so does an update until the caller releases its `charge`;
+        so credit bounds what a peer that leaves a number out can make us keep. Everything else is
+        released.
+
+        Raises
+        ------
+        InvalidMessageError
+            If it breaks its schema or stands in the wrong stream.
+        """
+        try:
+            kind = Kind(event.kind)
+        except ValueError:
+            raise InvalidMessageError(f"unknown kind {event.kind} of message") from None
+        if kind is Kind.UPDATE and event.stream < RANKS_MAX:
+            update = EncodedUpdate.parse(event.payload)
+            if update.sequence != event.number:
+                raise InvalidMessageError(
+                    f"update {update.sequence} in the place of update {event.number}"
+                )
+            return [UpdateReceived(event.stream, update, event.message, event.charge)]
+        if kind is Kind.SNAPSHOT and event.stream == SNAPSHOT_STREAM:
+            self.connection.release(event.charge)
+            return [Snapshot.parse(event.payload)]
+        if kind is Kind.CONFLATED and event.stream == CONFLATED_STREAM:
+            self.connection.release(event.charge)
+            return [Conflated.parse(event.payload)]
+        if kind is Kind.STATE and event.stream == STATE_STREAM:
+            return self._in_order(self._states_in, event, StatePart.parse(event.payload))
+        record = CONTROL_RECORDS.get(kind)
+        if record is None or event.stream != CONTROL_STREAM:
+            raise InvalidMessageError(f"{kind.name} in stream {event.stream}")
+        return self._in_order(self._control_in, event, record.parse(event.payload))
+
+    def _in_order(
+        self, order: InOrder[tuple[InTurn, int]], event: MessageReceived, message: InTurn
+    ) -> list[Message]:
+        ready = order.push(event.number, (message, event.charge))
+        for _, charge in ready:
+            self.connection.release(charge)
+        return [each for each, _ in ready]

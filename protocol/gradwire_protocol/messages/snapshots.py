@@ -1,0 +1,212 @@
+"""Snapshots: a whole replica on its way, or some of its blocks.
+
+From the first worker to the master, when a run begins; from the master to every later worker; and
+to one whose replica differs, only the blocks that do. A replica is a buffer of little-endian int32
+here; nobody looks inside. How a block is made smaller for its way, the codec knows.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from gradwire_protocol.delivery.shaped_message import Payload
+from gradwire_protocol.errors import InvalidMessageError
+from gradwire_protocol.messages.link import Link
+from gradwire_protocol.messages.records import BLOCK_ELEMENTS, Snapshot
+
+ELEMENT_BYTES: Final = 4
+
+BLOCKS_UNDER_WAY_MAX: Final = 4
+"""Blocks handed to a connection at once: enough to fill it, and no second copy of the replica."""
+
+
+def count_blocks(elements: int) -> int:
+    """Return into how many blocks a replica is cut."""
+    return -(-elements // BLOCK_ELEMENTS)
+
+
+def span_of(number: int, elements: int) -> slice:
+    """Return which elements of a replica a block has."""
+    start = number * BLOCK_ELEMENTS
+    return slice(start, min(start + BLOCK_ELEMENTS, elements))
+
+
+def unpacked(block: Snapshot, elements: int, unpack: Callable[[bytes, int], bytes]) -> Snapshot:
+    """Return a block with its elements as they are, if it has a place in the replica.
+
+    Parameters
+    ----------
+    block : Snapshot
+        As it came.
+    elements : int
+        Length of the replica.
+    unpack : callable
+        Called with what a block travels as and how many elements it has; raises `ValueError`.
+
+    Raises
+    ------
+    InvalidMessageError
+        If it is none of a block of this replica.
+    """
+    if block.start % BLOCK_ELEMENTS or block.start >= elements:
+        return block  # who puts it in its place says what is wrong with it
+    span = span_of(block.start // BLOCK_ELEMENTS, elements)
+    try:
+        return replace(block, values=unpack(block.values, span.stop - span.start))
+    except ValueError as error:
+        raise InvalidMessageError(f"Snapshot: {error}") from None
+
+
+class SnapshotFeed:
+    """Sends blocks of a snapshot, a few at a time.
+
+    Parameters
+    ----------
+    block : callable
+        Returns the block with a number as it travels. The replica must not change any more.
+    numbers : iterable of int
+        Which blocks.
+    link : Link
+        Where to.
+    """
+
+    def __init__(self, block: Callable[[int], Payload], numbers: Iterable[int], link: Link) -> None:
+        self._block = block
+        self._numbers: Iterator[int] = iter(numbers)
+        self._link = link
+        self._under_way = 0
+        while self._under_way < BLOCKS_UNDER_WAY_MAX and self._send():
+            pass
+
+    @property
+    def nbytes(self) -> int:
+        """What the blocks under way take at most."""
+        return self._under_way * Snapshot.BYTES_MAX
+
+    @classmethod
+    def of(
+        cls, values: Payload, link: Link, pack: Callable[[memoryview], Payload] = memoryview
+    ) -> "SnapshotFeed":
+        """Send a whole replica.
+
+        Parameters
+        ----------
+        values : bytes-like
+            The replica.
+        link : Link
+        pack : callable
+            Makes a block smaller, if it can.
+        """
+        whole = memoryview(values).cast("B").cast("i")
+        numbers = range(count_blocks(len(whole)))
+        return cls(lambda number: pack(whole[span_of(number, len(whole))]), numbers, link)
+
+    def on_delivered(self) -> bool:
+        """Send the next block in place of one that arrived; return whether all have arrived."""
+        self._under_way -= 1
+        return not self._send() and not self._under_way
+
+    def _send(self) -> bool:
+        number = next(self._numbers, None)
+        if number is None:
+            return False
+        values = memoryview(self._block(number)).tobytes()
+        self._link.send_block(Snapshot(number * BLOCK_ELEMENTS, values))
+        self._under_way += 1
+        return True
+
+
+class BlockAssembly:
+    """Collects the blocks that were asked for.
+
+    Parameters
+    ----------
+    elements : int
+        Length of the replica.
+    numbers : iterable of int
+        Which blocks.
+    """
+
+    def __init__(self, elements: int, numbers: Iterable[int]) -> None:
+        self._elements = elements
+        self._wanted = set(numbers)
+        self.values: dict[int, bytes] = {}
+        """By number: what has come."""
+
+    def add(self, block: Snapshot) -> bool:
+        """Take a block; return whether all are here.
+
+        Raises
+        ------
+        InvalidMessageError
+            If the block is none of this replica's, or was not asked for.
+        """
+        number = _number_of(block, self._elements)
+        if number not in self._wanted:
+            raise InvalidMessageError(f"block {number} was not asked for")
+        self.values.setdefault(number, block.values)
+        return len(self.values) == len(self._wanted)
+
+
+class SnapshotAssembly:
+    """Puts the blocks of a snapshot together.
+
+    They lie on a grid, as a `SnapshotFeed` cuts them: each begins at a multiple of
+    `BLOCK_ELEMENTS`, and only the last one is shorter. So a peer cannot make the bookkeeping
+    larger than the replica.
+
+    Parameters
+    ----------
+    elements : int
+        Length of the replica.
+    """
+
+    def __init__(self, elements: int) -> None:
+        self.elements = elements
+        # Pages that were not written yet cost nothing, as those of a bytearray would.
+        self.values = np.zeros(ELEMENT_BYTES * elements, np.uint8).data
+        self.elements_received = 0
+        """How much of the replica is there."""
+        self._received = set[int]()
+
+    def begin_again(self) -> None:
+        """Wait for all blocks anew, of another sender perhaps."""
+        for start in self._received:  # no more work than it was to put them there
+            block = self.values[ELEMENT_BYTES * start :][: ELEMENT_BYTES * BLOCK_ELEMENTS]
+            block[:] = bytes(len(block))
+        self.elements_received = 0
+        self._received.clear()
+
+    def add(self, block: Snapshot) -> bool:
+        """Put a block in its place; return whether the replica is complete.
+
+        Raises
+        ------
+        InvalidMessageError
+            If the block is none of this replica's.
+        """
+        _number_of(block, self.elements)
+        if block.start not in self._received:
+            self._received.add(block.start)
+            at = ELEMENT_BYTES * block.start
+            self.values[at : at + len(block.values)] = block.values
+            self.elements_received += len(block.values) // ELEMENT_BYTES
+        return self.is_complete
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all blocks are here."""
+        return self.elements_received == self.elements
+
+
+def _number_of(block: Snapshot, elements: int) -> int:
+    """Return which block it is; `InvalidMessageError` if it is none of a replica's."""
+    size, rest = divmod(len(block.values), ELEMENT_BYTES)
+    where = f"Snapshot: {len(block.values)} bytes from element {block.start} on"
+    if rest or block.start + size > elements:
+        raise InvalidMessageError(f"{where}; the replica has {elements} elements")
+    if block.start % BLOCK_ELEMENTS or size != min(BLOCK_ELEMENTS, elements - block.start):
+        raise InvalidMessageError(f"{where}; it is cut into blocks of {BLOCK_ELEMENTS} elements")
+    return block.start // BLOCK_ELEMENTS

@@ -1,0 +1,1 @@
+"""What was sent, what was received, what is lost, and when to send it again."""

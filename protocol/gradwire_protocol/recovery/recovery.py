@@ -1,0 +1,400 @@
+"""Loss recovery: which sent packets arrived, which are lost, and when to ask (RFC 9002).
+
+A packet is lost when a later one was acknowledged and it is some numbers or some part of a round
+trip older (section 6.1). When nothing is acknowledged at all, a probe timeout asks for an
+acknowledgement; it declares nothing lost (section 6.2).
+
+What a lost packet carried is sent again in a new packet, so a packet number never has two
+meanings. If an ACK names a lost packet after all, it was only late: then both thresholds move so
+that a packet as late as that one is waited for (the idea of RACK, RFC 8985), and congestion control
+takes the loss back.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain, takewhile
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradwire_protocol.congestion import AckSample, CongestionController
+from gradwire_protocol.errors import ViolationError
+from gradwire_protocol.limits import (
+    ACK_DELAY_SECONDS_MAX,
+    GRANULARITY_SECONDS,
+    PACKET_THRESHOLD,
+    PACKET_THRESHOLD_MAX,
+    PERSISTENT_CONGESTION_TIMEOUTS,
+    PTO_BACKOFF_MAX,
+    TIME_THRESHOLD,
+    TIME_THRESHOLD_MAX,
+)
+from gradwire_protocol.recovery.rtt import RttEstimator
+from gradwire_protocol.recovery.sent import Batch, Contents, Fate, SentPackets
+from gradwire_protocol.wire.close_codes import CloseCode
+from gradwire_protocol.wire.frames import Ack
+
+Fragments: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32]]
+"""Of several packets: key of the message, and index in it. A negative key is none."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What an ACK or a timer has shown."""
+
+    arrived: list[Fragments] = field(default_factory=list)
+    """Fragments of packets acknowledged for the first time."""
+    arrived_contents: list[Contents] = field(default_factory=list)
+    lost: Fragments | None = None
+    lost_contents: list[Contents] = field(default_factory=list)
+    acked_packets: int = 0
+    acked_bytes: int = 0
+    largest_acked_bytes: int = 0
+    """Size of the largest packet that arrived."""
+    lost_packets: int = 0
+    smallest_lost_bytes: int = 0
+    """Size of the smallest packet lost."""
+    spurious_losses: int = 0
+
+
+class Recovery:
+    """Sent packets of one connection.
+
+    Parameters
+    ----------
+    controller : CongestionController
+        Told of everything sent, acknowledged and lost.
+    """
+
+    def __init__(self, controller: CongestionController) -> None:
+        self.rtt = RttEstimator()
+        self.controller = controller
+        self.sent = SentPackets()
+        self.probes = 0
+        """Packets that may be sent now whatever the congestion window says."""
+        self.timeouts = 0
+        """Probe timeouts since something was acknowledged."""
+        self.probing = True
+        """Whether silence is asked about, as it has to be where packets get lost."""
+        self._largest_acked = -1
+        self._sampled_at = float("inf")
+        """When there was the first sample of the round-trip time."""
+        self._last_eliciting_at = 0.0
+        self._loss_deadline: float | None = None
+        self._packet_threshold = PACKET_THRESHOLD
+        self._time_threshold = TIME_THRESHOLD
+        self._marked = 0
+
+    # Input.
+
+    def on_train(
+        self,
+        fragments: Sequence[int] | NDArray[np.uint32],
+        message: int,
+        size: int,
+        last_size: int,
+        *,
+        app_limited: bool,
+        now: float,
+    ) -> None:
+        """Note a train with one fragment of a message in each packet, just handed to the network.
+
+        Parameters
+        ----------
+        fragments : sequence of int
+        message : int
+            Key of the message.
+        size, last_size : int
+            Bytes of every packet but the last, and of that one.
+        app_limited : bool
+            Whether there was nothing more to send.
+        now : float
+        """
+        count = len(fragments)
+        batch = self._batch(size * (count - 1) + last_size, app_limited=app_limited, now=now)
+        self.sent.add(fragments, message, size, last_size, batch)
+        self.probes = max(self.probes - count, 0)
+
+    def on_packet(
+        self, size: int, contents: Contents | None, *, eliciting: bool, now: float
+    ) -> None:
+        """Note any other packet."""
+        if not eliciting:
+            self.sent.add_one(size, Batch(now, None), contents, eliciting=False)
+            return
+        batch = self._batch(size, app_limited=True, now=now)
+        self.sent.add_one(size, batch, contents, eliciting=True)
+        self.probes = max(self.probes - 1, 0)
+
+    def on_ack(self, ack: Ack, now: float) -> Outcome:
+        """Learn from an ACK.
+
+        Raises
+        ------
+        ViolationError
+            If it names a packet that was never sent.
+        """
+        sent = self.sent
+        largest = ack.ranges[0][1]
+        if largest >= sent.next_number:
+            raise ViolationError(
+                CloseCode.VIOLATION,
+                f"acknowledgement of packet {largest}; {sent.next_number} were sent",
+            )
+        outcome = Outcome()
+        newest = self._take(ack.ranges, outcome, now)
+        for number in _named(sent.contents, ack.ranges):
+            outcome.arrived_contents.append(sent.contents.pop(number))
+        self._largest_acked = max(self._largest_acked, largest)
+        if newest < 0:
+            return outcome
+        batch = sent.batch(newest)
+        rtt = None
+        if newest == largest:
+            rtt = max(now - batch.sent_at, 1e-6)
+            self.rtt.update(rtt, min(ack.delay_seconds, ACK_DELAY_SECONDS_MAX))
+            self._sampled_at = min(self._sampled_at, now)
+        self.timeouts = self.probes = 0
+        self._detect_lost(outcome, now)
+        marked, self._marked = ack.marked - self._marked, max(ack.marked, self._marked)
+        self.controller.on_ack(
+            AckSample(
+                now=now,
+                acked_bytes=outcome.acked_bytes,
+                in_flight=sent.bytes_in_flight,
+                snapshot=batch.snapshot,
+                sent_at=batch.sent_at,
+                number=newest,
+                next_number=sent.next_number,
+                rtt=rtt,
+                smoothed_rtt=self.rtt.smoothed,
+                marked=max(marked, 0),
+            )
+        )
+        sent.advance(now - 3 * self.probe_timeout)
+        return outcome
+
+    def on_timeout(self, now: float) -> tuple[Outcome, bool]:
+        """Act on `deadline`.
+
+        Returns
+        -------
+        outcome : Outcome
+            What counts as lost now.
+        probing : bool
+            Whether it was a probe timeout, and `probes` has to be set.
+        """
+        outcome = Outcome()
+        if self._loss_deadline is not None and now >= self._loss_deadline:
+            self._detect_lost(outcome, now)
+            return outcome, False
+        probe_deadline = self._probe_deadline()
+        if probe_deadline is None or now < probe_deadline:
+            return outcome, False
+        self.timeouts += 1
+        return outcome, True
+
+    # Output.
+
+    @property
+    def deadline(self) -> float | None:
+        """When `on_timeout` has to be called; None while nothing is in flight."""
+        if self._loss_deadline is not None:
+            return self._loss_deadline
+        return self._probe_deadline()
+
+    @property
+    def probe_timeout(self) -> float:
+        """The probe timeout without backoff, in seconds."""
+        return self.rtt.probe_timeout(ACK_DELAY_SECONDS_MAX)
+
+    def oldest_in_flight(self, count: int) -> tuple[Fragments, list[Contents]]:
+        """Return what the oldest packets in flight carried."""
+        sent = self.sent
+        waiting = np.flatnonzero(sent.fates(sent.low, sent.next_number) == Fate.IN_FLIGHT)
+        numbers = waiting[:count] + sent.low
+        return sent.fragments(numbers), self._contents_of(numbers)
+
+    # Private.
+
+    def _batch(self, size: int, *, app_limited: bool, now: float) -> Batch:
+        in_flight = self.sent.bytes_in_flight
+        self._last_eliciting_at = now
+        snapshot = self.controller.on_sent(size, in_flight, app_limited=app_limited, now=now)
+        return Batch(now, snapshot)
+
+    def _probe_deadline(self) -> float | None:
+        if not self.sent.packets_in_flight or not self.probing:
+            return None
+        backoff = 1 << min(self.timeouts, PTO_BACKOFF_MAX)
+        return self._last_eliciting_at + self.probe_timeout * backoff
+
+    def _take(self, ranges: Sequence[tuple[int, int]], outcome: Outcome, now: float) -> int:
+        """Note what arrived; return the highest number that did so for the first time, or -1."""
+        sent = self.sent
+        newest = -1
+        for first, last in ranges:
+            if last < sent.low:
+                break
+            first = max(first, sent.low)
+            fates = sent.fates(first, last + 1)
+            new = fates == Fate.IN_FLIGHT
+            count = int(np.count_nonzero(new))
+            numbers: slice | NDArray[np.int64] = slice(first, last + 1)
+            if count < len(fates):
+                if (fates == Fate.SKIPPED).any():
+                    raise ViolationError(
+                        CloseCode.VIOLATION,
+                        f"acknowledgement of a packet from {first} to {last} that was not sent",
+                    )
+                self._take_late(first, fates, outcome, now)
+                fates[fates == Fate.UNASKED] = Fate.ACKED
+                if not count:
+                    continue
+                numbers = np.flatnonzero(new) + first
+                newest = max(newest, int(numbers[-1]))
+            else:
+                newest = max(newest, last)
+            fates[new] = Fate.ACKED
+            sizes = sent.sizes(numbers)
+            size = int(sizes.sum())
+            outcome.acked_packets += count
+            outcome.acked_bytes += size
+            outcome.largest_acked_bytes = max(outcome.largest_acked_bytes, int(sizes.max()))
+            sent.bytes_in_flight -= size
+            sent.packets_in_flight -= count
+            outcome.arrived.append(sent.fragments(numbers))
+        return newest
+
+    def _take_late(
+        self, first: int, fates: NDArray[np.uint8], outcome: Outcome, now: float
+    ) -> None:
+        """Take back what was taken for lost, and wait longer from now on."""
+        late = np.flatnonzero(fates == Fate.LOST)
+        if not len(late):
+            return
+        fates[late] = Fate.ACKED
+        self.sent.lost_packets -= len(late)
+        numbers = late + first
+        oldest = int(numbers[0])
+        behind = self._largest_acked - oldest + 1
+        self._packet_threshold = min(max(self._packet_threshold, behind), PACKET_THRESHOLD_MAX)
+        smoothed = self.rtt.smoothed
+        lateness = now - self.sent.sent_at(oldest) - smoothed
+        wanted = min(1 + 1.25 * lateness / smoothed, TIME_THRESHOLD_MAX)
+        self._time_threshold = max(self._time_threshold, wanted)
+        sizes = self.sent.sizes(numbers)
+        probes = _probes_among(self._contents_of(numbers))
+        if len(probes) < len(late):
+            self.controller.on_spurious_loss(int(sizes.sum()) - sum(probes), now)
+        outcome.largest_acked_bytes = max(outcome.largest_acked_bytes, int(sizes.max()))
+        outcome.spurious_losses += len(late)
+        outcome.arrived.append(self.sent.fragments(numbers))
+
+    def _detect_lost(self, outcome: Outcome, now: float) -> None:
+        self._loss_deadline = None
+        sent = self.sent
+        low = sent.low
+        fates = sent.fates(low, max(self._largest_acked + 1, low))
+        waiting = np.flatnonzero(fates == Fate.IN_FLIGHT)
+        if not len(waiting):
+            return
+        patience = self._time_threshold * max(self.rtt.smoothed, self.rtt.latest)
+        delay = max(patience, GRANULARITY_SECONDS)
+        times = sent.sent_times(low, low + len(fates))[waiting]
+        overtaken = self._largest_acked - self._packet_threshold
+        # Numbers and times ascend, so those lost are the first ones. Without the margin, rounding
+        # could arm the timer for `now` again and again.
+        count = max(
+            int(np.searchsorted(times, now - delay + 1e-7, "right")),
+            int(np.searchsorted(waiting, overtaken - low, "right")),
+        )
+        if count < len(waiting):
+            self._loss_deadline = float(times[count]) + delay
+        if not count:
+            return
+        lost = waiting[:count]
+        fates[lost] = Fate.LOST
+        numbers = lost + low
+        sizes = sent.sizes(numbers)
+        size = int(sizes.sum())
+        sent.bytes_in_flight -= size
+        sent.packets_in_flight -= count
+        sent.lost_packets += count
+        outcome.lost = sent.fragments(numbers)
+        outcome.lost_contents = self._contents_of(numbers)
+        probes = _probes_among(outcome.lost_contents)
+        outcome.lost_packets = count - len(probes)
+        outcome.smallest_lost_bytes = int(sizes.min())
+        if len(probes) < count:  # a datagram that was too large says nothing about congestion
+            size -= sum(probes)
+            self.controller.on_lost(size, float(times[count - 1]), sent.bytes_in_flight, now)
+            self._notice_persistent_congestion(fates, lost, times)
+
+    def _notice_persistent_congestion(
+        self, fates: NDArray[np.uint8], lost: NDArray[np.int64], times: NDArray[np.float64]
+    ) -> None:
+        # Nothing between the oldest and the newest of them may have arrived, and before there was
+        # a sample nobody knew how long to wait.
+        arrived = np.flatnonzero(fates[lost[0] : lost[-1]] == Fate.ACKED)
+        first = int(np.searchsorted(lost, lost[0] + arrived[-1])) if len(arrived) else 0
+        sampled = int(np.searchsorted(times[: len(lost)], self._sampled_at, "right"))
+        period = times[max(first, sampled) : len(lost)]
+        if not len(period):
+            return
+        lasted = float(period[-1]) - float(period[0])
+        if lasted > PERSISTENT_CONGESTION_TIMEOUTS * self.probe_timeout:
+            self.controller.on_persistent_congestion()
+
+    def _contents_of(self, numbers: NDArray[np.int64]) -> list[Contents]:
+        contents = self.sent.contents
+        if not contents:
+            return []
+        return [contents[n] for n in numbers.tolist() if n in contents]
+
+
+def _probes_among(contents: list[Contents]) -> list[int]:
+    """Return the sizes of the packets that were sent to try a size out."""
+    return [each.probe_bytes for each in contents if each.probe_bytes]
+
+
+def _named(known: dict[int, Contents], runs: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the numbers of `known`, which ascend, that are in `runs`, which descend.
+
+    A run may reach back behind everything that is remembered, and there may be many of them, so
+    this looks at the numbers named or at those known, whichever are fewer.
+    """
+    if not known:
+        return []
+    lowest = next(iter(known))
+    runs = [(max(first, lowest), last) for first, last in reversed(runs) if last >= lowest]
+    if sum(last - first + 1 for first, last in runs) <= len(known):
+        numbers = chain.from_iterable(range(first, last + 1) for first, last in runs)
+        return [number for number in numbers if number in known]
+    firsts = [first for first, _ in runs]
+    named = []
+    for number in takewhile(lambda number: number <= runs[-1][1], known):
+        at = bisect_right(firsts, number)
+        if at and number <= runs[at - 1][1]:
+            named.append(number)
+    return named
+
+
+def by_message(fragments: Fragments) -> list[tuple[int, NDArray[np.int32]]]:
+    """Split the fragments of several packets by message; those that carried none are left out."""
+    keys, indexes = fragments
+    if not len(keys):
+        return []
+    first = int(keys[0])
+    if first == keys[-1] and (len(keys) < 3 or bool((keys == first).all())):
+        return [(first, indexes)] if first >= 0 else []
+    cuts = np.flatnonzero(keys[1:] != keys[:-1]) + 1
+    starts = [0, *cuts.tolist()]
+    stops = [*starts[1:], len(keys)]
+    return [
+        (int(keys[start]), indexes[start:stop])
+        for start, stop in zip(starts, stops, strict=True)
+        if keys[start] >= 0
+    ]

@@ -1,0 +1,1 @@
+"""Who may talk: handshakes and cookies, and what seals each packet."""

@@ -1,0 +1,229 @@
+"""Suite 0: whole datagrams are recognized, and nothing is secret.
+
+The last word of a packet makes the sum of all its words, each times the weight of its place, a
+value that both nonces of the handshake and the direction determine; the three words before it are
+zeros, because tags have 16 bytes. The weights are odd, so every change of a single word is found,
+and they differ, so words that changed places are too, unless they are alike but for their highest
+bits; the checksum of UDP misses those. Truncation, stray datagrams and packets of an older
+connection go unnoticed once in 2^32 times, and whoever cannot see the handshake has to guess 64
+bits. It keeps nothing secret and does not stop someone who can read the traffic.
+
+The sum is linear, which is what makes relaying cheap: the part of it that belongs to a fragment is
+the same for every destination, and a destination adds its three words of header.
+
+In the handshake the public keys are random bytes, and the tags are CRC-32s with zeros behind: of
+all of the INIT that comes before it, cookie left out, and of that and the ACCEPT.
+"""
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from gradwire_protocol.delivery.packet_rows import Packets
+from gradwire_protocol.delivery.shaped_message import (
+    COUNTING,
+    FRAME,
+    NUMBER_HIGH,
+    NUMBER_LOW,
+    SESSION,
+    SINGLE_DATA,
+    ShapedMessage,
+)
+from gradwire_protocol.errors import InvalidDatagramError
+from gradwire_protocol.limits import (
+    DATAGRAM_BYTES_MAX,
+    PACKET_HEADER_BYTES,
+    TAG_BYTES,
+    VECTOR_PACKETS_MIN,
+)
+from gradwire_protocol.wire.words import MASK, WORD_BYTES, Words
+
+WEIGHTS: Final = np.arange(1, DATAGRAM_BYTES_MAX // 2, 2, dtype=np.uint32) * np.uint32(0x9E3779B1)
+"""By place in the packet: the odd numbers times 2^32 over the golden ratio, modulo 2^32."""
+
+_TAG: Final = struct.Struct("<I")
+_HANDSHAKE_TAG: Final = struct.Struct("<I12x")
+_ADDRESSING: Final = struct.Struct("<IQ")
+_WEIGHT_SESSION, _WEIGHT_LOW, _WEIGHT_HIGH = (int(w) for w in WEIGHTS[SESSION:FRAME])
+_FIRST_SUM: Final = int(WEIGHTS[0]) * SINGLE_DATA & MASK
+
+
+class Checksum:
+    """Sealing or opening of one direction.
+
+    Parameters
+    ----------
+    secret : bytes
+        What both sides and nobody else know of this direction.
+    """
+
+    __slots__ = ("_start", "_start32")
+
+    epoch: Final = 0
+    worn_out: Final = False
+
+    def __init__(self, secret: bytes) -> None:
+        self._start = zlib.crc32(secret)  # what the weighted sum of an authentic packet is
+        self._start32 = np.uint32(self._start)
+
+    # Sealing.
+
+    def seal(self, packet: bytearray) -> memoryview:
+        """Append padding up to a whole word, and the tag."""
+        packet += bytes(-len(packet) % WORD_BYTES)
+        tag = (self._start - weighted_sum(packet)) & MASK
+        packet += bytes(TAG_BYTES - WORD_BYTES)
+        packet += _TAG.pack(tag)
+        return memoryview(packet)
+
+    def seal_run(
+        self, message: ShapedMessage, first: int, stop: int, session_id: int, number: int
+    ) -> memoryview:
+        """Address consecutive rows where they lie."""
+        sums = _sums_of(message)
+        n = stop - first
+        low, high = number & MASK, number >> 32
+        if n < VECTOR_PACKETS_MIN or low + n > MASK:
+            for index in range(first, stop):
+                self._address(message, index, session_id, number + index - first)
+            return message.run(first, stop)
+        words = message.words[first:stop]
+        words[:, SESSION] = session_id
+        lows = COUNTING[:n] + np.uint32(low)
+        words[:, NUMBER_LOW] = lows
+        words[:, NUMBER_HIGH] = high
+        constant = (self._start - _WEIGHT_SESSION * session_id - _WEIGHT_HIGH * high) & MASK
+        lows *= WEIGHTS[NUMBER_LOW]
+        lows += sums[first:stop]
+        np.subtract(np.uint32(constant), lows, out=lows)
+        words[:, -1] = lows
+        if stop == message.count:
+            end = (stop - 1) * message.stride + message.last_bytes
+            _TAG.pack_into(message.view, end - WORD_BYTES, int(lows[-1]))
+        return message.run(first, stop)
+
+    def seal_rows(
+        self, message: ShapedMessage, indexes: Sequence[int], session_id: int, number: int
+    ) -> list[memoryview]:
+        """Address any rows where they lie."""
+        for i, index in enumerate(indexes):
+            self._address(message, index, session_id, number + i)
+        return [message.run(index, index + 1) for index in indexes]
+
+    def _address(self, message: ShapedMessage, index: int, session_id: int, number: int) -> None:
+        view, at = message.view, index * message.stride
+        _ADDRESSING.pack_into(view, at + WORD_BYTES * SESSION, session_id, number)
+        tag = (
+            self._start
+            - _sums_of(message).item(index)
+            - _WEIGHT_SESSION * session_id
+            - _WEIGHT_LOW * (number & MASK)
+            - _WEIGHT_HIGH * (number >> 32)
+        )
+        _TAG.pack_into(view, at + message.size_of(index) - WORD_BYTES, tag & MASK)
+
+    # Opening.
+
+    def open(self, datagram: memoryview) -> memoryview | None:
+        """Return what stands between header and tag, if the sum is right."""
+        size = len(datagram)
+        end = size - TAG_BYTES
+        if end < PACKET_HEADER_BYTES or size % WORD_BYTES or size > DATAGRAM_BYTES_MAX:
+            return None
+        (tag,) = _TAG.unpack_from(datagram, size - WORD_BYTES)
+        if (weighted_sum(datagram[: size - WORD_BYTES]) + tag - self._start) & MASK:
+            return None
+        return datagram[PACKET_HEADER_BYTES:end]
+
+    def open_rows(self, packets: Packets) -> Packets | None:
+        """Return the packets as they are, if all sums are right."""
+        words = packets.words
+        tag = words.shape[1] - 1
+        sums: Words = np.einsum("ij,j->i", words[:, :tag], WEIGHTS[:tag])
+        sums += words[:, tag]
+        return packets if (sums == self._start32).all() else None
+
+    def forget_previous(self) -> None:
+        """Do nothing: there is only one key."""
+
+
+class ChecksumHandshake:
+    """One side of a handshake that proves nothing: see `noise.Handshake` for the one that does.
+
+    Parameters
+    ----------
+    prologue : bytes
+        The beginning of the INIT.
+    """
+
+    __slots__ = ("_checksum", "_nonces")
+
+    def __init__(self, prologue: bytes) -> None:
+        self._checksum = zlib.crc32(prologue)
+        self._nonces = b""
+
+    def write_init(self, nonce: bytes, payload: bytes) -> tuple[bytes, bytes]:
+        """Return the nonce and the payload with its tag."""
+        return nonce, self._tagged(nonce, payload)
+
+    def read_accept(self, nonce: bytes, tagged: bytes) -> bytes:
+        """Return the payload of the answer, as `read_init` does."""
+        return self._checked(nonce, tagged)
+
+    def read_init(self, nonce: bytes, tagged: bytes) -> bytes:
+        """Return the payload of an INIT.
+
+        Raises
+        ------
+        InvalidDatagramError
+            If it was damaged on the way.
+        """
+        return self._checked(nonce, tagged)
+
+    def write_accept(self, nonce: bytes, payload: bytes) -> tuple[bytes, bytes]:
+        """Return the nonce and the payload of the answer with its tag."""
+        return nonce, self._tagged(nonce, payload)
+
+    @property
+    def keys(self) -> tuple[bytes, bytes]:
+        """What tells the directions initiator to responder, and back, from all others."""
+        return self._nonces + b"\0", self._nonces + b"\1"
+
+    def _tagged(self, nonce: bytes, payload: bytes) -> bytes:
+        self._checksum = zlib.crc32(nonce + payload, self._checksum)
+        self._nonces += nonce
+        return payload + _HANDSHAKE_TAG.pack(self._checksum)
+
+    def _checked(self, nonce: bytes, tagged: bytes) -> bytes:
+        payload = tagged[:-TAG_BYTES]
+        checksum = zlib.crc32(nonce + payload, self._checksum)
+        if tagged[-TAG_BYTES:] != _HANDSHAKE_TAG.pack(checksum):
+            raise InvalidDatagramError("the checksum does not match")
+        self._checksum = checksum
+        self._nonces += nonce
+        return payload
+
+
+def weighted_sum(data: bytes | bytearray | memoryview) -> int:
+    """Return the sum of a packet's first words, each times the weight of its place."""
+    words = np.frombuffer(data, "<u4")
+    return int(np.dot(words, WEIGHTS[: len(words)]))
+
+
+def _sums_of(message: ShapedMessage) -> Words:
+    """Return the part of the rows' sums that all destinations share; computed once."""
+    if message.sums is None:
+        words = message.framed()
+        message.clear_tags()
+        tag = words.shape[1] - 1
+        sums: Words = np.empty(message.count, np.uint32)
+        whole = message.count - 1
+        np.einsum("ij,j->i", words[:whole, FRAME:tag], WEIGHTS[FRAME:tag], out=sums[:whole])
+        tag = message.last_bytes // WORD_BYTES - 1
+        sums[whole] = np.dot(words[whole, FRAME:tag], WEIGHTS[FRAME:tag])
+        sums += np.uint32(_FIRST_SUM)
+        message.sums = sums
+    return message.sums

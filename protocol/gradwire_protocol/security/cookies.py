@@ -1,0 +1,61 @@
+"""Cookies: a proof that who sends from an address also receives there, of which nothing is kept.
+
+A cookie is a keyed hash of the address and of the key id that the INIT names. The secret behind it
+is renewed every `limits.COOKIE_SECONDS`, and the one before is still good.
+"""
+
+import hmac
+from collections.abc import Callable
+from hashlib import blake2s
+from typing import Final
+
+from gradwire_protocol.delivery.events import Address
+from gradwire_protocol.limits import COOKIE_SECONDS
+from gradwire_protocol.wire.packets import COOKIE_BYTES
+
+_SECRET_BYTES: Final = 32
+
+
+class Cookies:
+    """Cookies of one endpoint.
+
+    Parameters
+    ----------
+    random_bytes : callable
+        Source of unpredictable bytes.
+    """
+
+    def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
+        self._random_bytes = random_bytes
+        self._secret = self._previous = b""
+        self._renewed_at = float("-inf")
+
+    def make(self, address: Address, key_id: bytes | memoryview, now: float) -> bytes:
+        """Return the cookie of an address."""
+        self._renew(now)
+        return _cookie(self._secret, address, key_id)
+
+    def is_valid(
+        self, cookie: bytes, address: Address, key_id: bytes | memoryview, now: float
+    ) -> bool:
+        """Return whether a cookie is one that `make` gave to this address not long ago."""
+        self._renew(now)
+        return any(
+            hmac.compare_digest(_cookie(secret, address, key_id), cookie)
+            for secret in (self._secret, self._previous)
+        )
+
+    def _renew(self, now: float) -> None:
+        age = now - self._renewed_at
+        if age < COOKIE_SECONDS:
+            return
+        fresh = self._random_bytes(_SECRET_BYTES)
+        still_good = self._secret and age < 2 * COOKIE_SECONDS
+        self._previous = self._secret if still_good else fresh
+        self._secret = fresh
+        self._renewed_at = now
+
+
+def _cookie(secret: bytes, address: Address, key_id: bytes | memoryview) -> bytes:
+    named = repr(address).encode() + bytes(key_id)
+    return blake2s(named, key=secret, person=b"gw-cooki", digest_size=COOKIE_BYTES).digest()

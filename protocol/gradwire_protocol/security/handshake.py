@@ -1,0 +1,207 @@
+"""The initiator's side of the handshake: repeat the INIT until there is an answer.
+
+The responder keeps no timer: it answers every INIT, and the initiator repeats. See `packets` for
+the datagrams and `responder` for the other side. Both leave an `Agreement`.
+"""
+
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from gradwire_protocol.crypto.credentials import Credentials
+from gradwire_protocol.crypto.keys import Identity
+from gradwire_protocol.crypto.noise import Handshake
+from gradwire_protocol.crypto.suites import Suite
+from gradwire_protocol.errors import InvalidDatagramError, UsageError
+from gradwire_protocol.limits import (
+    HANDSHAKE_TIMER_SECONDS,
+    HANDSHAKE_TIMER_SECONDS_MAX,
+    INIT_SECONDS_MAX,
+    RETRIES_MAX,
+)
+from gradwire_protocol.security.checksum import Checksum, ChecksumHandshake
+from gradwire_protocol.security.protection import Opening, Sealing
+from gradwire_protocol.security.sealed import CipherOpening, CipherSealing, Workspace
+from gradwire_protocol.wire.packets import (
+    NO_KEY_ID,
+    NO_TOKEN,
+    PUBLIC_KEY_BYTES,
+    Accept,
+    Greeting,
+    Init,
+    Reply,
+    TransportLimits,
+    parse_short,
+)
+
+
+class HandshakeState(Protocol):
+    """What a suite does in a handshake: `noise.Handshake`, or that of `checksum`."""
+
+    def write_init(self, private_key: bytes, payload: bytes) -> tuple[bytes, bytes]:
+        """Return public key and sealed greeting."""
+
+    def read_accept(self, public_key: bytes, sealed: bytes) -> bytes:
+        """Return the reply, or raise `InvalidDatagramError`."""
+
+    def read_init(self, public_key: bytes, sealed: bytes) -> bytes:
+        """Return the greeting, or raise `InvalidDatagramError`."""
+
+    def write_accept(self, private_key: bytes, payload: bytes) -> tuple[bytes, bytes]:
+        """Return public key and sealed reply, or raise `InvalidDatagramError`."""
+
+    @property
+    def keys(self) -> tuple[bytes, bytes]:
+        """Keys of the directions initiator to responder, and back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a handshake has led to, for one of its sides."""
+
+    peer_session_id: int
+    limits: TransportLimits
+    """The peer's."""
+    sealing: Sealing
+    opening: Opening
+    identity: Identity | None = None
+    """Who the initiator is; None at the initiator, and in suite 0."""
+    reset_token: bytes = field(default=NO_TOKEN, repr=False)
+    """Of the RESET that ends this connection."""
+
+    def is_reset(self, token: bytes) -> bool:
+        """Return whether this is the token of the RESET that ends it."""
+        return self.reset_token != NO_TOKEN and hmac.compare_digest(token, self.reset_token)
+
+
+def handshake_of(suite: Suite, secret: bytes, prologue: bytes) -> HandshakeState:
+    """Return what begins a handshake."""
+    if suite is Suite.CHECKSUM:
+        return ChecksumHandshake(prologue)
+    return Handshake(suite, secret, prologue)
+
+
+def protections(
+    suite: Suite, sealing_key: bytes, opening_key: bytes, workspace: Workspace
+) -> tuple[Sealing, Opening]:
+    """Return what seals and what opens the packets of a connection."""
+    if suite is Suite.CHECKSUM:
+        return Checksum(sealing_key), Checksum(opening_key)
+    return (
+        CipherSealing(suite, sealing_key, workspace),
+        CipherOpening(suite, opening_key, workspace),
+    )
+
+
+class Initiator:
+    """One attempt to connect.
+
+    The same INIT is sent again and again, but not for ever: the other side forgets what it has
+    answered, and would then take it for a replay.
+
+    Parameters
+    ----------
+    session_id : int
+        Ours.
+    limits : TransportLimits
+        Ours.
+    credentials : Credentials or None
+        None for suite 0; else with a key.
+    random_bytes : callable
+        Source of unpredictable bytes.
+    workspace : Workspace
+    timeout_seconds : float
+        How long to go on.
+    now : float
+        When it begins.
+    """
+
+    def __init__(
+        self,
+        session_id: int,
+        limits: TransportLimits,
+        credentials: Credentials | None,
+        *,
+        random_bytes: Callable[[int], bytes],
+        workspace: Workspace,
+        timeout_seconds: float,
+        now: float,
+    ) -> None:
+        if credentials is not None and credentials.key is None:
+            raise UsageError("credentials without a key: what is dialled would not be sealed")
+        self.versions: tuple[int, ...] = ()
+        """What somebody says that the other side speaks, if not our version."""
+        self.sent = 0
+        self.deadline = now + timeout_seconds
+        self._session_id = session_id
+        self._limits = limits
+        self._credentials = credentials
+        self._random_bytes = random_bytes
+        self._workspace = workspace
+        self._interval = HANDSHAKE_TIMER_SECONDS
+        self._next = now
+        self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        """Make an INIT."""
+        credentials = self._credentials
+        key = None if credentials is None else credentials.key
+        if credentials is None or key is None:
+            suite, key_id, secret = Suite.CHECKSUM, NO_KEY_ID, b""
+            greeting = Greeting(self._limits)
+        else:
+            suite, key_id, secret = credentials.suite, key.key_id, key.secret
+            greeting = Greeting(self._limits, credentials.unix_time_ns(), key.name)
+        init = Init(suite, self._session_id, key_id, b"", b"")
+        self._state = handshake_of(suite, secret, init.prologue)
+        private_key = self._random_bytes(PUBLIC_KEY_BYTES)
+        public_key, sealed = self._state.write_init(private_key, greeting.pack())
+        self.init = replace(init, public_key=public_key, sealed=sealed)
+        self.datagram = self.init.pack()
+        self._retries_left = RETRIES_MAX
+        self._renew_at = now + INIT_SECONDS_MAX
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the answer has to prove itself."""
+        return self.init.suite is not Suite.CHECKSUM
+
+    @property
+    def next_timer(self) -> float:
+        """When to send again or to give up."""
+        return min(self._next, self.deadline)
+
+    def datagram_to_send(self, now: float) -> bytes | None:
+        """Return the INIT if it is time for it."""
+        if now < self._next:
+            return None
+        if now >= self._renew_at:
+            self._begin(now)
+        self.sent += 1
+        self._next = now + self._interval
+        self._interval = min(2 * self._interval, HANDSHAKE_TIMER_SECONDS_MAX)
+        return self.datagram
+
+    def receive_retry(self, datagram: memoryview, now: float) -> None:
+        """Come back with a cookie, at once; raise `InvalidDatagramError` if that is not to be."""
+        cookie = parse_short(datagram)
+        if not self._retries_left or cookie == self.init.cookie:
+            raise InvalidDatagramError("RETRY again")
+        self._retries_left -= 1
+        self.init = replace(self.init, cookie=cookie)
+        self.datagram = self.init.pack()
+        self._next = now
+
+    def receive_accept(self, datagram: memoryview) -> Agreement:
+        """Read the answer; raise `InvalidDatagramError` if it is none to this INIT."""
+        accept = Accept.parse(datagram)
+        init = self.init
+        if accept.session_id != init.session_id or accept.suite is not init.suite:
+            raise InvalidDatagramError("ACCEPT for another session id or suite")
+        reply = Reply.parse(self._state.read_accept(accept.public_key, accept.sealed))
+        ours, theirs = self._state.keys
+        sealing, opening = protections(init.suite, ours, theirs, self._workspace)
+        return Agreement(
+            reply.session_id, reply.limits, sealing, opening, reset_token=reply.reset_token
+        )

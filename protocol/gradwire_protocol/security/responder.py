@@ -1,0 +1,332 @@
+"""`Responder`: lets in who has a key, at a price that whoever has none cannot drive up.
+
+What an INIT has to pass, the cheapest first, and what it costs then:
+
+1. Its size, and a key id that one of our run keys could have made. 1 us.
+2. A cookie, while more INITs come than `limits.INITS_PER_SECOND`: a RETRY asks for it, and
+   nothing is kept. 5 us. So an address that is not the sender's leads no further, and INITs with
+   a cookie are counted by source: nobody can use up what another one has. 3 us. A cookie that is
+   not good is as none: who got it before we were started anew, before a NAT gave him another
+   address, or from somebody else, is asked for another one.
+3. Its greeting has to open with the key that it names, 15 us, to fit the name in it, which has to
+   be one that is not denied, and to be newer than the last one of this key: INITs cannot be
+   replayed.
+4. Then it is answered, 60 us, and costs a `HalfOpen` of about 2 KiB and no timer, until a packet
+   shows that the initiator got the answer; at most `limits.HALF_OPEN_MAX`, and few of one key,
+   the oldest giving way. The same INIT again gets the same answer.
+
+In suite 0 there are no keys, so 1 and 3 let everyone pass; the rest is the same.
+
+An INIT that fails is not answered. That something is there shows all the same: in a RESET for a
+packet of an unknown session, and in the endpoint's answer to an INIT of an unknown version. Every
+answer is smaller than what it answers.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from hashlib import blake2s
+
+from gradwire_protocol.counters import Counters, Drop
+from gradwire_protocol.crypto.credentials import Credentials
+from gradwire_protocol.crypto.keys import Identity
+from gradwire_protocol.crypto.noise import NotAuthenticError
+from gradwire_protocol.crypto.suites import Suite
+from gradwire_protocol.delivery.events import Address
+from gradwire_protocol.errors import InvalidDatagramError
+from gradwire_protocol.limits import (
+    HALF_OPEN_MAX,
+    HALF_OPEN_OF_KEY_MAX,
+    HALF_OPEN_SECONDS_MAX,
+    INITS_BURST,
+    INITS_PER_SECOND,
+    REPLAYS_MAX,
+    RESET_DATAGRAM_BYTES_MIN,
+    RESETS_PER_SECOND,
+    SOURCE_INITS_BURST,
+    SOURCE_INITS_PER_SECOND,
+    SOURCES_MAX,
+)
+from gradwire_protocol.security.cookies import Cookies
+from gradwire_protocol.security.handshake import Agreement, handshake_of, protections
+from gradwire_protocol.security.rate_limits import SourceBuckets, TokenBucket
+from gradwire_protocol.security.sealed import Workspace
+from gradwire_protocol.wire.packets import (
+    COOKIE_AT,
+    COOKIE_LENGTH_AT,
+    KEY_ID_AT,
+    NO_TOKEN,
+    PUBLIC_KEY_BYTES,
+    SUITE_AT,
+    TOKEN_BYTES,
+    Accept,
+    Greeting,
+    Init,
+    Reply,
+    TransportLimits,
+    pack_reset,
+    pack_retry,
+    session_id_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HalfOpen:
+    """An INIT that was answered."""
+
+    session_id: int
+    init: Init
+    address: Address
+    accept: bytes
+    agreement: Agreement
+    expires: float
+
+
+class Replays:
+    """The time of the last INIT of each key.
+
+    Sealed greetings name the time of day, so an INIT that was seen before is older than the last.
+    """
+
+    def __init__(self) -> None:
+        self._last: OrderedDict[bytes, int] = OrderedDict()
+
+    def is_new(self, key_id: bytes, unix_time_ns: int) -> bool:
+        """Return whether an INIT is newer than all before it with the same key, and note it."""
+        if unix_time_ns <= self._last.get(key_id, -1):
+            return False
+        self._last[key_id] = unix_time_ns
+        self._last.move_to_end(key_id)
+        if len(self._last) > REPLAYS_MAX:
+            self._last.popitem(last=False)
+        return True
+
+
+class Responder:
+    """The half of an endpoint that is dialled.
+
+    Parameters
+    ----------
+    limits : TransportLimits
+        Ours.
+    credentials : Credentials or None
+        None, or without a keyring, for suite 0.
+    counters : Counters
+    random_bytes : callable
+        Source of unpredictable bytes.
+    new_session_id : callable
+        Returns one that is free.
+    source_of : callable
+        Returns what is counted of an address.
+    workspace : Workspace
+    """
+
+    def __init__(
+        self,
+        limits: TransportLimits,
+        credentials: Credentials | None,
+        *,
+        counters: Counters,
+        random_bytes: Callable[[int], bytes],
+        new_session_id: Callable[[], int],
+        source_of: Callable[[Address], Hashable],
+        workspace: Workspace,
+    ) -> None:
+        self._limits = limits
+        self._counters = counters
+        self._random_bytes = random_bytes
+        self._new_session_id = new_session_id
+        self._source_of = source_of
+        self._workspace = workspace
+        self.keyring = None if credentials is None else credentials.keyring
+        """Whom to let in; None for everyone, in suite 0."""
+        self._half_open: OrderedDict[int, HalfOpen] = OrderedDict()
+        self._answered: dict[tuple[Address, int], int] = {}
+        self._cookies = Cookies(random_bytes)
+        self._inits = TokenBucket(INITS_PER_SECOND, INITS_BURST)
+        self._sources = SourceBuckets(SOURCE_INITS_PER_SECOND, SOURCE_INITS_BURST, SOURCES_MAX)
+        self._replays = Replays()
+        self._resets = TokenBucket(RESETS_PER_SECOND, RESETS_PER_SECOND)
+        self._instance = "" if credentials is None else credentials.instance
+        self._is_unsealed = credentials is None
+        """Then whoever knows a session id can end the session, by a CLOSE or by a RESET."""
+
+    def __contains__(self, session_id: int) -> bool:
+        """Return whether an INIT was answered with this session id."""
+        return session_id in self._half_open
+
+    def __len__(self) -> int:
+        """Return how many INITs were answered and not yet followed by a packet."""
+        return len(self._half_open)
+
+    def receive_init(self, view: memoryview, address: Address, now: float) -> bytes | None:
+        """Return the answer to an INIT of our version, if it gets one.
+
+        Parameters
+        ----------
+        view : memoryview
+            `INIT_BYTES` of them.
+        address : Address
+        now : float
+
+        Raises
+        ------
+        InvalidDatagramError
+            If it cannot be one.
+        """
+        keyring = self.keyring
+        if keyring is not None and not keyring.knows(view[KEY_ID_AT]):
+            self._counters.drop(Drop.UNKNOWN_KEY if view[SUITE_AT] else Drop.OTHER_SUITE)
+            return None
+        has_cookie = self._has_cookie(view, address, now)
+        if not has_cookie and not self._inits.take(now):
+            # Tens of thousands a second have to pass here: it is not even parsed.
+            self._counters.retries_sent += 1
+            cookie = self._cookies.make(address, view[KEY_ID_AT], now)
+            return pack_retry(session_id_of(view), cookie)
+        init = Init.parse(view)
+        if (init.suite is Suite.CHECKSUM) is (keyring is not None):
+            self._counters.drop(Drop.OTHER_SUITE)
+            return None
+        if has_cookie and not self._sources.take(self._source_of(address), now):
+            self._counters.drop(Drop.TOO_MANY)
+            return None
+        self._expire(now)
+        half_open = self._known(init, address) or self._answer(init, address, now)
+        if half_open is None:
+            return None
+        self._counters.handshakes_answered += 1
+        return half_open.accept
+
+    def establish(self, session_id: int, view: memoryview, now: float) -> HalfOpen | None:
+        """Return the half-open connection of which this packet shows that it can be opened."""
+        self._expire(now)
+        half_open = self._half_open.get(session_id)
+        if half_open is None:
+            self._counters.drop(Drop.UNKNOWN_SESSION)
+            return None
+        if half_open.agreement.opening.open(view) is None:
+            self._counters.drop(Drop.NOT_AUTHENTIC)
+            return None
+        # All that this initiator was answered, with what it sent until there was an answer.
+        asked = (half_open.address, half_open.init.session_id, half_open.init.key_id)
+        for other in list(self._half_open.values()):
+            if (other.address, other.init.session_id, other.init.key_id) == asked:
+                self._forget(other)
+        return half_open
+
+    def reset_for(self, session_id: int, size: int, now: float) -> bytes | None:
+        """Return what to answer to a packet of a session that nobody knows, if anything."""
+        if size < RESET_DATAGRAM_BYTES_MIN or not self._resets.take(now):
+            return None
+        token = self._token(session_id)
+        if token == NO_TOKEN:
+            return None
+        self._counters.resets_sent += 1
+        return pack_reset(session_id, token)
+
+    def forget_denied(self) -> None:
+        """Forget those that the keyring does not admit any more."""
+        for half_open in list(self._half_open.values()):
+            identity = half_open.agreement.identity
+            if self.keyring and identity and not self.keyring.admits(identity):
+                self._forget(half_open)
+
+    # Private.
+
+    def _has_cookie(self, view: memoryview, address: Address, now: float) -> bool:
+        """Return whether an INIT has a cookie that is good."""
+        if not view[COOKIE_LENGTH_AT]:
+            return False
+        cookie = bytes(view[COOKIE_AT])
+        if self._cookies.is_valid(cookie, address, view[KEY_ID_AT], now):
+            return True
+        self._counters.drop(Drop.COOKIE)
+        return False
+
+    def _known(self, init: Init, address: Address) -> HalfOpen | None:
+        known = self._answered.get((address, init.session_id))
+        if known is None:
+            return None
+        half_open = self._half_open[known]
+        return half_open if half_open.init == init.without_cookie() else None
+
+    def _answer(self, init: Init, address: Address, now: float) -> HalfOpen | None:
+        secret = None if self.keyring is None else self.keyring.secret_of(init.key_id)
+        state = handshake_of(init.suite, secret or b"", init.prologue)
+        try:
+            greeting = Greeting.parse(state.read_init(init.public_key, init.sealed))
+        except NotAuthenticError:
+            self._counters.drop(Drop.NOT_AUTHENTIC)
+            return None
+        identity = None
+        if self.keyring is not None:
+            identity = self._identified(init, greeting)
+            if identity is None:
+                return None
+        session_id = self._new_session_id()
+        reply = Reply(session_id, self._limits, self._token(session_id))
+        public_key, sealed = state.write_accept(self._random_bytes(PUBLIC_KEY_BYTES), reply.pack())
+        theirs, ours = state.keys
+        sealing, opening = protections(init.suite, ours, theirs, self._workspace)
+        half_open = HalfOpen(
+            session_id,
+            init.without_cookie(),
+            address,
+            Accept(init.suite, init.session_id, public_key, sealed).pack(),
+            Agreement(init.session_id, greeting.limits, sealing, opening, identity),
+            now + HALF_OPEN_SECONDS_MAX,
+        )
+        self._make_room(identity)
+        self._half_open[session_id] = half_open
+        self._answered[address, init.session_id] = session_id
+        return half_open
+
+    def _identified(self, init: Init, greeting: Greeting) -> Identity | None:
+        """Return who the initiator is, if it may come in."""
+        assert self.keyring is not None
+        identity = self.keyring.identity(init.key_id, greeting.name)
+        if identity is None:
+            raise InvalidDatagramError("a name that is not the key's")
+        if not self.keyring.admits(identity):
+            self._counters.drop(Drop.DENIED)
+            return None
+        if not self._replays.is_new(init.key_id, greeting.unix_time_ns):
+            self._counters.drop(Drop.REPLAYED)
+            return None
+        return identity
+
+    def _make_room(self, identity: Identity | None) -> None:
+        """Have the oldest half-open connections give way to one more, of this identity."""
+        if len(self._half_open) >= HALF_OPEN_MAX:
+            self._forget(next(iter(self._half_open.values())))
+        if identity is None:
+            return
+        # Else a single worker could push out all others by asking again and again.
+        same = [h for h in self._half_open.values() if h.agreement.identity == identity]
+        if len(same) >= HALF_OPEN_OF_KEY_MAX:
+            self._forget(same[0])
+
+    def _token(self, session_id: int) -> bytes:
+        if self._is_unsealed:
+            return blake2s(session_id.to_bytes(4, "little"), digest_size=TOKEN_BYTES).digest()
+        if self.keyring is None or not self._instance:
+            return NO_TOKEN
+        # Of the oldest run key, which one more leaves as it is. One that was taken out, perhaps
+        # because others have it, must not make any more.
+        key = self.keyring.run_keys[-1].reset_key(self._instance)
+        data = session_id.to_bytes(4, "little")
+        return blake2s(data, key=key, digest_size=TOKEN_BYTES).digest()
+
+    def _forget(self, half_open: HalfOpen) -> None:
+        del self._half_open[half_open.session_id]
+        key = (half_open.address, half_open.init.session_id)
+        if self._answered.get(key) == half_open.session_id:
+            del self._answered[key]
+
+    def _expire(self, now: float) -> None:
+        while self._half_open:
+            oldest = next(iter(self._half_open.values()))
+            if oldest.expires > now:
+                break
+            self._forget(oldest)

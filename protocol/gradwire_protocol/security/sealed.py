@@ -1,0 +1,311 @@
+"""The sealed suites: every packet encrypted and authenticated, many of them at little cost.
+
+A packet's nonce is its number, behind four zeros; what is authenticated besides the frames is the
+header. Calling the cipher costs half a microsecond, and cutting its four arguments out of buffers
+as much again: so they are cut once, for all trains of one packet size, from a buffer of a
+`Workspace`. A train is copied there, on its way out from the rows of a message that others get too,
+on its way in from the socket's buffer, and sealed or opened in place, which both ciphers allow.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import starmap
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from numpy.typing import NDArray
+
+from gradwire_protocol.crypto.epochs import OpeningKeys, SealingKeys, epoch_of
+from gradwire_protocol.crypto.suites import CIPHER_NONCE_BYTES, Cipher, Suite
+from gradwire_protocol.delivery.packet_rows import Packets
+from gradwire_protocol.delivery.shaped_message import (
+    COUNTING,
+    NUMBER_HIGH,
+    NUMBER_LOW,
+    SESSION,
+    SINGLE_DATA,
+    ShapedMessage,
+)
+from gradwire_protocol.limits import (
+    DATAGRAM_BYTES_MAX,
+    EPOCH_PACKETS_BITS,
+    FORGERIES_MAX,
+    PACKET_HEADER_BYTES,
+    TAG_BYTES,
+    TRAIN_PACKETS_MAX,
+    WORKSPACE_SIZES_MAX,
+)
+from gradwire_protocol.wire.packets import SINGLE, TRANSPORT, TRANSPORT_HEADER
+from gradwire_protocol.wire.words import MASK, WORD_BYTES, Words
+
+HEAD: Final = PACKET_HEADER_BYTES
+_NO_COUNTER: Final = bytes(CIPHER_NONCE_BYTES - 8)
+_NUMBER: Final = slice(8, 16)  # where it stands in a header; its bytes are those of the nonce
+READ_BYTES_MAX: Final = 2**16
+
+
+CipherArguments: TypeAlias = tuple[memoryview, memoryview, memoryview, memoryview]
+
+
+class TrainRoom:
+    """Room for packets of one size, cut into what a cipher takes.
+
+    Parameters
+    ----------
+    buffer : ndarray of uint8
+    size : int
+        Of a packet.
+    """
+
+    __slots__ = (
+        "_headed",
+        "_view",
+        "capacity",
+        "numbers",
+        "openings",
+        "rows",
+        "sealings",
+        "size",
+        "words",
+    )
+
+    def __init__(self, buffer: NDArray[np.uint8], size: int) -> None:
+        self.size = size
+        self.capacity = count = min(len(buffer) // size, TRAIN_PACKETS_MAX)
+        cut = buffer[: count * size]
+        self._view = view = cut.data
+        self.rows = cut.reshape(count, size)
+        self.words: Words = cut.view("<u4").reshape(count, size // WORD_BYTES)
+        nonces = np.zeros((count, CIPHER_NONCE_BYTES), np.uint8)
+        self.numbers: Words = nonces.view("<u4")[:, 1:]
+        """The words of the nonces that differ: to be set to those of the packet numbers."""
+        parts: list[CipherArguments] = [
+            (nonce.data, view[at + HEAD : at + size - TAG_BYTES], view[at : at + HEAD],
+             view[at + HEAD : at + size])
+            for nonce, at in zip(nonces, range(0, count * size, size), strict=True)
+        ]  # fmt: skip
+        self.sealings = parts
+        """Of each packet: nonce, frames, header, and where frames and tag go."""
+        self.openings = [(nonce, body, header, frames) for nonce, frames, header, body in parts]
+        """Of each packet: nonce, frames and tag, header, and where the frames go."""
+        self._headed: tuple[int, int] | None = None
+
+    def forget(self) -> None:
+        """Note that somebody else writes to the buffer."""
+        self._headed = None
+
+    def address(self, n: int, session_id: int, number: int) -> None:
+        """Write the headers and nonces of the first packets."""
+        low, high = number & MASK, number >> 32
+        words = self.words
+        if self._headed != (session_id, high):
+            self._headed = session_id, high
+            words[:, 0] = SINGLE_DATA
+            words[:, SESSION] = session_id
+            words[:, NUMBER_HIGH] = self.numbers[:, 1] = high
+        lows = COUNTING[:n] + np.uint32(low)
+        words[:n, NUMBER_LOW] = self.numbers[:n, 0] = lows
+        if low + n > MASK:
+            self._headed = None
+            words[MASK - low + 1 : n, NUMBER_HIGH] += np.uint32(1)
+            self.numbers[:n, 1] = words[:n, NUMBER_HIGH]
+
+    def datagrams(self, size: int) -> memoryview:
+        """Return so many bytes of packets, one behind the other."""
+        return self._view[:size]
+
+    def packets(self, count: int) -> Packets:
+        """Return the first packets, to be read."""
+        return Packets.of(self._view[: count * self.size], self.rows[:count], self.words[:count])
+
+    def last_sealing(self, index: int, size: int) -> CipherArguments:
+        """Return one of `sealings` for a packet that is shorter than the others."""
+        nonce, _, header, _ = self.sealings[index]
+        at = index * self.size
+        view = self._view
+        return nonce, view[at + HEAD : at + size - TAG_BYTES], header, view[at + HEAD : at + size]
+
+
+class Workspace:
+    """Where the connections of an endpoint seal and open trains, one at a time."""
+
+    def __init__(self) -> None:
+        self._buffers = tuple(np.zeros(READ_BYTES_MAX, np.uint8) for _ in range(2))
+        self._rooms: tuple[OrderedDict[int, TrainRoom], ...] = (OrderedDict(), OrderedDict())
+        self._outgoing: TrainRoom | None = None
+
+    def outgoing(self, size: int) -> TrainRoom:
+        """Return room for a train of packets of this size on its way out."""
+        last = self._outgoing
+        if last is not None and last.size == size:
+            return last
+        if last is not None:
+            last.forget()
+        self._outgoing = self._room(0, size)
+        return self._outgoing
+
+    def incoming(self, size: int) -> TrainRoom:
+        """Return room for packets of this size on their way in."""
+        return self._room(1, size)
+
+    def _room(self, which: int, size: int) -> TrainRoom:
+        rooms = self._rooms[which]
+        room = rooms.get(size)
+        if room is None:
+            # Sizes are a peer's to choose, and this takes longer than opening the train.
+            if len(rooms) >= WORKSPACE_SIZES_MAX:
+                rooms.popitem(last=False)
+            room = rooms[size] = TrainRoom(self._buffers[which], size)
+        else:
+            rooms.move_to_end(size)
+        return room
+
+
+class CipherSealing:
+    """Sealing of one direction; see `protection.Sealing`.
+
+    Parameters
+    ----------
+    suite : Suite
+    key : bytes
+    workspace : Workspace
+    """
+
+    __slots__ = ("_keys", "_next_number", "_workspace")
+
+    def __init__(self, suite: Suite, key: bytes, workspace: Workspace) -> None:
+        self._keys = SealingKeys(suite, key)
+        self._workspace = workspace
+        self._next_number = 0
+
+    def seal(self, packet: bytearray) -> memoryview:
+        """Return the datagram for a header and its frames."""
+        packet += bytes(-len(packet) % WORD_BYTES)
+        header, frames = packet[:PACKET_HEADER_BYTES], packet[PACKET_HEADER_BYTES:]
+        number = int.from_bytes(header[_NUMBER], "little")
+        sealed = self._cipher(number, 1).encrypt(_NO_COUNTER + header[_NUMBER], frames, header)
+        return memoryview(header + sealed)
+
+    def seal_run(
+        self, message: ShapedMessage, first: int, stop: int, session_id: int, number: int
+    ) -> memoryview:
+        """Seal consecutive rows, one behind the other."""
+        return self._seal(message, slice(first, stop), session_id, number)
+
+    def seal_rows(
+        self, message: ShapedMessage, indexes: Sequence[int], session_id: int, number: int
+    ) -> list[memoryview]:
+        """Seal any rows, one behind the other."""
+        return [self._seal(message, list(indexes), session_id, number)]
+
+    def _seal(
+        self, message: ShapedMessage, which: slice | list[int], session_id: int, number: int
+    ) -> memoryview:
+        message.framed()
+        rows = message.rows[which]
+        n = len(rows)
+        last = (which.stop if isinstance(which, slice) else which[-1] + 1) - 1
+        size = message.size_of(last)
+        if n == 1:
+            header = TRANSPORT_HEADER.pack(TRANSPORT, SINGLE, 0, session_id, number)
+            return self.seal(bytearray(header) + rows[0, HEAD : size - TAG_BYTES].data)
+        room = self._workspace.outgoing(message.stride)
+        room.rows[:n, HEAD:] = rows[:, HEAD:]
+        room.address(n, session_id, number)
+        sealings = room.sealings[:n]
+        if size < message.stride:
+            sealings[-1] = room.last_sealing(n - 1, size)
+        at = 0
+        while at < n:
+            # A train may reach into the next epoch, and the key of this one is gone then.
+            stop = min(n, at + _left_in_epoch(number + at))
+            _for_each(self._cipher(number + at, stop - at).encrypt_into, sealings[at:stop])
+            at = stop
+        return room.datagrams((n - 1) * message.stride + size)
+
+    def _cipher(self, number: int, count: int) -> Cipher:
+        # The one thing that must never happen, so `python -O` must not remove the check: two
+        # packets under one key and nonce give both away, and the means to forge others.
+        if number < self._next_number:
+            raise RuntimeError(f"packet number {number} again, after {self._next_number - 1}")
+        self._next_number = number + count
+        return self._keys.cipher(number)
+
+
+class CipherOpening:
+    """Opening of one direction; see `protection.Opening`.
+
+    Parameters
+    ----------
+    suite : Suite
+    key : bytes
+    workspace : Workspace
+    """
+
+    __slots__ = ("_keys", "_workspace")
+
+    def __init__(self, suite: Suite, key: bytes, workspace: Workspace) -> None:
+        self._keys = OpeningKeys(suite, key)
+        self._workspace = workspace
+
+    @property
+    def epoch(self) -> int:
+        """Of the newest key that was used."""
+        return self._keys.epoch
+
+    @property
+    def worn_out(self) -> bool:
+        """Whether the limit of forgeries is reached."""
+        return self._keys.forgeries >= FORGERIES_MAX
+
+    def open(self, datagram: memoryview) -> memoryview | None:
+        """Return the frames of a datagram, or None where it is not authentic."""
+        size = len(datagram)
+        if size < PACKET_HEADER_BYTES + TAG_BYTES or size > DATAGRAM_BYTES_MAX or size % WORD_BYTES:
+            return None
+        header = datagram[:PACKET_HEADER_BYTES]
+        nonce = bytes(header[_NUMBER])
+        number = int.from_bytes(nonce, "little")
+        keys = self._keys
+        cipher = keys.cipher(number)
+        if cipher is None:
+            return None
+        try:
+            frames = cipher.decrypt(_NO_COUNTER + nonce, datagram[PACKET_HEADER_BYTES:], header)
+        except InvalidTag:
+            keys.forgeries += 1
+            return None
+        keys.on_authentic(number)
+        return memoryview(frames)
+
+    def open_rows(self, packets: Packets) -> Packets | None:
+        """Open several packets in the workspace; None where one is not authentic."""
+        count = packets.count
+        room = self._workspace.incoming(packets.size)
+        last = packets.number(count - 1)
+        cipher = self._keys.cipher(last)
+        if count > room.capacity or cipher is None or epoch_of(packets.number(0)) != epoch_of(last):
+            return None  # one by one it goes, too
+        room.rows[:count] = packets.rows
+        room.numbers[:count] = packets.words[:, NUMBER_LOW : NUMBER_HIGH + 1]
+        try:
+            _for_each(cipher.decrypt_into, room.openings[:count])
+        except InvalidTag:
+            return None  # one by one tells which, and counts it
+        self._keys.on_authentic(last)
+        return room.packets(count)
+
+    def forget_previous(self) -> None:
+        """Erase the key before the newest one."""
+        self._keys.forget_previous()
+
+
+def _for_each(call: Callable[..., Any], arguments: Iterable[CipherArguments]) -> None:
+    """Call something with each of several tuples of arguments, without a loop in Python."""
+    deque(starmap(call, arguments), maxlen=0)
+
+
+def _left_in_epoch(number: int) -> int:
+    """Return how many packets from this one on have its key."""
+    return ((epoch_of(number) + 1) << EPOCH_PACKETS_BITS) - number

@@ -1,0 +1,1 @@
+"""Packets and frames, byte by byte."""

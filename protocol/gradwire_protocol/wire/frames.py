@@ -1,0 +1,398 @@
+"""Frames: what stands inside the packets of a connection, one after the other.
+
+Integers are unsigned and little-endian; the first byte is the type.
+
+::
+
+    PADDING 0x00    zeros up to the end of the packet
+
+    DATA 0x01       20 bytes and the payload: a fragment of a message
+    1       1      flags            bit 1, PARITY: see `parity`; bits 4 to 7: the shape, see below
+    2       2      fragment bytes   p: what every fragment of this message but the last carries
+    4       4      number           of the message in its stream
+    8       4      index            i: this is the part of the message from i p on
+    12      4      total            length of the message, at most `limits.MESSAGE_BYTES_MAX`
+    16      2      stream           see `messages`
+    18      2      kind             what the message is; opaque to the transport
+    20      ...    payload          p bytes, or what is left of the message
+
+                    A message has one p. When the path has become too narrow for it, the sender cuts
+                    the message anew, beginning with fragment 0, and says so by the next shape, from
+                    0 to 15; the receiver forgets what came in an earlier shape.
+
+    ACK 0x02        28 + 4 n bytes; at most one in a packet
+    1       1      n                further ranges, at most `limits.ACK_RANGES_MAX`
+    2       2      delay            from receiving `largest` to sending this, in units of 8 us
+    4       4      first run        received packets up to `largest` without a gap, less 1
+    8       8      largest          highest packet number received
+    16      8      credit           message bytes that may have been declared in all, see CREDIT
+    24      4      marked           packets received with the ECN mark "congestion experienced";
+                                    2^32 - 1 where there are more
+    28      4 n    ranges           newest first: u16 packets missing less 1, u16 received less 1
+
+    PING 0x03       1 byte; asks for an acknowledgement
+
+    CREDIT 0x04     16 bytes
+    1       7      reserved         0
+    8       8      credit           cumulative; a smaller one than before has no meaning
+
+    CHALLENGE 0x05, RESPONSE 0x06   16 bytes
+    1       7      reserved         0
+    8       8      data             random; a response repeats the challenge's
+
+    CLOSE 0x09      8 bytes and the reason
+    1       1      length           of the reason
+    2       2      code             a `CloseCode`, or any number that the application chose
+    4       4      reserved         0
+    8       ...    reason           UTF-8
+
+A frame asks for an acknowledgement unless it is PADDING, ACK or CLOSE. 0x07 and 0x08 are kept for
+messages given up half-way. A packet with a frame of an unknown type, of a wrong length or with a
+reserved field that is not 0, or with a second ACK, is a violation, and the connection is closed.
+One ACK can name all that was sent, and a packet has room for dozens: their cost is bounded by
+their number.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from gradwire_protocol.errors import ViolationError
+from gradwire_protocol.limits import (
+    ACK_RANGES_MAX,
+    DATA_HEADER_BYTES,
+    FRAGMENT_BYTES_MAX,
+    FRAGMENT_BYTES_MIN,
+    MESSAGE_BYTES_MAX,
+    REASON_BYTES_MAX,
+)
+from gradwire_protocol.wire.close_codes import CloseCode
+
+PARITY: Final = 0x02
+"""Flag of a DATA frame that carries no part of its message, but the sum of some."""
+
+DATA_FLAGS_UNUSED: Final = 0x0D
+SHAPES_MAX: Final = 16
+"""Times that a message is cut, the first included."""
+
+PARITY_GROUP_FRAGMENTS: Final = 16
+"""Fragments of a message to one of parity, at most."""
+
+PADDING: Final = 0x00
+DATA: Final = 0x01
+ACK: Final = 0x02
+PING: Final = 0x03
+CREDIT: Final = 0x04
+CHALLENGE: Final = 0x05
+RESPONSE: Final = 0x06
+CLOSE: Final = 0x09
+
+DATA_HEADER: Final = struct.Struct("<BBHIIIHH")
+_ACK: Final = struct.Struct("<BBHIQQI")
+_NUMBER: Final = struct.Struct("<B7sQ")
+_TOKEN: Final = struct.Struct("<B7s8s")
+_CLOSE: Final = struct.Struct("<BBH4s")
+
+ACK_BYTES: Final = _ACK.size
+RANGE_BYTES: Final = 4
+CREDIT_BYTES: Final = _NUMBER.size
+TOKEN_BYTES: Final = _TOKEN.size
+DELAY_UNIT_SECONDS: Final = 8e-6
+U16_MAX: Final = 2**16 - 1
+U32_MAX: Final = 2**32 - 1
+
+assert DATA_HEADER.size == DATA_HEADER_BYTES
+
+
+@dataclass(slots=True)  # not frozen: that would take a microsecond for each
+class Data:
+    """A fragment of a message. `payload` is a view into the datagram."""
+
+    stream: int
+    number: int
+    kind: int
+    total: int
+    fragment_bytes: int
+    index: int
+    payload: memoryview
+    shape: int = 0
+    parity: bool = False
+
+    @property
+    def fragments(self) -> int:
+        """How many fragments the message has."""
+        return -(-self.total // self.fragment_bytes)
+
+    @property
+    def offset(self) -> int:
+        """Where in the message the payload belongs."""
+        return self.index * self.fragment_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Received packet numbers: (first, last) of each run, both inclusive, newest run first."""
+
+    ranges: Sequence[tuple[int, int]]
+    delay_seconds: float
+    credit: int
+    marked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Asks for an acknowledgement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """Message bytes that may have been declared in all."""
+
+    credit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """Asks the address it is sent to for a `Response`."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """Repeats the data of a `Challenge`."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Ends the connection."""
+
+    code: int
+    reason: str
+
+
+Frame: TypeAlias = Data | Ack | Ping | Credit | Challenge | Response | Close
+
+
+def pack_data(data: Data) -> bytes:
+    """Return a DATA frame."""
+    return (
+        DATA_HEADER.pack(
+            DATA,
+            data.shape << 4 | (PARITY if data.parity else 0),
+            data.fragment_bytes,
+            data.number,
+            data.index,
+            data.total,
+            data.stream,
+            data.kind,
+        )
+        + data.payload
+    )
+
+
+def pack_ack(ack: Ack) -> bytes:
+    """Return an ACK frame; ranges that its fields cannot express are left out, oldest first."""
+    first, last = ack.ranges[0]
+    packed = bytearray()
+    rest = ack.ranges[1 : ACK_RANGES_MAX + 1] if last - first <= U32_MAX else ()
+    for start, stop in rest:
+        gap, run = first - stop - 1, stop - start + 1
+        if gap > U16_MAX + 1 or run > U16_MAX + 1:
+            break
+        packed += struct.pack("<HH", gap - 1, run - 1)
+        first = start
+    return (
+        _ACK.pack(
+            ACK,
+            len(packed) // RANGE_BYTES,
+            min(round(ack.delay_seconds / DELAY_UNIT_SECONDS), U16_MAX),
+            min(last - ack.ranges[0][0], U32_MAX),
+            last,
+            ack.credit,
+            min(ack.marked, U32_MAX),
+        )
+        + packed
+    )
+
+
+def pack_ping() -> bytes:
+    """Return a PING frame."""
+    return bytes([PING])
+
+
+def pack_credit(credit: int) -> bytes:
+    """Return a CREDIT frame."""
+    return _NUMBER.pack(CREDIT, b"", credit)
+
+
+def pack_challenge(data: bytes) -> bytes:
+    """Return a CHALLENGE frame."""
+    return _TOKEN.pack(CHALLENGE, b"", data)
+
+
+def pack_response(data: bytes) -> bytes:
+    """Return a RESPONSE frame."""
+    return _TOKEN.pack(RESPONSE, b"", data)
+
+
+def pack_close(code: int, reason: str) -> bytes:
+    """Return a CLOSE frame; a reason that is too long is cut."""
+    encoded = reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore").encode()
+    return _CLOSE.pack(CLOSE, len(encoded), code, b"") + encoded
+
+
+def parse_frames(view: memoryview) -> list[Frame]:
+    """Read all frames of an authentic packet.
+
+    Raises
+    ------
+    ViolationError
+        If one of them breaks the format; none of the packet may then be used.
+    """
+    frames: list[Frame] = []
+    at = 0
+    while at < len(view):
+        kind = view[at]
+        if kind == PADDING:
+            if any(view[at:]):
+                raise ViolationError(CloseCode.VIOLATION, "padding is not zero")
+            break
+        parse = _PARSERS.get(kind)
+        if parse is None:
+            raise ViolationError(CloseCode.VIOLATION, f"unknown frame type {kind:#04x}")
+        try:
+            frame, at = parse(view, at)
+        except struct.error:
+            raise ViolationError(
+                CloseCode.VIOLATION, f"frame of type {kind:#04x} is cut short"
+            ) from None
+        if kind == ACK and any(isinstance(earlier, Ack) for earlier in frames):
+            raise ViolationError(CloseCode.VIOLATION, "two acknowledgements in one packet")
+        frames.append(frame)
+    return frames
+
+
+def parity_groups(fragments: int) -> int:
+    """Return how many parity fragments a message of so many fragments can have."""
+    return -(-fragments // PARITY_GROUP_FRAGMENTS)
+
+
+def check_data(flags: int, fragment_bytes: int, index: int, total: int) -> int:
+    """Check the fields of a DATA header; return the length of the payload that goes with them.
+
+    Raises
+    ------
+    ViolationError
+        If no fragment of any message looks like that.
+    """
+    if not FRAGMENT_BYTES_MIN <= fragment_bytes <= FRAGMENT_BYTES_MAX:
+        raise ViolationError(
+            CloseCode.VIOLATION,
+            f"fragments of {fragment_bytes} bytes; they are {FRAGMENT_BYTES_MIN} to "
+            f"{FRAGMENT_BYTES_MAX}",
+        )
+    if not 1 <= total <= MESSAGE_BYTES_MAX:
+        raise ViolationError(
+            CloseCode.VIOLATION, f"message of {total} bytes; it is 1 to {MESSAGE_BYTES_MAX}"
+        )
+    fragments = -(-total // fragment_bytes)
+    limit = parity_groups(fragments) if flags & PARITY else fragments
+    if flags & DATA_FLAGS_UNUSED or index >= limit:
+        raise ViolationError(
+            CloseCode.VIOLATION,
+            f"fragment {index} of a message of {total} bytes in parts of {fragment_bytes} "
+            f"(flags {flags})",
+        )
+    if flags & PARITY:
+        return min(fragment_bytes, total)
+    return min(fragment_bytes, total - index * fragment_bytes)
+
+
+def _parse_data(view: memoryview, at: int) -> tuple[Data, int]:
+    _, flags, fragment_bytes, number, index, total, stream, kind = DATA_HEADER.unpack_from(view, at)
+    start = at + DATA_HEADER_BYTES
+    end = start + check_data(flags, fragment_bytes, index, total)
+    if end > len(view):
+        raise ViolationError(CloseCode.VIOLATION, f"fragment {index} of {total} bytes is cut short")
+    return Data(
+        stream,
+        number,
+        kind,
+        total,
+        fragment_bytes,
+        index,
+        view[start:end],
+        flags >> 4,
+        bool(flags & PARITY),
+    ), end
+
+
+def _parse_ack(view: memoryview, at: int) -> tuple[Ack, int]:
+    _, n, delay, first_run, largest, credit, marked = _ACK.unpack_from(view, at)
+    at += ACK_BYTES
+    end = at + RANGE_BYTES * n
+    if n > ACK_RANGES_MAX or end > len(view):
+        raise ViolationError(CloseCode.VIOLATION, f"acknowledgement of {n} ranges is cut short")
+    first = largest - first_run
+    ranges = [(first, largest)]
+    for gap, run in struct.iter_unpack("<HH", view[at:end]):
+        last = first - gap - 2
+        first = last - run
+        ranges.append((first, last))
+    if first < 0:
+        raise ViolationError(CloseCode.VIOLATION, "acknowledgement below packet 0")
+    return Ack(ranges, delay * DELAY_UNIT_SECONDS, credit, marked), end
+
+
+def _check_reserved(reserved: bytes) -> None:
+    if any(reserved):
+        raise ViolationError(CloseCode.VIOLATION, "a reserved field is not 0")
+
+
+def _parse_ping(view: memoryview, at: int) -> tuple[Ping, int]:
+    return Ping(), at + 1
+
+
+def _parse_credit(view: memoryview, at: int) -> tuple[Credit, int]:
+    _, reserved, credit = _NUMBER.unpack_from(view, at)
+    _check_reserved(reserved)
+    return Credit(credit), at + CREDIT_BYTES
+
+
+def _parse_challenge(view: memoryview, at: int) -> tuple[Challenge, int]:
+    _, reserved, data = _TOKEN.unpack_from(view, at)
+    _check_reserved(reserved)
+    return Challenge(data), at + TOKEN_BYTES
+
+
+def _parse_response(view: memoryview, at: int) -> tuple[Response, int]:
+    _, reserved, data = _TOKEN.unpack_from(view, at)
+    _check_reserved(reserved)
+    return Response(data), at + TOKEN_BYTES
+
+
+def _parse_close(view: memoryview, at: int) -> tuple[Close, int]:
+    _, length, code, reserved = _CLOSE.unpack_from(view, at)
+    start = at + _CLOSE.size
+    end = start + length
+    _check_reserved(reserved)
+    if end > len(view):
+        raise ViolationError(CloseCode.VIOLATION, "close frame is cut short")
+    reason = bytes(view[start:end]).decode(errors="replace")
+    # It ends up in logs and error messages.
+    return Close(code, "".join(c if c.isprintable() else "?" for c in reason)), end
+
+
+_PARSERS: Final[dict[int, Callable[[memoryview, int], tuple[Frame, int]]]] = {
+    DATA: _parse_data,
+    ACK: _parse_ack,
+    PING: _parse_ping,
+    CREDIT: _parse_credit,
+    CHALLENGE: _parse_challenge,
+    RESPONSE: _parse_response,
+    CLOSE: _parse_close,
+}
