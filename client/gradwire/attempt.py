@@ -43,8 +43,8 @@ from gradwire_codecs import (
 )
 from gradwire_codecs import NonFiniteError as NotFinite
 from gradwire_codecs import OutOfRangeError as OutOfRange
-from gradwire_codecs.replica import HEADROOM
-from gradwire_codecs.sections import MULTIPLE_MAX
+from gradwire_codecs.format.sections import MULTIPLE_MAX
+from gradwire_codecs.replica.replica import HEADROOM
 from gradwire_protocol.crypto.keys import Role
 from gradwire_protocol.messages.layout import LAYOUT_BYTES_MAX
 from gradwire_protocol.messages.records import (

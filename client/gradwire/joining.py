@@ -13,7 +13,7 @@ from gradwire.session import Session
 from gradwire.settings import Congestion, Loop, Transport, resolve_settings
 from gradwire.training_settings import Feedback, FinishResidual, Momentum, Scale
 from gradwire_codecs import ThresholdPolicy, warm_up
-from gradwire_codecs.compiled import cache_folder
+from gradwire_codecs.kernels.compiled import cache_folder
 from gradwire_protocol.crypto.keys import RunKey, WorkerKey
 
 logger = logging.getLogger("gradwire.join")

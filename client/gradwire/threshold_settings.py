@@ -13,8 +13,8 @@ from gradwire_codecs import (
     ThresholdPolicy,
     WarmUp,
 )
+from gradwire_codecs.feedback.residuals import TIMES_MIN
 from gradwire_codecs.policies.density import TARGET_DENSITY
-from gradwire_codecs.residuals import TIMES_MIN
 
 CHOICES: Final = (
     "threshold",

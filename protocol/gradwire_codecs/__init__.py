@@ -11,22 +11,26 @@
 
 The way through the modules: `threshold` finds what to send, `sparse` (in codes made of `bits`) or
 `dense` codes it, `update` puts a `header` before it; `hits` reads it again and `reading` adds it to
-vectors. `replica` is what updates add up to and `digests` proves it, `packing` makes it small for
-its way, `feedback` keeps what is not sent (`host_feedback` and `partial_feedback` of arrays, `cuda`
-of tensors on a GPU), `residuals` looks at it, `policies` choose the threshold.
+vectors. `replica` is what updates add up to and `digests` proves it, `block_packing` makes it small
+for its way, `feedback` keeps what is not sent (`host_feedback` and `partial_feedback` of arrays,
+`cuda` of tensors on a GPU), `residuals` looks at it, `policies` choose the threshold.
 """
 
-from gradwire_codecs.digests import BlockDigests, digest_of, unflip
 from gradwire_codecs.errors import (
     CodecError,
     MalformedUpdateError,
     NonFiniteError,
     OutOfRangeError,
 )
-from gradwire_codecs.feedback import Feedback, multiple_of
-from gradwire_codecs.host_feedback import LocalFeedback, SharedFeedback, encode
-from gradwire_codecs.packing import pack_block, unpack_block
-from gradwire_codecs.partial_feedback import PartialFeedback
+from gradwire_codecs.feedback.feedback import Feedback, multiple_of
+from gradwire_codecs.feedback.host_feedback import LocalFeedback, SharedFeedback, encode
+from gradwire_codecs.feedback.partial_feedback import PartialFeedback
+from gradwire_codecs.feedback.residuals import Clipped, ResidualStatistics, clip_residual
+from gradwire_codecs.feedback.tensor_factors import TensorFactors
+from gradwire_codecs.format.block_packing import pack_block, unpack_block
+from gradwire_codecs.format.reading import encoded_hits
+from gradwire_codecs.format.sections import Sections
+from gradwire_codecs.format.update import NOTHING, Update, decode, encoded_bytes_max
 from gradwire_codecs.policies import (
     ByteBudget,
     DensityBand,
@@ -36,18 +40,14 @@ from gradwire_codecs.policies import (
     ThresholdPolicy,
     WarmUp,
 )
-from gradwire_codecs.reading import encoded_hits
-from gradwire_codecs.replica import (
+from gradwire_codecs.replica.digests import BlockDigests, digest_of, unflip
+from gradwire_codecs.replica.replica import (
     Replica,
     check_finite,
     check_headroom,
     largest_magnitude,
     quantum_exponent_for,
 )
-from gradwire_codecs.residuals import Clipped, ResidualStatistics, clip_residual
-from gradwire_codecs.sections import Sections
-from gradwire_codecs.tensor_factors import TensorFactors
-from gradwire_codecs.update import NOTHING, Update, decode, encoded_bytes_max
 from gradwire_codecs.warm_up import warm_up
 
 __all__ = [

@@ -7,14 +7,14 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from gradwire_codecs.arrays import Float32Array
-from gradwire_codecs.digests import BlockDigests, digest_of, unflip
-from gradwire_codecs.host_feedback import HostFeedback, LocalFeedback, SharedFeedback
-from gradwire_codecs.packing import pack_block, unpack_block
-from gradwire_codecs.partial_feedback import PartialFeedback
-from gradwire_codecs.replica import Replica
-from gradwire_codecs.residuals import clip_residual
-from gradwire_codecs.sections import Sections
-from gradwire_codecs.update import ELEMENTS_MAX, Update, decode, pack_update
+from gradwire_codecs.feedback.host_feedback import HostFeedback, LocalFeedback, SharedFeedback
+from gradwire_codecs.feedback.partial_feedback import PartialFeedback
+from gradwire_codecs.feedback.residuals import clip_residual
+from gradwire_codecs.format.block_packing import pack_block, unpack_block
+from gradwire_codecs.format.sections import Sections
+from gradwire_codecs.format.update import ELEMENTS_MAX, Update, decode, pack_update
+from gradwire_codecs.replica.digests import BlockDigests, digest_of, unflip
+from gradwire_codecs.replica.replica import Replica
 
 Kind: TypeAlias = Callable[[Float32Array, Replica], HostFeedback]
 HALF: Final[Kind] = partial(PartialFeedback, portion=0.5)

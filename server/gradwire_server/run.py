@@ -7,8 +7,8 @@ from weakref import ref
 import numpy as np
 
 from gradwire_codecs import MalformedUpdateError, Replica, Update
-from gradwire_codecs.header import INT32_MAX
-from gradwire_codecs.replica import FIRST_VALUE_MAX
+from gradwire_codecs.format.header import INT32_MAX
+from gradwire_codecs.replica.replica import FIRST_VALUE_MAX
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.checkpoint import Checkpoint
 from gradwire_protocol.messages.layout import Layout

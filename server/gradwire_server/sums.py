@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs import Replica, Sections, Update
-from gradwire_codecs.sections import MULTIPLE_MAX
-from gradwire_codecs.update import pack_update
+from gradwire_codecs.format.sections import MULTIPLE_MAX
+from gradwire_codecs.format.update import pack_update
 from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.records import PART_ELEMENTS, Conflated, Span
 

@@ -30,7 +30,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from gradwire_codecs import Update
-from gradwire_codecs.feedback import MAGNITUDE_MAX
+from gradwire_codecs.feedback.feedback import MAGNITUDE_MAX
 
 OutlierPolicy: TypeAlias = Literal["quarantine", "clip", "off"]
 

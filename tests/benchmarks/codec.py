@@ -22,9 +22,9 @@ from benchmarks.programs import Program
 from benchmarks.rivals.dl4j import EncodingHandler
 from gradwire_codecs import LocalFeedback, Replica, Sections, decode, multiple_of
 from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
-from gradwire_codecs.compiled import compiled
-from gradwire_codecs.threshold_pass import ThresholdPass
-from gradwire_codecs.update import pack_update
+from gradwire_codecs.feedback.threshold_pass import ThresholdPass
+from gradwire_codecs.format.update import pack_update
+from gradwire_codecs.kernels.compiled import compiled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

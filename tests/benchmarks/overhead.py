@@ -22,7 +22,7 @@ from benchmarks.figures import Figure, at_most, beside
 from benchmarks.masters import Master, form
 from benchmarks.programs import Program, announce, end_with_parent
 from gradwire import Session, join
-from gradwire_codecs.compiled import compiled
+from gradwire_codecs.kernels.compiled import compiled
 
 
 class Case(NamedTuple):

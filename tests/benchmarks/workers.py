@@ -16,7 +16,7 @@ from benchmarks.masters import Master
 from gradwire.origins import Sum
 from gradwire.worker import Worker
 from gradwire_codecs import Sections, Update
-from gradwire_codecs.update import pack_update
+from gradwire_codecs.format.update import pack_update
 from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, GradwireError
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.records import (

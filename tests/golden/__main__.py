@@ -13,8 +13,8 @@ import numpy as np
 
 from gradwire_codecs import Sections, Update
 from gradwire_codecs.arrays import Int32Array, UInt32Array
-from gradwire_codecs.header import INT32_MAX
-from gradwire_codecs.update import ELEMENTS_MAX, pack_update
+from gradwire_codecs.format.header import INT32_MAX
+from gradwire_codecs.format.update import ELEMENTS_MAX, pack_update
 
 FOLDER = Path(__file__).parent
 

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gradwire_codecs.arrays import Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
-from gradwire_codecs.bits import TAIL_WORDS, signed
-from gradwire_codecs.compiled import compiled
-from gradwire_codecs.header import (
+from gradwire_codecs.format.bits import TAIL_WORDS, signed
+from gradwire_codecs.format.header import (
     FAULTS,
     FIELDS,
     HITS,
@@ -24,7 +23,8 @@ from gradwire_codecs.header import (
     read_header,
     read_sections,
 )
-from gradwire_codecs.hits import ROOM, STATE_FIELDS, WORK, begin, next_hits, scale
+from gradwire_codecs.format.hits import ROOM, STATE_FIELDS, WORK, begin, next_hits, scale
+from gradwire_codecs.kernels.compiled import compiled
 
 GROWTH_MAX: Final = 16
 """Most bytes that damage adds."""

@@ -7,7 +7,7 @@ import pytest
 
 from gradwire_codecs import LocalFeedback, PartialFeedback, Replica, SharedFeedback
 from gradwire_codecs.arrays import Float32Array
-from gradwire_codecs.host_feedback import HostFeedback
+from gradwire_codecs.feedback.host_feedback import HostFeedback
 
 
 class QuarterFeedback(PartialFeedback):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gradwire_codecs import Update
-from gradwire_codecs.sections import Sections
+from gradwire_codecs.format.sections import Sections
 
 
 def update_of(

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from gradwire_codecs import Sections, Update
-from gradwire_codecs.header import INT32_MAX
-from gradwire_codecs.update import ELEMENTS_MAX
+from gradwire_codecs.format.header import INT32_MAX
+from gradwire_codecs.format.update import ELEMENTS_MAX
 
 DENSITIES = [0.0, 0.001, 0.01, 0.1, 0.5, 0.9, 1.0]
 STARTS = [0, 1, 7, 1_000_000]

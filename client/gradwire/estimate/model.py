@@ -42,7 +42,7 @@ from gradwire.estimate.costs import Costs
 from gradwire.estimate.quantities import check_between
 from gradwire.estimate.sizes import ack_link_bytes, link_bytes, sum_bytes, update_bytes
 from gradwire.outbox import OUTBOX_BYTES_MAX, OUTBOX_UPDATES_MAX
-from gradwire_codecs.update import ELEMENTS_MAX
+from gradwire_codecs.format.update import ELEMENTS_MAX
 from gradwire_protocol.limits import STREAMS_MAX, WINDOW_BYTES_MIN, charge_of
 
 BEHIND_BYTES_MAX: Final = WINDOW_BYTES_MIN // 2

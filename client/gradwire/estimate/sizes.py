@@ -1,9 +1,9 @@
 """How many bytes an update takes, in memory and on a link.
 
 The positions of hits at random places have gaps with a geometric distribution, and gaps are coded
-in Rice codes with the parameter that suits them (see `gradwire_codecs.bits`); the expected length
-of such a code is known exactly. Updates of a model that is trained are a few per cent smaller,
-because what changes lies together.
+in Rice codes with the parameter that suits them (see `gradwire_codecs.format.bits`); the expected
+length of such a code is known exactly. Updates of a model that is trained are a few per cent
+smaller, because what changes lies together.
 """
 
 from math import expm1, inf, log1p

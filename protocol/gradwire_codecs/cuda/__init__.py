@@ -1,7 +1,8 @@
 """The codec for vectors in the memory of a GPU; it needs torch and Triton.
 
 The threshold pass, the codes and what applies an update run on the device, and give the bytes and
-the bits that `gradwire_codecs.feedback` gives. Only encoded updates cross between the memories.
+the bits that `gradwire_codecs.feedback.feedback` gives. Only encoded updates cross between the
+memories.
 """
 
 from gradwire_codecs.cuda.feedback import (

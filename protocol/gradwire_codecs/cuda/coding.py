@@ -1,4 +1,4 @@
-"""Encoding on the device: the bytes that `gradwire_codecs.sparse` and `dense` write.
+"""Encoding on the device: the bytes that `gradwire_codecs.format.sparse` and `dense` write.
 
 The format is made for it: the parameter of a block depends on nothing but its own values. So all
 blocks choose theirs side by side (`measure`), the running sum of their lengths says where each
@@ -10,7 +10,7 @@ import triton.language as tl
 from gradwire_codecs.cuda.jit import inlined, kernel
 
 BLOCK = tl.constexpr(64)
-"""As `gradwire_codecs.bits.BLOCK`."""
+"""As `gradwire_codecs.format.bits.BLOCK`."""
 
 FIRST_PARAMETER_BITS = tl.constexpr(5)
 

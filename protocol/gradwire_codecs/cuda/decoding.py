@@ -14,19 +14,18 @@ import torch
 import triton.language as tl
 
 from gradwire_codecs.arrays import Int32Array, UInt32Array, UInt64Array
-from gradwire_codecs.bits import (
+from gradwire_codecs.cuda.jit import inlined, kernel
+from gradwire_codecs.cuda.streams import SideStream
+from gradwire_codecs.cuda.threshold import tiles_of
+from gradwire_codecs.format.bits import (
     BLOCK,
     FIRST_PARAMETER_BITS,
     PARAMETER_MAX,
     peek,
     trailing_zeros,
 )
-from gradwire_codecs.compiled import compiled
-from gradwire_codecs.cuda.jit import inlined, kernel
-from gradwire_codecs.cuda.streams import SideStream
-from gradwire_codecs.cuda.threshold import tiles_of
-from gradwire_codecs.dense import WORD_BYTES, digits_per_word
-from gradwire_codecs.header import (
+from gradwire_codecs.format.dense import WORD_BYTES, digits_per_word
+from gradwire_codecs.format.header import (
     AT,
     DENSE,
     EVERY,
@@ -38,7 +37,8 @@ from gradwire_codecs.header import (
     START,
     STOP,
 )
-from gradwire_codecs.reading import EncodedHits
+from gradwire_codecs.format.reading import EncodedHits
+from gradwire_codecs.kernels.compiled import compiled
 
 TILE: Final = 32
 """Blocks of a program: few, so that many multiprocessors take part in a small update."""

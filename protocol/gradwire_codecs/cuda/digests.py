@@ -1,4 +1,4 @@
-"""Digests of a replica on the device; `gradwire_codecs.digests` says what they are."""
+"""Digests of a replica on the device; `gradwire_codecs.replica.digests` says what they are."""
 
 import torch
 import triton

@@ -1,7 +1,7 @@
 """`encode_hits`: from hits in the memory of a device to the bytes of an update on the host.
 
-What is decided is decided as `gradwire_codecs.update` does it, by exact sizes; only these, and then
-the bytes, cross to the host.
+What is decided is decided as `gradwire_codecs.format.update` does it, by exact sizes; only these,
+and then the bytes, cross to the host.
 """
 
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from typing import Final
 
 import torch
 
-from gradwire_codecs.bits import BLOCK
 from gradwire_codecs.cuda import coding
 from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.cuda.threshold import tiles_of
-from gradwire_codecs.dense import WORD_BYTES, dense_bytes, digits_per_word
-from gradwire_codecs.header import DENSE, EVERY, LISTED, PLAIN, numbers_bytes, pack_header
-from gradwire_codecs.sections import Sections
+from gradwire_codecs.format.bits import BLOCK
+from gradwire_codecs.format.dense import WORD_BYTES, dense_bytes, digits_per_word
+from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN, numbers_bytes, pack_header
+from gradwire_codecs.format.sections import Sections
 
 ROWS: Final = 4
 """Blocks of a program: two values for each of 128 threads."""

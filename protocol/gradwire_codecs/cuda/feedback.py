@@ -21,17 +21,17 @@ from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.cuda.threshold import tiles_of
 from gradwire_codecs.cuda.threshold_pass import TILE, DevicePass
 from gradwire_codecs.errors import CodecError, NonFiniteError
-from gradwire_codecs.feedback import (
+from gradwire_codecs.feedback.feedback import (
     BYTES_MAX,
     MAGNITUDE_MAX,
     Feedback,
     checked_magnitude,
     checked_portion,
 )
-from gradwire_codecs.reading import read_encoded
-from gradwire_codecs.replica import Replica
-from gradwire_codecs.sections import Sections
-from gradwire_codecs.update import Update
+from gradwire_codecs.format.reading import read_encoded
+from gradwire_codecs.format.sections import Sections
+from gradwire_codecs.format.update import Update
+from gradwire_codecs.replica.replica import Replica
 
 
 class DeviceFeedback(Feedback):

@@ -1,4 +1,4 @@
-"""The loops of `gradwire_codecs.lattice` on the device, one program for each tile."""
+"""The loops of `gradwire_codecs.kernels.lattice` on the device, one program for each tile."""
 
 import triton.language as tl
 
@@ -102,7 +102,8 @@ def add_at(
     after = before + change
     ahead = tl.load(parameters + i, mask=inside, other=0.0) - before.to(tl.float32) * quantum
     tl.store(values + i, after, mask=inside)
-    # What the parameter was ahead of the replica it stays ahead: see `gradwire_codecs.lattice`.
+    # What the parameter was ahead of the replica it stays ahead: see
+    # `gradwire_codecs.kernels.lattice`.
     tl.store(parameters + i, after.to(tl.float32) * quantum + ahead, mask=inside)
 
 

@@ -6,8 +6,8 @@ import torch
 from gradwire_codecs.arrays import Int32Array
 from gradwire_codecs.cuda import digests
 from gradwire_codecs.cuda.streams import SideStream
-from gradwire_codecs.digests import MODULUS
-from gradwire_codecs.replica import Replica
+from gradwire_codecs.replica.digests import MODULUS
+from gradwire_codecs.replica.replica import Replica
 
 
 class DeviceReplica(Replica):

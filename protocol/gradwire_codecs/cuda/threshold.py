@@ -1,4 +1,4 @@
-"""The threshold pass on the device: what `gradwire_codecs.threshold` finds, in the same order.
+"""The threshold pass on the device: it finds what `gradwire_codecs.kernels.threshold` does.
 
 Four steps, of which only the first reads the vectors as a whole:
 

@@ -9,9 +9,9 @@ from gradwire_codecs.arrays import Int32Array, Int64Array
 from gradwire_codecs.cuda import lattice, threshold
 from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.errors import NonFiniteError, OutOfRangeError
-from gradwire_codecs.sections import Sections
-from gradwire_codecs.threshold import CHUNK
-from gradwire_codecs.threshold_pass import capacity_of, ranges_of
+from gradwire_codecs.feedback.threshold_pass import capacity_of, ranges_of
+from gradwire_codecs.format.sections import Sections
+from gradwire_codecs.kernels.threshold import CHUNK
 
 TILE: Final = 1024
 """Elements of a program: eight for each of 128 threads."""

@@ -12,7 +12,7 @@ from gradwire_codecs.cuda.feedback import (
     DevicePartialFeedback,
     DeviceSharedFeedback,
 )
-from gradwire_codecs.replica import Replica
+from gradwire_codecs.replica.replica import Replica
 
 ELEMENTS: Final = 400
 

@@ -111,7 +111,7 @@ assert LAYOUT_BYTES_MAX + ROSTER_BYTES_MAX + VERSIONS_BYTES_MAX < MESSAGE_BYTES_
 
 QUANTUM_EXPONENT_MIN: Final = -40
 QUANTUM_EXPONENT_MAX: Final = 0
-"""What a replica can have; `gradwire_codecs.replica` has the same bounds, and its reason."""
+"""As of a replica; `gradwire_codecs.replica.replica` has the same bounds, and their reason."""
 
 CODEC_VERSION: Final = 1
 """Of the format of encoded updates; two versions cannot take part in one run."""

@@ -15,9 +15,9 @@ from fuzz.reading import Reader
 from gradwire_codecs import NOTHING, LocalFeedback, Sections, Update, decode, encoded_bytes_max
 from gradwire_codecs.arrays import UInt32Array
 from gradwire_codecs.errors import MalformedUpdateError
-from gradwire_codecs.header import INT32_MAX
-from gradwire_codecs.replica import Replica
-from gradwire_codecs.update import ELEMENTS_MAX, pack_update
+from gradwire_codecs.format.header import INT32_MAX
+from gradwire_codecs.format.update import ELEMENTS_MAX, pack_update
+from gradwire_codecs.replica.replica import Replica
 from support.reference_decoder import reference_decode
 
 BYTES_MAX: Final = 512

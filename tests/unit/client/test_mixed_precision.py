@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gradwire.torch_parameters import TorchParameters
 from gradwire_codecs import LocalFeedback, Replica, quantum_exponent_for
 from gradwire_codecs.arrays import Float32Array
-from gradwire_codecs.host_feedback import HostFeedback
+from gradwire_codecs.feedback.host_feedback import HostFeedback
 from support.feedbacks import KINDS, counts_for
 
 DTYPES = st.lists(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gradwire.scaled_change import ScaledChange
 from gradwire_codecs import LocalFeedback, Replica
 from gradwire_codecs.arrays import Float32Array
-from gradwire_codecs.host_feedback import HostFeedback
+from gradwire_codecs.feedback.host_feedback import HostFeedback
 from support.feedbacks import KINDS, counts_for
 
 ELEMENTS = 500

@@ -16,8 +16,8 @@ SESSION = """
 import numpy as np
 
 from gradwire_codecs import *
-from gradwire_codecs.compiled import KERNELS
-from gradwire_codecs.digests import BlockDigests
+from gradwire_codecs.kernels.compiled import KERNELS
+from gradwire_codecs.replica.digests import BlockDigests
 
 warm_up()
 before = [list(kernel.signatures) for kernel in KERNELS]
@@ -64,7 +64,7 @@ LOADS = """
 import sys
 
 from gradwire_codecs import warm_up
-from gradwire_codecs.compiled import KERNELS
+from gradwire_codecs.kernels.compiled import KERNELS
 
 warm_up()
 compiled = sum(sum(kernel.stats.cache_misses.values()) for kernel in KERNELS)
@@ -72,7 +72,7 @@ print(compiled, *sorted({"numba.np.arraymath", "numba.np.linalg", "scipy.linalg"
 """
 
 KERNEL = """
-from gradwire_codecs.compiled import compiled
+from gradwire_codecs.kernels.compiled import compiled
 
 @compiled
 def doubled(x):

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from gradwire_codecs import decode
-from gradwire_codecs.header import FAULTS
-from gradwire_codecs.update import ELEMENTS_MAX
+from gradwire_codecs.format.header import FAULTS
+from gradwire_codecs.format.update import ELEMENTS_MAX
 from support.damage import FINE, OUTCOMES, read_damaged
 from support.tiers import count
 

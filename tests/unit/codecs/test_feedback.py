@@ -18,13 +18,13 @@ from gradwire_codecs import (
     Update,
     decode,
     encode,
-    host_feedback,
     multiple_of,
 )
 from gradwire_codecs.arrays import Float32Array
-from gradwire_codecs.host_feedback import HostFeedback
-from gradwire_codecs.threshold import CHUNK
-from gradwire_codecs.update import BYTES_MIN
+from gradwire_codecs.feedback import host_feedback
+from gradwire_codecs.feedback.host_feedback import HostFeedback
+from gradwire_codecs.format.update import BYTES_MIN
+from gradwire_codecs.kernels.threshold import CHUNK
 from support.feedbacks import KINDS, counts_for, rounding_of
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gradwire_codecs import Sections, Update, decode
-from gradwire_codecs.header import DENSE, EVERY, LISTED, PLAIN
-from gradwire_codecs.update import ELEMENTS_MAX, pack_update
+from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN
+from gradwire_codecs.format.update import ELEMENTS_MAX, pack_update
 from support.reference_decoder import reference_decode
 from support.updates import changes
 

@@ -11,9 +11,9 @@ from gradwire_codecs import (
     Update,
     decode,
 )
-from gradwire_codecs.header import DENSE, EVERY, LISTED, PLAIN, pack_number
-from gradwire_codecs.host_feedback import HostFeedback
-from gradwire_codecs.update import ELEMENTS_MAX, pack_update
+from gradwire_codecs.feedback.host_feedback import HostFeedback
+from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN, pack_number
+from gradwire_codecs.format.update import ELEMENTS_MAX, pack_update
 from support.feedbacks import KINDS
 from support.reference_decoder import reference_decode
 from support.updates import changes, single, updates

@@ -19,7 +19,7 @@ from gradwire_codecs import (
     quantum_exponent_for,
 )
 from gradwire_codecs.arrays import Int32Array
-from gradwire_codecs.replica import BLOCK_ELEMENTS
+from gradwire_codecs.replica.replica import BLOCK_ELEMENTS
 
 
 def encoded_updates(seed: int, elements: int, how_many: int) -> list[bytes]:

@@ -13,7 +13,7 @@ from gradwire_codecs import (
     clip_residual,
 )
 from gradwire_codecs.arrays import Float32Array
-from gradwire_codecs.host_feedback import HostFeedback
+from gradwire_codecs.feedback.host_feedback import HostFeedback
 from support.feedbacks import KINDS, counts_for
 
 QUANTUM = 2.0**-24

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_codecs.errors import CodecError
-from gradwire_codecs.sections import MULTIPLE_MAX, Sections
+from gradwire_codecs.format.sections import MULTIPLE_MAX, Sections
 
 LENGTHS_AND_MULTIPLES = st.lists(
     st.tuples(st.integers(0, 9), st.integers(1, 3)), min_size=1, max_size=12

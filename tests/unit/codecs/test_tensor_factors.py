@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_codecs import CodecError, TensorFactors
-from gradwire_codecs.tensor_factors import SAMPLE, TENSOR_SAMPLE_MAX
+from gradwire_codecs.feedback.tensor_factors import SAMPLE, TENSOR_SAMPLE_MAX
 
 LENGTHS = st.lists(st.integers(0, 3_000), min_size=1, max_size=12).filter(any)
 

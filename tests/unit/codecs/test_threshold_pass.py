@@ -22,11 +22,11 @@ from gradwire_codecs import (
     decode,
 )
 from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
-from gradwire_codecs.host_feedback import HostFeedback
-from gradwire_codecs.lattice import BLOCK
-from gradwire_codecs.threads import Threads
-from gradwire_codecs.threshold import CHUNK, LANES
-from gradwire_codecs.threshold_pass import CHUNKS_PER_THREAD_MIN, ThresholdPass
+from gradwire_codecs.feedback.host_feedback import HostFeedback
+from gradwire_codecs.feedback.threshold_pass import CHUNKS_PER_THREAD_MIN, ThresholdPass
+from gradwire_codecs.kernels.lattice import BLOCK
+from gradwire_codecs.kernels.threads import Threads
+from gradwire_codecs.kernels.threshold import CHUNK, LANES
 from support.feedbacks import KINDS, counts_for
 from support.tiers import examples
 
@@ -383,7 +383,7 @@ def test_no_threads_are_no_use() -> None:
 
 FORKED = """
 import os, sys
-from gradwire_codecs.threads import Threads
+from gradwire_codecs.kernels.threads import Threads
 
 threads = Threads(2)
 first = threads.run([lambda: 1, lambda: 2])

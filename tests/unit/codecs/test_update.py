@@ -17,11 +17,11 @@ from gradwire_codecs import (
     encoded_bytes_max,
     encoded_hits,
 )
-from gradwire_codecs.bits import BLOCK
-from gradwire_codecs.dense import dense_bytes, digits_per_word
-from gradwire_codecs.header import DENSE, EVERY, HEADER_BYTES_MAX, LISTED, PLAIN, pack_number
-from gradwire_codecs.host_feedback import HostFeedback
-from gradwire_codecs.update import BYTES_MIN, ELEMENTS_MAX, pack_update, split_update
+from gradwire_codecs.feedback.host_feedback import HostFeedback
+from gradwire_codecs.format.bits import BLOCK
+from gradwire_codecs.format.dense import dense_bytes, digits_per_word
+from gradwire_codecs.format.header import DENSE, EVERY, HEADER_BYTES_MAX, LISTED, PLAIN, pack_number
+from gradwire_codecs.format.update import BYTES_MIN, ELEMENTS_MAX, pack_update, split_update
 from support.feedbacks import KINDS
 from support.reference_decoder import reference_decode
 from support.updates import changes, single, updates

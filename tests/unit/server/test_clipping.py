@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gradwire_codecs import MalformedUpdateError, Sections, Update, decode
-from gradwire_codecs.header import INT32_MAX
-from gradwire_codecs.update import pack_update
+from gradwire_codecs.format.header import INT32_MAX
+from gradwire_codecs.format.update import pack_update
 from gradwire_protocol.messages.records import UPDATE_BYTES_MAX
 from gradwire_server.clipping import clip
 from gradwire_server.vetting import norm_of

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradwire_codecs import Sections, Update
-from gradwire_codecs.update import pack_update
+from gradwire_codecs.format.update import pack_update
 from gradwire_protocol import ShapedMessage
 from gradwire_protocol.limits import MIB, charge_of
 from gradwire_protocol.messages.records import EncodedUpdate, Kind

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gradwire_codecs import MalformedUpdateError, Sections, Update, decode
-from gradwire_codecs.update import pack_update
+from gradwire_codecs.format.update import pack_update
 from gradwire_server.decoding import INLINE_BYTES_MAX, Decoded, ThreadDecoder
 
 ELEMENTS = 200_000

@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_codecs import Replica, Sections, Update, encode
-from gradwire_codecs.header import pack_number
-from gradwire_codecs.replica import FIRST_VALUE_MAX
-from gradwire_codecs.update import pack_update
+from gradwire_codecs.format.header import pack_number
+from gradwire_codecs.format.update import pack_update
+from gradwire_codecs.replica.replica import FIRST_VALUE_MAX
 from gradwire_protocol import CloseCode, UsageError
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.records import (

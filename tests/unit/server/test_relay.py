@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_codecs import Sections, Update, decode
-from gradwire_codecs.update import pack_update
+from gradwire_codecs.format.update import pack_update
 from gradwire_protocol import Role, ShapedMessage
 from gradwire_protocol.messages.records import EncodedUpdate, Kind
 from gradwire_server.relay import Relay

@@ -15,7 +15,7 @@ from gradwire.estimate.sizes import (
     update_bytes,
 )
 from gradwire_codecs import Sections, Update
-from gradwire_codecs.update import pack_update
+from gradwire_codecs.format.update import pack_update
 
 
 def encoded_size(elements: int, density: float, *, counts: int = 1) -> int:

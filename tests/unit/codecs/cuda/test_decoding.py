@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from gradwire_codecs import MalformedUpdateError, Update
 from gradwire_codecs.cuda.decoding import changes_of
 from gradwire_codecs.cuda.streams import SideStream
-from gradwire_codecs.header import DENSE, EVERY, LISTED, PLAIN
-from gradwire_codecs.reading import read_encoded
-from gradwire_codecs.sections import Sections
-from gradwire_codecs.update import pack_update
+from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN
+from gradwire_codecs.format.reading import read_encoded
+from gradwire_codecs.format.sections import Sections
+from gradwire_codecs.format.update import pack_update
 from support.hits import update_of
 from support.tiers import examples
 

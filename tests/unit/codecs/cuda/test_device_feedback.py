@@ -27,8 +27,8 @@ from gradwire_codecs.cuda.feedback import (
     DeviceSharedFeedback,
 )
 from gradwire_codecs.cuda.threshold_pass import TILE
-from gradwire_codecs.sections import Sections
-from gradwire_codecs.threshold_pass import capacity_of
+from gradwire_codecs.feedback.threshold_pass import capacity_of
+from gradwire_codecs.format.sections import Sections
 from support.tiers import examples
 
 KINDS = pytest.mark.parametrize("portion", [1.0, 0.0, 0.3], ids=["local", "shared", "0.3"])

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from gradwire_codecs import Update
 from gradwire_codecs.cuda.encoding import encode_hits
 from gradwire_codecs.cuda.streams import SideStream
-from gradwire_codecs.header import DENSE, EVERY, LISTED, PLAIN
-from gradwire_codecs.sections import Sections
-from gradwire_codecs.update import split_update
+from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN
+from gradwire_codecs.format.sections import Sections
+from gradwire_codecs.format.update import split_update
 from support.hits import update_of
 from support.tiers import examples
 

@@ -10,7 +10,7 @@ import pytest
 
 from gradwire_codecs import LocalFeedback, Replica
 from gradwire_codecs.cuda.warm_up import vectors
-from gradwire_codecs.header import DENSE, EVERY, LISTED, PLAIN
+from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN
 
 TESTS = Path(__file__).parents[3]
 

@@ -14,9 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from gradwire_codecs.arrays import Int32Array, UInt8Array, UInt32Array, UInt64Array
-from gradwire_codecs.bits import BLOCK, heads_bits, parameter_of, put, put_head, put_rice, signed
-from gradwire_codecs.compiled import compiled
-from gradwire_codecs.header import EVERY, LISTED, PLAIN, numbers_bytes
+from gradwire_codecs.format.bits import (
+    BLOCK,
+    heads_bits,
+    parameter_of,
+    put,
+    put_head,
+    put_rice,
+    signed,
+)
+from gradwire_codecs.format.header import EVERY, LISTED, PLAIN, numbers_bytes
+from gradwire_codecs.kernels.compiled import compiled
 
 
 @compiled

@@ -13,10 +13,17 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs.arrays import Int32Array, Int64Array, UInt32Array, UInt64Array
-from gradwire_codecs.bits import BLOCK, INVALID, ends_at, peek, take_head, take_rice, trailing_zeros
-from gradwire_codecs.compiled import compiled
-from gradwire_codecs.dense import digits_per_word
-from gradwire_codecs.header import (
+from gradwire_codecs.format.bits import (
+    BLOCK,
+    INVALID,
+    ends_at,
+    peek,
+    take_head,
+    take_rice,
+    trailing_zeros,
+)
+from gradwire_codecs.format.dense import digits_per_word
+from gradwire_codecs.format.header import (
     AT,
     DENSE,
     EVERY,
@@ -33,6 +40,7 @@ from gradwire_codecs.header import (
     STOP,
     TOO_LARGE,
 )
+from gradwire_codecs.kernels.compiled import compiled
 
 ROOM: Final = 2 * BLOCK
 """Most hits that are read at a time, whole blocks of them. Where each is a cache line of two

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.errors import CodecError
-from gradwire_codecs.feedback import Feedback
-from gradwire_codecs.sections import Sections
+from gradwire_codecs.feedback.feedback import Feedback
+from gradwire_codecs.format.sections import Sections
 
 PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9, 99.99)
 """Deeplearning4j's in its encodingDebugMode."""

@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs.arrays import Int32Array, UInt32Array, UInt64Array
-from gradwire_codecs.compiled import compiled
-from gradwire_codecs.header import INT32_MAX
-from gradwire_codecs.update import Update
+from gradwire_codecs.format.header import INT32_MAX
+from gradwire_codecs.format.update import Update
+from gradwire_codecs.kernels.compiled import compiled
 
 MODULUS: Final = 2**64
 

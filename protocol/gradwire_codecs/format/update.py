@@ -11,18 +11,18 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs.arrays import Buffer, Int32Array, UInt32Array
-from gradwire_codecs.dense import WORD_BYTES, dense_bytes, write_dense
 from gradwire_codecs.errors import CodecError, MalformedUpdateError
-from gradwire_codecs.header import (
+from gradwire_codecs.format.dense import WORD_BYTES, dense_bytes, write_dense
+from gradwire_codecs.format.header import (
     DENSE,
     HEADER_BYTES_MAX,
     SECTION_BYTES_MAX,
     numbers_bytes,
     pack_header,
 )
-from gradwire_codecs.reading import read_encoded
-from gradwire_codecs.sections import Sections
-from gradwire_codecs.sparse import SparsePlan, plan_sparse, write_sparse
+from gradwire_codecs.format.reading import read_encoded
+from gradwire_codecs.format.sections import Sections
+from gradwire_codecs.format.sparse import SparsePlan, plan_sparse, write_sparse
 
 ELEMENTS_MAX: Final = 2**31 - 1
 """Most parameters of a run. Positions fit 32 bits with one to spare for sums."""

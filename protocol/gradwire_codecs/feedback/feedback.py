@@ -26,13 +26,13 @@ from gradwire_codecs.arrays import (
     describe,
 )
 from gradwire_codecs.errors import CodecError, NonFiniteError
-from gradwire_codecs.header import INT32_MAX
-from gradwire_codecs.replica import Replica
-from gradwire_codecs.sections import MULTIPLE_MAX, Sections
-from gradwire_codecs.update import (
+from gradwire_codecs.format.header import INT32_MAX
+from gradwire_codecs.format.sections import MULTIPLE_MAX, Sections
+from gradwire_codecs.format.update import (
     BYTES_MIN,
     Update,
 )
+from gradwire_codecs.replica.replica import Replica
 
 MAGNITUDE_MAX: Final = 127
 """Most thresholds one element sends per update, unless the caller says otherwise. It bounds the

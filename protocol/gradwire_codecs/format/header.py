@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs.arrays import Int64Array, UInt8Array
-from gradwire_codecs.bits import signed
-from gradwire_codecs.compiled import compiled
-from gradwire_codecs.sections import MULTIPLE_MAX, Sections
+from gradwire_codecs.format.bits import signed
+from gradwire_codecs.format.sections import MULTIPLE_MAX, Sections
+from gradwire_codecs.kernels.compiled import compiled
 
 PLAIN: Final = 1
 """Sparse, every count is +1 or -1."""

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from gradwire_codecs import lattice
 from gradwire_codecs.arrays import Float32Array, Int32Array, Int64Array, UInt32Array
-from gradwire_codecs.feedback import Feedback, checked_portion
-from gradwire_codecs.host_feedback import HostFeedback, difference
-from gradwire_codecs.replica import Replica
-from gradwire_codecs.threshold_pass import ThresholdPass
+from gradwire_codecs.feedback.feedback import Feedback, checked_portion
+from gradwire_codecs.feedback.host_feedback import HostFeedback, difference
+from gradwire_codecs.feedback.threshold_pass import ThresholdPass
+from gradwire_codecs.kernels import lattice
+from gradwire_codecs.replica.replica import Replica
 
 
 class PartialFeedback(HostFeedback):

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs.arrays import Int32Array, UInt32Array, UInt64Array
-from gradwire_codecs.compiled import compiled
+from gradwire_codecs.kernels.compiled import compiled
 
 WORD_BYTES: Final = 8
 

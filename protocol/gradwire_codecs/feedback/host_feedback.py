@@ -7,7 +7,6 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from gradwire_codecs import lattice
 from gradwire_codecs.arrays import (
     Buffer,
     Float32Array,
@@ -17,19 +16,20 @@ from gradwire_codecs.arrays import (
     describe,
 )
 from gradwire_codecs.errors import CodecError
-from gradwire_codecs.feedback import (
+from gradwire_codecs.feedback.feedback import (
     BYTES_MAX,
     MAGNITUDE_MAX,
     Feedback,
     checked_magnitude,
     multiple_of,
 )
-from gradwire_codecs.header import INT32_MAX
-from gradwire_codecs.reading import read_encoded
-from gradwire_codecs.replica import Replica, check_finite
-from gradwire_codecs.sections import Sections
-from gradwire_codecs.threshold_pass import ThresholdPass
-from gradwire_codecs.update import Update, split_update
+from gradwire_codecs.feedback.threshold_pass import ThresholdPass
+from gradwire_codecs.format.header import INT32_MAX
+from gradwire_codecs.format.reading import read_encoded
+from gradwire_codecs.format.sections import Sections
+from gradwire_codecs.format.update import Update, split_update
+from gradwire_codecs.kernels import lattice
+from gradwire_codecs.replica.replica import Replica, check_finite
 
 SUM_ELEMENTS: Final = 2**20
 """Elements of a sum that are added at a time, so that little memory is used."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from gradwire_codecs.arrays import Float32Array, Int64Array
 from gradwire_codecs.errors import CodecError
-from gradwire_codecs.sections import MULTIPLE_MAX, Sections
+from gradwire_codecs.format.sections import MULTIPLE_MAX, Sections
 
 SAMPLE: Final = 2**16
 """Elements looked at in all, as far as every tensor gets one."""

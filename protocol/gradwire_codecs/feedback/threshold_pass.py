@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from gradwire_codecs import lattice
 from gradwire_codecs.arrays import Float32Array, Int32Array, Int64Array, UInt32Array
 from gradwire_codecs.errors import NonFiniteError, OutOfRangeError
-from gradwire_codecs.sections import Sections
-from gradwire_codecs.threads import Threads
-from gradwire_codecs.threshold import CHUNK, NOT_FINITE, OUT_OF_RANGE, SLACK, move, scan
+from gradwire_codecs.format.sections import Sections
+from gradwire_codecs.kernels import lattice
+from gradwire_codecs.kernels.threads import Threads
+from gradwire_codecs.kernels.threshold import CHUNK, NOT_FINITE, OUT_OF_RANGE, SLACK, move, scan
 
 HITS_CAPACITY_SHARE: Final = 32
 """Room for hits: one for so many elements, 8 bytes each, and never less than `CHUNK`. It is three

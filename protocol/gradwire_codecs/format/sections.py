@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs.arrays import Int32Array, Int64Array, UInt32Array
-from gradwire_codecs.compiled import compiled
 from gradwire_codecs.errors import CodecError
+from gradwire_codecs.kernels.compiled import compiled
 
 MULTIPLE_MAX: Final = 2**24
 """Largest threshold in quanta: up to here its product with the quantum is exact in float32."""

@@ -19,7 +19,7 @@ import numpy as np
 from numba.cpython.unsafe import numbers
 
 from gradwire_codecs.arrays import UInt8Array, UInt32Array, UInt64Array
-from gradwire_codecs.compiled import compiled
+from gradwire_codecs.kernels.compiled import compiled
 
 BLOCK: Final = 64
 """Values that share a parameter. Half as many take 1 % less on recorded updates of a transformer,

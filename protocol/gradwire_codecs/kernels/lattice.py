@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
-from gradwire_codecs.compiled import compiled
+from gradwire_codecs.kernels.compiled import compiled
 
 BLOCK: Final = 1024
 """Elements that stay in the first-level cache between one loop over them and the next."""

@@ -68,7 +68,7 @@ class _Cache(FunctionCache):
 def _sources() -> str:
     """Return a digest of this package, whose kernels call each other."""
     digest = sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -32,8 +32,8 @@ from llvmlite import ir
 from numba import types
 
 from gradwire_codecs.arrays import Float32Array, Int32Array, Int64Array, UInt32Array
-from gradwire_codecs.compiled import compiled, inlined, instruction
-from gradwire_codecs.lattice import BLOCK, absorb
+from gradwire_codecs.kernels.compiled import compiled, inlined, instruction
+from gradwire_codecs.kernels.lattice import BLOCK, absorb
 
 LANES: Final = 64
 """Elements compared at a time; the compiler cuts them into the vectors that the machine has."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gradwire_codecs import lattice
 from gradwire_codecs.arrays import (
     Buffer,
     Float32Array,
@@ -18,11 +17,10 @@ from gradwire_codecs.arrays import (
     UInt32Array,
     UInt64Array,
 )
-from gradwire_codecs.bits import TAIL_WORDS
-from gradwire_codecs.compiled import compiled
-from gradwire_codecs.dense import WORD_BYTES
 from gradwire_codecs.errors import MalformedUpdateError
-from gradwire_codecs.header import (
+from gradwire_codecs.format.bits import TAIL_WORDS
+from gradwire_codecs.format.dense import WORD_BYTES
+from gradwire_codecs.format.header import (
     FIELDS,
     FORMAT,
     HITS,
@@ -33,8 +31,10 @@ from gradwire_codecs.header import (
     read_header,
     read_sections,
 )
-from gradwire_codecs.hits import ROOM, STATE_FIELDS, begin, next_hits, scale
-from gradwire_codecs.prefetch import prefetch
+from gradwire_codecs.format.hits import ROOM, STATE_FIELDS, begin, next_hits, scale
+from gradwire_codecs.kernels import lattice
+from gradwire_codecs.kernels.compiled import compiled
+from gradwire_codecs.kernels.prefetch import prefetch
 
 
 @dataclass(frozen=True, slots=True)

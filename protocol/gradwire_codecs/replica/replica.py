@@ -14,13 +14,13 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array, describe
-from gradwire_codecs.compiled import compiled
-from gradwire_codecs.digests import MODULUS, digest_of
 from gradwire_codecs.errors import CodecError, NonFiniteError, OutOfRangeError
-from gradwire_codecs.header import INT32_MAX
-from gradwire_codecs.lattice import add_to_replica
-from gradwire_codecs.reading import read_encoded
-from gradwire_codecs.update import ELEMENTS_MAX, Update
+from gradwire_codecs.format.header import INT32_MAX
+from gradwire_codecs.format.reading import read_encoded
+from gradwire_codecs.format.update import ELEMENTS_MAX, Update
+from gradwire_codecs.kernels.compiled import compiled
+from gradwire_codecs.kernels.lattice import add_to_replica
+from gradwire_codecs.replica.digests import MODULUS, digest_of
 
 QUANTUM_EXPONENT: Final = -24
 """The quantum is 2^-24 unless the parameters are too large for it: a range of plus or minus 128

@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from gradwire_codecs.arrays import Buffer, Int32Array, UInt8Array, as_bytes
-from gradwire_codecs.compiled import compiled
 from gradwire_codecs.errors import CodecError
+from gradwire_codecs.kernels.compiled import compiled
 
 GROUP: Final = 64
 """Elements that share a width: most of a layer's scale is that of their neighbours, and a byte for

@@ -1,0 +1,1 @@
+"""The shared parameters as integers, and the digests that show they are the same everywhere."""
