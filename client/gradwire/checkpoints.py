@@ -16,7 +16,7 @@ from gradwire.errors import UsageError
 from gradwire.parameters import Places
 from gradwire_codecs import Replica
 from gradwire_protocol.messages.checkpoint import CheckpointError
-from gradwire_udp.checkpoint_files import CheckpointFile, newest, read
+from gradwire_udp.files.checkpoints import CheckpointFile, newest, read
 
 logger = logging.getLogger("gradwire.checkpoints")
 

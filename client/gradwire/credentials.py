@@ -17,7 +17,7 @@ from gradwire_protocol import Credentials
 from gradwire_protocol.crypto.keys import NAME_BYTES_MAX, Role, RunKey, WorkerKey, parse_keys
 from gradwire_protocol.crypto.suites import CIPHER_KEY_BYTES, CIPHER_NONCE_BYTES, Suite, cipher_of
 from gradwire_protocol.limits import DATAGRAM_BYTES
-from gradwire_udp.key_files import read_keys
+from gradwire_udp.files.keys import read_keys
 
 CipherName = Literal["auto", "aes", "chacha"]
 

@@ -14,7 +14,7 @@ import typer
 from gradwire.errors import UsageError
 from gradwire_protocol.crypto.keys import SECRET_BYTES, Role, RunKey
 from gradwire_protocol.limits import RUN_KEYS_MAX
-from gradwire_udp.key_files import read_run_keys, replace_key, write_key
+from gradwire_udp.files.keys import read_run_keys, replace_key, write_key
 
 RUN_KEY_FILE: Final = Path("run.key")
 KEY_SUFFIX: Final = ".key"

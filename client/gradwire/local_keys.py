@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
-from gradwire_udp.key_files import read_run_keys, write_key
+from gradwire_udp.files.keys import read_run_keys, write_key
 
 FOLDER_PREFIX: Final = "gradwire-keys-"
 

@@ -14,7 +14,7 @@ from gradwire.errors import UsageError
 from gradwire.local_keys import local_keys
 from gradwire.processes import Child, local_master, worker_environment
 from gradwire_protocol.crypto.keys import WorkerKey
-from gradwire_udp.key_files import read_keys
+from gradwire_udp.files.keys import read_keys
 
 COLOURS: Final = (36, 33, 32, 35, 34, 31)
 """ANSI colours of the prefixes, by rank."""

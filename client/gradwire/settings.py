@@ -22,7 +22,7 @@ from gradwire_protocol.crypto.keys import RunKey, WorkerKey
 from gradwire_protocol.limits import DATAGRAM_BYTES, DATAGRAM_BYTES_MAX
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.records import RANKS_MAX
-from gradwire_udp.key_files import WORKER_CREDENTIAL, credential
+from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential
 
 Loop = Literal["auto", "uvloop", "asyncio"]
 Congestion = Literal["bbr", "cubic", "static"]

@@ -5,12 +5,8 @@ microseconds, and `UdpDriver` ties both to an endpoint. `TcpDriver` does so for 
 UDP through, and `Drivers` holds several together.
 """
 
-from gradwire_udp.counters import SocketCounters
-from gradwire_udp.datagram_socket import DatagramSocket, Read
-from gradwire_udp.driver import UdpDriver
 from gradwire_udp.drivers import Driver, Drivers
 from gradwire_udp.endpoint_driver import Application
-from gradwire_udp.features import Features
 from gradwire_udp.loops import new_event_loop
 from gradwire_udp.sockets import (
     local_address_in,
@@ -21,10 +17,14 @@ from gradwire_udp.sockets import (
     source_of,
     split_address,
 )
-from gradwire_udp.tcp import TcpDriver
-from gradwire_udp.tcp_counters import TcpCounters
-from gradwire_udp.tcp_peer import TcpAddress
+from gradwire_udp.tcp.counters import TcpCounters
+from gradwire_udp.tcp.driver import TcpDriver
+from gradwire_udp.tcp.peer import TcpAddress
 from gradwire_udp.timers import Timer
+from gradwire_udp.udp.counters import SocketCounters
+from gradwire_udp.udp.datagram_socket import DatagramSocket, Read
+from gradwire_udp.udp.driver import UdpDriver
+from gradwire_udp.udp.kernel_features import Features
 
 __all__ = [
     "Application",

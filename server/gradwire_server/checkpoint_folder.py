@@ -19,8 +19,8 @@ from typing import Final
 
 from gradwire_protocol import UsageError
 from gradwire_protocol.messages.checkpoint import CheckpointError
-from gradwire_udp.checkpoint_files import is_of_finished_run, name_of, names_in, number_in
-from gradwire_udp.durable import sync_folder
+from gradwire_udp.files.checkpoints import is_of_finished_run, name_of, names_in, number_in
+from gradwire_udp.files.durable import sync_folder
 
 logger = logging.getLogger("gradwire.master")
 

@@ -27,7 +27,7 @@ from gradwire_server.resuming import resumed_run
 from gradwire_server.run import Run
 from gradwire_server.vetting import OutlierPolicy
 from gradwire_udp import local_address_in, new_event_loop, show_address, split_address
-from gradwire_udp.key_files import RUN_CREDENTIAL, credential
+from gradwire_udp.files.keys import RUN_CREDENTIAL, credential
 from gradwire_udp.sockets import PORT
 
 EXIT_USAGE: Final = 2

@@ -11,7 +11,7 @@ from typing import Final
 from gradwire_protocol import UsageError
 from gradwire_protocol.crypto.keys import KeyFormatError, Keyring, check_name
 from gradwire_protocol.limits import MIB
-from gradwire_udp.key_files import read_run_keys
+from gradwire_udp.files.keys import read_run_keys
 
 logger = logging.getLogger("gradwire.keys")
 

@@ -17,7 +17,7 @@ from gradwire_protocol import UsageError
 from gradwire_protocol.messages.checkpoint import CheckpointError
 from gradwire_server.config import MasterConfig
 from gradwire_server.run import Kept, Run
-from gradwire_udp.checkpoint_files import CheckpointFile, names_in, newest
+from gradwire_udp.files.checkpoints import CheckpointFile, names_in, newest
 
 logger = logging.getLogger("gradwire.master")
 

@@ -15,7 +15,7 @@ from benchmarks.programs import Program
 from gradwire.credentials import credentials_of
 from gradwire_protocol import Credentials, RunKey
 from gradwire_protocol.crypto.keys import SECRET_BYTES
-from gradwire_udp.key_files import write_key
+from gradwire_udp.files.keys import write_key
 
 
 class Master:

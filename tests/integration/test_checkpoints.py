@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gradwire
-from gradwire_udp.checkpoint_files import names_in, read
+from gradwire_udp.files.checkpoints import names_in, read
 from support.local_master import MasterProcess
 from support.sessions import HALF, change, delivered, finish
 from support.tiers import variants

@@ -16,7 +16,7 @@ import pytest
 import gradwire
 from gradwire.cli import main
 from gradwire_protocol.crypto.keys import WorkerKey
-from gradwire_udp.key_files import read_keys, read_run_keys
+from gradwire_udp.files.keys import read_keys, read_run_keys
 from support.driven_worker import DrivenWorker
 from support.local_master import MasterProcess
 from support.processes import children_of

@@ -15,7 +15,7 @@ import pytest
 from gradwire import processes
 from gradwire.run_command import Launcher
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
-from gradwire_udp.key_files import write_key
+from gradwire_udp.files.keys import write_key
 from support.processes import Running, children_of, has_ended, python
 from support.tiers import variants
 from support.waiting import until, wait_until

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import gradwire_udp.checkpoint_files
+import gradwire_udp.files.checkpoints
 from gradwire.buffer_sharing import BufferSharing
 from gradwire.buffers import BufferValues, mean_of
 from gradwire.inbox import Inbox
@@ -260,8 +260,8 @@ def whoever_makes_no_step_is_waited_for(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_oldest_checkpoint_is_taken(patch: pytest.MonkeyPatch) -> None:
-    names_in = gradwire_udp.checkpoint_files.names_in
-    patch.setattr("gradwire_udp.checkpoint_files.names_in", lambda folder: names_in(folder)[::-1])
+    names_in = gradwire_udp.files.checkpoints.names_in
+    patch.setattr("gradwire_udp.files.checkpoints.names_in", lambda folder: names_in(folder)[::-1])
 
 
 def a_checkpoint_gets_its_name_before_it_is_on_the_disk(patch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,8 @@ from unittest.mock import patch
 from gradwire_server import checkpoint_folder
 from gradwire_server.checkpoint_folder import CheckpointFolder
 from gradwire_server.checkpoint_writer import Copy, Failed, Outcome, Written
-from gradwire_udp import checkpoint_files, durable
+from gradwire_udp.files import checkpoints as checkpoint_files
+from gradwire_udp.files import durable
 
 FOLDER: Final = Path("/")
 """The only one there is; `Path.mkdir`, which asks the real disk, finds it there."""

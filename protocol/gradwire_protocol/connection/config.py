@@ -73,7 +73,7 @@ class ConnectionConfig:
 
     @property
     def over_tcp(self) -> "ConnectionConfig":
-        """The same, for packets that travel over TCP: see `gradwire_udp.tcp`.
+        """The same, for packets that travel over TCP: see `gradwire_udp.tcp.driver`.
 
         TCP cuts what it is given as the path needs it, and has a congestion control of its own.
         """

@@ -10,7 +10,7 @@ from typing import Final
 from fuzz.reading import Reader
 from gradwire_protocol.connection.train import Train
 from gradwire_protocol.limits import DATAGRAM_BYTES_MAX
-from gradwire_udp.framing import (
+from gradwire_udp.tcp.framing import (
     LENGTH_BYTES,
     FramingError,
     PacketStream,

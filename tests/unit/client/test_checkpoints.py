@@ -11,7 +11,7 @@ import gradwire
 from gradwire_codecs import Replica
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_udp.checkpoint_files import name_of
+from gradwire_udp.files.checkpoints import name_of
 from support.checkpointing import VALUES, VERSIONS, bytes_of, checkpoint_of, written_to
 from support.local_master import LocalMaster
 from support.sessions import join

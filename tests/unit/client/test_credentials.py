@@ -17,7 +17,7 @@ from gradwire.errors import UsageError
 from gradwire_protocol import Credentials
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey, WorkerKey, check_name
 from gradwire_protocol.crypto.suites import Suite
-from gradwire_udp.key_files import write_key
+from gradwire_udp.files.keys import write_key
 from support.wording import naming
 
 RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))

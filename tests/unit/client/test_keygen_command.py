@@ -9,7 +9,7 @@ import pytest
 from gradwire.cli import main
 from gradwire_protocol.crypto.keys import Keyring, Role, RunKey, WorkerKey
 from gradwire_protocol.limits import RUN_KEYS_MAX
-from gradwire_udp.key_files import read_keys, read_run_keys
+from gradwire_udp.files.keys import read_keys, read_run_keys
 from support.wording import naming
 
 

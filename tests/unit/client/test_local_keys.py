@@ -9,7 +9,7 @@ import pytest
 
 from gradwire.local_keys import given_run_key_file, local_keys
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey, WorkerKey
-from gradwire_udp.key_files import KeyFileError, read_keys, read_run_keys, write_key
+from gradwire_udp.files.keys import KeyFileError, read_keys, read_run_keys, write_key
 from support.wording import naming
 
 RUN_KEY = RunKey(bytes(SECRET_BYTES))

@@ -10,7 +10,7 @@ import pytest
 from gradwire.cli import main
 from gradwire_protocol import Keyring, Role, RunKey
 from gradwire_protocol.crypto.keys import SECRET_BYTES
-from gradwire_udp.key_files import write_key
+from gradwire_udp.files.keys import write_key
 from support.local_master import LocalMaster
 from support.sessions import join, loss_of
 from support.waiting import wait_until

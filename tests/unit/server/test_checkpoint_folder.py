@@ -15,8 +15,8 @@ import pytest
 from gradwire_protocol import UsageError
 from gradwire_server import checkpoint_folder
 from gradwire_server.checkpoint_folder import TEMPORARY_PREFIX, CheckpointFolder
-from gradwire_udp import durable
-from gradwire_udp.checkpoint_files import CheckpointFile, names_in, newest, read
+from gradwire_udp.files import durable
+from gradwire_udp.files.checkpoints import CheckpointFile, names_in, newest, read
 from support.checkpointing import bytes_of, checkpoint_of
 from support.wording import naming
 

@@ -14,7 +14,7 @@ import pytest
 from gradwire_server.checkpoint_folder import CheckpointFolder
 from gradwire_server.checkpoint_writer import Copy, Failed, ThreadWriter, Written
 from gradwire_server.run import Run
-from gradwire_udp.checkpoint_files import read
+from gradwire_udp.files.checkpoints import read
 from support.checkpointing import VALUES, checkpoint_of
 from support.wording import naming
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_server.command import master
-from gradwire_udp.key_files import write_key
+from gradwire_udp.files.keys import write_key
 from support.wording import naming
 
 RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))

@@ -28,7 +28,7 @@ from gradwire_server.http.access import Access, Token
 from gradwire_server.key_source import KeySource
 from gradwire_server.listening import AddressInUseError
 from gradwire_udp import new_event_loop
-from gradwire_udp.checkpoint_files import names_in, read
+from gradwire_udp.files.checkpoints import names_in, read
 from support.local_master import MasterProcess
 from support.tiers import variants
 from support.waiting import until

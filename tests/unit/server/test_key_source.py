@@ -14,7 +14,7 @@ from gradwire_server.key_source import (
     denied_names,
     instance_of,
 )
-from gradwire_udp.key_files import write_key
+from gradwire_udp.files.keys import write_key
 from support.wording import naming
 
 RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))

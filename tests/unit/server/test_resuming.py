@@ -10,7 +10,7 @@ from gradwire_protocol import ShapedMessage, UsageError
 from gradwire_protocol.messages.records import Kind
 from gradwire_server.config import MasterConfig
 from gradwire_server.resuming import resumed_run
-from gradwire_udp.checkpoint_files import name_of
+from gradwire_udp.files.checkpoints import name_of
 from support.checkpointing import VALUES, VERSIONS, bytes_of, checkpoint_of, written_to
 from support.wording import naming
 

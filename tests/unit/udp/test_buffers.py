@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from gradwire_udp import buffers, open_socket
-from gradwire_udp.buffers import SO_RCVBUFFORCE, SO_SNDBUFFORCE, ask_for_buffers
+from gradwire_udp import open_socket
+from gradwire_udp.udp import socket_buffers
+from gradwire_udp.udp.socket_buffers import SO_RCVBUFFORCE, SO_SNDBUFFORCE, ask_for_buffers
 from support.wording import naming
 
 linux = sys.platform == "linux"
@@ -33,7 +34,7 @@ class MeanSocket(socket.socket):
 @pytest.fixture(autouse=True)
 def nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a fresh process."""
-    monkeypatch.setattr(buffers, "_warned", False)
+    monkeypatch.setattr(socket_buffers, "_warned", False)
 
 
 def test_what_is_granted_needs_no_words(caplog: pytest.LogCaptureFixture) -> None:

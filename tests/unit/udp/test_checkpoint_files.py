@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from gradwire_protocol import UsageError
 from gradwire_protocol.messages import checkpoint as checkpoint_format
 from gradwire_protocol.messages.checkpoint import CheckpointError
-from gradwire_udp import checkpoint_files
-from gradwire_udp.checkpoint_files import (
+from gradwire_udp.files import checkpoints as checkpoint_files
+from gradwire_udp.files.checkpoints import (
     CheckpointFile,
     is_of_finished_run,
     name_of,

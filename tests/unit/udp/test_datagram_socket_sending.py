@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gradwire_protocol import Address
 from gradwire_protocol.connection.train import Train
 from gradwire_udp import DatagramSocket, Features, SocketCounters, open_socket
-from gradwire_udp.datagram_socket import TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX
+from gradwire_udp.udp.datagram_socket import TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX
 from support.datagrams import HERE, NOTHING, needs_gso, receive_datagrams, train
 from support.fickle_socket import FickleSocket
 

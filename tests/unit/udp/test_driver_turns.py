@@ -12,8 +12,9 @@ import pytest
 
 from gradwire_protocol import Connection, Event
 from gradwire_protocol.connection.train import Train
-from gradwire_udp import Features, SocketCounters, UdpDriver, driver, new_event_loop, open_socket
+from gradwire_udp import Features, SocketCounters, UdpDriver, new_event_loop, open_socket
 from gradwire_udp.endpoint_driver import BLOCKED_SECONDS
+from gradwire_udp.udp import driver
 from support.datagrams import HERE, NOTHING, needs_overflow, train
 from support.driven_side import LOOPS
 from support.fickle_socket import FickleSocket

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields, replace
 import pytest
 
 from gradwire_udp import DatagramSocket, Features, SocketCounters, open_socket
-from gradwire_udp.features import EVERYTHING, IP_MTU_DISCOVER, PMTUDISC_PROBE, switch_on
+from gradwire_udp.udp.kernel_features import EVERYTHING, IP_MTU_DISCOVER, PMTUDISC_PROBE, switch_on
 from support.datagrams import HERE, NOTHING, needs_ipv6, receive_datagrams, train
 from support.fickle_socket import FickleSocket
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol.limits import DATAGRAM_BYTES_MAX, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX
-from gradwire_udp.framing import (
+from gradwire_udp.tcp.framing import (
     LENGTH_BYTES,
     RUN_PACKETS_MAX,
     FramingError,

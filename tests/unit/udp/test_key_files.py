@@ -11,8 +11,8 @@ from traceback import TracebackException
 import pytest
 
 from gradwire_protocol.crypto.keys import SECRET_BYTES, Role, RunKey, WorkerKey
-from gradwire_udp import key_files
-from gradwire_udp.key_files import (
+from gradwire_udp.files import keys as key_files
+from gradwire_udp.files.keys import (
     KEY_FILE_BYTES_MAX,
     KeyFileError,
     credential,

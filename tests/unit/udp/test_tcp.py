@@ -12,8 +12,8 @@ import pytest
 from gradwire_protocol import CloseCode, Connection, Disconnected, Event, MessageReceived
 from gradwire_protocol.limits import MIB
 from gradwire_udp import TcpAddress, TcpCounters, open_listener
-from gradwire_udp.framing import ReadBuffer
-from gradwire_udp.tcp_peer import TcpPeer
+from gradwire_udp.tcp.framing import ReadBuffer
+from gradwire_udp.tcp.peer import TcpPeer
 from support.driven_side import CODE, LOOPS, messages, run_on
 from support.tcp_side import TcpSide, connected_over_tcp
 from support.waiting import until

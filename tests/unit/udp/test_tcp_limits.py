@@ -12,7 +12,8 @@ from gradwire_protocol import CloseCode, Connected, Connection, Disconnected, Ev
 from gradwire_protocol.congestion.static import WINDOW_BYTES
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.wire.packets import ACCEPT
-from gradwire_udp import open_listener, tcp
+from gradwire_udp import open_listener
+from gradwire_udp.tcp import driver
 from support.driven_side import LOOPS, run_on
 from support.endpoints import first_packet, init_of
 from support.tcp_side import OVER_TCP, TcpSide, connected_over_tcp
@@ -129,8 +130,8 @@ def test_packets_that_mean_nothing_are_counted_and_dropped(kind: str) -> None:
 def test_who_says_nothing_of_use_is_turned_away_and_who_does_stays(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tcp, "UNUSED_SECONDS_MAX", 0.05)
-    monkeypatch.setattr(tcp, "SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(driver, "UNUSED_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(driver, "SWEEP_SECONDS", 0.01)
 
     async def test() -> None:
         side = TcpSide(accepts=1)
@@ -153,7 +154,7 @@ def test_who_says_nothing_of_use_is_turned_away_and_who_does_stays(
 
 @LOOPS
 def test_of_too_many_those_go_first_that_were_of_no_use_for_longest(kind: str) -> None:
-    most = 2 + tcp.PEERS_SPARE
+    most = 2 + driver.PEERS_SPARE
 
     async def test() -> None:
         side = TcpSide(accepts=2)
@@ -178,7 +179,7 @@ def test_of_too_many_those_go_first_that_were_of_no_use_for_longest(kind: str) -
 def test_where_all_are_of_use_nobody_else_is_let_in(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tcp, "PEERS_SPARE", 0)
+    monkeypatch.setattr(driver, "PEERS_SPARE", 0)
 
     async def test() -> None:
         side = TcpSide(accepts=1)
@@ -210,7 +211,7 @@ class Exhausted(socket.socket):
 def test_without_descriptors_nobody_is_let_in_until_there_are_some_again(
     kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tcp, "ACCEPT_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(driver, "ACCEPT_PAUSE_SECONDS", 0.01)
 
     async def test() -> None:
         with open_listener(("127.0.0.1", 0)) as real:
@@ -286,7 +287,7 @@ def test_who_reads_nothing_holds_nobody_else_up_and_little_waits_for_it(kind: st
 def test_who_asks_and_reads_no_answer_is_given_up(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tcp, "QUEUE_BYTES_MAX", MIB)
+    monkeypatch.setattr(driver, "QUEUE_BYTES_MAX", MIB)
 
     async def test() -> None:
         master = Master(messages=64, size=MIB // 4)

@@ -23,7 +23,7 @@ from gradwire_protocol.crypto.keys import (
 )
 from gradwire_protocol.errors import UsageError
 from gradwire_protocol.limits import KIB, RUN_KEYS_MAX
-from gradwire_udp.durable import sync_folder
+from gradwire_udp.files.durable import sync_folder
 
 KEY_FILE_BYTES_MAX: Final = 16 * KIB
 """Largest key file that is read; whatever is larger is something else. The longest line takes less

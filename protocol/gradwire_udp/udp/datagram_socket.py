@@ -22,9 +22,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from gradwire_protocol import Address
 from gradwire_protocol.connection.train import ECN_MARKED, ECN_NOT, Train
-from gradwire_udp.buffers import BUFFER_BYTES, ask_for_buffers
-from gradwire_udp.counters import SocketCounters
-from gradwire_udp.features import (
+from gradwire_udp.udp.counters import SocketCounters
+from gradwire_udp.udp.kernel_features import (
     EVERYTHING,
     SO_RXQ_OVFL,
     SOL_UDP,
@@ -33,6 +32,7 @@ from gradwire_udp.features import (
     Features,
     switch_on,
 )
+from gradwire_udp.udp.socket_buffers import BUFFER_BYTES, ask_for_buffers
 
 TRAIN_BYTES_MAX: Final = 64_000
 """Most bytes of a train, and of a run of datagrams joined here. The kernel's own limit is that of

@@ -22,10 +22,10 @@ from gradwire_protocol import Address, Connection
 from gradwire_protocol.connection.train import ECN_NOT, Train
 from gradwire_protocol.limits import MIB, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX
 from gradwire_udp.endpoint_driver import Application, Driven, EndpointDriver
-from gradwire_udp.framing import LENGTH_BYTES, FramingError, ReadBuffer
 from gradwire_udp.sockets import SocketAddress
-from gradwire_udp.tcp_counters import TcpCounters
-from gradwire_udp.tcp_peer import TcpAddress, TcpPeer
+from gradwire_udp.tcp.counters import TcpCounters
+from gradwire_udp.tcp.framing import LENGTH_BYTES, FramingError, ReadBuffer
+from gradwire_udp.tcp.peer import TcpAddress, TcpPeer
 
 logger = logging.getLogger("gradwire.tcp")
 

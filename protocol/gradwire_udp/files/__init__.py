@@ -1,0 +1,1 @@
+"""Keys and checkpoints as files on this machine."""

@@ -1,0 +1,1 @@
+"""Packets over TCP connections, where UDP does not get through."""

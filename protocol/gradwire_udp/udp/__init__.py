@@ -1,0 +1,1 @@
+"""Datagrams: many with one system call, as far as the kernel can."""
