@@ -15,9 +15,9 @@ from gradwire_protocol.limits import (
 )
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.records import ADDRESS_CHARACTERS_MAX, RANKS_MAX
-from gradwire_server.pace import UPDATE_RATE_MAX
-from gradwire_server.update_log import UPDATE_LOG_BYTES_MAX
-from gradwire_server.vetting import OUTLIER_NORM_MULTIPLE, OutlierPolicy
+from gradwire_server.updates.update_log import UPDATE_LOG_BYTES_MAX
+from gradwire_server.updates.update_rate import UPDATE_RATE_MAX
+from gradwire_server.updates.vetting import OUTLIER_NORM_MULTIPLE, OutlierPolicy
 
 CONNECTIONS_SPARE: Final = 8
 """Connections beyond the workers of a run, so that one worker too many is told so."""
@@ -132,7 +132,7 @@ class MasterConfig:
     ``"clip"`` passes it on with that norm, ``"off"`` takes it as it is."""
 
     outlier_norm_multiple: float = OUTLIER_NORM_MULTIPLE
-    """How far beyond the others' norm is too far; see `gradwire_server.vetting`."""
+    """How far beyond the others' norm is too far; see `gradwire_server.updates.vetting`."""
 
     update_rate_max: float = UPDATE_RATE_MAX
     """Updates per second that are taken from one worker; more wait, and slow it down."""

@@ -32,9 +32,9 @@ from gradwire_protocol.messages.records import (
     Welcome,
 )
 from gradwire_server.config import CONNECTIONS_SPARE, MasterConfig
-from gradwire_server.master import Master
+from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
-from gradwire_server.state import State
+from gradwire_server.state.state import State
 
 UPDATE_BYTES: Final = 4096
 

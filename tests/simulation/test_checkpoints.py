@@ -8,9 +8,9 @@ from gradwire_protocol.crypto.keys import SECRET_BYTES
 from gradwire_protocol.messages.checkpoint import parse
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.records import RefusalCode, Refuse, Welcome, covers
-from gradwire_server.checkpoint_writer import Copy
+from gradwire_server.checkpoints.writer import Copy
 from gradwire_server.config import MasterConfig
-from gradwire_server.run import Run
+from gradwire_server.state.run import Run
 from support.checkpointing import ScriptedWriter
 from support.network import Link
 from support.operating import SimulatedOperator

@@ -15,8 +15,8 @@ from gradwire.stages import Stage
 from gradwire_protocol.messages.records import RefusalCode, Refuse, Resume, Welcome
 from gradwire_protocol.messages.snapshots import BLOCKS_UNDER_WAY_MAX, count_blocks
 from gradwire_server.config import MasterConfig
-from gradwire_server.pace import BURST_UPDATES_MIN
-from gradwire_server.replica_copy import ReplicaCopy
+from gradwire_server.state.replica_copy import ReplicaCopy
+from gradwire_server.updates.update_rate import BURST_UPDATES_MIN
 from support.ledger import Ledger
 from support.network import Link
 from support.peer import ScriptedPeer, join_request

@@ -11,7 +11,7 @@ import pytest
 
 from gradwire_codecs import Replica
 from gradwire_server.config import MasterConfig
-from gradwire_server.self_check import PASS_SECONDS
+from gradwire_server.replica.self_check import PASS_SECONDS
 from support.network import Link
 from support.simulated_worker import CHANGE, SimulatedWorker
 from support.training import SimulatedRun

@@ -19,7 +19,7 @@ from gradwire_protocol.messages.records import (
     Welcome,
 )
 from gradwire_server.config import MasterConfig
-from gradwire_server.roster import Phase
+from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY
 from support.network import Link
 from support.peer import ScriptedPeer, join_request

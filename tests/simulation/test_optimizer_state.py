@@ -13,8 +13,8 @@ import pytest
 
 from gradwire import optimizer_state
 from gradwire_server.config import MasterConfig
-from gradwire_server.master import Master
-from gradwire_server.optimizer_states import PARTS_UNDER_WAY_MAX, SOURCE_SECONDS
+from gradwire_server.master.master import Master
+from gradwire_server.master.optimizer_states import PARTS_UNDER_WAY_MAX, SOURCE_SECONDS
 from gradwire_server.shards import parcels
 from support.keyed import RUN_KEY
 from support.network import Host, Link

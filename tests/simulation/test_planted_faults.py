@@ -22,15 +22,15 @@ from gradwire.resync import Rebase
 from gradwire.worker import Worker
 from gradwire_protocol.delivery.incoming import Reassembly
 from gradwire_protocol.messages.records import EncodedUpdate
-from gradwire_server.buffer_relay import BufferRelay
-from gradwire_server.intake import Intake
-from gradwire_server.recovery import Recovery
-from gradwire_server.relay import Relay
-from gradwire_server.replica_copy import ReplicaCopy
-from gradwire_server.roster import Member
-from gradwire_server.run import Run
-from gradwire_server.stability import Stability
-from gradwire_server.update_log import UpdateLog
+from gradwire_server.master.buffer_relay import BufferRelay
+from gradwire_server.master.intake import Intake
+from gradwire_server.master.stability import Stability
+from gradwire_server.state.relay import Relay
+from gradwire_server.state.replica_copy import ReplicaCopy
+from gradwire_server.state.restart import Recovery
+from gradwire_server.state.roster import Member
+from gradwire_server.state.run import Run
+from gradwire_server.updates.update_log import UpdateLog
 from support.disk import SimulatedDisk
 from support.playing import HistoryFailed, play
 from support.tiers import IS_DEEP
@@ -98,7 +98,7 @@ def the_least_advanced_replica_is_taken(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Recovery, "choose", least_advanced)
     patch.setattr(Recovery, "plan", lambda self: None)
-    patch.setattr("gradwire_server.founding.may_keep_replica", lambda *_: False)
+    patch.setattr("gradwire_server.replica.founding.may_keep_replica", lambda *_: False)
 
 
 # All have the same bits.
@@ -222,7 +222,7 @@ def a_new_master_waits_for_all_for_ever(patch: pytest.MonkeyPatch) -> None:
     def patient(seconds: float, deadline: float, **others: Any) -> Recovery:
         return Recovery(1e6, deadline + 1e6, **others)
 
-    patch.setattr("gradwire_server.reception.Recovery", patient)
+    patch.setattr("gradwire_server.master.reception.Recovery", patient)
 
 
 def nobody_is_told_what_is_stable(patch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from gradwire_protocol.delivery import incoming
 from gradwire_protocol.limits import charge_of
 from gradwire_protocol.messages.records import covers
 from gradwire_server.config import MasterConfig
-from gradwire_server.roster import Phase
+from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY
 from support.network import Host, Link
 from support.simulated_worker import SimulatedWorker

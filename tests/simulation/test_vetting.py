@@ -10,7 +10,7 @@ import pytest
 
 from gradwire.errors import ConnectionLostError
 from gradwire_server.config import MasterConfig
-from gradwire_server.vetting import OutlierPolicy
+from gradwire_server.updates.vetting import OutlierPolicy
 from support.network import Link
 from support.simulated_worker import CHANGE, SimulatedWorker
 from support.split_run import SplitRun

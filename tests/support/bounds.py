@@ -16,7 +16,7 @@ from gradwire_protocol.limits import (
     WINDOW_BYTES,
     charge_of,
 )
-from gradwire_server.master import Master
+from gradwire_server.master.master import Master
 from support.network import Host
 
 AT_ONCE: Final = 16

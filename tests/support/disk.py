@@ -18,9 +18,9 @@ from types import SimpleNamespace
 from typing import Any, Final
 from unittest.mock import patch
 
-from gradwire_server import checkpoint_folder
-from gradwire_server.checkpoint_folder import CheckpointFolder
-from gradwire_server.checkpoint_writer import Copy, Failed, Outcome, Written
+from gradwire_server.checkpoints import folder as checkpoint_folder
+from gradwire_server.checkpoints.folder import CheckpointFolder
+from gradwire_server.checkpoints.writer import Copy, Failed, Outcome, Written
 from gradwire_udp.files import checkpoints as checkpoint_files
 from gradwire_udp.files import durable
 

@@ -16,10 +16,10 @@ from gradwire.errors import ConnectionLostError
 from gradwire_protocol.errors import RefusedError
 from gradwire_protocol.limits import GIB
 from gradwire_protocol.messages.records import RefusalCode, covers
-from gradwire_server.checkpoint_writer import CheckpointWriter
+from gradwire_server.checkpoints.resuming import RESUME_AUTO, resumed_run
+from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
-from gradwire_server.resuming import RESUME_AUTO, resumed_run
-from gradwire_server.run import Run
+from gradwire_server.state.run import Run
 from support.bounds import Bounds
 from support.cuts import Cuts
 from support.disk import FOLDER, SimulatedDisk, SimulatedWriter

@@ -14,8 +14,8 @@ from typing import IO, Any, Self
 from gradwire_protocol import Connection, Event, Keyring, MessageReceived
 from gradwire_protocol.messages.link import Link, Message
 from gradwire_server.config import MasterConfig
-from gradwire_server.listening import Listening, Transport
-from gradwire_server.master import Master
+from gradwire_server.daemon.listening import Listening, Transport
+from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
 from gradwire_udp import Application, new_event_loop, show_address
 from support.processes import Running

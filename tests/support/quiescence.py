@@ -17,8 +17,8 @@ on staleness nobody is too far ahead, or waits too long.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from gradwire_server.roster import Phase
-from gradwire_server.update_log import ENTRY_BYTES
+from gradwire_server.state.roster import Phase
+from gradwire_server.updates.update_log import ENTRY_BYTES
 from support.histories import History
 from support.simulated_buffers import check_the_end
 from support.trainee import Trainee

@@ -12,7 +12,7 @@ import numpy as np
 
 from gradwire.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire_protocol.messages.records import Buffers
-from gradwire_server.run import Run
+from gradwire_server.state.run import Run
 
 ELEMENTS = 5
 MOMENTUM = np.float32(0.1)

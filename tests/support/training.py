@@ -16,12 +16,12 @@ from gradwire_codecs import decode
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, Keyring, Role, RunKey
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_server.checkpoint_writer import CheckpointWriter
+from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
-from gradwire_server.decoding import Decoder
-from gradwire_server.master import Master
+from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
-from gradwire_server.run import Run
+from gradwire_server.state.run import Run
+from gradwire_server.updates.decoding import Decoder
 from support.feedbacks import counts_for
 from support.invariants import Invariants
 from support.ledger import Ledger

@@ -11,10 +11,10 @@ from random import Random
 from gradwire_protocol import Credentials, Endpoint, Keyring, Role, RunKey
 from gradwire_protocol.messages.records import covers
 from gradwire_server.config import MasterConfig
-from gradwire_server.master import Master
+from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
-from gradwire_server.roster import Phase
-from gradwire_server.standby import Standby
+from gradwire_server.standby.standby import Standby
+from gradwire_server.state.roster import Phase
 from support.network import Host, Link
 from support.simulated_worker import SimulatedWorker
 from support.training import MASTER, SimulatedRun

@@ -22,9 +22,9 @@ from gradwire.delays import Histogram
 from gradwire.metrics import SessionCollector
 from gradwire_codecs import ResidualStatistics
 from gradwire_protocol import Endpoint
-from gradwire_server.collector import MasterCollector
 from gradwire_server.config import MasterConfig
-from gradwire_server.master import Master
+from gradwire_server.daemon.collector import MasterCollector
+from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
 from gradwire_udp import SocketCounters
 

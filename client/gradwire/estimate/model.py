@@ -46,7 +46,7 @@ from gradwire_codecs.format.update import ELEMENTS_MAX
 from gradwire_protocol.limits import STREAMS_MAX, WINDOW_BYTES_MIN, charge_of
 
 BEHIND_BYTES_MAX: Final = WINDOW_BYTES_MIN // 2
-"""What a master lets follow a sum that is under way (`gradwire_server.conflation`)."""
+"""What a master lets follow a sum that is under way (`gradwire_server.state.conflation`)."""
 
 STEP_SECONDS_MAX: Final = 3600.0
 RTT_SECONDS_MAX: Final = 60.0

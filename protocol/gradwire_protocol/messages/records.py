@@ -33,8 +33,8 @@
 
 An observer says JOIN, DIGEST, WANT and LEAVE, and hears what workers hear; an operator says ORDER,
 and hears DONE or REFUSE, one for each, in order. A standby says FOLLOW, and hears what workers
-hear, and VOTERS (see `gradwire_server.terms`). What a peer is, its key says; without keys, everyone
-is a worker.
+hear, and VOTERS (see `gradwire_server.master.terms`). What a peer is, its key says; without keys,
+everyone is a worker.
 
 Streams give messages their place: updates travel in the stream of their origin's rank with their
 sequence as number, so a relayed message is the same for everyone. The stream of a worker's own rank

@@ -18,8 +18,8 @@ from gradwire.errors import UsageError
 from gradwire.settings import resolve_settings
 from gradwire_protocol import ConnectionConfig
 from gradwire_protocol.limits import MIB
-from gradwire_server.command import master
 from gradwire_server.config import MasterConfig
+from gradwire_server.daemon.command import master
 
 BYTES_MAX: Final = 1_024
 

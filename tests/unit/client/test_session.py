@@ -27,7 +27,7 @@ from gradwire_protocol.messages.records import (
     Welcome,
 )
 from gradwire_server.config import MasterConfig
-from gradwire_server.vetting import NORMS_MIN, OutlierPolicy
+from gradwire_server.updates.vetting import NORMS_MIN, OutlierPolicy
 from support.local_master import Answering, LocalMaster
 from support.sessions import HALF, change, delivered, finish, join, loss_of, pull, zeros
 from support.waiting import wait_until

@@ -16,10 +16,10 @@ from gradwire_protocol.messages.records import (
     Resume,
     Snapshot,
 )
-from gradwire_server.admission import refusal, refusal_by_role
 from gradwire_server.config import MasterConfig
-from gradwire_server.roster import Roster
-from gradwire_server.run import Run
+from gradwire_server.master.admission import refusal, refusal_by_role
+from gradwire_server.state.roster import Roster
+from gradwire_server.state.run import Run
 from support.members import member, roster_of
 from support.peer import join_request
 from support.wording import naming

@@ -4,8 +4,8 @@ import numpy as np
 
 from gradwire_codecs import Sections, Update
 from gradwire_protocol.messages.link import Link
-from gradwire_server.backlog import Backlog
-from gradwire_server.sums import Sum, SumFeed
+from gradwire_server.state.backlog import Backlog
+from gradwire_server.updates.sums import Sum, SumFeed
 from support.puppet import Puppet
 
 ELEMENTS = 4

@@ -21,7 +21,7 @@ from gradwire_protocol.messages.records import (
     Welcome,
 )
 from gradwire_server.config import MasterConfig
-from gradwire_server.roster import Member
+from gradwire_server.state.roster import Member
 from support.network import Link
 from support.peer import ScriptedPeer, join_request, said_by_peer
 from support.training import MASTER, SimulatedRun

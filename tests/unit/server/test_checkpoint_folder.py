@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from gradwire_protocol import UsageError
-from gradwire_server import checkpoint_folder
-from gradwire_server.checkpoint_folder import TEMPORARY_PREFIX, CheckpointFolder
+from gradwire_server.checkpoints import folder as checkpoint_folder
+from gradwire_server.checkpoints.folder import TEMPORARY_PREFIX, CheckpointFolder
 from gradwire_udp.files import durable
 from gradwire_udp.files.checkpoints import CheckpointFile, names_in, newest, read
 from support.checkpointing import bytes_of, checkpoint_of

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradwire_server.checkpoint_folder import CheckpointFolder
-from gradwire_server.checkpoint_writer import Copy, Failed, ThreadWriter, Written
-from gradwire_server.run import Run
+from gradwire_server.checkpoints.folder import CheckpointFolder
+from gradwire_server.checkpoints.writer import Copy, Failed, ThreadWriter, Written
+from gradwire_server.state.run import Run
 from gradwire_udp.files.checkpoints import read
 from support.checkpointing import VALUES, checkpoint_of
 from support.wording import naming

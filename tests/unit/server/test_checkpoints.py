@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from gradwire_protocol import UsageError
-from gradwire_server.checkpoint_writer import Copy
-from gradwire_server.checkpoints import Checkpoints
+from gradwire_server.checkpoints.schedule import Checkpoints
+from gradwire_server.checkpoints.writer import Copy
 from gradwire_server.config import MasterConfig
-from gradwire_server.decoding import InlineDecoder
-from gradwire_server.leases import Leases
-from gradwire_server.lobby import Lobby
 from gradwire_server.metrics import ServerMetrics
-from gradwire_server.run import Charge, Run
-from gradwire_server.state import State
+from gradwire_server.state.leases import Leases
+from gradwire_server.state.lobby import Lobby
+from gradwire_server.state.run import Charge, Run
+from gradwire_server.state.state import State
+from gradwire_server.updates.decoding import InlineDecoder
 from support.checkpointing import VALUES, ScriptedWriter, checkpoint_of
 from support.peer import join_request
 from support.wording import naming

@@ -10,8 +10,8 @@ from gradwire_codecs import MalformedUpdateError, Sections, Update, decode
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol.messages.records import UPDATE_BYTES_MAX
-from gradwire_server.clipping import clip
-from gradwire_server.vetting import norm_of
+from gradwire_server.updates.clipping import clip
+from gradwire_server.updates.vetting import norm_of
 
 ELEMENTS = 60
 SHARES = st.floats(1e-12, 1.0, exclude_min=True, exclude_max=True)

@@ -13,7 +13,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
-from gradwire_server.command import master
+from gradwire_server.daemon.command import master
 from gradwire_udp.files.keys import write_key
 from support.wording import naming
 

@@ -10,9 +10,9 @@ from gradwire_protocol.limits import MIB, charge_of
 from gradwire_protocol.messages.records import EncodedUpdate, Kind
 from gradwire_protocol.messages.snapshots import SnapshotFeed
 from gradwire_server.config import RelayLimits
-from gradwire_server.conflation import BEHIND_BYTES_MAX
-from gradwire_server.relay import Relay
-from gradwire_server.roster import Member
+from gradwire_server.state.conflation import BEHIND_BYTES_MAX
+from gradwire_server.state.relay import Relay
+from gradwire_server.state.roster import Member
 from support.members import member
 from support.wording import naming
 
@@ -196,7 +196,7 @@ def test_where_the_memory_is_not_there_it_cannot_be_kept_either(
     def refuse(elements: int) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("gradwire_server.conflation.Sum", refuse)
+    monkeypatch.setattr("gradwire_server.state.conflation.Sum", refuse)
     rig.accept(slow, n=2)
 
     assert slow.backlog.hopeless is not None

@@ -21,12 +21,12 @@ import pytest
 
 import gradwire
 from gradwire_protocol import UnreachableError, UsageError
-from gradwire_server.checkpoint_folder import CheckpointFolder
+from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.config import MasterConfig
-from gradwire_server.daemon import Addresses, Daemon
+from gradwire_server.daemon.daemon import Addresses, Daemon
+from gradwire_server.daemon.key_source import KeySource
+from gradwire_server.daemon.listening import AddressInUseError
 from gradwire_server.http.access import Access, Token
-from gradwire_server.key_source import KeySource
-from gradwire_server.listening import AddressInUseError
 from gradwire_udp import new_event_loop
 from gradwire_udp.files.checkpoints import names_in, read
 from support.local_master import MasterProcess
@@ -365,7 +365,7 @@ def test_a_disk_that_never_answers_does_not_keep_it_from_ending(
         await until(asked.is_set, "the disk to be asked")
         await asyncio.to_thread(session.close)
 
-    monkeypatch.setattr("gradwire_server.daemon.STOP_WRITING_SECONDS_MAX", 0.05)
+    monkeypatch.setattr("gradwire_server.daemon.daemon.STOP_WRITING_SECONDS_MAX", 0.05)
     with closing(CheckpointFolder(tmp_path, 1)) as folder:
         monkeypatch.setattr(folder, "write", hang)
         running(ANYWHERE, look, folder=folder)

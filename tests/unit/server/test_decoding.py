@@ -9,7 +9,7 @@ import pytest
 
 from gradwire_codecs import MalformedUpdateError, Sections, Update, decode
 from gradwire_codecs.format.update import pack_update
-from gradwire_server.decoding import INLINE_BYTES_MAX, Decoded, ThreadDecoder
+from gradwire_server.updates.decoding import INLINE_BYTES_MAX, Decoded, ThreadDecoder
 
 ELEMENTS = 200_000
 

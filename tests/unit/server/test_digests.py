@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_codecs import Replica, Update, decode, encode
-from gradwire_server.digests import HISTORY, Digests
+from gradwire_server.state.digests import HISTORY, Digests
 
 ELEMENTS = 40
 RANKS = 3
@@ -51,7 +51,7 @@ def test_a_digest_is_that_of_a_replica_with_these_updates_or_unknown(
 ) -> None:
     base = Replica(np.random.default_rng(seed).integers(-999, 999, ELEMENTS).astype(np.int32))
     updates, versions = updates_of(seed, n), dict(first)
-    with patch("gradwire_server.digests.HISTORY", history):
+    with patch("gradwire_server.state.digests.HISTORY", history):
         digests = Digests(base.values, first)
         for rank, update in updates:
             versions[rank] = versions.get(rank, 0) + 1

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.records import Join, Resume
-from gradwire_server.ended import ENDED_RUNS_MAX, EndedRuns
-from gradwire_server.run import Run
+from gradwire_server.state.finished_runs import ENDED_RUNS_MAX, EndedRuns
+from gradwire_server.state.run import Run
 from support.peer import join_request
 
 LAYOUT = Layout((Tensor("weights", (6,)),))

@@ -13,7 +13,7 @@ from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.records import EncodedUpdate, Kind, Snapshot, Welcome
 from gradwire_server.config import RelayLimits
-from gradwire_server.following import EARLY_MAX, Following
+from gradwire_server.standby.following import EARLY_MAX, Following
 
 Said: TypeAlias = Welcome | Snapshot | UpdateReceived
 

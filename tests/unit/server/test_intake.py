@@ -34,9 +34,9 @@ from gradwire_protocol.messages.records import (
     Welcome,
 )
 from gradwire_server.config import MasterConfig
-from gradwire_server.decoding import Decoded, InlineDecoder
-from gradwire_server.pace import BURST_UPDATES_MIN
-from gradwire_server.vetting import NORMS_MIN
+from gradwire_server.updates.decoding import Decoded, InlineDecoder
+from gradwire_server.updates.update_rate import BURST_UPDATES_MIN
+from gradwire_server.updates.vetting import NORMS_MIN
 from support.network import Link
 from support.peer import ScriptedPeer, join_request, said_by_peer
 from support.training import MASTER, SimulatedRun

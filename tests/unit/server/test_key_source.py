@@ -8,7 +8,7 @@ import pytest
 
 from gradwire_protocol import UsageError
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
-from gradwire_server.key_source import (
+from gradwire_server.daemon.key_source import (
     DENY_FILE_BYTES_MAX,
     KeySource,
     denied_names,

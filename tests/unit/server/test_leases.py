@@ -3,7 +3,7 @@
 import pytest
 
 from gradwire_protocol import Identity, Role
-from gradwire_server.leases import Leases
+from gradwire_server.state.leases import Leases
 
 GPU1 = Identity("gpu1", Role.WORKER, b"1" * 16)
 GPU2 = Identity("gpu2", Role.WORKER, b"2" * 16)

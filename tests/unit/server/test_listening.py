@@ -9,9 +9,9 @@ import pytest
 
 from gradwire_protocol import Connection, Event, UsageError
 from gradwire_protocol.crypto.keys import SECRET_BYTES, Keyring, RunKey
-from gradwire_server import listening as module
 from gradwire_server.config import MasterConfig
-from gradwire_server.listening import AddressInUseError, Listening, Transport
+from gradwire_server.daemon import listening as module
+from gradwire_server.daemon.listening import AddressInUseError, Listening, Transport
 from gradwire_udp import open_listener, open_socket
 from support.wording import naming
 

@@ -38,8 +38,8 @@ from gradwire_protocol.messages.records import (
     Welcome,
 )
 from gradwire_server.config import MasterConfig
-from gradwire_server.roster import Phase
-from gradwire_server.run import Run
+from gradwire_server.state.roster import Phase
+from gradwire_server.state.run import Run
 from support.network import Link
 from support.peer import ScriptedPeer, join_request, said_by_peer
 from support.training import MASTER, SimulatedRun

@@ -16,9 +16,9 @@ from gradwire_protocol import CloseCode, Drop, Endpoint
 from gradwire_protocol.limits import FINISHED_RANGES_MAX
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.records import RefusalCode, Welcome
-from gradwire_server.collector import MasterCollector
 from gradwire_server.config import MasterConfig
-from gradwire_server.master import Master
+from gradwire_server.daemon.collector import MasterCollector
+from gradwire_server.master.master import Master
 from gradwire_server.metrics import Departure, ServerMetrics
 from gradwire_udp import SocketCounters, TcpCounters
 from support.network import Link

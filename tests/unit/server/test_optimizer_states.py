@@ -14,8 +14,8 @@ from gradwire_protocol.messages.records import (
     WantState,
     Welcome,
 )
-from gradwire_server.optimizer_states import NOBODY, PARTS_UNDER_WAY_MAX, SOURCE_SECONDS
-from gradwire_server.roster import Phase
+from gradwire_server.master.optimizer_states import NOBODY, PARTS_UNDER_WAY_MAX, SOURCE_SECONDS
+from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY
 from support.network import Link
 from support.peer import ScriptedPeer, join_request

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import Role, UsageError
 from gradwire_protocol.messages.records import Action, Order, OrderDone, RefusalCode, Refuse
-from gradwire_server.orders import DENIED_NAMES_MAX, Orders, Powers
-from gradwire_server.roster import Member, Roster
-from gradwire_server.status import status_of
+from gradwire_server.master.orders import DENIED_NAMES_MAX, Orders, Powers
+from gradwire_server.master.status import status_of
+from gradwire_server.state.roster import Member, Roster
 from support.members import member, roster_of
 from support.wording import naming
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_server.pace import BURST_SECONDS, BURST_UPDATES_MIN, Pace
+from gradwire_server.updates.update_rate import BURST_SECONDS, BURST_UPDATES_MIN, Pace
 
 
 def passing(pace: Pace[int], now: float) -> list[int]:

@@ -5,9 +5,9 @@ import pytest
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.records import EncodedUpdate, Kind, Resume
-from gradwire_server import recovery as module
-from gradwire_server.recovery import Recovery
-from gradwire_server.roster import Member
+from gradwire_server.state import restart as module
+from gradwire_server.state.restart import Recovery
+from gradwire_server.state.roster import Member
 from support.members import member
 
 

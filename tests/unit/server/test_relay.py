@@ -11,7 +11,7 @@ from gradwire_codecs import Sections, Update, decode
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol import Role, ShapedMessage
 from gradwire_protocol.messages.records import EncodedUpdate, Kind
-from gradwire_server.relay import Relay
+from gradwire_server.state.relay import Relay
 from support.members import member
 
 ELEMENTS = 8

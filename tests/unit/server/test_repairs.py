@@ -8,9 +8,9 @@ import pytest
 from gradwire_codecs import unpack_block
 from gradwire_protocol.messages.records import Blocks, Digest, Snapshot, Want, Welcome
 from gradwire_protocol.messages.snapshots import unpacked
-from gradwire_server.repairs import OFFER_PASSES_MAX, PAUSE_SECONDS
-from gradwire_server.run import Run
-from gradwire_server.self_check import PASS_SECONDS
+from gradwire_server.replica.repairs import OFFER_PASSES_MAX, PAUSE_SECONDS
+from gradwire_server.replica.self_check import PASS_SECONDS
+from gradwire_server.state.run import Run
 from support.network import Link
 from support.peer import ScriptedPeer, join_request
 from support.training import MASTER, SimulatedRun

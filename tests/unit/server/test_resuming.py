@@ -8,8 +8,8 @@ import pytest
 
 from gradwire_protocol import ShapedMessage, UsageError
 from gradwire_protocol.messages.records import Kind
+from gradwire_server.checkpoints.resuming import resumed_run
 from gradwire_server.config import MasterConfig
-from gradwire_server.resuming import resumed_run
 from gradwire_udp.files.checkpoints import name_of
 from support.checkpointing import VALUES, VERSIONS, bytes_of, checkpoint_of, written_to
 from support.wording import naming

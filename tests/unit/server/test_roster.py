@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import ConnectionConfig, Endpoint, Role
 from gradwire_protocol.messages.records import RANKS_MAX, WORKER_ID_BYTES, Peer
-from gradwire_server.roster import TRANSITIONS, Phase, Roster, role_of
+from gradwire_server.state.roster import TRANSITIONS, Phase, Roster, role_of
 from support.members import member, roster_of
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.records import BLOCK_ELEMENTS, Snapshot
-from gradwire_server.run import Run
+from gradwire_server.state.run import Run
 from support.peer import join_request
 
 TWO_BLOCKS = Layout((Tensor("a", (BLOCK_ELEMENTS + 2,)),))

@@ -23,11 +23,11 @@ from gradwire_protocol.messages.records import (
     Voters,
     Welcome,
 )
-from gradwire_server.checkpoint_writer import CheckpointWriter
+from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
-from gradwire_server.master import Master
+from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
-from gradwire_server.standby import ASK_SECONDS, Standby
+from gradwire_server.standby.standby import ASK_SECONDS, Standby
 from support.checkpointing import ScriptedWriter
 from support.network import SimulatedNetwork
 from support.peer import LAYOUT, ScriptedPeer, join_request

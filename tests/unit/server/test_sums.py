@@ -8,7 +8,7 @@ from gradwire_codecs import NOTHING, Replica, Sections, Update, decode, encode
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.records import PART_ELEMENTS, Conflated, Span
-from gradwire_server.sums import PARTS_UNDER_WAY_MAX, Sum, SumFeed
+from gradwire_server.updates.sums import PARTS_UNDER_WAY_MAX, Sum, SumFeed
 from support.puppet import Puppet
 
 SMALL = 20

@@ -14,10 +14,10 @@ from gradwire_protocol.messages.records import (
     Voters,
     Welcome,
 )
-from gradwire_server import terms
 from gradwire_server.config import MasterConfig
+from gradwire_server.master import terms
+from gradwire_server.master.terms import TERMS_AHEAD_MAX
 from gradwire_server.metrics import ServerMetrics
-from gradwire_server.terms import TERMS_AHEAD_MAX
 from support.keyed import RUN_KEY
 from support.network import Link
 from support.peer import ScriptedPeer, join_request

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import ShapedMessage
 from gradwire_protocol.messages.records import Kind
-from gradwire_server.update_log import ENTRY_BYTES, UpdateLog
+from gradwire_server.updates.update_log import ENTRY_BYTES, UpdateLog
 
 BYTES_MAX = 10 * ENTRY_BYTES + 1_000
 

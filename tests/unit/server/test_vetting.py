@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gradwire_codecs import NOTHING, Sections, Update, decode
 from gradwire_codecs.feedback.feedback import MAGNITUDE_MAX
-from gradwire_server.vetting import (
+from gradwire_server.updates.vetting import (
     NORMS_KEPT,
     NORMS_MIN,
     Norms,

@@ -9,7 +9,7 @@ import pytest
 
 from gradwire_protocol import Connection, Event, UsageError
 from gradwire_server.config import MasterConfig
-from gradwire_server.listening import Listening
+from gradwire_server.daemon.listening import Listening
 from gradwire_server.shards import steering
 from gradwire_udp import open_listener, open_socket
 from support.wording import naming

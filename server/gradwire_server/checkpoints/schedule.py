@@ -1,0 +1,210 @@
+"""Checkpoints: when a run is written down, so that it survives the loss of everybody.
+
+Every `checkpoint_seconds`, when it is finished, when another one takes its place, when an operator
+wants it and when the master stops; and never when nothing has changed since the last time.
+
+A copy is made at one moment, between two events, so replica and version vector belong together:
+half a second for each GB, at 2 GB/s. Writing it is another's work (`writer`) and takes
+as long as it takes: one copy is under way at a time, 4 bytes for each parameter, and what is wanted
+meanwhile is written after it. With the replica itself that is 8 bytes for each parameter. A run
+that is over and could not be written yet is kept until it is, or until the next one is over too: 4
+bytes more for each of its parameters.
+
+What cannot be written is counted, logged, and tried again after as long as there is between two.
+The run goes on.
+"""
+
+import logging
+from typing import Any
+
+from gradwire_protocol import UsageError
+from gradwire_server.checkpoints.writer import CheckpointWriter, Copy, Failed, Written
+from gradwire_server.state.run import Kept, Run
+from gradwire_server.state.state import State
+
+logger = logging.getLogger("gradwire.master")
+
+
+class Checkpoints:
+    """Has the run of a master written.
+
+    Parameters
+    ----------
+    state : State
+    writer : CheckpointWriter or None
+        None for no checkpoints at all.
+    """
+
+    def __init__(self, state: State, writer: CheckpointWriter | None) -> None:
+        self._state = state
+        self._writer = writer
+        self._run: Run | None = None
+        """The run in progress, once it has parameters."""
+        self._owed: Run | None = None
+        """A run that is over, and is not written yet as it ended."""
+        self._under_way: Copy | None = None
+        self._wanted = False
+        """Whether to write as soon as may be."""
+        self._due: float | None = None
+        """When to write next."""
+        self._finish_seen = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being written, or will be next."""
+        return self._under_way is not None or self._wanted
+
+    def conclude(self) -> None:
+        """Do what is due; to be called after everything that happens."""
+        if self._writer is None:
+            return
+        if self._under_way is not None:
+            self._take(self._under_way)
+        self._look_at(self._state.run)
+        due = self._due is not None and self._state.now >= self._due
+        if self._under_way is None and (self._wanted or due):
+            self._begin()
+
+    def next_timer(self) -> float | None:
+        """Return when `conclude` has to be called at the latest."""
+        return None if self._under_way is not None else self._due
+
+    def ask(self) -> str:
+        """Have a checkpoint written; return what comes of that.
+
+        Raises
+        ------
+        UsageError
+            If there is nothing to write, or nowhere.
+        """
+        if self._writer is None:
+            raise UsageError("this master keeps no checkpoints: start it with --checkpoint DIR")
+        run = self._state.run
+        if run is None or not run.founded:
+            raise UsageError("there is no run to write: none has begun, or the last one is over")
+        under_way = self._under_way
+        if under_way is None and not _has_news(run):
+            assert run.kept is not None
+            return f"nothing has changed since {run.kept.name} was written"
+        self._wanted = True
+        updates = sum(run.relay.versions.values())
+        behind = "" if under_way is None else " behind the one that is being written"
+        return (
+            f"run {run.name!r} is being written with the {updates} updates there are{behind}; "
+            "status says when it is done"
+        )
+
+    def status(self) -> dict[str, Any] | None:
+        """Return the last checkpoint of the run, as plain values; None where none are kept."""
+        if self._writer is None:
+            return None
+        run = self._state.run
+        kept = None if run is None else run.kept
+        return {
+            "file": kept.name if kept else None,
+            "updates": sum(kept.versions.values()) if kept else None,
+            "writing": self.busy,
+        }
+
+    def stop(self, *, broken: bool) -> None:
+        """Have what has changed written for the last time, unless it may be wrong."""
+        if broken:
+            self._writer = self._under_way = None
+            self._wanted = False
+        elif self._writer is not None:
+            self._wanted = True
+            self.conclude()
+
+    # Private.
+
+    def _look_at(self, run: Run | None) -> None:
+        """Notice what has become of the run."""
+        if run is not None and not run.founded:
+            run = None
+        if run is not self._run:
+            before, self._run = self._run, run
+            self._finish_seen = False
+            if before is not None and _has_news(before):
+                self._owe(before)
+            self._put_off()
+        if run is not None and run.finished and not self._finish_seen:
+            self._finish_seen = self._wanted = True
+
+    def _owe(self, run: Run) -> None:
+        if self._owed is not None and _has_news(self._owed):
+            self._state.metrics.checkpoints_failed.inc()
+            logger.error("no checkpoint of run %r: it is given up, for %r is over, too",
+                         self._owed.name, run.name)  # fmt: skip
+        self._owed = run
+        self._wanted = True
+
+    def _begin(self) -> None:
+        """Write what has changed, first of a run that is over."""
+        assert self._writer is not None
+        if self._owed is not None and not _has_news(self._owed):
+            self._owed = None
+        run = self._owed or self._run
+        # After a run that is over it is the turn of the one in progress.
+        self._wanted = self._owed is not None
+        self._put_off()
+        if run is None or not _has_news(run):
+            return
+        try:
+            self._under_way = Copy.make(run)
+        except MemoryError:
+            self._fail(run, "there is not enough memory for a copy")
+            return
+        self._writer.write(self._under_way)
+
+    def _take(self, copy: Copy) -> None:
+        """Take up what came of writing, if anything has yet."""
+        assert self._writer is not None
+        outcome = self._writer.take()
+        if outcome is None:
+            return
+        self._under_way = None
+        self._put_off()
+        if isinstance(outcome, Failed):
+            self._fail(copy.of, outcome.reason)
+        else:
+            copy.of.kept = Kept(outcome.name, copy.versions, copy.finished)
+            self._note(copy, outcome)
+
+    def _note(self, copy: Copy, written: Written) -> None:
+        metrics = self._state.metrics
+        metrics.checkpoints_written.inc()
+        metrics.checkpoint_seconds.set(written.seconds)
+        metrics.checkpoint_bytes.set(written.size)
+        metrics.checkpoint_time.set(written.unix_time)
+        logger.info(
+            "run %r with %d updates is in %s: %d bytes, written in %.1f s",
+            copy.of.name,
+            sum(copy.versions.values()),
+            written.name,
+            written.size,
+            written.seconds,
+        )
+        if written.complaint:
+            logger.warning("older checkpoints stay: %s", written.complaint)
+
+    def _fail(self, run: Run, reason: str) -> None:
+        self._wanted = False
+        self._state.metrics.checkpoints_failed.inc()
+        logger.error(
+            "no checkpoint of run %r: %s; it is tried again after %g s, and the run goes on",
+            run.name,
+            reason,
+            self._state.config.checkpoint_seconds,
+        )
+
+    def _put_off(self) -> None:
+        """Wait for as long as there is between two checkpoints."""
+        waits = self._run is not None or self._owed is not None
+        seconds = self._state.config.checkpoint_seconds
+        self._due = self._state.now + seconds if waits else None
+
+
+def _has_news(run: Run) -> bool:
+    """Return whether there is more of a run than its last checkpoint has."""
+    kept = run.kept
+    return kept is None or (kept.finished, kept.versions) != (run.finished, run.relay.versions)

@@ -1,0 +1,133 @@
+"""Writing checkpoints on a thread, beside everything else that the master does.
+
+A disk may take seconds for what takes the memory tenths of one, and a broken one takes for ever. So
+the master hands over a copy and goes on; what came of it is taken up later.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Thread
+from typing import Protocol, TypeAlias
+
+from gradwire_codecs import Replica
+from gradwire_protocol.messages.checkpoint import Checkpoint, pieces_of
+from gradwire_server.checkpoints.folder import CheckpointFolder
+from gradwire_server.state.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A run as it was at one moment."""
+
+    of: Run
+    """Whose copy it is. Only what never changes may be read of it on another thread."""
+    replica: Replica
+    versions: dict[int, int]
+    finished: bool
+
+    @classmethod
+    def make(cls, run: Run) -> "Copy":
+        """Copy all that changes: 4 bytes for each parameter, and some for each rank."""
+        replica = Replica(run.replica.values.copy(), run.replica.quantum_exponent)
+        return cls(run, replica, dict(run.relay.versions), run.finished)
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """Return the bytes of a file."""
+        checkpoint = Checkpoint(
+            run=self.of.name,
+            layout=self.of.layout,
+            quantum_exponent=self.replica.quantum_exponent,
+            versions=self.versions,
+            finished=self.finished,
+            digest=self.replica.digest(),
+        )
+        return pieces_of(checkpoint, self.replica.values.astype("<i4", copy=False).data)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A checkpoint is on the disk."""
+
+    name: str
+    """Of its file."""
+    size: int
+    seconds: float
+    """What it took."""
+    unix_time: float
+    complaint: str = ""
+    """Why an older one could not be removed; empty where nothing is the matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A checkpoint could not be written."""
+
+    reason: str
+
+
+Outcome: TypeAlias = Written | Failed
+
+
+class CheckpointWriter(Protocol):
+    """Writes checkpoints, one at a time."""
+
+    def write(self, copy: Copy) -> None:
+        """Begin to write; not before the outcome of the last one was taken."""
+
+    def take(self) -> Outcome | None:
+        """Return what came of it, once; None before."""
+
+
+class ThreadWriter:
+    """Writes each checkpoint on a thread of its own.
+
+    Parameters
+    ----------
+    folder : CheckpointFolder
+    on_ready : callable
+        Called on that thread when `take` has something to return.
+    """
+
+    def __init__(self, folder: CheckpointFolder, on_ready: Callable[[], None]) -> None:
+        self._folder = folder
+        self._on_ready = on_ready
+        self._outcome: Outcome | BaseException | None = None
+
+    def write(self, copy: Copy) -> None:
+        """Begin to write; not before the outcome of the last one was taken."""
+        # A daemon thread: where the disk never answers, the process must be able to end.
+        thread = Thread(target=self._run, args=(copy,), name="gradwire-checkpoint", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # there are as many threads as there may be
+            self._hand_over(Failed(str(error)))
+
+    def take(self) -> Outcome | None:
+        """Return what came of it, once; None before. An error of ours is raised here."""
+        outcome, self._outcome = self._outcome, None
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def _run(self, copy: Copy) -> None:
+        try:
+            self._hand_over(self._write(copy))
+        except MemoryError:
+            self._hand_over(Failed("there is not enough memory"))
+        except OSError as error:
+            self._hand_over(Failed(f"{self._folder.path}: {error.strerror or error}"))
+        except BaseException as error:  # `take` raises it where it is seen
+            self._hand_over(error)
+
+    def _write(self, copy: Copy) -> Written:
+        began = time.monotonic()
+        file = self._folder.write(copy.pieces(), finished=copy.finished)
+        seconds = time.monotonic() - began
+        return Written(file.name, file.size, seconds, time.time(), file.complaint)
+
+    def _hand_over(self, outcome: Outcome | BaseException) -> None:
+        self._outcome = outcome
+        with suppress(RuntimeError):  # the event loop has not waited for us
+            self._on_ready()

@@ -1,0 +1,1 @@
+"""The process: its command, its sockets, its keys, its metrics, its end."""

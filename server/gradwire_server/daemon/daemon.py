@@ -1,0 +1,311 @@
+"""The daemon: a master with a socket, a clock, signals and an HTTP side."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from ipaddress import ip_address
+from time import monotonic
+from typing import Any, Final
+
+from gradwire_codecs import warm_up
+from gradwire_protocol import GradwireError, Keyring
+from gradwire_server.checkpoints.folder import CheckpointFolder
+from gradwire_server.checkpoints.writer import ThreadWriter
+from gradwire_server.config import MasterConfig
+from gradwire_server.daemon.collector import MasterCollector
+from gradwire_server.daemon.key_source import KeySource, instance_of
+from gradwire_server.daemon.listening import Listening, Transport, explained
+from gradwire_server.http.access import METRICS_PATH, Access
+from gradwire_server.http.server import HttpServer
+from gradwire_server.master.master import Master
+from gradwire_server.metrics import ServerMetrics
+from gradwire_server.standby.standby import Standby
+from gradwire_server.state.run import Run
+from gradwire_server.updates.decoding import ThreadDecoder
+from gradwire_udp import Drivers, resolve, show_address, split_address
+
+logger = logging.getLogger("gradwire.daemon")
+
+HTTP_PORT: Final = 40124
+STOP_SECONDS_MAX: Final = 2.0
+"""How long goodbyes may take: some probe timeouts to the farthest worker."""
+
+STOP_WRITING_SECONDS_MAX: Final = 60.0
+"""How long the last checkpoint may take: 6 GB at 100 MB/s. systemd waits for 90 s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """Where a daemon listens, and where it says it does."""
+
+    listen: str
+    """``host:port`` for workers; port 0 takes a free one."""
+    http: str | None
+    """``host:port`` for HTTP; None for no HTTP at all."""
+    advertise: str | None = None
+    """``host`` or ``host:port`` that workers should use, where it differs."""
+    transport: Transport = "auto"
+    """What it listens to there: UDP, TCP, or both."""
+
+
+class Daemon:
+    """A master that runs until it is told to stop.
+
+    Parameters
+    ----------
+    config : MasterConfig
+    addresses : Addresses
+    access : Access, optional
+        Who may see what over HTTP.
+    keys : KeySource, optional
+        Where its keys stand; without one it has none.
+    run : Run, optional
+        The run to go on with.
+    folder : CheckpointFolder, optional
+        Where checkpoints are written; without one there are none.
+    """
+
+    def __init__(
+        self,
+        config: MasterConfig,
+        addresses: Addresses,
+        access: Access | None = None,
+        keys: KeySource | None = None,
+        *,
+        run: Run | None = None,
+        folder: CheckpointFolder | None = None,
+    ) -> None:
+        self._addresses = addresses
+        self._access = access or Access()
+        self._metrics = ServerMetrics()
+        self._decoder = ThreadDecoder(self._on_decoded)
+        self._written = asyncio.Event()
+        self._master = Master(
+            config,
+            self._metrics,
+            self._decoder,
+            on_denied=self._deny,
+            on_drained=self._stop,
+            run=run,
+            writer=None if folder is None else ThreadWriter(folder, self._on_written),
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._drivers: Drivers | None = None
+        self._keys = keys or KeySource()
+        self._keyring = self._keys.read()
+        self._denied: frozenset[str] = frozenset()
+        self._listening = Listening(
+            config,
+            addresses.transport,
+            self._keyring,
+            instance=instance_of(addresses.listen),
+            insecure=self._keys.insecure,
+        )
+        self._application: Master | Standby = self._master
+        if config.standby_of is not None:
+            dial = partial(self._listening.dial, config.standby_of)
+            self._application = Standby(self._master, dial, monotonic())
+        self._stopping = asyncio.Event()
+        self._signalled = False
+        self._hurried = False
+        """Whether it was told to end, and then once more."""
+        self._reason = ""
+        self._failure: BaseException | None = None
+
+    async def run(self) -> None:
+        """Listen, announce it on stdout, and serve until a signal comes.
+
+        Raises
+        ------
+        AddressInUseError
+            If one of the addresses is taken.
+        UsageError, UnreachableError
+            If one of them is none of this machine's.
+        """
+        loop = self._loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._on_exception)
+        warm_up()  # else the first update would have to wait for the compiler
+        listening = self._listening
+        drivers = self._drivers = listening.open(
+            self._addresses.listen, self._application, loop, self._metrics.processes_lost.inc
+        )
+        figures = listening.figures
+        self._metrics.registry.register(
+            MasterCollector(self._master, figures.counters, figures.sockets, listening.streams)
+        )
+        http = HttpServer(
+            self._metrics, self._status, refresh=listening.refresh, access=self._access
+        )
+        try:
+            await listening.start()
+            http_address = self._start_http(http)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._take_signal, signal.Signals(number).name)
+            if self._keys.key_file is not None:
+                loop.add_signal_handler(signal.SIGHUP, self._read_keys_again)
+            self._master.begin(drivers.now())
+            self._announce(http_address)
+            await self._stopping.wait()
+            logger.info("stopping: %s", self._reason)
+            await self._say_goodbye(drivers)
+            await self._wait_for_disk()
+        finally:
+            await http.close()
+            self._decoder.close()
+            drivers.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def _start_http(self, http: HttpServer) -> str | None:
+        if self._addresses.http is None:
+            return None
+        host, _ = split_address(self._addresses.http, HTTP_PORT)
+        family, address = resolve(self._addresses.http, HTTP_PORT)
+        try:
+            http.start(address, family)
+        except OSError as error:
+            raise explained(error, "HTTP", self._addresses.http, "--http") from None
+        shown = show_address((host, http.port))
+        if http.lacks_token:
+            logger.warning(
+                "HTTP at %s has no token, so all it serves is /healthz%s: give it one with "
+                "--http-token-file, or listen on loopback",
+                shown,
+                f" and {METRICS_PATH}" if self._access.public_metrics else "",
+            )
+        return shown
+
+    def _announce(self, http_address: str | None) -> None:
+        """Say on stdout, in one line that a program can read, where workers find us."""
+        bound, port = self._listening.address[:2]
+        host = bound
+        advertise = self._addresses.advertise
+        if advertise is not None:
+            host, port = split_address(advertise, port)
+        master = show_address((host, port))
+        announcement = {
+            "master": master,
+            "http": http_address,
+            "pid": os.getpid(),
+            "version": version("gradwire"),
+        }
+        sys.stdout.write(json.dumps(announcement) + "\n")
+        sys.stdout.flush()
+        reachable = host if host not in ("0.0.0.0", "::") else "THIS-HOST"
+        logger.info("workers join with GRADWIRE_MASTER=%s", show_address((reachable, port)))
+        if self._keys.key_file is None and not ip_address(bound).is_loopback:
+            logger.warning(
+                "INSECURE: packets are neither sealed nor signed, and anyone who can reach port %d "
+                "can join, read and change the model. Instead of --insecure, make a key with "
+                "`gradwire keygen run.key` and say --key-file run.key",
+                port,
+            )
+
+    def _status(self) -> dict[str, Any]:
+        return {
+            "status": "ok",
+            "version": version("gradwire"),
+            "processes": [
+                {"pid": pid, "connections": connections}
+                for pid, connections in self._listening.connections_by_process.items()
+            ],
+            **self._master.status(),
+        }
+
+    def _on_decoded(self) -> None:
+        """Have what the decoder's thread has done taken up; called on that thread."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._take_decoded)
+
+    def _take_decoded(self) -> None:
+        assert self._drivers is not None
+        self._master.handle_decoded(self._drivers.now())
+        self._drivers.turn()
+
+    def _on_written(self) -> None:
+        """Have what came of a checkpoint taken up; called on the thread that writes."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._take_written)
+
+    def _take_written(self) -> None:
+        assert self._drivers is not None
+        self._master.handle_written(self._drivers.now())
+        self._drivers.turn()
+        self._written.set()
+
+    def _read_keys_again(self) -> None:
+        """Take the keys and denied names as they are now; where that fails, keep what there is."""
+        assert self._drivers is not None
+        try:
+            self._keyring = self._keys.read()
+        except GradwireError as error:
+            logger.error("the keys stay as they were: %s", error)  # noqa: TRY400  # it says it all
+            return
+        self._set_keyring()
+        self._drivers.turn()
+
+    def _deny(self, names: frozenset[str]) -> None:
+        """Let those in no more whom an operator has denied; the turn that is under way goes on."""
+        self._denied = names
+        self._set_keyring()
+
+    def _set_keyring(self) -> None:
+        assert self._keyring is not None, "only who has a key file reads it again or has operators"
+        assert self._drivers is not None
+        denied = self._keyring.denied | self._denied
+        keyring = Keyring(self._keyring.run_keys, denied)
+        self._listening.set_keyring(keyring, self._drivers.now())
+
+    def _take_signal(self, name: str) -> None:
+        """Drain the master, and then stop; at once when it is said again."""
+        reason = f"the master was stopped by {name}"
+        if self._signalled:
+            self._hurried = True
+            self._written.set()
+            self._stop(reason)
+            return
+        assert self._drivers is not None
+        self._signalled = True
+        logger.info("draining: %s", reason)
+        self._master.drain(reason, self._drivers.now())
+        self._drivers.turn()
+
+    def _stop(self, reason: str) -> None:
+        self._reason = reason
+        self._stopping.set()
+
+    async def _say_goodbye(self, drivers: Drivers) -> None:
+        """Tell every worker why, and wait until they have had time to hear it."""
+        self._listening.accept_no_more()
+        self._application.stop(self._reason, drivers.now(), broken=self._failure is not None)
+        drivers.turn()
+        await drivers.wait_quiet(STOP_SECONDS_MAX)
+
+    @property
+    def _is_in_a_hurry(self) -> bool:
+        return self._hurried or self._failure is not None
+
+    async def _wait_for_disk(self) -> None:
+        """Wait until the last checkpoint is written, or for as long as that may take."""
+        try:
+            async with asyncio.timeout(STOP_WRITING_SECONDS_MAX):
+                while self._master.checkpoints.busy and not self._is_in_a_hurry:
+                    self._written.clear()
+                    await self._written.wait()
+        except TimeoutError:
+            logger.error(  # noqa: TRY400  # it says it all
+                "no checkpoint of what was last: the disk took longer than %g s",
+                STOP_WRITING_SECONDS_MAX,
+            )
+
+    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """End the daemon when one of its callbacks fails: going on half broken helps nobody."""
+        self._failure = context.get("exception") or RuntimeError(context["message"])
+        logger.critical("internal error", exc_info=self._failure)
+        self._stop("the master was stopped by an internal error")

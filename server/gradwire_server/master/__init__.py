@@ -1,0 +1,1 @@
+"""The master itself, sans-IO: what it does with each message of each worker."""

@@ -1,0 +1,95 @@
+"""Deliveries: what follows when a member has what it was sent.
+
+Of an update that all have, nothing is kept any more; a sum makes room for the next one, and so do
+buffers; and a run is finished when nobody lacks anything of it.
+"""
+
+from gradwire_protocol import Connection, MessageDelivered
+from gradwire_protocol.messages.records import (
+    CONFLATED_STREAM,
+    CONTROL_STREAM,
+    SNAPSHOT_STREAM,
+    STATE_STREAM,
+)
+from gradwire_server.master.buffer_relay import BufferRelay
+from gradwire_server.master.departures import Departures
+from gradwire_server.master.optimizer_states import OptimizerStates
+from gradwire_server.replica.repairs import Repairs
+from gradwire_server.state.roster import Member
+from gradwire_server.state.run import Run
+from gradwire_server.state.state import State
+
+
+class Deliveries:
+    """Hears of them.
+
+    Parameters
+    ----------
+    state : State
+    repairs : Repairs
+    departures : Departures
+    buffers : BufferRelay
+    states : OptimizerStates
+    """
+
+    def __init__(
+        self,
+        state: State,
+        repairs: Repairs,
+        departures: Departures,
+        buffers: BufferRelay,
+        states: OptimizerStates,
+    ) -> None:
+        self._state = state
+        self._states = states
+        self._repairs = repairs
+        self._departures = departures
+        self._buffers = buffers
+
+    def take(self, connection: Connection, event: MessageDelivered) -> None:
+        """Act on a message that has arrived at the other side."""
+        state = self._state
+        state.lobby.on_delivered(connection, event, state.now)
+        member = state.roster.of(connection)
+        if member is None:
+            return
+        if event.stream == CONTROL_STREAM:
+            if self._buffers.on_delivered(member, event.number):
+                self._departures.finish_if_all_have()
+                self._departures.end_if_over()
+        elif event.stream == STATE_STREAM:
+            self._states.on_delivered(member, event.number)
+        else:
+            self._take_of_run(member, event)
+
+    def _take_of_run(self, member: Member, event: MessageDelivered) -> None:
+        """Act on a part of the replica, or on an update."""
+        state = self._state
+        metrics, run = state.metrics, state.run
+        if event.stream == SNAPSHOT_STREAM:
+            if member.feed is not None and member.feed.on_delivered():
+                self._repairs.fed(member)
+            if run is not None:
+                run.relay.on_block_delivered(member, state.now)
+        elif run is None:
+            return
+        elif event.stream == CONFLATED_STREAM:
+            updates = run.relay.on_part_delivered(member, state.now)
+            if updates is not None:
+                metrics.sums_sent.inc()
+                metrics.updates_conflated.inc(updates)
+                self._departures.finish_if_all_have()
+                self._departures.end_if_over()
+        else:
+            self._take_update(member, run, event)
+
+    def _take_update(self, member: Member, run: Run, event: MessageDelivered) -> None:
+        state = self._state
+        metrics = state.metrics
+        accepted_at = run.relay.on_delivered(member, event.stream, event.number, state.now)
+        if accepted_at is not None:
+            metrics.updates_relayed.inc()
+            metrics.relay_delay.observe(state.now - accepted_at)
+        if event.stream == member.rank or member.last_sequence is not None:
+            # The run does not finish without that, be it a correction or a peer's update.
+            self._departures.finish_if_all_have()

@@ -1,0 +1,189 @@
+"""Orders: what an operator has the master do.
+
+An operator takes no part in the run. Its key says that it is one; it sends orders and hears, for
+each, that it is done or why it is not. What orders change lasts as long as the master runs: when it
+starts again, it lets in whom its own key file and ``--deny`` let in.
+"""
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gradwire_protocol import UsageError
+from gradwire_protocol.crypto.keys import check_name
+from gradwire_protocol.messages.records import Action, Order, OrderDone, RefusalCode, Refuse
+from gradwire_server.state.roster import Member, Roster
+
+logger = logging.getLogger("gradwire.master")
+
+DENIED_NAMES_MAX: Final = 1_000
+"""Names denied while the master runs. More belong into its ``--deny-file``; with 64 bytes each, so
+many fit an answer beside the largest roster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Powers:
+    """What orders come to, as functions of the master."""
+
+    status: Callable[[], dict[str, Any]]
+    """Returns what there is to know."""
+    release: Callable[[Member], None]
+    """Ends a quarantine."""
+    expel: Callable[[Member, str], None]
+    """Closes the connection of a member, for this reason."""
+    deny: Callable[[frozenset[str]], None]
+    """Accepts no keys of these names, and of those denied before whatever is not among them."""
+    checkpoint: Callable[[], str]
+    """Has a checkpoint written, and says what comes of that; `UsageError` if it cannot."""
+
+
+class Orders:
+    """Carries out orders, and remembers what they have changed.
+
+    Parameters
+    ----------
+    roster : Roster
+    powers : Powers
+    """
+
+    def __init__(self, roster: Roster, powers: Powers) -> None:
+        self.draining: str | None = None
+        """Name of the operator who lets nobody in any more; None while all may join."""
+        self.denied: frozenset[str] = frozenset()
+        """Names denied by order."""
+        self._roster = roster
+        self._powers = powers
+        self._without_name: Final[dict[str, Callable[[str], str]]] = {
+            Action.STATUS: self._status,
+            Action.DRAIN: self._drain,
+            Action.RESUME: self._resume,
+            Action.CHECKPOINT: self._checkpoint,
+        }
+        self._with_name: Final[dict[str, Callable[[str, str], str]]] = {
+            Action.DENY: self._deny,
+            Action.ADMIT: self._admit,
+            Action.RELEASE: self._release,
+            Action.EXPEL: self._expel,
+        }
+
+    def obey(self, operator: str, order: Order) -> OrderDone | Refuse:
+        """Carry out an order, or say why not.
+
+        Parameters
+        ----------
+        operator : str
+            The name in the key of who gives it.
+        order : Order
+        """
+        what = f"{order.action} {order.name}".rstrip()
+        try:
+            text = self._carried_out(operator, order)
+        except UsageError as error:
+            logger.warning("refused an order of operator %s, %s: %s", operator, what, error)
+            return Refuse(RefusalCode.ORDER, str(error))
+        said = "" if order.action == Action.STATUS else f": {text}"
+        logger.info("order of operator %s, %s%s", operator, what, said)
+        return OrderDone(text)
+
+    def _carried_out(self, operator: str, order: Order) -> str:
+        if order.action in self._without_name:
+            if order.name:
+                raise UsageError(f"{order.action} is about nobody: leave out {order.name!r}")
+            return self._without_name[order.action](operator)
+        if order.action in self._with_name:
+            if not order.name:
+                raise UsageError(f"{order.action} takes a name or, where it makes sense, a rank")
+            return self._with_name[order.action](operator, order.name)
+        raise UsageError(f"no such order: {order.action!r}; this master knows {', '.join(Action)}")
+
+    # Without a name.
+
+    def _status(self, operator: str) -> str:
+        del operator
+        # Names stay as they are: an escape for every character could take six times the room.
+        return json.dumps(self._powers.status(), ensure_ascii=False)
+
+    def _drain(self, operator: str) -> str:
+        self.draining = operator
+        count = len(self._roster.workers)
+        return (
+            f"nobody is let in any more; the master stops when the last has left; workers: {count}"
+        )
+
+    def _resume(self, operator: str) -> str:
+        del operator
+        if self.draining is None:
+            raise UsageError("the master lets workers in as it is")
+        self.draining = None
+        return "workers are let in again"
+
+    def _checkpoint(self, operator: str) -> str:
+        del operator
+        return self._powers.checkpoint()
+
+    # With one.
+
+    def _deny(self, operator: str, name: str) -> str:
+        check_name(name)
+        if name == operator:
+            raise UsageError("nobody can deny himself: it takes another operator's key")
+        if len(self.denied) >= DENIED_NAMES_MAX:
+            raise UsageError(
+                f"{DENIED_NAMES_MAX} names are denied by order, which is the limit: write them "
+                "into the master's --deny-file"
+            )
+        self._set_denied(self.denied | {name})
+        return f"{name} is denied until the master ends; for longer, start it with --deny {name}"
+
+    def _admit(self, operator: str, name: str) -> str:
+        del operator
+        if name not in self.denied:
+            raise UsageError(
+                f"{name} was not denied by order; if the master's --deny or --deny-file names it, "
+                "take it out there"
+            )
+        self._set_denied(self.denied - {name})
+        return f"{name} may come in again"
+
+    def _release(self, operator: str, name: str) -> str:
+        del operator
+        members = [member for member in self._members(name) if member.aside is not None]
+        if not members:
+            raise UsageError(f"{name} is not in quarantine")
+        for member in members:
+            self._powers.release(member)
+        return f"released from quarantine: {_names(members)}"
+
+    def _expel(self, operator: str, name: str) -> str:
+        members = self._members(name)
+        names = _names(members)
+        for member in members:
+            self._powers.expel(member, f"operator {operator} has sent it away")
+        return f"sent away: {names}; unless denied, it may join again"
+
+    # Private.
+
+    def _set_denied(self, names: frozenset[str]) -> None:
+        self.denied = names
+        self._powers.deny(names)
+
+    def _members(self, name: str) -> list[Member]:
+        """Return who has this name in its key, or this rank; refuse what could be either."""
+        named = [member for member in self._roster if member.key_name == name]
+        ranked = [member for member in self._roster if str(member.rank) == name]
+        if named and ranked and named != ranked:
+            raise UsageError(
+                f"{name} is the rank of {_names(ranked)}, and the name in the key of "
+                f"{_names(named)}: say the rank of the latter, or the name in the key of the former"
+            )
+        found = named or ranked
+        if not found:
+            what = "rank" if name.isdecimal() else "name in a key"
+            raise UsageError(f"nobody with {what} {name} takes part; status says who does")
+        return found
+
+
+def _names(members: list[Member]) -> str:
+    return ", ".join(member.name for member in members)

@@ -1,0 +1,387 @@
+"""Terms: which of two masters is in charge, so that it is never both.
+
+A run can have two masters: the *primary*, which begins it, and its *standby*, which receives what
+observers receive and takes over when the primary is lost. Each knows where the other is, from its
+command line. Who is in charge is in charge of a *term*, a number: odd for the primary, even for the
+standby, so no term is both's. (One that is started anew may count a term of its own again, if no
+worker that is back has heard of it.) A worker says in its JOIN the highest term that it has
+followed or promised, and never follows a master with a lower one. That alone would not do, because
+a master whose workers are cut off does not know yet that they follow another one. What does:
+
+1. *The standby takes over by promises.* The primary tells it who the *voters* are: all live
+   workers. When the standby has lost the primary, and more than half of the voters have come to it,
+   it asks them to follow it in the next term. Who promises that goes back to the primary no more.
+   With promises of more than half it is in charge.
+2. *The primary needs half.* It remembers which sets of voters its standby may know: the last one
+   that this has confirmed, and those sent since. Half of each must be here, or have left in order
+   (those can promise nothing any more). While that is not so, it calls nothing stable; and if the
+   standby is lost besides, it steps down: it ends all connections and forgets the run, so that its
+   workers look for the other. More than half there and half here cannot be.
+3. *A master that knows nothing asks the other one.* A primary that was started anew, or has stepped
+   down, is in charge of nothing until its standby says FOLLOW, which is: I am in charge of nothing.
+   With that the standby forgets its voters, and so cannot take over until it has heard of new ones.
+   A standby that was started anew knows no voters.
+
+What is stable is had by all who were live then, and these were half of the voters, those that left
+not counted. Those who promise are more than half. So one of them has it; and the most advanced
+replica of theirs, or the standby's own, is the one to go on with (see `restart`).
+
+A standby that does not come back must not bind the primary to its last voters for ever. So the
+primary, having lost it, goes on to its next term and has its workers promise that. With promises of
+half of each set, the standby can get more than half for *its* next term never again, and the
+primary is free of it. The standby only ever asks for the term after the one it followed.
+"""
+
+import logging
+from typing import Any, Final
+
+from gradwire_protocol import CloseCode, Connection, InOrder, InvalidMessageError, Role
+from gradwire_protocol.messages.link import Link
+from gradwire_protocol.messages.records import (
+    CODEC_VERSION,
+    TERM_MAX,
+    WORKER_ID_BYTES,
+    EndCode,
+    Follow,
+    Join,
+    Promise,
+    RefusalCode,
+    Refuse,
+    Voters,
+)
+from gradwire_server.master.departures import Departures
+from gradwire_server.metrics import Departure
+from gradwire_server.replica.founding import welcome
+from gradwire_server.state.roster import Member, Phase
+from gradwire_server.state.state import State
+
+logger = logging.getLogger("gradwire.master")
+
+VOTERS_SETS_MAX: Final = 256
+"""Sets of voters that a standby has not confirmed, at most: with 4,094 workers, 17 MB of ids."""
+
+TERMS_AHEAD_MAX: Final = 1_000
+"""How far a worker may be ahead. A master that knows nothing believes it; but each term takes the
+loss of a master, and numbers must not run out."""
+
+BEHIND_SECONDS_MAX: Final = 10.0
+"""How far a standby may be behind: what it lacks is not stable, and workers keep, and at some point
+wait for, what is not. It may come again, and is then sent the replica."""
+
+
+class Terms:
+    """Whether this master is in charge, and what the other one may do.
+
+    Parameters
+    ----------
+    state : State
+    departures : Departures
+    """
+
+    def __init__(self, state: State, departures: Departures) -> None:
+        config = state.config
+        self.other = config.standby or config.standby_of
+        """``host:port`` of the other master; None where there is none."""
+        self.is_standby = config.standby_of is not None
+        """Whether it began as the standby."""
+        self.in_charge = self.other is None
+        self._state = state
+        self._departures = departures
+        self._standby: Link | None = None
+        self._agreed = 0
+        """The term in which the standby said FOLLOW, or could not be followed any more."""
+        self._voters: dict[int, frozenset[bytes]] = {}
+        """The sets of voters that the standby may know, by number."""
+        self._numbered = 0
+        self._left: set[bytes] = set()
+        """Of these, who has left in order."""
+        self._asked: set[Member] = set()
+        self._promised: set[bytes] = set()
+        """Who follows us in this term, and nobody in an earlier one."""
+
+    @property
+    def term(self) -> int:
+        """The highest term heard of; our own while we are in charge."""
+        return self._state.charge.term
+
+    @property
+    def has_standby(self) -> bool:
+        """Whether the standby is connected."""
+        return self._standby is not None
+
+    @property
+    def holds_half(self) -> bool:
+        """Whether half of the voters that the standby may know are here or have left."""
+        here = self._left | {member.join.worker_id for member in self._state.roster.workers}
+        return self._half_of_each(here)
+
+    # Who comes.
+
+    def refusal(self) -> Refuse:
+        """Return what to tell a worker while another master may be in charge."""
+        who = "a standby" if self.is_standby else "the first master, and waits for its standby"
+        return Refuse(
+            RefusalCode.NOT_IN_CHARGE,
+            f"this is {who}, and in charge of nothing now: try {self.other}, or this one again",
+            self.other,
+        )
+
+    def heard_of(self, term: int) -> bool:
+        """Note which term a worker has followed or promised; return whether we are in charge still.
+
+        Who is in charge hears of a higher term of the other one only from a worker that has
+        promised it.
+
+        Raises
+        ------
+        InvalidMessageError
+            If it is so high that it cannot be.
+        """
+        if term > self.term + TERMS_AHEAD_MAX:
+            raise InvalidMessageError(
+                f"term {term}; this is {self.term}, and {TERMS_AHEAD_MAX} more are too many"
+            )
+        if self.other is None:
+            self._raise_to(term)
+            return True
+        run = self._state.run
+        if not self.is_standby and (run is None or not run.founded):
+            # Nobody follows us yet, or could follow another one that we have agreed with: what was
+            # before belongs to masters that are gone.
+            if term >= self.term:
+                self._raise_to(self.next_term(term))
+            self._agreed = self.term
+            return True
+        if not self.is_standby and term % 2 == 0 and term > self._agreed:
+            self.step_down(f"a worker has promised its standby to follow it in term {term}")
+            return False
+        if term > self.term:
+            self._raise_to(self.next_term(term))
+        return True
+
+    def take_charge(self, term: int) -> None:
+        """Be in charge from now on."""
+        self._state.charge.term = self._agreed = term
+        self._state.charge.other = self.other
+        self.in_charge = True
+        logger.warning("in charge of term %d", term)
+
+    def next_term(self, after: int) -> int:
+        """Return the first one of ours that is higher than this one."""
+        term = after + 1
+        ours = 0 if self.is_standby else 1
+        term += (term - ours) % 2
+        if term > TERM_MAX:
+            raise InvalidMessageError(f"term {after}; the last one is {TERM_MAX}")
+        return term
+
+    # The standby.
+
+    def take_follow(self, link: Link, follow: Follow) -> None:
+        """Do what a standby asks for that is in charge of nothing: send it all there is.
+
+        Raises
+        ------
+        InvalidMessageError
+            If it is none.
+        """
+        identity, connection = link.connection.identity, link.connection
+        if identity is not None and identity.role is not Role.STANDBY:
+            raise InvalidMessageError(f"Follow from {identity.name}, who is no standby")
+        if self._standby is link:
+            if follow.voters is None:
+                raise InvalidMessageError("Follow for a second time")
+            for number in [each for each in self._voters if each < follow.voters]:
+                del self._voters[number]
+            self._left &= frozenset().union(*self._voters.values())
+            return
+        if follow.voters is not None:
+            raise InvalidMessageError(f"Follow with voters {follow.voters} that were never sent")
+        if self.other is None or self.is_standby:
+            reason = (
+                "this master is a standby itself"
+                if self.is_standby
+                else "this master knows of no standby: say --standby HOST:PORT where it starts"
+            )
+            self._state.lobby.refuse(connection, Refuse(RefusalCode.ROLE, reason))
+            return
+        if self._standby is not None:
+            reason = "the standby is back over another connection"
+            self._expel_standby(CloseCode.REPLACED, reason, Departure.REPLACED)
+        self._state.lobby.keep(connection)
+        self._standby = link
+        self._forget_voters()
+        logger.info("the standby at %s is connected", connection.address)
+        if not self.in_charge:
+            self.take_charge(self.next_term(max(self.term, follow.term)))
+        else:
+            self._raise_to(self.next_term(follow.term) if follow.term > self.term else self.term)
+        self._agreed = self.term
+
+    # The workers.
+
+    def left(self, member: Member) -> None:
+        """Note that a worker has left in order: it promises nothing to anybody any more."""
+        if any(member.join.worker_id in voters for voters in self._voters.values()):
+            self._left.add(member.join.worker_id)
+
+    def take(self, member: Member, message: Follow | Promise) -> None:
+        """Take what the standby or a worker says about whom it follows.
+
+        Raises
+        ------
+        InvalidMessageError
+            If it is not for this member to say.
+        """
+        if isinstance(message, Follow) and member.stands_by:
+            self.take_follow(member.link, message)
+        elif isinstance(message, Promise) and not member.observes:
+            self.promised(member, message)
+        else:
+            what = type(message).__name__
+            who = f"{member.name}, an observer" if member.observes else member.name
+            raise InvalidMessageError(f"{what} from {who}")
+
+    def promised(self, member: Member, promise: Promise) -> None:
+        """Note which term a worker follows us in."""
+        if promise.term == self.term:
+            self._promised.add(member.join.worker_id)
+
+    def conclude(self) -> None:
+        """Do what is due; to be called after everything that happens."""
+        self._drop_if_behind()
+        if self._standby is not None and not self._is_here(self._standby.connection):
+            self._lose_standby()
+        if not self.in_charge or self.other is None:
+            return
+        if self._standby is not None:
+            self._send_run(self._standby)
+            self._send_voters(self._standby)
+        elif self._voters:
+            self._become_free()
+
+    def step_down(self, reason: str) -> None:
+        """Be in charge no more: end all connections, and forget the run."""
+        logger.error("stepping down: %s", reason)
+        self._state.decoder.drain()
+        self.in_charge = False
+        self._forget_voters()
+        self._departures.stop(f"this master steps down: {reason}", EndCode.STEPPED_DOWN)
+        if self._standby is not None and self._standby.connection in self._state.lobby:
+            self._state.lobby.end(
+                self._standby.connection, EndCode.STEPPED_DOWN, reason, self._state.now
+            )
+        self._standby = None
+        self._state.end_run()
+        self._state.ended.clear()  # who has not heard of an end goes on with the other master
+
+    def status(self) -> dict[str, Any]:
+        """Return what there is to know of it, as plain values."""
+        role = "standby" if self.is_standby else "primary"
+        return {
+            "role": None if self.other is None else role,
+            "in_charge": self.in_charge,
+            "term": self.term,
+            "other": self.other,
+            "standby_connected": self.has_standby,
+            "standby_behind": self.behind,
+        }
+
+    @property
+    def behind(self) -> int:
+        """How many updates the standby does not have yet; all of them without a replica."""
+        run = self._state.run
+        if self._standby is None or run is None:
+            return 0
+        member = self._state.roster.of(self._standby.connection)
+        if member is None or member.phase is not Phase.LIVE:
+            return sum(run.relay.versions.values())
+        return len(member.backlog)
+
+    # Private.
+
+    def _is_here(self, connection: Connection) -> bool:
+        return connection in self._state.lobby or self._state.roster.of(connection) is not None
+
+    def _drop_if_behind(self) -> None:
+        """Wait no longer for a standby that is slow: what it lacks is not stable."""
+        if self._standby is None:
+            return
+        member = self._state.roster.of(self._standby.connection)
+        oldest = None if member is None else member.backlog.oldest
+        if oldest is not None and self._state.now - oldest > BEHIND_SECONDS_MAX:
+            reason = f"an update of {BEHIND_SECONDS_MAX:g} s ago has not arrived there"
+            self._expel_standby(EndCode.TOO_SLOW, reason, Departure.TOO_SLOW)
+
+    def _lose_standby(self) -> None:
+        """Begin to be free of a standby that is gone."""
+        self._standby = None
+        logger.warning("the standby is gone")
+        self._promised.clear()
+        self._asked.clear()
+        self._raise_to(self.next_term(self.term))
+
+    def _expel_standby(self, code: int, reason: str, departure: Departure) -> None:
+        assert self._standby is not None
+        self._departures.expel(self._standby.connection, code, reason, departure)
+        self._lose_standby()
+
+    def _raise_to(self, term: int) -> None:
+        charge = self._state.charge
+        charge.term = max(charge.term, term)
+
+    def _forget_voters(self) -> None:
+        self._voters.clear()
+        self._left.clear()
+        self._promised.clear()
+        self._asked.clear()
+
+    def _half_of_each(self, workers: set[bytes]) -> bool:
+        return all(2 * len(voters & workers) >= len(voters) for voters in self._voters.values())
+
+    def _send_run(self, standby: Link) -> None:
+        """Let the standby take part as soon as there is something to take part in."""
+        state, connection = self._state, standby.connection
+        run = state.run
+        if run is None or not run.founded or connection not in state.lobby:
+            return
+        state.lobby.leave(connection)
+        taken = state.leases.ranks(state.now) | run.unclaimed
+        rank = state.roster.free_rank(None, Role.OBSERVER, taken)
+        join = Join(
+            run.name, bytes(WORKER_ID_BYTES), "standby", None, CODEC_VERSION,
+            run.replica.quantum_exponent, run.layout,
+        )  # fmt: skip
+        member = Member(rank, join, standby, InOrder(1), stands_by=True)
+        state.roster.add(member)
+        state.count_members()
+        welcome(member, run, state.roster, state.now)
+        state.queues_grew = True
+
+    def _send_voters(self, standby: Link) -> None:
+        """Tell the standby who the voters are, if that has changed."""
+        live = [member for member in self._state.roster.workers if member.phase is Phase.LIVE]
+        voters = frozenset(member.join.worker_id for member in live)
+        if self._voters and self._voters[self._numbered] == voters:
+            return
+        if len(self._voters) >= VOTERS_SETS_MAX:
+            reason = f"{VOTERS_SETS_MAX} sets of voters are not confirmed"
+            self._expel_standby(EndCode.TOO_SLOW, reason, Departure.TOO_SLOW)
+            return
+        self._numbered += 1
+        self._voters[self._numbered] = voters
+        standby.send(Voters(self._numbered, self.term, tuple(sorted(voters))))
+
+    def _become_free(self) -> None:
+        """Without a standby: see that this one cannot take over any more, or step down."""
+        if not self.holds_half:
+            self.step_down("its standby is lost, and more than half of the workers that it knew")
+            return
+        for member in self._state.roster.workers:
+            if member.phase is Phase.LIVE and member not in self._asked:
+                self._asked.add(member)
+                member.link.send(Promise(self.term))
+        if self._half_of_each(self._promised | self._left):
+            self._forget_voters()
+            self._agreed = self.term
+            logger.info("the standby cannot take over any more before it is back")

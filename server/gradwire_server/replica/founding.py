@@ -1,0 +1,263 @@
+"""Founding: the first parameters come from one worker, and go to everyone who joins after it.
+
+The first worker is asked for its parameters; when it is gone before they are here, the next one is.
+Who joins meanwhile is welcomed when they are here, and with them the quantum.
+"""
+
+import logging
+
+from gradwire_codecs import unpack_block
+from gradwire_protocol import InOrder, InvalidMessageError
+from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.records import Contents, Resume, Snapshot, Welcome, covers
+from gradwire_protocol.messages.snapshots import SnapshotFeed, unpacked
+from gradwire_server.replica.recall import go_on, may_keep_replica, recall, take_recalled
+from gradwire_server.replica.repairs import offer
+from gradwire_server.state.restart import Recovery
+from gradwire_server.state.roster import Member, Phase, Roster
+from gradwire_server.state.run import Run
+
+logger = logging.getLogger("gradwire.master")
+
+
+def welcome(member: Member, run: Run, roster: Roster, now: float) -> None:
+    """Give who has just joined the run's parameters, or ask it for its own, or let it wait."""
+    if run.founded:
+        _let_in(member, run, roster, now)
+    elif run.recovery is None and _founder_of(roster) is None:
+        _ask_to_found(member, run, roster)
+
+
+def gather(member: Member, resume: Resume, run: Run, roster: Roster, now: float) -> None:
+    """Note who is back after the master was started anew; go on when all are."""
+    recovery = run.recovery
+    assert recovery is not None
+    recovery.returned[member] = resume
+    if recovery.gathering and recovery.is_complete:
+        recover(run, roster, now)
+
+
+def recover(run: Run, roster: Roster, now: float) -> None:
+    """Wait for nobody any more, and ask for what there is to go on with."""
+    recovery = run.recovery
+    assert recovery is not None
+    heir = recovery.choose()
+    logger.info(
+        "%d workers are back: run %r goes on with a replica, %s",
+        len(recovery.returned),
+        run.name,
+        "our own" if heir is None else f"that of {heir.name}",
+    )
+    recovery.plan()
+    recall(recovery, now)
+    _go_on_if_due(run, roster, now)
+
+
+def take_from_founder(
+    member: Member, message: Contents | Snapshot, run: Run | None, roster: Roster, now: float
+) -> None:
+    """Take what a worker sends whose replica is to be the run's.
+
+    Raises
+    ------
+    InvalidMessageError
+        If the worker was not asked for it, or it does not fit.
+    """
+    if isinstance(message, Contents):
+        take_contents(member, message, run, roster, now)
+    else:
+        take_block(member, message, run, roster, now)
+
+
+def take_contents(
+    member: Member, contents: Contents, run: Run | None, roster: Roster, now: float
+) -> None:
+    """Take what the replica contains that a worker sends.
+
+    Raises
+    ------
+    InvalidMessageError
+        If the worker was not asked for it.
+    """
+    if run is None or run.recovery is None or member.phase is not Phase.FOUNDING:
+        raise InvalidMessageError(f"Contents from {member.name}, who was not asked for them")
+    run.recovery.contents = dict(contents.versions)
+    _begin_if_complete(run, roster, now)
+
+
+def take_again(
+    member: Member, received: UpdateReceived, run: Run, roster: Roster, now: float
+) -> None:
+    """Take an update that a worker sends again.
+
+    Raises
+    ------
+    InvalidMessageError
+        If the worker was not asked for it.
+    """
+    take_recalled(member, received, run, now)
+    _go_on_if_due(run, roster, now)
+
+
+def welcome_back(member: Member, run: Run, roster: Roster) -> None:
+    """Let in who is back with its own replica."""
+    member.move_to(Phase.SYNCING)
+    _welcome(member, run, roster, resumed=True)
+    member.move_to(Phase.LIVE)
+
+
+def take_block(
+    member: Member, block: Snapshot, run: Run | None, roster: Roster, now: float
+) -> None:
+    """Take a part of the first parameters; with the last one, let in who waits for them.
+
+    Raises
+    ------
+    InvalidMessageError
+        If the worker was not asked for it, or it does not fit.
+    """
+    if run is None or run.assembly is None or member.phase is not Phase.FOUNDING:
+        raise InvalidMessageError(f"Snapshot from {member.name}, who was not asked for it")
+    run.add_first(unpacked(block, run.layout.elements, unpack_block))
+    _begin_if_complete(run, roster, now)
+
+
+def _begin_if_complete(run: Run, roster: Roster, now: float) -> None:
+    """Begin when the parameters are here, and all that belongs to them."""
+    assembly, recovery = run.assembly, run.recovery
+    if assembly is None or not assembly.is_complete:
+        return
+    if recovery is not None and recovery.contents is None:
+        return
+    founder = _founder_of(roster)
+    assert founder is not None, "the parameters are from somebody"
+    founder.move_to(Phase.LIVE)
+    if recovery is None:
+        run.found()
+    else:
+        go_on(run, recovery, now)
+        founder.updates = InOrder(run.relay.next_of(founder.rank))
+    logger.info("run %r begins with %d parameters", run.name, run.layout.elements)
+    _let_all_in(run, recovery, roster, now)
+
+
+def _let_all_in(run: Run, recovery: Recovery | None, roster: Roster, now: float) -> None:
+    """Let in who waits for the parameters."""
+    run.recovery = run.own = None
+    for other in roster:
+        if other.phase is not Phase.WAITING:
+            continue
+        other.updates = InOrder(run.relay.next_of(other.rank))
+        if (
+            recovery is not None
+            and other in recovery.returned
+            and may_keep_replica(other, run, recovery)
+        ):
+            welcome_back(other, run, roster)
+            run.relay.catch_up(other, recovery.returned[other].versions, now)
+        else:
+            _let_in(other, run, roster, now)
+
+
+def found_again(run: Run, roster: Roster, now: float) -> bool:
+    """Go on without somebody who is gone, and without the founder; return whether that is possible.
+
+    Where the founder is gone, the next one is asked. It is not possible where an heir is gone and
+    updates were recalled: nobody can be asked for the same one twice.
+    """
+    if run.founded:
+        return True
+    recovery = run.recovery
+    if recovery is not None:
+        recovery.keep_only(roster)
+        if recovery.gathering:
+            return True
+        if recovery.returned and (recovery.heir is None or recovery.heir in recovery.returned):
+            recall(recovery, now)
+            _go_on_if_due(run, roster, now)
+            return True
+        if recovery.has_asked or not roster.workers:
+            return False
+        if recovery.returned or run.own is not None:
+            recover(run, roster, now)
+            return True
+        run.recovery = None  # all who had it are gone again
+    elif _founder_of(roster) is not None:
+        return True
+    heir = next(iter(roster.workers), None)
+    if heir is None:
+        return False
+    run.begin_again(heir.join)
+    _ask_to_found(heir, run, roster)
+    return True
+
+
+def _founder_of(roster: Roster) -> Member | None:
+    return next((member for member in roster if member.phase is Phase.FOUNDING), None)
+
+
+def _go_on_if_due(run: Run, roster: Roster, now: float) -> None:
+    """Ask for the replica when all that was recalled is here, or go on with our own."""
+    recovery = run.recovery
+    assert recovery is not None
+    heir = recovery.heir
+    if recovery.owing:
+        return
+    if heir is None:
+        go_on(run, recovery, now)
+        _let_all_in(run, recovery, roster, now)
+    elif heir.phase is Phase.WAITING:
+        run.begin_again(heir.join)
+        _ask_to_found(heir, run, roster)
+
+
+def _ask_to_found(member: Member, run: Run, roster: Roster) -> None:
+    """Let a worker's parameters start the run."""
+    member.move_to(Phase.FOUNDING)
+    _welcome(member, run, roster, founder=True)
+
+
+def _let_in(member: Member, run: Run, roster: Roster, now: float) -> None:
+    """Give a worker the run's parameters: all of them, or those that it lacks."""
+    member.move_to(Phase.SYNCING)
+    partial = member.join.partial
+    has_part = partial is not None and covers(run.relay.versions, partial)
+    compares = has_part or member.join.resume is not None
+    copy = run.copy()
+    if not compares:
+        _welcome(member, run, roster)
+        member.feed = SnapshotFeed(copy.block, copy, member.link)
+    elif has_part and run.relay.can_queue(partial or {}, without=member.rank):
+        _welcome(member, run, roster, compares=True, resumed=True)
+        offer(member, copy)
+        run.relay.catch_up(member, partial or {}, now)
+    else:
+        _welcome(member, run, roster, compares=True)
+        offer(member, copy)
+
+
+def _welcome(
+    member: Member,
+    run: Run,
+    roster: Roster,
+    *,
+    founder: bool = False,
+    resumed: bool = False,
+    compares: bool = False,
+) -> None:
+    member.link.send(
+        Welcome(
+            run=run.name,
+            rank=member.rank,
+            sequence=member.updates.expected - 1,
+            quantum_exponent=run.replica.quantum_exponent,
+            layout=run.layout,
+            roster=roster.peers(),
+            founder=founder,
+            versions=dict(run.relay.versions),
+            resumed=resumed,
+            term=run.charge.term,
+            standby=run.charge.other,
+            compares=compares,
+        )
+    )

@@ -1,0 +1,162 @@
+"""Recalling: a master that was started anew asks workers for updates that they keep.
+
+See `restart`, which works out for which. An update that comes is kept until the heir's replica is
+here too; then the run goes on, and the update log begins with what was recalled.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from gradwire_codecs import MalformedUpdateError, decode
+from gradwire_protocol import InvalidMessageError
+from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.records import Recall
+from gradwire_server.state.restart import Recovery
+from gradwire_server.state.roster import Member
+from gradwire_server.state.run import Run
+
+logger = logging.getLogger("gradwire.master")
+
+
+def recall(recovery: Recovery, now: float) -> None:
+    """Ask for everything that nobody was asked for yet, or only somebody who is gone."""
+    recovery.deadline = now + recovery.seconds
+    for rank, recalled in recovery.recalled.items():
+        if recalled.asked is None or recalled.asked.member not in recovery.returned:
+            _ask_on(recovery, rank)
+
+
+def take_recalled(member: Member, received: UpdateReceived, run: Run, now: float) -> None:
+    """Take an update that was recalled.
+
+    Raises
+    ------
+    InvalidMessageError
+        If the worker was not asked for it, or it does not fit the run.
+    """
+    recovery = run.recovery
+    assert recovery is not None
+    rank, sequence = received.rank, received.update.sequence
+    recalled = recovery.recalled.get(rank)
+    asked = None if recalled is None else recalled.asked
+    if asked is None or asked.member is not member or sequence > asked.last:
+        raise InvalidMessageError(
+            f"{member.name} sent update {sequence} of rank {rank}, for which it was not asked"
+        )
+    try:
+        decode(received.update.body, run.layout.elements)
+    except MalformedUpdateError as error:
+        raise InvalidMessageError(
+            f"{member.name} sent update {sequence} of rank {rank} again: {error}"
+        ) from None
+    recovery.deadline = now + recovery.seconds
+    for ready in asked.arriving.push(sequence, received):
+        member.link.connection.release(ready.charge)
+        recovery.put(ready)
+        if ready.update.sequence == asked.last:
+            _ask_on(recovery, rank)
+
+
+def go_on(run: Run, recovery: Recovery, now: float) -> None:
+    """Let a run go on with the replica that has come, and what was recalled besides.
+
+    The heir is sent what it lacks, which is that; the others are let in after this.
+    """
+    owners = {member.rank: member for member in recovery.returned}
+    if recovery.heir is None:
+        assert run.own is not None
+        run.take_over(run.own)
+        recovery.contents = dict(run.relay.versions)
+    contents = recovery.contents
+    assert contents is not None
+    run.recovered = run.has_untold = True
+    run.unclaimed = contents.keys() - owners.keys()
+    for rank, recalled in recovery.recalled.items():
+        if recalled.reached < contents.get(rank, 0):  # there is a gap before what the replica has
+            recalled.base, recalled.updates = contents[rank], []
+    for received in _begin_log(run, recovery, contents):
+        if received.update.sequence == run.relay.next_of(received.rank):
+            _add(run, received, [] if recovery.heir is None else [recovery.heir], now)
+    for rank in recovery.recalled:
+        _leave_out(run, recovery, rank, owners.get(rank))
+
+
+def _begin_log(run: Run, recovery: Recovery, contents: Mapping[int, int]) -> list[UpdateReceived]:
+    """Begin the log with what is in the replica; return what is not, in the order of each rank."""
+    if recovery.heir is not None:
+        bases = {rank: recalled.base for rank, recalled in recovery.recalled.items()}
+        run.relay.go_on_from({**contents, **bases})
+    beyond: list[UpdateReceived] = []
+    for rank, recalled in recovery.recalled.items():
+        for received in recalled.updates:
+            if received.update.sequence > contents.get(rank, 0):
+                beyond.append(received)
+            else:
+                run.relay.keep(rank, received.update.sequence, received.message)
+    if recovery.heir is not None:
+        run.found()
+    return beyond
+
+
+def may_keep_replica(member: Member, run: Run, recovery: Recovery) -> bool:
+    """Return whether a worker's replica becomes equal to the run's by what it is sent.
+
+    It must have nothing of others that the run has not, and the log all that it lacks.
+    """
+    resume, versions = recovery.returned[member], run.relay.versions
+    return (
+        member.rank not in recovery.holed
+        and run.relay.can_catch_up(resume.versions, without=member.rank)
+        and all(
+            sequence <= recovery.holed.get(rank, versions.get(rank, 0))
+            for rank, sequence in resume.versions.items()
+        )
+    )
+
+
+def _ask_on(recovery: Recovery, rank: int) -> None:
+    recalled = recovery.recalled[rank]
+    asked = recovery.ask(rank)
+    if asked is not None:
+        asked.member.link.send(Recall(rank, recalled.reached + 1, asked.last))
+
+
+def _add(run: Run, received: UpdateReceived, destinations: list[Member], now: float) -> None:
+    """Add an update to the replica that is not in it, unless it leaves its range."""
+    update = decode(received.update.body, run.layout.elements)
+    try:
+        run.add(received.rank, update)
+    except MalformedUpdateError as error:
+        logger.error(  # noqa: TRY400  # it says it all
+            "updates of rank %d from %d on are lost: %s",
+            received.rank,
+            received.update.sequence,
+            error,
+        )
+        return
+    run.relay.accept(
+        received.rank,
+        received.update.sequence,
+        received.message,
+        update,
+        destinations,
+        now,
+        clock=received.update.clock,
+    )
+
+
+def _leave_out(run: Run, recovery: Recovery, rank: int, owner: Member | None) -> None:
+    """Go on behind updates that nobody has any more, their origin included."""
+    reached = run.relay.versions.get(rank, 0)
+    if owner is None or recovery.kept_from(owner, rank) <= reached + 1:
+        return
+    recovery.holed[rank] = reached
+    kept_from = recovery.kept_from(owner, rank)
+    logger.error(
+        "updates %d to %d of %s are lost: it does not keep them any more, and nobody who is back "
+        "has them",
+        reached + 1,
+        kept_from - 1,
+        owner.name,
+    )
+    run.skip_to(rank, kept_from - 1)

@@ -1,0 +1,321 @@
+"""`Standby`: a master that follows another one, and takes its place when that is lost.
+
+It dials the primary, and keeps a copy of its run (see `following`). Workers come to it when they
+have lost the primary, too. As long as it has not, they are sent back; then they wait here for some
+seconds, until enough have come to take over, or until the primary is back. `terms` says why it is
+never in charge together with the primary.
+
+::
+
+               primary dialled               more than half of the voters here
+    FOLLOWING ◀───────────────▶ LOST ────────────────────────────▶ ASKING ──▶ in charge
+                                 ▲   promises of too few in time      │
+                                 └────────────────────────────────────┘
+
+In charge, it is a master like any other, and dials nobody any more. The primary, when it is started
+again, is in charge of nothing until its standby is started anew, and follows it.
+
+Its connection to the primary is one of its endpoint over UDP; workers reach it as they do a master.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from gradwire_protocol import (
+    CloseCode,
+    Connected,
+    Connection,
+    Disconnected,
+    Event,
+    GradwireError,
+    InvalidMessageError,
+    MessageReceived,
+)
+from gradwire_protocol.messages.link import Link, Message, UpdateReceived
+from gradwire_protocol.messages.records import (
+    EndCode,
+    Finished,
+    Follow,
+    Join,
+    Promise,
+    Refuse,
+    Roster,
+    Snapshot,
+    Stable,
+    Voters,
+    Welcome,
+)
+from gradwire_server.master.master import Master
+from gradwire_server.standby.following import Following
+
+logger = logging.getLogger("gradwire.standby")
+
+DIAL_SECONDS: Final = 1.0
+"""From the beginning of one attempt to reach the primary to that of the next, at least."""
+
+WAIT_SECONDS: Final = 5.0
+"""How long a worker waits here before it is sent to the primary again; within that others that have
+lost it, too, have tried the primary once and come here."""
+
+ASK_SECONDS: Final = 5.0
+"""How long promises may take: some round trips, and retransmissions."""
+
+
+@dataclass(slots=True)
+class _Caller:
+    """A worker that has lost the primary."""
+
+    link: Link
+    join: Join
+    until: float
+    """When it is sent back."""
+
+
+class Standby:
+    """What a standby does besides being a master.
+
+    Parameters
+    ----------
+    master : Master
+        In charge of nothing.
+    dial : callable
+        Told the time, begins a connection to the primary, or raises `GradwireError`.
+    now : float
+    """
+
+    def __init__(self, master: Master, dial: Callable[[float], Connection], now: float) -> None:
+        self._master = master
+        self._dial = dial
+        self._up: Link | None = None
+        self._follows = False
+        """Whether the primary has heard that we follow it, or will."""
+        self._following = self._new_following()
+        self._dial_at: float | None = now
+        self._lost_at = now
+        self._primary_term = 0
+        self._voters: frozenset[bytes] = frozenset()
+        self._callers: dict[Connection, _Caller] = {}
+        self._asking: float | None = None
+        """Until when promises are waited for; None while nobody was asked."""
+        self._promised: set[bytes] = set()
+        self._complaint = ""
+        """What was wrong with the primary last, so that it is logged once."""
+        master.reception.on_early = self._take_caller
+        master.reception.on_promise = self._take_promise
+
+    # Input.
+
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
+        """Act on what a connection reports."""
+        if self._up is not None and connection is self._up.connection:
+            self._from_primary(self._up, event, now)
+            self._master.handle_followed(now)
+        else:
+            self._master.handle_event(connection, event, now)
+        self._conclude(now)
+
+    def handle_timer(self, now: float) -> None:
+        """Act on every deadline at or before `now`."""
+        self._master.handle_timer(now)
+        self._conclude(now)
+
+    def stop(self, reason: str, now: float, *, broken: bool = False) -> None:
+        """End all connections, that with the primary among them; see `Master.stop`."""
+        if self._up is not None:
+            self._up.connection.close(EndCode.STOPPED, reason, now)
+        self._up = self._dial_at = None
+        self._master.stop(reason, now, broken=broken)
+
+    # Output.
+
+    def next_timer(self) -> float | None:
+        """Return when `handle_timer` has to be called at the latest."""
+        deadlines = [self._master.next_timer()]
+        if not self._master.terms.in_charge:
+            deadlines += [self._dial_at, self._asking, self._takeover_at]
+            deadlines += [caller.until for caller in self._callers.values()]
+        return min((each for each in deadlines if each is not None), default=None)
+
+    # The primary.
+
+    def _from_primary(self, up: Link, event: Event, now: float) -> None:
+        match event:
+            case Connected():
+                # From here on nobody is asked to follow us, whoever the voters were.
+                self._follows = True
+                self._voters = frozenset()
+                self._following = self._new_following()
+                up.send(Follow(self._master.terms.term, None))
+                logger.info("following the master at %s", up.connection.address)
+                self._send_back_callers(now)
+            case MessageReceived():
+                try:
+                    for message in up.receive(event):
+                        self._take(up, message)
+                except InvalidMessageError as error:
+                    self._complain(f"the primary sent nonsense: {error}")
+                    up.connection.close(CloseCode.INVALID_MESSAGE, str(error), now)
+                    self._lose(now)
+            case Disconnected():
+                if self._follows:
+                    logger.warning("the primary is lost: %s", event.reason)
+                    if event.code == EndCode.STEPPED_DOWN:  # it says that it will not be back
+                        self._lost_at = now - self._master.config.takeover_seconds
+                        self._follows = False
+                self._lose(now)
+
+    def _lose(self, now: float) -> None:
+        if self._follows:
+            self._lost_at = now
+        self._follows = False
+        self._up = None
+        if self._asking is None:
+            self._dial_at = now + DIAL_SECONDS
+
+    def _take(self, up: Link, message: Message) -> None:
+        following = self._following
+        match message:
+            case Welcome():
+                following.begin(message)
+                assert following.run is not None
+                state = self._master.state
+                following.run.charge = state.charge
+                state.end_run()
+                state.run = following.run
+                state.metrics.parameters.set(following.run.layout.elements)
+            case UpdateReceived():
+                up.connection.release(message.charge)
+                following.take(message)
+            case Snapshot():
+                following.take(message)
+            case Voters():
+                self._voters = frozenset(message.workers)
+                self._primary_term = message.term
+                charge = self._master.state.charge
+                charge.term = max(charge.term, message.term)
+                up.send(Follow(charge.term, message.number))
+            case Finished():
+                if following.run is not None:
+                    following.run.finished = True
+            case Roster() | Stable():
+                pass
+            case Refuse():
+                self._complain(f"the primary refuses: {message.reason}")
+            case _:
+                raise InvalidMessageError(f"{type(message).__name__} from a primary")
+
+    def _complain(self, what: str) -> None:
+        if what != self._complaint:
+            logger.error("%s", what)
+        self._complaint = what
+
+    # The workers.
+
+    def _take_caller(self, link: Link, join: Join) -> None:
+        """Let a worker wait that has lost the primary; send back who has not, or is new."""
+        master = self._master
+        if self._follows or join.resume is None:
+            master.reception.refuse(link.connection, join, master.terms.refusal())
+            return
+        if link.connection in self._callers:
+            raise InvalidMessageError("Join for a second time")
+        now = master.state.now
+        self._callers[link.connection] = _Caller(link, join, now + WAIT_SECONDS)
+        if self._asking is not None:
+            link.send(Promise(self._primary_term + 1))
+
+    def _take_promise(self, link: Link, promise: Promise) -> None:
+        caller = self._callers.get(link.connection)
+        if caller is None or self._asking is None:
+            return  # it was asked before we found the primary again
+        if promise.term == self._primary_term + 1:
+            self._promised.add(caller.join.worker_id)
+
+    def _send_back_callers(self, now: float, *, all_of_them: bool = True) -> None:
+        master = self._master
+        master.state.now = now
+        for connection, caller in list(self._callers.items()):
+            if connection not in master.state.lobby:
+                del self._callers[connection]
+            elif all_of_them or now >= caller.until:
+                del self._callers[connection]
+                master.reception.refuse(connection, caller.join, master.terms.refusal())
+
+    # Taking over.
+
+    @property
+    def _takeover_at(self) -> float | None:
+        """When it takes over; None while too few workers have come, or it follows the primary."""
+        here = {caller.join.worker_id for caller in self._callers.values()}
+        if self._follows or self._asking is not None or not self._is_majority(here):
+            return None
+        return self._lost_at + self._master.config.takeover_seconds
+
+    def _is_majority(self, workers: set[bytes]) -> bool:
+        return 2 * len(self._voters & workers) > len(self._voters)
+
+    def _conclude(self, now: float) -> None:
+        """Do what is due."""
+        if self._master.terms.in_charge:
+            return
+        self._send_back_callers(now, all_of_them=False)
+        if self._asking is not None:
+            here = {caller.join.worker_id for caller in self._callers.values()}
+            if self._is_majority(self._promised & here):
+                self._take_over(now)
+            elif now >= self._asking:
+                logger.warning("too few workers promised to follow: dialling the primary again")
+                self._asking = None
+                self._promised.clear()
+                self._dial_at = now
+                self._send_back_callers(now)
+        elif (takeover_at := self._takeover_at) is not None and now >= takeover_at:
+            self._ask(now)
+        if self._dial_at is not None and now >= self._dial_at:
+            self._dial_at = None
+            try:
+                self._up = Link(self._dial(now))
+            except GradwireError as error:
+                self._complain(f"cannot reach the primary: {error}")
+                self._dial_at = now + DIAL_SECONDS
+
+    def _ask(self, now: float) -> None:
+        """Ask who is here to follow us, and speak with the primary no more."""
+        term = self._primary_term + 1
+        logger.warning(
+            "the primary is lost for %d workers of %d, too: asking them to follow in term %d",
+            len(self._callers), len(self._voters), term,
+        )  # fmt: skip
+        if self._up is not None:
+            self._up.connection.close(EndCode.ABORTED, "taking over", now)
+        self._up = self._dial_at = None
+        self._asking = now + ASK_SECONDS
+        charge = self._master.state.charge
+        charge.term = max(charge.term, term)
+        for caller in self._callers.values():
+            caller.until = self._asking
+            caller.link.send(Promise(term))
+
+    def _take_over(self, now: float) -> None:
+        """Be in charge, and begin with who is here."""
+        master, following = self._master, self._following
+        state = master.state
+        state.now = now
+        self._asking = None
+        master.terms.take_charge(self._primary_term + 1)
+        run = state.run
+        if run is not None and following.complete and run is following.run:
+            run.awaited = True  # as if it were from a checkpoint: its workers come next
+            run.finished = False  # it is so when they have said it again
+        elif run is not None:
+            state.end_run()
+        callers, self._callers = self._callers, {}
+        for connection, caller in callers.items():
+            if connection in state.lobby:
+                master.reception.join(caller.link, caller.join)
+        master.handle_timer(now)
+
+    def _new_following(self) -> Following:
+        return Following(self._master.config.relay)
