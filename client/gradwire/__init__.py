@@ -24,7 +24,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from gradwire.applying import PeerUpdate
     from gradwire.checkpoints import LoadedCheckpoint, load_checkpoint
     from gradwire.errors import (
         ConnectionLostError,
@@ -39,10 +38,11 @@ if TYPE_CHECKING:
         UsageError,
         VersionMismatchError,
     )
-    from gradwire.joining import join
-    from gradwire.session import Session
-    from gradwire.settings import Settings
-    from gradwire.stats import SessionStats
+    from gradwire.replica.pull import PeerUpdate
+    from gradwire.replica.stats import SessionStats
+    from gradwire.session.join import join
+    from gradwire.session.session import Session
+    from gradwire.settings.settings import Settings
 
 __all__ = [
     "ConnectionLostError",
@@ -67,11 +67,11 @@ __all__ = [
 
 MODULES: Final = {
     "LoadedCheckpoint": "checkpoints",
-    "PeerUpdate": "applying",
-    "Session": "session",
-    "SessionStats": "stats",
-    "Settings": "settings",
-    "join": "joining",
+    "PeerUpdate": "replica.pull",
+    "Session": "session.session",
+    "SessionStats": "replica.stats",
+    "Settings": "settings.settings",
+    "join": "session.join",
     "load_checkpoint": "checkpoints",
 }
 """Where the names are; the others are errors."""

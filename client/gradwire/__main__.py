@@ -2,7 +2,7 @@
 
 import sys
 
-from gradwire.cli import main
+from gradwire.cli.app import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gradwire.adapters import places_of
 from gradwire.errors import UsageError
-from gradwire.parameters import Places
+from gradwire.target.adapters import places_of
+from gradwire.target.parameters import Places
 from gradwire_codecs import Replica
 from gradwire_protocol.messages.checkpoint import CheckpointError
 from gradwire_udp.files.checkpoints import CheckpointFile, newest, read

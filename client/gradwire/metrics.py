@@ -26,8 +26,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from gradwire.delays import BUCKETS, Distribution
-from gradwire.session import Session
+from gradwire.optimizer.delays import BUCKETS, Distribution
+from gradwire.session.session import Session
 
 COUNTERS: Final = {
     "steps": "Calls of step and push.",

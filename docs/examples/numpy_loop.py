@@ -12,7 +12,7 @@ import os
 import numpy as np
 
 import gradwire
-from gradwire.demo.text import VOCABULARY, Batches, load_text
+from gradwire.cli.demo.text import VOCABULARY, Batches, load_text
 
 CONTEXT, WIDTH, HIDDEN = 8, 16, 128
 SHAPES = {

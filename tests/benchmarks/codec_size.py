@@ -30,7 +30,7 @@ from benchmarks.pictures import OURS, Curves, draw_curves
 from benchmarks.rivals import dl4j
 from benchmarks.rivals.ddp_hooks import Shapes, fp16_bytes, power_sgd_bytes
 from benchmarks.rivals.floats import TOP_K_HIT, encode_qsgd, encode_top_k
-from gradwire.demo.command import WORKERS
+from gradwire.cli.demo.command import WORKERS
 from gradwire_codecs import LocalFeedback, Replica, encoded_hits
 from gradwire_codecs.arrays import Float32Array
 

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 
 from benchmarks.rivals.dl4j import encode
-from gradwire.demo.command import DENSITY, WORKERS
-from gradwire.demo.model import CONTEXT, loss_of, new_model
-from gradwire.demo.text import Batches, load_text
-from gradwire.demo.train import BATCH, LEARNING_RATE_SHARED, MOMENTUM_SHARED
-from gradwire.settings import Settings
-from gradwire.thresholds import Thresholds
-from gradwire.torch_parameters import TorchParameters
+from gradwire.cli.demo.command import DENSITY, WORKERS
+from gradwire.cli.demo.model import CONTEXT, loss_of, new_model
+from gradwire.cli.demo.text import Batches, load_text
+from gradwire.cli.demo.train import BATCH, LEARNING_RATE_SHARED, MOMENTUM_SHARED
+from gradwire.replica.thresholds import Thresholds
+from gradwire.settings.settings import Settings
+from gradwire.target.torch_parameters import TorchParameters
 from gradwire_codecs import LocalFeedback, Replica, encoded_hits
 
 STEPS: Final = 125

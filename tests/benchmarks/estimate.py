@@ -19,10 +19,10 @@ from typing import Any, Final
 from benchmarks.figures import Figure, beside
 from benchmarks.masters import Master, form
 from benchmarks.programs import Program
-from gradwire.estimate.calibration import calibrate
-from gradwire.estimate.model import Estimate, Inputs, estimate
-from gradwire.estimate.sizes import update_bytes
-from gradwire.stats_file import VARIABLE
+from gradwire.cli.estimate.calibration import calibrate
+from gradwire.cli.estimate.model import Estimate, Inputs, estimate
+from gradwire.cli.estimate.sizes import update_bytes
+from gradwire.features.stats_file import VARIABLE
 from support.namespaces import DEVICE, Machine, can_have_machines, two_machines
 
 UNLIMITED: Final = 1e10

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Self
 
 from benchmarks.programs import Program
-from gradwire.credentials import credentials_of
+from gradwire.settings.credentials import credentials_of
 from gradwire_protocol import Credentials, RunKey
 from gradwire_protocol.crypto.keys import SECRET_BYTES
 from gradwire_udp.files.keys import write_key

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from benchmarks.figures import Figure, at_most, beside
 from benchmarks.workers import QUANTUM_EXPONENT, update_of_size
-from gradwire.worker import Worker
+from gradwire.worker.worker import Worker
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint, Event, GradwireError, Train
 from gradwire_protocol.limits import WINDOW_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor

@@ -28,7 +28,7 @@ import torch
 from benchmarks.figures import Figure, below, beside, machine
 from benchmarks.unconnected import UnconnectedSharing
 from benchmarks.word_model import BATCH, WordModel, held_out_loss, load_words, loss_on
-from gradwire.settings import Settings
+from gradwire.settings.settings import Settings
 
 WORKERS: Final = 4
 WEIGHTS: Final = np.array([1, 2, 3, 2, 1]) / 9

@@ -6,10 +6,10 @@ whoever has it hands it to the others.
 
 import torch
 
-from gradwire.adapters import parameters_of
-from gradwire.settings import Settings
-from gradwire.thresholds import Thresholds
-from gradwire.training_settings import portion_of
+from gradwire.replica.thresholds import Thresholds
+from gradwire.settings.settings import Settings
+from gradwire.settings.training import portion_of
+from gradwire.target.adapters import parameters_of
 from gradwire_codecs import Replica, encoded_hits
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.programs import announce, end_with_parent
 from benchmarks.workers import IdleWorker, Progress, update_of_size
-from gradwire.credentials import credentials_of
+from gradwire.settings.credentials import credentials_of
 from gradwire_codecs import Replica
 from gradwire_udp import new_event_loop
 

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from benchmarks.masters import Master
-from gradwire.origins import Sum
-from gradwire.worker import Worker
+from gradwire.worker.peer_sequences import Sum
+from gradwire.worker.worker import Worker
 from gradwire_codecs import Sections, Update
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, GradwireError

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from gradwire.settings import TORCHRUN
+from gradwire.settings.settings import TORCHRUN
 
 
 @pytest.fixture(autouse=True)

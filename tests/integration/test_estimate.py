@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gradwire.estimate.costs import Costs
+from gradwire.cli.estimate.costs import Costs
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import gradwire
-from gradwire.cli import main
+from gradwire.cli.app import main
 from gradwire_protocol.crypto.keys import WorkerKey
 from gradwire_udp.files.keys import read_keys, read_run_keys
 from support.driven_worker import DrivenWorker

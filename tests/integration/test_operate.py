@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gradwire
-from gradwire.cli import main
+from gradwire.cli.app import main
 from support.local_master import MasterProcess
 from support.sessions import loss_of
 from support.tiers import variants

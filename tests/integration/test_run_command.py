@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gradwire import processes
-from gradwire.run_command import Launcher
+from gradwire.cli.launch import processes
+from gradwire.cli.run import Launcher
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import write_key
 from support.processes import Running, children_of, has_ended, python

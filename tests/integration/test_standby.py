@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.cli import main
+from gradwire.cli.app import main
 from support.driven_worker import DrivenWorker
 from support.health import metrics, run_status
 from support.local_master import MasterProcess

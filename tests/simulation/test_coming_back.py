@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from gradwire.errors import ConnectionLostError, RefusedError
-from gradwire.mending import Mending
-from gradwire.resync import Rebase
-from gradwire.stages import Stage
+from gradwire.replica.repair import Mending
+from gradwire.worker.resync import Rebase
+from gradwire.worker.stages import Stage
 from gradwire_protocol.messages.records import RefusalCode, Refuse, Resume, Welcome
 from gradwire_protocol.messages.snapshots import BLOCKS_UNDER_WAY_MAX, count_blocks
 from gradwire_server.config import MasterConfig

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from gradwire.stages import Stage
+from gradwire.worker.stages import Stage
 from gradwire_protocol import Priority, ShapedMessage
 from gradwire_protocol.messages.records import (
     WORKER_ID_BYTES,

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from gradwire import optimizer_state
+from gradwire.optimizer import state as optimizer_state
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.master.optimizer_states import PARTS_UNDER_WAY_MAX, SOURCE_SECONDS

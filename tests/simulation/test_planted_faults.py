@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import gradwire_udp.files.checkpoints
-from gradwire.buffer_sharing import BufferSharing
-from gradwire.buffers import BufferValues, mean_of
-from gradwire.inbox import Inbox
-from gradwire.kept import Kept, OwnUpdate
-from gradwire.lead import Lead
-from gradwire.mending import Mending
-from gradwire.resync import Rebase
-from gradwire.worker import Worker
+from gradwire.features.buffers import BufferSharing
+from gradwire.features.clock_lags import Lead
+from gradwire.replica.repair import Mending
+from gradwire.target.buffers import BufferValues, mean_of
+from gradwire.threads.inbox import Inbox
+from gradwire.worker.resync import Rebase
+from gradwire.worker.update_log import Kept, OwnUpdate
+from gradwire.worker.worker import Worker
 from gradwire_protocol.delivery.incoming import Reassembly
 from gradwire_protocol.messages.records import EncodedUpdate
 from gradwire_server.master.buffer_relay import BufferRelay
@@ -163,7 +163,7 @@ def a_mean_overshoots(patch: pytest.MonkeyPatch) -> None:
         mean = mean_of(values)
         return BufferValues(2 * mean.floats - values[0].floats, mean.integers)
 
-    patch.setattr("gradwire.buffer_sharing.mean_of", overshooting)
+    patch.setattr("gradwire.features.buffers.mean_of", overshooting)
 
 
 def buffers_of_rank_0_are_not_passed_on(patch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,9 @@ The numbers are those of `limits.py` and of the modules that keep them.
 
 from typing import Final
 
-from gradwire.inbox import Inbox
-from gradwire.kept import KEPT_BYTES_MAX
-from gradwire.worker import Worker
+from gradwire.threads.inbox import Inbox
+from gradwire.worker.update_log import KEPT_BYTES_MAX
+from gradwire.worker.worker import Worker
 from gradwire_protocol import Connection, Endpoint
 from gradwire_protocol.limits import (
     HALF_OPEN_MAX,

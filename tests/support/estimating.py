@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from gradwire.estimate.costs import Costs
-from gradwire.estimate.model import Inputs
+from gradwire.cli.estimate.costs import Costs
+from gradwire.cli.estimate.model import Inputs
 
 COSTS = Costs(
     step_seconds=2e-4,

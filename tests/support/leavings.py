@@ -111,7 +111,7 @@ def _command_line(pid: int) -> str:
 
 def _open_sessions() -> set[Any]:
     """Return the sessions of this process that are not over."""
-    module = sys.modules.get("gradwire.process_end")
+    module = sys.modules.get("gradwire.threads.signals")
     return set(module._open) if module else set()
 
 

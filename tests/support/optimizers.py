@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradwire.momentum import Lag
-from gradwire.optimizer_control import OptimizerControl
-from gradwire.stats import Tally
+from gradwire.features.optimizer_control import OptimizerControl
+from gradwire.optimizer.momentum import Lag
+from gradwire.replica.stats import Tally
 
 OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "SGD": lambda p: torch.optim.SGD(p, 0.01),

@@ -6,7 +6,7 @@ this does in steps that are tried again and again.
 
 from typing import Final
 
-from gradwire.lead import Lead
+from gradwire.features.clock_lags import Lead
 from gradwire_codecs import multiple_of
 from support.simulated_worker import CHANGE, SimulatedWorker
 

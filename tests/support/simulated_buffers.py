@@ -10,7 +10,7 @@ from zlib import crc32
 
 import numpy as np
 
-from gradwire.buffers import BufferLayout, BufferTensor, BufferValues
+from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire_protocol.messages.records import Buffers
 from gradwire_server.state.run import Run
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gradwire.buffer_sharing import BufferSharing
-from gradwire.clocks import Clocks
 from gradwire.errors import GradwireError
-from gradwire.inbox import Inbox, complete
-from gradwire.kept import Kept, OwnUpdate
-from gradwire.membership import Comparison
-from gradwire.mending import Mending
-from gradwire.origins import Sum
-from gradwire.resync import Rebase
-from gradwire.stats import Tally
-from gradwire.worker import Worker
+from gradwire.features.buffers import BufferSharing
+from gradwire.replica.repair import Mending
+from gradwire.replica.stats import Tally
+from gradwire.threads.clocks import Clocks
+from gradwire.threads.inbox import Inbox, complete
+from gradwire.threads.membership import Comparison
+from gradwire.worker.peer_sequences import Sum
+from gradwire.worker.resync import Rebase
+from gradwire.worker.update_log import Kept, OwnUpdate
+from gradwire.worker.worker import Worker
 from gradwire_codecs import NOTHING, LocalFeedback, Replica, SharedFeedback, multiple_of
 from gradwire_protocol import Credentials, Endpoint
 from gradwire_protocol.messages.records import (

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from gradwire.optimizer_state import PackedState, StateHeader, check_header, header_of
+from gradwire.optimizer.state import PackedState, StateHeader, check_header, header_of
 from support.simulated_worker import SimulatedWorker
 
 SLOTS = frozenset({"exp_avg", "exp_avg_sq"})

@@ -37,13 +37,21 @@ MUST_NOT_LOAD = {
 }  # fmt: skip
 """Not even through others: looked at after importing every module of the package."""
 
-NEEDS_TORCH = {"gradwire.torch_buffers", "gradwire.torch_parameters", "gradwire.module_tree",
-               "gradwire.version_counters", "gradwire.torch_optimizer_state",
-               "gradwire.optimizer_control", "gradwire.optimizer_momentum",
-               "gradwire.demo.model", "gradwire.demo.report",
-               "gradwire.demo.train", "gradwire.integrations.hosted_session",
-               "gradwire.integrations.huggingface",
-               "gradwire.integrations.lightning"}  # fmt: skip
+NEEDS_TORCH = {
+    "gradwire.cli.demo.model",
+    "gradwire.cli.demo.report",
+    "gradwire.cli.demo.train",
+    "gradwire.features.optimizer_control",
+    "gradwire.integrations.hosted_session",
+    "gradwire.integrations.huggingface",
+    "gradwire.integrations.lightning",
+    "gradwire.optimizer.torch_momentum",
+    "gradwire.optimizer.torch_state",
+    "gradwire.target.module_tree",
+    "gradwire.target.torch_buffers",
+    "gradwire.target.torch_parameters",
+    "gradwire.target.version_counters",
+}
 """The modules that may import it, and so may those of `gradwire_codecs.cuda`."""
 
 

@@ -16,10 +16,10 @@ import pytest
 from typer.main import get_command
 
 from gradwire import Session, SessionStats, Settings, join
-from gradwire.cli import app
-from gradwire.commands import Commands, DeferredCommand
-from gradwire.delays import Histogram
+from gradwire.cli.app import app
+from gradwire.cli.commands import Commands, DeferredCommand
 from gradwire.metrics import SessionCollector
+from gradwire.optimizer.delays import Histogram
 from gradwire_codecs import ResidualStatistics
 from gradwire_protocol import Endpoint
 from gradwire_server.config import MasterConfig

@@ -14,9 +14,9 @@ from typing import Any, Final
 import torch
 
 from gradwire.errors import UsageError
-from gradwire.joining import join
-from gradwire.session import Session
-from gradwire.settings import resolve_settings
+from gradwire.session.join import join
+from gradwire.session.session import Session
+from gradwire.settings.settings import resolve_settings
 
 KEYWORDS: Final = signature(join).parameters.keys() - {"target", "optimizer"}
 """What `join` takes and a framework does not know."""

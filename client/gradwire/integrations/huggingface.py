@@ -14,7 +14,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from gradwire.errors import UsageError
 from gradwire.integrations.hosted_session import HostedSession
-from gradwire.session import Session
+from gradwire.session.session import Session
 
 logger = logging.getLogger("gradwire.huggingface")
 

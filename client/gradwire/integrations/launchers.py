@@ -4,7 +4,7 @@ import os
 from collections.abc import MutableMapping
 from typing import Final
 
-from gradwire.settings import TORCHRUN
+from gradwire.settings.settings import TORCHRUN
 
 OTHERS: Final = (
     "LOCAL_WORLD_SIZE",

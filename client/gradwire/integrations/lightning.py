@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from gradwire.errors import UsageError
 from gradwire.integrations.hosted_session import HostedSession
-from gradwire.session import Session
+from gradwire.session.session import Session
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -18,12 +18,12 @@ import torch
 from benchmarks.convergence.outcome import Outcome, evaluated_after
 from benchmarks.convergence.tasks import Task, samples_of
 from benchmarks.unconnected import UnconnectedSharing
-from gradwire.delays import Delays
-from gradwire.momentum import Lag, added_lag, network_factor
-from gradwire.optimizer_control import OptimizerControl
-from gradwire.scale import scale_factor
-from gradwire.settings import Settings
-from gradwire.stats import Tally
+from gradwire.features.optimizer_control import OptimizerControl
+from gradwire.optimizer.delays import Delays
+from gradwire.optimizer.momentum import Lag, added_lag, network_factor
+from gradwire.optimizer.scale import scale_factor
+from gradwire.replica.stats import Tally
+from gradwire.settings.settings import Settings
 from gradwire_codecs import CodecError
 
 DIVERGED: Final = 1e3

@@ -12,13 +12,13 @@ import msgpack
 import numpy as np
 
 from gradwire.errors import UsageError
-from gradwire.membership import Membership
-from gradwire.network import NetworkThread
-from gradwire.parameters import NumpyParameters
-from gradwire.session_state import STATE_VERSION
-from gradwire.settings import Settings
-from gradwire.sharing import Sharing
-from gradwire.worker import Worker
+from gradwire.replica.checkpoint_state import STATE_VERSION
+from gradwire.replica.sharing import Sharing
+from gradwire.settings.settings import Settings
+from gradwire.target.parameters import NumpyParameters
+from gradwire.threads.membership import Membership
+from gradwire.threads.network import NetworkThread
+from gradwire.worker.worker import Worker
 from gradwire_codecs import LocalFeedback, Observation, Replica
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.records import Welcome

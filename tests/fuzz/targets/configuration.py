@@ -15,7 +15,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from gradwire.errors import UsageError
-from gradwire.settings import resolve_settings
+from gradwire.settings.settings import resolve_settings
 from gradwire_protocol import ConnectionConfig
 from gradwire_protocol.limits import MIB
 from gradwire_server.config import MasterConfig

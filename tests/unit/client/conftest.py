@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from gradwire.settings import TORCHRUN
+from gradwire.settings.settings import TORCHRUN
 from support.local_master import LocalMaster
 
 

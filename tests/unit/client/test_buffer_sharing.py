@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from gradwire.buffer_sharing import BufferSharing
-from gradwire.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.errors import NonFiniteError
-from gradwire.stats import Tally
+from gradwire.features.buffers import BufferSharing
+from gradwire.replica.stats import Tally
+from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire_protocol.messages.records import Buffers
 from support.wording import naming
 

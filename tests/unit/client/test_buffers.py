@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.adapters import buffers_of
-from gradwire.buffers import BufferLayout, BufferTensor, BufferValues, mean_of
 from gradwire.errors import NonFiniteError, UsageError
+from gradwire.target.adapters import buffers_of
+from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues, mean_of
 from gradwire_protocol.limits import BUFFERS_BYTES_MAX
 from gradwire_protocol.messages.records import Buffers
 from support.wording import naming

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from gradwire.cli import EXIT_USAGE, app, main
-from gradwire.commands import OWN, Commands, DeferredCommand
+from gradwire.cli.app import EXIT_USAGE, app, main
+from gradwire.cli.commands import OWN, Commands, DeferredCommand
 
 HEAVY = {"numba", "aiohttp", "torch", "matplotlib", "gradwire_codecs", "gradwire_server"}
 
@@ -25,7 +25,7 @@ def commands() -> dict[str, DeferredCommand]:
 def loaded_by(*arguments: str) -> set[str]:
     """Return which packages a command line has imported by its end."""
     code = (
-        "import sys; from gradwire.cli import main\n"
+        "import sys; from gradwire.cli.app import main\n"
         f"try: main({arguments!r})\n"
         "finally: print('loaded', *{name.partition('.')[0] for name in sys.modules})"
     )
@@ -93,7 +93,7 @@ def test_a_name_that_is_none_gets_the_closest_one_suggested(
 def test_a_process_looks_for_no_garbage_when_it_ends() -> None:
     code = (
         "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
-        "from gradwire.cli import main; main(['--version'])"
+        "from gradwire.cli.app import main; main(['--version'])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 

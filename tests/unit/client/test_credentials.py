@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire import credentials as module
-from gradwire.credentials import CipherName, credentials_of, fastest_suite, own_name
 from gradwire.errors import UsageError
+from gradwire.settings import credentials as module
+from gradwire.settings.credentials import CipherName, credentials_of, fastest_suite, own_name
 from gradwire_protocol import Credentials
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey, WorkerKey, check_name
 from gradwire_protocol.crypto.suites import Suite

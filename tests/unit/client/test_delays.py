@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.delays import (
+from gradwire.optimizer.delays import (
     BUCKETS,
     RECENT_UPDATES,
     SAMPLE_ALL_UNTIL,

@@ -9,7 +9,7 @@ import torch
 
 import gradwire
 from gradwire import UsageError
-from gradwire.torch_parameters import TorchParameters
+from gradwire.target.torch_parameters import TorchParameters
 from gradwire_codecs.arrays import Float32Array
 from support.device import DEVICE, HAS_GPU
 from support.local_master import LocalMaster

@@ -8,11 +8,11 @@ from typing import get_args
 
 import pytest
 
-from gradwire.dialing import KEYS, MASTERS_MAX, SHARES, TCP, TRIES, UDP, Dialing, Way
 from gradwire.errors import GradwireError
-from gradwire.settings import Transport
-from gradwire.stages import Stage
-from gradwire.worker import Worker
+from gradwire.settings.settings import Transport
+from gradwire.worker.dialing import KEYS, MASTERS_MAX, SHARES, TCP, TRIES, UDP, Dialing, Way
+from gradwire.worker.stages import Stage
+from gradwire.worker.worker import Worker
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint
 from gradwire_protocol.messages.records import Blocks, Join
 from support.endpoints import dialling

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.inbox import Arrivals, Inbox
-from gradwire.origins import Sum
-from gradwire.resync import Rebase
+from gradwire.threads.inbox import Arrivals, Inbox
+from gradwire.worker.peer_sequences import Sum
+from gradwire.worker.resync import Rebase
 from gradwire_codecs import MalformedUpdateError, Replica, encode
 from gradwire_protocol.messages.records import Blocks, EncodedUpdate
 

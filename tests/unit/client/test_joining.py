@@ -15,12 +15,12 @@ import pytest
 import torch
 
 import gradwire
-from gradwire import joining
-from gradwire.adapters import parameters_of
-from gradwire.membership import Membership
-from gradwire.network import NetworkThread
-from gradwire.settings import Settings
-from gradwire.worker import Worker
+from gradwire.session import join as join_module
+from gradwire.settings.settings import Settings
+from gradwire.target.adapters import parameters_of
+from gradwire.threads.membership import Membership
+from gradwire.threads.network import NetworkThread
+from gradwire.worker.worker import Worker
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.messages.link import Link, Message
 from gradwire_protocol.messages.records import BLOCK_ELEMENTS, Join, Snapshot, Welcome
@@ -362,12 +362,12 @@ def test_compiling_is_mentioned_while_it_takes_long(
             mentioned.set()
 
     handler = Mentioned()
-    monkeypatch.setattr(joining, "WARM_UP_SHOWN_SECONDS", 0.001)
-    monkeypatch.setattr(joining, "warm_up", lambda: mentioned.wait(30))
-    joining.logger.addHandler(handler)
+    monkeypatch.setattr(join_module, "WARM_UP_SHOWN_SECONDS", 0.001)
+    monkeypatch.setattr(join_module, "warm_up", lambda: mentioned.wait(30))
+    join_module.logger.addHandler(handler)
     with caplog.at_level(logging.INFO, "gradwire.join"), pytest.raises(gradwire.UnreachableError):
         gradwire.join(target(), master="nowhere.invalid:1")
-    joining.logger.removeHandler(handler)
+    join_module.logger.removeHandler(handler)
 
     first, second = (record.getMessage() for record in caplog.records[:2])
     assert first == naming("compiling", "codec")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gradwire
-from gradwire.settings import Transport
+from gradwire.settings.settings import Transport
 from gradwire_codecs.arrays import Float32Array
 from gradwire_server.config import MasterConfig
 from support.local_master import LocalMaster

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.kept import ENTRY_BYTES, Kept, KeptOfPeers, OwnUpdate
+from gradwire.worker.update_log import ENTRY_BYTES, Kept, KeptOfPeers, OwnUpdate
 from gradwire_protocol.messages.records import EncodedUpdate
 
 

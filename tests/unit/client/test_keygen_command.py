@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.cli import main
+from gradwire.cli.app import main
 from gradwire_protocol.crypto.keys import Keyring, Role, RunKey, WorkerKey
 from gradwire_protocol.limits import RUN_KEYS_MAX
 from gradwire_udp.files.keys import read_keys, read_run_keys
@@ -241,7 +241,7 @@ def test_run_keys_of_one_file_can_be_told_apart(
             self.fingerprint = fingerprints.pop(0)
             made.append(self)
 
-    monkeypatch.setattr("gradwire.keygen_command.RunKey", Drawn)
+    monkeypatch.setattr("gradwire.cli.keygen.RunKey", Drawn)
     keygen("--rotate", "run.key")
 
     assert len(made) == 2

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradwire.clocks import Clocks
-from gradwire.lead import Lead
+from gradwire.features.clock_lags import Lead
+from gradwire.threads.clocks import Clocks
 from support.tiers import examples
 
 TIMEOUT = 10.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.local_keys import given_run_key_file, local_keys
+from gradwire.cli.launch.keys import given_run_key_file, local_keys
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey, WorkerKey
 from gradwire_udp.files.keys import KeyFileError, read_keys, read_run_keys, write_key
 from support.wording import naming

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.logs import REPEAT_SECONDS, JsonFormatter, RepeatFilter, TextFormatter
+from gradwire.cli.logs import REPEAT_SECONDS, JsonFormatter, RepeatFilter, TextFormatter
 
 
 def record_of(

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from gradwire.errors import ConnectionLostError, ProtocolError
-from gradwire.membership import Membership
-from gradwire.origins import Sum
+from gradwire.threads.membership import Membership
+from gradwire.worker.peer_sequences import Sum
 from gradwire_codecs import Replica, encode
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages.records import EncodedUpdate, Peer, Welcome

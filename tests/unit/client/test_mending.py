@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.inbox import Inbox, complete
-from gradwire.kept import Kept, OwnUpdate
-from gradwire.mending import TIME_SHARE_MAX, Mending
-from gradwire.resync import Rebase
+from gradwire.replica.repair import TIME_SHARE_MAX, Mending
+from gradwire.threads.inbox import Inbox, complete
+from gradwire.worker.resync import Rebase
+from gradwire.worker.update_log import Kept, OwnUpdate
 from gradwire_codecs import BlockDigests, LocalFeedback, Replica, encode
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.records import Blocks, EncodedUpdate
@@ -138,7 +138,7 @@ def test_a_comparison_with_what_cannot_be_told_any_more_is_given_up() -> None:
 
 
 def test_no_more_of_peers_is_kept_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradwire.mending.RECENT_BYTES_MAX", 100)
+    monkeypatch.setattr("gradwire.replica.repair.RECENT_BYTES_MAX", 100)
     side = Side(1)
     for _ in range(20):
         side.receive(2, accepted=False)
@@ -237,7 +237,7 @@ def test_many_damaged_blocks_are_not_all_named(caplog: pytest.LogCaptureFixture)
     side.feedback.replica.values += 1
 
     with pytest.MonkeyPatch.context() as patching:
-        patching.setattr("gradwire.mending.BLOCKS_NAMED_MAX", 2)
+        patching.setattr("gradwire.replica.repair.BLOCKS_NAMED_MAX", 2)
         side.mending.compare(side.blocks, side.versions, missed=False)
 
     named = ("0 (weights[0] to weights[15])", "1 (weights[16] to weights[31])", "5 more")

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.torch_parameters import TorchParameters
+from gradwire.target.torch_parameters import TorchParameters
 from gradwire_codecs import LocalFeedback, Replica, quantum_exponent_for
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.feedback.host_feedback import HostFeedback

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.momentum import (
+from gradwire.optimizer.momentum import (
     APPROACH_TOLERANCE,
     SUM_RESIDUAL_WEIGHT,
     Lag,

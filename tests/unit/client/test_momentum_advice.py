@@ -2,8 +2,8 @@
 
 import pytest
 
-from gradwire.momentum import Lag
-from gradwire.momentum_advice import LOOK_EVERY, STEPS_MIN, MomentumAdvice
+from gradwire.features.momentum_advice import LOOK_EVERY, STEPS_MIN, MomentumAdvice
+from gradwire.optimizer.momentum import Lag
 
 NAME = "gradwire.session"
 

@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from gradwire.errors import ConnectionLostError
-from gradwire.membership import Membership
-from gradwire.network import NetworkThread
-from gradwire.settings import Settings
-from gradwire.worker import Worker
+from gradwire.settings.settings import Settings
+from gradwire.threads.membership import Membership
+from gradwire.threads.network import NetworkThread
+from gradwire.worker.worker import Worker
 from gradwire_udp import resolve
 from support.local_master import LocalMaster
 from support.peer import LAYOUT, join_request

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.cli import main
+from gradwire.cli.app import main
 from gradwire_protocol import Keyring, Role, RunKey
 from gradwire_protocol.crypto.keys import SECRET_BYTES
 from gradwire_udp.files.keys import write_key

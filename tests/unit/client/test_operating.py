@@ -2,7 +2,6 @@
 
 import pytest
 
-from gradwire.dialing import UDP, Dialing, Way
 from gradwire.errors import (
     ConnectionLostError,
     DeadlineError,
@@ -11,7 +10,8 @@ from gradwire.errors import (
     RefusedError,
     UnreachableError,
 )
-from gradwire.operating import Operator
+from gradwire.worker.dialing import UDP, Dialing, Way
+from gradwire.worker.operator import Operator
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
 from gradwire_protocol.messages.link import Control
 from gradwire_protocol.messages.records import (

@@ -14,9 +14,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR
 
 from gradwire.errors import UsageError
-from gradwire.momentum import compensated, rate_factor
-from gradwire.optimizer_control import OptimizerControl, scales_by_rate, torch_optimizer
-from gradwire.stats import Tally
+from gradwire.features.optimizer_control import OptimizerControl, scales_by_rate, torch_optimizer
+from gradwire.optimizer.momentum import compensated, rate_factor
+from gradwire.replica.stats import Tally
 from support.optimizers import (
     OPTIMIZERS,
     controlled,

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from gradwire.momentum import Lag
-from gradwire.optimizer_control import OptimizerControl
-from gradwire.stats import Tally
+from gradwire.features.optimizer_control import OptimizerControl
+from gradwire.optimizer.momentum import Lag
+from gradwire.replica.stats import Tally
 from support.optimizers import OPTIMIZERS, controlled, watch
 
 # Adam and its kin: the estimate stays a mean.

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire import optimizer_state
-from gradwire.optimizer_state import (
+from gradwire.optimizer import state as optimizer_state
+from gradwire.optimizer.state import (
     NUMBERS_MAX,
     PackedState,
     StateHeader,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gradwire.origins import Sum, SumAssembly, check_follows
+from gradwire.worker.peer_sequences import Sum, SumAssembly, check_follows
 from gradwire_protocol import InOrder, InvalidMessageError
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.records import PART_ELEMENTS, Conflated, Span

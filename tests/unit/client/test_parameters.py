@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from gradwire.adapters import parameters_of, places_of
 from gradwire.errors import UsageError
-from gradwire.parameters import NumpyParameters
-from gradwire.torch_parameters import TorchParameters
+from gradwire.target.adapters import parameters_of, places_of
+from gradwire.target.parameters import NumpyParameters
+from gradwire.target.torch_parameters import TorchParameters
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.messages.layout import Layout, Tensor
 from support.wording import naming
@@ -109,7 +109,7 @@ def test_what_cannot_be_trained_is_refused(target: object, is_: str) -> None:
 def test_who_trains_arrays_needs_no_torch() -> None:
     script = (
         "import sys, numpy\n"
-        "from gradwire.adapters import parameters_of\n"
+        "from gradwire.target.adapters import parameters_of\n"
         "parameters_of(numpy.zeros(3, numpy.float32))\n"
         "assert 'torch' not in sys.modules\n"
     )

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gradwire.inbox import Arrivals
-from gradwire.process_end import uninterrupted
+from gradwire.threads.inbox import Arrivals
+from gradwire.threads.signals import uninterrupted
 from support.local_master import LocalMaster
 from support.sessions import join, loss_of
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gradwire import processes
-from gradwire.processes import Child
+from gradwire.cli.launch import processes
+from gradwire.cli.launch.processes import Child
 from support.processes import has_ended
 from support.waiting import until
 

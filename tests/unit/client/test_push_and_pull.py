@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gradwire import NonFiniteError, Session
-from gradwire.session_part import SessionPart
+from gradwire.features.feature import SessionPart
 from gradwire_protocol import Keyring, Role, RunKey
 from gradwire_server.config import MasterConfig
 from support.local_master import LocalMaster

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradwire import Session
-from gradwire.brought import Brought
+from gradwire.replica.prior_residual import Brought
 from gradwire_codecs import LocalFeedback, Replica
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.errors import UsageError
-from gradwire.scale import scale_factor, varies
-from gradwire.training_settings import SCALE_MAX
+from gradwire.optimizer.scale import scale_factor, varies
+from gradwire.settings.training import SCALE_MAX
 from support.wording import naming
 
 world_sizes = st.integers(1, 10_000)

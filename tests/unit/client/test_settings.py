@@ -12,9 +12,9 @@ import pytest
 
 import gradwire
 from gradwire.errors import UsageError
-from gradwire.settings import Settings, resolve_settings
-from gradwire.threshold_settings import CHOICES
-from gradwire.training_settings import SCALE_MAX
+from gradwire.settings.settings import Settings, resolve_settings
+from gradwire.settings.thresholds import CHOICES
+from gradwire.settings.training import SCALE_MAX
 from gradwire_codecs import ByteBudget, DensityBand, FixedThreshold, TargetDensity
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from support.wording import naming

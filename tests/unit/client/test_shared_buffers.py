@@ -8,9 +8,9 @@ from typing import cast
 import numpy as np
 import pytest
 
-from gradwire.buffers import BufferLayout, BufferTensor, BufferValues
-from gradwire.listener import Listener
-from gradwire.shared_buffers import SharedBuffers
+from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
+from gradwire.worker.buffers import SharedBuffers
+from gradwire.worker.listener import Listener
 from gradwire_protocol.messages.records import Buffers
 from support.wording import naming
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-import gradwire.membership
+import gradwire.threads.membership
 from gradwire import PeerUpdate, Session
-from gradwire.inbox import Inbox
+from gradwire.threads.inbox import Inbox
 from gradwire_codecs import FixedThreshold, Observation, TargetDensity
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.delivery.shaped_message import Payload
@@ -440,7 +440,7 @@ def test_updates_that_were_conflated_are_applied_and_counted(
     master: LocalMaster, feedback: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An inbox for some three updates, and nobody who pulls while twenty come in."""
-    monkeypatch.setattr(gradwire.membership, "Inbox", partial(Inbox, bytes_max=40))
+    monkeypatch.setattr(gradwire.threads.membership, "Inbox", partial(Inbox, bytes_max=40))
     mine, theirs = zeros(), zeros()
     one, other = join(master, mine), join(master, theirs, feedback=feedback)
     for i in range(20):

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from gradwire import Session
-from gradwire.delays import BUCKETS
 from gradwire.metrics import COUNTERS, GAUGES, HISTOGRAMS, PERCENTILES, SessionCollector
+from gradwire.optimizer.delays import BUCKETS
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster
 from support.sessions import HALF, change, double_zeros, join, pull, zeros

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import gradwire.outbox
+import gradwire.replica.outbox
 from gradwire import Session
 from gradwire.metrics import SessionCollector
 from gradwire_codecs.arrays import Float32Array
@@ -213,7 +213,7 @@ def test_who_waits_has_told_its_steps_before(
 ) -> None:
     """Else two might wait for each other: each for steps that the other has made and not sent."""
     one, other = two(master)
-    monkeypatch.setattr(gradwire.outbox, "OUTBOX_UPDATES_MAX", -1)  # the network is behind
+    monkeypatch.setattr(gradwire.replica.outbox, "OUTBOX_UPDATES_MAX", -1)  # the network is behind
     waiting = until_it_waits(pool, one)
     told = heard(other)[one.rank]
     assert told < clock(one)

@@ -5,23 +5,23 @@ from typing import Any, cast
 
 import pytest
 
-from gradwire import optimizer_state
-from gradwire.optimizer_state import (
+from gradwire.optimizer import state as optimizer_state
+from gradwire.optimizer.state import (
     PackedState,
     StateHeader,
     UnfitStateError,
     check_header,
     header_of,
 )
-from gradwire.stages import Stage
-from gradwire.standing import Standing
-from gradwire.state_exchange import (
+from gradwire.worker.optimizer_state import (
     COPY_SECONDS,
     KEPT_NO_LONGER,
     NO_STEP,
     NOT_SHARED,
     StateExchange,
 )
+from gradwire.worker.stages import Stage
+from gradwire.worker.state import Standing
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.records import (

@@ -13,11 +13,11 @@ import torch
 
 import gradwire
 from gradwire import ConnectionLostError, DeadlineError, UsageError
-from gradwire.membership import Membership
-from gradwire.standing import Standing
-from gradwire.state_exchange import StateExchange
-from gradwire.state_sharing import StateSharing
-from gradwire.torch_optimizer_state import TorchOptimizer
+from gradwire.features.optimizer_state import StateSharing
+from gradwire.optimizer.torch_state import TorchOptimizer
+from gradwire.threads.membership import Membership
+from gradwire.worker.optimizer_state import StateExchange
+from gradwire.worker.state import Standing
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.records import Blocks, Welcome
 from support.local_master import LocalMaster

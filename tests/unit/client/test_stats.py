@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from gradwire.stats import SessionStats, Tally
+from gradwire.replica.stats import SessionStats, Tally
 
 
 def test_a_tally_begins_at_zero() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gradwire import join
-from gradwire.stats import SessionStats
-from gradwire.stats_file import WRITE_SECONDS, StatsFile
+from gradwire.features.stats_file import WRITE_SECONDS, StatsFile
+from gradwire.replica.stats import SessionStats
 from support.local_master import LocalMaster
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import gradwire
-from gradwire.settings import Settings
-from gradwire.thresholds import Thresholds
+from gradwire.replica.thresholds import Thresholds
+from gradwire.settings.settings import Settings
 from gradwire_codecs import (
     CodecError,
     LocalFeedback,

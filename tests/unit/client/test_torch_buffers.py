@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from gradwire.adapters import buffers_of
-from gradwire.buffers import BufferValues
 from gradwire.errors import UsageError
-from gradwire.torch_buffers import TorchBuffers
+from gradwire.target.adapters import buffers_of
+from gradwire.target.buffers import BufferValues
+from gradwire.target.torch_buffers import TorchBuffers
 from support.wording import naming
 
 

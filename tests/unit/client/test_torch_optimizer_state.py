@@ -8,9 +8,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gradwire.optimizer_state import PackedState, StateHeader, UnfitStateError, check_header
-from gradwire.torch_optimizer_state import TorchOptimizer
-from gradwire.torch_parameters import layout_of
+from gradwire.optimizer.state import PackedState, StateHeader, UnfitStateError, check_header
+from gradwire.optimizer.torch_state import TorchOptimizer
+from gradwire.target.torch_parameters import layout_of
 from support.tiers import examples
 from support.wording import naming
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from gradwire.adapters import parameters_of
 from gradwire.errors import UsageError
-from gradwire.torch_parameters import TorchParameters
+from gradwire.target.adapters import parameters_of
+from gradwire.target.torch_parameters import TorchParameters
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX, Layout, Tensor
 from support.wording import naming
 

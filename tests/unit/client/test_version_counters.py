@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from gradwire.adapters import parameters_of
-from gradwire.torch_parameters import TorchParameters
+from gradwire.target.adapters import parameters_of
+from gradwire.target.torch_parameters import TorchParameters
 
 WAYS: dict[str, dict[str, bool]] = {
     "plain": {},

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gradwire import DeadlineError, Session, UsageError
-from gradwire.settings import Settings
+from gradwire.settings.settings import Settings
 from gradwire_codecs import TargetDensity, WarmUp
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster

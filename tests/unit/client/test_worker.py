@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradwire.buffers import BufferLayout, BufferTensor, BufferValues
-from gradwire.dialing import KEYS
 from gradwire.errors import (
     ConnectionLostError,
     GradwireError,
@@ -18,10 +16,12 @@ from gradwire.errors import (
     UnreachableError,
     VersionMismatchError,
 )
-from gradwire.origins import Sum
-from gradwire.resync import Rebase
-from gradwire.stages import TRANSITIONS, Stage
-from gradwire.worker import Worker
+from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
+from gradwire.worker.dialing import KEYS
+from gradwire.worker.peer_sequences import Sum
+from gradwire.worker.resync import Rebase
+from gradwire.worker.stages import TRANSITIONS, Stage
+from gradwire.worker.worker import Worker
 from gradwire_codecs import unpack_block
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint

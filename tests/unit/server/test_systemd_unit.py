@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from gradwire.cli import app
+from gradwire.cli.app import app
 
 UNIT = Path(__file__).parents[3] / "server" / "gradwire-master.service"
 

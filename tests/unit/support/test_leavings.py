@@ -122,16 +122,16 @@ def test_a_session_that_is_left_open_is_closed(tmp_path: Path, fails: bool) -> N
     said = play(
         tmp_path,
         f"""
-import gradwire.process_end
+import gradwire.threads.signals
 
 class Session:
     def close(self, reason):
-        gradwire.process_end.forget(self)
+        gradwire.threads.signals.forget(self)
     def __repr__(self):
         return "a session of somebody"
 
 def test_it():
-    gradwire.process_end.close_at_the_end(Session())
+    gradwire.threads.signals.close_at_the_end(Session())
     assert not {fails}
 """,
     )

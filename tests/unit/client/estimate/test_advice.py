@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradwire.estimate.advice import advice, density_max, workers_max
-from gradwire.estimate.model import estimate, keeps_up
+from gradwire.cli.estimate.advice import advice, density_max, workers_max
+from gradwire.cli.estimate.model import estimate, keeps_up
 from support.estimating import inputs
 from support.tiers import examples
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.cli import EXIT_USAGE, main
-from gradwire.estimate.command import as_measured
-from gradwire.estimate.measuring import Measured
-from gradwire.estimate.model import demands
+from gradwire.cli.app import EXIT_USAGE, main
+from gradwire.cli.estimate.command import as_measured
+from gradwire.cli.estimate.measuring import Measured
+from gradwire.cli.estimate.model import demands
 from support.estimating import COSTS, inputs
 from support.wording import naming
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gradwire.cli.estimate.costs import Costs
 from gradwire.errors import UsageError
-from gradwire.estimate.costs import Costs
 from support.estimating import COSTS
 from support.wording import naming
 

@@ -5,7 +5,7 @@ from math import isfinite
 
 import pytest
 
-from gradwire.estimate.kernels import measure_kernels, scan_seconds
+from gradwire.cli.estimate.kernels import measure_kernels, scan_seconds
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.estimate.kernels import KernelCosts
-from gradwire.estimate.local_run import (
+from gradwire.cli.estimate.kernels import KernelCosts
+from gradwire.cli.estimate.local_run import (
     LARGE_HITS,
     SMALL_HITS,
     Round,

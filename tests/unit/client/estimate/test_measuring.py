@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from gradwire.cli.estimate.measuring import mean_of, measure, of_worker
 from gradwire.errors import UsageError
-from gradwire.estimate.measuring import mean_of, measure, of_worker
 from support.wording import naming
 
 NAMES = (

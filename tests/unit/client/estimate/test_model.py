@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from gradwire.cli.estimate.model import Inputs, Kind, demands, estimate, keeps_up
+from gradwire.cli.estimate.sizes import link_bytes
 from gradwire.errors import UsageError
-from gradwire.estimate.model import Inputs, Kind, demands, estimate, keeps_up
-from gradwire.estimate.sizes import link_bytes
 from support.estimating import COSTS, inputs
 from support.wording import naming
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.errors import UsageError
-from gradwire.estimate.quantities import (
+from gradwire.cli.estimate.quantities import (
     check_between,
     parse_count,
     parse_rate,
@@ -15,6 +14,7 @@ from gradwire.estimate.quantities import (
     show_rate,
     show_seconds,
 )
+from gradwire.errors import UsageError
 from support.wording import naming
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.estimate.sizes import (
+from gradwire.cli.estimate.sizes import (
     ACK_BYTES,
     ack_link_bytes,
     bits_per_hit,

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from gradwire.integrations import stand_alone
-from gradwire.settings import resolve_settings
+from gradwire.settings.settings import resolve_settings
 
 
 def test_what_a_launcher_says_about_the_run_stays_and_the_rest_goes() -> None:

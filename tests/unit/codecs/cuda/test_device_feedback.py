@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradwire.host import host_feedback
+from gradwire.target.host import host_feedback
 from gradwire_codecs import (
     CodecError,
     Feedback,

@@ -1,0 +1,1 @@
+"""The command line: ``gradwire run``, ``demo``, ``estimate``, ``keygen``, ``operate``."""

@@ -1,0 +1,99 @@
+"""The command line: ``gradwire <command>``.
+
+Data goes to stdout, logs and messages to stderr. Exit status: 0 done, 2 wrong usage, 3 address in
+use, 4 refused by the other side, 5 unreachable.
+
+A command is imported when it is asked for: some need a compiler or a web server, and every process
+of a run starts here. `commands` finds them.
+"""
+
+import atexit
+import gc
+import io
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
+
+import typer
+
+from gradwire.cli.commands import Commands
+from gradwire.cli.launch.processes import MasterEndedError
+from gradwire.cli.logs import JsonFormatter, RepeatFilter, TextFormatter
+from gradwire.errors import GradwireError, RefusedError, TransportError
+
+EXIT_USAGE: Final = 2
+EXIT_REFUSED: Final = 4
+EXIT_UNREACHABLE: Final = 5
+
+app = typer.Typer(
+    name="gradwire",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(show: bool) -> None:
+    if show:
+        from importlib.metadata import version
+
+        typer.echo(version("gradwire"))
+        raise typer.Exit
+
+
+@app.callback()
+def configure(
+    *,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        typer.Option(envvar="GRADWIRE_LOG_LEVEL", help="Least severe message to log."),
+    ] = "info",
+    log_format: Annotated[
+        Literal["text", "json"],
+        typer.Option(envvar="GRADWIRE_LOG_FORMAT", help="For people, or one object per line."),
+    ] = "text",
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Train one model on several machines over the network you have."""
+    del show_version
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.addFilter(RepeatFilter())
+    root = logging.getLogger("gradwire")
+    root.setLevel(log_level.upper())
+    root.addHandler(handler)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit status."""
+    # Python ends with a search for garbage in all modules, which takes longer than most commands;
+    # what is frozen is left out of it.
+    atexit.register(gc.freeze)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Workers print what they like, and the terminal's encoding may not have it.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app(args=arguments, standalone_mode=True)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    except RefusedError as error:
+        typer.echo(f"gradwire: {error}", err=True)
+        return EXIT_REFUSED
+    except TransportError as error:
+        typer.echo(f"gradwire: {error}", err=True)
+        return EXIT_UNREACHABLE
+    except MasterEndedError as error:
+        typer.echo(f"gradwire: {error}", err=True)
+        return error.status or EXIT_USAGE
+    except GradwireError as error:
+        typer.echo(f"gradwire: {error}", err=True)
+        return EXIT_USAGE
+    return 0

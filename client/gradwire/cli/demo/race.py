@@ -1,0 +1,244 @@
+"""The demo's processes: a master, four workers, then one worker alone, and what they report.
+
+`Race` is plain data that the display and the report read; the functions here fill it.
+"""
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from gradwire.cli.launch.keys import given_run_key_file, local_keys
+from gradwire.cli.launch.processes import Child, local_master, worker_environment
+from gradwire.errors import GradwireError
+
+SCRAPE_SECONDS: Final = 0.5
+"""How often the master's metrics are read."""
+
+DATAGRAM_BYTES: Final = 8_900
+"""All of this stays on the loopback interface, which carries packets of 65,536 bytes."""
+
+ERRORS_SHOWN_MAX: Final = 20
+"""Lines of a failed worker's stderr that are repeated."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """What one worker has reported."""
+
+    name: str
+    step: int = 0
+    losses: list[float] = field(default_factory=list)
+    started: float | None = None
+    now: float = 0.0
+    stats: dict[str, Any] = field(default_factory=dict)
+    bytes_before: tuple[float, int] = (0.0, 0)
+    bytes_per_second: float = 0.0
+    digest: str = ""
+    messages: list[str] = field(default_factory=list)
+
+    @property
+    def steps_per_second(self) -> float:
+        """Mean since its first report."""
+        if self.started is None or self.now <= self.started:
+            return 0.0
+        return self.step / (self.now - self.started)
+
+    @property
+    def recent_loss(self) -> float | None:
+        """Mean of the last losses."""
+        recent = self.losses[-20:]
+        return sum(recent) / len(recent) if recent else None
+
+    def take(self, line: str) -> None:
+        """Take a line of the worker's stdout."""
+        event = json.loads(line)
+        self.now = event["time"]
+        match event["event"]:
+            case "joined":
+                self.started = self.now
+            case "progress":
+                if self.started is None:
+                    self.started = self.now
+                self.step = event["step"]
+                self.losses += event["losses"]
+            case "finished":
+                self.digest = event["digest"]
+        if event.get("stats"):
+            self.stats = event["stats"]
+            before, sent = self.bytes_before
+            if self.now - before >= 1:
+                self.bytes_per_second = (self.stats["bytes_sent"] - sent) / (self.now - before)
+                self.bytes_before = (self.now, self.stats["bytes_sent"])
+
+    def keep(self, line: str) -> None:
+        """Take a line of the worker's stderr."""
+        self.messages = [*self.messages[-ERRORS_SHOWN_MAX:], line]
+
+
+@dataclass(slots=True)
+class Race:
+    """Everything that is known so far."""
+
+    steps: int
+    density: float
+    folder: Path
+    """Where workers leave their parameters."""
+    workers: list[Progress]
+    alone: Progress = field(default_factory=lambda: Progress("alone"))
+    began: float = field(default_factory=time.monotonic)
+    phase: str = "starting"
+    place: str = ""
+    """Where the master listens and serves its metrics, once it does."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The master's, as last read."""
+    bytes_by_step: list[tuple[float, int]] = field(default_factory=list)
+    """Mean step of the workers, and what all sockets had sent by then."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """What all sockets have sent: the workers' and the master's."""
+        by_workers = sum(int(worker.stats.get("bytes_sent", 0)) for worker in self.workers)
+        return by_workers + int(self.metrics.get("gradwire_sent_bytes_total", 0))
+
+    def saved(self, worker: Progress) -> Path:
+        """Return the file with a worker's final parameters."""
+        return self.folder / f"{worker.name}.pt"
+
+
+async def run_together(race: Race) -> None:
+    """Train with all workers at once."""
+    race.phase = "compiling, if this is the first time"
+    said: list[str] = []
+    options = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--public-metrics"]
+    options += ["--datagram-bytes", str(DATAGRAM_BYTES)]
+    with local_keys(len(race.workers), given_run_key_file()) as keys:
+        async with local_master(options, keys.of_master, said.append) as master:
+            race.phase = f"{len(race.workers)} workers"
+            race.place = f"master at {master.address}, metrics at http://{master.http}/metrics"
+            scraping = asyncio.create_task(_scrape_on(race, f"http://{master.http}/metrics"))
+            try:
+                await _run_workers(race, master.address, keys.worker_key_files)
+                await _scrape(race, f"http://{master.http}/metrics")
+            finally:
+                scraping.cancel()
+                with suppress(asyncio.CancelledError):
+                    await scraping
+
+
+async def run_alone(race: Race) -> None:
+    """Train the same model for as many steps by one worker, without gradwire."""
+    race.phase = "one worker alone, for comparison"
+    child = await _start_worker(race, race.alone, {"OMP_NUM_THREADS": "1"}, "--alone", seed=0)
+    try:
+        _check(race.alone, await child.wait())
+    finally:
+        await child.stop()
+
+
+async def _run_workers(race: Race, master: str, key_files: Sequence[Path]) -> None:
+    children: list[Child] = []
+    waiting: dict[asyncio.Task[int], Progress] = {}
+    try:
+        for rank, progress in enumerate(race.workers):
+            environ = worker_environment(
+                rank, len(race.workers), master, key_files[rank], of_a_world=True
+            )
+            environ["GRADWIRE_DATAGRAM_BYTES"] = str(DATAGRAM_BYTES)
+            child = await _start_worker(race, progress, environ, seed=rank)
+            children.append(child)
+            waiting[asyncio.create_task(child.wait())] = progress
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                status = task.result()
+                _check(waiting.pop(task), status)
+    finally:
+        await asyncio.gather(*(child.stop() for child in children))
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def _start_worker(
+    race: Race, progress: Progress, environ: dict[str, str], *options: str, seed: int
+) -> Child:
+    arguments = ["--steps", str(race.steps), "--density", str(race.density)]
+    arguments += ["--seed", str(seed), "--save", str(race.saved(progress)), *options]
+    return await Child.start(
+        [sys.executable, "-m", "gradwire.cli.demo.train", *arguments],
+        environ=environ,
+        on_stdout=progress.take,
+        on_stderr=progress.keep,
+    )
+
+
+def _check(progress: Progress, status: int) -> None:
+    if status:
+        said = "\n".join(progress.messages)
+        raise GradwireError(f"{progress.name} ended with status {status}:\n{said}")
+
+
+async def _scrape_on(race: Race, url: str) -> None:
+    while True:
+        with suppress(aiohttp.ClientError):
+            await _scrape(race, url)
+        await asyncio.sleep(SCRAPE_SECONDS)
+
+
+async def _scrape(race: Race, url: str) -> None:
+    """Read the master's metrics, as Prometheus does."""
+    timeout = aiohttp.ClientTimeout(total=5)
+    async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as response:
+        text = await response.text()
+    for line in text.splitlines():
+        if line.startswith("gradwire_"):
+            name, _, value = line.rpartition(" ")
+            race.metrics[name] = float(value)
+    step = sum(worker.step for worker in race.workers) / len(race.workers)
+    race.bytes_by_step.append((step, race.bytes_sent))
+
+
+def run_all(race: Race, on_tick: Callable[[], None], tick_seconds: float) -> None:
+    """Run both parts, and call `on_tick` all the time.
+
+    Ctrl-C, SIGTERM and a terminal that is closed end it, and all its processes with it.
+    """
+    ended_by: list[signal.Signals] = []
+
+    async def everything() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def end(number: signal.Signals) -> None:
+            ended_by.append(number)
+            task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                loop.add_signal_handler(number, end, number)
+        ticking = asyncio.create_task(_tick(on_tick, tick_seconds))
+        try:
+            await run_together(race)
+            await run_alone(race)
+        finally:
+            ticking.cancel()
+            with suppress(asyncio.CancelledError):
+                await ticking
+
+    try:
+        asyncio.run(everything())
+    except asyncio.CancelledError:
+        raise SystemExit(128 + ended_by[0]) from None
+
+
+async def _tick(on_tick: Callable[[], None], seconds: float) -> None:
+    while True:
+        on_tick()
+        await asyncio.sleep(seconds)

@@ -1,0 +1,360 @@
+"""What to expect of a training with so many workers, by arithmetic.
+
+One round is one step of every worker; each sends one update, and gets those of the W - 1 others.
+With B bytes an update and h hits, a round takes
+
+=======================  =======================================================  ==============
+resource                 seconds a round                                          when it is short
+=======================  =======================================================  ==============
+encode                   step + parameters x pass + h x encode                    the step is longer
+apply                    (W - 1) x (apply + h x apply per hit)                    the step is longer
+network thread           W x (network + B x network per byte)                     added up
+worker's link, up        B and the acknowledgements of W - 1 updates              put off
+worker's link, down      W - 1 times B and acknowledgements                       added up
+master's link, in        W times B and acknowledgements of W (W - 1)              put off
+master's link, out       W (W - 1) times B and acknowledgements of W              added up
+master's processor       W x (update + h x per hit + B x per byte                 put off
+                         + (W - 1) x (delivery + B x per byte) / processes)
+=======================  =======================================================  ==============
+
+Deeplearning4j's form adds all of this to the step. Here the training thread does encoding and
+applying alone, and *nobody waits* for the rest: a resource whose round takes longer than a step is
+short, and then
+
+- updates are *put off*: a worker that has `OUTBOX_UPDATES_MAX` updates or `OUTBOX_BYTES_MAX` bytes
+  under way to the master sends nothing in a step, and its change goes out with a later one;
+- or *added up*: what a worker does not take gathers at the master, which sends it the sum.
+
+So samples go on at the full rate and nothing is lost, but changes arrive later, and of those that
+are added up a worker sees one large change instead of many small ones. What that does to the loss
+depends on the training; no factor for it is made up here. `Estimate` says how many samples there
+are, how many updates arrive one by one, and how old they are.
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from math import expm1, log1p
+from typing import Final
+
+from gradwire.cli.estimate.costs import Costs
+from gradwire.cli.estimate.quantities import check_between
+from gradwire.cli.estimate.sizes import ack_link_bytes, link_bytes, sum_bytes, update_bytes
+from gradwire.errors import UsageError
+from gradwire.replica.outbox import OUTBOX_BYTES_MAX, OUTBOX_UPDATES_MAX
+from gradwire_codecs.format.update import ELEMENTS_MAX
+from gradwire_protocol.limits import STREAMS_MAX, WINDOW_BYTES_MIN, charge_of
+
+BEHIND_BYTES_MAX: Final = WINDOW_BYTES_MIN // 2
+"""What a master lets follow a sum that is under way (`gradwire_server.state.conflation`)."""
+
+STEP_SECONDS_MAX: Final = 3600.0
+RTT_SECONDS_MAX: Final = 60.0
+RATE_MIN, RATE_MAX = 1e3, 1e13
+DENSITY_MIN: Final = 1e-7
+PROCESSES_MAX: Final = 64
+
+DELAY_STEPS_MIN: Final = 1.5
+"""The step that computes a change, and half of the receiver's, which it waits for on average."""
+
+ROUNDS: Final = 40
+"""Of finding the step that fits what arrives in it, each nearer by the part that applying takes."""
+CLOSE: Final = 1e-7
+"""A step that changes by no more is found."""
+HALVINGS: Final = 24
+
+
+class Kind(Enum):
+    """What happens when there is too little of something."""
+
+    TRAINS = "the step is longer"
+    PUTS_OFF = "updates are put off"
+    ADDS_UP = "updates are added up"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """A training, a network, and how many take part."""
+
+    step_seconds: float
+    """A step without gradwire: forward, backward, optimizer."""
+    parameters: int
+    density: float
+    """Part of all parameters that an update changes."""
+    workers: int
+    link: float
+    """What each worker receives at most, in bits per second."""
+    link_up: float
+    """What each worker sends at most."""
+    master_link: float
+    """What the master sends, and what it receives, at most."""
+    rtt_seconds: float
+    """Between a worker and the master."""
+    processes: int = 1
+    """Of the master."""
+    size_ratio: float = 1.0
+    """Size of real updates over that of updates with hits at random places."""
+    costs: Costs = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense, naming value and limits."""
+        check = partial(check_between, low_is_in=False)
+        check(self.step_seconds, 0, STEP_SECONDS_MAX, "--step-seconds", unit=" s")
+        check_between(self.parameters, 1, ELEMENTS_MAX, "--parameters")
+        check_between(self.density, DENSITY_MIN, 1, "--density")
+        check_between(self.workers, 1, STREAMS_MAX, "--workers")
+        for name, rate in (
+            ("--link", self.link), ("--link-up", self.link_up), ("--master-link", self.master_link)
+        ):  # fmt: skip
+            check_between(rate, RATE_MIN, RATE_MAX, name, unit=" bit/s")
+        check_between(self.rtt_seconds, 0, RTT_SECONDS_MAX, "--rtt", unit=" s")
+        check_between(self.processes, 1, PROCESSES_MAX, "--processes")
+        if self.hits < 1:
+            raise UsageError(
+                f"--density={self.density:g} of {self.parameters} parameters is less than one"
+            )
+
+    @property
+    def hits(self) -> float:
+        """Elements that an update changes."""
+        return self.parameters * self.density
+
+    @property
+    def update_bytes(self) -> float:
+        """What an update takes."""
+        return self.size_ratio * update_bytes(self.parameters, self.density)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What a round takes of something, and when there is too little of it."""
+
+    name: str
+    seconds: float
+    """For one step of every worker, if every update goes its way on its own."""
+    kind: Kind
+    load: float = 0.0
+    """The same over a step: the part of it that is used; above 1, there is too little."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether updates are put off, or added up, for want of it."""
+        return self.kind is not Kind.TRAINS and self.load > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What to expect."""
+
+    inputs: Inputs
+    resources: tuple[Resource, ...]
+    limit: Resource
+    """Of what is short, the scarcest; where nothing is, what costs the training thread most."""
+    step_seconds: float
+    """A step with gradwire."""
+    samples: float
+    """Fraction of linear scaling: samples a second over W times those of one worker alone."""
+    sent: float
+    """Part of the steps whose change goes out with an update of its own."""
+    one_by_one: float
+    """Part of the updates that arrive as they were sent, and not in a sum."""
+    in_step: float
+    """The fraction of linear scaling that is left if everyone waits for the scarcest: what a
+    bound on staleness leads to, and what Deeplearning4j's form says."""
+    delay_steps: float
+    """From reading the parameters that a change is computed with to its being in the others'."""
+
+    @property
+    def as_sent(self) -> float:
+        """Part of all changes that arrive in the update of their own step."""
+        return self.sent * self.one_by_one
+
+    @property
+    def speed_up(self) -> float:
+        """Samples a second, over those of one worker without gradwire."""
+        return self.inputs.workers * self.samples
+
+    @property
+    def staleness(self) -> float:
+        """Updates of others applied meanwhile, as `SessionStats.staleness` counts them.
+
+        While a change is on its way, the receiver applies those of the other workers, and its own,
+        of which the sender lacked what was on its way then.
+        """
+        workers = self.inputs.workers
+        if workers == 1:
+            return 0.0
+        on_the_way = self.delay_steps - DELAY_STEPS_MIN
+        return self.sent * ((workers - 1) * DELAY_STEPS_MIN + workers * on_the_way)
+
+
+def estimate(inputs: Inputs) -> Estimate:
+    """Return what to expect."""
+    resources = demands(inputs)
+    flow = _flow(inputs, resources)
+    loaded = tuple(replace(r, load=r.seconds / flow.step_seconds) for r in resources)
+    return Estimate(
+        inputs=inputs,
+        resources=loaded,
+        limit=_limit(loaded),
+        step_seconds=flow.step_seconds,
+        samples=inputs.step_seconds / flow.step_seconds,
+        sent=flow.sent,
+        one_by_one=flow.one_by_one,
+        in_step=inputs.step_seconds / max(_full_step(inputs, resources), _scarcest(resources)),
+        delay_steps=DELAY_STEPS_MIN
+        + (_flight(inputs, resources) + flow.waiting_seconds) / flow.step_seconds,
+    )
+
+
+def keeps_up(inputs: Inputs) -> bool:
+    """Return whether every update arrives as it was sent."""
+    resources = demands(inputs)
+    return _scarcest(resources) <= _full_step(inputs, resources)
+
+
+def demands(inputs: Inputs) -> tuple[Resource, ...]:
+    """Return what a round takes of everything; the table above."""
+    costs, workers, hits, size = inputs.costs, inputs.workers, inputs.hits, inputs.update_bytes
+    peers = workers - 1
+    pairs = workers * peers
+    encode = (
+        costs.step_seconds
+        + inputs.parameters * costs.pass_seconds_per_parameter
+        + hits * costs.encode_seconds_per_hit
+    )
+    apply = peers * (costs.apply_seconds + hits * costs.apply_seconds_per_hit)
+    network = workers * (costs.network_seconds + size * costs.network_seconds_per_byte)
+    taken_in = (
+        costs.master_update_seconds
+        + hits * costs.master_seconds_per_hit
+        + size * costs.master_seconds_per_byte
+    )
+    passed_on = costs.master_delivery_seconds + size * costs.master_seconds_per_byte
+    master = workers * (taken_in + peers * passed_on / inputs.processes)
+    bits, ack_bits = 8 * link_bytes(size), 8 * ack_link_bytes(size)
+    up = (bits + peers * ack_bits) / inputs.link_up
+    down = (peers * bits + ack_bits) / inputs.link
+    into = (workers * bits + pairs * ack_bits) / inputs.master_link
+    out = (pairs * bits + workers * ack_bits) / inputs.master_link
+    return (
+        Resource("encode", encode, Kind.TRAINS),
+        Resource("decode and apply", apply, Kind.TRAINS),
+        Resource("worker's network thread", network, Kind.ADDS_UP),
+        Resource("worker's link, up", up, Kind.PUTS_OFF),
+        Resource("worker's link, down", down, Kind.ADDS_UP),
+        Resource("master's link, in", into, Kind.PUTS_OFF),
+        Resource("master's link, out", out, Kind.ADDS_UP),
+        Resource("master's processor", master, Kind.PUTS_OFF),
+    )
+
+
+def _limit(resources: tuple[Resource, ...]) -> Resource:
+    candidates = [r for r in resources if r.is_short]
+    candidates = candidates or [r for r in resources if r.kind is Kind.TRAINS]
+    return max(candidates, key=lambda resource: resource.load)
+
+
+def _most(resources: tuple[Resource, ...], kind: Kind) -> float:
+    return max(r.seconds for r in resources if r.kind is kind)
+
+
+def _scarcest(resources: tuple[Resource, ...]) -> float:
+    return max(r.seconds for r in resources if r.kind is not Kind.TRAINS)
+
+
+def _full_step(inputs: Inputs, resources: tuple[Resource, ...]) -> float:
+    """Return what a step takes that encodes its change and applies an update of every peer."""
+    return inputs.step_seconds + sum(r.seconds for r in resources if r.kind is Kind.TRAINS)
+
+
+def _flight(inputs: Inputs, resources: tuple[Resource, ...]) -> float:
+    """Return how long an update is under way to another worker where nothing waits for anything."""
+    bits = 8 * link_bytes(inputs.update_bytes)
+    by_kind = {resource.name: resource.seconds for resource in resources}
+    # The master sends to one worker after the other, and this is the one in the middle.
+    copies = inputs.workers / 2
+    return (
+        inputs.rtt_seconds
+        + bits / min(inputs.link_up, inputs.master_link)
+        + max(copies * bits / inputs.master_link, bits / inputs.link)
+        + by_kind["master's processor"] / inputs.workers
+        + 2 * by_kind["worker's network thread"] / inputs.workers
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """How updates go when every resource has what it can do."""
+
+    step_seconds: float
+    sent: float
+    one_by_one: float
+    waiting_seconds: float
+    """What an update waits on its way."""
+
+
+def _flow(inputs: Inputs, resources: tuple[Resource, ...]) -> _Flow:
+    """Return the step that fits what arrives in it: what does not arrive is not applied."""
+    encode, apply = (r.seconds for r in resources if r.kind is Kind.TRAINS)
+    puts_off, adds_up = _most(resources, Kind.PUTS_OFF), _most(resources, Kind.ADDS_UP)
+    step, sent = inputs.step_seconds + encode + apply, 1.0
+    sums = _Sums(1.0, 1.0, 0.0)
+    for _ in range(ROUNDS):
+        sent = min(1.0, step / puts_off)
+        sums = _sums(inputs, sent * adds_up, step)
+        before, step = step, inputs.step_seconds + sent * (encode + sums.applied * apply)
+        if abs(step - before) <= CLOSE * step:
+            break
+    waiting = sums.waiting_seconds
+    if sent < 1:
+        outbox = min(OUTBOX_UPDATES_MAX, max(OUTBOX_BYTES_MAX / inputs.update_bytes, 1))
+        waiting += outbox * puts_off
+    return _Flow(step, sent, sums.one_by_one, waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """What becomes of updates that are added up."""
+
+    one_by_one: float
+    applied: float
+    """Elements that are applied, over those of the single updates."""
+    waiting_seconds: float
+
+
+def _sums(inputs: Inputs, seconds: float, step_seconds: float) -> _Sums:
+    """Return how updates arrive by something that a round takes so many seconds of.
+
+    While one sum is sent, the next one gathers, and some updates follow by themselves. So there is
+    a period in which a sum and these are sent, and as many updates come as are in both. It ends the
+    longer growing the more updates change the same elements.
+    """
+    peers = inputs.workers - 1
+    if not peers or seconds <= step_seconds:
+        return _Sums(1.0, 1.0, 0.0)
+    size = inputs.update_bytes
+    seconds_of_one = seconds / peers
+    following_max = BEHIND_BYTES_MAX // charge_of(round(size))
+
+    def needed(updates: float) -> float:
+        following = min(updates, following_max)
+        total = sum_bytes(inputs.parameters, inputs.density, updates - following)
+        return (following + total / size) * seconds_of_one
+
+    seconds_between = step_seconds / peers
+    low = high = following_max + 1.0
+    while needed(high) > high * seconds_between:
+        low, high = high, 2 * high
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if needed(middle) > middle * seconds_between else (low, middle)
+    following = min(high, following_max)
+    gathered, period = high - following, high * seconds_between
+    changed = -expm1(gathered * log1p(-min(inputs.density, 1 - 1e-12)))
+    one_by_one = following / high
+    return _Sums(
+        one_by_one,
+        (following + changed / inputs.density) / high,
+        period * (1.5 * (1 - one_by_one) + 0.5 * one_by_one),
+    )

@@ -1,0 +1,157 @@
+"""What came of an estimate: tables for people, an object for machines."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from gradwire.cli.estimate.advice import workers_max
+from gradwire.cli.estimate.model import Estimate, Inputs, Kind
+from gradwire.cli.estimate.quantities import show_bytes, show_count, show_rate, show_seconds
+
+WIDTH = 100
+"""Of tables where nothing says how wide they may be: a pipe."""
+
+
+def show(estimate: Estimate, sweep: Sequence[Estimate], advice: Sequence[str]) -> None:
+    """Print it to stdout."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH)
+    console.print(_given(estimate.inputs))
+    console.print()
+    for line in verdict(estimate):
+        console.print(line)
+    console.print()
+    console.print(_resources(estimate))
+    console.print()
+    console.print(_sweep(sweep, estimate.inputs.workers))
+    if advice:
+        console.print()
+        console.print("What to change, and up to where it goes:")
+        for line in advice:
+            console.print(f"- {line}")
+
+
+def verdict(estimate: Estimate) -> list[str]:
+    """Return what to expect, in sentences."""
+    inputs, limit = estimate.inputs, estimate.limit
+    lines = [
+        f"{estimate.samples:.1%} of linear scaling: {inputs.workers} workers get through "
+        f"{estimate.speed_up:.3g} times the samples of one alone."
+    ]
+    age = f"{estimate.delay_steps:.3g} steps old ({estimate.staleness:.3g} updates of others)"
+    if not limit.is_short:
+        lines.append(
+            f"Every update arrives as it was sent, {age}. What costs most is {limit.name}: "
+            f"{show_seconds(limit.seconds)} of a step."
+        )
+        return lines
+    lines.append(
+        f"Too little of: {limit.name}. It would be busy for {limit.load:.2g} steps in each. Nobody "
+        "waits for it and nothing is lost, but changes arrive later and together: "
+        f"{estimate.sent:.0%} of the steps send an update of their own, "
+        f"{estimate.one_by_one:.0%} of the updates arrive one by one, {age}."
+    )
+    lines.append(
+        f"Were everyone to wait for it, as with a bound on staleness, {estimate.in_step:.1%} of "
+        "linear scaling would be left. Such a delay costs accuracy: a step's worth acts like "
+        "momentum, dozens make training diverge."
+    )
+    return lines
+
+
+def as_json(estimate: Estimate, sweep: Sequence[Estimate], advice: Sequence[str]) -> dict[str, Any]:
+    """Return all of it as plain data."""
+    inputs = asdict(estimate.inputs)
+    costs = inputs.pop("costs")
+    return {
+        "inputs": inputs | {"update_bytes": estimate.inputs.update_bytes},
+        **_figures(estimate),
+        "limit": estimate.limit.name,
+        "resources": [
+            {
+                "name": resource.name,
+                "seconds": resource.seconds,
+                "load": resource.load,
+                "short": resource.is_short,
+                "if_short": resource.kind.value,
+            }
+            for resource in estimate.resources
+        ],
+        "workers_max": workers_max(estimate.inputs),
+        "sweep": [
+            {"workers": each.inputs.workers, **_figures(each), "limit": each.limit.name}
+            for each in sweep
+        ],
+        "advice": list(advice),
+        "costs": costs,
+    }
+
+
+def _figures(estimate: Estimate) -> dict[str, float]:
+    return {
+        "linear_fraction": estimate.samples,
+        "speed_up": estimate.speed_up,
+        "steps_sent": estimate.sent,
+        "one_by_one": estimate.one_by_one,
+        "as_sent": estimate.as_sent,
+        "linear_fraction_in_step": estimate.in_step,
+        "step_seconds": estimate.step_seconds,
+        "delay_steps": estimate.delay_steps,
+        "staleness": estimate.staleness,
+    }
+
+
+def _given(inputs: Inputs) -> str:
+    up = "" if inputs.link_up == inputs.link else f", {show_rate(inputs.link_up)} up"
+    return (
+        f"{inputs.workers} workers, {show_count(inputs.parameters)} parameters, "
+        f"{show_seconds(inputs.step_seconds)} a step, {show_bytes(inputs.update_bytes)} an update "
+        f"(density {inputs.density:.3g}); links of {show_rate(inputs.link)}{up}, the master's of "
+        f"{show_rate(inputs.master_link)}, {show_seconds(inputs.rtt_seconds)} to the master"
+    )
+
+
+def _resources(estimate: Estimate) -> Table:
+    table = Table(title="What a step of every worker takes", title_justify="left")
+    table.add_column("")
+    table.add_column("takes", justify="right")
+    table.add_column("of a step", justify="right")
+    table.add_column("where it is short")
+    table.add_column("")
+    for resource in estimate.resources:
+        is_limit = resource == estimate.limit
+        table.add_row(
+            resource.name,
+            show_seconds(resource.seconds),
+            f"{resource.load:.1%}" if resource.load < 10 else f"{resource.load:.0%}",
+            resource.kind.value,
+            "<- limit" if is_limit else "short" if resource.is_short else "",
+            style="bold" if is_limit else None,
+        )
+    return table
+
+
+def _sweep(sweep: Sequence[Estimate], workers: int) -> Table:
+    table = Table(title="With more and fewer workers", title_justify="left")
+    for heading in ("workers", "linear", "speed-up", "as sent", "if all waited", "steps old"):
+        table.add_column(heading, justify="right")
+    table.add_column("limit")
+    for each in sweep:
+        limit = each.limit.name
+        if each.limit.kind is not Kind.TRAINS:
+            limit = f"{limit}, {each.limit.load:.0%}"
+        table.add_row(
+            str(each.inputs.workers),
+            f"{each.samples:.1%}",
+            f"{each.speed_up:.3g}x",
+            f"{each.as_sent:.0%}",
+            f"{each.in_step:.1%}",
+            f"{each.delay_steps:.3g}",
+            limit,
+            style="bold" if each.inputs.workers == workers else None,
+        )
+    return table

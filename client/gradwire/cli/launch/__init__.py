@@ -1,0 +1,1 @@
+"""Local processes: started with keys of their own, watched, and ended."""

@@ -1,0 +1,101 @@
+"""``gradwire operate``: an order to a running master. What it answers goes to stdout."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from gradwire.errors import UnreachableError, UsageError
+from gradwire.settings.credentials import credentials_of
+from gradwire.settings.settings import Settings, resolve_settings
+from gradwire.threads.network import NetworkThread
+from gradwire.worker.operator import Operator
+from gradwire_protocol.crypto.keys import Role
+from gradwire_protocol.messages.records import WORKER_NAME_CHARACTERS_MAX, Action, Order
+from gradwire_udp import resolve, show_address
+
+ANSWER_SECONDS: Final = 10.0
+"""How long an answer may take once the master is reached: what an order does, it does at once."""
+
+
+def operate(
+    action: Annotated[
+        Action,
+        typer.Argument(
+            help="What to do. status: show who takes part. drain: let nobody in any more, and stop "
+            "when the last worker has left. resume: let workers in again. deny NAME: accept no key "
+            "of this name. admit NAME: accept them again. release NAME: end a quarantine. expel "
+            "NAME: close a connection. checkpoint: write one.",
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="Whom it is about, by the name in the key; or, to release and expel, by rank.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    master: Annotated[
+        str,
+        typer.Option(
+            envvar="GRADWIRE_MASTER",
+            metavar="HOST:PORT",
+            help="Where the master listens.",
+            show_default=False,
+        ),
+    ],
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="GRADWIRE_KEY_FILE",
+            metavar="PATH",
+            help="The key of an operator (gradwire keygen --role operator), or a run key.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Give a running master an order.
+
+    What comes of it is shown; the status is JSON. What orders change lasts until the master ends.
+    Exit status: 0 done, 4 refused, 5 no answer.
+    """
+    shown = name or ""
+    if len(shown) > WORKER_NAME_CHARACTERS_MAX or not shown.isprintable():
+        raise UsageError(
+            f"name {shown[:WORKER_NAME_CHARACTERS_MAX]!r}; it is printable, with at most "
+            f"{WORKER_NAME_CHARACTERS_MAX} characters"
+        )
+    settings = resolve_settings({"master": master, "key_file": key_file}, os.environ)
+    typer.echo(_answer(settings, Order(action, shown)))
+
+
+def _answer(settings: Settings, order: Order) -> str:
+    """Return what the master says to an order."""
+    credentials = credentials_of(
+        settings.key, settings.key_file, settings.cipher, role=Role.OPERATOR
+    )
+    if credentials is None or credentials.key is None:
+        raise UsageError(
+            "an operator needs a key: make one with `gradwire keygen --worker NAME --role operator "
+            "--from run.key`, and say --key-file NAME.key"
+        )
+    if credentials.key.role is not Role.OPERATOR:
+        raise UsageError(
+            f"{credentials.key.name} has the key of role {credentials.key.role.name.lower()}: "
+            "orders take one made with `gradwire keygen --role operator`"
+        )
+    family, address = resolve(settings.master)
+    shown = show_address(address)
+    operator = Operator(order, shown)
+    network = NetworkThread(settings, operator, operator, credentials)
+    try:
+        network.start(family, address)
+    except OSError as error:
+        raise UnreachableError(f"no socket to reach {shown} with: {error}") from None
+    try:
+        return operator.wait(settings.connect_timeout_seconds + ANSWER_SECONDS)
+    finally:
+        network.stop()

@@ -1,0 +1,212 @@
+"""``gradwire run``: a master and workers on this machine."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, TextIO
+
+import typer
+
+from gradwire.cli.launch.keys import local_keys
+from gradwire.cli.launch.processes import Child, local_master, worker_environment
+from gradwire.errors import UsageError
+from gradwire_protocol.crypto.keys import WorkerKey
+from gradwire_udp.files.keys import read_keys
+
+COLOURS: Final = (36, 33, 32, 35, 34, 31)
+"""ANSI colours of the prefixes, by rank."""
+
+
+def run(
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="-- COMMAND...", help="What every worker runs.", show_default=False),
+    ],
+    *,
+    workers: Annotated[
+        int, typer.Option("-n", "--workers", min=1, help="Workers to start on this machine.")
+    ] = 2,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            envvar="GRADWIRE_MASTER",
+            metavar="HOST:PORT",
+            help="Join a master that runs already, instead of starting one.",
+        ),
+    ] = None,
+    listen: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Where the master listens; port 0 is a free one."),
+    ] = "127.0.0.1:0",
+    http: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="Where the master serves /metrics and /healthz, or 'off'."
+        ),
+    ] = "127.0.0.1:0",
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="GRADWIRE_KEY_FILE",
+            metavar="PATH",
+            help="The run key of the master that is started; a new one unless given. With "
+            "--master, the key that the workers have.",
+        ),
+    ] = None,
+) -> None:
+    """Start a master and local workers, and show what they print, each line with its rank.
+
+    Every worker finds the master's address in GRADWIRE_MASTER, and its place in RANK, WORLD_SIZE
+    and LOCAL_RANK. Ends when all workers have ended, or, with its exit status, when the first one
+    fails: the others are then stopped. Ctrl-C and SIGTERM are passed on to the workers; who has not
+    ended 10 seconds after SIGTERM is killed. What a worker has left running in its process group
+    ends with it. Master and workers get keys that are new for every launch, so that nobody else on
+    this machine can join.
+    """
+    launcher = Launcher(command, workers)
+    if master is not None:
+        _check_key(key_file, workers)
+        work = launcher.run(master, [key_file] * workers, of_a_world=False)
+    else:
+        work = launcher.run_with_master(["--listen", listen, "--http", http], key_file)
+    raise typer.Exit(asyncio.run(launcher.supervise(work)))
+
+
+def _check_key(key_file: Path | None, workers: int) -> None:
+    """Refuse to give one worker's key to several: the master keeps the newest of these only."""
+    if workers > 1 and key_file is not None and isinstance(read_keys(key_file), WorkerKey):
+        raise UsageError(
+            f"{key_file} is the key of one worker, and these are {workers}: each would take the "
+            "place of the one before. Start one (-n 1), or give a run key, from which each makes a "
+            "key of its own"
+        )
+
+
+class Launcher:
+    """Runs workers and passes on what they print.
+
+    Parameters
+    ----------
+    command : sequence of str
+    workers : int
+    """
+
+    def __init__(self, command: Sequence[str], workers: int) -> None:
+        self._command = command
+        self._workers = workers
+        self._children: list[Child] = []
+        self._all_started = False
+        self._signals: list[int] = []
+        self._stopping: asyncio.Task[None] | None = None
+        """What kills the workers that do not end after a SIGTERM."""
+
+    async def supervise(self, work: Coroutine[Any, Any, int]) -> int:
+        """Do the work of one of the methods below, under signals; return the exit status."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.create_task(work)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                loop.add_signal_handler(number, self._take_signal, number, task)
+        try:
+            return await task
+        except BrokenPipeError:
+            # Nobody reads on, as after ``| head``: end as other programs in a pipeline do.
+            return 128 + signal.SIGPIPE
+        except asyncio.CancelledError:
+            if not self._signals:
+                raise
+            return 128 + self._signals[0]
+
+    async def run_with_master(self, options: Sequence[str], key_file: Path | None) -> int:
+        """Run the workers with a master of their own; return the exit status."""
+        printer = _printer(sys.stderr, "master")
+        with local_keys(self._workers, key_file) as keys:
+            async with local_master(options, keys.of_master, printer) as master:
+                served = f", metrics at http://{master.http}/metrics" if master.http else ""
+                _write(sys.stderr, f"gradwire run: master at {master.address}{served}\n")
+                return await self.run(master.address, keys.worker_key_files, of_a_world=True)
+
+    async def run(self, master: str, key_files: Sequence[Path | None], *, of_a_world: bool) -> int:
+        """Run the workers; return the exit status of the first that failed, or 0."""
+        try:
+            for rank in range(self._workers):
+                await self._start(rank, master, key_files[rank], of_a_world=of_a_world)
+            self._all_started = True
+            return await self._wait()
+        finally:
+            await self._stop_all()
+
+    async def _start(
+        self, rank: int, master: str, key_file: Path | None, *, of_a_world: bool
+    ) -> None:
+        environ = worker_environment(rank, self._workers, master, key_file, of_a_world=of_a_world)
+        try:
+            child = await Child.start(
+                self._command,
+                environ=environ,
+                on_stdout=_printer(sys.stdout, str(rank)),
+                on_stderr=_printer(sys.stderr, str(rank)),
+            )
+        except OSError as error:
+            raise UsageError(f"cannot run {self._command[0]!r}: {error.strerror}") from None
+        self._children.append(child)
+
+    async def _wait(self) -> int:
+        """Wait for the workers; stop the others when one fails."""
+        waiting = {asyncio.create_task(c.wait()): i for i, c in enumerate(self._children)}
+        first_failure = 0
+        try:
+            while waiting:
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    status = task.result()
+                    rank = waiting.pop(task)
+                    if status and not first_failure:
+                        first_failure = status
+                        text = f"gradwire run: rank {rank} ended with status {status}\n"
+                        _write(sys.stderr, text)
+                        await self._stop_all()
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        return first_failure
+
+    async def _stop_all(self) -> None:
+        await asyncio.gather(*(child.stop() for child in self._children))
+
+    def _take_signal(self, number: int, task: asyncio.Task[int]) -> None:
+        """Pass a signal on; insist when it comes again."""
+        self._signals.append(number)
+        is_first = len(self._signals) == 1
+        if is_first and not self._all_started:
+            task.cancel()
+        else:
+            for child in self._children:
+                child.send_signal(number if is_first else signal.SIGKILL)
+            if number == signal.SIGTERM:
+                self._stopping = asyncio.create_task(self._stop_all())
+
+
+def _printer(stream: TextIO, name: str) -> Callable[[str], None]:
+    """Return a function that writes a line with a prefix."""
+    prefix = f"[{name}] "
+    if stream.isatty() and "NO_COLOR" not in os.environ:
+        colour = COLOURS[int(name) % len(COLOURS)] if name.isdecimal() else 2
+        prefix = f"\x1b[{colour}m{prefix}\x1b[0m"
+    return lambda line: _write(stream, f"{prefix}{line}\n")
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        # What is left in the stream's buffer would fail once more, and be shown, as Python ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        raise

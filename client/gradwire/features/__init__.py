@@ -1,0 +1,1 @@
+"""What a session does besides sharing parameters, one module for each."""

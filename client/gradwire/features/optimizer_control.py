@@ -1,0 +1,293 @@
+"""`OptimizerControl`: an optimizer's momentum and learning rate, as they should be while it steps.
+
+Hooks before and after each of its steps put the compensated values into its groups and take them
+out again. So what a script sees in `param_groups`, what schedulers read and multiply, and what is
+saved, are always the optimizer's own values. A step that raises is not followed by a hook: its
+values are taken out before the next one, or in the session's next step.
+
+The learning rate takes the session's `scale` with it where steps are in proportion to it. A
+decoupled weight decay, as AdamW's, is in proportion to it as well, and has to be: with "mean", say,
+all workers together decay as much as one would.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from gradwire.errors import UsageError
+from gradwire.features.feature import SessionPart
+from gradwire.optimizer.momentum import Lag, approach
+from gradwire.optimizer.torch_momentum import Kind, Present, rescale, restored
+from gradwire.replica.stats import Tally
+
+logger = logging.getLogger("gradwire.session")
+
+BY_RATE: Final = tuple(
+    getattr(torch.optim, name)
+    for name in ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad",
+                 "Adadelta", "SparseAdam", "Muon")
+    if hasattr(torch.optim, name)
+)  # fmt: skip
+"""Optimizers whose steps are in proportion to the learning rate of their groups. LBFGS with a line
+search ignores it, Rprop only begins with it, ASGD has another one in its state, and Adafactor takes
+the smaller one of two; what is not known is taken for one of these."""
+
+
+class _Put(NamedTuple):
+    """A value that stands in a group while the optimizer steps."""
+
+    group: dict[str, Any]
+    key: str
+    own: Any
+    value: Any
+
+
+class OptimizerControl(SessionPart):
+    """Adapts one optimizer.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+    lag : callable, optional
+        Returns how late changes are, as measured; without it, momentum stays.
+    factors : sequence of callable
+        Each returns what the learning rate is multiplied by.
+    tally : Tally
+        Where it is noted what momentum a step was made with.
+    trains_all : bool
+        Whether nothing is trained without it, so that nothing has to be sent where it made no step.
+    portion : float
+        What the learning rate is multiplied by besides, because the parameters contain a portion of
+        the residual. Without that, changes would count several times.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        lag: Callable[[], Lag] | None,
+        factors: Sequence[Callable[[], float]] = (),
+        tally: Tally,
+        trains_all: bool = True,
+        portion: float = 1.0,
+    ) -> None:
+        self._optimizer = optimizer
+        self._measured_lag = lag
+        self._factors = factors
+        self._tally = tally
+        self._lag = Lag()
+        self._puts: list[_Put] = []
+        self._held: dict[int, Present] = {}
+        """By group, what its state is right for, where that is not its own momentum."""
+        self._settled: dict[int, int] = {}
+        """By group, of how many states none has to be rescaled any more."""
+        self._trains_all = trains_all
+        self._portion = portion
+        self._sees_steps = False
+        """Whether steps of the optimizer come by here."""
+        self._gave_up = False
+        self._steps = 0
+        """Since the session's last one."""
+        self._trained = True
+        self._hooks = [
+            optimizer.register_step_pre_hook(_untraced(self._before_step)),
+            optimizer.register_step_post_hook(_untraced(self._after_step)),
+            optimizer.register_state_dict_post_hook(self._saved),
+            optimizer.register_load_state_dict_post_hook(self._loaded),
+        ]
+
+    # What the session calls.
+
+    def before_push(self) -> None:
+        """Note whether the optimizer has made a step since the last time."""
+        self._take_out()
+        knows = self._sees_steps and self._trains_all and not self._gave_up
+        self._trained = self._steps > 0 or not knows
+        self._steps = 0
+
+    def trained(self) -> bool:
+        """Return whether it has; until one was seen, nobody knows."""
+        return self._trained
+
+    def left(self) -> None:
+        """Put back what is the optimizer's own, its state as well."""
+        for hook in self._hooks:
+            hook.remove()
+        self._restore_all()
+
+    # What the optimizer calls.
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._take_out()
+        if self._gave_up:
+            return
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            self._give_up()
+            return
+        if self._measured_lag is not None:
+            self._lag = approach(self._lag, self._measured_lag())
+        factor = self._portion * prod(factor() for factor in self._factors)
+        for number, group in enumerate(optimizer.param_groups):
+            rate = factor * self._adapt(number, group)
+            if rate != 1.0:
+                self._put(group, "lr", group["lr"] * rate)
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._take_out()
+        # A fused optimizer is called by a GradScaler also for a step that it then skips.
+        infinite = getattr(optimizer, "found_inf", None)
+        if infinite is None or not float(infinite):
+            self._sees_steps = True
+            self._steps += 1
+
+    def _saved(
+        self, optimizer: torch.optim.Optimizer, saved: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Let a checkpoint hold the state that the optimizer's own momentum goes with."""
+        if not self._held:
+            return None
+        states: dict[Any, Any] = dict(saved["state"])
+        for number, held in self._held.items():
+            kind = Kind.of(optimizer, optimizer.param_groups[number])
+            for key in saved["param_groups"][number]["params"]:
+                if kind is not None and key in states:
+                    states[key] = restored(kind, states[key], held)
+        return {**saved, "state": states}
+
+    def _loaded(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take it that what was loaded goes with the optimizer's own momentum."""
+        self._held.clear()
+        self._settled.clear()
+
+    # Private.
+
+    def _adapt(self, number: int, group: dict[str, Any]) -> float:
+        """Set the momentum of a group; return what the learning rate is multiplied by for it."""
+        kind = Kind.of(self._optimizer, group)
+        if kind is None:
+            return 1.0
+        now = kind.lowered(kind.own(group), self._lag)
+        if number == 0:
+            self._tally.momentum = now.put
+        if now.put == now.own and number not in self._held:
+            return 1.0
+        self._hold(number, group, kind, now)
+        if now.put != now.own:
+            self._put(group, kind.key, kind.in_place_of(group[kind.key], now.put))
+        return kind.rate_factor(now)
+
+    def _hold(self, number: int, group: dict[str, Any], kind: Kind, now: Present) -> None:
+        """Make the state of a group right for a momentum."""
+        before = self._held.get(number, Present(now.own, now.own))
+        states = self._optimizer.state
+        if before != now and self._settled.get(number) != len(states):
+            own = (states[parameter] for parameter in group["params"] if parameter in states)
+            if rescale(kind, own, before, now):
+                self._settled[number] = len(states)
+        self._held[number] = now
+        if now.put == now.own:
+            del self._held[number]
+
+    def _put(self, group: dict[str, Any], key: str, value: Any) -> None:
+        self._puts.append(_Put(group, key, group[key], value))
+        group[key] = value
+
+    def _take_out(self) -> None:
+        """Put the optimizer's own values back, where nobody has set others since."""
+        for put in self._puts:
+            if put.group[put.key] is put.value:
+                put.group[put.key] = put.own
+        self._puts.clear()
+
+    def _restore_all(self) -> None:
+        self._take_out()
+        groups = self._optimizer.param_groups
+        for number in list(self._held):
+            kind = Kind.of(self._optimizer, groups[number])
+            if kind is not None:
+                own = kind.own(groups[number])
+                self._hold(number, groups[number], kind, Present(own, own))
+        self._held.clear()
+
+    def _give_up(self) -> None:
+        """Leave the optimizer alone: a graph is recorded, in whose replays no hook is called."""
+        if self._portion != 1.0:
+            raise UsageError(
+                f"feedback={self._portion:g} needs a hook in every step of the optimizer, and this "
+                "one is recorded into a CUDA graph: join with feedback='local'"
+            )
+        self._restore_all()
+        self._gave_up = True
+        logger.warning(
+            "the optimizer's step is recorded into a CUDA graph: its momentum and learning rate "
+            "stay as they are, and are not adapted to delays and workers"
+        )
+
+
+def torch_optimizer(optimizer: object, target: object) -> torch.optim.Optimizer:
+    """Return the torch optimizer that was meant, if it changes the target and nothing else.
+
+    Parameters
+    ----------
+    optimizer : object
+        An optimizer, or a wrapper that holds one as `optimizer`, as Accelerate's and Lightning's.
+    target : object
+        What is trained.
+
+    Raises
+    ------
+    UsageError
+        If it is none, or has parameters that are not the target's.
+    """
+    found = optimizer
+    while hasattr(found, "optimizer") and hasattr(found.optimizer, "param_groups"):
+        found = found.optimizer
+    if not isinstance(found, torch.optim.Optimizer):
+        lacks = "" if hasattr(found, "param_groups") else ", which has no param_groups"
+        raise UsageError(
+            f"optimizer={type(optimizer).__name__}{lacks}; it has to be a torch.optim.Optimizer. "
+            "Without one, set its momentum low yourself, and scale goes by the change itself"
+        )
+    known = {id(parameter) for parameter in _tensors_of(target)}
+    foreign = [
+        f"parameter {place} of group {number}, of shape {tuple(parameter.shape)}"
+        for number, group in enumerate(found.param_groups)
+        for place, parameter in enumerate(group["params"])
+        if id(parameter) not in known
+    ]
+    if foreign:
+        raise UsageError(
+            f"the optimizer has {len(foreign)} parameters that are not the target's, the first one "
+            f"is {foreign[0]}: join what the optimizer changes, and make the optimizer of the "
+            "parameters that the target has now"
+        )
+    return found
+
+
+def scales_by_rate(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether all steps of an optimizer are in proportion to its learning rates."""
+    return isinstance(optimizer, BY_RATE) and all("lr" in g for g in optimizer.param_groups)
+
+
+def trains_all(optimizer: torch.optim.Optimizer, target: object) -> bool:
+    """Return whether an optimizer changes every parameter of the target that is not frozen."""
+    changed = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    return all(id(tensor) in changed or not tensor.requires_grad for tensor in _tensors_of(target))
+
+
+def _untraced(hook: Callable[..., None]) -> Callable[..., None]:
+    """Return a hook that torch.compile does not look into, where a step is compiled.
+
+    It would compile anew for every value of a momentum, and give up after a few.
+    """
+    untraced: Callable[..., None] = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
+    return untraced
+
+
+def _tensors_of(target: object) -> Iterable[torch.Tensor]:
+    if isinstance(target, torch.nn.Module):
+        return target.parameters()
+    return target if isinstance(target, Sequence) else ()

@@ -1,0 +1,222 @@
+"""`StateSharing`: a session has its optimizer begin with the state of another worker's.
+
+The state comes before `join` returns, so before the first step; and this one's is given to workers
+that join later, as it is at the end of a step. Nothing of that makes joining fail: where there is
+no state to be had, or it does not fit, or does not come in time, the optimizer begins cold, and the
+log says why.
+"""
+
+import logging
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol
+
+from gradwire.errors import UsageError
+from gradwire.features.feature import SessionPart
+from gradwire.optimizer.state import PackedState, StateHeader, UnfitStateError, check_header
+from gradwire.replica.pull import Applying
+from gradwire.target.parameters import Parameters
+from gradwire.threads.membership import Membership
+from gradwire.threads.network import NetworkThread
+from gradwire.worker.worker import Worker
+from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.records import total
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger("gradwire.join")
+
+
+class SharedOptimizer(Protocol):
+    """An optimizer whose state can be given away; see `TorchOptimizer`."""
+
+    @property
+    def name(self) -> str:
+        """The name of its class."""
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether it has made no step yet, nor was given a state."""
+
+    def capture(self) -> PackedState:
+        """Return a copy of the state; `UnfitStateError` where it cannot be given away."""
+
+    def prepare(self) -> None:
+        """Find out what would fit; `UnfitStateError` where that cannot be found out."""
+
+    def check(self, header: StateHeader) -> None:
+        """Refuse what does not fit with `UnfitStateError`; called by the network thread."""
+
+    def restore(self, packed: PackedState) -> None:
+        """Take over a state, or raise `UnfitStateError` and change nothing."""
+
+
+class StateSharing(SessionPart):
+    """Takes over a state once, and gives copies of its own.
+
+    Parameters
+    ----------
+    optimizer : SharedOptimizer
+    layout : Layout
+        Of the run.
+    membership : Membership
+    network : NetworkThread
+        Not started yet.
+    """
+
+    def __init__(
+        self,
+        optimizer: SharedOptimizer,
+        layout: Layout,
+        membership: Membership,
+        network: NetworkThread[Worker],
+    ) -> None:
+        self._optimizer = optimizer
+        self._layout = layout
+        self._membership = membership
+        self._network = network
+        self._states = network.worker.states
+        self._states.keep(self)
+        self._wanted = False
+        self._offered = False
+        self._warned = False
+        self._answered = False
+        self._state: PackedState | None = None
+        self._reason = ""
+
+    # Joining.
+
+    def take_over(self, applying: Applying, deadline: float) -> None:
+        """Ask for a state, unless there is one, and wait for it until the deadline.
+
+        Parameters
+        ----------
+        applying : Applying
+            Of which a master may need something while we wait.
+        deadline : float
+            On the clock of `time.monotonic`.
+        """
+        welcome = self._membership.welcome
+        assert welcome is not None
+        if welcome.founder:
+            return
+        name = self._optimizer.name
+        if not self._optimizer.is_cold:
+            logger.info("the %s keeps the state that it has", name)
+            return
+        # In a run in which nobody has made a step, there is nothing to be missed.
+        is_under_way = total(welcome.versions, without=-1) > 0
+        level = logging.WARNING if is_under_way else logging.INFO
+        try:
+            state = self._ask(applying, deadline)
+            self._optimizer.restore(state)
+        except UnfitStateError as error:
+            logger.log(level, "the %s begins without the state of another worker: %s", name, error)
+        else:
+            logger.info(
+                "the %s begins with the state of another worker: %d bytes", name, state.nbytes
+            )
+
+    def _ask(self, applying: Applying, deadline: float) -> PackedState:
+        """Return the state of another worker, or raise `UnfitStateError` with why there is none."""
+        self._optimizer.prepare()
+        self._network.call(self._states.ask)
+        membership = self._membership
+        tried: tuple[object, int] = None, -1
+        with applying.lent(applies=True):
+            while not self._answered:
+                if not membership.wait(partial(self._has_news, tried), deadline - monotonic()):
+                    if membership.error is not None:
+                        raise membership.error
+                    self._network.call(self._states.give_up)
+                    raise UnfitStateError("none came in time")
+                if not self._answered:
+                    # The connection was lost, and our replica has to be compared.
+                    tried = membership.comparison, membership.updates_received
+                    applying.pull()
+        state, self._state = self._state, None
+        if state is None:
+            raise UnfitStateError(self._reason)
+        return state
+
+    def _has_news(self, tried: tuple[object, int]) -> bool:
+        membership = self._membership
+        compares = membership.comparison is not None
+        return self._answered or (
+            compares and tried != (membership.comparison, membership.updates_received)
+        )
+
+    # The training thread.
+
+    def stepped(self) -> None:
+        """Copy the state, if somebody waits for it."""
+        if not self._offered:
+            self._offered = True
+            self._network.call(self._states.may_give)
+        if not self._wanted:
+            return
+        self._wanted = False
+        try:
+            copy = self._optimizer.capture()
+        except UnfitStateError as error:
+            if not self._warned:
+                logger.warning("another worker asked for the state of our optimizer: %s", error)
+            self._warned = True
+            self._network.call(self._states.refuse, str(error))
+        else:
+            self._network.call(self._states.give, copy)
+
+    def finishing(self) -> None:
+        """Give it to nobody any more who has not been given it: no step copies it."""
+        self._network.call(self._states.give_no_more, "it has made its last step")
+
+    # The network thread.
+
+    def unpacked(self, header: StateHeader) -> PackedState:
+        """Return where a state is to be put together; `UnfitStateError` if it does not fit."""
+        check_header(header, self._layout)
+        self._optimizer.check(header)
+        return PackedState(header, self._layout)
+
+    def on_state_wanted(self) -> None:
+        """Copy the state at the end of the next step."""
+        self._wanted = True
+
+    def on_state_not_wanted(self) -> None:
+        """Do not."""
+        self._wanted = False
+
+    def on_state(self, state: PackedState | None, reason: str) -> None:
+        """Take what was asked for, or hear why there is none."""
+        self._state, self._reason = state, reason
+        self._answered = True
+        self._membership.notify()
+
+
+def shared_optimizer(
+    optimizer: "torch.optim.Optimizer | None", parameters: Parameters
+) -> SharedOptimizer:
+    """Return an optimizer as one whose state is shared.
+
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer or None
+        What `join` was given; it changes the parameters.
+    parameters : Parameters
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    if optimizer is None:
+        raise UsageError(
+            "share_optimizer_state=True needs the optimizer: join(model, optimizer=optimizer, …)"
+        )
+    # Whoever passes something of torch has imported it; nobody else has to pay for that.
+    from gradwire.optimizer.torch_state import TorchOptimizer
+    from gradwire.target.torch_parameters import TorchParameters
+
+    assert isinstance(parameters, TorchParameters)
+    return TorchOptimizer(optimizer, parameters.tensors, parameters.layout)

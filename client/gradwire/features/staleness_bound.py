@@ -1,0 +1,136 @@
+"""`StalenessBound`: a worker that is too far ahead of the slowest one waits for it.
+
+See `clock_lags` for the rule, and for why nobody waits for ever. What arrives meanwhile is applied:
+that is what the waiting is for.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+
+from gradwire.features.clock_lags import Lead
+from gradwire.features.feature import SessionPart
+from gradwire.replica.sharing import Sharing
+from gradwire.threads.membership import Membership
+
+logger = logging.getLogger("gradwire.session")
+
+
+class StalenessBound(SessionPart):
+    """Makes the steps of a session wait.
+
+    Parameters
+    ----------
+    bound : int
+        Steps that this worker may be ahead of the slowest one.
+    timeout_seconds : float
+        How long one that makes no step is waited for.
+    sharing : Sharing
+        Whose clock begins here; from now on every step sends an update.
+    membership : Membership
+    rank : int
+        Our own.
+    clock : callable
+        Returns seconds, from any beginning.
+    """
+
+    def __init__(
+        self,
+        bound: int,
+        timeout_seconds: float,
+        sharing: Sharing,
+        membership: Membership,
+        rank: int,
+        *,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._timeout = timeout_seconds
+        self._outbox = sharing.outbox
+        self._sending = sharing.sending
+        self._applying = sharing.applying
+        self._tally = sharing.tally
+        self._membership = membership
+        self._rank = rank
+        self._clock = clock
+        self._lead = Lead(bound, timeout_seconds)
+        self._heard = membership.clocks.first is not None
+        self._reconnections = membership.reconnections
+        self._is_over = False
+        self._outbox.begin_clock(max(membership.clocks.latest.values(), default=1))
+
+    def stepped(self) -> None:
+        """Wait until the slowest worker is near enough, or is not to be waited for."""
+        if not self._look():
+            return
+        tally, began = self._tally, self._clock()
+        tally.steps_waited += 1
+        try:
+            self._wait()
+        finally:
+            tally.wait_seconds += self._clock() - began
+
+    def left(self) -> None:
+        """End a wait that a signal handler has interrupted to close the session."""
+        self._is_over = True
+
+    # Private.
+
+    def _wait(self) -> None:
+        while True:
+            # What comes from here on is seen below, or is news.
+            before = self._signs()
+            self._applying.pull()
+            self._sending.tell_clock()
+            self._say_late(self._look())
+            if not self._look():
+                return
+            deadline = self._lead.deadline
+            assert deadline is not None
+            self._membership.wait(partial(self._differs, before), deadline - self._clock())
+
+    def _look(self) -> dict[int, int]:
+        """Return who holds us up now, and by how many steps."""
+        membership = self._membership
+        if membership.reconnections != self._reconnections or membership.lost is not None:
+            self._reconnections = membership.reconnections
+            self._lead.set_all_aside()
+        if self._is_over or membership.closed or membership.stopping is not None:
+            return {}
+        clocks = membership.clocks
+        if not self._heard and clocks.first is not None:
+            self._heard = True
+            self._outbox.clock = max(self._outbox.clock, clocks.first)
+        ranks = {peer.rank for peer in membership.peers if not peer.finished} - {self._rank}
+        return self._lead.look(self._outbox.clock, clocks.latest, ranks, self._clock())
+
+    def _say_late(self, held_by: dict[int, int]) -> None:
+        names = {peer.rank: peer.name for peer in self._membership.peers}
+        for rank in self._lead.set_late_aside(self._clock()):
+            logger.warning(
+                "rank %d (%s) is %d steps behind and has made none for %g s: it is not waited for "
+                "until it does",
+                rank,
+                names.get(rank, "gone"),
+                held_by.get(rank, 0),
+                self._timeout,
+            )
+
+    def _differs(self, before: tuple[object, ...]) -> bool:
+        return self._signs() != before
+
+    def _signs(self) -> tuple[object, ...]:
+        """Return what shows that there is something to do."""
+        membership = self._membership
+        return (
+            membership.updates_received,
+            membership.peers,
+            membership.wanted,
+            membership.comparison,
+            membership.lost,
+            membership.reconnections,
+            membership.stopping,
+            membership.closed,
+            self._is_over,
+            self._outbox.may_tell_clock,
+        )

@@ -1,0 +1,127 @@
+"""`StatsFile`: a session's numbers in a file, for tools that watch a script and do not change it.
+
+``GRADWIRE_STATS_FILE=/run/stats-{rank}.json`` in the environment of a script has its session keep
+there, as one JSON object, what `Session.stats` says and how long steps take, with and without the
+session. The file is replaced as a whole, at most once a second and when the session ends, so
+whoever reads it finds one moment's numbers, and it does not grow. ``{rank}`` stands for the rank.
+It is no setting of `join`: nothing about the training depends on it.
+"""
+
+import json
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Final, Self
+
+from gradwire.features.feature import SessionPart
+from gradwire.replica.stats import SessionStats
+
+logger = logging.getLogger("gradwire.stats")
+
+VARIABLE: Final = "GRADWIRE_STATS_FILE"
+
+WRITE_SECONDS: Final = 1.0
+"""How often the file is replaced at most."""
+
+RECENT: Final = 256
+"""Steps whose times are averaged."""
+
+
+class StatsFile(SessionPart):
+    """Writes what a session does to a file.
+
+    It is the last part of a session, and its `beginning` the first one, so that what other parts do
+    counts as the session's.
+
+    Parameters
+    ----------
+    path : Path
+    rank : int
+    parameters : int
+        Of the model.
+    clock : callable
+    """
+
+    def __init__(
+        self, path: Path, rank: int, parameters: int, *, clock: Callable[[], float] = perf_counter
+    ) -> None:
+        self.beginning: SessionPart = _Beginning(self)
+        self._path = path
+        self._rank = rank
+        self._parameters = parameters
+        self._clock = clock
+        self._read: Callable[[], SessionStats] | None = None
+        self._computing: deque[float] = deque(maxlen=RECENT)
+        self._sharing: deque[float] = deque(maxlen=RECENT)
+        self._started = clock()
+        self._began: float | None = None
+        self._ended: float | None = None
+        self._due = self._started
+        self._failed = False
+
+    @classmethod
+    def wanted(cls, environ: Mapping[str, str], rank: int, parameters: int) -> Self | None:
+        """Return one for the file that the environment names, if it does."""
+        name = environ.get(VARIABLE)
+        if not name:
+            return None
+        return cls(Path(name.replace("{rank}", str(rank))), rank, parameters)
+
+    def watch(self, read: Callable[[], SessionStats]) -> None:
+        """Begin: this is where the numbers come from."""
+        self._read = read
+
+    def note_beginning(self) -> None:
+        """Note that a step of the optimizer is made, and the session begins with its own."""
+        self._began = self._clock()
+        if self._ended is not None:
+            self._computing.append(self._began - self._ended)
+            self._ended = None  # none that is paused ends
+
+    def stepped(self) -> None:
+        """Note that the session has ended its step; write, if it is time."""
+        now = self._ended = self._clock()
+        if self._began is not None:
+            self._sharing.append(now - self._began)
+        if now >= self._due:
+            self._due = now + WRITE_SECONDS
+            self._write()
+
+    def left(self) -> None:
+        """Write the last numbers."""
+        self._write()
+
+    def _write(self) -> None:
+        if self._read is None or self._failed:
+            return
+        stats = self._read()
+        found = {
+            "rank": self._rank,
+            "parameters": self._parameters,
+            "seconds": self._clock() - self._started,
+            "step_seconds": median(self._computing) if self._computing else None,
+            "session_seconds": median(self._sharing) if self._sharing else None,
+            "stats": asdict(stats),
+        }
+        whole = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        try:
+            whole.write_text(json.dumps(found, default=float) + "\n", encoding="utf-8")
+            whole.replace(self._path)
+        except OSError as error:
+            self._failed = True
+            logger.warning("%s is not written any more: %s", self._path, error)
+
+
+class _Beginning(SessionPart):
+    """Tells when the session's part of a step begins."""
+
+    def __init__(self, file: StatsFile) -> None:
+        self._file = file
+
+    def before_push(self) -> None:
+        self._file.note_beginning()

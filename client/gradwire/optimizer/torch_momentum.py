@@ -1,0 +1,207 @@
+"""The momentum of torch's optimizers: what kind it is, and their state when it is moved.
+
+Adam and its kin keep a moving average of the gradients, ``exp_avg``, whose weights add up to
+``1 - beta**t`` after t steps; they divide by just that. Under another beta the division would be by
+another number, so the average is rescaled to the weight that this beta would have given it: the
+corrected estimate stays a mean of gradients with weights that add up to 1.
+
+SGD and RMSprop keep a sum, ``momentum_buffer``, and move by the learning rate times that. A lower
+momentum comes with a higher learning rate (see `gradwire.optimizer.momentum`), so the sum is made
+smaller by as much, and the next step goes on where the last one has got to.
+
+Every factor is one between what the optimizer would have by itself and what it has, so that an
+optimizer whose own momentum moves, as a scheduler may cycle it, is not touched by that.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from gradwire.optimizer.momentum import Lag, compensated, rate_factor
+
+NEGLIGIBLE: Final = 1e-7
+"""A factor that is so near to 1 does not change a float32 by more than rounding does."""
+
+SUM_MIN: Final = 1e-6
+"""Momentum that is a sum is not lowered further: with 0, SGD leaves its buffer as it is, and would
+find it there, out of date, when momentum rises again."""
+
+
+class Present(NamedTuple):
+    """What an optimizer's momentum is by itself, and what is put in its place."""
+
+    own: float
+    put: float
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What kind of momentum a group of parameters has."""
+
+    key: str
+    """``"betas"`` or ``"momentum"``."""
+    nesterov: bool
+    sums: bool
+    """Whether it is a sum of gradients, and not a mean."""
+    decay: float | None
+    """How soon NAdam's momenta come near its beta; None for all others."""
+
+    @classmethod
+    def of(cls, optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> "Kind | None":
+        """Return the kind of a group's momentum; None where it has none."""
+        decay = group["momentum_decay"] if isinstance(optimizer, torch.optim.NAdam) else None
+        nesterov = decay is not None or bool(group.get("nesterov"))
+        if isinstance(group.get("betas"), tuple | list) and group["betas"]:
+            return cls("betas", nesterov, sums=False, decay=decay)
+        if group.get("momentum") is None:
+            return None
+        # Muon keeps a mean under the name of SGD's momentum, and makes all steps of one size.
+        return cls("momentum", nesterov, sums="ns_steps" not in group, decay=None)
+
+    def own(self, group: Mapping[str, Any]) -> float:
+        """Return what a group's momentum is."""
+        return float(group["betas"][0] if self.key == "betas" else group["momentum"])
+
+    def lowered(self, own: float, lag: Lag) -> Present:
+        """Return the momentum that acts like `own` where changes are so late."""
+        put = compensated(own, lag.of_momentum(sums=self.sums), nesterov=self.nesterov)
+        if self.key == "momentum" and own > SUM_MIN:
+            put = max(put, SUM_MIN)
+        return Present(own, put)
+
+    def in_place_of(self, value: Any, put: float) -> Any:
+        """Return a momentum as a group has it, of the type of `value`."""
+        if self.key == "betas":
+            first = _like(value[0], put)
+            return type(value)((first, *value[1:]))
+        return _like(value, put)
+
+    def rate_factor(self, present: Present) -> float:
+        """Return what the learning rate is multiplied by along with it."""
+        return rate_factor(present.own, present.put) if self.sums else 1.0
+
+    def factor(self, present: Present, steps: float) -> float:
+        """Return what the state is, after so many steps, of what it would be by itself."""
+        if self.sums:
+            return 1.0 / self.rate_factor(present)
+        if self.key == "momentum" or present.own == present.put or steps < 1:
+            return 1.0
+        return _weight(present.put, steps) / _weight(present.own, steps)
+
+    def is_settled(self, before: Present, now: Present, steps: float) -> bool:
+        """Return whether no later step can find its state in need of being rescaled."""
+        largest = max(*before, *now)
+        return not self.sums and largest**steps < NEGLIGIBLE / 10
+
+
+def rescale(
+    kind: Kind,
+    states: Iterable[dict[str, Any]],
+    before: Present,
+    now: Present,
+) -> bool:
+    """Make the state right for another momentum, in place.
+
+    Parameters
+    ----------
+    kind : Kind
+    states : iterable of dict
+        Of the parameters of one group, as the optimizer keeps them.
+    before, now : Present
+        What the state is right for, and what it has to be right for.
+
+    Returns
+    -------
+    bool
+        Whether it would be right for any momentum from now on.
+    """
+    if before == now:
+        return False
+    by_factor: defaultdict[float, list[torch.Tensor]] = defaultdict(list)
+    settled, some = True, False
+    for state in states:
+        average = average_of(kind, state)
+        if average is None:
+            continue
+        some, steps = True, steps_of(kind, state)
+        factor = kind.factor(now, steps) / kind.factor(before, steps)
+        if abs(factor - 1.0) > NEGLIGIBLE:
+            by_factor[factor].append(average)
+        set_product(kind, state, now.put, steps)
+        settled = settled and kind.is_settled(before, now, steps)
+    with torch.no_grad():
+        for factor, averages in by_factor.items():
+            torch._foreach_mul_(averages, factor)
+    return settled and some
+
+
+def restored(kind: Kind, state: Mapping[str, Any], held: Present) -> dict[str, Any]:
+    """Return a copy of the state that is right for the optimizer's own momentum.
+
+    Parameters
+    ----------
+    kind : Kind
+    state : mapping
+        Of one parameter; not changed.
+    held : Present
+        What it is right for.
+    """
+    copy = dict(state)
+    average = average_of(kind, state)
+    if average is not None:
+        steps = steps_of(kind, state)
+        name = next(key for key, value in state.items() if value is average)
+        copy[name] = average / kind.factor(held, steps)
+        if isinstance(copy.get("mu_product"), torch.Tensor):
+            copy["mu_product"] = copy["mu_product"].clone()
+        set_product(kind, copy, held.own, steps)
+    return copy
+
+
+def average_of(kind: Kind, state: Mapping[str, Any]) -> torch.Tensor | None:
+    """Return what a parameter's state keeps of past gradients; None where there is none yet."""
+    if kind.key == "momentum":
+        average = state.get("momentum_buffer")
+    else:  # without a count of steps nothing is corrected for them
+        average = state.get("exp_avg") if "step" in state else None
+    return average if isinstance(average, torch.Tensor) else None
+
+
+def steps_of(kind: Kind, state: Mapping[str, Any]) -> float:
+    """Return how many steps a parameter's state has seen; 0 where that does not matter."""
+    return float(state["step"]) if kind.key == "betas" else 0.0
+
+
+def set_product(kind: Kind, state: dict[str, Any], beta: float, steps: float) -> None:
+    """Set NAdam's product of the momenta of all steps to what this beta would have given."""
+    if kind.decay is None:
+        return
+    product = _product(beta, int(steps), float(kind.decay))
+    if isinstance(state["mu_product"], torch.Tensor):
+        state["mu_product"].fill_(product)
+    else:
+        state["mu_product"] = product
+
+
+@lru_cache(maxsize=16)
+def _product(beta: float, steps: int, decay: float) -> float:
+    product = 1.0
+    for step in range(1, steps + 1):
+        product *= beta * (1.0 - 0.5 * 0.96 ** (step * decay))
+        if product < NEGLIGIBLE**2:
+            return 0.0
+    return product
+
+
+def _like(value: Any, put: float) -> Any:
+    return torch.full_like(value, put) if isinstance(value, torch.Tensor) else put
+
+
+def _weight(beta: float, steps: float) -> float:
+    """Return ``1 - beta**steps``, also where that is near 0."""
+    return -math.expm1(steps * math.log(beta)) if beta > 0.0 else 1.0

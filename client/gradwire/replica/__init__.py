@@ -1,0 +1,1 @@
+"""The training thread's side: what a step pushes, what it pulls, and the replica between."""

@@ -1,0 +1,92 @@
+"""`SessionState`: what a session adds to a script's checkpoint, and takes over from one."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from gradwire.errors import UsageError
+from gradwire.replica.prior_residual import Brought
+from gradwire.replica.push import Sending
+from gradwire.replica.shared_parameters import SharedParameters
+from gradwire.replica.stats import Tally
+from gradwire.replica.thresholds import Thresholds
+from gradwire.settings.settings import Settings
+from gradwire.settings.training import check_feedback
+from gradwire.threads.signals import uninterrupted
+
+STATE_VERSION: Final = 1
+
+
+class SessionState:
+    """Residual, threshold policy and versions of one worker.
+
+    Parameters
+    ----------
+    settings : Settings
+    shared : SharedParameters
+    thresholds : Thresholds
+    sending : Sending
+        Which sends what a restored residual has in it.
+    brought : Brought
+        What our own parameters were to the run.
+    tally : Tally
+        Says whether a step was made.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        shared: SharedParameters,
+        thresholds: Thresholds,
+        sending: Sending,
+        brought: Brought,
+        tally: Tally,
+    ) -> None:
+        self._settings = settings
+        self._shared = shared
+        self._thresholds = thresholds
+        self._sending = sending
+        self._brought = brought
+        self._tally = tally
+
+    @uninterrupted()
+    def save(self) -> dict[str, Any]:
+        """Return residual, threshold policy and versions."""
+        shared = self._shared
+        shared.parameters.gather()
+        return {
+            "version": STATE_VERSION,
+            "run": shared.run,
+            "feedback": self._settings.feedback,
+            "digest": f"{shared.digest():016x}",
+            "residual": shared.parameters.like_target(shared.feedback.residual()),
+            **self._thresholds.state(),
+            "versions": dict(shared.versions),
+        }
+
+    @uninterrupted()
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over residual and threshold policy, or raise `UsageError` and change nothing."""
+        version = state.get("version")
+        if not isinstance(version, int) or version != STATE_VERSION:  # of an array, != is an array
+            raise UsageError(f"state of version {version!r}; this gradwire reads {STATE_VERSION}")
+        shared = self._shared
+        try:
+            residual = np.asarray(state["residual"])
+            shared.feedback.check_residual(residual)
+            check_feedback(state.get("feedback", self._settings.feedback))
+            self._thresholds.restore(state)
+            shared.parameters.gather()
+            if not self._tally.steps:
+                residual = self._brought.without_what_is_shared(residual, state)
+            shared.feedback.restore_residual(residual)
+            if shared.scaled_change is not None:
+                shared.scaled_change.note()
+        except KeyError as error:
+            raise UsageError(f"the saved state has no {error}") from None
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise UsageError(f"the saved state does not fit: {error}") from None
+        self._sending.due = True
+        shared.parameters.scatter()

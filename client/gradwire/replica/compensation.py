@@ -1,0 +1,100 @@
+"""`Compensation`: what is made up for, because changes come late and many workers make them.
+
+It notes after each step how late changes are, and says what follows: by how much to lower the
+optimizer's momentum (`momentum`), what to multiply its learning rate by, and changes (`scale`).
+"""
+
+import numpy as np
+
+from gradwire.optimizer.delays import Delays
+from gradwire.optimizer.momentum import Lag, added_lag, network_factor
+from gradwire.optimizer.scale import scale_factor, varies
+from gradwire.replica.shared_parameters import SharedParameters
+from gradwire.replica.stats import Tally
+from gradwire.settings.training import Scale
+from gradwire.threads.membership import Membership
+
+
+class Compensation:
+    """For the delays of one worker.
+
+    Parameters
+    ----------
+    scale : str, float or callable
+        The setting of that name.
+    shared : SharedParameters
+        Whose residual is measured.
+    membership : Membership
+    delays : Delays
+        Which is told by `Applying` of the updates of peers.
+    tally : Tally
+        Where the factor of changes is noted.
+    """
+
+    def __init__(
+        self,
+        scale: Scale,
+        shared: SharedParameters,
+        membership: Membership,
+        delays: Delays,
+        tally: Tally,
+    ) -> None:
+        self._scale = scale
+        self._shared = shared
+        self._membership = membership
+        self._delays = delays
+        self._tally = tally
+
+    def note_step(self, quanta_sent: int) -> None:
+        """Note what a step has sent, and how stale what was sent before turned out to be."""
+        residual = self._residual_size() if self._delays.wants_residual else None
+        self._delays.note_step(quanta_sent * self._shared.quantum, residual)
+        for staleness in self._membership.own_staleness.take():
+            self._delays.note_own(staleness)
+
+    def added_lag(self) -> Lag:
+        """Return how late changes are, beyond synchronous training."""
+        return added_lag(
+            residual_age=self._delays.residual_age_steps,
+            network_delay=self._delays.network_delay_steps(self._world_size),
+            world_size=self._world_size,
+            own=self._shared.feedback.portion,
+        )
+
+    def change_factor(self) -> float:
+        """Return what the next change of this worker is multiplied by."""
+        workers, delays = self._world_size, self._delays
+        # Before the first is known, that of lockstep: half of the others come first.
+        stale = delays.own_staleness if delays.own_updates else (workers - 1) / 2
+        self._tally.scale = scale_factor(self._scale, workers, stale)
+        return self._tally.scale
+
+    @property
+    def portion(self) -> float:
+        """How much of a change is made in the parameters."""
+        return self._shared.feedback.portion or 1.0  # with 0, it is moved elsewhere from there
+
+    @property
+    def varies(self) -> bool:
+        """Whether changes may be multiplied by anything but 1."""
+        return varies(self._scale) or self.portion != 1.0
+
+    def parameter_factor(self) -> float:
+        """Return what the next change is multiplied by where it is made, in the parameters."""
+        return self.change_factor() * self.portion
+
+    def delay_factor(self) -> float:
+        """Return what a learning rate is multiplied by because updates of peers come late."""
+        delay = self._delays.network_delay_steps(self._world_size)
+        return network_factor(delay, self._world_size)
+
+    @property
+    def _world_size(self) -> int:
+        return len(self._membership.peers)
+
+    def _residual_size(self) -> float:
+        """Return the sum of the residual's absolute values, as a sample has it."""
+        feedback = self._shared.feedback
+        sample = feedback.residual_sample()
+        every = len(feedback.replica) / sample.size
+        return float(np.abs(sample).sum(dtype=np.float64)) * every

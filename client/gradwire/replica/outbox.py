@@ -1,0 +1,106 @@
+"""`Outbox`: own updates on their way from the training thread to the network thread.
+
+Each is numbered, kept until everyone has it, and carries the clock, where one is told: how many
+steps this worker has made.
+"""
+
+from functools import partial
+from typing import Final
+
+from gradwire.replica.shared_parameters import SharedParameters
+from gradwire.replica.stats import Tally
+from gradwire.threads.membership import Membership
+from gradwire.threads.network import NetworkThread
+from gradwire.threads.signals import uninterrupted
+from gradwire.worker.update_log import OwnUpdate
+from gradwire.worker.worker import Worker
+from gradwire_codecs import NOTHING, encoded_hits
+from gradwire_protocol.limits import MIB
+from gradwire_protocol.messages.records import total
+
+OUTBOX_BYTES_MAX: Final = 8 * MIB
+OUTBOX_UPDATES_MAX: Final = 64
+"""Own updates that the master does not have yet. Beyond either bound a step sends nothing: its
+change waits in the residual, where it costs no memory, and goes out with a later step."""
+
+
+class Outbox:
+    """Takes encoded updates.
+
+    Parameters
+    ----------
+    shared : SharedParameters
+        Which contain them.
+    membership : Membership
+    network : NetworkThread
+        Which they are given to.
+    tally : Tally
+        Where they are counted.
+    """
+
+    def __init__(
+        self,
+        shared: SharedParameters,
+        membership: Membership,
+        network: NetworkThread[Worker],
+        tally: Tally,
+    ) -> None:
+        self._shared = shared
+        self._membership = membership
+        self._network = network
+        self._tally = tally
+        self.clock = 0
+        """How many steps there were by a clock that is told with updates; 0 where none is."""
+        self._clock_told = 0
+
+    def hand_over(self, bodies: list[bytes]) -> int:
+        """Give encoded updates to the network thread; return how many elements they change.
+
+        Without any, the others are told of steps that they do not know of, if there are some.
+        To be called while the replica is `changing`, in a block of `Membership.sending`.
+        """
+        if not bodies:
+            if self._clock_told == self.clock:
+                return 0
+            bodies = [NOTHING]
+        self._clock_told = self.clock
+        shared, membership, tally = self._shared, self._membership, self._tally
+        based_on = total(shared.versions, without=shared.rank)
+        elements = sum(map(encoded_hits, bodies))
+        if membership.comparison is None:
+            shared.mending.forget(membership.stable.get(shared.rank, 0))
+        for body in bodies:
+            shared.versions[shared.rank] += 1
+            shared.kept.put(OwnUpdate(shared.versions[shared.rank], based_on, body))
+        tally.updates_sent += len(bodies)
+        tally.elements_sent += elements
+        tally.bytes_encoded += sum(map(len, bodies))
+        membership.own_staleness.sent(len(bodies), shared.read_at)
+        # Last: the thread that this wakes takes the GIL as soon as we let go of it.
+        push = partial(self._network.worker.push, clock=self.clock)
+        self._network.call(push, bodies, based_on)
+        return elements
+
+    def is_behind(self) -> bool:
+        """Return whether the network has enough to do with what it was given."""
+        tally, membership = self._tally, self._membership
+        return (
+            membership.lost is not None
+            or tally.bytes_encoded - membership.bytes_delivered > OUTBOX_BYTES_MAX
+            or tally.updates_sent - membership.updates_delivered > OUTBOX_UPDATES_MAX
+        )
+
+    # The clock.
+
+    @uninterrupted()
+    def begin_clock(self, clock: int) -> None:
+        """Count steps from here on, and say so with an update that changes nothing."""
+        self.clock = clock
+        with self._membership.sending() as may_send, self._shared.changing:
+            if may_send and not self.is_behind():
+                self.hand_over([])
+
+    @property
+    def may_tell_clock(self) -> bool:
+        """Whether the others do not know of all steps, and could be told."""
+        return self._clock_told != self.clock and not self.is_behind()

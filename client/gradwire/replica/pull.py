@@ -1,0 +1,201 @@
+"""`Applying`: what peers have sent is applied to the parameters, and the replica kept right.
+
+It belongs to the training thread. While no step may come for long, the replica is lent to the
+network thread, which then reads it where a master needs it; in a session that leaves, that thread
+first applies what has come in.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+
+from gradwire.errors import ProtocolError
+from gradwire.optimizer.delays import Delays
+from gradwire.replica.shared_parameters import SharedParameters
+from gradwire.replica.stats import Tally
+from gradwire.threads.inbox import Arrivals
+from gradwire.threads.membership import Comparison, Membership
+from gradwire.threads.network import NetworkThread
+from gradwire.threads.signals import uninterrupted
+from gradwire.worker.worker import Worker
+from gradwire_codecs import CodecError
+from gradwire_protocol.messages.records import EncodedUpdate, total
+
+
+@dataclass(frozen=True, slots=True)
+class PeerUpdate:
+    """An update of a peer that `Session.pull` has applied."""
+
+    rank: int
+    sequence: int
+    elements: int
+    """How many parameters it changed."""
+    staleness: int
+    """Updates of others applied between reading the parameters it was computed on and now."""
+
+
+class Applying:
+    """What one worker applies.
+
+    Parameters
+    ----------
+    shared : SharedParameters
+        Which change.
+    membership : Membership
+        Whose inbox is emptied.
+    network : NetworkThread
+        Which the replica's digest, and what a master needs of it, are given to.
+    delays : Delays
+        Which is told how stale updates are.
+    tally : Tally
+    """
+
+    def __init__(
+        self,
+        shared: SharedParameters,
+        membership: Membership,
+        network: NetworkThread[Worker],
+        delays: Delays,
+        tally: Tally,
+    ) -> None:
+        self._shared = shared
+        self._parameters = shared.parameters
+        self._feedback = shared.feedback
+        self._membership = membership
+        self._network = network
+        self._delays = delays
+        self._tally = tally
+        self._reconnections = 0
+        """Those that are known."""
+
+    @uninterrupted()
+    def pull(self) -> list[PeerUpdate]:
+        """Apply everything in the inbox; return what was not conflated of it."""
+        self._parameters.gather()
+        return self.pull_gathered()
+
+    @uninterrupted()
+    def pull_gathered(self) -> list[PeerUpdate]:
+        """Do the same right after a `push`, when the vector is what the target holds."""
+        membership, shared = self._membership, self._shared
+        comparison = membership.comparison
+        if membership.reconnections != self._reconnections:
+            self._reconnections = membership.reconnections
+            shared.mending.note_reconnection()
+        shared.read_at = membership.updates_received  # what comes from now on is not read
+        arrivals = membership.inbox.take()
+        with shared.changing:
+            applied = self._apply(arrivals)
+        self._give_if_wanted()
+        if comparison is not None:
+            self._compare(comparison)
+        elif membership.lost is None:
+            digest = shared.mending.digest(shared.versions)
+            if digest is not None:
+                self._network.call(self._network.worker.tell_digest, digest)
+        return applied
+
+    @contextmanager
+    def lent(self, *, applies: bool) -> Iterator[None]:
+        """Let the network thread give the replica away inside the block, if a master wants it.
+
+        The master was told that the replica contains all that has come in.
+
+        Parameters
+        ----------
+        applies : bool
+            Whether what has come in may be applied to the parameters for that. Otherwise the
+            replica is given only if nothing has; who was asked for it then gives it later.
+        """
+        give = self._apply_and_give if applies else self._give_if_whole
+        self._membership.lender = give
+        try:
+            give()
+            yield
+        finally:
+            self._membership.lender = None
+
+    # Private: a master that was started anew.
+
+    @uninterrupted()
+    def _apply_and_give(self) -> None:
+        if self._membership.wanted:
+            self._parameters.gather()
+            with self._shared.changing:
+                self._apply(self._membership.inbox.take())
+            self._give_if_wanted()
+
+    def _give_if_whole(self) -> None:
+        if self._membership.inbox.is_empty:
+            self._give_if_wanted()
+
+    @uninterrupted()
+    def _give_if_wanted(self) -> None:
+        """Give a master that was started anew what it has lost."""
+        with self._shared.changing:
+            if not self._membership.wanted:
+                return
+            self._membership.wanted = False
+            values = self._feedback.replica.values.astype("<i4").tobytes()
+            versions = dict(self._shared.versions)
+        self._network.call(self._network.worker.found_again, values, versions)
+
+    # Private: a replica that is not what it should be.
+
+    def _compare(self, comparison: Comparison) -> None:
+        """Compare our replica with the master's, and ask for what differs."""
+        shared = self._shared
+        numbers = shared.mending.compare(
+            comparison.blocks, shared.versions, missed=comparison.missed
+        )
+        if numbers is None:
+            return  # updates have to come first
+        if self._membership.comparison is comparison:
+            self._membership.comparison = None
+        self._network.call(self._network.worker.want, comparison.blocks, numbers)
+
+    # Private: updates.
+
+    def _apply(self, arrivals: Arrivals) -> list[PeerUpdate]:
+        if not arrivals.updates and arrivals.conflated is None and arrivals.rebase is None:
+            return []
+        began = perf_counter()
+        shared, tally = self._shared, self._tally
+        rebase = arrivals.rebase
+        if rebase is not None:
+            with self._shared.undisturbed():
+                shared.mending.mend(rebase)
+            if rebase.missed:
+                own = {shared.rank: shared.versions[shared.rank]}
+                shared.versions = {**rebase.blocks.versions, **own}
+        if arrivals.conflated is not None:
+            self._feedback.apply_sum(arrivals.conflated)
+            shared.versions |= arrivals.conflated_versions
+            shared.mending.note_sum(arrivals.conflated_versions)
+            tally.updates_applied += arrivals.conflated_count
+            tally.updates_conflated += arrivals.conflated_count
+        applied = []
+        for rank, update in arrivals.updates:
+            elements = self._add_update(update)
+            if rank is None:
+                shared.mending.note_correction(update)
+                continue  # the version vector has the update it belongs to
+            shared.mending.note(rank, update)
+            staleness = total(shared.versions, without=rank) - update.based_on
+            shared.versions[rank] = update.sequence
+            self._delays.note_update(rank, staleness)
+            applied.append(PeerUpdate(rank, update.sequence, elements, staleness))
+        tally.updates_applied += len(applied)
+        self._parameters.scatter()
+        tally.apply_seconds += perf_counter() - began
+        return applied
+
+    def _add_update(self, update: EncodedUpdate) -> int:
+        try:
+            return self._feedback.apply(update.body)
+        except CodecError as error:
+            useless = ProtocolError(f"the master relayed an update of no use: {error}")
+            self._membership.on_closed(useless)
+            self._network.call(self._network.worker.abort, "gave up")
+            raise useless from None

@@ -1,0 +1,255 @@
+"""`Sending`: what training changes is encoded and sent, step by step, and all of it at the end.
+
+It belongs to the training thread. What has reached the threshold is sent; the rest stays in the
+residual and is sent later. Where the network is behind, nothing is, and nothing is lost by that.
+"""
+
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+
+from gradwire.errors import UsageError
+from gradwire.replica.compensation import Compensation
+from gradwire.replica.outbox import Outbox
+from gradwire.replica.residual_flush import Flush
+from gradwire.replica.shared_parameters import SharedParameters
+from gradwire.replica.stats import Tally
+from gradwire.replica.thresholds import Thresholds
+from gradwire.settings.settings import Settings
+from gradwire.threads.membership import Membership
+from gradwire.threads.signals import uninterrupted
+from gradwire_codecs import check_finite, clip_residual
+from gradwire_codecs.arrays import describe
+from gradwire_protocol.messages.records import UPDATE_BYTES_MAX
+
+INT32_MAX: Final = 2**31 - 1
+
+
+class Sending:
+    """What one worker sends.
+
+    Parameters
+    ----------
+    settings : Settings
+    shared : SharedParameters
+        What is trained.
+    membership : Membership
+    thresholds : Thresholds
+        What has to be reached for being sent.
+    compensation : Compensation
+        Which is told of each step, and says what a given change is multiplied by.
+    outbox : Outbox
+        Which encoded updates are given to.
+    tally : Tally
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        shared: SharedParameters,
+        membership: Membership,
+        thresholds: Thresholds,
+        compensation: Compensation,
+        outbox: Outbox,
+        tally: Tally,
+    ) -> None:
+        self._settings = settings
+        self._shared = shared
+        self._parameters = shared.parameters
+        self._feedback = shared.feedback
+        self._membership = membership
+        self._thresholds = thresholds
+        self._compensation = compensation
+        self._outbox = outbox
+        self._tally = tally
+        self._flush = Flush(0, 1)
+        self.due = True
+        """Whether there may be more to send than in the last update."""
+
+    # Step by step.
+
+    def skip(self) -> None:
+        """Count a step in which nothing was trained: nothing is sent."""
+        self._tally.steps += 1
+        self._tally.steps_untrained += 1
+
+    @uninterrupted()
+    def push(self, change: Any = None) -> int:
+        """Add a change to the parameters, if one is given, and send what reaches the threshold.
+
+        Where nothing was trained, as in a step that accumulates gradients or that a `GradScaler`
+        has skipped, nothing is sent, whatever waits in the residual.
+
+        Returns how many elements that changes. Where it raises, nothing was changed or sent.
+        """
+        self._parameters.gather()
+        self.due = self._parameters.changed() or change is not None or self.due
+        if not self.due:
+            self.skip()
+            return 0
+        if change is None and self._shared.scaled_change is None:
+            elements = self._send()
+        else:
+            try:
+                with self._feedback.undoing():
+                    if change is not None:
+                        self._add(change)
+                    elements = self._send_scaled()
+            except UsageError:
+                self._parameters.scatter()
+                raise
+        self._scatter_sent()
+        return elements
+
+    @uninterrupted()
+    def tell_clock(self) -> None:
+        """Send what the last steps have changed, if the network was behind then and is no more."""
+        self._parameters.gather()
+        with self._membership.sending() as may_send:
+            if may_send and self._outbox.may_tell_clock:
+                self._encode()
+        self._scatter_sent()
+
+    # The end.
+
+    @uninterrupted()
+    def flush(self) -> None:
+        """Begin to send the whole residual; `flush_on` does it, range by range.
+
+        Where it is to be dropped, there is nothing to send.
+        """
+        self._parameters.gather()
+        with self._shared.named_errors():
+            self._feedback.check()
+        if self._settings.finish_residual == "drop":
+            return
+        if self._shared.scaled_change is not None:
+            self._shared.scaled_change.apply()
+        self._flush = Flush(len(self._feedback.replica), len(self._membership.peers))
+
+    @uninterrupted()
+    def flush_on(self) -> bool:
+        """Send of the residual as much as the others keep up with; return whether that is all.
+
+        What is not sent yet stays in the residual, where a checkpoint finds it.
+        """
+        shared = self._shared
+        while self.may_flush_on():
+            start, stop = self._flush.range
+            with self._membership.sending() as may_send, shared.changing:
+                if not may_send:
+                    break
+                with shared.named_errors():
+                    bodies = self._feedback.encode(
+                        1,
+                        magnitude_max=INT32_MAX,
+                        bytes_max=UPDATE_BYTES_MAX,
+                        start=start,
+                        stop=stop,
+                    )
+                self._outbox.hand_over(bodies)
+            self._flush.note_sent(stop, shared.versions[shared.rank], sum(map(len, bodies)))
+        self._scatter_sent()
+        return not self._flush.left
+
+    def may_flush_on(self) -> bool:
+        """Return whether the slowest worker has taken enough of the residual for more of it."""
+        membership = self._membership
+        return (
+            membership.lost is None
+            and membership.stopping is None
+            and self._flush.may_go_on(membership.stable.get(self._shared.rank, 0))
+        )
+
+    @property
+    def unflushed(self) -> int:
+        """How many elements were not looked at yet since `flush`."""
+        return self._flush.left
+
+    # Private.
+
+    def _add(self, change: Any) -> None:
+        try:
+            array = self._parameters.to_array(change)
+        except (TypeError, ValueError, RuntimeError):
+            array = np.asarray(None)  # nothing that numpy reads
+        size = len(self._feedback.replica)
+        if array.dtype != np.float32 or array.size != size:
+            raise UsageError(
+                f"a change has to be float32 with {size} elements, not {describe(array)}"
+            )
+        flat = array.reshape(-1)
+        with self._shared.named_errors():
+            check_finite(flat)
+        if self._shared.scaled_change is None and self._compensation.varies:
+            flat = flat * np.float32(self._compensation.parameter_factor())
+        self._feedback.add_change(flat)
+        self._parameters.scatter()
+
+    def _send_scaled(self) -> int:
+        """Do the same as `_send` after multiplying what has changed."""
+        scaled = self._shared.scaled_change
+        if scaled is None:
+            return self._send()
+        with self._shared.named_errors():
+            self._feedback.check_finite()
+        scaled.apply()
+        elements = self._send()
+        scaled.note()
+        return elements
+
+    def _send(self) -> int:
+        """Send what is due, if anything may be sent; return how many elements that changes."""
+        self._tally.steps += 1
+        if self._outbox.clock:
+            self._outbox.clock += 1
+        with self._membership.sending() as may_send:
+            if may_send and not self._outbox.is_behind():
+                elements = self._encode()
+                self.due = False
+                return elements
+        self._tally.steps_deferred += 1
+        with self._shared.named_errors():
+            self._feedback.check_finite()
+            self._feedback.absorb()
+        self._compensation.note_step(0)
+        return 0
+
+    def _encode(self) -> int:
+        """Encode what has reached the threshold; return how many elements that changes."""
+        began = perf_counter()
+        shared, tally, thresholds = self._shared, self._tally, self._thresholds
+        with shared.named_errors():
+            threshold = thresholds.next()
+        if threshold is None:
+            with shared.changing:
+                return self._outbox.hand_over([])
+        with shared.changing:
+            with shared.named_errors():
+                bodies = self._feedback.encode(threshold, bytes_max=UPDATE_BYTES_MAX)
+            sent = self._outbox.hand_over(bodies)
+        self._compensation.note_step(self._feedback.quanta_sent)
+        tally.density = thresholds.observe(sent=sent, size_bytes=sum(map(len, bodies)))
+        tally.threshold = thresholds.last * shared.quantum
+        self._clip()
+        thresholds.note_kept()
+        tally.encode_seconds += perf_counter() - began
+        return sent
+
+    def _clip(self) -> None:
+        """Cut off of the residual what is too large, if that is wanted, and due; count it."""
+        times, ordinary = self._settings.residual_clip, self._thresholds.ordinary
+        if times is None or ordinary is None or self._tally.steps % self._settings.clip_steps:
+            return
+        clipped = clip_residual(self._feedback, ordinary, times)
+        self._tally.elements_clipped += clipped.elements
+        self._tally.magnitude_clipped += clipped.magnitude
+        if clipped.elements:
+            self._parameters.scatter()
+
+    def _scatter_sent(self) -> None:
+        """Bring what encoding has changed into the target, where it changes anything."""
+        if self._feedback.moves_parameters:
+            self._parameters.scatter()

@@ -1,0 +1,246 @@
+"""`Mending`: how a worker's replica is checked, compared with the master's, and mended.
+
+It belongs to the training thread, as the replica does. Every some seconds it computes the digest of
+the replica. Where the master finds that it is another one than the updates in it lead to, it says
+what the digest of every block was at some version vector of its own. The blocks that differ are the
+damage; they come anew, and what theirs are more than ours is added. The same makes a replica
+current that has missed updates which nobody keeps any more.
+
+To know what its replica was at that version vector, it takes back what has come since: own updates
+and peers' last ones, which are kept for that. What was added up before it was applied cannot be
+taken back; then the comparison is given up, and the next digest leads to another one.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+
+from gradwire.worker.resync import Rebase, digests_in
+from gradwire.worker.update_log import Kept, OwnUpdate
+from gradwire_codecs import BlockDigests, Feedback, Update, decode, digest_of
+from gradwire_codecs.arrays import Int32Array
+from gradwire_protocol.limits import MIB
+from gradwire_protocol.messages.layout import Layout
+from gradwire_protocol.messages.records import Blocks, Digest, EncodedUpdate
+from gradwire_protocol.messages.snapshots import span_of
+
+logger = logging.getLogger("gradwire.session")
+
+TIME_SHARE_MAX: Final = 0.01
+"""Most of the time that goes into digests. Where computing one takes long, they become fewer."""
+
+RECENT_BYTES_MAX: Final = 16 * MIB
+"""Peers' updates kept to take them back. It takes those of a round trip and a step: for a hundred
+peers with 20 KB each, 2 MB a step."""
+
+BLOCKS_NAMED_MAX: Final = 8
+"""Damaged blocks that a line of log names."""
+
+
+class Mending:
+    """Checks one replica, and mends it.
+
+    Parameters
+    ----------
+    feedback : Feedback
+        Whose replica.
+    rank : int
+        Ours.
+    versions : mapping
+        What the replica contains now.
+    own : Kept
+        Our own updates, those at least of which not everyone has all.
+    layout : Layout
+        Names the parameters.
+    seconds : float
+        How often to compute the digest; 0 for never.
+    clock : callable
+        Returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        feedback: Feedback,
+        rank: int,
+        versions: Mapping[int, int],
+        own: Kept,
+        layout: Layout,
+        *,
+        seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.repairs = 0
+        """How often blocks were damaged, and were mended."""
+        self.blocks_repaired = 0
+        self._feedback = feedback
+        self._rank = rank
+        self._own = own
+        self._layout = layout
+        self._seconds = seconds
+        self._clock = clock
+        self._due = clock() + seconds
+        self._corrections = Kept()
+        self._corrections_counted = 0
+        self._recent: deque[tuple[int, EncodedUpdate]] = deque()
+        self._recent_bytes = 0
+        self._floor = dict(versions)
+        """What of others' updates cannot be taken back any more."""
+        self._compared: tuple[Blocks, dict[int, Int32Array]] | None = None
+        """The last comparison, and our blocks that differ, as they were at its versions."""
+
+    # What is applied.
+
+    def note(self, rank: int, update: EncodedUpdate) -> None:
+        """Note that a peer's update was applied."""
+        self._recent.append((rank, update))
+        self._recent_bytes += len(update.body)
+        while self._recent_bytes > RECENT_BYTES_MAX:
+            oldest, update = self._recent.popleft()
+            self._recent_bytes -= len(update.body)
+            self._floor[oldest] = update.sequence
+
+    def note_sum(self, versions: Mapping[int, int]) -> None:
+        """Note that peers' updates up to these were applied as a sum."""
+        self._floor |= versions
+
+    def note_correction(self, correction: EncodedUpdate) -> None:
+        """Note that a correction of an update of ours was applied."""
+        self._corrections_counted += 1
+        self._corrections.put(OwnUpdate(correction.sequence, 0, correction.body))
+
+    def note_reconnection(self) -> None:
+        """Count corrections anew: the master does, too."""
+        self._corrections_counted = 0
+
+    def forget(self, sequence: int) -> None:
+        """Forget own updates that everyone has."""
+        self._own.forget(sequence)
+        self._corrections.forget(sequence)
+
+    # Digests.
+
+    def digest(self, versions: Mapping[int, int]) -> Digest | None:
+        """Return the digest of the replica, if it is time to.
+
+        Parameters
+        ----------
+        versions : mapping
+            What the replica contains, own updates included.
+        """
+        began = self._clock()
+        if not self._seconds or began < self._due:
+            return None
+        digest = self._feedback.replica.digest()
+        ended = self._clock()
+        self._due = ended + max(self._seconds, (ended - began) / TIME_SHARE_MAX)
+        return Digest(dict(versions), digest, self._corrections_counted)
+
+    # Comparing and mending.
+
+    def compare(
+        self, blocks: Blocks, versions: Mapping[int, int], *, missed: bool
+    ) -> tuple[int, ...] | None:
+        """Find the blocks that differ from the master's.
+
+        Parameters
+        ----------
+        blocks : Blocks
+            The master's.
+        versions : mapping
+            What our replica contains.
+        missed : bool
+            Whether it lacks updates that will never come: then it is compared as it is.
+
+        Returns
+        -------
+        tuple of int or None
+            The numbers of the blocks to ask for. None of them where all are equal, and where what
+            they were cannot be told any more; None where updates have to come first.
+        """
+        ours, theirs = _of_others(versions, self._rank), _of_others(blocks.versions, self._rank)
+        if not missed and any(ours.get(rank, 0) < theirs[rank] for rank in theirs):
+            return None
+        accepted = blocks.versions.get(self._rank, 0)
+        self._compared = None
+        if not self._own.reaches_back_to(accepted) or (
+            not missed and any(self._floor[rank] > theirs.get(rank, 0) for rank in self._floor)
+        ):
+            return ()
+        after = [*self._own.after(accepted), *self._corrections.after(accepted)]
+        bodies = [update.body for update in after]
+        if not missed:
+            bodies += [u.body for rank, u in self._recent if u.sequence > theirs.get(rank, 0)]
+        values = self._feedback.replica.values
+        since = [decode(body, len(values)) for body in bodies]
+        digests = BlockDigests.of(values, span_of(0, len(values)).stop)
+        for update in since:
+            digests.subtract(update)
+        differing = np.flatnonzero(digests.values != digests_in(blocks))
+        copies = {int(number): self._block_without(since, int(number)) for number in differing}
+        self._compared = blocks, copies
+        if not missed and copies:
+            self._tell_damage(list(copies))
+        return tuple(copies)
+
+    def mend(self, rebase: Rebase) -> None:
+        """Put blocks in the place of ours.
+
+        Where updates were missed, parameters change like the replica: the residual stays what it
+        is. Where the replica was damaged, they do not.
+        """
+        if self._compared is None or self._compared[0] is not rebase.blocks:
+            return  # given up meanwhile
+        (blocks, copies), self._compared = self._compared, None
+        digests = digests_in(blocks)
+        mended = 0
+        for number, values in rebase.values.items():
+            start = span_of(number, len(self._feedback.replica)).start
+            theirs = np.frombuffer(values, "<i4").astype(np.int32, copy=False)
+            if rebase.missed:
+                self._feedback.apply_sum(theirs - copies[number], start)
+            elif digest_of(theirs, start) != int(digests[number]):
+                logger.error("block %d of the replica came from the master damaged", number)
+            else:
+                self._feedback.mend(theirs - copies[number], start)
+                mended += 1
+        if rebase.missed:
+            self._floor = _of_others(blocks.versions, self._rank)
+            self._recent.clear()
+            self._recent_bytes = 0
+        self.repairs += bool(mended)
+        self.blocks_repaired += mended
+
+    # Private.
+
+    def _block_without(self, updates: list[Update], number: int) -> Int32Array:
+        """Return a copy of a block as it was before some updates."""
+        values = self._feedback.replica.values
+        span = span_of(number, len(values))
+        block = values[span].copy()
+        for update in updates:
+            low, high = np.searchsorted(update.index, [span.start, span.stop])
+            place = update.index[low:high].astype(np.intp) - span.start
+            block[place] -= update.change[low:high]
+        return block
+
+    def _tell_damage(self, numbers: list[int]) -> None:
+        elements = len(self._feedback.replica)
+        places = []
+        for number in numbers[:BLOCKS_NAMED_MAX]:
+            span = span_of(number, elements)
+            first, last = self._layout.locate(span.start), self._layout.locate(span.stop - 1)
+            places.append(f"{number} ({first} to {last})")
+        more = f" and {len(numbers) - len(places)} more" if len(numbers) > len(places) else ""
+        logger.warning(
+            "the shared parameters in this process are not what the updates lead to: its memory "
+            "was damaged. They are fetched anew from the master: blocks %s%s",
+            ", ".join(places),
+            more,
+        )
+
+
+def _of_others(versions: Mapping[int, int], rank: int) -> dict[int, int]:
+    return {each: sequence for each, sequence in versions.items() if each != rank}

@@ -1,0 +1,114 @@
+"""`SharedParameters`: what a worker holds of the shared parameters, and which updates are in it.
+
+It belongs to the training thread, and so do the parameters: they change in `Sending`, `Applying`
+and `SessionState`, and at no other time but one. While no step may come for long, the replica is
+lent to the network thread: see `Applying.lent`.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from threading import Lock
+from time import perf_counter
+
+from gradwire.replica.repair import Mending
+from gradwire.replica.scaled_change import ScaledChange
+from gradwire.settings.settings import Settings
+from gradwire.target.named_errors import named_errors
+from gradwire.target.parameters import Parameters
+from gradwire.threads.signals import uninterrupted
+from gradwire.worker.update_log import Kept
+from gradwire_codecs import Feedback
+from gradwire_protocol.messages.records import Welcome
+
+
+class SharedParameters:
+    """Parameters and replica of one worker, and what both of its halves know of them.
+
+    Parameters
+    ----------
+    settings : Settings
+    parameters : Parameters
+    feedback : Feedback
+        Over the vector of `parameters`, with a replica that contains what `welcome` says.
+    welcome : Welcome
+    read_at : int
+        How many updates have come before the parameters are read for the first time.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        parameters: Parameters,
+        feedback: Feedback,
+        welcome: Welcome,
+        read_at: int,
+    ) -> None:
+        self.parameters = parameters
+        self.feedback = feedback
+        self.run = welcome.run
+        self.rank = welcome.rank
+        self.quantum = float(feedback.replica.quantum)
+        """Resolution of the shared parameters."""
+        self.versions = {**welcome.versions, self.rank: welcome.sequence}
+        """What the parameters contain, own updates included."""
+        self.kept = Kept()
+        """Our own updates."""
+        self.changing = Lock()
+        """Held while the replica changes, or is read by another thread."""
+        self.mending = Mending(
+            feedback,
+            self.rank,
+            self.versions,
+            self.kept,
+            welcome.layout,
+            seconds=settings.digest_seconds,
+            clock=perf_counter,
+        )
+        self.read_at = read_at
+        """How many updates had come when the parameters were read that are being trained."""
+        self.scaled_change: ScaledChange | None = None
+        """What multiplies changes, where the optimizer's learning rate does not."""
+        self.named_errors: Callable[[], AbstractContextManager[None]] = partial(
+            named_errors, welcome.layout, self.quantum
+        )
+
+    def digest(self) -> int:
+        """Return 64 bits that are the same for all workers with the same updates applied."""
+        return self.feedback.replica.digest()
+
+    @uninterrupted()
+    def settle(self) -> None:
+        """Set the parameters to the shared ones; what was not sent is dropped."""
+        self.feedback.settle()
+        self.parameters.scatter()
+
+    @contextmanager
+    def without_residual(self) -> Iterator[None]:
+        """Let the parameters be the shared ones inside the block.
+
+        What is trained in it is added to the residual from before.
+        """
+        with uninterrupted():
+            self.parameters.gather()
+            residual = self.feedback.residual()
+            with self.undisturbed():
+                self.settle()
+        try:
+            yield
+        finally:
+            with uninterrupted():
+                self.parameters.gather()
+                residual += self.feedback.residual()
+                with self.undisturbed():
+                    self.feedback.restore_residual(residual)
+                self.parameters.scatter()
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        """Let what is done to the residual in the block not be taken for training."""
+        return nullcontext() if self.scaled_change is None else self.scaled_change.undisturbed()
+
+    def close(self) -> None:
+        """End the codec's threads."""
+        self.feedback.close()

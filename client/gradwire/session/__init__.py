@@ -1,0 +1,1 @@
+"""`join` and `Session`: what a training loop holds, from its first attempt to its end."""

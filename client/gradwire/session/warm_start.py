@@ -1,0 +1,137 @@
+"""Warm start: in the first steps of a run only some workers train, and others wait in `join`.
+
+Strom (2015) starts with one worker, because in the first steps the changes of many, each made
+without the others', add up to more than the model can take. Those of the lowest ranks train; who
+waits takes part and applies what comes, so that it begins with the parameters of that moment. It
+begins when the run has made its first steps, or when one of those that train is gone and it is its
+turn.
+"""
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from gradwire.errors import ConnectionLostError, DeadlineError
+from gradwire.replica.sharing import Sharing
+from gradwire.threads.membership import Membership
+from gradwire_protocol.messages.records import Peer
+
+logger = logging.getLogger("gradwire.join")
+
+SAID_SHARE: Final = 0.1
+"""How much of it has to be over for it to be said again."""
+
+
+class WarmStart:
+    """The wait of one worker for the first steps of a run.
+
+    Parameters
+    ----------
+    workers : int
+        How many train.
+    steps : int
+        How many steps each of them makes, on average.
+    sharing : Sharing
+    membership : Membership
+    timeout_seconds : float
+        How long no update may come.
+    clock : callable
+        Returns seconds, from any beginning.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        steps: int,
+        sharing: Sharing,
+        membership: Membership,
+        *,
+        timeout_seconds: float,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        assert membership.welcome is not None
+        self._workers = workers
+        self._steps = steps
+        self._sharing = sharing
+        self._membership = membership
+        self._rank = membership.welcome.rank
+        self._timeout = timeout_seconds
+        self._clock = clock
+        self._said: float | None = None
+        """How much was over when that was said last."""
+
+    def wait(self) -> None:
+        """Wait until this worker may train.
+
+        Raises
+        ------
+        DeadlineError
+            If no update comes for too long.
+        ConnectionLostError
+            If the master ends, or is lost and not reached again.
+        """
+        membership = self._membership
+        received, deadline = -1, 0.0
+        while True:
+            known, peers = membership.updates_received, membership.peers
+            if known != received:
+                received, deadline = known, self._clock() + self._timeout
+            self._sharing.applying.pull()
+            if self._may_train():
+                break
+            self._check(deadline)
+            self._say()
+            membership.wait(
+                lambda: (
+                    membership.updates_received != known  # noqa: B023
+                    or membership.peers is not peers  # noqa: B023
+                    or membership.finished is not None
+                    or membership.wanted
+                    or membership.comparison is not None
+                ),
+                deadline - self._clock(),
+            )
+        if self._said is not None:
+            logger.info("begin to train: %s", self._progress())
+        self._sharing.note_run_steps()
+
+    # Private.
+
+    @property
+    def _share(self) -> float:
+        """How much of the first steps is over."""
+        return sum(self._sharing.shared.versions.values()) / (self._workers * self._steps)
+
+    @property
+    def _training(self) -> list[Peer]:
+        """Those whose turn it is before ours."""
+        peers = self._membership.peers
+        return [peer for peer in peers if peer.rank < self._rank and not peer.finished]
+
+    def _may_train(self) -> bool:
+        return (
+            self._share >= 1
+            or len(self._training) < self._workers
+            or self._membership.finished is not None
+        )
+
+    def _check(self, deadline: float) -> None:
+        membership = self._membership
+        if membership.closed:
+            raise membership.error or ConnectionLostError("the connection is closed")
+        if self._clock() >= deadline:
+            ranks = ", ".join(f"{peer.rank} ({peer.name})" for peer in self._training)
+            raise DeadlineError(
+                f"no update came for {self._timeout:g} s while this worker waited for the first "
+                f"steps of the run: {self._progress()}. They are made by ranks {ranks}"
+            )
+
+    def _say(self) -> None:
+        if self._said is None or self._share >= self._said + SAID_SHARE:
+            self._said = self._share
+            logger.info("waiting for the first steps of the run: %s", self._progress())
+
+    def _progress(self) -> str:
+        made = sum(self._sharing.shared.versions.values())
+        return f"{made} of {self._workers * self._steps} updates were made"

@@ -1,0 +1,89 @@
+"""Which adapter sees a target as a flat vector: numpy's, or torch's where torch is imported."""
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradwire.errors import UsageError
+from gradwire.target.buffers import ModuleBuffers
+from gradwire.target.parameters import NumpyParameters, Parameters, Places
+from gradwire_codecs.arrays import describe
+
+if TYPE_CHECKING:
+    import torch
+
+
+def parameters_of(target: object) -> Parameters:
+    """Return the adapter for a target.
+
+    Raises
+    ------
+    UsageError
+        If it is nothing that can be trained.
+    """
+    if isinstance(target, np.ndarray):
+        return NumpyParameters(target)
+    tensors, module = _tensors_of(target)
+    from gradwire.target.torch_parameters import TorchParameters
+
+    return TorchParameters(tensors, module)
+
+
+def places_of(target: object) -> Places:
+    """Return where to write the parameters of a target, none of which is moved for that.
+
+    Raises
+    ------
+    UsageError
+        If it is nothing that can be trained.
+    """
+    if isinstance(target, np.ndarray):
+        parameters = NumpyParameters(target)
+        return Places(parameters.layout, [partial(np.copyto, parameters.vector)])
+    tensors, _ = _tensors_of(target)
+    from gradwire.target.torch_parameters import layout_of, trained_of, write
+
+    trained = trained_of(tensors)
+    return Places(layout_of(trained), [partial(write, tensor) for _, tensor in trained])
+
+
+def _tensors_of(
+    target: object,
+) -> "tuple[Sequence[tuple[str, torch.Tensor]], torch.nn.Module | None]":
+    """Return the tensors of a target with their names, and the module that they are of."""
+    # Whoever passes something of torch has imported it; nobody else has to pay for that.
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        if isinstance(target, torch.nn.Module):
+            from gradwire.target.module_tree import named
+
+            return named(target), target
+        if isinstance(target, Sequence) and all(isinstance(t, torch.Tensor) for t in target):
+            return [(str(i), tensor) for i, tensor in enumerate(target)], None
+    raise UsageError(
+        "the target has to be a torch.nn.Module, a list of torch tensors, or a float32 numpy "
+        f"array, not {describe(target)}"
+    )
+
+
+def buffers_of(target: object) -> ModuleBuffers | None:
+    """Return the buffers of a target that are shared; None where there are none.
+
+    Raises
+    ------
+    UsageError
+        If they cannot be.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(target, torch.nn.Module):
+        return None
+    from gradwire.target.torch_buffers import TorchBuffers
+
+    buffers = TorchBuffers(target)
+    if not sum(buffers.layout.sizes):
+        return None
+    buffers.layout.check_size()
+    return buffers

@@ -1,0 +1,120 @@
+"""`Parameters`: what a session trains, seen as one flat float32 vector.
+
+An adapter for each kind of target: numpy arrays here, torch in `torch_parameters`, which is
+imported only where torch already is.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gradwire.errors import UsageError
+from gradwire.target.host import host_feedback
+from gradwire_codecs import Feedback, Replica
+from gradwire_codecs.arrays import Float32Array, describe
+from gradwire_protocol.messages.layout import Layout, Tensor
+
+Writer: TypeAlias = Callable[[Float32Array], None]
+"""Sets all values of one tensor, from a flat array."""
+
+
+class Places(NamedTuple):
+    """The tensors of a target, to be written to and left where they are."""
+
+    layout: Layout
+    writers: Sequence[Writer]
+    """One for each tensor of the layout."""
+
+
+class Parameters(Protocol):
+    """A target and its flat vector."""
+
+    layout: Layout
+
+    @property
+    def vector(self) -> Float32Array:
+        """Shape (N,). Where it can, it shares memory with the target; else it is a copy."""
+
+    def gather(self) -> None:
+        """Bring what the target changed into `vector`."""
+
+    def changed(self) -> bool:
+        """Return whether anything may have changed the target since this was last asked.
+
+        As far as `gather` has seen. No means that a step has trained nothing.
+        """
+
+    def scatter(self) -> None:
+        """Bring what `vector` changed into the target."""
+
+    def like_target(self, vector: Float32Array) -> Any:
+        """Return a flat vector as the kind of thing that the target is made of."""
+
+    def to_array(self, change: Any) -> npt.NDArray[Any]:
+        """Return what is of the kind of the target as an array; any other array is returned, too.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            If it is nothing that numpy reads.
+        """
+
+    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
+        """Return a feedback over the vector, wherever its memory is.
+
+        Parameters
+        ----------
+        replica : Replica
+        portion : float
+            How much of the residual is in the parameters, 0 to 1.
+        threads : int
+            How many encode, where the vector is in the memory of the host.
+        """
+
+
+class NumpyParameters:
+    """A float32 array, trained in place.
+
+    Parameters
+    ----------
+    array : ndarray of any shape, dtype float32
+        C-contiguous and writeable.
+    """
+
+    def __init__(self, array: Float32Array) -> None:
+        if (
+            array.dtype != np.float32
+            or not array.flags.c_contiguous
+            or not array.flags.writeable
+            or not array.size
+        ):
+            raise UsageError(
+                "a numpy target has to be a float32 array, C-contiguous, writeable and not empty; "
+                f"this is {describe(array)}"
+            )
+        self.layout = Layout((Tensor("array", array.shape),))
+        self.vector: Float32Array = array.reshape(-1)
+
+    def gather(self) -> None:
+        """Do nothing: the memory is the same."""
+
+    def changed(self) -> bool:
+        """Return True: an array counts no changes."""
+        return True
+
+    def scatter(self) -> None:
+        """Do nothing: the memory is the same."""
+
+    def like_target(self, vector: Float32Array) -> Float32Array:
+        """Return the vector."""
+        return vector
+
+    def to_array(self, change: Any) -> npt.NDArray[Any]:
+        """Return it as numpy reads it."""
+        return np.asarray(change)
+
+    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
+        """Return a feedback over the vector."""
+        return host_feedback(self.vector, replica, portion=portion, threads=threads)

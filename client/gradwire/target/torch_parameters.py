@@ -1,0 +1,334 @@
+"""`TorchParameters`: torch tensors as one flat float32 vector.
+
+Parameters that can be are moved into one block of memory: their `data` becomes a view of it, as
+FSDP and DDP's ``gradient_as_bucket_view`` do with theirs. They stay the same objects, so optimizers
+and modules notice nothing, and neither encoding nor applying copies anything.
+
+With all tensors on one GPU the block is in its memory, and the codec works there.
+
+What cannot be is copied to and fro: what is on another device than the block, of another dtype, or
+of memory that somebody else may hold too, and so every tensor that is no `torch.nn.Parameter`. What
+is copied back is the change since the last time and not the value, so that rounding to their dtype
+never gets into the vector. So changes of peers add up there that are too small to show in a tensor
+of half precision. What an optimizer changes by less than its own tensor resolves is lost before
+anyone sees it, as it is without gradwire: an optimizer with float32 copies of its own keeps that.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from gradwire.errors import UsageError
+from gradwire.target.host import host_feedback
+from gradwire.target.module_tree import ModuleTree, memory_of
+from gradwire.target.version_counters import VersionCounters
+from gradwire_codecs import Feedback, Replica
+from gradwire_codecs.arrays import Float32Array
+from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX, TENSORS_MAX, Layout
+from gradwire_protocol.messages.layout import Tensor as TensorLayout
+
+_address: Final[Callable[[torch.Tensor], int]] = torch.Tensor.data_ptr
+
+
+@dataclass(slots=True)
+class _Viewed:
+    """A tensor whose memory is a part of the flat vector."""
+
+    name: str
+    tensor: torch.Tensor
+    view: torch.Tensor
+
+
+@dataclass(slots=True)
+class _Copied:
+    """A tensor with memory of its own."""
+
+    name: str
+    tensor: torch.Tensor
+    view: torch.Tensor
+    known: torch.Tensor
+    """Its value when it was last looked at, as float32, where the vector is."""
+
+
+class TorchParameters:
+    """Named tensors, trained in place.
+
+    Parameters
+    ----------
+    tensors : sequence of (str, Tensor)
+        Floating point. A tensor that occurs twice counts once, and so does the same memory.
+    module : Module, optional
+        Whose parameters they are: where one is replaced by another object, that is taken over;
+        where one is added or removed, `gather` refuses to go on.
+    """
+
+    def __init__(
+        self,
+        tensors: Sequence[tuple[str, torch.Tensor]],
+        module: torch.nn.Module | None = None,
+    ) -> None:
+        objects = _distinct(tensors)
+        named = _with_memory_of_their_own(objects)
+        held_twice = _storages_held_twice([tensor for _, tensor in objects])
+        self.layout = layout_of(named)
+        self.tensors = [tensor for _, tensor in named]
+        """In the order of the layout, as they were at the beginning."""
+        device = _device_of([tensor for _, tensor in named])
+        self._flat = flat = torch.empty(self.layout.elements, dtype=torch.float32, device=device)
+        self._address = flat.data_ptr()
+        self._tree = None if module is None else ModuleTree(module, named)
+        self._viewed: list[_Viewed] = []
+        self._copied: list[_Copied] = []
+        at = 0
+        with torch.no_grad():
+            for name, tensor in named:
+                view = flat[at : at + tensor.numel()].view(tensor.shape)
+                at += tensor.numel()
+                if tensor.numel():
+                    view.copy_(tensor)
+                    alone = tensor.untyped_storage().data_ptr() not in held_twice
+                    self._attach(name, tensor, view, alone=alone)
+        self._counters = VersionCounters(flat, [each.elements for each in self.layout.tensors])
+        self._changed = True
+        self._note_places()
+        self._counters.note(self._tensors)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the vector is in the memory of a device, and the codec works there."""
+        return self._flat.device.type != "cpu"
+
+    @property
+    def vector(self) -> Float32Array:
+        """Shape (N,). A copy where the tensors are on a device."""
+        vector: Float32Array = self._flat.numpy(force=True)
+        return vector
+
+    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
+        """Return a feedback over the vector, which works on the device that it is on."""
+        if not self.on_device:
+            return host_feedback(self.vector, replica, portion=portion, threads=threads)
+        # Whoever has no GPU has no use for the kernels, and perhaps no Triton.
+        from gradwire_codecs.cuda import (
+            DeviceLocalFeedback,
+            DevicePartialFeedback,
+            DeviceSharedFeedback,
+            warm_up,
+        )
+
+        warm_up(self._flat.device)
+        if 0.0 < portion < 1.0:
+            return DevicePartialFeedback(self._flat, replica, portion)
+        kind = DeviceLocalFeedback if portion else DeviceSharedFeedback
+        return kind(self._flat, replica)
+
+    @torch.no_grad()
+    def gather(self) -> None:
+        """Bring what the tensors changed into the vector.
+
+        Raises
+        ------
+        UsageError
+            If a tensor changed its shape since the session began, or all of them their memory.
+        """
+        self._check_place()
+        if self._tree is not None and not self._tree.is_as_it_was():
+            self._take_over(self._tree)
+        if list(map(_address, self._in_place)) != self._addresses:
+            for viewed in [v for v in self._viewed if v.tensor.data_ptr() != v.view.data_ptr()]:
+                self._attach_again(viewed)
+            self._note_places()
+        for copied in self._copied:
+            _check_shape(copied)
+            value = copied.tensor.detach().to(self._flat.device, torch.float32)
+            # Nothing differs from a NaN by a number: where one stood, the value itself counts.
+            changed = copied.view + (value - copied.known)
+            copied.view.copy_(torch.where(copied.known.isfinite(), changed, value))
+            copied.known = value.clone()
+        if self._counters.moved(self._tensors):
+            self._changed = True
+
+    def changed(self) -> bool:
+        """Return whether anything may have changed the tensors since this was last asked.
+
+        As far as `gather` has seen.
+        """
+        changed, self._changed = self._changed, False
+        return changed
+
+    @torch.no_grad()
+    def scatter(self) -> None:
+        """Bring what the vector changed into the tensors."""
+        self._check_place()
+        for copied in self._copied:
+            copied.tensor.copy_(copied.view)
+            copied.known = self._value_of(copied.tensor)
+        self._counters.note_written(self._tensors)
+
+    def like_target(self, vector: Float32Array) -> torch.Tensor:
+        """Return a tensor with the vector's values."""
+        return torch.from_numpy(vector)
+
+    def to_array(self, change: Any) -> npt.NDArray[Any]:
+        """Return a tensor of any device, or what numpy reads."""
+        if isinstance(change, torch.Tensor):
+            return change.numpy(force=True)
+        return np.asarray(change)
+
+    def _check_place(self) -> None:
+        # Touching the vector after that would end the process.
+        if self._flat.data_ptr() != self._address:
+            raise UsageError(
+                "the memory of the parameters was moved, as model.share_memory() and the queues of "
+                "torch.multiprocessing do: call share_memory() before joining, and put copies into "
+                "queues"
+            )
+
+    def _attach(
+        self, name: str, tensor: torch.Tensor, view: torch.Tensor, *, alone: bool = True
+    ) -> None:
+        if alone and _can_be_viewed(tensor, self._flat.device):
+            tensor.data = view
+            self._viewed.append(_Viewed(name, tensor, view))
+        else:
+            self._copied.append(_Copied(name, tensor, view, self._value_of(tensor)))
+
+    def _value_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy of a tensor as the vector could hold it."""
+        return tensor.detach().to(self._flat.device, torch.float32, copy=True)
+
+    def _take_over(self, tree: ModuleTree) -> None:
+        """Take over parameters that were assigned, as ``load_state_dict(assign=True)`` does."""
+        held: list[_Viewed | _Copied] = [*self._viewed, *self._copied]
+        found = tree.take_over({each.name: each.tensor for each in held})
+        for each in held:
+            objects = found[each.name]
+            if all(each.tensor is not one for one in objects):
+                each.tensor = objects[0]
+                self._changed = True
+            if len(objects) > 1 and isinstance(each, _Viewed):  # tied by their memory from now on
+                _check_shape(each)
+                self._viewed.remove(each)
+                each.view.copy_(each.tensor)
+                self._attach(each.name, each.tensor, each.view, alone=False)
+        self._note_places()
+
+    def _note_places(self) -> None:
+        """Note where the tensors are, for `gather` to see with one look that they still are."""
+        self._in_place = [viewed.tensor for viewed in self._viewed]
+        self._addresses = [viewed.view.data_ptr() for viewed in self._viewed]
+        self._tensors = [*self._in_place, *(copied.tensor for copied in self._copied)]
+
+    def _attach_again(self, viewed: _Viewed) -> None:
+        """Take over a tensor that was given other memory: moved, or loaded by assignment."""
+        _check_shape(viewed)
+        self._viewed.remove(viewed)
+        viewed.view.copy_(viewed.tensor)
+        self._attach(viewed.name, viewed.tensor, viewed.view)
+        self._changed = True
+
+
+def trained_of(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
+    """Return the tensors that a session would train, each once.
+
+    Raises
+    ------
+    UsageError
+        If one of them cannot be trained.
+    """
+    return _with_memory_of_their_own(_distinct(tensors))
+
+
+def layout_of(named: Sequence[tuple[str, torch.Tensor]]) -> Layout:
+    """Return how a vector is made of tensors."""
+    return Layout(tuple(TensorLayout(name, tuple(tensor.shape)) for name, tensor in named))
+
+
+@torch.no_grad()
+def write(tensor: torch.Tensor, values: Float32Array) -> None:
+    """Set all values of a tensor, where it is."""
+    tensor.copy_(torch.from_numpy(values).view(tensor.shape))
+
+
+def _distinct(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
+    """Return each tensor once; refuse what cannot be trained."""
+    unique: dict[int, tuple[str, torch.Tensor]] = {}
+    for name, tensor in tensors:
+        unique.setdefault(id(tensor), (name, tensor))
+    objects = list(unique.values())
+    _check(objects)
+    return objects
+
+
+def _with_memory_of_their_own(
+    named: Sequence[tuple[str, torch.Tensor]],
+) -> list[tuple[str, torch.Tensor]]:
+    """Leave out what is the same memory as another one: a weight tied by its `data`."""
+    unique: dict[object, tuple[str, torch.Tensor]] = {}
+    for name, tensor in named:
+        unique.setdefault(memory_of(tensor), (name, tensor))
+    return list(unique.values())
+
+
+def _storages_held_twice(tensors: Sequence[torch.Tensor]) -> set[int]:
+    counts = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors)
+    return {pointer for pointer, count in counts.items() if count > 1}
+
+
+def _check_shape(held: _Viewed | _Copied) -> None:
+    if held.tensor.shape != held.view.shape:
+        raise UsageError(
+            f"parameter {held.name!r} changed its shape from {tuple(held.view.shape)} to "
+            f"{tuple(held.tensor.shape)}; a session keeps the shapes it began with"
+        )
+
+
+def _device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
+    """Return where the vector is best: with all tensors on one GPU, there; else on the CPU."""
+    devices = {tensor.device for tensor in tensors}
+    gpu = devices.pop()
+    if devices or gpu.type != "cuda" or find_spec("triton") is None:
+        return torch.device("cpu")
+    return gpu
+
+
+def _can_be_viewed(tensor: torch.Tensor, device: torch.device) -> bool:
+    return (
+        isinstance(tensor, torch.nn.Parameter)  # another tensor's memory may be a module's
+        and tensor.device == device
+        and tensor.dtype == torch.float32
+        and tensor.is_contiguous()
+        # Every tensor on a GPU says that it is shared.
+        and not (device.type == "cpu" and tensor.is_shared())  # type: ignore[no-untyped-call]
+        and tensor.untyped_storage().nbytes() == 4 * tensor.numel()  # else of something larger
+        and tensor.layout is torch.strided
+    )
+
+
+def _check(named: Sequence[tuple[str, torch.Tensor]]) -> None:
+    for name, tensor in named:
+        if not tensor.dtype.is_floating_point or tensor.layout is not torch.strided:
+            raise UsageError(
+                f"parameter {name!r} is a {tensor.layout} tensor of {tensor.dtype}; "
+                "dense floating point tensors can be trained"
+            )
+        if torch.nn.parameter.is_lazy(tensor):
+            raise UsageError(f"parameter {name!r} has no shape yet: run the model once before")
+        extents = zip(tensor.shape, tensor.stride(), strict=True)
+        if any(size > 1 and not stride for size, stride in extents):
+            raise UsageError(f"parameter {name!r} is an expanded tensor: pass a copy of its own")
+        if tensor.is_meta:
+            raise UsageError(f"parameter {name!r} is on the meta device and has no values")
+        if len(name) > NAME_CHARACTERS_MAX:
+            raise UsageError(
+                f"parameter {name!r} has a name of {len(name)} characters; the limit is "
+                f"{NAME_CHARACTERS_MAX}"
+            )
+    if not 1 <= len(named) <= TENSORS_MAX or not sum(t.numel() for _, t in named):
+        raise UsageError(f"{len(named)} parameters with values; a session takes 1 to {TENSORS_MAX}")

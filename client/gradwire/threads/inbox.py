@@ -1,0 +1,179 @@
+"""The inbox: updates of peers, from the network thread to the training thread.
+
+The training thread takes them when it steps, which may be seldom: a long step, an evaluation. What
+waits meanwhile is bounded: beyond so many bytes, updates are conflated, that is, added up into one
+vector of integers as long as the model. Nothing is lost by that, and the network is never made to
+wait for the training.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Final
+
+import numpy as np
+
+from gradwire.worker.peer_sequences import Sum
+from gradwire.worker.resync import Rebase, digests_in
+from gradwire_codecs import BlockDigests, Replica
+from gradwire_codecs.arrays import Int32Array
+from gradwire_protocol.limits import MIB
+from gradwire_protocol.messages.records import Blocks, EncodedUpdate
+from gradwire_protocol.messages.snapshots import span_of
+
+INBOX_BYTES_MAX: Final = 16 * MIB
+"""Encoded updates that wait; a step of a hundred peers with 20 KB updates takes 2 MB."""
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """What the inbox held."""
+
+    rebase: Rebase | None = None
+    """Comes first: the updates are for this replica."""
+    updates: list[tuple[int | None, EncodedUpdate]] = field(default_factory=list)
+    """Rank and update, in the order they came; without a rank, corrections of what we sent."""
+    conflated: Int32Array | None = None
+    """The sum of older ones, in quanta per element."""
+    conflated_count: int = 0
+    """How many updates that sum contains, those included that the master had added up."""
+    conflated_versions: dict[int, int] = field(default_factory=dict)
+    """The last sequence of each rank in it."""
+
+
+class Inbox:
+    """Safe for one thread that puts and one that takes.
+
+    Parameters
+    ----------
+    elements : int
+        Length of the flat vector.
+    bytes_max : int
+        Encoded updates kept before they are conflated.
+    """
+
+    def __init__(self, elements: int, bytes_max: int = INBOX_BYTES_MAX) -> None:
+        self._elements = elements
+        self._bytes_max = bytes_max
+        self._lock = Lock()
+        self._waiting: deque[tuple[int | None, EncodedUpdate]] = deque()
+        self._bytes = 0
+        self._sum: Replica | None = None
+        self._sum_count = 0
+        self._sum_versions: dict[int, int] = {}
+        self._rebase: Rebase | None = None
+
+    def put(self, rank: int | None, update: EncodedUpdate) -> None:
+        """Add an update; conflate the oldest ones where too much waits.
+
+        Parameters
+        ----------
+        rank : int or None
+            Its origin; None for a correction, which is part of no version.
+        update : EncodedUpdate
+
+        Raises
+        ------
+        MalformedUpdateError
+            If an update that has to be conflated is not valid.
+        """
+        with self._lock:
+            self._waiting.append((rank, update))
+            self._bytes += len(update.body)
+            while self._bytes > self._bytes_max:
+                self._conflate(*self._waiting.popleft())
+
+    def put_sum(self, total: Sum) -> None:
+        """Add updates that the master has added up, and add up with them what waits already.
+
+        Raises
+        ------
+        MalformedUpdateError
+            If a part of it, or an update that waits, is not valid.
+        """
+        with self._lock:
+            while self._waiting:
+                self._conflate(*self._waiting.popleft())
+            conflated = self._begin_sum()
+            for body in total.bodies:
+                conflated.apply(body)
+            self._sum_count += total.updates
+            self._sum_versions |= total.versions
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take."""
+        with self._lock:
+            return not self._waiting and self._sum is None and self._rebase is None
+
+    def take(self) -> Arrivals:
+        """Remove and return everything."""
+        with self._lock:
+            arrivals = Arrivals(self._rebase, list(self._waiting))
+            if self._sum is not None:
+                arrivals.conflated = self._sum.values
+                arrivals.conflated_count = self._sum_count
+                arrivals.conflated_versions = self._sum_versions
+            self._clear()
+            return arrivals
+
+    def mend(self, rebase: Rebase) -> None:
+        """Add blocks in the place of damaged ones: to what is here, as they commute with it."""
+        with self._lock:
+            self._rebase = rebase
+
+    def restart(self, rebase: Rebase, later: "Inbox") -> None:
+        """Replace everything: by a replica, and by the updates that come after it.
+
+        What was here is for the replica that is replaced. At once, because whoever takes must not
+        find the one without the other.
+        """
+        arrivals = later.take()
+        with self._lock:
+            self._clear()
+            self._rebase = rebase
+            self._waiting.extend(arrivals.updates)
+            self._bytes = sum(len(update.body) for _, update in arrivals.updates)
+            if arrivals.conflated is not None:
+                self._sum = Replica(arrivals.conflated)
+                self._sum_count = arrivals.conflated_count
+                self._sum_versions = arrivals.conflated_versions
+
+    def _clear(self) -> None:
+        self._waiting.clear()
+        self._bytes = 0
+        self._sum, self._sum_count, self._sum_versions = None, 0, {}
+        self._rebase = None
+
+    def _begin_sum(self) -> Replica:
+        if self._sum is None:
+            self._sum = Replica.zeros(self._elements)
+        return self._sum
+
+    def _conflate(self, rank: int | None, update: EncodedUpdate) -> None:
+        self._begin_sum().apply(update.body)
+        self._bytes -= len(update.body)
+        if rank is not None:
+            self._sum_count += 1
+            self._sum_versions[rank] = update.sequence
+
+
+def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[int, ...]:
+    """Apply updates to the part of a replica that is here; return which blocks are not whole.
+
+    Parameters
+    ----------
+    values : memoryview
+        Little-endian int32; anything where blocks are missing.
+    arrivals : Arrivals
+        The updates that have come since.
+    blocks : Blocks
+        The master's, at the versions that these lead to.
+    """
+    part = Replica(np.frombuffer(values, "<i4"))
+    if arrivals.conflated is not None:
+        part.values += arrivals.conflated
+    for _, update in arrivals.updates:
+        part.apply(update.body)
+    digests = BlockDigests.of(part.values, span_of(0, len(part)).stop)
+    return tuple(np.flatnonzero(digests.values != digests_in(blocks)).tolist())

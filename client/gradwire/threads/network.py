@@ -1,0 +1,251 @@
+"""`NetworkThread`: the event loop that a session's network lives on.
+
+The training thread never runs any of it and never waits for it, but in the calls that say so; it
+hands over what it wants done with `call` and goes on.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from threading import Event, Thread
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from gradwire.errors import ConnectionLostError, GradwireError
+from gradwire.settings.settings import Settings
+from gradwire.worker.dialing import SHARES, TCP, TRIES, UDP, Dialing, Way
+from gradwire_protocol import Connection, ConnectionConfig, Credentials, Endpoint
+from gradwire_udp import (
+    Application,
+    Drivers,
+    SocketCounters,
+    TcpCounters,
+    TcpDriver,
+    UdpDriver,
+    new_event_loop,
+    open_socket,
+    resolve,
+    show_address,
+)
+from gradwire_udp.sockets import SocketAddress
+
+logger = logging.getLogger("gradwire.network")
+
+STOP_SECONDS_MAX = 2.0
+"""How long the thread may take to say goodbye once it was told to stop."""
+
+
+class Dialler(Application, Protocol):
+    """Who has something to say to a master: a `Worker`, an `Operator`."""
+
+    def dial(self, dialing: Dialing, now: float) -> None:
+        """Dial the master, by whichever way leads there."""
+
+
+class Waiting(Protocol):
+    """Who waits on another thread for what comes of it."""
+
+    def on_closed(self, error: GradwireError | None) -> None:
+        """Note that it is over."""
+
+
+AnyDialler = TypeVar("AnyDialler", bound=Dialler)
+
+
+class Traffic(NamedTuple):
+    """What went through sockets of all kinds."""
+
+    packets_sent: int
+    bytes_sent: int
+    packets_received: int
+    bytes_received: int
+
+
+class NetworkThread(Generic[AnyDialler]):
+    """One connection, what carries it, and the thread that it lives on.
+
+    Parameters
+    ----------
+    settings : Settings
+    worker : Dialler
+    waiting : Waiting
+        Told when something fails that nobody else would hear of.
+    credentials : Credentials, optional
+        What to dial with; unsealed, unless given.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        worker: AnyDialler,
+        waiting: Waiting,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self.worker = worker
+        self._settings = settings
+        self._credentials = credentials
+        self._datagrams = SocketCounters()
+        self._streams = TcpCounters()
+        self._waiting = waiting
+        self._loop = new_event_loop(settings.loop)
+        self._loop.set_exception_handler(self._on_exception)
+        self._drivers = Drivers(worker, self._loop)
+        self._udp: Endpoint | None = None
+        self._tcp: tuple[TcpDriver, Endpoint] | None = None
+        self._stopping = False
+        self._lingering: asyncio.Task[None] | None = None
+        self._stopped = Event()
+        self._thread = Thread(target=self._run, name="gradwire-network", daemon=True)
+
+    def start(self, family: socket.AddressFamily, address: SocketAddress) -> None:
+        """Open a socket and dial the master.
+
+        Raises
+        ------
+        OSError
+            If there is no socket to be had.
+        """
+        sock = None
+        if UDP in TRIES[self._settings.transport]:
+            anywhere = ("::", 0, 0, 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)
+            try:
+                sock = open_socket(anywhere, family)
+            except OSError:
+                self._loop.close()
+                raise
+        self._thread.start()
+        self._loop.call_soon_threadsafe(self._guard, self._dial, sock, family, address)
+
+    def call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Have `function` called on the thread, with `arguments` and the time; do not wait."""
+        if not self._stopping:
+            self._loop.call_soon_threadsafe(self._guard, self._call, function, arguments)
+
+    def stop(self) -> None:
+        """Send what is still to be said, and end the thread; waits for it, not for long."""
+        if self._stopping or not self._thread.is_alive():
+            return
+        self._stopping = True
+        self._loop.call_soon_threadsafe(self._guard, self._linger)
+        self._stopped.wait(STOP_SECONDS_MAX)
+        self._thread.join(STOP_SECONDS_MAX)
+
+    @property
+    def traffic(self) -> Traffic:
+        """What was sent and received so far."""
+        udp, tcp = self._datagrams, self._streams
+        return Traffic(
+            udp.datagrams_sent + tcp.packets_sent,
+            udp.bytes_sent + tcp.bytes_sent,
+            udp.datagrams_received + tcp.packets_received,
+            udp.bytes_received + tcp.bytes_received,
+        )
+
+    # On the thread.
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+            self._stopped.set()
+
+    def _dial(
+        self, sock: socket.socket | None, family: socket.AddressFamily, address: SocketAddress
+    ) -> None:
+        ways = {TCP: Way(TCP, partial(self._dial_tcp, family, address))}
+        if sock is not None:
+            endpoint = self._udp = self._endpoint(UDP)
+            self._drivers.add(
+                lambda worker: UdpDriver(sock, endpoint, worker, self._loop, self._datagrams)
+            )
+            ways[UDP] = Way(UDP, partial(endpoint.connect, address))
+        tries = [ways[name] for name in TRIES[self._settings.transport]]
+        dialing = Dialing(
+            tries, show_address(address), self._settings.connect_timeout_seconds,
+            has_key=self._credentials is not None,
+            reach=partial(self._reach, family, ways),
+        )  # fmt: skip
+        self.worker.dial(dialing, self._drivers.now())
+        self._drivers.turn()
+
+    def _reach(
+        self, family: socket.AddressFamily, ways: Mapping[str, Way], name: str, master: str
+    ) -> Way:
+        """Return the way to another master, of whose address our own master has told us."""
+
+        def dial(now: float) -> Connection:
+            # Now, because a name may lead elsewhere by the time that it is needed.
+            try:
+                other_family, address = resolve(master)
+            except GradwireError as error:
+                logger.warning("the other master at %s cannot be reached: %s", master, error)
+                return ways[name].dial(now)
+            if name == TCP:
+                return self._dial_tcp(other_family, address, now)
+            if other_family != family:
+                logger.warning("the other master at %s has no address of our family", master)
+                return ways[name].dial(now)
+            assert self._udp is not None
+            return self._udp.connect(address, now)
+
+        return Way(name, dial, master)
+
+    def _dial_tcp(
+        self, family: socket.AddressFamily, address: SocketAddress, now: float
+    ) -> Connection:
+        if self._tcp is None:
+            endpoint = self._endpoint(TCP)
+            driver = self._drivers.add(
+                lambda worker: TcpDriver(endpoint, worker, self._loop, self._streams)
+            )
+            self._tcp = driver, endpoint
+        driver, endpoint = self._tcp
+        connection = endpoint.connect(driver.dial(address, family), now)
+        driver.turn()
+        return connection
+
+    def _endpoint(self, name: str) -> Endpoint:
+        return Endpoint(self._config(name), random_bytes=os.urandom, credentials=self._credentials)
+
+    def _config(self, name: str) -> ConnectionConfig:
+        """Return the settings of connections over UDP or TCP."""
+        config = self._settings.connection
+        if self._settings.transport == "auto":
+            timeout = SHARES[name] * config.connect_timeout_seconds
+            config = replace(config, connect_timeout_seconds=timeout)
+        return config.over_tcp if name == TCP else config
+
+    def _call(self, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        function(*arguments, now=self._drivers.now())
+        self._drivers.turn()
+
+    def _linger(self) -> None:
+        """Repeat the CLOSE until the connection has forgotten us, then end."""
+        self._lingering = self._loop.create_task(self._end())
+
+    async def _end(self) -> None:
+        await self._drivers.wait_quiet(STOP_SECONDS_MAX / 2)
+        self._drivers.close()
+        self._loop.stop()
+
+    def _guard(self, function: Callable[..., None], *arguments: Any) -> None:
+        try:
+            function(*arguments)
+        except Exception as error:
+            self._fail(error)
+
+    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Do what `_guard` does, for what the loop calls."""
+        self._fail(context.get("exception") or RuntimeError(context["message"]))
+
+    def _fail(self, error: BaseException) -> None:
+        """Let nobody wait for a thread that has failed."""
+        logger.error("the network thread failed", exc_info=error)
+        lost = ConnectionLostError(f"the network thread failed: {error!r}; please report this")
+        lost.__cause__ = error
+        self._waiting.on_closed(lost)

@@ -1,0 +1,98 @@
+"""`SharedBuffers`: what everyone's buffers hold, as the master has it.
+
+It belongs to the network thread. The master says what is new, in order, so this is always what the
+master had at some moment; and when it says that the run is finished, it is what every worker has.
+
+A master that was started anew knows nothing. It is sent our own again, and those of workers that
+have finished and may have left: somebody else may have ended with them.
+"""
+
+import logging
+from collections.abc import Iterator
+
+from gradwire.target.buffers import BufferLayout
+from gradwire.worker.listener import Listener
+from gradwire_protocol.messages.records import Buffers
+
+logger = logging.getLogger("gradwire.buffers")
+
+
+class SharedBuffers:
+    """The latest buffers of each rank.
+
+    Parameters
+    ----------
+    layout : BufferLayout or None
+        Of our own; those of another one are dropped. None where there is nothing to be averaged.
+    listener : Listener
+        Is told what there is, whenever that has changed.
+    """
+
+    def __init__(self, layout: BufferLayout | None, listener: Listener) -> None:
+        self.refused = 0
+        """How many were of no use."""
+        self._layout = layout
+        self._listener = listener
+        self._own: Buffers | None = None
+        self._known: dict[int, Buffers] = {}
+        """By rank: those of others."""
+        self._final: dict[int, Buffers] = {}
+        """What the last master had of those who have finished, and this one has not spoken of."""
+        self._is_finished = False
+        self._complained_of: set[int] = set()
+
+    def put(self, buffers: Buffers) -> None:
+        """Keep what our own hold now."""
+        self._own = buffers
+
+    def take(self, buffers: Buffers) -> None:
+        """Take what the master says of somebody's."""
+        if self._layout is None:
+            return
+        rank = buffers.rank
+        self._final.pop(rank, None)
+        if self._own is not None and rank == self._own.rank:
+            self._known[rank] = buffers  # ours came too late to count
+        elif not buffers.nbytes:
+            self._known.pop(rank, None)
+        elif self._layout.unpack(buffers) is None:
+            self._known.pop(rank, None)  # it is not the latest any more
+            self._refuse(buffers)
+        else:
+            self._known[rank] = buffers
+        self._tell()
+
+    def finish(self) -> None:
+        """Note that the run is finished: what is there now is what everyone ends with."""
+        self._is_finished = True
+
+    def start_over(self) -> None:
+        """Forget what the last connection has brought: a master has let us in and says it anew."""
+        final = {rank: each for rank, each in self._known.items() if each.final}
+        self._final = {**self._final, **final}
+        if self._known:
+            self._known = {}
+            self._tell()
+
+    def again(self) -> Iterator[Buffers]:
+        """Iterate over what a master may lack."""
+        if self._own is not None:
+            yield self._own
+        yield from self._final.values()
+
+    def _tell(self) -> None:
+        if not self._is_finished:
+            self._listener.on_buffers(dict(self._known))
+
+    def _refuse(self, buffers: Buffers) -> None:
+        assert self._layout is not None
+        self.refused += 1
+        if buffers.rank in self._complained_of:
+            return
+        self._complained_of.add(buffers.rank)
+        same = buffers.layout_digest == self._layout.digest
+        logger.warning(
+            "buffers of rank %d are not averaged with ours: %s",
+            buffers.rank,
+            "not all of their values are finite" if same else "its module has other ones",
+        )

@@ -1,0 +1,280 @@
+"""`StateExchange`: a worker asks for the state of another one's optimizer, and gives its own.
+
+::
+
+    joiner                     master                       another worker
+    WANT_STATE            ──▶  whose? ──▶ WANT_STATE ──▶    copied at the end of its next step
+    put together          ◀──  ◀────────  STATE      ◀──    part 0
+                               ──▶ WANT_STATE ──▶           the next part, until all have come
+
+The master asks for parts no faster than the joiner takes them; from another worker, with another
+number and from the beginning, when one goes away in the middle. Who has lost his connection asks
+again when he is back: the master may be another one.
+
+All of it lives on the network thread. The optimizer is with a `StateKeeper`, on the training
+thread's side. One copy at a time is kept for those who are given it.
+"""
+
+from typing import Final, Protocol
+
+from gradwire.optimizer.state import PackedState, StateHeader, UnfitStateError
+from gradwire.worker.stages import Stage
+from gradwire.worker.state import Standing
+from gradwire_protocol import InvalidMessageError
+from gradwire_protocol.messages.records import (
+    RANKS_MAX,
+    REASON_CHARACTERS_MAX,
+    StatePart,
+    WantState,
+)
+
+COPY_SECONDS: Final = 60.0
+"""A copy is kept so long after it was last wanted, and given to others when it is no older."""
+
+NOT_SHARED: Final = "it does not share the state of its optimizer"
+NO_STEP: Final = "it has made no step yet"
+KEPT_NO_LONGER: Final = "nobody wanted the rest of it for too long"
+
+
+class StateKeeper(Protocol):
+    """Who has the optimizer; every method returns at once."""
+
+    def unpacked(self, header: StateHeader) -> PackedState:
+        """Return where a state is to be put together; `UnfitStateError` if it does not fit."""
+
+    def on_state_wanted(self) -> None:
+        """Copy the state at the end of the next step: `StateExchange.give` is due."""
+
+    def on_state_not_wanted(self) -> None:
+        """Do not: nobody waits for it any more."""
+
+    def on_state(self, state: PackedState | None, reason: str) -> None:
+        """Take what was asked for, or hear why there is none."""
+
+
+class _Nobody:
+    """Keeps no state."""
+
+    def unpacked(self, header: StateHeader) -> PackedState:
+        raise UnfitStateError(NOT_SHARED)
+
+    def on_state_wanted(self) -> None: ...
+
+    def on_state_not_wanted(self) -> None: ...
+
+    def on_state(self, state: PackedState | None, reason: str) -> None: ...
+
+
+class StateExchange:
+    """One worker's part in it.
+
+    Parameters
+    ----------
+    standing : Standing
+    """
+
+    def __init__(self, standing: Standing) -> None:
+        self._standing = standing
+        self._keeper: StateKeeper = _Nobody()
+        # What we want.
+        self._wants = False
+        self._asked = False
+        """Whether this master knows."""
+        self._number = 0
+        """Of the state that is coming."""
+        self._next = 0
+        """The part that is due."""
+        self._arriving: PackedState | None = None
+        # What we give.
+        self._refusal: str | None = NOT_SHARED
+        """Why we give none; None where we do."""
+        self._waiting: set[int] = set()
+        """The numbers under which it is wanted, and not copied yet."""
+        self._given: set[int] = set()
+        """The numbers that the copy is given under."""
+        self._copy: PackedState | None = None
+        self._copied_at = self._wanted_at = 0.0
+        """When the copy was made, and when it was last wanted."""
+
+    # What the session wants.
+
+    def ask(self, now: float) -> None:
+        """Ask for the state of another worker; `StateKeeper.on_state` is called with it."""
+        self._wants = True
+        self.proceed()
+
+    def give_up(self, now: float) -> None:
+        """Want it no more."""
+        self._stop_asking()
+
+    def keep(self, keeper: StateKeeper) -> None:
+        """Let somebody keep a state; to be called before the worker dials."""
+        self._keeper = keeper
+        self._refusal = NO_STEP
+
+    def may_give(self, now: float) -> None:
+        """Give our state from now on to who asks for it: there is one."""
+        self._refusal = None
+
+    def give(self, copy: PackedState, now: float) -> None:
+        """Give the state to those who wait for it; it must not change any more."""
+        if not self._waiting:
+            return  # they have gone meanwhile
+        self._copy, self._copied_at, self._wanted_at = copy, now, now
+        self._given |= self._waiting
+        for number in sorted(self._waiting):
+            self._send(number, 0)
+        self._waiting.clear()
+
+    def refuse(self, reason: str, now: float) -> None:
+        """Tell those who wait why they are given none."""
+        said = "".join(c if c.isprintable() else " " for c in reason)[:REASON_CHARACTERS_MAX]
+        for number in sorted(self._waiting):
+            self._none(number, said)
+        self._waiting.clear()
+
+    def give_no_more(self, reason: str, now: float) -> None:
+        """Give it to nobody else; those who are being given a copy get the rest of it."""
+        self._refusal = reason
+        self.refuse(reason, now)
+
+    # What the master says.
+
+    def proceed(self) -> None:
+        """Ask a master that lets us take part and was not asked yet."""
+        link = self._standing.link
+        if self._wants and not self._asked and self._standing.stage is Stage.LIVE and link:
+            self._asked = True
+            link.send(WantState(0, 0))
+
+    def take(self, message: StatePart | WantState, now: float) -> None:
+        """Take a part of what we have asked for, or hear what is wanted of us.
+
+        Raises
+        ------
+        InvalidMessageError
+            If our state has no such part.
+        """
+        if isinstance(message, StatePart):
+            self._take_part(message)
+        elif message.part is None:
+            self._waiting.discard(message.number)
+            self._given.discard(message.number)
+            self._let_go()
+        else:
+            self._take_want(message.number, message.part, now)
+
+    def start_over(self) -> None:
+        """Forget what the last connection has brought, and whom it was for."""
+        self._asked = False
+        self._number = 0
+        self._forget_arriving()
+        self._waiting.clear()
+        self._given.clear()
+        self._let_go()
+
+    def next_timer(self) -> float | None:
+        """Return when `handle_timer` has to be called at the latest."""
+        return None if self._copy is None else self._wanted_at + COPY_SECONDS
+
+    def handle_timer(self, now: float) -> None:
+        """Forget a copy that nobody has wanted for long."""
+        due = self.next_timer()
+        if due is not None and now >= due:
+            for number in sorted(self._given):
+                self._none(number, KEPT_NO_LONGER)
+            self._given.clear()
+            self._let_go()
+
+    # Private.
+
+    def _take_part(self, part: StatePart) -> None:
+        if not self._asked or part.number < self._number:
+            return  # of a state that we do not wait for any more
+        if not part.parts:
+            self._end(None, part.reason)
+            return
+        if part.number > self._number:
+            self._number, self._next, self._arriving = part.number, 0, None
+        try:
+            self._put(part)
+        except UnfitStateError as error:
+            self._stop_asking()
+            self._keeper.on_state(None, f"that of another worker does not fit: {error}")
+
+    def _take_want(self, number: int, part: int, now: float) -> None:
+        if number in self._given:
+            self._wanted_at = now
+            self._send(number, part)
+        elif part:
+            self._none(number, KEPT_NO_LONGER)
+        elif self._refusal is not None:
+            self._none(number, self._refusal)
+        elif len(self._given) + len(self._waiting) >= RANKS_MAX:
+            self._none(number, "too many ask for it")
+        elif self._copy is not None and now < self._copied_at + COPY_SECONDS:
+            self._given.add(number)
+            self._wanted_at = now
+            self._send(number, part)
+        else:
+            self._waiting.add(number)
+            self._want_copy()
+
+    def _put(self, part: StatePart) -> None:
+        if part.part != self._next:
+            raise UnfitStateError(f"part {part.part} where part {self._next} belongs")
+        if self._arriving is None:
+            try:
+                header = StateHeader.parse(part.body)
+            except InvalidMessageError as error:
+                raise UnfitStateError(str(error)) from None
+            self._arriving = self._keeper.unpacked(header)
+        else:
+            self._arriving.put(part.part, part.body)
+        if part.parts != self._arriving.parts:
+            raise UnfitStateError(f"it has {part.parts} parts where {self._arriving.parts} belong")
+        self._next += 1
+        if self._next == part.parts:
+            self._end(self._arriving, "")
+
+    def _end(self, state: PackedState | None, reason: str) -> None:
+        """Hand over what has come."""
+        self._wants = self._asked = False
+        self._forget_arriving()
+        self._keeper.on_state(state, reason)
+
+    def _stop_asking(self) -> None:
+        link = self._standing.link
+        if self._asked and link is not None:
+            link.send(WantState(0, None))
+        self._wants = self._asked = False
+        self._forget_arriving()
+
+    def _forget_arriving(self) -> None:
+        self._next, self._arriving = 0, None
+
+    def _send(self, number: int, part: int) -> None:
+        assert self._copy is not None
+        if part >= self._copy.parts:
+            raise InvalidMessageError(f"part {part} wanted of a state with {self._copy.parts}")
+        self._answer(StatePart(number, part, self._copy.parts, self._copy.part(part)))
+
+    def _none(self, number: int, reason: str) -> None:
+        self._answer(StatePart(number, 0, 0, b"", reason))
+
+    def _answer(self, part: StatePart) -> None:
+        if self._standing.link is not None:
+            self._standing.link.send_state(part)
+
+    def _want_copy(self) -> None:
+        """Have the state copied, if the last copy is not wanted any more."""
+        if self._copy is None and self._waiting:
+            self._keeper.on_state_wanted()
+
+    def _let_go(self) -> None:
+        """Forget the copy when nobody is given it; who came too late for it gets another one."""
+        if not self._given and self._copy is not None:
+            self._copy = None
+            self._want_copy()
+        if not self._waiting:
+            self._keeper.on_state_not_wanted()

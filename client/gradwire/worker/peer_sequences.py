@@ -1,0 +1,192 @@
+"""`Origins`: how far the updates of each rank have come in, and how a sum takes the place of some.
+
+Who does not keep up is sent a sum of updates by the master. It begins exactly where the worker has
+got to, because everything before it was delivered first, and counts when all its parts are here:
+so the versions of a worker have no gap, with or without sums.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gradwire.worker.update_log import KeptOfPeers
+from gradwire_protocol import InOrder, InvalidMessageError
+from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.records import PART_ELEMENTS, Conflated, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Updates of peers, added up by the master."""
+
+    bodies: tuple[bytes, ...]
+    """Encoded updates of different ranges, to be applied together."""
+    versions: dict[int, int]
+    """By rank: the sequence of the last update in it."""
+    updates: int
+    """How many are in it."""
+    clocks: dict[int, int] = field(default_factory=dict)
+    """By rank: how many of its steps are in these updates and those before, where that is said."""
+
+
+class SumAssembly:
+    """Keeps the parts of a sum until all are here; there is one on its way at a time.
+
+    They lie on a grid, so they take no more memory than a replica does.
+
+    Parameters
+    ----------
+    elements : int
+        Length of the replica.
+    """
+
+    def __init__(self, elements: int) -> None:
+        self._elements = elements
+        self._bodies: dict[int, bytes] = {}
+        self._span: Span | None = None
+
+    def add(self, part: Conflated) -> None:
+        """Take a part.
+
+        Raises
+        ------
+        InvalidMessageError
+            If it is none of this sum.
+        """
+        start = part.start
+        if start >= self._elements or start % PART_ELEMENTS or start in self._bodies:
+            raise InvalidMessageError(
+                f"Conflated: a part from element {start} on, of {self._elements}"
+            )
+        self._bodies[start] = part.body
+        if part.span is not None:
+            if self._span is not None:
+                raise InvalidMessageError("Conflated: a second last part")
+            self._span = part.span
+        if self._span is not None and len(self._bodies) > self._span.parts:
+            raise InvalidMessageError(f"Conflated: more than {self._span.parts} parts")
+
+    @property
+    def span(self) -> Span | None:
+        """What the sum contains, when all of it is here; None before that."""
+        if self._span is None or len(self._bodies) < self._span.parts:
+            return None
+        return self._span
+
+    def take(self) -> Sum:
+        """Return the sum that is here, and wait for the next one."""
+        span = self.span
+        assert span is not None
+        bodies = tuple(body for body in self._bodies.values() if body)
+        self._bodies, self._span = {}, None
+        return Sum(bodies, dict(span.after), span.updates, dict(span.clocks))
+
+
+def check_follows(
+    span: Span,
+    rank: int,
+    versions: Mapping[int, int],
+    origins: Mapping[int, InOrder[UpdateReceived]],
+) -> None:
+    """Refuse a sum that does not begin where the worker has got to.
+
+    Parameters
+    ----------
+    span : Span
+        What the sum contains.
+    rank : int
+        Of the worker itself.
+    versions : mapping
+        What it has of ranks of which nothing has come yet.
+    origins : mapping
+        What has come.
+
+    Raises
+    ------
+    InvalidMessageError
+        If something would be missing, or be there twice.
+    """
+    if span.before.keys() != span.after.keys() or rank in span.after:
+        raise InvalidMessageError("Conflated: it does not say what it contains")
+    for other, before in span.before.items():
+        origin = origins.get(other)
+        reached = versions.get(other, 0) if origin is None else origin.expected - 1
+        after = span.after[other]
+        if before != reached or after <= before:
+            raise InvalidMessageError(
+                f"Conflated: updates {before + 1} to {after} of rank {other}; {reached} are here"
+            )
+        waiting = None if origin is None else origin.lowest_waiting
+        if waiting is not None and waiting <= after:
+            raise InvalidMessageError(
+                f"Conflated: update {waiting} of rank {other}, which came by itself"
+            )
+
+
+class Origins:
+    """The updates of others that have come to a worker."""
+
+    def __init__(self) -> None:
+        self.kept = KeptOfPeers()
+        """Those that not everyone has."""
+        self._versions: Mapping[int, int] = {}
+        """What there was to begin with."""
+        self._arriving: dict[int, InOrder[UpdateReceived]] = {}
+        self._before: tuple[Mapping[int, int], dict[int, InOrder[UpdateReceived]]] | None = None
+        """What is in our replica, while another one comes in its place."""
+
+    def reached(self, rank: int) -> int:
+        """Return up to where the updates of a rank are here."""
+        arriving = self._arriving.get(rank)
+        return self._versions.get(rank, 0) if arriving is None else arriving.expected - 1
+
+    @property
+    def contents(self) -> dict[int, int]:
+        """By rank: up to where its updates are here."""
+        return {rank: self.reached(rank) for rank in self._versions.keys() | self._arriving.keys()}
+
+    def begin_with(self, versions: Mapping[int, int]) -> None:
+        """Begin with a replica that contains these."""
+        self._versions, self._arriving = versions, {}
+
+    def change_to(self, versions: Mapping[int, int]) -> None:
+        """Take in what comes after these, for a replica that is to take the place of ours."""
+        self._before = self._versions, self._arriving
+        self.begin_with(versions)
+
+    def settle(self) -> None:
+        """Note that the replica that was to come is here."""
+        self._before = None
+
+    def start_over(self) -> None:
+        """Go back to what is in our replica: the connection is lost.
+
+        What waits for its predecessors comes again, and its credit was that connection's.
+        """
+        if self._before is not None:
+            (self._versions, self._arriving), self._before = self._before, None
+        self._arriving = {rank: InOrder(each.expected) for rank, each in self._arriving.items()}
+
+    def take(self, received: UpdateReceived) -> list[UpdateReceived] | None:
+        """Take an update; return those whose turn it is, or None where it came before."""
+        arriving = self._of(received.rank)
+        if arriving.is_duplicate(received.update.sequence):
+            return None
+        return self._keep(arriving.push(received.update.sequence, received))
+
+    def pass_over(self, rank: int, sequence: int) -> list[UpdateReceived]:
+        """Note that all up to this one came in a sum; return those whose turn it is then."""
+        return self._keep(self._of(rank).pass_over(sequence + 1))
+
+    def check_follows(self, span: Span, rank: int) -> None:
+        """Refuse a sum that does not begin where we have got to; see the function."""
+        check_follows(span, rank, self._versions, self._arriving)
+
+    def _of(self, rank: int) -> InOrder[UpdateReceived]:
+        if rank not in self._arriving:
+            self._arriving[rank] = InOrder(self._versions.get(rank, 0) + 1)
+        return self._arriving[rank]
+
+    def _keep(self, ready: list[UpdateReceived]) -> list[UpdateReceived]:
+        for each in ready:
+            self.kept.put(each.rank, each.update)
+        return ready

@@ -1,0 +1,95 @@
+"""`PeerUpdates`: updates of others, from the connection to the training thread.
+
+They overtake each other, the WELCOME and the sums that take the place of some, and are handed on
+when it is their turn. Only then their sender's credit goes back, so what waits is bounded by it.
+"""
+
+from collections.abc import Sequence
+
+from gradwire.worker.listener import Listener
+from gradwire.worker.peer_sequences import Origins, SumAssembly
+from gradwire_protocol import Connection
+from gradwire_protocol.messages.link import UpdateReceived
+from gradwire_protocol.messages.records import Conflated
+
+
+class PeerUpdates:
+    """What others have sent, and how far it has come in.
+
+    Parameters
+    ----------
+    elements : int
+        Length of the replica.
+    listener : Listener
+        Is told what can be applied.
+    """
+
+    def __init__(self, elements: int, listener: Listener) -> None:
+        self.origins = Origins()
+        """How far the updates of each rank have come in."""
+        self.early: list[UpdateReceived] = []
+        """Those that came before the WELCOME, which says with what sequence to begin."""
+        self._elements = elements
+        self._listener = listener
+        self._sums = SumAssembly(elements)
+
+    def start_over(self) -> None:
+        """Forget what only the connection had brought that is lost."""
+        self.early.clear()
+        self._sums = SumAssembly(self._elements)
+        self.origins.start_over()
+
+    def hold(self, received: UpdateReceived) -> None:
+        """Hold an update until the WELCOME has come.
+
+        It keeps what it was charged with, so that the master's credit bounds how many these are.
+        """
+        self.early.append(received)
+
+    def take(self, received: UpdateReceived, connection: Connection) -> bool:
+        """Take an update, and hand on those whose turn it is; return whether it was new."""
+        ready = self.origins.take(received)
+        if ready is None:
+            connection.release(received.charge)
+            return False
+        self._hand_on(ready, connection)
+        return True
+
+    def add(self, part: Conflated) -> None:
+        """Take a part of a sum.
+
+        Raises
+        ------
+        InvalidMessageError
+            If it is none of this sum.
+        """
+        self._sums.add(part)
+
+    def pass_over_if_complete(self, rank: int, connection: Connection) -> None:
+        """Hand on a sum that is here; the updates in it come no more by themselves.
+
+        Parameters
+        ----------
+        rank : int
+            Our own, of which nothing may be in it.
+        connection : Connection
+            By which it came.
+
+        Raises
+        ------
+        InvalidMessageError
+            If something would be missing, or be there twice.
+        """
+        span = self._sums.span
+        if span is None:
+            return
+        self.origins.check_follows(span, rank)
+        self._listener.on_sum(self._sums.take())
+        for other, sequence in span.after.items():
+            connection.pass_over(other, sequence + 1)
+            self._hand_on(self.origins.pass_over(other, sequence), connection)
+
+    def _hand_on(self, ready: Sequence[UpdateReceived], connection: Connection) -> None:
+        for each in ready:
+            connection.release(each.charge)
+            self._listener.on_update(each.rank, each.update)

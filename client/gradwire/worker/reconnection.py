@@ -1,0 +1,140 @@
+"""`Reconnection`: what follows from the end of a connection, another attempt or an error.
+
+A connection that nobody wanted to end is dialled again, for as long as the session is ready to
+wait. Everything else is told the training thread in words that say what to do about it.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from gradwire.errors import (
+    ConnectionLostError,
+    GradwireError,
+    ProtocolError,
+    RefusedError,
+    VersionMismatchError,
+)
+from gradwire.worker.backoff import pauses
+from gradwire.worker.dialing import Dialing
+from gradwire_protocol import CloseCode, Disconnected
+from gradwire_protocol.messages.records import EndCode, RefusalCode
+from gradwire_protocol.wire.packets import VERSION
+
+RECOVERABLE: Final = frozenset(
+    {
+        CloseCode.IDLE,
+        CloseCode.LOST,
+        CloseCode.RESET,
+        CloseCode.STALLED,
+        EndCode.STEPPED_DOWN,
+        EndCode.TOO_SLOW,
+    }
+)
+"""Ends of a connection that nobody wanted, or with a master that hands over, or that are over with
+what waited for us: the worker dials again. A path that leads in one direction only for a while
+stalls; one that swallows large packets does so again and again."""
+
+REPEATED: Final = RECOVERABLE | {EndCode.REFUSED, EndCode.NO_JOIN}
+"""Ends of an attempt to come back after which there can be another one. Why somebody is refused he
+hears before."""
+
+
+class Reconnection:
+    """Dials the master, and dials it again.
+
+    Parameters
+    ----------
+    master : str
+        How a person would write the master's address, for error messages.
+    seconds : float
+        How long to dial when the connection is lost.
+    random : callable
+        Returns numbers from 0 to 1, evenly distributed: when to dial again.
+    """
+
+    def __init__(self, master: str, seconds: float, random: Callable[[], float]) -> None:
+        self.dialing: Dialing | None = None
+        """None before the first attempt."""
+        self.lost: str | None = None
+        """Why there is no connection; None while there is one, or never was."""
+        self._master = master
+        self._seconds = seconds
+        self._random = random
+        self._stalled_with = -1
+        """How many of our updates the master had when a connection stalled last."""
+
+    def failed(self, reason: str, now: float) -> bool:
+        """Note that an attempt has led nowhere; return whether there will be another one."""
+        return self.dialing is not None and self.dialing.failed(reason, now)
+
+    def learn(self, master: str | None) -> None:
+        """Note the address of another master, to be tried, too."""
+        assert self.dialing is not None
+        self.dialing.learn(master)
+
+    def lose(self, event: Disconnected, accepted: int, now: float) -> bool:
+        """Note that a connection has ended; return whether to dial again.
+
+        Parameters
+        ----------
+        event : Disconnected
+        accepted : int
+            How many of our updates the master had when it let us in.
+        now : float
+        """
+        if event.code not in (RECOVERABLE if self.lost is None else REPEATED):
+            return False
+        if event.code == CloseCode.STALLED:
+            if self._stalled_with == accepted:
+                return False  # since then nothing has got through, although we were back
+            self._stalled_with = accepted
+        if self.lost is not None:
+            return self.failed(event.reason, now)
+        assert self.dialing is not None
+        self.lost = event.reason
+        self.dialing = self.dialing.again(self._seconds, pauses(self._random))
+        self.dialing.begin(now)
+        return True
+
+    def error(self, event: Disconnected, *, leaving: bool) -> GradwireError | None:
+        """Return what to tell the training thread about the end of the connection.
+
+        Parameters
+        ----------
+        event : Disconnected
+        leaving : bool
+            Whether we have said that we leave.
+
+        Returns
+        -------
+        GradwireError or None
+            None where it is the end that we wanted.
+        """
+        match event.code:
+            case CloseCode.UNREACHABLE if self.lost is None:
+                assert self.dialing is not None
+                return self.dialing.error()
+            case _ if self.lost is not None and event.code in {CloseCode.UNREACHABLE, *RECOVERABLE}:
+                return ConnectionLostError(
+                    f"the connection to the master at {self._master} was lost ({self.lost}), and "
+                    f"in {self._seconds:g} s of dialling it did not come back: {event.reason}"
+                )
+            case CloseCode.VERSION:
+                return VersionMismatchError(
+                    f"the master at {self._master} speaks protocol version {event.reason}, this "
+                    f"gradwire {VERSION}: install the same version of gradwire on both"
+                )
+            case CloseCode.FULL:
+                return RefusedError(
+                    RefusalCode.RUN_FULL, f"the master at {self._master} refused: {event.reason}"
+                )
+            case EndCode.LEFT if leaving:
+                return None
+            case CloseCode.VIOLATION | CloseCode.FLOW_CONTROL | CloseCode.INVALID_MESSAGE:
+                side = "says we have" if event.by_peer else "has"
+                return ProtocolError(
+                    f"the master at {self._master} {side} broken the protocol: {event.reason}"
+                )
+        return ConnectionLostError(
+            f"the connection to the master at {self._master} is over: {event.reason}"
+        )

@@ -1,0 +1,63 @@
+"""`Standing`: what a worker is in the run, and how far it has got.
+
+The parts of `Worker` have it in common.
+"""
+
+from dataclasses import dataclass
+
+from gradwire.worker.buffers import SharedBuffers
+from gradwire.worker.listener import Listener
+from gradwire.worker.own_updates import OwnUpdates
+from gradwire.worker.peer_updates import PeerUpdates
+from gradwire.worker.reconnection import Reconnection
+from gradwire.worker.stages import TRANSITIONS, Stage
+from gradwire.worker.update_log import OwnUpdate
+from gradwire_protocol.messages.link import Link
+from gradwire_protocol.messages.records import EncodedUpdate, Join, Welcome
+
+
+@dataclass(slots=True, kw_only=True)
+class Standing:
+    """Who it is, and with whom it is connected."""
+
+    join: Join
+    """What it asked for at first."""
+    listener: Listener
+    """Who is told what happens."""
+    reconnection: Reconnection
+    own: OwnUpdates
+    peers: PeerUpdates
+    buffers: SharedBuffers
+    stage: Stage = Stage.CONNECTING
+    link: Link | None = None
+    """To the master."""
+    welcome: Welcome | None = None
+    """The first one."""
+    rank: int = -1
+    workers: int = 0
+    """How many take part, itself included."""
+    term: int = 0
+    """The highest one that a master was followed in, or promised to be."""
+    took_part: bool = False
+    """Whether it was live at any time: it is back then, and not new."""
+    finish_said: bool = False
+    leave_reason: str | None = None
+    """Why it goes, once it wants to."""
+    gave_up: bool = False
+    """Whether its replica lacks updates that it does not get any more, because it only leaves."""
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it takes part, has lost its connection, and is not live again yet."""
+        return self.reconnection.lost is not None and self.stage is not Stage.CLOSED
+
+    def move_to(self, stage: Stage) -> None:
+        """Go on to another stage."""
+        assert stage in TRANSITIONS[self.stage], f"{self.stage} -> {stage}"
+        self.stage = stage
+
+    def send(self, update: OwnUpdate) -> None:
+        """Send an update of its own."""
+        assert self.link is not None
+        payload = EncodedUpdate(update.sequence, update.based_on, update.body, update.clock).pack()
+        self.link.send_update(self.rank, update.sequence, payload)
