@@ -11,7 +11,7 @@ master and workers say to each other with it.
 from gradwire_protocol.connection.config import ConnectionConfig
 from gradwire_protocol.connection.connection import Connection
 from gradwire_protocol.connection.endpoint import Endpoint
-from gradwire_protocol.connection.session_ids import Shard
+from gradwire_protocol.connection.session_ids import SessionIds
 from gradwire_protocol.connection.states import State
 from gradwire_protocol.connection.train import Train
 from gradwire_protocol.counters import Counters, Drop
@@ -75,8 +75,8 @@ __all__ = [
     "RefusedError",
     "Role",
     "RunKey",
+    "SessionIds",
     "ShapedMessage",
-    "Shard",
     "State",
     "Suite",
     "Train",

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from gradwire.errors import ConnectionLostError, RefusedError
-from gradwire.replica.repair import Mending
-from gradwire.worker.resync import Rebase
-from gradwire.worker.stages import Stage
+from gradwire.replica.repair import Repair
+from gradwire.worker.listener import Rebase
+from gradwire.worker.state import Stage
 from gradwire_protocol.messages.records import RefusalCode, Refuse, Resume, Welcome
 from gradwire_protocol.messages.snapshots import BLOCKS_UNDER_WAY_MAX, count_blocks
 from gradwire_server.config import MasterConfig
@@ -175,13 +175,13 @@ def test_of_the_replica_who_is_back_gets_only_the_blocks_that_differ(
         worker.trains = slice(100, 300)
     lost = run.workers[1]
     came: list[set[int]] = []
-    mend = Mending.mend
+    mend = Repair.mend
 
-    def note(mending: Mending, rebase: Rebase) -> None:
+    def note(mending: Repair, rebase: Rebase) -> None:
         came.append(set(rebase.values))
         mend(mending, rebase)
 
-    monkeypatch.setattr(Mending, "mend", note)
+    monkeypatch.setattr(Repair, "mend", note)
 
     cut_off(run, lost, 10.0)
     run.train(40, interval=0.5)
@@ -243,7 +243,7 @@ def lost_impostor(run: SimulatedRun, resume: Resume) -> ScriptedPeer:
     run.network.run(lambda: len(run.master.roster) == len(run.workers) - 1, seconds=30)
     impostor = ScriptedPeer(run.network, "impostor", dial=MASTER)
     request = join_request(
-        worker_id=lost.worker._standing.join.worker_id, layout=run.layout, resume=resume
+        worker_id=lost.worker._state.join.worker_id, layout=run.layout, resume=resume
     )
     impostor.say(request)
     return impostor

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from gradwire.worker.stages import Stage
+from gradwire.worker.state import Stage
 from gradwire_protocol import Priority, ShapedMessage
 from gradwire_protocol.messages.records import (
     WORKER_ID_BYTES,
@@ -362,10 +362,10 @@ def test_an_update_that_was_not_recalled_ends_the_connection() -> None:
     run.network.kill(other.host)
     run.kill_master(back_after=1.0)
     run.network.run(lambda: liar.worker.stage is Stage.JOINING, seconds=30)
-    assert liar.worker._standing.link is not None
+    assert liar.worker._state.link is not None
 
     update = EncodedUpdate(9, 0, b"?")
-    liar.worker._standing.link.send_update(other.rank, 9, update.pack())
+    liar.worker._state.link.send_update(other.rank, 9, update.pack())
     run.network.turn(liar.host)
     run.network.run(lambda: liar.closed, seconds=30)
 

@@ -13,12 +13,12 @@ import pytest
 
 import gradwire_udp.files.checkpoints
 from gradwire.features.buffers import BufferSharing
-from gradwire.features.clock_lags import Lead
-from gradwire.replica.repair import Mending
+from gradwire.features.clock_lags import ClockLags
+from gradwire.replica.repair import Repair
 from gradwire.target.buffers import BufferValues, mean_of
 from gradwire.threads.inbox import Inbox
-from gradwire.worker.resync import Rebase
-from gradwire.worker.update_log import Kept, OwnUpdate
+from gradwire.worker.listener import Rebase
+from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire.worker.worker import Worker
 from gradwire_protocol.delivery.incoming import Reassembly
 from gradwire_protocol.messages.records import EncodedUpdate
@@ -27,7 +27,7 @@ from gradwire_server.master.intake import Intake
 from gradwire_server.master.stability import Stability
 from gradwire_server.state.relay import Relay
 from gradwire_server.state.replica_copy import ReplicaCopy
-from gradwire_server.state.restart import Recovery
+from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member
 from gradwire_server.state.run import Run
 from gradwire_server.updates.update_log import UpdateLog
@@ -78,17 +78,17 @@ def an_update_is_dropped_that_was_acknowledged(patch: pytest.MonkeyPatch) -> Non
 
 
 def own_updates_are_kept_until_they_are_sent(patch: pytest.MonkeyPatch) -> None:
-    put = Kept.put
+    put = OwnUpdateLog.put
 
-    def put_and_forget(self: Kept, update: OwnUpdate) -> None:
+    def put_and_forget(self: OwnUpdateLog, update: OwnUpdate) -> None:
         put(self, update)
         self.forget(update.sequence)
 
-    patch.setattr(Kept, "put", put_and_forget)
+    patch.setattr(OwnUpdateLog, "put", put_and_forget)
 
 
 def the_least_advanced_replica_is_taken(patch: pytest.MonkeyPatch) -> None:
-    def least_advanced(self: Recovery) -> Member | None:
+    def least_advanced(self: RunRecovery) -> Member | None:
         def advance(member: Member) -> int:
             return sum(self.returned[member].versions.values())
 
@@ -96,8 +96,8 @@ def the_least_advanced_replica_is_taken(patch: pytest.MonkeyPatch) -> None:
         self.heir = min(self.returned, key=advance)
         return self.heir
 
-    patch.setattr(Recovery, "choose", least_advanced)
-    patch.setattr(Recovery, "plan", lambda self: None)
+    patch.setattr(RunRecovery, "choose", least_advanced)
+    patch.setattr(RunRecovery, "plan", lambda self: None)
     patch.setattr("gradwire_server.replica.founding.may_keep_replica", lambda *_: False)
 
 
@@ -138,21 +138,21 @@ def conflation_loses_an_update(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_sent_again_is_no_part_of_another_replica(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Kept, "after", lambda self, sequence: iter([*self._updates][1:]))
+    patch.setattr(OwnUpdateLog, "after", lambda self, sequence: iter([*self._updates][1:]))
 
 
 # What was trained is sent or kept.
 
 
 def the_residual_is_dropped_with_the_replica(patch: pytest.MonkeyPatch) -> None:
-    mend = Mending.mend
+    mend = Repair.mend
 
-    def forgetful(self: Mending, rebase: Rebase) -> None:
+    def forgetful(self: Repair, rebase: Rebase) -> None:
         mend(self, rebase)
         if rebase.missed:
             self._feedback.settle()
 
-    patch.setattr(Mending, "mend", forgetful)
+    patch.setattr(Repair, "mend", forgetful)
 
 
 # Buffers are averaged exactly.
@@ -219,10 +219,10 @@ def nobody_dials_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_new_master_waits_for_all_for_ever(patch: pytest.MonkeyPatch) -> None:
-    def patient(seconds: float, deadline: float, **others: Any) -> Recovery:
-        return Recovery(1e6, deadline + 1e6, **others)
+    def patient(seconds: float, deadline: float, **others: Any) -> RunRecovery:
+        return RunRecovery(1e6, deadline + 1e6, **others)
 
-    patch.setattr("gradwire_server.master.reception.Recovery", patient)
+    patch.setattr("gradwire_server.master.reception.RunRecovery", patient)
 
 
 def nobody_is_told_what_is_stable(patch: pytest.MonkeyPatch) -> None:
@@ -233,12 +233,12 @@ def nobody_is_told_what_is_stable(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_step_more_is_allowed(patch: pytest.MonkeyPatch) -> None:
-    begin = Lead.__init__
+    begin = ClockLags.__init__
 
-    def generous(self: Lead, bound: int, timeout_seconds: float) -> None:
+    def generous(self: ClockLags, bound: int, timeout_seconds: float) -> None:
         begin(self, bound + 1, timeout_seconds)
 
-    patch.setattr(Lead, "__init__", generous)
+    patch.setattr(ClockLags, "__init__", generous)
 
 
 def steps_are_told_before_they_are_made(patch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def steps_are_told_before_they_are_made(patch: pytest.MonkeyPatch) -> None:
 
 
 def whoever_makes_no_step_is_waited_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lead, "set_late_aside", lambda self, now: [])
+    patch.setattr(ClockLags, "set_late_aside", lambda self, now: [])
 
 
 # What is on the disk is the last of it, and whole.

@@ -1,12 +1,12 @@
 """`SimulatedBound`: a bound on the staleness of a `SimulatedWorker`.
 
-The rule is the production one, `Lead`; what `StalenessBound` does on a training thread that waits,
-this does in steps that are tried again and again.
+The rule is the production one, `ClockLags`; what `StalenessBound` does on a training thread that
+waits, this does in steps that are tried again and again.
 """
 
 from typing import Final
 
-from gradwire.features.clock_lags import Lead
+from gradwire.features.clock_lags import ClockLags
 from gradwire_codecs import multiple_of
 from support.simulated_worker import CHANGE, SimulatedWorker
 
@@ -25,7 +25,7 @@ class SimulatedBound:
     """
 
     def __init__(self, worker: SimulatedWorker, bound: int, timeout_seconds: float) -> None:
-        self.lead = Lead(bound, timeout_seconds)
+        self.lead = ClockLags(bound, timeout_seconds)
         self.held_by: dict[int, int] = {}
         """By rank: how far those are behind that the worker waits for."""
         self.longest_wait = 0.0

@@ -12,14 +12,14 @@ import numpy as np
 
 from gradwire.errors import GradwireError
 from gradwire.features.buffers import BufferSharing
-from gradwire.replica.repair import Mending
+from gradwire.replica.repair import Repair
 from gradwire.replica.stats import Tally
 from gradwire.threads.clocks import Clocks
 from gradwire.threads.inbox import Inbox, complete
 from gradwire.threads.membership import Comparison
+from gradwire.worker.listener import Rebase
 from gradwire.worker.peer_sequences import Sum
-from gradwire.worker.resync import Rebase
-from gradwire.worker.update_log import Kept, OwnUpdate
+from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire.worker.worker import Worker
 from gradwire_codecs import NOTHING, LocalFeedback, Replica, SharedFeedback, multiple_of
 from gradwire_protocol import Credentials, Endpoint
@@ -84,7 +84,7 @@ class SimulatedWorker:
         self.mending = False
         """Whether damage is being mended."""
         self.sums = self.reconnections = self.rebases = 0
-        self.kept, self.clocks = Kept(), Clocks()
+        self.kept, self.clocks = OwnUpdateLog(), Clocks()
         self.delivered = self.sent = self.applied = 0
         self.came_in = np.zeros(run.elements)
         """What the training steps have changed."""
@@ -152,7 +152,7 @@ class SimulatedWorker:
         self.snapshot_values = self.replica.values.copy()
         self.versions = dict(self.welcome.versions)
         self.versions[self.welcome.rank] = self.welcome.sequence
-        self.mender = Mending(
+        self.mender = Repair(
             self.feedback,
             self.welcome.rank,
             self.versions,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgpack
 
-from gradwire_protocol import Connection, Endpoint, Event, Shard
+from gradwire_protocol import Connection, Endpoint, Event, SessionIds
 from gradwire_protocol.wire.packets import session_id_of
 from gradwire_server.shards.arena import GRAIN_BYTES, Arena
 from gradwire_server.shards.figures import Figures
@@ -125,7 +125,7 @@ class SimulatedShard:
             run.master.config.connection,
             random_bytes=network.random.randbytes,
             connections_max=run.master.config.connections_max,
-            shard=Shard(index, run.count),
+            shard=SessionIds(index, run.count),
             counters=figures.counters,
             credentials=run.master_credentials,
         )
@@ -183,7 +183,7 @@ class SplitRun(SimulatedRun):
         self.parcels = Parcels(self.arena)
         self.application = FlushingApplication(self.master, self.network, self.turn)
         self.master_host.application = self.application
-        self.master_endpoint._shard = Shard(0, count)
+        self.master_endpoint._shard = SessionIds(0, count)
         self.shards = [SimulatedShard(self, index) for index in range(1, count)]
         self._read_one = self.network._read
         self.network._read = self._read  # type: ignore[method-assign]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gradwire.errors import GradwireError
-from gradwire.worker.resync import Rebase
+from gradwire.worker.listener import Rebase
 from gradwire_protocol import Credentials
 from gradwire_protocol.messages.records import Welcome, covers
 from support.simulated_bound import TRY_AGAIN_SECONDS, SimulatedBound

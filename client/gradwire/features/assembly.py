@@ -5,9 +5,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gradwire.features.buffers import BufferSharing
-from gradwire.features.feature import SessionPart
+from gradwire.features.feature import Feature
 from gradwire.features.momentum_advice import MomentumAdvice
-from gradwire.features.optimizer_state import StateSharing
+from gradwire.features.optimizer_state import OptimizerStateSharing
 from gradwire.features.staleness_bound import StalenessBound
 from gradwire.replica.sharing import Sharing
 from gradwire.settings.settings import Settings
@@ -30,8 +30,8 @@ def parts_of(
     target: object,
     optimizer: "torch.optim.Optimizer | None",
     buffers: ModuleBuffers | None,
-    states: StateSharing | None,
-) -> Sequence[SessionPart]:
+    states: OptimizerStateSharing | None,
+) -> Sequence[Feature]:
     """Return the parts of a session, in the order they do their work in.
 
     Parameters
@@ -46,12 +46,12 @@ def parts_of(
         What `join` was given.
     buffers : ModuleBuffers, optional
         Of the target, where it has any.
-    states : StateSharing, optional
+    states : OptimizerStateSharing, optional
         What gives the optimizer's state to others, where that is wanted.
     """
     assert membership.welcome is not None
     rank = membership.welcome.rank
-    parts: list[SessionPart] = []
+    parts: list[Feature] = []
     if buffers is not None:
         send = None if observes else partial(network.call, network.worker.share_buffers)
         parts.append(
@@ -80,11 +80,11 @@ def _momentum_and_scale(
     sharing: Sharing,
     target: object,
     optimizer: "torch.optim.Optimizer | None",
-) -> SessionPart:
+) -> Feature:
     """Return what adapts the optimizer; without one, see to the changes themselves."""
     lag = sharing.compensation.added_lag if settings.momentum == "auto" else None
     scaled, by_rate = sharing.compensation.varies, False
-    part = SessionPart() if lag is None else MomentumAdvice(lag)
+    part = Feature() if lag is None else MomentumAdvice(lag)
     if optimizer is not None:
         # Who passes an optimizer of torch has imported that; nobody else has to.
         from gradwire.features.optimizer_control import OptimizerControl, scales_by_rate, trains_all

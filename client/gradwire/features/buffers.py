@@ -12,7 +12,7 @@ its own hold now. At the end all have the same to compute it of, and so the same
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from gradwire.features.feature import SessionPart
+from gradwire.features.feature import Feature
 from gradwire.replica.stats import Tally
 from gradwire.target.buffers import BufferValues, ModuleBuffers, mean_of
 from gradwire.threads.signals import uninterrupted
@@ -28,7 +28,7 @@ class Others(Protocol):
     """Why there is no connection to the master just now."""
 
 
-class BufferSharing(SessionPart):
+class BufferSharing(Feature):
     """A worker's part in the averaging of buffers, or an observer's, which sends nothing.
 
     Parameters

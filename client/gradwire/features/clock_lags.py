@@ -1,4 +1,4 @@
-"""`Lead`: how far a worker is ahead of the others, and whom it has to wait for.
+"""`ClockLags`: how far a worker is ahead of the others, and whom it has to wait for.
 
 Bounded staleness, or stale synchronous parallel (Ho et al., "More Effective Distributed ML via a
 Stale Synchronous Parallel Parameter Server", NIPS 2013): a worker that has made c steps begins its
@@ -40,7 +40,7 @@ class _Other:
     """Since when it holds us up without having made a step; None where it does not."""
 
 
-class Lead:
+class ClockLags:
     """A worker's lead over each of the others.
 
     Parameters

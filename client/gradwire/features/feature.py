@@ -1,11 +1,11 @@
-"""`SessionPart`: what a session does besides sending and applying, at the same points of a loop.
+"""`Feature`: what a session does besides sending and applying, at the same points of a loop.
 
 Buffers, the optimizer's momentum and state, a bound on staleness: each is a part of its own, and
 `Session` knows none of them by name. All methods are called by the training thread.
 """
 
 
-class SessionPart:
+class Feature:
     """Does nothing; a part overrides what it needs."""
 
     def before_push(self) -> None:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from gradwire.features.feature import SessionPart
+from gradwire.features.feature import Feature
 from gradwire.optimizer.momentum import Lag, compensated, rate_factor
 
 logger = logging.getLogger("gradwire.session")
@@ -24,7 +24,7 @@ STEPS_MIN: Final = 200
 LOOK_EVERY: Final = 50
 
 
-class MomentumAdvice(SessionPart):
+class MomentumAdvice(Feature):
     """Looks at the delays now and then, and warns once.
 
     Parameters

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from gradwire.errors import UsageError
-from gradwire.features.feature import SessionPart
+from gradwire.features.feature import Feature
 from gradwire.optimizer.momentum import Lag, approach
 from gradwire.optimizer.torch_momentum import Kind, Present, rescale, restored
 from gradwire.replica.stats import Tally
@@ -45,7 +45,7 @@ class _Put(NamedTuple):
     value: Any
 
 
-class OptimizerControl(SessionPart):
+class OptimizerControl(Feature):
     """Adapts one optimizer.
 
     Parameters

@@ -1,4 +1,4 @@
-"""`StateSharing`: a session has its optimizer begin with the state of another worker's.
+"""`OptimizerStateSharing`: a session has its optimizer begin with the state of another worker's.
 
 The state comes before `join` returns, so before the first step; and this one's is given to workers
 that join later, as it is at the end of a step. Nothing of that makes joining fail: where there is
@@ -12,9 +12,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from gradwire.errors import UsageError
-from gradwire.features.feature import SessionPart
+from gradwire.features.feature import Feature
 from gradwire.optimizer.state import PackedState, StateHeader, UnfitStateError, check_header
-from gradwire.replica.pull import Applying
+from gradwire.replica.pull import Pull
 from gradwire.target.parameters import Parameters
 from gradwire.threads.membership import Membership
 from gradwire.threads.network import NetworkThread
@@ -52,7 +52,7 @@ class SharedOptimizer(Protocol):
         """Take over a state, or raise `UnfitStateError` and change nothing."""
 
 
-class StateSharing(SessionPart):
+class OptimizerStateSharing(Feature):
     """Takes over a state once, and gives copies of its own.
 
     Parameters
@@ -87,12 +87,12 @@ class StateSharing(SessionPart):
 
     # Joining.
 
-    def take_over(self, applying: Applying, deadline: float) -> None:
+    def take_over(self, applying: Pull, deadline: float) -> None:
         """Ask for a state, unless there is one, and wait for it until the deadline.
 
         Parameters
         ----------
-        applying : Applying
+        applying : Pull
             Of which a master may need something while we wait.
         deadline : float
             On the clock of `time.monotonic`.
@@ -118,7 +118,7 @@ class StateSharing(SessionPart):
                 "the %s begins with the state of another worker: %d bytes", name, state.nbytes
             )
 
-    def _ask(self, applying: Applying, deadline: float) -> PackedState:
+    def _ask(self, applying: Pull, deadline: float) -> PackedState:
         """Return the state of another worker, or raise `UnfitStateError` with why there is none."""
         self._optimizer.prepare()
         self._network.call(self._states.ask)

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from functools import partial
 from time import monotonic
 
-from gradwire.features.clock_lags import Lead
-from gradwire.features.feature import SessionPart
+from gradwire.features.clock_lags import ClockLags
+from gradwire.features.feature import Feature
 from gradwire.replica.sharing import Sharing
 from gradwire.threads.membership import Membership
 
 logger = logging.getLogger("gradwire.session")
 
 
-class StalenessBound(SessionPart):
+class StalenessBound(Feature):
     """Makes the steps of a session wait.
 
     Parameters
@@ -53,7 +53,7 @@ class StalenessBound(SessionPart):
         self._membership = membership
         self._rank = rank
         self._clock = clock
-        self._lead = Lead(bound, timeout_seconds)
+        self._lead = ClockLags(bound, timeout_seconds)
         self._heard = membership.clocks.first is not None
         self._reconnections = membership.reconnections
         self._is_over = False

@@ -18,7 +18,7 @@ from statistics import median
 from time import perf_counter
 from typing import Final, Self
 
-from gradwire.features.feature import SessionPart
+from gradwire.features.feature import Feature
 from gradwire.replica.stats import SessionStats
 
 logger = logging.getLogger("gradwire.stats")
@@ -32,7 +32,7 @@ RECENT: Final = 256
 """Steps whose times are averaged."""
 
 
-class StatsFile(SessionPart):
+class StatsFile(Feature):
     """Writes what a session does to a file.
 
     It is the last part of a session, and its `beginning` the first one, so that what other parts do
@@ -50,7 +50,7 @@ class StatsFile(SessionPart):
     def __init__(
         self, path: Path, rank: int, parameters: int, *, clock: Callable[[], float] = perf_counter
     ) -> None:
-        self.beginning: SessionPart = _Beginning(self)
+        self.beginning: Feature = _Beginning(self)
         self._path = path
         self._rank = rank
         self._parameters = parameters
@@ -117,7 +117,7 @@ class StatsFile(SessionPart):
             logger.warning("%s is not written any more: %s", self._path, error)
 
 
-class _Beginning(SessionPart):
+class _Beginning(Feature):
     """Tells when the session's part of a step begins."""
 
     def __init__(self, file: StatsFile) -> None:

@@ -1,4 +1,4 @@
-"""`SessionState`: what a session adds to a script's checkpoint, and takes over from one."""
+"""`CheckpointState`: what a session adds to a script's checkpoint, and takes over from one."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -6,8 +6,8 @@ from typing import Any, Final
 import numpy as np
 
 from gradwire.errors import UsageError
-from gradwire.replica.prior_residual import Brought
-from gradwire.replica.push import Sending
+from gradwire.replica.prior_residual import PriorResidual
+from gradwire.replica.push import Push
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
 from gradwire.replica.thresholds import Thresholds
@@ -18,7 +18,7 @@ from gradwire.threads.signals import uninterrupted
 STATE_VERSION: Final = 1
 
 
-class SessionState:
+class CheckpointState:
     """Residual, threshold policy and versions of one worker.
 
     Parameters
@@ -26,9 +26,9 @@ class SessionState:
     settings : Settings
     shared : SharedParameters
     thresholds : Thresholds
-    sending : Sending
+    sending : Push
         Which sends what a restored residual has in it.
-    brought : Brought
+    prior_residual : PriorResidual
         What our own parameters were to the run.
     tally : Tally
         Says whether a step was made.
@@ -40,15 +40,15 @@ class SessionState:
         settings: Settings,
         shared: SharedParameters,
         thresholds: Thresholds,
-        sending: Sending,
-        brought: Brought,
+        sending: Push,
+        prior_residual: PriorResidual,
         tally: Tally,
     ) -> None:
         self._settings = settings
         self._shared = shared
         self._thresholds = thresholds
         self._sending = sending
-        self._brought = brought
+        self._prior_residual = prior_residual
         self._tally = tally
 
     @uninterrupted()
@@ -80,7 +80,7 @@ class SessionState:
             self._thresholds.restore(state)
             shared.parameters.gather()
             if not self._tally.steps:
-                residual = self._brought.without_what_is_shared(residual, state)
+                residual = self._prior_residual.without_what_is_shared(residual, state)
             shared.feedback.restore_residual(residual)
             if shared.scaled_change is not None:
                 shared.scaled_change.note()

@@ -26,7 +26,7 @@ class Compensation:
         Whose residual is measured.
     membership : Membership
     delays : Delays
-        Which is told by `Applying` of the updates of peers.
+        Which is told by `Pull` of the updates of peers.
     tally : Tally
         Where the factor of changes is noted.
     """

@@ -68,7 +68,7 @@ class Outbox:
         based_on = total(shared.versions, without=shared.rank)
         elements = sum(map(encoded_hits, bodies))
         if membership.comparison is None:
-            shared.mending.forget(membership.stable.get(shared.rank, 0))
+            shared.repair.forget(membership.stable.get(shared.rank, 0))
         for body in bodies:
             shared.versions[shared.rank] += 1
             shared.kept.put(OwnUpdate(shared.versions[shared.rank], based_on, body))

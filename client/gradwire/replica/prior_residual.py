@@ -1,4 +1,4 @@
-"""`Brought`: what the parameters that a worker has joined with are to the run.
+"""`PriorResidual`: what the parameters that a worker has joined with are to the run.
 
 With local feedback a worker's parameters contain its residual, or a portion of it. Who starts a run
 from parameters of its own checkpoint has made that part of what is shared, and must not add it once
@@ -22,7 +22,7 @@ PART_ELEMENTS: Final = 2**18
 """Of the residual that are looked at together. Who comes late differs in the first part."""
 
 
-class Brought:
+class PriorResidual:
     """Takes from a residual that was saved what the run has already.
 
     Parameters

@@ -1,4 +1,4 @@
-"""`Applying`: what peers have sent is applied to the parameters, and the replica kept right.
+"""`Pull`: what peers have sent is applied to the parameters, and the replica kept right.
 
 It belongs to the training thread. While no step may come for long, the replica is lent to the
 network thread, which then reads it where a master needs it; in a session that leaves, that thread
@@ -35,7 +35,7 @@ class PeerUpdate:
     """Updates of others applied between reading the parameters it was computed on and now."""
 
 
-class Applying:
+class Pull:
     """What one worker applies.
 
     Parameters
@@ -82,7 +82,7 @@ class Applying:
         comparison = membership.comparison
         if membership.reconnections != self._reconnections:
             self._reconnections = membership.reconnections
-            shared.mending.note_reconnection()
+            shared.repair.note_reconnection()
         shared.read_at = membership.updates_received  # what comes from now on is not read
         arrivals = membership.inbox.take()
         with shared.changing:
@@ -91,7 +91,7 @@ class Applying:
         if comparison is not None:
             self._compare(comparison)
         elif membership.lost is None:
-            digest = shared.mending.digest(shared.versions)
+            digest = shared.repair.digest(shared.versions)
             if digest is not None:
                 self._network.call(self._network.worker.tell_digest, digest)
         return applied
@@ -146,7 +146,7 @@ class Applying:
     def _compare(self, comparison: Comparison) -> None:
         """Compare our replica with the master's, and ask for what differs."""
         shared = self._shared
-        numbers = shared.mending.compare(
+        numbers = shared.repair.compare(
             comparison.blocks, shared.versions, missed=comparison.missed
         )
         if numbers is None:
@@ -165,23 +165,23 @@ class Applying:
         rebase = arrivals.rebase
         if rebase is not None:
             with self._shared.undisturbed():
-                shared.mending.mend(rebase)
+                shared.repair.mend(rebase)
             if rebase.missed:
                 own = {shared.rank: shared.versions[shared.rank]}
                 shared.versions = {**rebase.blocks.versions, **own}
         if arrivals.conflated is not None:
             self._feedback.apply_sum(arrivals.conflated)
             shared.versions |= arrivals.conflated_versions
-            shared.mending.note_sum(arrivals.conflated_versions)
+            shared.repair.note_sum(arrivals.conflated_versions)
             tally.updates_applied += arrivals.conflated_count
             tally.updates_conflated += arrivals.conflated_count
         applied = []
         for rank, update in arrivals.updates:
             elements = self._add_update(update)
             if rank is None:
-                shared.mending.note_correction(update)
+                shared.repair.note_correction(update)
                 continue  # the version vector has the update it belongs to
-            shared.mending.note(rank, update)
+            shared.repair.note(rank, update)
             staleness = total(shared.versions, without=rank) - update.based_on
             shared.versions[rank] = update.sequence
             self._delays.note_update(rank, staleness)

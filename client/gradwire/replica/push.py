@@ -1,4 +1,4 @@
-"""`Sending`: what training changes is encoded and sent, step by step, and all of it at the end.
+"""`Push`: what training changes is encoded and sent, step by step, and all of it at the end.
 
 It belongs to the training thread. What has reached the threshold is sent; the rest stays in the
 residual and is sent later. Where the network is behind, nothing is, and nothing is lost by that.
@@ -12,7 +12,7 @@ import numpy as np
 from gradwire.errors import UsageError
 from gradwire.replica.compensation import Compensation
 from gradwire.replica.outbox import Outbox
-from gradwire.replica.residual_flush import Flush
+from gradwire.replica.residual_flush import ResidualFlush
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
 from gradwire.replica.thresholds import Thresholds
@@ -26,7 +26,7 @@ from gradwire_protocol.messages.records import UPDATE_BYTES_MAX
 INT32_MAX: Final = 2**31 - 1
 
 
-class Sending:
+class Push:
     """What one worker sends.
 
     Parameters
@@ -64,7 +64,7 @@ class Sending:
         self._compensation = compensation
         self._outbox = outbox
         self._tally = tally
-        self._flush = Flush(0, 1)
+        self._flush = ResidualFlush(0, 1)
         self.due = True
         """Whether there may be more to send than in the last update."""
 
@@ -127,7 +127,7 @@ class Sending:
             return
         if self._shared.scaled_change is not None:
             self._shared.scaled_change.apply()
-        self._flush = Flush(len(self._feedback.replica), len(self._membership.peers))
+        self._flush = ResidualFlush(len(self._feedback.replica), len(self._membership.peers))
 
     @uninterrupted()
     def flush_on(self) -> bool:

@@ -1,4 +1,4 @@
-"""`Mending`: how a worker's replica is checked, compared with the master's, and mended.
+"""`Repair`: how a worker's replica is checked, compared with the master's, and mended.
 
 It belongs to the training thread, as the replica does. Every some seconds it computes the digest of
 the replica. Where the master finds that it is another one than the updates in it lead to, it says
@@ -18,8 +18,9 @@ from typing import Final
 
 import numpy as np
 
-from gradwire.worker.resync import Rebase, digests_in
-from gradwire.worker.update_log import Kept, OwnUpdate
+from gradwire.worker.listener import Rebase
+from gradwire.worker.snapshot import digests_in
+from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire_codecs import BlockDigests, Feedback, Update, decode, digest_of
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.limits import MIB
@@ -40,7 +41,7 @@ BLOCKS_NAMED_MAX: Final = 8
 """Damaged blocks that a line of log names."""
 
 
-class Mending:
+class Repair:
     """Checks one replica, and mends it.
 
     Parameters
@@ -51,7 +52,7 @@ class Mending:
         Ours.
     versions : mapping
         What the replica contains now.
-    own : Kept
+    own : OwnUpdateLog
         Our own updates, those at least of which not everyone has all.
     layout : Layout
         Names the parameters.
@@ -66,7 +67,7 @@ class Mending:
         feedback: Feedback,
         rank: int,
         versions: Mapping[int, int],
-        own: Kept,
+        own: OwnUpdateLog,
         layout: Layout,
         *,
         seconds: float,
@@ -82,7 +83,7 @@ class Mending:
         self._seconds = seconds
         self._clock = clock
         self._due = clock() + seconds
-        self._corrections = Kept()
+        self._corrections = OwnUpdateLog()
         self._corrections_counted = 0
         self._recent: deque[tuple[int, EncodedUpdate]] = deque()
         self._recent_bytes = 0

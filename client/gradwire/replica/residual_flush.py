@@ -1,6 +1,6 @@
-"""`Flush`: how the whole residual is sent at the end, as fast as the slowest worker takes it.
+"""`ResidualFlush`: the whole residual is sent at the end, as fast as the slowest worker takes it.
 
-It says which range of it is next, and when. Encoding and sending is up to `Sending`.
+It says which range of it is next, and when. Encoding and sending is up to `Push`.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ ELEMENT_BYTES_MAX: Final = 8
 """What an element takes at most in an encoded update of more than a few."""
 
 
-class Flush:
+class ResidualFlush:
     """What is left to be sent of a residual.
 
     Parameters

@@ -1,8 +1,8 @@
 """`SharedParameters`: what a worker holds of the shared parameters, and which updates are in it.
 
-It belongs to the training thread, and so do the parameters: they change in `Sending`, `Applying`
-and `SessionState`, and at no other time but one. While no step may come for long, the replica is
-lent to the network thread: see `Applying.lent`.
+It belongs to the training thread, and so do the parameters: they change in `Push`, `Pull`
+and `CheckpointState`, and at no other time but one. While no step may come for long, the replica is
+lent to the network thread: see `Pull.lent`.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,13 +11,13 @@ from functools import partial
 from threading import Lock
 from time import perf_counter
 
-from gradwire.replica.repair import Mending
+from gradwire.replica.repair import Repair
 from gradwire.replica.scaled_change import ScaledChange
 from gradwire.settings.settings import Settings
 from gradwire.target.named_errors import named_errors
 from gradwire.target.parameters import Parameters
 from gradwire.threads.signals import uninterrupted
-from gradwire.worker.update_log import Kept
+from gradwire.worker.update_log import OwnUpdateLog
 from gradwire_codecs import Feedback
 from gradwire_protocol.messages.records import Welcome
 
@@ -53,11 +53,11 @@ class SharedParameters:
         """Resolution of the shared parameters."""
         self.versions = {**welcome.versions, self.rank: welcome.sequence}
         """What the parameters contain, own updates included."""
-        self.kept = Kept()
+        self.kept = OwnUpdateLog()
         """Our own updates."""
         self.changing = Lock()
         """Held while the replica changes, or is read by another thread."""
-        self.mending = Mending(
+        self.repair = Repair(
             feedback,
             self.rank,
             self.versions,

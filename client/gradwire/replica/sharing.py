@@ -2,25 +2,25 @@
 
 ::
 
-    Sending ──▶ Outbox ──▶ network thread ──▶ inbox ──▶ Applying
+    Push ──▶ Outbox ──▶ network thread ──▶ inbox ──▶ Pull
        │ Thresholds, Compensation ◀── Delays ◀─────────────┤
        └─────────────▶ SharedParameters ◀──────────────────┘
 
-`Sending` encodes what training has changed, and `Outbox` hands it over. `Applying` adds what peers
+`Push` encodes what training has changed, and `Outbox` hands it over. `Pull` adds what peers
 have sent. Both change the same `SharedParameters`, and all of it belongs to the training thread.
-`Compensation` says what follows from how late changes come, and `SessionState` is what a script's
-checkpoint holds of all this.
+`Compensation` says what follows from how late changes come, and `CheckpointState` is what a
+script's checkpoint holds of all this.
 """
 
 from time import perf_counter
 
 from gradwire.optimizer.delays import Delays
-from gradwire.replica.checkpoint_state import SessionState
+from gradwire.replica.checkpoint_state import CheckpointState
 from gradwire.replica.compensation import Compensation
 from gradwire.replica.outbox import Outbox
-from gradwire.replica.prior_residual import Brought
-from gradwire.replica.pull import Applying
-from gradwire.replica.push import Sending
+from gradwire.replica.prior_residual import PriorResidual
+from gradwire.replica.pull import Pull
+from gradwire.replica.push import Push
 from gradwire.replica.scaled_change import ScaledChange
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
@@ -47,7 +47,7 @@ class Sharing:
         Whose inbox is emptied.
     network : NetworkThread
         Which encoded updates are given to.
-    brought : Brought, optional
+    prior_residual : PriorResidual, optional
         What our own parameters were to the run; nothing, unless told otherwise.
     """
 
@@ -59,7 +59,7 @@ class Sharing:
         feedback: Feedback,
         membership: Membership,
         network: NetworkThread[Worker],
-        brought: Brought | None = None,
+        prior_residual: PriorResidual | None = None,
     ) -> None:
         welcome = membership.welcome
         assert welcome is not None
@@ -78,7 +78,7 @@ class Sharing:
             settings.scale, self.shared, membership, self.delays, self.tally
         )
         self.outbox = Outbox(self.shared, membership, network, self.tally)
-        self.sending = Sending(
+        self.sending = Push(
             settings=settings,
             shared=self.shared,
             membership=membership,
@@ -87,13 +87,13 @@ class Sharing:
             outbox=self.outbox,
             tally=self.tally,
         )
-        self.applying = Applying(self.shared, membership, network, self.delays, self.tally)
-        self.state = SessionState(
+        self.applying = Pull(self.shared, membership, network, self.delays, self.tally)
+        self.state = CheckpointState(
             settings=settings,
             shared=self.shared,
             thresholds=self.thresholds,
             sending=self.sending,
-            brought=brought or Brought(settings.feedback, None),
+            prior_residual=prior_residual or PriorResidual(settings.feedback, None),
             tally=self.tally,
         )
 

@@ -20,9 +20,9 @@ from gradwire.errors import (
     UsageError,
 )
 from gradwire.features.assembly import parts_of
-from gradwire.features.optimizer_state import StateSharing, shared_optimizer
+from gradwire.features.optimizer_state import OptimizerStateSharing, shared_optimizer
 from gradwire.features.stats_file import StatsFile
-from gradwire.replica.prior_residual import Brought
+from gradwire.replica.prior_residual import PriorResidual
 from gradwire.replica.sharing import Sharing
 from gradwire.session.session import Session
 from gradwire.session.warm_start import WarmStart
@@ -124,7 +124,7 @@ class Attempt:
         self._states = None
         if shared is not None:
             layout = parameters.layout
-            self._states = StateSharing(shared, layout, self._membership, self._network)
+            self._states = OptimizerStateSharing(shared, layout, self._membership, self._network)
 
     def session(self) -> Session:
         """Return the session, or raise why there is none."""
@@ -136,7 +136,9 @@ class Attempt:
             replica = self._replica()
             self._warn(replica)
             feedback = self._feedback(replica)
-            brought = Brought.of(feedback, self._settings.feedback, is_founder=self._is_founder())
+            prior_residual = PriorResidual.of(
+                feedback, self._settings.feedback, is_founder=self._is_founder()
+            )
             feedback.settle()
             self._parameters.scatter()
             sharing = Sharing(
@@ -145,7 +147,7 @@ class Attempt:
                 feedback=feedback,
                 membership=self._membership,
                 network=self._network,
-                brought=brought,
+                prior_residual=prior_residual,
             )
             self._warm_start(sharing)
             if self._states is not None:

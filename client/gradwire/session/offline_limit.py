@@ -1,10 +1,10 @@
-"""`Alone`: a worker that has lost the master trains on for some steps, and then waits for it."""
+"""`OfflineLimit`: a worker that has lost the master trains on for some steps, then waits for it."""
 
 from gradwire.settings.settings import Settings
 from gradwire.threads.membership import Membership
 
 
-class Alone:
+class OfflineLimit:
     """Counts the steps of one worker since its connection was lost.
 
     Parameters

@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from gradwire.errors import ConnectionLostError, DeadlineError, UsageError
-from gradwire.features.feature import SessionPart
+from gradwire.features.feature import Feature
 from gradwire.replica.pull import PeerUpdate
 from gradwire.replica.sharing import Sharing
 from gradwire.replica.stats import SessionStats
 from gradwire.session.finishing import Finishing
-from gradwire.session.offline_limit import Alone
+from gradwire.session.offline_limit import OfflineLimit
 from gradwire.session.stats import stats_of
 from gradwire.settings.settings import Settings
 from gradwire.threads.membership import Membership
@@ -53,7 +53,7 @@ class Session:
         membership: Membership,
         network: NetworkThread[Worker],
         role: Role = Role.WORKER,
-        parts: Sequence[SessionPart] = (),
+        parts: Sequence[Feature] = (),
     ) -> None:
         assert membership.welcome is not None
         self._settings = settings
@@ -69,7 +69,7 @@ class Session:
         self._paused = False
         self._has_pushed = False
         """Whether there was a push that no pull has ended yet."""
-        self._alone = Alone(settings, membership)
+        self._alone = OfflineLimit(settings, membership)
         self._over: str | None = None
         self._gone = False
         self._process = os.getpid()

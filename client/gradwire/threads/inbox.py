@@ -13,8 +13,9 @@ from typing import Final
 
 import numpy as np
 
+from gradwire.worker.listener import Rebase
 from gradwire.worker.peer_sequences import Sum
-from gradwire.worker.resync import Rebase, digests_in
+from gradwire.worker.snapshot import digests_in
 from gradwire_codecs import BlockDigests, Replica
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.limits import MIB

@@ -16,8 +16,8 @@ from gradwire.errors import GradwireError, ProtocolError
 from gradwire.threads.clocks import Clocks
 from gradwire.threads.inbox import Inbox, complete
 from gradwire.threads.own_staleness import OwnStaleness
+from gradwire.worker.listener import Rebase
 from gradwire.worker.peer_sequences import Sum
-from gradwire.worker.resync import Rebase
 from gradwire_codecs import MalformedUpdateError
 from gradwire_protocol.messages.records import Blocks, Buffers, EncodedUpdate, Peer, Welcome
 

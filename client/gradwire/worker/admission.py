@@ -1,4 +1,4 @@
-"""`Entering`: how a worker is let in, or back in, and comes to have the replica of the run.
+"""`Admission`: how a worker is let in, or back in, and comes to have the replica of the run.
 
 It founds the run with its own replica, is sent a snapshot, or has what it has compared with the
 master's. So does later a worker whose replica is damaged.
@@ -14,10 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from gradwire.errors import RefusedError
-from gradwire.worker.resync import Rebase, Resync
-from gradwire.worker.snapshot import ArrivingReplica
-from gradwire.worker.stages import Stage
-from gradwire.worker.state import Standing
+from gradwire.worker.listener import Rebase
+from gradwire.worker.snapshot import IncomingReplica, Resync
+from gradwire.worker.state import Stage, WorkerState
 from gradwire_codecs import pack_block, unpack_block
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.delivery.shaped_message import Payload
@@ -38,21 +37,21 @@ from gradwire_protocol.messages.records import (
 from gradwire_protocol.messages.snapshots import SnapshotFeed, unpacked
 
 
-class Entering:
+class Admission:
     """Leads a worker from its request to training.
 
     Parameters
     ----------
-    standing : Standing
+    worker : WorkerState
     """
 
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
-        self._listener = standing.listener
-        self._own = standing.own
-        self._origins = standing.peers.origins
-        self._elements = standing.join.layout.elements
-        self._replica = ArrivingReplica(self._elements, standing.listener)
+    def __init__(self, worker: WorkerState) -> None:
+        self._worker = worker
+        self._listener = worker.listener
+        self._own = worker.own
+        self._origins = worker.peers.origins
+        self._elements = worker.join.layout.elements
+        self._replica = IncomingReplica(self._elements, worker.listener)
         self._feed: SnapshotFeed | None = None
         """While the master is given our replica."""
 
@@ -60,20 +59,20 @@ class Entering:
 
     def request(self) -> Join:
         """Return what to ask for: to take part, or to take part again."""
-        standing, welcome = self._standing, self._standing.welcome
+        worker, welcome = self._worker, self._worker.welcome
         if welcome is None:
-            return standing.join
+            return worker.join
         # A replica that lacks what was passed over is none that a run could go on with.
-        versions = {} if standing.gave_up else self._origins.contents
-        if not standing.took_part:
-            return replace(standing.join, run=welcome.run, partial=versions)
-        rank = standing.rank
+        versions = {} if worker.gave_up else self._origins.contents
+        if not worker.took_part:
+            return replace(worker.join, run=welcome.run, partial=versions)
+        rank = worker.rank
         versions.pop(rank, None)
         kept = self._origins.kept.firsts(versions)
         if self._own.first_as_sent is not None:
             kept[rank] = self._own.first_as_sent
         return replace(
-            standing.join,
+            worker.join,
             run=welcome.run,
             rank=rank,
             quantum_exponent=welcome.quantum_exponent,
@@ -81,10 +80,10 @@ class Entering:
                 rank,
                 self._own.sequence,
                 versions,
-                standing.workers,
+                worker.workers,
                 kept,
-                standing.term,
-                leaving=standing.leave_reason is not None,
+                worker.term,
+                leaving=worker.leave_reason is not None,
             ),
         )
 
@@ -96,14 +95,14 @@ class Entering:
         InvalidMessageError
             If it lets us into something else, or again.
         """
-        difference = welcome.layout.difference(self._standing.join.layout)
+        difference = welcome.layout.difference(self._worker.join.layout)
         if difference is not None:
             raise InvalidMessageError(f"Welcome with another layout: {difference}")
-        if self._standing.stage is not Stage.JOINING:
-            raise InvalidMessageError(f"Welcome while {self._standing.stage.name}")
-        if welcome.term >= self._standing.term:
+        if self._worker.stage is not Stage.JOINING:
+            raise InvalidMessageError(f"Welcome while {self._worker.stage.name}")
+        if welcome.term >= self._worker.term:
             return None
-        behind = f"a master of term {welcome.term}, and one of {self._standing.term} was followed"
+        behind = f"a master of term {welcome.term}, and one of {self._worker.term} was followed"
         return RefusedError(RefusalCode.NOT_IN_CHARGE, behind)
 
     def take_welcome(self, welcome: Welcome) -> None:
@@ -114,23 +113,23 @@ class Entering:
         InvalidMessageError
             If the master takes us for somebody else.
         """
-        standing = self._standing
-        standing.term = welcome.term
-        standing.buffers.start_over()
+        worker = self._worker
+        worker.term = welcome.term
+        worker.buffers.start_over()
         self._own.accepted = welcome.sequence
-        if standing.took_part:
+        if worker.took_part:
             self._come_back(welcome)
         else:
             self._come_in(welcome)
-        if standing.took_part and welcome.resumed:
+        if worker.took_part and welcome.resumed:
             self._begin_again(None)
         else:
             self._begin_if_complete()
 
     def _come_in(self, welcome: Welcome) -> None:
         """Become who the master says we are."""
-        standing = self._standing
-        standing.move_to(Stage.FOUNDING if welcome.founder else Stage.SYNCING)
+        worker = self._worker
+        worker.move_to(Stage.FOUNDING if welcome.founder else Stage.SYNCING)
         if welcome.compares:
             self._replica.check_has_part()
             self._listener.on_resync(welcome.versions)
@@ -138,70 +137,70 @@ class Entering:
             self._replica.drop_part()
         if not welcome.resumed:
             self._origins.begin_with(welcome.versions)
-        standing.rank = welcome.rank
-        standing.welcome = welcome
-        standing.workers = len(welcome.roster)
+        worker.rank = welcome.rank
+        worker.welcome = welcome
+        worker.workers = len(welcome.roster)
         self._own.sequence = welcome.sequence
         self._listener.on_welcome(welcome)
 
     def _come_back(self, welcome: Welcome) -> None:
         """Take up again what there was before the connection was lost."""
-        standing = self._standing
-        if welcome.rank != standing.rank:
+        worker = self._worker
+        if welcome.rank != worker.rank:
             raise InvalidMessageError(
-                f"Welcome back of rank {welcome.rank}; the rank was {standing.rank}"
+                f"Welcome back of rank {welcome.rank}; the rank was {worker.rank}"
             )
         if welcome.founder:
-            standing.move_to(Stage.FOUNDING)
+            worker.move_to(Stage.FOUNDING)
             self._listener.on_wanted()
             return
         self._own.check_reach_back()
         if not welcome.resumed:
-            standing.move_to(Stage.SYNCING)
+            worker.move_to(Stage.SYNCING)
             self._origins.change_to(welcome.versions)
             self._listener.on_resync(welcome.versions)
-        self._own.based_on_max = total(welcome.versions, without=standing.rank)
+        self._own.based_on_max = total(welcome.versions, without=worker.rank)
 
     # Where the master has no replica, ours goes there.
 
     def found(self, values: Payload) -> None:
         """Start the run with a replica: little-endian int32, which must not change any more."""
-        standing = self._standing
-        if standing.stage is Stage.FOUNDING and standing.link is not None:
-            self._feed = SnapshotFeed.of(values, standing.link, _packed)
+        worker = self._worker
+        if worker.stage is Stage.FOUNDING and worker.link is not None:
+            self._feed = SnapshotFeed.of(values, worker.link, _packed)
 
     def found_again(self, values: Payload, versions: Mapping[int, int]) -> None:
         """Give a master that was started anew our replica, with what it contains."""
-        standing = self._standing
-        if standing.stage is Stage.FOUNDING and standing.is_cut_off and standing.link is not None:
-            self._own.accepted = versions[standing.rank]
-            self._own.based_on_max = total(versions, without=standing.rank)
-            standing.link.send(Contents(versions))
-            self._feed = SnapshotFeed.of(values, standing.link, _packed)
+        worker = self._worker
+        if worker.stage is Stage.FOUNDING and worker.is_cut_off and worker.link is not None:
+            self._own.accepted = versions[worker.rank]
+            self._own.based_on_max = total(versions, without=worker.rank)
+            worker.link.send(Contents(versions))
+            self._feed = SnapshotFeed.of(values, worker.link, _packed)
 
     def on_block_delivered(self) -> None:
         """Begin when the master has all of our replica."""
         if self._feed is None or not self._feed.on_delivered():
             return
         self._feed = None
-        if self._standing.stage is Stage.FOUNDING:
-            if self._standing.took_part:
+        if self._worker.stage is Stage.FOUNDING:
+            if self._worker.took_part:
                 self._begin_again(None)
             else:
                 self._begin(None)
 
     def send_again(self, recall: Recall) -> None:
         """Send a master that was started anew what it asks for, of our own or of another."""
-        standing = self._standing
-        if not standing.is_cut_off or standing.link is None:
+        worker = self._worker
+        if not worker.is_cut_off or worker.link is None:
             raise InvalidMessageError("Recall from a master that has let us in")
         rank, first, last = recall.rank, recall.first, recall.last
-        if rank == standing.rank:
+        if rank == worker.rank:
             for own in self._own.between(first, last):
-                standing.send(own)
+                worker.send(own)
             return
         for update in self._origins.kept.between(rank, first, last):
-            standing.link.send_update(rank, update.sequence, update.pack())
+            worker.link.send_update(rank, update.sequence, update.pack())
 
     # Where it has one, that comes, or what differs.
 
@@ -212,36 +211,36 @@ class Entering:
         if resync is not None:
             if resync.add(block):
                 self._end_resync(resync)
-        elif self._standing.stage in (Stage.JOINING, Stage.SYNCING):
+        elif self._worker.stage in (Stage.JOINING, Stage.SYNCING):
             self._replica.add(block)
             self._begin_if_complete()
         # Otherwise we began without it, or are about to go.
 
     def take_blocks(self, blocks: Blocks) -> None:
         """Have our replica compared with the master's: it lacks updates, or is damaged."""
-        standing = self._standing
-        if standing.stage not in (Stage.SYNCING, Stage.LIVE, Stage.LEAVING):
-            raise InvalidMessageError(f"Blocks while {standing.stage.name}")
-        missed = standing.stage is Stage.SYNCING
+        worker = self._worker
+        if worker.stage not in (Stage.SYNCING, Stage.LIVE, Stage.LEAVING):
+            raise InvalidMessageError(f"Blocks while {worker.stage.name}")
+        missed = worker.stage is Stage.SYNCING
         self._replica.compare(blocks, missed=missed)
-        if not standing.took_part:
+        if not worker.took_part:
             self._replica.check_has_part()
             self.compare_part()
-        elif standing.leave_reason is not None:
+        elif worker.leave_reason is not None:
             self.want(blocks, ())
         else:
             self._listener.on_blocks(blocks, missed=missed)
 
     def compare_part(self) -> None:
         """Compare the part of a replica that we have, when its updates are here that come."""
-        differing = self._replica.compare_part(self._origins.reached, self._standing.rank)
+        differing = self._replica.compare_part(self._origins.reached, self._worker.rank)
         if differing is not None:
             assert self._replica.resync is not None
             self.want(self._replica.resync.blocks, differing)
 
     def want(self, blocks: Blocks, numbers: Sequence[int]) -> None:
         """Ask for the blocks that differ from those of the master, if it still says these."""
-        resync, link = self._replica.resync, self._standing.link
+        resync, link = self._replica.resync, self._worker.link
         if resync is None or resync.blocks is not blocks or link is None:
             return  # the connection was lost meanwhile, and there may be another one
         link.send(Want(tuple(numbers)))
@@ -256,18 +255,18 @@ class Entering:
 
     def start_over(self) -> None:
         """Forget what the last attempt, or the last connection, has brought."""
-        standing = self._standing
-        self._replica.start_over(keep=standing.welcome is not None and not standing.took_part)
+        worker = self._worker
+        self._replica.start_over(keep=worker.welcome is not None and not worker.took_part)
         self._feed = None
 
     def _end_resync(self, resync: Resync) -> None:
         """Go on with what came of a comparison."""
         self._replica.resync = None
         rebase = resync.rebase
-        if not self._standing.took_part:
+        if not self._worker.took_part:
             self._begin(self._replica.take_filled(rebase.values))
-        elif resync.missed and self._standing.leave_reason is not None:
-            self._standing.gave_up = True
+        elif resync.missed and self._worker.leave_reason is not None:
+            self._worker.gave_up = True
             self._begin_again(None)
         elif resync.missed:
             self._begin_again(rebase)
@@ -278,35 +277,35 @@ class Entering:
 
     def _begin_if_complete(self) -> None:
         """Begin when both are here, the WELCOME and the snapshot; they overtake each other."""
-        values = self._replica.take() if self._standing.stage is Stage.SYNCING else None
+        values = self._replica.take() if self._worker.stage is Stage.SYNCING else None
         if values is not None:
             self._begin(values)
 
     def _begin(self, values: memoryview | None) -> None:
         """Begin, with a replica that has come, or with our own one."""
-        self._standing.move_to(Stage.LIVE)
-        self._standing.took_part = True
-        self._standing.reconnection.lost = None
+        self._worker.move_to(Stage.LIVE)
+        self._worker.took_part = True
+        self._worker.reconnection.lost = None
         self._listener.on_live(values)
 
     def _begin_again(self, rebase: Rebase | None) -> None:
         """Go on after the connection was lost, and send what the master does not have."""
-        standing = self._standing
-        standing.move_to(Stage.LIVE)
-        standing.reconnection.lost = None
+        worker = self._worker
+        worker.move_to(Stage.LIVE)
+        worker.reconnection.lost = None
         self._origins.settle()
         self._own.on_accepted()
         self._listener.on_back(rebase)
         for update in self._own.lacking():
-            standing.send(update)
-        assert standing.link is not None
-        for buffers in standing.buffers.again():
-            standing.link.send(buffers)
-        if standing.finish_said:
-            standing.link.send(Finish(self._own.sequence))
-        if standing.leave_reason is not None:
-            standing.link.send(Leave(self._own.sequence, standing.leave_reason))
-            standing.move_to(Stage.LEAVING)
+            worker.send(update)
+        assert worker.link is not None
+        for buffers in worker.buffers.again():
+            worker.link.send(buffers)
+        if worker.finish_said:
+            worker.link.send(Finish(self._own.sequence))
+        if worker.leave_reason is not None:
+            worker.link.send(Leave(self._own.sequence, worker.leave_reason))
+            worker.move_to(Stage.LEAVING)
 
 
 def _packed(block: memoryview) -> bytes:

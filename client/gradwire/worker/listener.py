@@ -4,12 +4,25 @@ The worker lives on the network thread, and calls these there.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from gradwire.errors import GradwireError
 from gradwire.worker.peer_sequences import Sum
-from gradwire.worker.resync import Rebase
 from gradwire_protocol.messages.records import Blocks, Buffers, EncodedUpdate, Peer, Welcome
+
+
+@dataclass(frozen=True, slots=True)
+class Rebase:
+    """Blocks of the master's replica in place of the worker's own."""
+
+    blocks: Blocks
+    """What the worker compared its replica with."""
+    values: Mapping[int, bytes]
+    """By number, the blocks that differ: little-endian int32."""
+    missed: bool
+    """Whether they differ because of updates that the worker has missed, and that are in its
+    replica from now on; else because of damage."""
 
 
 class Listener(Protocol):

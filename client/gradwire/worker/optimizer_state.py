@@ -1,4 +1,4 @@
-"""`StateExchange`: a worker asks for the state of another one's optimizer, and gives its own.
+"""`OptimizerStateExchange`: a worker asks for the state of another's optimizer, and gives its own.
 
 ::
 
@@ -18,8 +18,7 @@ thread's side. One copy at a time is kept for those who are given it.
 from typing import Final, Protocol
 
 from gradwire.optimizer.state import PackedState, StateHeader, UnfitStateError
-from gradwire.worker.stages import Stage
-from gradwire.worker.state import Standing
+from gradwire.worker.state import Stage, WorkerState
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.records import (
     RANKS_MAX,
@@ -43,7 +42,7 @@ class StateKeeper(Protocol):
         """Return where a state is to be put together; `UnfitStateError` if it does not fit."""
 
     def on_state_wanted(self) -> None:
-        """Copy the state at the end of the next step: `StateExchange.give` is due."""
+        """Copy the state at the end of the next step: `OptimizerStateExchange.give` is due."""
 
     def on_state_not_wanted(self) -> None:
         """Do not: nobody waits for it any more."""
@@ -65,16 +64,16 @@ class _Nobody:
     def on_state(self, state: PackedState | None, reason: str) -> None: ...
 
 
-class StateExchange:
+class OptimizerStateExchange:
     """One worker's part in it.
 
     Parameters
     ----------
-    standing : Standing
+    worker : WorkerState
     """
 
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
+    def __init__(self, worker: WorkerState) -> None:
+        self._worker = worker
         self._keeper: StateKeeper = _Nobody()
         # What we want.
         self._wants = False
@@ -142,8 +141,8 @@ class StateExchange:
 
     def proceed(self) -> None:
         """Ask a master that lets us take part and was not asked yet."""
-        link = self._standing.link
-        if self._wants and not self._asked and self._standing.stage is Stage.LIVE and link:
+        link = self._worker.link
+        if self._wants and not self._asked and self._worker.stage is Stage.LIVE and link:
             self._asked = True
             link.send(WantState(0, 0))
 
@@ -244,7 +243,7 @@ class StateExchange:
         self._keeper.on_state(state, reason)
 
     def _stop_asking(self) -> None:
-        link = self._standing.link
+        link = self._worker.link
         if self._asked and link is not None:
             link.send(WantState(0, None))
         self._wants = self._asked = False
@@ -263,8 +262,8 @@ class StateExchange:
         self._answer(StatePart(number, 0, 0, b"", reason))
 
     def _answer(self, part: StatePart) -> None:
-        if self._standing.link is not None:
-            self._standing.link.send_state(part)
+        if self._worker.link is not None:
+            self._worker.link.send_state(part)
 
     def _want_copy(self) -> None:
         """Have the state copied, if the last copy is not wanted any more."""

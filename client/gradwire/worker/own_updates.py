@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gradwire.worker.listener import Listener
-from gradwire.worker.update_log import Kept, OwnUpdate
+from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.records import EncodedUpdate
 
@@ -25,7 +25,7 @@ class OwnUpdates:
     def __init__(self, listener: Listener) -> None:
         self.sequence = 0
         """Of the last one."""
-        self.kept = Kept()
+        self.kept = OwnUpdateLog()
         """Those that not everyone has."""
         self.accepted = 0
         """How many the master had when it let us in."""

@@ -1,4 +1,4 @@
-"""`Origins`: how far the updates of each rank have come in, and how a sum takes the place of some.
+"""`PeerSequences`: how far the updates of each rank have come in, and what sums take the place of.
 
 Who does not keep up is sent a sum of updates by the master. It begins exactly where the worker has
 got to, because everything before it was delivered first, and counts when all its parts are here:
@@ -8,7 +8,7 @@ so the versions of a worker have no gap, with or without sums.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gradwire.worker.update_log import KeptOfPeers
+from gradwire.worker.update_log import PeerUpdateLog
 from gradwire_protocol import InOrder, InvalidMessageError
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.records import PART_ELEMENTS, Conflated, Span
@@ -122,11 +122,11 @@ def check_follows(
             )
 
 
-class Origins:
+class PeerSequences:
     """The updates of others that have come to a worker."""
 
     def __init__(self) -> None:
-        self.kept = KeptOfPeers()
+        self.kept = PeerUpdateLog()
         """Those that not everyone has."""
         self._versions: Mapping[int, int] = {}
         """What there was to begin with."""

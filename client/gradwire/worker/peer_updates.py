@@ -7,7 +7,7 @@ when it is their turn. Only then their sender's credit goes back, so what waits 
 from collections.abc import Sequence
 
 from gradwire.worker.listener import Listener
-from gradwire.worker.peer_sequences import Origins, SumAssembly
+from gradwire.worker.peer_sequences import PeerSequences, SumAssembly
 from gradwire_protocol import Connection
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.records import Conflated
@@ -25,7 +25,7 @@ class PeerUpdates:
     """
 
     def __init__(self, elements: int, listener: Listener) -> None:
-        self.origins = Origins()
+        self.origins = PeerSequences()
         """How far the updates of each rank have come in."""
         self.early: list[UpdateReceived] = []
         """Those that came before the WELCOME, which says with what sequence to begin."""

@@ -4,7 +4,7 @@ A connection that nobody wanted to end is dialled again, for as long as the sess
 wait. Everything else is told the training thread in words that say what to do about it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from gradwire.errors import (
@@ -14,11 +14,34 @@ from gradwire.errors import (
     RefusedError,
     VersionMismatchError,
 )
-from gradwire.worker.backoff import pauses
 from gradwire.worker.dialing import Dialing
 from gradwire_protocol import CloseCode, Disconnected
 from gradwire_protocol.messages.records import EndCode, RefusalCode
 from gradwire_protocol.wire.packets import VERSION
+
+FIRST_SECONDS: Final = 0.1
+SECONDS_MAX: Final = 1.0
+"""A thousand workers then ask a thousand times a second, which costs a master some hundredths of a
+core; and a master that is back hears of everyone within little more than a second."""
+
+JITTER: Final = 0.5
+"""A wait is shorter or longer by up to this part, so that those who lost their master together do
+not come back together."""
+
+
+def pauses(random: Callable[[], float]) -> Iterator[float]:
+    """Yield waits in seconds, doubling up to a limit.
+
+    Parameters
+    ----------
+    random : callable
+        Returns numbers from 0 to 1, evenly distributed.
+    """
+    wait = FIRST_SECONDS
+    while True:
+        yield wait * (1 - JITTER + 2 * JITTER * random())
+        wait = min(2 * wait, SECONDS_MAX)
+
 
 RECOVERABLE: Final = frozenset(
     {

@@ -1,23 +1,57 @@
-"""`Standing`: what a worker is in the run, and how far it has got.
+"""`WorkerState`: what a worker is in the run, and how far it has got; all its parts share it.
 
-The parts of `Worker` have it in common.
+::
+
+                      ┌────────────────────────────┐ connection lost
+                      ▼                            │
+    CONNECTING ──▶ JOINING ──▶ FOUNDING ────────▶ LIVE ──▶ LEAVING ──▶ CLOSED
+                      ├──────▶ SYNCING ────────────▲
+                      └── (back, lacks little) ────┘
+
+While the master is not in charge, JOINING leads back to CONNECTING.
 """
 
 from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
 
 from gradwire.worker.buffers import SharedBuffers
 from gradwire.worker.listener import Listener
 from gradwire.worker.own_updates import OwnUpdates
 from gradwire.worker.peer_updates import PeerUpdates
 from gradwire.worker.reconnection import Reconnection
-from gradwire.worker.stages import TRANSITIONS, Stage
 from gradwire.worker.update_log import OwnUpdate
 from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.records import EncodedUpdate, Join, Welcome
 
 
+class Stage(Enum):
+    """How far a worker has got."""
+
+    CONNECTING = auto()
+    JOINING = auto()
+    FOUNDING = auto()
+    SYNCING = auto()
+    LIVE = auto()
+    LEAVING = auto()
+    CLOSED = auto()
+
+
+TRANSITIONS: Final[dict[Stage, frozenset[Stage]]] = {
+    Stage.CONNECTING: frozenset({Stage.JOINING, Stage.CLOSED}),
+    Stage.JOINING: frozenset(
+        {Stage.FOUNDING, Stage.SYNCING, Stage.LIVE, Stage.CONNECTING, Stage.CLOSED}
+    ),
+    Stage.FOUNDING: frozenset({Stage.LIVE, Stage.LEAVING, Stage.CONNECTING, Stage.CLOSED}),
+    Stage.SYNCING: frozenset({Stage.LIVE, Stage.LEAVING, Stage.CONNECTING, Stage.CLOSED}),
+    Stage.LIVE: frozenset({Stage.LEAVING, Stage.CONNECTING, Stage.CLOSED}),
+    Stage.LEAVING: frozenset({Stage.CONNECTING, Stage.CLOSED}),
+    Stage.CLOSED: frozenset(),
+}
+
+
 @dataclass(slots=True, kw_only=True)
-class Standing:
+class WorkerState:
     """Who it is, and with whom it is connected."""
 
     join: Join

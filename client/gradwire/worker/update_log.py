@@ -13,7 +13,7 @@ from typing import Final
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages.records import EncodedUpdate
 
-KEPT_BYTES_MAX: Final = 64 * MIB
+UPDATE_LOG_BYTES_MAX: Final = 64 * MIB
 """Encoded updates kept at most. Those that the master does not have yet are bounded by the outbox.
 What is not stable yet, because some worker is slow, may be more; then the oldest one gives way, and
 could not be sent again to a master that was started anew. As much is kept of others' updates."""
@@ -35,7 +35,7 @@ class OwnUpdate:
     """How many of our steps are in our updates up to this one; 0 where that is not said."""
 
 
-class Kept:
+class OwnUpdateLog:
     """Own updates in the order of their sequence, which has no gaps.
 
     Parameters
@@ -44,7 +44,7 @@ class Kept:
         As `nbytes` counts.
     """
 
-    def __init__(self, bytes_max: int = KEPT_BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = UPDATE_LOG_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._updates: deque[OwnUpdate] = deque()
         self._bytes = 0
@@ -91,7 +91,7 @@ class Kept:
         self._forgotten = update.sequence
 
 
-class KeptOfPeers:
+class PeerUpdateLog:
     """Updates of others by rank, each rank's without a gap.
 
     Parameters
@@ -100,7 +100,7 @@ class KeptOfPeers:
         As `nbytes` counts. Of the rank that takes most, the oldest one gives way.
     """
 
-    def __init__(self, bytes_max: int = KEPT_BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = UPDATE_LOG_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._updates: dict[int, deque[EncodedUpdate]] = {}
         self._bytes: dict[int, int] = {}

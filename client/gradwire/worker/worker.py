@@ -3,11 +3,11 @@
 How far it has got says its `Stage`. What follows from an event is in its parts::
 
                   ┌─▶ reconnection ──▶ dialing
-    events ──▶ Worker ─▶ entering ──▶ arriving, resync
-                  ├─▶ own_updates ──▶ kept
-                  ├─▶ shared_buffers
-                  ├─▶ state_exchange
-                  └─▶ peer_updates ──▶ origins
+    events ──▶ Worker ─▶ admission ──▶ snapshot
+                  ├─▶ own_updates ──▶ update_log
+                  ├─▶ buffers
+                  ├─▶ optimizer_state
+                  └─▶ peer_updates ──▶ peer_sequences
 
 What they have in common is in `state`.
 
@@ -22,16 +22,15 @@ from functools import partial
 from gradwire.errors import GradwireError, ProtocolError, RefusedError
 from gradwire.settings.settings import RECONNECT_SECONDS
 from gradwire.target.buffers import BufferLayout
-from gradwire.worker.admission import Entering
+from gradwire.worker.admission import Admission
 from gradwire.worker.buffers import SharedBuffers
 from gradwire.worker.dialing import UDP, Dialing, Way
 from gradwire.worker.listener import Listener
-from gradwire.worker.optimizer_state import StateExchange
+from gradwire.worker.optimizer_state import OptimizerStateExchange
 from gradwire.worker.own_updates import OwnUpdates
 from gradwire.worker.peer_updates import PeerUpdates
 from gradwire.worker.reconnection import Reconnection
-from gradwire.worker.stages import Stage
-from gradwire.worker.state import Standing
+from gradwire.worker.state import Stage, WorkerState
 from gradwire_protocol import (
     CloseCode,
     Connected,
@@ -104,7 +103,7 @@ class Worker:
         self._reconnection = Reconnection(master, reconnect_seconds, random)
         self._own = OwnUpdates(listener)
         self._peers = PeerUpdates(join.layout.elements, listener)
-        self._standing = Standing(
+        self._state = WorkerState(
             join=join,
             listener=listener,
             reconnection=self._reconnection,
@@ -112,19 +111,19 @@ class Worker:
             peers=self._peers,
             buffers=SharedBuffers(buffers, listener),
         )
-        self._entering = Entering(self._standing)
-        self.states = StateExchange(self._standing)
+        self._admission = Admission(self._state)
+        self.states = OptimizerStateExchange(self._state)
         """Of optimizers, ours and another worker's."""
 
     @property
     def stage(self) -> Stage:
         """How far it has got."""
-        return self._standing.stage
+        return self._state.stage
 
     @property
     def rank(self) -> int:
         """What its updates are named by; -1 before it is let in."""
-        return self._standing.rank
+        return self._state.rank
 
     @property
     def sequence(self) -> int:
@@ -134,7 +133,7 @@ class Worker:
     @property
     def rtt(self) -> float | None:
         """Smoothed round-trip time to the master in seconds; None before the first sample."""
-        return self._standing.link.connection.rtt if self._standing.link else None
+        return self._state.link.connection.rtt if self._state.link else None
 
     @property
     def transport(self) -> str:
@@ -151,7 +150,7 @@ class Worker:
     @property
     def buffers_refused(self) -> int:
         """How often what the buffers of another worker hold was of no use."""
-        return self._standing.buffers.refused
+        return self._state.buffers.refused
 
     # What the session wants.
 
@@ -170,24 +169,24 @@ class Worker:
     def dial(self, dialing: Dialing, now: float) -> None:
         """Dial the master, by whichever way leads there."""
         self._reconnection.dialing = dialing
-        self._standing.link = Link(dialing.dial(now))
+        self._state.link = Link(dialing.dial(now))
 
     def found(self, values: Payload, now: float) -> None:
         """Start the run with a replica: little-endian int32, which must not change any more."""
-        self._entering.found(values)
+        self._admission.found(values)
 
     def found_again(self, values: Payload, versions: Mapping[int, int], now: float) -> None:
         """Give a master that was started anew our replica, with what it contains."""
-        self._entering.found_again(values, versions)
+        self._admission.found_again(values, versions)
 
     def tell_digest(self, digest: Digest, now: float) -> None:
         """Tell the master what our replica is."""
-        if self.stage is Stage.LIVE and self._standing.link is not None:
-            self._standing.link.send(digest)
+        if self.stage is Stage.LIVE and self._state.link is not None:
+            self._state.link.send(digest)
 
     def want(self, blocks: Blocks, numbers: Sequence[int], now: float) -> None:
         """Ask for the blocks that differ from those of the master, if it still says these."""
-        self._entering.want(blocks, numbers)
+        self._admission.want(blocks, numbers)
 
     def push(self, bodies: Sequence[bytes], based_on: int, now: float, *, clock: int = 0) -> None:
         """Send encoded updates.
@@ -202,7 +201,7 @@ class Worker:
         clock : int
             How many of our steps are in our updates up to the last one of these; 0 not to say.
         """
-        if not self._standing.took_part or self.stage in (Stage.LEAVING, Stage.CLOSED):
+        if not self._state.took_part or self.stage in (Stage.LEAVING, Stage.CLOSED):
             return
         for number, body in enumerate(bodies, 1):
             if self.sequence == SEQUENCE_MAX:
@@ -210,56 +209,56 @@ class Worker:
                 return
             update = self._own.put(body, based_on, clock if number == len(bodies) else 0)
             if self.stage is Stage.LIVE:
-                self._standing.send(update)
+                self._state.send(update)
 
     def share_buffers(self, buffers: Buffers, now: float) -> None:
         """Tell everyone what our buffers hold."""
-        self._standing.buffers.put(buffers)
-        if self.stage is Stage.LIVE and self._standing.link is not None:
-            self._standing.link.send(buffers)
+        self._state.buffers.put(buffers)
+        if self.stage is Stage.LIVE and self._state.link is not None:
+            self._state.link.send(buffers)
 
     def finish(self, now: float) -> None:
         """Say that no more updates come; `Listener.on_finished` is called when nobody sends any."""
-        self._standing.finish_said = self._standing.took_part
-        if self.stage is Stage.LIVE and self._standing.link is not None:
-            self._standing.link.send(Finish(self.sequence))
+        self._state.finish_said = self._state.took_part
+        if self.stage is Stage.LIVE and self._state.link is not None:
+            self._state.link.send(Finish(self.sequence))
 
     def leave(self, reason: str, now: float) -> None:
         """Go when everything we sent has arrived; who is cut off, when it is back."""
-        link = self._standing.link
-        if self._standing.is_cut_off and self._standing.took_part:
-            self._standing.leave_reason = reason
-            self._entering.want_nothing()
+        link = self._state.link
+        if self._state.is_cut_off and self._state.took_part:
+            self._state.leave_reason = reason
+            self._admission.want_nothing()
         elif self.stage in (Stage.FOUNDING, Stage.SYNCING, Stage.LIVE) and link is not None:
-            self._standing.leave_reason = reason
+            self._state.leave_reason = reason
             link.send(Leave(self.sequence, reason))
-            self._standing.move_to(Stage.LEAVING)
+            self._state.move_to(Stage.LEAVING)
         elif self.stage is not Stage.LEAVING:
             self.abort(reason, now)
 
     def comply(self, reason: str, now: float) -> None:
         """Go because the master is about to end; it knows which update is the last one then."""
-        if self._standing.took_part and not self._standing.finish_said:
+        if self._state.took_part and not self._state.finish_said:
             self.leave(reason, now)
 
     def abort(self, reason: str, now: float) -> None:
         """Go at once, whatever is under way."""
-        if self.stage is Stage.CLOSED or self._standing.link is None:
+        if self.stage is Stage.CLOSED or self._state.link is None:
             return
-        self._standing.link.connection.close(EndCode.ABORTED, reason, now)
+        self._state.link.connection.close(EndCode.ABORTED, reason, now)
         self._close(None)
 
     # Input.
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         """Act on what the connection to the master reports."""
-        link = self._standing.link
+        link = self._state.link
         if link is None or self.stage is Stage.CLOSED or connection is not link.connection:
             return
         match event:
             case Connected():
-                link.send(self._entering.request())
-                self._standing.move_to(Stage.JOINING)
+                link.send(self._admission.request())
+                self._state.move_to(Stage.JOINING)
             case MessageReceived():
                 self._receive(link, event, now)
             case MessageDelivered():
@@ -268,7 +267,7 @@ class Worker:
                 pass
             case Disconnected():
                 error = self._reconnection.error(
-                    event, leaving=self._standing.leave_reason is not None
+                    event, leaving=self._state.leave_reason is not None
                 )
                 if error is None:  # the master has everything; its goodbye overtook the rest
                     self._own.on_all_delivered()
@@ -280,7 +279,7 @@ class Worker:
         self.states.handle_timer(now)
         deadline, dialing = self._dials_at, self._reconnection.dialing
         if dialing is not None and deadline is not None and now >= deadline:
-            self._standing.link = Link(dialing.dial(now))
+            self._state.link = Link(dialing.dial(now))
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
@@ -303,9 +302,9 @@ class Worker:
 
     def _comes_back(self, event: Disconnected, now: float) -> bool:
         """Dial again, if a connection has ended that nobody wanted to end."""
-        was_cut_off = self._standing.is_cut_off
+        was_cut_off = self._state.is_cut_off
         took_part = was_cut_off or self.stage in (Stage.SYNCING, Stage.LIVE)
-        took_part |= self.stage is Stage.LEAVING and self._standing.took_part
+        took_part |= self.stage is Stage.LEAVING and self._state.took_part
         if not took_part or not self._reconnection.lose(event, self._own.accepted, now):
             return False
         if not was_cut_off:
@@ -315,20 +314,20 @@ class Worker:
 
     def _turned_away(self, error: GradwireError, master: str | None, now: float) -> None:
         """Try another master, or this one again, after one that is not in charge."""
-        assert self._standing.link is not None
+        assert self._state.link is not None
         self._reconnection.learn(master)
         if not self._reconnection.failed(str(error), now):
             self._fail(error, now)
             return
-        self._standing.link.connection.close(EndCode.ABORTED, "looking for who is in charge", now)
+        self._state.link.connection.close(EndCode.ABORTED, "looking for who is in charge", now)
         self._start_over()
 
     def _start_over(self) -> None:
         """Forget what the last attempt, or the last connection, has brought."""
-        self._entering.start_over()
+        self._admission.start_over()
         self.states.start_over()
         self._peers.start_over()
-        self._standing.move_to(Stage.CONNECTING)
+        self._state.move_to(Stage.CONNECTING)
 
     def _receive(self, link: Link, event: MessageReceived, now: float) -> None:
         try:
@@ -345,21 +344,21 @@ class Worker:
             case UpdateReceived():
                 self._take_update(message)
             case Snapshot():
-                self._entering.take_block(message)
+                self._admission.take_block(message)
             case Conflated():
                 self._take_sum(message)
             case Welcome():
                 self._take_welcome(message, now)
             case Blocks():
-                self._entering.take_blocks(message)
+                self._admission.take_blocks(message)
             case Recall():
-                self._entering.send_again(message)
+                self._admission.send_again(message)
             case StatePart() | WantState():
                 self.states.take(message, now)
             case Promise():
-                self._standing.term = max(self._standing.term, message.term)
-                assert self._standing.link is not None
-                self._standing.link.send(Promise(self._standing.term))
+                self._state.term = max(self._state.term, message.term)
+                assert self._state.link is not None
+                self._state.link.send(Promise(self._state.term))
             case Refuse():
                 self._take_refusal(message, now)
             case _:
@@ -369,16 +368,16 @@ class Worker:
         """Take what the master tells everyone."""
         match message:
             case Roster():
-                self._standing.workers = len(message.peers)
+                self._state.workers = len(message.peers)
                 self._listener.on_roster(message.peers)
             case Stable():
                 self._own.kept.forget(message.versions.get(self.rank, 0))
                 self._peers.origins.kept.forget_stable(message.versions)
                 self._listener.on_stable(message.versions)
             case Buffers() if self.stage is not Stage.JOINING:
-                self._standing.buffers.take(message)
+                self._state.buffers.take(message)
             case Finished():
-                self._standing.buffers.finish()
+                self._state.buffers.finish()
                 self._listener.on_finished(message.versions)
             case Stopping():
                 self._listener.on_stopping(message.reason)
@@ -395,51 +394,51 @@ class Worker:
             self._fail(refused, now)
 
     def _take_welcome(self, welcome: Welcome, now: float) -> None:
-        refused = self._entering.refuses(welcome)
+        refused = self._admission.refuses(welcome)
         if refused is not None:
             self._turned_away(refused, None, now)
             return
         self._reconnection.learn(welcome.standby)
-        self._entering.take_welcome(welcome)
+        self._admission.take_welcome(welcome)
         early, self._peers.early = self._peers.early, []
         for update in early:
             self._take_update(update)
         self._pass_over_if_complete()
 
     def _take_update(self, received: UpdateReceived) -> None:
-        assert self._standing.link is not None
+        assert self._state.link is not None
         if self.stage is Stage.JOINING:
             self._peers.hold(received)
         elif received.rank == self.rank:
-            self._standing.link.connection.release(received.charge)
+            self._state.link.connection.release(received.charge)
             self._own.correct(received.update)
-        elif self._standing.gave_up:
-            self._standing.link.connection.release(received.charge)
-        elif self._peers.take(received, self._standing.link.connection):
-            self._entering.compare_part()
+        elif self._state.gave_up:
+            self._state.link.connection.release(received.charge)
+        elif self._peers.take(received, self._state.link.connection):
+            self._admission.compare_part()
 
     def _take_sum(self, part: Conflated) -> None:
-        if not self._standing.gave_up:
+        if not self._state.gave_up:
             self._peers.add(part)
             self._pass_over_if_complete()
 
     def _pass_over_if_complete(self) -> None:
         """Take a sum of updates that is here, if the WELCOME is, which says what we have."""
-        assert self._standing.link is not None
+        assert self._state.link is not None
         if self.stage is not Stage.JOINING:
-            self._peers.pass_over_if_complete(self.rank, self._standing.link.connection)
+            self._peers.pass_over_if_complete(self.rank, self._state.link.connection)
 
     def _delivered(self, event: MessageDelivered) -> None:
         if event.stream == SNAPSHOT_STREAM:
-            self._entering.on_block_delivered()
+            self._admission.on_block_delivered()
         elif event.stream == self.rank:
             self._own.on_delivered(event.number)
 
     def _fail(self, error: GradwireError, now: float) -> None:
-        assert self._standing.link is not None
-        self._standing.link.connection.close(EndCode.ABORTED, "gave up", now)
+        assert self._state.link is not None
+        self._state.link.connection.close(EndCode.ABORTED, "gave up", now)
         self._close(error)
 
     def _close(self, error: GradwireError | None) -> None:
-        self._standing.move_to(Stage.CLOSED)
+        self._state.move_to(Stage.CLOSED)
         self._listener.on_closed(error)

@@ -36,7 +36,7 @@ from gradwire_protocol.delivery.events import (
 )
 from gradwire_protocol.delivery.incoming import IncomingMessage, Reassembly
 from gradwire_protocol.delivery.outgoing import Priority
-from gradwire_protocol.delivery.packet_rows import Packets
+from gradwire_protocol.delivery.packet_rows import PacketRows
 from gradwire_protocol.delivery.shaped_message import Payload, ShapedMessage
 from gradwire_protocol.errors import UsageError, ViolationError
 from gradwire_protocol.limits import (
@@ -221,7 +221,7 @@ class Connection:
         if self._receiver.receive(datagram, address, ecn, now):
             self._on_activity(self, False)
 
-    def receive_train(self, packets: Packets, address: Address, ecn: int, now: float) -> None:
+    def receive_train(self, packets: PacketRows, address: Address, ecn: int, now: float) -> None:
         """Take several TRANSPORT packets of one size with our session id."""
         if self.state is not State.OPEN:
             for row in range(packets.count):

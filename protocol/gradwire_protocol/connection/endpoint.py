@@ -14,8 +14,8 @@ from collections.abc import Callable, Hashable, Iterable
 
 from gradwire_protocol.connection.config import ConnectionConfig
 from gradwire_protocol.connection.connection import Connection
-from gradwire_protocol.connection.fair_queue import LinkPacer, Turns
-from gradwire_protocol.connection.session_ids import WHOLE, Shard
+from gradwire_protocol.connection.fair_queue import FairQueue, LinkPacer
+from gradwire_protocol.connection.session_ids import WHOLE, SessionIds
 from gradwire_protocol.connection.states import State
 from gradwire_protocol.connection.timers import Timers
 from gradwire_protocol.connection.train import ECN_NOT, Train
@@ -23,7 +23,7 @@ from gradwire_protocol.counters import Counters, Drop
 from gradwire_protocol.crypto.credentials import Credentials
 from gradwire_protocol.crypto.keys import Keyring
 from gradwire_protocol.delivery.events import Address, Event
-from gradwire_protocol.delivery.packet_rows import MINIMUM_BYTES, Packets
+from gradwire_protocol.delivery.packet_rows import MINIMUM_BYTES, PacketRows
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.errors import InvalidDatagramError, UsageError
 from gradwire_protocol.limits import (
@@ -68,7 +68,7 @@ class Endpoint:
         Connections accepted at once; 0 for an endpoint that only dials out.
     link_rate : float, optional
         Bytes per second that all connections together may send; learned unless given.
-    shard : Shard
+    shard : SessionIds
         Which session ids are this endpoint's, where several share an address.
     counters : Counters, optional
         Of another endpoint of the same owner, to be counted together with.
@@ -87,7 +87,7 @@ class Endpoint:
         random_bytes: Callable[[int], bytes],
         connections_max: int = 0,
         link_rate: float | None = None,
-        shard: Shard = WHOLE,
+        shard: SessionIds = WHOLE,
         counters: Counters | None = None,
         elsewhere: Callable[[], int] = lambda: 0,
         credentials: Credentials | None = None,
@@ -118,7 +118,7 @@ class Endpoint:
         self._replies: deque[tuple[Payload, Address]] = deque(maxlen=HALF_OPEN_MAX)
         # Connections that may have something to report or to send, in the order they got it.
         self._reporting: dict[Connection, None] = {}
-        self._turns = Turns()
+        self._turns = FairQueue()
         self._paced_until: float | None = None
         self._timers: Timers[Connection] = Timers()
 
@@ -174,7 +174,7 @@ class Endpoint:
             and segment <= DATAGRAM_BYTES_MAX
             and view[0] == TRANSPORT
         ):
-            packets = Packets(view[: count * segment], segment)
+            packets = PacketRows(view[: count * segment], segment)
             connection = self._connections.get(packets.session_id())
             if connection is not None:
                 connection.receive_train(packets, address, ecn, now)

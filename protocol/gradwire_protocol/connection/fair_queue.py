@@ -91,7 +91,7 @@ class LinkPacer:
         self.rate = float("inf") if self._growths > FORGET_GROWTHS else GROWTH * self.rate
 
 
-class Turns:
+class FairQueue:
     """Connections that may have something to send, each with its share.
 
     Deficit round robin: a connection in its turn may send a quantum of bytes, and what it overdraws

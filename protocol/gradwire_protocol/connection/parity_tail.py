@@ -1,4 +1,4 @@
-"""`Tail`: what a sender does when it has nothing else to send.
+"""`ParityTail`: what a sender does when it has nothing else to send.
 
 The last messages before a pause are on their way, and what a loss among them costs is a round trip.
 Parity fragments save it where the path loses packets now and then.
@@ -12,7 +12,7 @@ from gradwire_protocol.recovery.loss_rate import LossRate
 from gradwire_protocol.wire.frames import Data, parity_groups
 
 
-class Tail:
+class ParityTail:
     """The last messages of one connection before a pause."""
 
     __slots__ = ("_fragments", "_messages", "loss")

@@ -15,7 +15,7 @@ from gradwire_protocol.connection.train import ECN_MARKED
 from gradwire_protocol.counters import Counters, Drop
 from gradwire_protocol.delivery.events import Address
 from gradwire_protocol.delivery.incoming import IncomingMessage, Reassembly
-from gradwire_protocol.delivery.packet_rows import Packets
+from gradwire_protocol.delivery.packet_rows import PacketRows
 from gradwire_protocol.errors import ViolationError
 from gradwire_protocol.limits import VECTOR_PACKETS_MIN
 from gradwire_protocol.recovery.received import ReceivedPackets
@@ -99,7 +99,7 @@ class Receiver:
             self._epoch_began(now)
         return self._receive_opened(datagram, frames, address, ecn, now)
 
-    def receive_train(self, packets: Packets, address: Address, ecn: int, now: float) -> bool:
+    def receive_train(self, packets: PacketRows, address: Address, ecn: int, now: float) -> bool:
         """Take several TRANSPORT packets of one size, while the connection is open.
 
         Returns
@@ -135,7 +135,7 @@ class Receiver:
         self._counters.epochs_begun += 1
         self.deadline = now + 3 * self._probe_timeout()
 
-    def _receive_each(self, packets: Packets, address: Address, ecn: int, now: float) -> bool:
+    def _receive_each(self, packets: PacketRows, address: Address, ecn: int, now: float) -> bool:
         """Take packets one by one that are sealed still."""
         accepted = False
         for row in range(packets.count):
@@ -143,7 +143,7 @@ class Receiver:
         return accepted
 
     def _receive_singly(
-        self, packets: Packets, first: int, stop: int, address: Address, ecn: int, now: float
+        self, packets: PacketRows, first: int, stop: int, address: Address, ecn: int, now: float
     ) -> bool:
         """Take packets one by one that were opened."""
         accepted = False
@@ -171,7 +171,7 @@ class Receiver:
         return True
 
     def _receive_run(
-        self, packets: Packets, first: int, stop: int, address: Address, ecn: int, now: float
+        self, packets: PacketRows, first: int, stop: int, address: Address, ecn: int, now: float
     ) -> bool:
         """Take packets with consecutive numbers and consecutive fragments of one message."""
         number = packets.number(first)

@@ -13,7 +13,7 @@ import numpy as np
 
 from gradwire_protocol.congestion import CongestionController
 from gradwire_protocol.connection.datagram_size import DatagramSizes
-from gradwire_protocol.connection.parity_tail import Tail
+from gradwire_protocol.connection.parity_tail import ParityTail
 from gradwire_protocol.counters import Counters
 from gradwire_protocol.delivery.incoming import Reassembly
 from gradwire_protocol.delivery.outgoing import OutgoingMessage, Priority, SendQueue
@@ -103,7 +103,7 @@ class Sender:
         self._acks_unasked = 0
         self._paced_until: float | None = None
         self._skip_in = self._draw_skip()
-        self._tail = Tail()
+        self._tail = ParityTail()
         self._unanswered: tuple[float, int] | None = None
         """When the first packet with fragments left since which none as large has arrived, and its
         size. Where packets of its size get through, its fragments will, sooner or later, however

@@ -1,11 +1,11 @@
-"""`Shard`: which part of the session ids is whose, where several processes share an address."""
+"""`SessionIds`: which session ids are whose, where several processes share an address."""
 
 from dataclasses import dataclass
 from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class SessionIds:
     """Which part of the session ids an endpoint gives out: those whose low byte is `index`.
 
     A kernel that looks at this byte hands every packet to the process that knows its connection,
@@ -24,5 +24,5 @@ class Shard:
         return self.count == 1 or session_id & 0xFF == self.index
 
 
-WHOLE: Final = Shard()
+WHOLE: Final = SessionIds()
 """Where there is one process."""

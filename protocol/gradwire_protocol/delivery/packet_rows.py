@@ -1,4 +1,4 @@
-"""`Packets`: several packets of one size that came together, as rows of 32-bit words.
+"""`PacketRows`: several packets of one size that came together, as rows of 32-bit words.
 
 Their headers are read by comparing each row with the one before: where fragments of one message
 follow each other, packet number and index grow by one and everything else is equal.
@@ -27,7 +27,7 @@ _STEP: Final = np.zeros(PAYLOAD, np.uint32)
 _STEP[NUMBER_LOW] = _STEP[INDEX] = 1
 
 
-class Packets:
+class PacketRows:
     """Packets of one size, one behind the other; what stands behind the header may be sealed still.
 
     Parameters
@@ -49,7 +49,7 @@ class Packets:
         self.words: Words = data.view("<u4").reshape(self.count, size // WORD_BYTES)
 
     @classmethod
-    def of(cls, view: memoryview, rows: NDArray[np.uint8], words: Words) -> "Packets":
+    def of(cls, view: memoryview, rows: NDArray[np.uint8], words: Words) -> "PacketRows":
         """Return packets that were cut into rows and words before."""
         packets = cls.__new__(cls)
         packets._view = view

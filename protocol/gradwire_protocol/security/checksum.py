@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from gradwire_protocol.delivery.packet_rows import Packets
+from gradwire_protocol.delivery.packet_rows import PacketRows
 from gradwire_protocol.delivery.shaped_message import (
     COUNTING,
     FRAME,
@@ -138,7 +138,7 @@ class Checksum:
             return None
         return datagram[PACKET_HEADER_BYTES:end]
 
-    def open_rows(self, packets: Packets) -> Packets | None:
+    def open_rows(self, packets: PacketRows) -> PacketRows | None:
         """Return the packets as they are, if all sums are right."""
         words = packets.words
         tag = words.shape[1] - 1

@@ -8,7 +8,7 @@ and its last 16 bytes are the tag, so nothing else has to know which suite it is
 from collections.abc import Sequence
 from typing import Protocol
 
-from gradwire_protocol.delivery.packet_rows import Packets
+from gradwire_protocol.delivery.packet_rows import PacketRows
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
 
 
@@ -55,7 +55,7 @@ class Opening(Protocol):
     def open(self, datagram: memoryview) -> memoryview | None:
         """Return the frames of a datagram, or None where it is not authentic."""
 
-    def open_rows(self, packets: Packets) -> Packets | None:
+    def open_rows(self, packets: PacketRows) -> PacketRows | None:
         """Return several packets with their frames to be read; None where one is not authentic.
 
         They are valid until anything is opened in the same endpoint again.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gradwire_protocol.crypto.epochs import OpeningKeys, SealingKeys, epoch_of
 from gradwire_protocol.crypto.suites import CIPHER_NONCE_BYTES, Cipher, Suite
-from gradwire_protocol.delivery.packet_rows import Packets
+from gradwire_protocol.delivery.packet_rows import PacketRows
 from gradwire_protocol.delivery.shaped_message import (
     COUNTING,
     NUMBER_HIGH,
@@ -115,9 +115,9 @@ class TrainRoom:
         """Return so many bytes of packets, one behind the other."""
         return self._view[:size]
 
-    def packets(self, count: int) -> Packets:
+    def packets(self, count: int) -> PacketRows:
         """Return the first packets, to be read."""
-        return Packets.of(self._view[: count * self.size], self.rows[:count], self.words[:count])
+        return PacketRows.of(self._view[: count * self.size], self.rows[:count], self.words[:count])
 
     def last_sealing(self, index: int, size: int) -> CipherArguments:
         """Return one of `sealings` for a packet that is shorter than the others."""
@@ -279,7 +279,7 @@ class CipherOpening:
         keys.on_authentic(number)
         return memoryview(frames)
 
-    def open_rows(self, packets: Packets) -> Packets | None:
+    def open_rows(self, packets: PacketRows) -> PacketRows | None:
         """Open several packets in the workspace; None where one is not authentic."""
         count = packets.count
         room = self._workspace.incoming(packets.size)

@@ -16,7 +16,7 @@ from typing import Final
 from gradwire_protocol import UsageError
 from gradwire_protocol.messages.checkpoint import CheckpointError
 from gradwire_server.config import MasterConfig
-from gradwire_server.state.run import Kept, Run
+from gradwire_server.state.run import LastCheckpoint, Run
 from gradwire_udp.files.checkpoints import CheckpointFile, names_in, newest
 
 logger = logging.getLogger("gradwire.master")
@@ -82,7 +82,7 @@ def _newest(folder: Path, config: MasterConfig) -> Run | None:
         )
         return None
     run = Run.resume(checkpoint, found.file.values, config.relay)
-    run.kept = Kept(path.name, checkpoint.versions, finished=False)
+    run.kept = LastCheckpoint(path.name, checkpoint.versions, finished=False)
     logger.info(
         "run %r goes on from %s: %d parameters, %d updates, digest %016x",
         run.name,

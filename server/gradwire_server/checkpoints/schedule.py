@@ -1,4 +1,4 @@
-"""Checkpoints: when a run is written down, so that it survives the loss of everybody.
+"""`CheckpointSchedule`: when a run is written down, so that it survives the loss of everybody.
 
 Every `checkpoint_seconds`, when it is finished, when another one takes its place, when an operator
 wants it and when the master stops; and never when nothing has changed since the last time.
@@ -19,13 +19,13 @@ from typing import Any
 
 from gradwire_protocol import UsageError
 from gradwire_server.checkpoints.writer import CheckpointWriter, Copy, Failed, Written
-from gradwire_server.state.run import Kept, Run
+from gradwire_server.state.run import LastCheckpoint, Run
 from gradwire_server.state.state import State
 
 logger = logging.getLogger("gradwire.master")
 
 
-class Checkpoints:
+class CheckpointSchedule:
     """Has the run of a master written.
 
     Parameters
@@ -167,7 +167,7 @@ class Checkpoints:
         if isinstance(outcome, Failed):
             self._fail(copy.of, outcome.reason)
         else:
-            copy.of.kept = Kept(outcome.name, copy.versions, copy.finished)
+            copy.of.kept = LastCheckpoint(outcome.name, copy.versions, copy.finished)
             self._note(copy, outcome)
 
     def _note(self, copy: Copy, written: Written) -> None:

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from time import time_ns
 from typing import Any, Final, Literal, get_args
 
-from gradwire_protocol import Connection, Credentials, Endpoint, Role, Shard, UsageError
+from gradwire_protocol import Connection, Credentials, Endpoint, Role, SessionIds, UsageError
 from gradwire_protocol.crypto.keys import Keyring
 from gradwire_server.config import MasterConfig
 from gradwire_server.shards.figures import Figures
@@ -96,7 +96,7 @@ class Listening:
             random_bytes=os.urandom,
             connections_max=config.connections_max,
             link_rate=config.link_bytes_per_second,
-            shard=Shard(0, config.processes),
+            shard=SessionIds(0, config.processes),
             counters=self.figures.counters,
             elsewhere=lambda: len(self._tcp) + self._in_shards,
             credentials=self._credentials(instance, dials=config.standby_of is not None),

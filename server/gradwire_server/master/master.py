@@ -51,7 +51,7 @@ from gradwire_protocol.messages.records import (
     Want,
     WantState,
 )
-from gradwire_server.checkpoints.schedule import Checkpoints
+from gradwire_server.checkpoints.schedule import CheckpointSchedule
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.buffer_relay import BufferRelay
@@ -124,7 +124,7 @@ class Master:
         if run is not None:
             run.charge = self._state.charge
         metrics.parameters.set(0 if run is None else run.layout.elements)
-        self.checkpoints = Checkpoints(self._state, writer)
+        self.checkpoints = CheckpointSchedule(self._state, writer)
         self._buffers = BufferRelay(self._state)
         self._departures = Departures(
             self._state,

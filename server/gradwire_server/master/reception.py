@@ -38,11 +38,11 @@ from gradwire_server.master.orders import Orders
 from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure
 from gradwire_server.replica.founding import gather, welcome, welcome_back
-from gradwire_server.state.restart import Recovery
+from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member, role_of
 from gradwire_server.state.run import Run
 from gradwire_server.state.state import State
-from gradwire_server.updates.update_rate import Pace
+from gradwire_server.updates.update_rate import UpdateRate
 
 logger = logging.getLogger("gradwire.master")
 
@@ -259,7 +259,7 @@ class Reception:
             seconds = state.config.recovery_seconds
             answer_seconds = max(seconds, ANSWER_SECONDS_MIN)
             versions = None if own is None else own.relay.versions
-            run.recovery = Recovery(answer_seconds, state.now + seconds, own_versions=versions)
+            run.recovery = RunRecovery(answer_seconds, state.now + seconds, own_versions=versions)
             run.own = own
         return run
 
@@ -374,7 +374,7 @@ class Reception:
         """Let somebody take part who is given the parameters next."""
         state = self._state
         first = run.relay.versions.get(rank, 0) + 1
-        pace: Pace[UpdateReceived] = Pace(state.config.update_rate_max)
+        pace: UpdateRate[UpdateReceived] = UpdateRate(state.config.update_rate_max)
         member = Member(rank, join, link, InOrder(first), pace=pace)
         state.roster.add(member)
         state.count_members()

@@ -13,7 +13,7 @@ from gradwire_protocol.messages.records import Contents, Resume, Snapshot, Welco
 from gradwire_protocol.messages.snapshots import SnapshotFeed, unpacked
 from gradwire_server.replica.recall import go_on, may_keep_replica, recall, take_recalled
 from gradwire_server.replica.repairs import offer
-from gradwire_server.state.restart import Recovery
+from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member, Phase, Roster
 from gradwire_server.state.run import Run
 
@@ -141,7 +141,7 @@ def _begin_if_complete(run: Run, roster: Roster, now: float) -> None:
     _let_all_in(run, recovery, roster, now)
 
 
-def _let_all_in(run: Run, recovery: Recovery | None, roster: Roster, now: float) -> None:
+def _let_all_in(run: Run, recovery: RunRecovery | None, roster: Roster, now: float) -> None:
     """Let in who waits for the parameters."""
     run.recovery = run.own = None
     for other in roster:

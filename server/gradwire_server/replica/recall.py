@@ -11,14 +11,14 @@ from gradwire_codecs import MalformedUpdateError, decode
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.records import Recall
-from gradwire_server.state.restart import Recovery
+from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member
 from gradwire_server.state.run import Run
 
 logger = logging.getLogger("gradwire.master")
 
 
-def recall(recovery: Recovery, now: float) -> None:
+def recall(recovery: RunRecovery, now: float) -> None:
     """Ask for everything that nobody was asked for yet, or only somebody who is gone."""
     recovery.deadline = now + recovery.seconds
     for rank, recalled in recovery.recalled.items():
@@ -57,7 +57,7 @@ def take_recalled(member: Member, received: UpdateReceived, run: Run, now: float
             _ask_on(recovery, rank)
 
 
-def go_on(run: Run, recovery: Recovery, now: float) -> None:
+def go_on(run: Run, recovery: RunRecovery, now: float) -> None:
     """Let a run go on with the replica that has come, and what was recalled besides.
 
     The heir is sent what it lacks, which is that; the others are let in after this.
@@ -81,7 +81,9 @@ def go_on(run: Run, recovery: Recovery, now: float) -> None:
         _leave_out(run, recovery, rank, owners.get(rank))
 
 
-def _begin_log(run: Run, recovery: Recovery, contents: Mapping[int, int]) -> list[UpdateReceived]:
+def _begin_log(
+    run: Run, recovery: RunRecovery, contents: Mapping[int, int]
+) -> list[UpdateReceived]:
     """Begin the log with what is in the replica; return what is not, in the order of each rank."""
     if recovery.heir is not None:
         bases = {rank: recalled.base for rank, recalled in recovery.recalled.items()}
@@ -98,7 +100,7 @@ def _begin_log(run: Run, recovery: Recovery, contents: Mapping[int, int]) -> lis
     return beyond
 
 
-def may_keep_replica(member: Member, run: Run, recovery: Recovery) -> bool:
+def may_keep_replica(member: Member, run: Run, recovery: RunRecovery) -> bool:
     """Return whether a worker's replica becomes equal to the run's by what it is sent.
 
     It must have nothing of others that the run has not, and the log all that it lacks.
@@ -114,7 +116,7 @@ def may_keep_replica(member: Member, run: Run, recovery: Recovery) -> bool:
     )
 
 
-def _ask_on(recovery: Recovery, rank: int) -> None:
+def _ask_on(recovery: RunRecovery, rank: int) -> None:
     recalled = recovery.recalled[rank]
     asked = recovery.ask(rank)
     if asked is not None:
@@ -145,7 +147,7 @@ def _add(run: Run, received: UpdateReceived, destinations: list[Member], now: fl
     )
 
 
-def _leave_out(run: Run, recovery: Recovery, rank: int, owner: Member | None) -> None:
+def _leave_out(run: Run, recovery: RunRecovery, rank: int, owner: Member | None) -> None:
     """Go on behind updates that nobody has any more, their origin included."""
     reached = run.relay.versions.get(rank, 0)
     if owner is None or recovery.kept_from(owner, rank) <= reached + 1:

@@ -18,7 +18,7 @@ from functools import partial
 from time import time_ns
 from typing import Any, Final
 
-from gradwire_protocol import Connection, Credentials, Endpoint, Event, Shard
+from gradwire_protocol import Connection, Credentials, Endpoint, Event, SessionIds
 from gradwire_server.shards.arena import Arena
 from gradwire_server.shards.channel import Channel
 from gradwire_server.shards.figures import Figures
@@ -57,7 +57,7 @@ class ShardApplication:
             random_bytes=os.urandom,
             connections_max=setup.connections_max,
             link_rate=setup.link_rate,
-            shard=Shard(setup.index, setup.count),
+            shard=SessionIds(setup.index, setup.count),
             counters=figures.counters,
             elsewhere=lambda: self._shard.elsewhere,
             credentials=_credentials(setup),

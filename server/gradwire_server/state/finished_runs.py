@@ -1,4 +1,4 @@
-"""`EndedRuns`: which runs were finished here, for who was away and does not know.
+"""`FinishedRuns`: which runs were finished here, for who was away and does not know.
 
 A worker that is back, and that a master without a run knows nothing of, is taken for one of a run
 that was lost with the memory of the master: its replica is what the run goes on with. Where its
@@ -27,17 +27,17 @@ sent anything."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class _FinishedRun:
     name: str
     layout_digest: bytes
     versions: Mapping[int, int]
 
 
-class EndedRuns:
+class FinishedRuns:
     """Remembers runs that were finished."""
 
     def __init__(self) -> None:
-        self._ended: deque[_Ended] = deque(maxlen=ENDED_RUNS_MAX)
+        self._ended: deque[_FinishedRun] = deque(maxlen=ENDED_RUNS_MAX)
 
     def __len__(self) -> int:
         """Return how many are remembered."""
@@ -47,7 +47,7 @@ class EndedRuns:
         """Remember a run that is over, if it was finished."""
         if run.finished:
             versions = dict(run.relay.versions)
-            self._ended.append(_Ended(run.name, _digest(run.layout), versions))
+            self._ended.append(_FinishedRun(run.name, _digest(run.layout), versions))
 
     def find(self, join: Join) -> str | None:
         """Return the name of the run that somebody takes part in who is back, if it is over."""

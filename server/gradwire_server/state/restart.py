@@ -1,4 +1,4 @@
-"""`Recovery`: a master that was started anew gets its run back from the workers.
+"""`RunRecovery`: a master that was started anew gets its run back from the workers.
 
 It has nothing: no replica, no versions, no roster. But every worker has a replica, knows what is in
 it, and keeps what it has sent and what it was sent until everyone has it. So the master waits until
@@ -65,7 +65,7 @@ class Recalled:
 
 
 @dataclass(slots=True, eq=False)
-class Recovery:
+class RunRecovery:
     """Who is back, and what comes from whom."""
 
     seconds: float

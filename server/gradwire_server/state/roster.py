@@ -25,7 +25,7 @@ from gradwire_protocol.messages.snapshots import SnapshotFeed
 from gradwire_server.state.backlog import Backlog
 from gradwire_server.state.buffer_feed import BufferFeed
 from gradwire_server.state.replica_copy import ReplicaCopy
-from gradwire_server.updates.update_rate import Pace
+from gradwire_server.updates.update_rate import UpdateRate
 from gradwire_server.updates.vetting import Norms
 
 
@@ -76,7 +76,7 @@ class Member:
     """Whether it is being parted with: what it has sent comes in, and nothing follows from it."""
     backlog: Backlog = field(init=False)
     """What is under way to it. What is of its own rank is a correction: it was clipped."""
-    pace: Pace[UpdateReceived] = field(default_factory=Pace)
+    pace: UpdateRate[UpdateReceived] = field(default_factory=UpdateRate)
     """Its updates that were too many for one moment."""
     norms: Norms = field(default_factory=Norms)
     """How large its updates were."""

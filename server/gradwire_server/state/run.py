@@ -19,11 +19,11 @@ from gradwire_server.state.buffer_feed import KeptBuffers
 from gradwire_server.state.digests import Digests
 from gradwire_server.state.relay import Relay
 from gradwire_server.state.replica_copy import ReplicaCopy
-from gradwire_server.state.restart import Recovery
+from gradwire_server.state.restart import RunRecovery
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class LastCheckpoint:
     """What the last checkpoint of a run contains."""
 
     name: str
@@ -61,7 +61,7 @@ class Run:
     """The first worker's parameters, while they come in."""
     relay: Relay
     finished: bool = False
-    recovery: Recovery | None = None
+    recovery: RunRecovery | None = None
     """While it comes back from the workers, after the master was started anew."""
     own: "Run | None" = None
     """What the master has of it itself meanwhile: a checkpoint, or a standby's copy."""
@@ -76,7 +76,7 @@ class Run:
     """By rank: what everyone was told last of which updates are stable."""
     has_untold: bool = False
     """Whether somebody is back who may not have been told which updates are stable."""
-    kept: Kept | None = None
+    kept: LastCheckpoint | None = None
     """What is on the disk of it."""
     charge: Charge = field(default_factory=Charge)
     """Of the master that serves it."""

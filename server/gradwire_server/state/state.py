@@ -10,7 +10,7 @@ from gradwire_protocol.messages.link import Control
 from gradwire_protocol.messages.records import Roster as RosterMessage
 from gradwire_server.config import MasterConfig
 from gradwire_server.metrics import ServerMetrics
-from gradwire_server.state.finished_runs import EndedRuns
+from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.roster import Roster
@@ -33,7 +33,7 @@ class State:
     """Who is expected back."""
     run: Run | None = None
     """The run in progress."""
-    ended: EndedRuns = field(default_factory=EndedRuns)
+    ended: FinishedRuns = field(default_factory=FinishedRuns)
     """Runs that were finished before it."""
     charge: Charge
     """Which term it is in."""

@@ -1,4 +1,4 @@
-"""`Pace`: how many updates a second are taken from one worker; the others wait, none is lost.
+"""`UpdateRate`: how many updates a second are taken from one worker; the others wait, none is lost.
 
 A worker that floods the master with tiny updates costs every other worker time: each is decoded,
 added and passed on to all. What is beyond the rate waits in order and holds its sender's credit, so
@@ -21,7 +21,7 @@ the network was away for a moment and it hands over what it has."""
 Item = TypeVar("Item")
 
 
-class Pace(Generic[Item]):
+class UpdateRate(Generic[Item]):
     """What one worker has sent, let through at a rate.
 
     Parameters

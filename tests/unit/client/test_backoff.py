@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from gradwire.worker.backoff import FIRST_SECONDS, JITTER, SECONDS_MAX, pauses
+from gradwire.worker.reconnection import FIRST_SECONDS, JITTER, SECONDS_MAX, pauses
 
 
 @pytest.mark.parametrize("seed", range(5))

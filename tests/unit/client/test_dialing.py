@@ -11,7 +11,7 @@ import pytest
 from gradwire.errors import GradwireError
 from gradwire.settings.settings import Transport
 from gradwire.worker.dialing import KEYS, MASTERS_MAX, SHARES, TCP, TRIES, UDP, Dialing, Way
-from gradwire.worker.stages import Stage
+from gradwire.worker.state import Stage
 from gradwire.worker.worker import Worker
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint
 from gradwire_protocol.messages.records import Blocks, Join

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.replica.residual_flush import ELEMENT_BYTES_MAX, FLUSH_BYTES_MAX, Flush
+from gradwire.replica.residual_flush import ELEMENT_BYTES_MAX, FLUSH_BYTES_MAX, ResidualFlush
 
 
 @given(
@@ -16,7 +16,7 @@ def test_every_element_is_in_one_range_and_what_is_under_way_is_bounded(
     elements: int, workers: int, share: float, lag: int
 ) -> None:
     """Of what a range may take, updates take a share; the slowest worker is behind by some."""
-    flush = Flush(elements, workers)
+    flush = ResidualFlush(elements, workers)
     sizes: list[int] = []
     at = stable = 0
     while flush.left:
@@ -37,4 +37,4 @@ def test_every_element_is_in_one_range_and_what_is_under_way_is_bounded(
 
 
 def test_without_anything_to_send_it_does_not_go_on() -> None:
-    assert not Flush(0, 1).may_go_on(0)
+    assert not ResidualFlush(0, 1).may_go_on(0)

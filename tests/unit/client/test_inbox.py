@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.threads.inbox import Arrivals, Inbox
+from gradwire.worker.listener import Rebase
 from gradwire.worker.peer_sequences import Sum
-from gradwire.worker.resync import Rebase
 from gradwire_codecs import MalformedUpdateError, Replica, encode
 from gradwire_protocol.messages.records import Blocks, EncodedUpdate
 

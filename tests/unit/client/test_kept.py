@@ -3,19 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.worker.update_log import ENTRY_BYTES, Kept, KeptOfPeers, OwnUpdate
+from gradwire.worker.update_log import ENTRY_BYTES, OwnUpdate, OwnUpdateLog, PeerUpdateLog
 from gradwire_protocol.messages.records import EncodedUpdate
 
 
-def kept(sizes: list[int], bytes_max: int = 10_000) -> Kept:
+def kept(sizes: list[int], bytes_max: int = 10_000) -> OwnUpdateLog:
     """Return updates with bodies of these sizes, from sequence 1 on."""
-    updates = Kept(bytes_max)
+    updates = OwnUpdateLog(bytes_max)
     for sequence, size in enumerate(sizes, 1):
         updates.put(OwnUpdate(sequence, 0, bytes(size)))
     return updates
 
 
-def sequences(updates: Kept, after: int = 0) -> list[int]:
+def sequences(updates: OwnUpdateLog, after: int = 0) -> list[int]:
     return [update.sequence for update in updates.after(after)]
 
 
@@ -50,9 +50,9 @@ def test_the_oldest_ones_give_way(sizes: list[int]) -> None:
         assert updates.nbytes + ENTRY_BYTES + sizes[len(sizes) - len(left) - 1] > 10_000
 
 
-def of_peers(*names: tuple[int, int], bytes_max: int = 10_000) -> KeptOfPeers:
+def of_peers(*names: tuple[int, int], bytes_max: int = 10_000) -> PeerUpdateLog:
     """Return updates with bodies of 100 bytes, by rank and sequence."""
-    updates = KeptOfPeers(bytes_max)
+    updates = PeerUpdateLog(bytes_max)
     for rank, sequence in names:
         updates.put(rank, EncodedUpdate(sequence, 0, bytes(100)))
     return updates
@@ -87,7 +87,7 @@ def test_behind_a_gap_it_begins_anew() -> None:
     stable=st.integers(0, 10),
 )
 def test_memory_for_updates_of_others_is_bounded(ranks: list[int], stable: int) -> None:
-    updates, last = KeptOfPeers(10_000), dict.fromkeys(range(4), 0)
+    updates, last = PeerUpdateLog(10_000), dict.fromkeys(range(4), 0)
     for rank in ranks:
         last[rank] += 1
         updates.put(rank, EncodedUpdate(last[rank], 0, bytes(100)))

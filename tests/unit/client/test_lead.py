@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradwire.features.clock_lags import Lead
+from gradwire.features.clock_lags import ClockLags
 from gradwire.threads.clocks import Clocks
 from support.tiers import examples
 
@@ -17,7 +17,7 @@ class Trainer:
     """A worker of a model of a run: its clock, its lead, and what is on its way to it."""
 
     rank: int
-    lead: Lead
+    lead: ClockLags
     clock: int = 1
     clocks: Clocks = field(default_factory=Clocks)
     coming: list[tuple[int, int]] = field(default_factory=list)
@@ -30,7 +30,7 @@ class Model:
     def __init__(self, n: int, bound: int) -> None:
         self.bound = bound
         self.now = 0.0
-        self.trainers = [Trainer(rank, Lead(bound, TIMEOUT)) for rank in range(n)]
+        self.trainers = [Trainer(rank, ClockLags(bound, TIMEOUT)) for rank in range(n)]
         for trainer in self.trainers:
             self.tell(trainer)
 
@@ -137,7 +137,7 @@ def test_nobody_is_more_than_a_step_beyond_the_bound_ahead_of_anybody(
 
 
 def test_a_worker_waits_for_one_that_is_further_behind_than_the_bound() -> None:
-    lead = Lead(2, TIMEOUT)
+    lead = ClockLags(2, TIMEOUT)
 
     assert lead.look(1, {1: 1}, {1}, 0.0) == {}
     assert lead.look(3, {1: 1}, {1}, 0.0) == {}
@@ -146,7 +146,7 @@ def test_a_worker_waits_for_one_that_is_further_behind_than_the_bound() -> None:
 
 
 def test_a_worker_of_which_nothing_was_received_is_not_waited_for() -> None:
-    lead = Lead(1, TIMEOUT)
+    lead = ClockLags(1, TIMEOUT)
 
     assert lead.look(100, {}, {1, 2}, 0.0) == {}
     assert lead.look(100, {1: 40}, {1, 2}, 0.0) == {}  # it begins behind us: that is forgiven
@@ -154,7 +154,7 @@ def test_a_worker_of_which_nothing_was_received_is_not_waited_for() -> None:
 
 
 def test_who_has_finished_or_is_gone_is_not_waited_for() -> None:
-    lead = Lead(1, TIMEOUT)
+    lead = ClockLags(1, TIMEOUT)
     lead.look(1, {1: 1}, {1}, 0.0)
 
     assert lead.look(5, {1: 1}, {1}, 0.0) == {1: 4}
@@ -163,7 +163,7 @@ def test_who_has_finished_or_is_gone_is_not_waited_for() -> None:
 
 
 def test_another_one_with_its_rank_counts_from_its_first_update_on() -> None:
-    lead = Lead(1, TIMEOUT)
+    lead = ClockLags(1, TIMEOUT)
     lead.look(9, {1: 9}, {1}, 0.0)
     lead.look(9, {1: 9}, set(), 0.0)
 
@@ -176,7 +176,7 @@ def test_another_one_with_its_rank_counts_from_its_first_update_on() -> None:
 
 
 def test_who_makes_no_step_is_waited_for_once_and_then_not_until_it_makes_one() -> None:
-    lead = Lead(1, TIMEOUT)
+    lead = ClockLags(1, TIMEOUT)
     lead.look(1, {1: 1, 2: 1}, {1, 2}, 0.0)
     assert lead.look(3, {1: 1, 2: 3}, {1, 2}, 100.0) == {1: 2}
     assert lead.deadline == 100.0 + TIMEOUT
@@ -190,7 +190,7 @@ def test_who_makes_no_step_is_waited_for_once_and_then_not_until_it_makes_one() 
 
 
 def test_a_step_gives_a_slow_worker_as_much_time_again() -> None:
-    lead = Lead(1, TIMEOUT)
+    lead = ClockLags(1, TIMEOUT)
     lead.look(1, {1: 1}, {1}, 0.0)
     lead.look(5, {1: 1}, {1}, 0.0)
 
@@ -200,7 +200,7 @@ def test_a_step_gives_a_slow_worker_as_much_time_again() -> None:
 
 
 def test_what_was_forgiven_is_not_when_it_was_made_up() -> None:
-    lead = Lead(1, TIMEOUT)
+    lead = ClockLags(1, TIMEOUT)
     lead.look(100, {1: 40}, {1}, 0.0)  # 59 are forgiven
 
     assert lead.look(100, {1: 90}, {1}, 0.0) == {}  # and of these 10 are left
@@ -209,7 +209,7 @@ def test_what_was_forgiven_is_not_when_it_was_made_up() -> None:
 
 
 def test_after_a_lost_connection_all_count_anew() -> None:
-    lead = Lead(1, TIMEOUT)
+    lead = ClockLags(1, TIMEOUT)
     lead.look(1, {1: 1, 2: 1}, {1, 2}, 0.0)
     lead.set_all_aside()
 

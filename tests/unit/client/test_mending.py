@@ -1,14 +1,14 @@
-"""Mending: what differs is found at whatever versions, and what does not is left alone."""
+"""Repairs: what differs is found at whatever versions, and what does not is left alone."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.replica.repair import TIME_SHARE_MAX, Mending
+from gradwire.replica.repair import TIME_SHARE_MAX, Repair
 from gradwire.threads.inbox import Inbox, complete
-from gradwire.worker.resync import Rebase
-from gradwire.worker.update_log import Kept, OwnUpdate
+from gradwire.worker.listener import Rebase
+from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire_codecs import BlockDigests, LocalFeedback, Replica, encode
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.records import Blocks, EncodedUpdate
@@ -39,8 +39,8 @@ class Side:
         """What the master has."""
         self.feedback = LocalFeedback(np.zeros(ELEMENTS, np.float32), Replica(values))
         self.feedback.settle()
-        self.own = Kept()
-        self.mending = Mending(
+        self.own = OwnUpdateLog()
+        self.repair = Repair(
             self.feedback, RANK, self.versions, self.own, LAYOUT,
             seconds=seconds, clock=self.clock,
         )  # fmt: skip
@@ -70,7 +70,7 @@ class Side:
         body = self.update()
         self.feedback.apply(body)
         self.versions[rank] += 1
-        self.mending.note(rank, EncodedUpdate(self.versions[rank], 0, body))
+        self.repair.note(rank, EncodedUpdate(self.versions[rank], 0, body))
         if accepted:
             self.master.apply(body)
             self.accepted[rank] += 1
@@ -109,32 +109,32 @@ def test_the_damaged_blocks_are_found_and_nothing_else(
             side.feedback.replica.values[i] += 77
 
         blocks = side.blocks
-        numbers = side.mending.compare(blocks, side.versions, missed=False)
+        numbers = side.repair.compare(blocks, side.versions, missed=False)
         assert numbers is not None
-        side.mending.mend(side.rebase(blocks, numbers))
+        side.repair.mend(side.rebase(blocks, numbers))
 
         assert numbers == tuple(sorted({i // BLOCK for i in damaged}))
         assert side.feedback.replica.values.tolist() == right.tolist()
-        assert side.mending.repairs == bool(damaged)
-        assert side.mending.blocks_repaired == len(numbers)
+        assert side.repair.repairs == bool(damaged)
+        assert side.repair.blocks_repaired == len(numbers)
 
 
 def test_a_comparison_waits_for_updates_that_are_on_their_way() -> None:
     side = Side(1)
     side.accepted[2] = 1
 
-    assert side.mending.compare(side.blocks, side.versions, missed=False) is None
+    assert side.repair.compare(side.blocks, side.versions, missed=False) is None
 
 
 def test_a_comparison_with_what_cannot_be_told_any_more_is_given_up() -> None:
     side = Side(1)
     side.receive(2, accepted=False)
-    side.mending.note_sum({2: 1})
+    side.repair.note_sum({2: 1})
     side.feedback.replica.values[0] += 1
 
-    assert side.mending.compare(side.blocks, side.versions, missed=False) == ()
+    assert side.repair.compare(side.blocks, side.versions, missed=False) == ()
     side.accepted[2] = 1
-    assert side.mending.compare(side.blocks, side.versions, missed=False) != ()
+    assert side.repair.compare(side.blocks, side.versions, missed=False) != ()
 
 
 def test_no_more_of_peers_is_kept_than_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,18 +143,18 @@ def test_no_more_of_peers_is_kept_than_a_bound(monkeypatch: pytest.MonkeyPatch) 
     for _ in range(20):
         side.receive(2, accepted=False)
 
-    assert side.mending._recent_bytes <= 100
-    assert side.mending.compare(side.blocks, side.versions, missed=False) == ()
+    assert side.repair._recent_bytes <= 100
+    assert side.repair.compare(side.blocks, side.versions, missed=False) == ()
     side.accepted[2] = 20
-    assert side.mending.compare(side.blocks, side.versions, missed=False) == tuple(range(7))
+    assert side.repair.compare(side.blocks, side.versions, missed=False) == tuple(range(7))
 
 
 def test_own_updates_that_were_forgotten_cannot_be_taken_back() -> None:
     side = Side(1)
     side.push(accepted=False)
-    side.mending.forget(1)
+    side.repair.forget(1)
 
-    assert side.mending.compare(side.blocks, side.versions, missed=False) == ()
+    assert side.repair.compare(side.blocks, side.versions, missed=False) == ()
 
 
 def test_corrections_of_what_the_master_does_not_speak_of_are_taken_back() -> None:
@@ -167,16 +167,16 @@ def test_corrections_of_what_the_master_does_not_speak_of_are_taken_back() -> No
         -(less.values * less.quantum).astype(np.float32), Replica.zeros(ELEMENTS), threshold=0.005
     )
     side.feedback.apply(correction)
-    side.mending.note_correction(EncodedUpdate(1, 0, correction))
+    side.repair.note_correction(EncodedUpdate(1, 0, correction))
 
-    assert side.mending.compare(side.blocks, side.versions, missed=False) == ()
+    assert side.repair.compare(side.blocks, side.versions, missed=False) == ()
     side.now = 100.0
-    said = side.mending.digest(side.versions)
+    said = side.repair.digest(side.versions)
     assert said is not None
     assert said.corrections == 1
-    side.mending.note_reconnection()
+    side.repair.note_reconnection()
     side.now = 200.0
-    said = side.mending.digest(side.versions)
+    said = side.repair.digest(side.versions)
     assert said is not None
     assert said.corrections == 0
 
@@ -194,14 +194,14 @@ def test_a_replica_that_has_missed_updates_gets_the_blocks_that_these_have_chang
     residual = side.feedback.residual()
 
     blocks = side.blocks
-    numbers = side.mending.compare(blocks, side.versions, missed=True)
+    numbers = side.repair.compare(blocks, side.versions, missed=True)
     assert numbers == (0, 3)
-    side.mending.mend(side.rebase(blocks, numbers, missed=True))
+    side.repair.mend(side.rebase(blocks, numbers, missed=True))
 
     side.master.apply(own.body)
     assert side.feedback.replica.digest() == side.master.digest()
     assert np.abs(side.feedback.residual() - residual).max() < 2.0**-24
-    assert side.mending.repairs == 0
+    assert side.repair.repairs == 0
 
 
 def test_blocks_for_a_comparison_that_is_over_change_nothing() -> None:
@@ -209,13 +209,13 @@ def test_blocks_for_a_comparison_that_is_over_change_nothing() -> None:
     side.feedback.replica.values[0] += 1
     before = side.feedback.replica.values.copy()
     first, second = side.blocks, side.blocks
-    side.mending.compare(first, side.versions, missed=False)
-    side.mending.compare(second, side.versions, missed=False)
+    side.repair.compare(first, side.versions, missed=False)
+    side.repair.compare(second, side.versions, missed=False)
 
-    side.mending.mend(side.rebase(first, (0,)))
+    side.repair.mend(side.rebase(first, (0,)))
 
     assert side.feedback.replica.values.tolist() == before.tolist()
-    side.mending.mend(side.rebase(second, (0,)))
+    side.repair.mend(side.rebase(second, (0,)))
     assert side.feedback.replica.values.tolist() != before.tolist()
 
 
@@ -223,12 +223,12 @@ def test_a_block_that_is_damaged_itself_is_not_taken(caplog: pytest.LogCaptureFi
     side = Side(1)
     side.feedback.replica.values[0] += 1
     blocks = side.blocks
-    numbers = side.mending.compare(blocks, side.versions, missed=False)
+    numbers = side.repair.compare(blocks, side.versions, missed=False)
     assert numbers == (0,)
 
-    side.mending.mend(Rebase(blocks, {0: bytes(4 * BLOCK)}, missed=False))
+    side.repair.mend(Rebase(blocks, {0: bytes(4 * BLOCK)}, missed=False))
 
-    assert side.mending.repairs == 0
+    assert side.repair.repairs == 0
     assert naming("block 0", "from the master") in caplog.messages
 
 
@@ -238,7 +238,7 @@ def test_many_damaged_blocks_are_not_all_named(caplog: pytest.LogCaptureFixture)
 
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr("gradwire.replica.repair.BLOCKS_NAMED_MAX", 2)
-        side.mending.compare(side.blocks, side.versions, missed=False)
+        side.repair.compare(side.blocks, side.versions, missed=False)
 
     named = ("0 (weights[0] to weights[15])", "1 (weights[16] to weights[31])", "5 more")
     assert naming("blocks", *named) in caplog.messages
@@ -282,14 +282,14 @@ def test_of_a_part_the_missing_blocks_are_wanted_and_no_others(
 def test_a_digest_is_due_every_some_seconds() -> None:
     side = Side(1)
 
-    assert side.mending.digest(side.versions) is None
+    assert side.repair.digest(side.versions) is None
     side.now = 5.0
-    said = side.mending.digest(side.versions)
+    said = side.repair.digest(side.versions)
     assert said is not None
     assert (said.versions, said.digest) == (side.versions, side.feedback.replica.digest())
-    assert side.mending.digest(side.versions) is None
+    assert side.repair.digest(side.versions) is None
     side.now = 10.0
-    assert side.mending.digest(side.versions) is not None
+    assert side.repair.digest(side.versions) is not None
 
 
 def test_where_a_digest_takes_long_there_are_fewer() -> None:
@@ -302,16 +302,16 @@ def test_where_a_digest_takes_long_there_are_fewer() -> None:
         return digest()
 
     side.feedback.replica.digest = slowly  # type: ignore[method-assign]
-    assert side.mending.digest(side.versions) is not None
+    assert side.repair.digest(side.versions) is not None
 
     side.now = 7.0 + 2.0 / TIME_SHARE_MAX - 1
-    assert side.mending.digest(side.versions) is None
+    assert side.repair.digest(side.versions) is None
     side.now += 1
-    assert side.mending.digest(side.versions) is not None
+    assert side.repair.digest(side.versions) is not None
 
 
 def test_there_may_be_none_at_all() -> None:
     side = Side(1, seconds=0.0)
     side.now = 1e9
 
-    assert side.mending.digest(side.versions) is None
+    assert side.repair.digest(side.versions) is None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gradwire import NonFiniteError, Session
-from gradwire.features.feature import SessionPart
+from gradwire.features.feature import Feature
 from gradwire_protocol import Keyring, Role, RunKey
 from gradwire_server.config import MasterConfig
 from support.local_master import LocalMaster
@@ -21,7 +21,7 @@ from support.waiting import wait_until
 RUN_KEY = RunKey(bytes(range(32)))
 
 
-class Recorder(SessionPart):
+class Recorder(Feature):
     """Notes what it is called for."""
 
     def __init__(self) -> None:

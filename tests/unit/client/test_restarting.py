@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradwire import Session
-from gradwire.replica.prior_residual import Brought
+from gradwire.replica.prior_residual import PriorResidual
 from gradwire_codecs import LocalFeedback, Replica
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster
@@ -183,11 +183,11 @@ def test_a_portion_is_added_but_for_what_the_run_began_with(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     run = Replica.from_parameters(change(0.25, 0.5, 0, 0), -24)
-    brought = Brought.of(LocalFeedback(change(0.25, 0.5, 0, 0), run), 0.25, is_founder=True)
+    prior = PriorResidual.of(LocalFeedback(change(0.25, 0.5, 0, 0), run), 0.25, is_founder=True)
     state: Mapping[str, Any] = {"feedback": 0.25, "digest": "of others"}
 
     with caplog.at_level(logging.INFO, "gradwire.session"):
-        rest = brought.without_what_is_shared(change(0.5, 0, -1.0, 0), state)
+        rest = prior.without_what_is_shared(change(0.5, 0, -1.0, 0), state)
 
     assert rest.tolist() == [0.375, 0, -0.75, 0]
     assert naming("residual", 0.25) in caplog.messages
@@ -209,8 +209,8 @@ def test_shared_and_residual_together_are_what_they_were(
         "digest": f"{Replica.from_parameters(change(*shared), -24).digest():016x}",
     }
 
-    brought = Brought.of(LocalFeedback(mine.copy(), run), "local", is_founder=is_founder)
-    rest = brought.without_what_is_shared(change(*residual), state)
+    prior = PriorResidual.of(LocalFeedback(mine.copy(), run), "local", is_founder=is_founder)
+    rest = prior.without_what_is_shared(change(*residual), state)
 
     begins_with_ours = founders.tolist() == mine.tolist()
     sum_now = founders + rest

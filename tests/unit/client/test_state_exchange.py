@@ -18,10 +18,9 @@ from gradwire.worker.optimizer_state import (
     KEPT_NO_LONGER,
     NO_STEP,
     NOT_SHARED,
-    StateExchange,
+    OptimizerStateExchange,
 )
-from gradwire.worker.stages import Stage
-from gradwire.worker.state import Standing
+from gradwire.worker.state import Stage, WorkerState
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.records import (
@@ -62,7 +61,7 @@ class Side:
         self.told: list[Any] = []
         link = SimpleNamespace(send=self.said.append, send_state=self.said.append)
         self.standing = SimpleNamespace(link=link, stage=stage)
-        self.exchange = StateExchange(cast("Standing", self.standing))
+        self.exchange = OptimizerStateExchange(cast("WorkerState", self.standing))
         if keeps:
             self.exchange.keep(self)
 

@@ -13,11 +13,11 @@ import torch
 
 import gradwire
 from gradwire import ConnectionLostError, DeadlineError, UsageError
-from gradwire.features.optimizer_state import StateSharing
+from gradwire.features.optimizer_state import OptimizerStateSharing
 from gradwire.optimizer.torch_state import TorchOptimizer
 from gradwire.threads.membership import Membership
-from gradwire.worker.optimizer_state import StateExchange
-from gradwire.worker.state import Standing
+from gradwire.worker.optimizer_state import OptimizerStateExchange
+from gradwire.worker.state import WorkerState
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.records import Blocks, Welcome
 from support.local_master import LocalMaster
@@ -104,10 +104,10 @@ def test_whose_kept_values_are_not_known_begins_cold(caplog: pytest.LogCaptureFi
 
 
 class Cut:
-    """A network and an `Applying`: the connection is lost, and then the replica is compared."""
+    """A network and an `Pull`: the connection is lost, and then the replica is compared."""
 
-    def __init__(self, part_of: "list[StateSharing]", membership: Membership) -> None:
-        self.worker = SimpleNamespace(states=StateExchange(cast("Standing", None)))
+    def __init__(self, part_of: "list[OptimizerStateSharing]", membership: Membership) -> None:
+        self.worker = SimpleNamespace(states=OptimizerStateExchange(cast("WorkerState", None)))
         self.part_of, self.membership, self.pulls = part_of, membership, 0
 
     def call(self, function: Any) -> None:
@@ -136,10 +136,12 @@ def test_who_is_cut_off_while_it_waits_has_its_replica_compared(
     layout = Layout((Tensor("0", (4,)),))
     membership = Membership(4)
     membership.on_welcome(Welcome("run", 1, 0, -24, layout, (), founder=False, versions={0: 1}))
-    part_of: list[StateSharing] = []
+    part_of: list[OptimizerStateSharing] = []
     cut = Cut(part_of, membership)
     part_of.append(
-        StateSharing(TorchOptimizer(adam(mine), mine, layout), layout, membership, cast("Any", cut))
+        OptimizerStateSharing(
+            TorchOptimizer(adam(mine), mine, layout), layout, membership, cast("Any", cut)
+        )
     )
 
     part_of[0].take_over(cast("Any", cut), monotonic() + 10)
@@ -155,7 +157,7 @@ def test_joining_fails_with_the_connection_and_not_for_want_of_a_state() -> None
     membership.on_welcome(Welcome("run", 1, 0, -24, layout, (), founder=False, versions={0: 1}))
     membership.on_closed(ConnectionLostError("gone"))
     cut = Cut([], membership)
-    part = StateSharing(
+    part = OptimizerStateSharing(
         TorchOptimizer(adam(mine), mine, layout), layout, membership, cast("Any", cut)
     )
 
@@ -171,7 +173,7 @@ def test_what_cannot_be_copied_is_said_to_who_asks_and_once_in_the_log(
         plain = torch.optim.SGD(first, lr=0.1)
         one = join(master, first, plain)
         step(one, first, plain)
-        [part] = [part for part in one._parts if isinstance(part, StateSharing)]
+        [part] = [part for part in one._parts if isinstance(part, OptimizerStateSharing)]
         for _ in range(2):
             part.on_state_wanted()
             step(one, first, plain)

@@ -18,9 +18,9 @@ from gradwire.errors import (
 )
 from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.worker.dialing import KEYS
+from gradwire.worker.listener import Rebase
 from gradwire.worker.peer_sequences import Sum
-from gradwire.worker.resync import Rebase
-from gradwire.worker.stages import TRANSITIONS, Stage
+from gradwire.worker.state import TRANSITIONS, Stage
 from gradwire.worker.worker import Worker
 from gradwire_codecs import unpack_block
 from gradwire_codecs.arrays import Int32Array
@@ -1149,7 +1149,7 @@ def test_a_promise_is_given_and_kept() -> None:
 
     talk.master.wait_for(Promise, 2)
     assert talk.master.all(Promise) == [Promise(5), Promise(5)]
-    assert talk.worker._entering.request().resume is not None
+    assert talk.worker._admission.request().resume is not None
     talk.master.end(EndCode.STEPPED_DOWN, "another one is in charge")
     talk.side.wait_for("lost")
     back = talk.master.wait_for(Join, 2)

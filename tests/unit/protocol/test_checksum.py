@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import InvalidDatagramError
-from gradwire_protocol.delivery.packet_rows import Packets
+from gradwire_protocol.delivery.packet_rows import PacketRows
 from gradwire_protocol.limits import DATAGRAM_BYTES_MAX, PACKET_HEADER_BYTES, TAG_BYTES
 from gradwire_protocol.security.checksum import WEIGHTS, Checksum, ChecksumHandshake, weighted_sum
 from gradwire_protocol.wire.words import WORD_BYTES
@@ -146,7 +146,7 @@ def test_several_datagrams_are_taken_if_each_of_them_would_be(
         sealed(packet) if data.draw(st.booleans()) else packet + bytes(TAG_BYTES)
         for packet in packets
     ]
-    together = Packets(memoryview(b"".join(datagrams)), len(datagrams[0]))
+    together = PacketRows(memoryview(b"".join(datagrams)), len(datagrams[0]))
 
     authentic = Checksum(b"secret").open_rows(together)
 
@@ -260,6 +260,6 @@ def test_the_words_of_a_packet_are_not_touched_by_opening_them(words: list[int])
     packet = np.array(words, "<u4")
     before = packet.tobytes()
 
-    Checksum(b"secret").open_rows(Packets(packet.data.cast("B"), packet.nbytes))
+    Checksum(b"secret").open_rows(PacketRows(packet.data.cast("B"), packet.nbytes))
 
     assert packet.tobytes() == before

@@ -13,7 +13,7 @@ from gradwire_protocol import (
     Disconnected,
     Drop,
     Endpoint,
-    Shard,
+    SessionIds,
     State,
 )
 from gradwire_protocol.limits import (
@@ -356,7 +356,10 @@ def test_random_bytes_are_counted_as_dropped_once_and_answered_by_nothing_larger
 
 def test_a_shard_gives_out_session_ids_of_its_own() -> None:
     endpoint = Endpoint(
-        PLAIN, random_bytes=Random(1).randbytes, connections_max=9, shard=Shard(index=5, count=8)
+        PLAIN,
+        random_bytes=Random(1).randbytes,
+        connections_max=9,
+        shard=SessionIds(index=5, count=8),
     )
 
     drawn = [endpoint.connect("peer", NOW).session_id for _ in range(4)]
@@ -367,4 +370,4 @@ def test_a_shard_gives_out_session_ids_of_its_own() -> None:
 
 
 def test_one_process_alone_uses_all_session_ids() -> None:
-    assert [Shard().own(n) for n in (1, 255, 2**32 - 1)] == [1, 255, 2**32 - 1]
+    assert [SessionIds().own(n) for n in (1, 255, 2**32 - 1)] == [1, 255, 2**32 - 1]

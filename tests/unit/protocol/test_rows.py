@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import ViolationError
-from gradwire_protocol.delivery.packet_rows import MINIMUM_BYTES, Packets
+from gradwire_protocol.delivery.packet_rows import MINIMUM_BYTES, PacketRows
 from gradwire_protocol.delivery.shaped_message import ShapedMessage, fragment_bytes_of
 from gradwire_protocol.limits import FRAGMENT_BYTES_MIN, PACKET_HEADER_BYTES, TAG_BYTES
 from gradwire_protocol.security.checksum import Checksum
@@ -21,9 +21,9 @@ SIZE = 1200
 FRAGMENT_BYTES = fragment_bytes_of(SIZE)
 
 
-def packets_together(datagrams: Sequence[bytes]) -> Packets:
+def packets_together(datagrams: Sequence[bytes]) -> PacketRows:
     """Return datagrams of one size as they are read."""
-    return Packets(memoryview(b"".join(datagrams)), len(datagrams[0]))
+    return PacketRows(memoryview(b"".join(datagrams)), len(datagrams[0]))
 
 
 def sent(message: ShapedMessage, first: int, stop: int, number: int) -> list[bytes]:

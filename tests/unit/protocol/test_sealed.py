@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import Suite
 from gradwire_protocol.crypto.suites import NOISE_NAMES, cipher_of
-from gradwire_protocol.delivery.packet_rows import Packets
+from gradwire_protocol.delivery.packet_rows import PacketRows
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.limits import (
     DATAGRAM_BYTES_MAX,
@@ -231,7 +231,7 @@ def test_packets_opened_together_are_what_they_are_one_by_one(
     before = bytes(received)
     together, singly = advanced(suite, start), advanced(suite, start)
 
-    opened = together.open_rows(Packets(received, size))
+    opened = together.open_rows(PacketRows(received, size))
     expected = opened_one_by_one(singly, datagrams)
 
     assert bytes(received) == before, "one by one has to be possible still"
@@ -251,10 +251,10 @@ def test_a_train_within_one_epoch_is_opened_at_once() -> None:
     message = message_of(40 * 1348)
     run = sealing().seal_run(message, 0, 40, SESSION_ID, 2**32 - 20)
 
-    opened = advanced(Suite.AES, 2**32 - 20).open_rows(Packets(run, message.stride))
+    opened = advanced(Suite.AES, 2**32 - 20).open_rows(PacketRows(run, message.stride))
     assert opened is None, "it begins another epoch half way"
     run = sealing().seal_run(message, 0, 40, SESSION_ID, 100)
-    opened = opening().open_rows(Packets(run, message.stride))
+    opened = opening().open_rows(PacketRows(run, message.stride))
 
     assert opened is not None
     assert [opened.number(row) for row in range(40)] == [*range(100, 140)]
@@ -298,7 +298,7 @@ def test_a_packet_of_an_epoch_far_away_is_none_and_costs_no_computation() -> Non
     packet = sealed_alone(Suite.AES, pack_ping(), 2 * EPOCH)
 
     assert receiver.open(memoryview(packet)) is None
-    assert receiver.open_rows(Packets(memoryview(packet * 5), len(packet))) is None
+    assert receiver.open_rows(PacketRows(memoryview(packet * 5), len(packet))) is None
     assert receiver._keys.forgeries == 0
 
 
@@ -369,7 +369,7 @@ def test_more_packets_than_there_is_room_for_are_opened_one_by_one() -> None:
     packets = [sealed_alone(Suite.AES, pack_ping(), n) for n in range(TRAIN_PACKETS_MAX + 1)]
     receiver = opening()
 
-    together = receiver.open_rows(Packets(memoryview(b"".join(packets)), len(packets[0])))
+    together = receiver.open_rows(PacketRows(memoryview(b"".join(packets)), len(packets[0])))
 
     assert together is None
     assert None not in opened_one_by_one(receiver, packets)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gradwire_protocol.connection.parity_tail import Tail
+from gradwire_protocol.connection.parity_tail import ParityTail
 from gradwire_protocol.delivery.outgoing import OutgoingMessage, Priority
 from gradwire_protocol.delivery.parity import parity_of
 from gradwire_protocol.wire.frames import Data, parity_groups
@@ -14,9 +14,9 @@ FRAGMENTS = 40
 
 
 @pytest.fixture
-def tail() -> Tail:
+def tail() -> ParityTail:
     """Return the tail of a path that loses one packet in a hundred."""
-    tail = Tail()
+    tail = ParityTail()
     tail.loss.learn(lost=10, arrived=990)
     return tail
 
@@ -29,7 +29,7 @@ def sent(number: int = 0, fragments: int = FRAGMENTS) -> OutgoingMessage:
     return message
 
 
-def parities(tail: Tail) -> Iterator[Data]:
+def parities(tail: ParityTail) -> Iterator[Data]:
     """Take what there is to send, until there is nothing."""
     while (data := tail.next_parity()) is not None:
         yield data
@@ -41,12 +41,12 @@ def all_of(message: OutgoingMessage) -> list[Data]:
     return [parity_of(shaped, group) for group in range(parity_groups(shaped.count))]
 
 
-def test_at_first_there_is_nothing_to_send(tail: Tail) -> None:
+def test_at_first_there_is_nothing_to_send(tail: ParityTail) -> None:
     assert not tail.waits
     assert tail.next_parity() is None
 
 
-def test_every_group_of_every_message_gets_its_parity(tail: Tail) -> None:
+def test_every_group_of_every_message_gets_its_parity(tail: ParityTail) -> None:
     messages = [sent(0), sent(1)]
     for message in messages:
         tail.add(message)
@@ -56,7 +56,7 @@ def test_every_group_of_every_message_gets_its_parity(tail: Tail) -> None:
     assert not tail.waits
 
 
-def test_a_message_gets_its_parity_once(tail: Tail) -> None:
+def test_a_message_gets_its_parity_once(tail: ParityTail) -> None:
     message = sent()
     tail.add(message)
     tail.add(message)
@@ -69,7 +69,7 @@ def test_a_message_gets_its_parity_once(tail: Tail) -> None:
 
 
 def test_where_nothing_is_lost_there_is_no_parity() -> None:
-    tail, message = Tail(), sent()
+    tail, message = ParityTail(), sent()
     tail.loss.learn(lost=0, arrived=1000)
 
     tail.add(message)
@@ -78,7 +78,7 @@ def test_where_nothing_is_lost_there_is_no_parity() -> None:
     assert not message.parity_sent
 
 
-def test_a_message_that_has_arrived_needs_no_parity(tail: Tail) -> None:
+def test_a_message_that_has_arrived_needs_no_parity(tail: ParityTail) -> None:
     arrived, message = sent(0), sent(1)
     tail.add(arrived)
     tail.add(message)
@@ -90,7 +90,7 @@ def test_a_message_that_has_arrived_needs_no_parity(tail: Tail) -> None:
     assert list(parities(tail)) == all_of(message)
 
 
-def test_a_message_that_is_cut_anew_needs_other_parity(tail: Tail) -> None:
+def test_a_message_that_is_cut_anew_needs_other_parity(tail: ParityTail) -> None:
     message = sent()
     tail.add(message)
     tail.next_parity()

@@ -17,8 +17,8 @@ from gradwire_protocol.connection.fair_queue import (
     GROWTH,
     GROWTH_SECONDS,
     LEARNING_SECONDS_MIN,
+    FairQueue,
     LinkPacer,
-    Turns,
 )
 from gradwire_protocol.limits import GIB, TRAIN_BYTES_MAX
 from gradwire_protocol.recovery.pacer import BURST_SECONDS
@@ -54,9 +54,9 @@ def queue(connection: Connection, *sizes: int) -> None:
         connection.send(0, number, 1, bytes(size), Priority.UPDATE)
 
 
-def turns_of(*connections: Connection) -> Turns:
+def turns_of(*connections: Connection) -> FairQueue:
     """Let connections wait for a turn."""
-    turns = Turns()
+    turns = FairQueue()
     for connection in connections:
         turns.add(connection)
     return turns
@@ -66,7 +66,7 @@ def turns_of(*connections: Connection) -> Turns:
 
 
 def test_where_nobody_waits_nothing_leaves() -> None:
-    assert Turns().next_train(START) == (None, [])
+    assert FairQueue().next_train(START) == (None, [])
 
 
 def test_who_has_nothing_to_send_is_done() -> None:

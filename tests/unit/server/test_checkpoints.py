@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gradwire_protocol import UsageError
-from gradwire_server.checkpoints.schedule import Checkpoints
+from gradwire_server.checkpoints.schedule import CheckpointSchedule
 from gradwire_server.checkpoints.writer import Copy
 from gradwire_server.config import MasterConfig
 from gradwire_server.metrics import ServerMetrics
@@ -42,7 +42,7 @@ class Watch:
             run=run,
         )
         self.writer = ScriptedWriter()
-        self.checkpoints = Checkpoints(self.state, self.writer)
+        self.checkpoints = CheckpointSchedule(self.state, self.writer)
         self.checkpoints.conclude()
 
     @property
@@ -349,7 +349,7 @@ def test_an_order_is_refused_where_there_is_no_run_or_no_folder(watch: Watch) ->
     with pytest.raises(UsageError, match=nothing):
         Watch(Run.begin("alpha", join_request())).checkpoints.ask()
 
-    nowhere = Checkpoints(watch.state, None)
+    nowhere = CheckpointSchedule(watch.state, None)
     with pytest.raises(UsageError, match=naming("--checkpoint DIR")):
         nowhere.ask()
     assert nowhere.status() is None

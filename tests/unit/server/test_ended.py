@@ -1,4 +1,4 @@
-"""`EndedRuns`: knows a run again that was finished here, and takes no other one for it."""
+"""`FinishedRuns`: knows a run again that was finished here, and takes no other one for it."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.records import Join, Resume
-from gradwire_server.state.finished_runs import ENDED_RUNS_MAX, EndedRuns
+from gradwire_server.state.finished_runs import ENDED_RUNS_MAX, FinishedRuns
 from gradwire_server.state.run import Run
 from support.peer import join_request
 
@@ -21,8 +21,8 @@ def run_with(versions: dict[int, int], name: str = "alpha", *, finished: bool = 
     return run
 
 
-def ended(*runs: Run) -> EndedRuns:
-    found = EndedRuns()
+def ended(*runs: Run) -> FinishedRuns:
+    found = FinishedRuns()
     for run in runs:
         found.note(run)
     return found

@@ -1,4 +1,4 @@
-"""Pace: a rate in the long run, a burst at once, and everything in order."""
+"""The update rate: a rate in the long run, a burst at once, and everything in order."""
 
 import math
 from itertools import accumulate
@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_server.updates.update_rate import BURST_SECONDS, BURST_UPDATES_MIN, Pace
+from gradwire_server.updates.update_rate import BURST_SECONDS, BURST_UPDATES_MIN, UpdateRate
 
 
-def passing(pace: Pace[int], now: float) -> list[int]:
+def passing(pace: UpdateRate[int], now: float) -> list[int]:
     """Return what passes at this moment."""
     passed = []
     while (item := pace.pop(now)) is not None:
@@ -25,7 +25,7 @@ def passing(pace: Pace[int], now: float) -> list[int]:
 def test_no_span_of_time_lets_more_through_than_a_burst_and_the_rate(
     per_second: float, waits: list[tuple[float, int]]
 ) -> None:
-    pace, now, pushed = Pace[int](per_second), 0.0, 0
+    pace, now, pushed = UpdateRate[int](per_second), 0.0, 0
     passed: list[tuple[float, int]] = []
 
     for wait, items in waits:
@@ -46,7 +46,7 @@ def test_no_span_of_time_lets_more_through_than_a_burst_and_the_rate(
 
 @given(per_second=st.floats(0.1, 1e6), start=st.floats(0.0, 1e9))
 def test_at_the_time_it_names_the_next_one_passes(per_second: float, start: float) -> None:
-    pace = Pace[int](per_second)
+    pace = UpdateRate[int](per_second)
     for item in range(int(2 * max(BURST_UPDATES_MIN, per_second)) % 3000 + 200):
         pace.push(item)
     passing(pace, start)
@@ -59,7 +59,7 @@ def test_at_the_time_it_names_the_next_one_passes(per_second: float, start: floa
 
 
 def test_without_a_limit_everything_passes() -> None:
-    pace = Pace[int]()
+    pace = UpdateRate[int]()
     for item in range(10_000):
         pace.push(item)
 
@@ -68,7 +68,7 @@ def test_without_a_limit_everything_passes() -> None:
 
 
 def test_what_is_put_in_front_passes_first() -> None:
-    pace = Pace[int]()
+    pace = UpdateRate[int]()
     pace.push(3)
 
     pace.push_front([1, 2])
@@ -78,7 +78,7 @@ def test_what_is_put_in_front_passes_first() -> None:
 
 @pytest.mark.parametrize("waiting", [0, 3])
 def test_what_is_dropped_is_counted(waiting: int) -> None:
-    pace = Pace[int](1.0)
+    pace = UpdateRate[int](1.0)
     for item in range(waiting):
         pace.push(item)
 

@@ -1,4 +1,4 @@
-"""Recovery: whose replica a master takes that was started anew, and which updates it recalls."""
+"""RunRecovery: whose replica a master takes that was started anew, and which updates it recalls."""
 
 import pytest
 
@@ -6,20 +6,20 @@ from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.records import EncodedUpdate, Kind, Resume
 from gradwire_server.state import restart as module
-from gradwire_server.state.restart import Recovery
+from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member
 from support.members import member
 
 
-def back(*resumes: Resume) -> tuple[Recovery, list[Member]]:
+def back(*resumes: Resume) -> tuple[RunRecovery, list[Member]]:
     """Return a recovery for which workers are back with these."""
-    recovery = Recovery(5.0, 5.0)
+    recovery = RunRecovery(5.0, 5.0)
     members = [member(resume.rank) for resume in resumes]
     recovery.returned = dict(zip(members, resumes, strict=True))
     return recovery, members
 
 
-def planned(*resumes: Resume) -> tuple[Recovery, list[Member]]:
+def planned(*resumes: Resume) -> tuple[RunRecovery, list[Member]]:
     """Return one whose heir is chosen."""
     recovery, members = back(*resumes)
     recovery.choose()
@@ -27,7 +27,7 @@ def planned(*resumes: Resume) -> tuple[Recovery, list[Member]]:
     return recovery, members
 
 
-def ranges(recovery: Recovery) -> dict[int, tuple[int, int]]:
+def ranges(recovery: RunRecovery) -> dict[int, tuple[int, int]]:
     """Return by rank what is recalled: the sequence before the first one, and the last one."""
     return {
         rank: (each.base, each.to)
@@ -43,7 +43,7 @@ def received(rank: int, sequence: int, size: int = 100) -> UpdateReceived:
     return UpdateReceived(rank, update, message, 0)
 
 
-def put(recovery: Recovery, rank: int, first: int, last: int) -> None:
+def put(recovery: RunRecovery, rank: int, first: int, last: int) -> None:
     for sequence in range(first, last + 1):
         recovery.put(received(rank, sequence))
 
@@ -54,7 +54,7 @@ def test_it_is_complete_when_all_are_back_of_whom_anyone_knows() -> None:
 
     recovery.returned[member(1)] = Resume(1, 1, {}, 1)
 
-    assert (before, recovery.is_complete, Recovery(5.0, 5.0).is_complete) == (False, True, False)
+    assert (before, recovery.is_complete, RunRecovery(5.0, 5.0).is_complete) == (False, True, False)
 
 
 def test_where_nothing_is_lost_the_most_advanced_is_the_heir() -> None:
