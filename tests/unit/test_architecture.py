@@ -1,9 +1,14 @@
 """The parts know only whom they may know, and the tree is what ARCHITECTURE.md says."""
 
+import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -55,6 +60,27 @@ NEEDS_TORCH = {
 """The modules that may import it, and so may those of `gradwire_codecs.cuda`."""
 
 
+LAYERS = {
+    "gradwire_protocol": """
+        messages connection recovery congestion security delivery wire crypto
+        counters errors limits
+    """,
+    "gradwire_codecs": "warm_up policies cuda feedback replica format kernels errors arrays",
+    "gradwire_udp": "tcp udp drivers endpoint_driver timers loops sockets files",
+    "gradwire_server": """
+        daemon http shards standby master replica checkpoints state metrics config updates
+    """,
+    "gradwire": """
+        __main__ metrics integrations checkpoints cli
+        session features replica threads worker target optimizer settings errors
+    """,
+}
+"""What stands in each package, from top to bottom: an import leads down, or stays where it is."""
+
+ENTRIES_MAX: Final = 15
+"""Modules and folders in one folder: more than that nobody reads from end to end."""
+
+
 def modules_of(package: str) -> list[str]:
     root = REPOSITORY / PACKAGES[package]
     files = sorted((root / package).rglob("*.py"))
@@ -102,3 +128,79 @@ def test_no_file_is_named_for_lack_of_a_name() -> None:
              and f.name in nameless]  # fmt: skip
 
     assert found == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_lead_down(package: str) -> None:
+    """Those within functions and those for types alone count as well."""
+    layers = LAYERS[package].split()
+
+    up = [
+        f"{module} imports {imported}"
+        for module, imports in imports_of(package).items()
+        for imported in imports
+        if layers.index(layer_of(module)) > layers.index(layer_of(imported))
+    ]
+
+    assert {layer_of(module) for module in imports_of(package)} == set(layers)
+    assert up == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
+    try:
+        TopologicalSorter(imports_of(package)).prepare()
+    except CycleError as circle:
+        pytest.fail(" imports ".join(reversed(circle.args[1])))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_folder_can_be_read_from_end_to_end(package: str) -> None:
+    root = REPOSITORY / PACKAGES[package] / package
+    folders = {file.parent for file in root.rglob("*.py")}
+
+    entries = {
+        str(folder.relative_to(REPOSITORY)): [
+            each.name
+            for each in folder.iterdir()
+            if (each.suffix == ".py" or each in folders) and each.stem != "__init__"
+        ]
+        for folder in folders
+    }
+
+    assert {name: found for name, found in entries.items() if len(found) > ENTRIES_MAX} == {}
+
+
+def layer_of(module: str) -> str:
+    """Return the folder or the module of a package's root that a module is in."""
+    return module.split(".")[1]
+
+
+@cache
+def imports_of(package: str) -> dict[str, set[str]]:
+    """Return by module which others of its package it imports.
+
+    A package itself is left out: `gradwire_codecs` gives its users names of modules at its bottom.
+    """
+    root = REPOSITORY / PACKAGES[package]
+    modules = {module for module in modules_of(package) if module != package}
+    found = {}
+    for module in modules:
+        file = root / Path(*module.split("."))
+        source = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+        imported = set(imported_names(ast.parse(source.read_text(encoding="utf-8"))))
+        found[module] = {
+            name if name in modules else name.rpartition(".")[0]
+            for name in imported
+            if name in modules or name.rpartition(".")[0] in modules
+        } - {module}
+    return found
+
+
+def imported_names(tree: ast.Module) -> Iterator[str]:
+    """Return what a module imports, a name of another module with that module before it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
