@@ -56,8 +56,8 @@ DEEP_PATHS: Final = {
     "integration/test_chaos.py": "processes that are killed for a minute",
     "integration/test_compiled_modules.py": "frameworks: torch's compiler",
     "integration/test_two_machines.py": "real processes between network namespaces",
-    "unit/client/integrations": "frameworks: Lightning and transformers",
-    "unit/client/test_device_session.py": "devices, by Triton's interpreter",
+    "session/integrations": "frameworks: Lightning and transformers",
+    "session/test_device_session.py": "devices, by Triton's interpreter",
     "unit/codecs/cuda": "kernels for devices, by Triton's interpreter",
     "unit/support/test_emulator.py": "real sockets between network namespaces",
 }

@@ -1,34 +1,5 @@
 """What every test of the client shares."""
 
-import os
-from collections.abc import Iterator
+from support.client_fixtures import no_settings_from_outside, one_thread
 
-import pytest
-import torch
-
-from gradwire.settings.settings import TORCHRUN
-from support.local_master import LocalMaster
-
-
-@pytest.fixture(autouse=True)
-def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a test see no settings but its own."""
-    for name in os.environ:
-        if name.startswith("GRADWIRE_") or name in TORCHRUN.values():
-            monkeypatch.delenv(name)
-
-
-@pytest.fixture
-def master() -> Iterator[LocalMaster]:
-    """Run a master of the test's own."""
-    with LocalMaster() as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Keep torch from spreading tiny work over threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+__all__ = ["no_settings_from_outside", "one_thread"]

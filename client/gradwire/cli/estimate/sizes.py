@@ -20,7 +20,7 @@ from gradwire_protocol.limits import (
 BLOCK: Final = 64
 PARAMETER_BITS: Final = 2.0
 """At the head of each block of so many hits: the difference of its Rice parameter from the last
-one's. 0 takes one bit and 1 two; `tests/unit/client/estimate/test_sizes.py` compares with the
+one's. 0 takes one bit and 1 two; `tests/unit/client/cli/estimate/test_sizes.py` compares with the
 encoder."""
 
 DENSE_BITS: Final = 64 / 40

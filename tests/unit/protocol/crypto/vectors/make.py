@@ -3,7 +3,7 @@
 What goes in is counted up from a number, so it can be seen that nothing was chosen. To be run from
 the root of the repository::
 
-    PYTHONPATH=tests python tests/unit/protocol/vectors/make.py
+    PYTHONPATH=tests python tests/unit/protocol/crypto/vectors/make.py
 """
 
 import json

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from gradwire.cli.app import app
 
-UNIT = Path(__file__).parents[3] / "server" / "gradwire-master.service"
+UNIT = Path(__file__).parents[4] / "server" / "gradwire-master.service"
 
 EXPOSURE_MAX = 15
 """Tenths, as systemd-analyze counts them; 100 is a service without any hardening. What is left is

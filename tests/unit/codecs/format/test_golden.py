@@ -15,7 +15,7 @@ from gradwire_codecs.format.update import ELEMENTS_MAX, pack_update
 from support.reference_decoder import reference_decode
 from support.updates import changes
 
-FOLDER = Path(__file__).parents[2] / "golden"
+FOLDER = Path(__file__).parents[3] / "golden"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.bin"))
 
 

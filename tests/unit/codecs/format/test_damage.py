@@ -11,7 +11,7 @@ from support.damage import FINE, OUTCOMES, read_damaged
 from support.tiers import count
 
 CASES = count(1_000_000, quick=100_000, of="damaged updates")
-SEEDS = sorted((Path(__file__).parents[2] / "golden").glob("*.bin"))
+SEEDS = sorted((Path(__file__).parents[3] / "golden").glob("*.bin"))
 
 
 def test_damaged_updates_break_no_promise() -> None:
