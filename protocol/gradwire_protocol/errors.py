@@ -63,7 +63,7 @@ class RefusedError(GradwireError):
     Attributes
     ----------
     code : str
-        One of the reasons in `messages.records.RefusalCode`.
+        One of the reasons in `messages.admission.RefusalCode`.
     """
 
     def __init__(self, code: str, message: str) -> None:

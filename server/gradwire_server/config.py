@@ -13,8 +13,9 @@ from gradwire_protocol.limits import (
     WINDOW_BYTES,
     WINDOW_BYTES_MIN,
 )
+from gradwire_protocol.messages.fields import ADDRESS_CHARACTERS_MAX
+from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
-from gradwire_protocol.messages.records import ADDRESS_CHARACTERS_MAX, RANKS_MAX
 from gradwire_server.updates.update_log import UPDATE_LOG_BYTES_MAX
 from gradwire_server.updates.update_rate import UPDATE_RATE_MAX
 from gradwire_server.updates.vetting import OUTLIER_NORM_MULTIPLE, OutlierPolicy

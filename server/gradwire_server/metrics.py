@@ -14,7 +14,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from gradwire_protocol.messages.records import RefusalCode
+from gradwire_protocol.messages.admission import RefusalCode
 
 BYTES_BUCKETS = (256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304)
 """From a tiny model's update to the largest message, in steps of four."""

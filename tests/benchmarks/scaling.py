@@ -21,16 +21,11 @@ from benchmarks.workers import QUANTUM_EXPONENT, update_of_size
 from gradwire.worker.worker import Worker
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint, Event, GradwireError, Train
 from gradwire_protocol.limits import WINDOW_BYTES
+from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Welcome
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.records import (
-    CODEC_VERSION,
-    WORKER_ID_BYTES,
-    Buffers,
-    EncodedUpdate,
-    Join,
-    Peer,
-    Welcome,
-)
+from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import CONNECTIONS_SPARE, MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics

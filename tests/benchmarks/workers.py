@@ -18,16 +18,11 @@ from gradwire.worker.worker import Worker
 from gradwire_codecs import Sections, Update
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, GradwireError
+from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Welcome
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.records import (
-    CODEC_VERSION,
-    WORKER_ID_BYTES,
-    Buffers,
-    EncodedUpdate,
-    Join,
-    Peer,
-    Welcome,
-)
+from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_udp import SocketCounters, UdpDriver, open_socket, resolve
 
 JOIN_SECONDS: Final = 120.0

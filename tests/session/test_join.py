@@ -22,8 +22,10 @@ from gradwire.threads.membership import Membership
 from gradwire.threads.network import NetworkThread
 from gradwire.worker.worker import Worker
 from gradwire_codecs.arrays import Float32Array
+from gradwire_protocol.messages.admission import Join, Welcome
+from gradwire_protocol.messages.fields import BLOCK_ELEMENTS
 from gradwire_protocol.messages.link import Link, Message
-from gradwire_protocol.messages.records import BLOCK_ELEMENTS, Join, Snapshot, Welcome
+from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_server.config import MasterConfig
 from gradwire_udp import resolve
 from support.local_master import Answering, LocalMaster

@@ -18,8 +18,9 @@ from gradwire.optimizer.torch_state import TorchOptimizer
 from gradwire.threads.membership import Membership
 from gradwire.worker.optimizer_state import OptimizerStateExchange
 from gradwire.worker.state import WorkerState
+from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.records import Blocks, Welcome
+from gradwire_protocol.messages.replicas import Blocks
 from support.local_master import LocalMaster
 from support.wording import naming
 

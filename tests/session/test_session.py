@@ -16,16 +16,11 @@ import torch
 import gradwire.replica.residual_flush
 import gradwire.threads.membership
 from gradwire import Session
+from gradwire_protocol.messages.admission import Join, Welcome
+from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message
-from gradwire_protocol.messages.records import (
-    EndCode,
-    Finish,
-    Finished,
-    Join,
-    Leave,
-    Snapshot,
-    Welcome,
-)
+from gradwire_protocol.messages.replicas import Snapshot
+from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.config import MasterConfig
 from gradwire_server.updates.vetting import NORMS_MIN, OutlierPolicy
 from support.local_master import Answering, LocalMaster

@@ -15,13 +15,10 @@ from gradwire.threads.inbox import Inbox
 from gradwire_codecs import FixedThreshold, Observation, TargetDensity
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.delivery.shaped_message import Payload
+from gradwire_protocol.messages.admission import Join, Welcome
 from gradwire_protocol.messages.link import Link, Message
-from gradwire_protocol.messages.records import (
-    EncodedUpdate,
-    Join,
-    Snapshot,
-    Welcome,
-)
+from gradwire_protocol.messages.replicas import Snapshot
+from gradwire_protocol.messages.updates import EncodedUpdate
 from support.local_master import Answering, LocalMaster
 from support.sessions import (
     HALF,

@@ -5,9 +5,10 @@ import pytest
 
 from gradwire_protocol import RunKey
 from gradwire_protocol.crypto.keys import SECRET_BYTES
+from gradwire_protocol.messages.admission import RefusalCode, Refuse, Welcome
 from gradwire_protocol.messages.checkpoint import parse
+from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.records import RefusalCode, Refuse, Welcome, covers
 from gradwire_server.checkpoints.writer import Copy
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.run import Run

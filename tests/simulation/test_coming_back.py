@@ -12,7 +12,7 @@ from gradwire.errors import ConnectionLostError, RefusedError
 from gradwire.replica.repair import Repair
 from gradwire.worker.listener import Rebase
 from gradwire.worker.state import Stage
-from gradwire_protocol.messages.records import RefusalCode, Refuse, Resume, Welcome
+from gradwire_protocol.messages.admission import RefusalCode, Refuse, Resume, Welcome
 from gradwire_protocol.messages.snapshots import BLOCKS_UNDER_WAY_MAX, count_blocks
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.replica_copy import ReplicaCopy

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from gradwire.errors import ConnectionLostError, RefusedError
-from gradwire_protocol.messages.records import RefusalCode
+from gradwire_protocol.messages.admission import RefusalCode
 from gradwire_server.config import MasterConfig
 from support.checkpointing import ScriptedWriter
 from support.network import Link

@@ -10,14 +10,10 @@ import pytest
 
 from gradwire.worker.state import Stage
 from gradwire_protocol import Priority, ShapedMessage
-from gradwire_protocol.messages.records import (
-    WORKER_ID_BYTES,
-    EncodedUpdate,
-    EndCode,
-    Resume,
-    Roster,
-    Welcome,
-)
+from gradwire_protocol.messages.admission import Resume, Roster, Welcome
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
+from gradwire_protocol.messages.kinds import EndCode
+from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY

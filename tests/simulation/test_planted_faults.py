@@ -21,7 +21,7 @@ from gradwire.worker.listener import Rebase
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire.worker.worker import Worker
 from gradwire_protocol.delivery.incoming import Reassembly
-from gradwire_protocol.messages.records import EncodedUpdate
+from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.master.buffer_relay import BufferRelay
 from gradwire_server.master.intake import Intake
 from gradwire_server.master.stability import Stability

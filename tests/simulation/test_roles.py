@@ -12,15 +12,10 @@ from gradwire.errors import ConnectionLostError, RefusedError
 from gradwire_codecs import Replica, encode
 from gradwire_protocol import CloseCode, Role, RunKey
 from gradwire_protocol.crypto.keys import SECRET_BYTES
-from gradwire_protocol.messages.records import (
-    EndCode,
-    Finish,
-    Leave,
-    Order,
-    RefusalCode,
-    Refuse,
-    Welcome,
-)
+from gradwire_protocol.messages.admission import RefusalCode, Refuse, Welcome
+from gradwire_protocol.messages.kinds import EndCode
+from gradwire_protocol.messages.orders import Order
+from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_server.config import MasterConfig
 from support.network import Link
 from support.operating import SimulatedOperator

@@ -11,7 +11,7 @@ import pytest
 
 from gradwire_protocol.delivery import incoming
 from gradwire_protocol.limits import charge_of
-from gradwire_protocol.messages.records import covers
+from gradwire_protocol.messages.fields import covers
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from gradwire_protocol.messages.records import covers
+from gradwire_protocol.messages.fields import covers
 from support.keyed import RUN_KEY
 from support.network import Link
 from support.training import MASTER

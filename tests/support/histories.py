@@ -15,7 +15,8 @@ from typing import Final
 from gradwire.errors import ConnectionLostError
 from gradwire_protocol.errors import RefusedError
 from gradwire_protocol.limits import GIB
-from gradwire_protocol.messages.records import RefusalCode, covers
+from gradwire_protocol.messages.admission import RefusalCode
+from gradwire_protocol.messages.fields import covers
 from gradwire_server.checkpoints.resuming import RESUME_AUTO, resumed_run
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig

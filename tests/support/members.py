@@ -5,8 +5,8 @@ from random import Random
 
 from gradwire_protocol import ConnectionConfig, Endpoint, Identity, InOrder, Role
 from gradwire_protocol.crypto.keys import KEY_ID_BYTES
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.link import Link
-from gradwire_protocol.messages.records import WORKER_ID_BYTES
 from gradwire_server.state.roster import Member, Phase, Roster
 from support.peer import join_request
 

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from gradwire_protocol import Disconnected, Role
-from gradwire_protocol.messages.records import Order, OrderDone, Refuse
+from gradwire_protocol.messages.admission import Refuse
+from gradwire_protocol.messages.orders import Order, OrderDone
 from support.peer import ScriptedPeer
 from support.training import MASTER, SimulatedRun
 

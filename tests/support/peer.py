@@ -15,17 +15,13 @@ from gradwire_protocol import (
     MessageReceived,
 )
 from gradwire_protocol.delivery.outgoing import Priority
+from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Resume
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
+from gradwire_protocol.messages.kinds import CONTROL_STREAM
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import CONTROL_RECORDS, Control, Link, Message, UpdateReceived
-from gradwire_protocol.messages.records import (
-    CODEC_VERSION,
-    CONTROL_STREAM,
-    WORKER_ID_BYTES,
-    EncodedUpdate,
-    Join,
-    Resume,
-    Snapshot,
-)
+from gradwire_protocol.messages.replicas import Snapshot
+from gradwire_protocol.messages.updates import EncodedUpdate
 from support.network import SimulatedNetwork
 
 KINDS = {record: kind for kind, record in CONTROL_RECORDS.items()}

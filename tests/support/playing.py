@@ -11,7 +11,7 @@ from traceback import extract_tb
 from typing import Final, TextIO
 from unittest.mock import patch
 
-from gradwire_protocol.messages.records import Roster
+from gradwire_protocol.messages.admission import Roster
 from support.faults import Fault
 from support.histories import History
 from support.plans import Act, Size, draw

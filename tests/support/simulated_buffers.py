@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 
 from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
-from gradwire_protocol.messages.records import Buffers
+from gradwire_protocol.messages.states import Buffers
 from gradwire_server.state.run import Run
 
 ELEMENTS = 5

@@ -23,18 +23,11 @@ from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire.worker.worker import Worker
 from gradwire_codecs import NOTHING, LocalFeedback, Replica, SharedFeedback, multiple_of
 from gradwire_protocol import Credentials, Endpoint
-from gradwire_protocol.messages.records import (
-    CODEC_VERSION,
-    WORKER_ID_BYTES,
-    Blocks,
-    Buffers,
-    EncodedUpdate,
-    Join,
-    Peer,
-    Welcome,
-    covers,
-    total,
-)
+from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Welcome
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES, covers, total
+from gradwire_protocol.messages.replicas import Blocks
+from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.updates import EncodedUpdate
 from support.feedbacks import QuarterFeedback, counts_for
 from support.network import Host
 from support.simulated_buffers import LAYOUT as BUFFERS

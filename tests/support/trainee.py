@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from gradwire.errors import GradwireError
 from gradwire.worker.listener import Rebase
 from gradwire_protocol import Credentials
-from gradwire_protocol.messages.records import Welcome, covers
+from gradwire_protocol.messages.admission import Welcome
+from gradwire_protocol.messages.fields import covers
 from support.simulated_bound import TRY_AGAIN_SECONDS, SimulatedBound
 from support.simulated_worker import SimulatedWorker
 

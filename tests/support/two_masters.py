@@ -9,7 +9,7 @@ from functools import partial
 from random import Random
 
 from gradwire_protocol import Credentials, Endpoint, Keyring, Role, RunKey
-from gradwire_protocol.messages.records import covers
+from gradwire_protocol.messages.fields import covers
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics

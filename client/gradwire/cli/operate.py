@@ -12,7 +12,8 @@ from gradwire.settings.settings import Settings, resolve_settings
 from gradwire.threads.network import NetworkThread
 from gradwire.worker.operator import Operator
 from gradwire_protocol.crypto.keys import Role
-from gradwire_protocol.messages.records import WORKER_NAME_CHARACTERS_MAX, Action, Order
+from gradwire_protocol.messages.fields import WORKER_NAME_CHARACTERS_MAX
+from gradwire_protocol.messages.orders import Action, Order
 from gradwire_udp import resolve, show_address
 
 ANSWER_SECONDS: Final = 10.0

@@ -16,7 +16,7 @@ from gradwire.features.feature import Feature
 from gradwire.replica.stats import Tally
 from gradwire.target.buffers import BufferValues, ModuleBuffers, mean_of
 from gradwire.threads.signals import uninterrupted
-from gradwire_protocol.messages.records import Buffers
+from gradwire_protocol.messages.states import Buffers
 
 
 class Others(Protocol):

@@ -19,8 +19,8 @@ from gradwire.target.parameters import Parameters
 from gradwire.threads.membership import Membership
 from gradwire.threads.network import NetworkThread
 from gradwire.worker.worker import Worker
+from gradwire_protocol.messages.fields import total
 from gradwire_protocol.messages.layout import Layout
-from gradwire_protocol.messages.records import total
 
 if TYPE_CHECKING:
     import torch

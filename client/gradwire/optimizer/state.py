@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.layout import TENSORS_MAX, Layout
-from gradwire_protocol.messages.records import STATE_PART_BYTES, STATE_SLOTS_MAX
 from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Check, Record, blob, listing, text
+from gradwire_protocol.messages.states import STATE_PART_BYTES, STATE_SLOTS_MAX
 
 NAME_CHARACTERS_MAX: Final = 64
 """Of the name of an optimizer's class, and of what it keeps."""

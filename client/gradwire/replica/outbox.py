@@ -16,7 +16,7 @@ from gradwire.worker.update_log import OwnUpdate
 from gradwire.worker.worker import Worker
 from gradwire_codecs import NOTHING, encoded_hits
 from gradwire_protocol.limits import MIB
-from gradwire_protocol.messages.records import total
+from gradwire_protocol.messages.fields import total
 
 OUTBOX_BYTES_MAX: Final = 8 * MIB
 OUTBOX_UPDATES_MAX: Final = 64

@@ -20,7 +20,8 @@ from gradwire.threads.network import NetworkThread
 from gradwire.threads.signals import uninterrupted
 from gradwire.worker.worker import Worker
 from gradwire_codecs import CodecError
-from gradwire_protocol.messages.records import EncodedUpdate, total
+from gradwire_protocol.messages.fields import total
+from gradwire_protocol.messages.updates import EncodedUpdate
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from gradwire.threads.membership import Membership
 from gradwire.threads.signals import uninterrupted
 from gradwire_codecs import check_finite, clip_residual
 from gradwire_codecs.arrays import describe
-from gradwire_protocol.messages.records import UPDATE_BYTES_MAX
+from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
 
 INT32_MAX: Final = 2**31 - 1
 

@@ -25,8 +25,9 @@ from gradwire_codecs import BlockDigests, Feedback, Update, decode, digest_of
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages.layout import Layout
-from gradwire_protocol.messages.records import Blocks, Digest, EncodedUpdate
+from gradwire_protocol.messages.replicas import Blocks, Digest
 from gradwire_protocol.messages.snapshots import span_of
+from gradwire_protocol.messages.updates import EncodedUpdate
 
 logger = logging.getLogger("gradwire.session")
 

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Final
 
 from gradwire_protocol.limits import MIB
-from gradwire_protocol.messages.records import UPDATE_BYTES_MAX
+from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
 
 FLUSH_BYTES_MAX: Final = 8 * MIB
 """What all workers together have under way to the slowest one when each sends its whole residual

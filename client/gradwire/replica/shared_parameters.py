@@ -19,7 +19,7 @@ from gradwire.target.parameters import Parameters
 from gradwire.threads.signals import uninterrupted
 from gradwire.worker.update_log import OwnUpdateLog
 from gradwire_codecs import Feedback
-from gradwire_protocol.messages.records import Welcome
+from gradwire_protocol.messages.admission import Welcome
 
 
 class SharedParameters:

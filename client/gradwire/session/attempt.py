@@ -46,14 +46,9 @@ from gradwire_codecs import OutOfRangeError as OutOfRange
 from gradwire_codecs.format.sections import MULTIPLE_MAX
 from gradwire_codecs.replica.replica import HEADROOM
 from gradwire_protocol.crypto.keys import Role
+from gradwire_protocol.messages.admission import CODEC_VERSION, Join, name_in_roster
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES, WORKER_NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.layout import LAYOUT_BYTES_MAX
-from gradwire_protocol.messages.records import (
-    CODEC_VERSION,
-    WORKER_ID_BYTES,
-    WORKER_NAME_CHARACTERS_MAX,
-    Join,
-    name_in_roster,
-)
 from gradwire_udp import resolve, show_address
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from gradwire.replica.sharing import Sharing
 from gradwire.threads.membership import Membership
 from gradwire.threads.network import NetworkThread
 from gradwire.worker.worker import Worker
-from gradwire_protocol.messages.records import covers, total
+from gradwire_protocol.messages.fields import covers, total
 
 
 class Finishing:

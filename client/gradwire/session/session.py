@@ -29,7 +29,7 @@ from gradwire.threads.network import NetworkThread
 from gradwire.threads.signals import close_at_the_end, forget, put_off
 from gradwire.worker.worker import Worker
 from gradwire_protocol import Role
-from gradwire_protocol.messages.records import REASON_CHARACTERS_MAX
+from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
 
 logger = logging.getLogger("gradwire.session")
 

@@ -15,7 +15,7 @@ from typing import Final
 from gradwire.errors import ConnectionLostError, DeadlineError
 from gradwire.replica.sharing import Sharing
 from gradwire.threads.membership import Membership
-from gradwire_protocol.messages.records import Peer
+from gradwire_protocol.messages.admission import Peer
 
 logger = logging.getLogger("gradwire.join")
 

@@ -20,8 +20,8 @@ from gradwire.settings.training import FeedbackName, ScaleName, TrainingSettings
 from gradwire_protocol import ConnectionConfig
 from gradwire_protocol.crypto.keys import RunKey, WorkerKey
 from gradwire_protocol.limits import DATAGRAM_BYTES, DATAGRAM_BYTES_MAX
+from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
-from gradwire_protocol.messages.records import RANKS_MAX
 from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential
 
 Loop = Literal["auto", "uvloop", "asyncio"]

@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from gradwire.errors import NonFiniteError, UsageError
 from gradwire_protocol.limits import BUFFERS_BYTES_MAX
-from gradwire_protocol.messages.records import DIGEST_BYTES, Buffers
+from gradwire_protocol.messages.fields import DIGEST_BYTES
+from gradwire_protocol.messages.states import Buffers
 
 Floats: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 

@@ -19,8 +19,9 @@ from gradwire.worker.snapshot import digests_in
 from gradwire_codecs import BlockDigests, Replica
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.limits import MIB
-from gradwire_protocol.messages.records import Blocks, EncodedUpdate
+from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.snapshots import span_of
+from gradwire_protocol.messages.updates import EncodedUpdate
 
 INBOX_BYTES_MAX: Final = 16 * MIB
 """Encoded updates that wait; a step of a hundred peers with 20 KB updates takes 2 MB."""

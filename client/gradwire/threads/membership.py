@@ -19,7 +19,10 @@ from gradwire.threads.own_staleness import OwnStaleness
 from gradwire.worker.listener import Rebase
 from gradwire.worker.peer_sequences import Sum
 from gradwire_codecs import MalformedUpdateError
-from gradwire_protocol.messages.records import Blocks, Buffers, EncodedUpdate, Peer, Welcome
+from gradwire_protocol.messages.admission import Peer, Welcome
+from gradwire_protocol.messages.replicas import Blocks
+from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.updates import EncodedUpdate
 
 logger = logging.getLogger("gradwire.session")
 

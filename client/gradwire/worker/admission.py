@@ -20,21 +20,11 @@ from gradwire.worker.state import Stage, WorkerState
 from gradwire_codecs import pack_block, unpack_block
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.delivery.shaped_message import Payload
-from gradwire_protocol.messages.records import (
-    Blocks,
-    Contents,
-    Finish,
-    Join,
-    Leave,
-    Recall,
-    RefusalCode,
-    Resume,
-    Snapshot,
-    Want,
-    Welcome,
-    total,
-)
+from gradwire_protocol.messages.admission import Join, RefusalCode, Resume, Welcome
+from gradwire_protocol.messages.fields import total
+from gradwire_protocol.messages.replicas import Blocks, Contents, Recall, Snapshot, Want
 from gradwire_protocol.messages.snapshots import SnapshotFeed, unpacked
+from gradwire_protocol.messages.updates import Finish, Leave
 
 
 class Admission:

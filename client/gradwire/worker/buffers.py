@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from gradwire.target.buffers import BufferLayout
 from gradwire.worker.listener import Listener
-from gradwire_protocol.messages.records import Buffers
+from gradwire_protocol.messages.states import Buffers
 
 logger = logging.getLogger("gradwire.buffers")
 

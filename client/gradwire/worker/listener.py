@@ -9,7 +9,10 @@ from typing import Protocol
 
 from gradwire.errors import GradwireError
 from gradwire.worker.peer_sequences import Sum
-from gradwire_protocol.messages.records import Blocks, Buffers, EncodedUpdate, Peer, Welcome
+from gradwire_protocol.messages.admission import Peer, Welcome
+from gradwire_protocol.messages.replicas import Blocks
+from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.updates import EncodedUpdate
 
 
 @dataclass(frozen=True, slots=True)

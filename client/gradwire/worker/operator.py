@@ -23,8 +23,10 @@ from gradwire_protocol import (
     InvalidMessageError,
     MessageReceived,
 )
+from gradwire_protocol.messages.admission import Refuse
+from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message
-from gradwire_protocol.messages.records import EndCode, Order, OrderDone, Refuse
+from gradwire_protocol.messages.orders import Order, OrderDone
 
 
 class Operator:

@@ -20,12 +20,9 @@ from typing import Final, Protocol
 from gradwire.optimizer.state import PackedState, StateHeader, UnfitStateError
 from gradwire.worker.state import Stage, WorkerState
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.records import (
-    RANKS_MAX,
-    REASON_CHARACTERS_MAX,
-    StatePart,
-    WantState,
-)
+from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
+from gradwire_protocol.messages.kinds import RANKS_MAX
+from gradwire_protocol.messages.states import StatePart, WantState
 
 COPY_SECONDS: Final = 60.0
 """A copy is kept so long after it was last wanted, and given to others when it is no older."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from gradwire.worker.listener import Listener
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.records import EncodedUpdate
+from gradwire_protocol.messages.updates import EncodedUpdate
 
 
 class OwnUpdates:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from gradwire.worker.update_log import PeerUpdateLog
 from gradwire_protocol import InOrder, InvalidMessageError
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.records import PART_ELEMENTS, Conflated, Span
+from gradwire_protocol.messages.updates import PART_ELEMENTS, Conflated, Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from gradwire.worker.listener import Listener
 from gradwire.worker.peer_sequences import PeerSequences, SumAssembly
 from gradwire_protocol import Connection
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.records import Conflated
+from gradwire_protocol.messages.updates import Conflated
 
 
 class PeerUpdates:

@@ -16,7 +16,8 @@ from gradwire.errors import (
 )
 from gradwire.worker.dialing import Dialing
 from gradwire_protocol import CloseCode, Disconnected
-from gradwire_protocol.messages.records import EndCode, RefusalCode
+from gradwire_protocol.messages.admission import RefusalCode
+from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.wire.packets import VERSION
 
 FIRST_SECONDS: Final = 0.1

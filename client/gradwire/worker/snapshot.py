@@ -14,7 +14,8 @@ import numpy as np
 from gradwire.worker.listener import Listener, Rebase
 from gradwire_codecs.arrays import UInt64Array
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.records import DIGEST_BYTES, Blocks, Snapshot
+from gradwire_protocol.messages.fields import DIGEST_BYTES
+from gradwire_protocol.messages.replicas import Blocks, Snapshot
 from gradwire_protocol.messages.snapshots import (
     ELEMENT_BYTES,
     BlockAssembly,

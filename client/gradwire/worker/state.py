@@ -21,8 +21,9 @@ from gradwire.worker.own_updates import OwnUpdates
 from gradwire.worker.peer_updates import PeerUpdates
 from gradwire.worker.reconnection import Reconnection
 from gradwire.worker.update_log import OwnUpdate
+from gradwire_protocol.messages.admission import Join, Welcome
 from gradwire_protocol.messages.link import Link
-from gradwire_protocol.messages.records import EncodedUpdate, Join, Welcome
+from gradwire_protocol.messages.updates import EncodedUpdate
 
 
 class Stage(Enum):

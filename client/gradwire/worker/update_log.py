@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gradwire_protocol.limits import MIB
-from gradwire_protocol.messages.records import EncodedUpdate
+from gradwire_protocol.messages.updates import EncodedUpdate
 
 UPDATE_LOG_BYTES_MAX: Final = 64 * MIB
 """Encoded updates kept at most. Those that the master does not have yet are bounded by the outbox.

@@ -43,31 +43,14 @@ from gradwire_protocol import (
     MessageReceived,
 )
 from gradwire_protocol.delivery.shaped_message import Payload
+from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, Roster, Welcome
+from gradwire_protocol.messages.fields import SEQUENCE_MAX
+from gradwire_protocol.messages.kinds import SNAPSHOT_STREAM, EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
-from gradwire_protocol.messages.records import (
-    SEQUENCE_MAX,
-    SNAPSHOT_STREAM,
-    Blocks,
-    Buffers,
-    Conflated,
-    Digest,
-    EndCode,
-    Finish,
-    Finished,
-    Join,
-    Leave,
-    Promise,
-    Recall,
-    RefusalCode,
-    Refuse,
-    Roster,
-    Snapshot,
-    Stable,
-    StatePart,
-    Stopping,
-    WantState,
-    Welcome,
-)
+from gradwire_protocol.messages.replicas import Blocks, Digest, Recall, Snapshot
+from gradwire_protocol.messages.standby import Promise
+from gradwire_protocol.messages.states import Buffers, StatePart, WantState
+from gradwire_protocol.messages.updates import Conflated, Finish, Finished, Leave, Stable, Stopping
 
 
 class Worker:

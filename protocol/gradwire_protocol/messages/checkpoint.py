@@ -35,8 +35,9 @@ from typing import ClassVar, Final, NamedTuple
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.errors import InvalidMessageError, UsageError
 from gradwire_protocol.limits import MIB
+from gradwire_protocol.messages.admission import Welcome
+from gradwire_protocol.messages.fields import VERSIONS_BYTES_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, LAYOUT_BYTES_MAX, Layout
-from gradwire_protocol.messages.records import VERSIONS_BYTES_MAX, Welcome
 from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Check, Record, boolean, integer
 from gradwire_protocol.messages.snapshots import ELEMENT_BYTES
 

@@ -12,41 +12,30 @@ from gradwire_protocol.delivery.events import MessageReceived
 from gradwire_protocol.delivery.outgoing import Priority
 from gradwire_protocol.delivery.shaped_message import Payload, ShapedMessage
 from gradwire_protocol.errors import InvalidMessageError
-from gradwire_protocol.messages.ordering import InOrder
-from gradwire_protocol.messages.records import (
+from gradwire_protocol.messages.admission import Join, Refuse, Roster, Welcome
+from gradwire_protocol.messages.kinds import (
     CONFLATED_STREAM,
     CONTROL_STREAM,
     RANKS_MAX,
     SNAPSHOT_STREAM,
     STATE_STREAM,
-    Blocks,
-    Buffers,
+    Kind,
+)
+from gradwire_protocol.messages.ordering import InOrder
+from gradwire_protocol.messages.orders import Order, OrderDone
+from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
+from gradwire_protocol.messages.schema import Record
+from gradwire_protocol.messages.standby import Follow, Promise, Voters
+from gradwire_protocol.messages.states import Buffers, StatePart, WantState
+from gradwire_protocol.messages.updates import (
     Conflated,
-    Contents,
-    Digest,
     EncodedUpdate,
     Finish,
     Finished,
-    Follow,
-    Join,
-    Kind,
     Leave,
-    Order,
-    OrderDone,
-    Promise,
-    Recall,
-    Refuse,
-    Roster,
-    Snapshot,
     Stable,
-    StatePart,
     Stopping,
-    Voters,
-    Want,
-    WantState,
-    Welcome,
 )
-from gradwire_protocol.messages.schema import Record
 
 Control: TypeAlias = (
     Join

@@ -13,8 +13,9 @@ import numpy as np
 
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.errors import InvalidMessageError
+from gradwire_protocol.messages.fields import BLOCK_ELEMENTS
 from gradwire_protocol.messages.link import Link
-from gradwire_protocol.messages.records import BLOCK_ELEMENTS, Snapshot
+from gradwire_protocol.messages.replicas import Snapshot
 
 ELEMENT_BYTES: Final = 4
 

@@ -1,14 +1,8 @@
 """Admission: who may join, and what to tell those who may not."""
 
 from gradwire_protocol import InvalidMessageError, Role
-from gradwire_protocol.messages.records import (
-    CODEC_VERSION,
-    Join,
-    RefusalCode,
-    Refuse,
-    Resume,
-    covers,
-)
+from gradwire_protocol.messages.admission import CODEC_VERSION, Join, RefusalCode, Refuse, Resume
+from gradwire_protocol.messages.fields import covers
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Roster
 from gradwire_server.state.run import Run

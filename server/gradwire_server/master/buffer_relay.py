@@ -11,7 +11,7 @@ who are back.
 """
 
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.records import Buffers
+from gradwire_protocol.messages.states import Buffers
 from gradwire_server.state.buffer_feed import KeptBuffers
 from gradwire_server.state.roster import Member
 from gradwire_server.state.state import State

@@ -5,7 +5,7 @@ buffers; and a run is finished when nobody lacks anything of it.
 """
 
 from gradwire_protocol import Connection, MessageDelivered
-from gradwire_protocol.messages.records import (
+from gradwire_protocol.messages.kinds import (
     CONFLATED_STREAM,
     CONTROL_STREAM,
     SNAPSHOT_STREAM,

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from gradwire_protocol import CloseCode, Connection, Disconnected, UsageError
-from gradwire_protocol.messages.records import EndCode, Finished, StatePart
+from gradwire_protocol.messages.kinds import EndCode
+from gradwire_protocol.messages.states import StatePart
+from gradwire_protocol.messages.updates import Finished
 from gradwire_server.metrics import Departure
 from gradwire_server.replica.founding import found_again, recover
 from gradwire_server.state.roster import Member, Phase

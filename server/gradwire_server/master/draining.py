@@ -11,7 +11,7 @@ An operator's `drain` is more patient: it waits until the workers leave by thems
 import logging
 from collections.abc import Callable
 
-from gradwire_protocol.messages.records import Stopping
+from gradwire_protocol.messages.updates import Stopping
 from gradwire_server.state.roster import Member, Phase
 from gradwire_server.state.state import State
 

@@ -23,8 +23,9 @@ from functools import partial
 
 from gradwire_codecs import MalformedUpdateError, Update
 from gradwire_protocol import CloseCode, InvalidMessageError
+from gradwire_protocol.messages.fields import total
+from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.records import EndCode, total
 from gradwire_server.config import MasterConfig
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.state.roster import Member, Phase, Roster

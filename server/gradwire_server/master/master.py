@@ -36,21 +36,12 @@ from gradwire_protocol import (
     MessageDelivered,
     MessageReceived,
 )
+from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Message, UpdateReceived
-from gradwire_protocol.messages.records import (
-    Buffers,
-    Contents,
-    Digest,
-    EndCode,
-    Finish,
-    Follow,
-    Leave,
-    Promise,
-    Snapshot,
-    StatePart,
-    Want,
-    WantState,
-)
+from gradwire_protocol.messages.replicas import Contents, Digest, Snapshot, Want
+from gradwire_protocol.messages.standby import Follow, Promise
+from gradwire_protocol.messages.states import Buffers, StatePart, WantState
+from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_server.checkpoints.schedule import CheckpointSchedule
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from gradwire_protocol import UsageError
 from gradwire_protocol.crypto.keys import check_name
-from gradwire_protocol.messages.records import Action, Order, OrderDone, RefusalCode, Refuse
+from gradwire_protocol.messages.admission import RefusalCode, Refuse
+from gradwire_protocol.messages.orders import Action, Order, OrderDone
 from gradwire_server.state.roster import Member, Roster
 
 logger = logging.getLogger("gradwire.master")

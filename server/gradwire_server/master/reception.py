@@ -10,20 +10,13 @@ from dataclasses import replace
 from typing import Final
 
 from gradwire_protocol import CloseCode, Connection, InOrder, InvalidMessageError, Role
+from gradwire_protocol.messages.admission import Join, Refuse, Resume, name_in_roster
+from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX, covers
+from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
-from gradwire_protocol.messages.records import (
-    REASON_CHARACTERS_MAX,
-    EndCode,
-    Finished,
-    Follow,
-    Join,
-    Order,
-    Promise,
-    Refuse,
-    Resume,
-    covers,
-    name_in_roster,
-)
+from gradwire_protocol.messages.orders import Order
+from gradwire_protocol.messages.standby import Follow, Promise
+from gradwire_protocol.messages.updates import Finished
 from gradwire_server.master.admission import (
     check_claims,
     finished_without,

@@ -4,7 +4,7 @@ Who sent them keeps them until then. Where there is a standby, nothing is said w
 of the voters hold on to this master; see `terms`.
 """
 
-from gradwire_protocol.messages.records import Stable
+from gradwire_protocol.messages.updates import Stable
 from gradwire_server.master.terms import Terms
 from gradwire_server.state.state import State
 

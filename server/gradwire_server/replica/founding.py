@@ -8,8 +8,10 @@ import logging
 
 from gradwire_codecs import unpack_block
 from gradwire_protocol import InOrder, InvalidMessageError
+from gradwire_protocol.messages.admission import Resume, Welcome
+from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.records import Contents, Resume, Snapshot, Welcome, covers
+from gradwire_protocol.messages.replicas import Contents, Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotFeed, unpacked
 from gradwire_server.replica.recall import go_on, may_keep_replica, recall, take_recalled
 from gradwire_server.replica.repairs import offer

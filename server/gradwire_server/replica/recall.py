@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from gradwire_codecs import MalformedUpdateError, decode
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.records import Recall
+from gradwire_protocol.messages.replicas import Recall
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member
 from gradwire_server.state.run import Run

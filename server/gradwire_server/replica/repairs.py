@@ -18,7 +18,8 @@ import logging
 from typing import Final
 
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.records import Digest, Want, covers
+from gradwire_protocol.messages.fields import covers
+from gradwire_protocol.messages.replicas import Digest, Want
 from gradwire_protocol.messages.snapshots import SnapshotFeed
 from gradwire_server.state.replica_copy import ReplicaCopy
 from gradwire_server.state.roster import Member, Offer, Phase

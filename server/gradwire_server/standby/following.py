@@ -12,8 +12,9 @@ import numpy as np
 
 from gradwire_codecs import MalformedUpdateError, Replica, decode, unpack_block
 from gradwire_protocol import InOrder, InvalidMessageError
+from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.records import Snapshot, Welcome
+from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotAssembly, unpacked
 from gradwire_server.config import RelayLimits
 from gradwire_server.state.relay import Relay

@@ -33,20 +33,12 @@ from gradwire_protocol import (
     InvalidMessageError,
     MessageReceived,
 )
+from gradwire_protocol.messages.admission import Join, Refuse, Roster, Welcome
+from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message, UpdateReceived
-from gradwire_protocol.messages.records import (
-    EndCode,
-    Finished,
-    Follow,
-    Join,
-    Promise,
-    Refuse,
-    Roster,
-    Snapshot,
-    Stable,
-    Voters,
-    Welcome,
-)
+from gradwire_protocol.messages.replicas import Snapshot
+from gradwire_protocol.messages.standby import Follow, Promise, Voters
+from gradwire_protocol.messages.updates import Finished, Stable
 from gradwire_server.master.master import Master
 from gradwire_server.standby.following import Following
 

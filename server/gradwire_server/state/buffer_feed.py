@@ -14,7 +14,7 @@ from gradwire_protocol.limits import (
     charge_of,
 )
 from gradwire_protocol.messages.link import Control, Link
-from gradwire_protocol.messages.records import Buffers
+from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.security.rate_limits import TokenBucket
 
 ALLOWANCE: Final = (BUFFERS_BYTES_PER_SECOND_MAX, BUFFERS_BURST_BYTES)

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
+from gradwire_protocol.messages.admission import Join
+from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.layout import Layout
-from gradwire_protocol.messages.records import Join, covers
 from gradwire_server.state.run import Run
 
 ENDED_RUNS_MAX: Final = 16

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradwire_protocol import Connection, MessageDelivered, Role
+from gradwire_protocol.messages.admission import Join, Refuse
+from gradwire_protocol.messages.kinds import CONTROL_STREAM, EndCode
 from gradwire_protocol.messages.link import Link
-from gradwire_protocol.messages.records import CONTROL_STREAM, EndCode, Join, OrderDone, Refuse
+from gradwire_protocol.messages.orders import OrderDone
 from gradwire_server.state.roster import role_of
 
 

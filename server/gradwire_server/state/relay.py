@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from gradwire_codecs import Update, decode
 from gradwire_protocol import ShapedMessage
 from gradwire_protocol.limits import charge_of
-from gradwire_protocol.messages.records import EncodedUpdate
+from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
 from gradwire_server.state.conflation import Conflation
 from gradwire_server.state.roster import Member, Phase

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from gradwire_codecs import digest_of, pack_block, unflip
 from gradwire_codecs.arrays import Int32Array, UInt64Array
 from gradwire_protocol.messages.layout import Layout
-from gradwire_protocol.messages.records import Blocks
+from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.snapshots import count_blocks, span_of
 
 logger = logging.getLogger("gradwire.master")

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gradwire_protocol import InOrder
+from gradwire_protocol.messages.admission import Resume
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.records import Resume
 from gradwire_server.state.roster import Member
 from gradwire_server.updates.update_log import UPDATE_LOG_BYTES_MAX
 

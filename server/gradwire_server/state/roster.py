@@ -19,8 +19,10 @@ from enum import Enum, auto
 from typing import Final
 
 from gradwire_protocol import Connection, InOrder, Role
+from gradwire_protocol.messages.admission import Join, Peer, name_in_roster
+from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.link import Link, UpdateReceived
-from gradwire_protocol.messages.records import RANKS_MAX, Digest, Join, Peer, name_in_roster
+from gradwire_protocol.messages.replicas import Digest
 from gradwire_protocol.messages.snapshots import SnapshotFeed
 from gradwire_server.state.backlog import Backlog
 from gradwire_server.state.buffer_feed import BufferFeed

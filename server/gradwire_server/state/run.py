@@ -10,9 +10,10 @@ from gradwire_codecs import MalformedUpdateError, Replica, Update
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.replica.replica import FIRST_VALUE_MAX
 from gradwire_protocol import InvalidMessageError
+from gradwire_protocol.messages.admission import Join
 from gradwire_protocol.messages.checkpoint import Checkpoint
 from gradwire_protocol.messages.layout import Layout
-from gradwire_protocol.messages.records import Join, Snapshot
+from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
 from gradwire_server.state.buffer_feed import KeptBuffers

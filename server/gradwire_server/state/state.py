@@ -6,8 +6,8 @@ takes part no more. Each decides for itself; what they decide about is here.
 
 from dataclasses import dataclass, field
 
+from gradwire_protocol.messages.admission import Roster as RosterMessage
 from gradwire_protocol.messages.link import Control
-from gradwire_protocol.messages.records import Roster as RosterMessage
 from gradwire_server.config import MasterConfig
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.state.finished_runs import FinishedRuns

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from gradwire_codecs import MalformedUpdateError, Sections, Update
 from gradwire_codecs.arrays import UInt32Array
 from gradwire_codecs.format.update import pack_update
-from gradwire_protocol.messages.records import UPDATE_BYTES_MAX
+from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
 
 SHARE_MAX: Final = 1 - 1e-6
 """Nearer to 1, rounding could leave an update as it is, and a correction of nothing."""

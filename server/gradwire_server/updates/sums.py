@@ -14,7 +14,7 @@ from gradwire_codecs import Replica, Sections, Update
 from gradwire_codecs.format.sections import MULTIPLE_MAX
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol.messages.link import Link
-from gradwire_protocol.messages.records import PART_ELEMENTS, Conflated, Span
+from gradwire_protocol.messages.updates import PART_ELEMENTS, Conflated, Span
 
 ELEMENT_BYTES: Final = 4
 

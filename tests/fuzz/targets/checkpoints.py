@@ -20,8 +20,8 @@ from gradwire.threads.membership import Membership
 from gradwire.threads.network import NetworkThread
 from gradwire.worker.worker import Worker
 from gradwire_codecs import LocalFeedback, Observation, Replica
+from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.records import Welcome
 
 BYTES_MAX: Final = 512
 ELEMENTS: Final = 16

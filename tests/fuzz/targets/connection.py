@@ -19,8 +19,9 @@ from gradwire_protocol.limits import (
     MESSAGE_BYTES_MAX,
     WINDOW_BYTES_MIN,
 )
+from gradwire_protocol.messages.kinds import CONTROL_STREAM, Kind
 from gradwire_protocol.messages.link import Link
-from gradwire_protocol.messages.records import CONTROL_STREAM, Finish, Kind
+from gradwire_protocol.messages.updates import Finish
 from gradwire_protocol.wire.frames import (
     Ack,
     pack_ack,

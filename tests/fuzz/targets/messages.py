@@ -7,30 +7,23 @@ from collections.abc import Iterable
 from typing import Final
 
 from gradwire_protocol.errors import InvalidMessageError
+from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Refuse, Roster, Welcome
+from gradwire_protocol.messages.fields import BLOCK_ELEMENTS, WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import CONTROL_RECORDS
-from gradwire_protocol.messages.records import (
-    BLOCK_ELEMENTS,
-    CODEC_VERSION,
-    WORKER_ID_BYTES,
+from gradwire_protocol.messages.replicas import Snapshot
+from gradwire_protocol.messages.schema import Record
+from gradwire_protocol.messages.snapshots import SnapshotAssembly
+from gradwire_protocol.messages.states import StatePart, WantState
+from gradwire_protocol.messages.updates import (
     Conflated,
     EncodedUpdate,
     Finish,
     Finished,
-    Join,
     Leave,
-    Peer,
-    Refuse,
-    Roster,
-    Snapshot,
     Span,
     Stable,
-    StatePart,
-    WantState,
-    Welcome,
 )
-from gradwire_protocol.messages.schema import Record
-from gradwire_protocol.messages.snapshots import SnapshotAssembly
 
 BYTES_MAX: Final = 2_048
 

@@ -7,8 +7,8 @@ import pytest
 
 from gradwire_protocol import UsageError
 from gradwire_protocol.limits import MIB, REASSEMBLY_BYTES_MAX, WINDOW_BYTES, WINDOW_BYTES_MIN
+from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX
-from gradwire_protocol.messages.records import RANKS_MAX
 from gradwire_server.config import CONNECTIONS_SPARE, MasterConfig
 from support.wording import naming
 

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from gradwire_codecs import Replica, decode, encode
 from gradwire_protocol import CloseCode, Drop, Endpoint
 from gradwire_protocol.limits import FINISHED_RANGES_MAX
+from gradwire_protocol.messages.admission import RefusalCode, Welcome
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.records import RefusalCode, Welcome
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.collector import MasterCollector
 from gradwire_server.master.master import Master

@@ -9,7 +9,7 @@ from gradwire.errors import NonFiniteError
 from gradwire.features.buffers import BufferSharing
 from gradwire.replica.stats import Tally
 from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
-from gradwire_protocol.messages.records import Buffers
+from gradwire_protocol.messages.states import Buffers
 from support.wording import naming
 
 LAYOUT = BufferLayout(

@@ -11,7 +11,8 @@ from gradwire.worker.listener import Rebase
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire_codecs import BlockDigests, LocalFeedback, Replica, encode
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.records import Blocks, EncodedUpdate
+from gradwire_protocol.messages.replicas import Blocks
+from gradwire_protocol.messages.updates import EncodedUpdate
 from support.wording import naming
 
 ELEMENTS = 100

@@ -11,7 +11,7 @@ from gradwire.errors import NonFiniteError, UsageError
 from gradwire.target.adapters import buffers_of
 from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues, mean_of
 from gradwire_protocol.limits import BUFFERS_BYTES_MAX
-from gradwire_protocol.messages.records import Buffers
+from gradwire_protocol.messages.states import Buffers
 from support.wording import naming
 
 VAR = BufferTensor("norm.running_var", (2, 2), "float")

@@ -11,7 +11,8 @@ from gradwire.threads.inbox import Arrivals, Inbox
 from gradwire.worker.listener import Rebase
 from gradwire.worker.peer_sequences import Sum
 from gradwire_codecs import MalformedUpdateError, Replica, encode
-from gradwire_protocol.messages.records import Blocks, EncodedUpdate
+from gradwire_protocol.messages.replicas import Blocks
+from gradwire_protocol.messages.updates import EncodedUpdate
 
 ELEMENTS = 200
 

@@ -11,7 +11,8 @@ from gradwire.threads.membership import Membership
 from gradwire.worker.peer_sequences import Sum
 from gradwire_codecs import Replica, encode
 from gradwire_protocol.limits import MIB
-from gradwire_protocol.messages.records import EncodedUpdate, Peer, Welcome
+from gradwire_protocol.messages.admission import Peer, Welcome
+from gradwire_protocol.messages.updates import EncodedUpdate
 from support.peer import LAYOUT
 from support.waiting import wait_until
 from support.wording import naming

@@ -11,7 +11,7 @@ import pytest
 from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.worker.buffers import SharedBuffers
 from gradwire.worker.listener import Listener
-from gradwire_protocol.messages.records import Buffers
+from gradwire_protocol.messages.states import Buffers
 from support.wording import naming
 
 LAYOUT = BufferLayout((BufferTensor("var", (1,), "float"),), (), 4)

@@ -14,7 +14,8 @@ from gradwire.worker.dialing import KEYS, MASTERS_MAX, SHARES, TCP, TRIES, UDP, 
 from gradwire.worker.state import Stage
 from gradwire.worker.worker import Worker
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint
-from gradwire_protocol.messages.records import Blocks, Join
+from gradwire_protocol.messages.admission import Join
+from gradwire_protocol.messages.replicas import Blocks
 from support.endpoints import dialling
 from support.network import SimulatedNetwork
 from support.peer import ScriptedPeer, join_request

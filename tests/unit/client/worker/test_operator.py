@@ -13,16 +13,11 @@ from gradwire.errors import (
 from gradwire.worker.dialing import UDP, Dialing, Way
 from gradwire.worker.operator import Operator
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
+from gradwire_protocol.messages.admission import RefusalCode, Refuse
+from gradwire_protocol.messages.kinds import CONTROL_STREAM, EndCode
 from gradwire_protocol.messages.link import Control
-from gradwire_protocol.messages.records import (
-    CONTROL_STREAM,
-    EndCode,
-    Finish,
-    Order,
-    OrderDone,
-    RefusalCode,
-    Refuse,
-)
+from gradwire_protocol.messages.orders import Order, OrderDone
+from gradwire_protocol.messages.updates import Finish
 from support.network import Link, SimulatedNetwork
 from support.peer import ScriptedPeer, said_by_peer
 from support.wording import naming

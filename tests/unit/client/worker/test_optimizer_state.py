@@ -22,13 +22,10 @@ from gradwire.worker.optimizer_state import (
 )
 from gradwire.worker.state import Stage, WorkerState
 from gradwire_protocol import InvalidMessageError
+from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
+from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.records import (
-    RANKS_MAX,
-    REASON_CHARACTERS_MAX,
-    StatePart,
-    WantState,
-)
+from gradwire_protocol.messages.states import StatePart, WantState
 from support.wording import naming
 
 LAYOUT = Layout((Tensor("weight", (10,)),))

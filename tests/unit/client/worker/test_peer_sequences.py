@@ -5,7 +5,7 @@ import pytest
 from gradwire.worker.peer_sequences import Sum, SumAssembly, check_follows
 from gradwire_protocol import InOrder, InvalidMessageError
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.records import PART_ELEMENTS, Conflated, Span
+from gradwire_protocol.messages.updates import PART_ELEMENTS, Conflated, Span
 from support.wording import naming
 
 ELEMENTS = 2 * PART_ELEMENTS + 7

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.worker.update_log import ENTRY_BYTES, OwnUpdate, OwnUpdateLog, PeerUpdateLog
-from gradwire_protocol.messages.records import EncodedUpdate
+from gradwire_protocol.messages.updates import EncodedUpdate
 
 
 def kept(sizes: list[int], bytes_max: int = 10_000) -> OwnUpdateLog:

@@ -26,34 +26,25 @@ from gradwire_codecs import unpack_block
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode, ConnectionConfig, Endpoint
 from gradwire_protocol.limits import WINDOW_BYTES, charge_of
+from gradwire_protocol.messages.admission import Join, Peer, RefusalCode, Refuse, Roster, Welcome
+from gradwire_protocol.messages.fields import BLOCK_ELEMENTS, SEQUENCE_MAX
+from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import Control, UpdateReceived
-from gradwire_protocol.messages.records import (
-    BLOCK_ELEMENTS,
-    SEQUENCE_MAX,
-    Blocks,
-    Buffers,
+from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot, Want
+from gradwire_protocol.messages.snapshots import unpacked
+from gradwire_protocol.messages.standby import Promise
+from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.updates import (
     Conflated,
-    Digest,
     EncodedUpdate,
-    EndCode,
     Finish,
     Finished,
-    Join,
     Leave,
-    Peer,
-    Promise,
-    RefusalCode,
-    Refuse,
-    Roster,
-    Snapshot,
     Span,
     Stable,
     Stopping,
-    Want,
-    Welcome,
 )
-from gradwire_protocol.messages.snapshots import unpacked
 from gradwire_protocol.wire.packets import INIT, VERSION, pack_versions, session_id_of
 from support.network import SimulatedNetwork
 from support.peer import LAYOUT, ScriptedPeer, join_request, said_by_peer

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol.messages import checkpoint as module
+from gradwire_protocol.messages.admission import QUANTUM_EXPONENT_MAX, QUANTUM_EXPONENT_MIN
 from gradwire_protocol.messages.checkpoint import (
     ALIGNMENT,
     CHECKSUM_BYTES,
@@ -22,13 +23,9 @@ from gradwire_protocol.messages.checkpoint import (
     parse_head,
     pieces_of,
 )
+from gradwire_protocol.messages.fields import SEQUENCE_MAX
+from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.records import (
-    QUANTUM_EXPONENT_MAX,
-    QUANTUM_EXPONENT_MIN,
-    RANKS_MAX,
-    SEQUENCE_MAX,
-)
 from support.checkpointing import VALUES, bytes_of, checkpoint_of
 from support.wording import naming
 

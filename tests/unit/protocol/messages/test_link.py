@@ -4,46 +4,34 @@ import pytest
 
 from gradwire_protocol import InvalidMessageError, MessageReceived
 from gradwire_protocol.limits import charge_of
-from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.link import CONTROL_RECORDS, Control, Message, UpdateReceived
-from gradwire_protocol.messages.link import Link as MessageLink
-from gradwire_protocol.messages.records import (
+from gradwire_protocol.messages.admission import Join, Peer, Refuse, Roster, Welcome
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
+from gradwire_protocol.messages.kinds import (
     CONFLATED_STREAM,
     CONTROL_STREAM,
     RANKS_MAX,
     SNAPSHOT_STREAM,
     STATE_STREAM,
-    WORKER_ID_BYTES,
-    Blocks,
-    Buffers,
+    Kind,
+)
+from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.link import CONTROL_RECORDS, Control, Message, UpdateReceived
+from gradwire_protocol.messages.link import Link as MessageLink
+from gradwire_protocol.messages.orders import Order, OrderDone
+from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
+from gradwire_protocol.messages.schema import Record
+from gradwire_protocol.messages.standby import Follow, Promise, Voters
+from gradwire_protocol.messages.states import Buffers, StatePart, WantState
+from gradwire_protocol.messages.updates import (
     Conflated,
-    Contents,
-    Digest,
     EncodedUpdate,
     Finish,
     Finished,
-    Follow,
-    Join,
-    Kind,
     Leave,
-    Order,
-    OrderDone,
-    Peer,
-    Promise,
-    Recall,
-    Refuse,
-    Roster,
-    Snapshot,
     Span,
     Stable,
-    StatePart,
     Stopping,
-    Voters,
-    Want,
-    WantState,
-    Welcome,
 )
-from gradwire_protocol.messages.schema import Record
 from support.network import Link
 from support.pair import Pair, data_frame
 from support.puppet import Puppet

@@ -10,6 +10,32 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import CloseCode, InvalidMessageError
 from gradwire_protocol.limits import BUFFERS_BYTES_MAX, MESSAGE_BYTES_MAX
+from gradwire_protocol.messages.admission import (
+    QUANTUM_EXPONENT_MAX,
+    QUANTUM_EXPONENT_MIN,
+    Join,
+    Peer,
+    Refuse,
+    Resume,
+    Roster,
+    Welcome,
+    name_in_roster,
+)
+from gradwire_protocol.messages.fields import (
+    ADDRESS_CHARACTERS_MAX,
+    BLOCK_ELEMENTS,
+    BLOCKS_MAX,
+    CLOCK_MAX,
+    DIGEST_BYTES,
+    REASON_CHARACTERS_MAX,
+    SEQUENCE_MAX,
+    TERM_MAX,
+    WORKER_ID_BYTES,
+    WORKER_NAME_CHARACTERS_MAX,
+    covers,
+    total,
+)
+from gradwire_protocol.messages.kinds import RANKS_MAX, EndCode
 from gradwire_protocol.messages.layout import (
     DIMENSIONS_MAX,
     ELEMENTS_MAX,
@@ -19,58 +45,29 @@ from gradwire_protocol.messages.layout import (
     Layout,
     Tensor,
 )
-from gradwire_protocol.messages.records import (
-    ADDRESS_CHARACTERS_MAX,
-    BLOCK_ELEMENTS,
-    BLOCKS_MAX,
-    CLOCK_MAX,
-    DIGEST_BYTES,
-    PART_ELEMENTS,
-    QUANTUM_EXPONENT_MAX,
-    QUANTUM_EXPONENT_MIN,
-    RANKS_MAX,
-    REASON_CHARACTERS_MAX,
-    SEQUENCE_MAX,
+from gradwire_protocol.messages.orders import Order, OrderDone
+from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
+from gradwire_protocol.messages.schema import Record
+from gradwire_protocol.messages.standby import Follow, Promise, Voters
+from gradwire_protocol.messages.states import (
     STATE_PART_BYTES,
     STATE_PARTS_MAX,
-    TERM_MAX,
-    UPDATE_BYTES_MAX,
-    WORKER_ID_BYTES,
-    WORKER_NAME_CHARACTERS_MAX,
-    Blocks,
     Buffers,
+    StatePart,
+    WantState,
+)
+from gradwire_protocol.messages.updates import (
+    PART_ELEMENTS,
+    UPDATE_BYTES_MAX,
     Conflated,
-    Contents,
-    Digest,
     EncodedUpdate,
-    EndCode,
     Finish,
     Finished,
-    Follow,
-    Join,
     Leave,
-    Order,
-    OrderDone,
-    Peer,
-    Promise,
-    Recall,
-    Refuse,
-    Resume,
-    Roster,
-    Snapshot,
     Span,
     Stable,
-    StatePart,
     Stopping,
-    Voters,
-    Want,
-    WantState,
-    Welcome,
-    covers,
-    name_in_roster,
-    total,
 )
-from gradwire_protocol.messages.schema import Record
 from support.wording import naming
 
 NAMES = st.text(max_size=20).filter(str.isprintable)

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import InvalidMessageError
+from gradwire_protocol.messages.fields import BLOCK_ELEMENTS
+from gradwire_protocol.messages.kinds import SNAPSHOT_STREAM
 from gradwire_protocol.messages.link import Link
-from gradwire_protocol.messages.records import BLOCK_ELEMENTS, SNAPSHOT_STREAM, Snapshot
+from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import (
     BLOCKS_UNDER_WAY_MAX,
     ELEMENT_BYTES,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gradwire_protocol import ShapedMessage, UsageError
-from gradwire_protocol.messages.records import Kind
+from gradwire_protocol.messages.kinds import Kind
 from gradwire_server.checkpoints.resuming import resumed_run
 from gradwire_server.config import MasterConfig
 from gradwire_udp.files.checkpoints import name_of

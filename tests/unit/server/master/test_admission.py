@@ -6,16 +6,10 @@ import numpy as np
 import pytest
 
 from gradwire_protocol import Role
+from gradwire_protocol.messages.admission import CODEC_VERSION, Join, RefusalCode, Refuse, Resume
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.records import (
-    CODEC_VERSION,
-    WORKER_ID_BYTES,
-    Join,
-    RefusalCode,
-    Refuse,
-    Resume,
-    Snapshot,
-)
+from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.admission import refusal, refusal_by_role
 from gradwire_server.state.roster import Roster

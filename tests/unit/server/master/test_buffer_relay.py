@@ -8,18 +8,12 @@ import pytest
 
 from gradwire_protocol import CloseCode
 from gradwire_protocol.limits import BUFFERS_BURST_BYTES, BUFFERS_BYTES_MAX
-from gradwire_protocol.messages.records import (
-    WORKER_ID_BYTES,
-    Buffers,
-    Contents,
-    EndCode,
-    Finish,
-    Finished,
-    Leave,
-    Resume,
-    Roster,
-    Welcome,
-)
+from gradwire_protocol.messages.admission import Resume, Roster, Welcome
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
+from gradwire_protocol.messages.kinds import EndCode
+from gradwire_protocol.messages.replicas import Contents
+from gradwire_protocol.messages.states import Buffers
+from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Member
 from support.network import Link

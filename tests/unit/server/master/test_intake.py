@@ -22,17 +22,12 @@ from gradwire_codecs.format.header import pack_number
 from gradwire_codecs.format.update import pack_update
 from gradwire_codecs.replica.replica import FIRST_VALUE_MAX
 from gradwire_protocol import CloseCode, UsageError
+from gradwire_protocol.messages.admission import Roster, Welcome
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
+from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.records import (
-    WORKER_ID_BYTES,
-    EndCode,
-    Finish,
-    Finished,
-    Leave,
-    Roster,
-    Snapshot,
-    Welcome,
-)
+from gradwire_protocol.messages.replicas import Snapshot
+from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.config import MasterConfig
 from gradwire_server.updates.decoding import Decoded, InlineDecoder
 from gradwire_server.updates.update_rate import BURST_UPDATES_MIN

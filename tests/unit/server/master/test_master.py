@@ -14,29 +14,21 @@ from gradwire_codecs import Replica, encode, pack_block
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import CloseCode
 from gradwire_protocol.limits import MESSAGE_OVERHEAD_BYTES, WINDOW_BYTES_MIN
-from gradwire_protocol.messages.layout import DIMENSIONS_MAX, NAME_CHARACTERS_MAX, Layout, Tensor
-from gradwire_protocol.messages.link import Control, UpdateReceived
-from gradwire_protocol.messages.records import (
+from gradwire_protocol.messages.admission import (
     CODEC_VERSION,
-    CONTROL_STREAM,
-    REASON_CHARACTERS_MAX,
-    SNAPSHOT_STREAM,
-    WORKER_ID_BYTES,
-    EncodedUpdate,
-    EndCode,
-    Finish,
-    Finished,
     Join,
-    Kind,
-    Leave,
     Peer,
     RefusalCode,
     Refuse,
     Roster,
-    Snapshot,
-    Stable,
     Welcome,
 )
+from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX, WORKER_ID_BYTES
+from gradwire_protocol.messages.kinds import CONTROL_STREAM, SNAPSHOT_STREAM, EndCode, Kind
+from gradwire_protocol.messages.layout import DIMENSIONS_MAX, NAME_CHARACTERS_MAX, Layout, Tensor
+from gradwire_protocol.messages.link import Control, UpdateReceived
+from gradwire_protocol.messages.replicas import Snapshot
+from gradwire_protocol.messages.updates import EncodedUpdate, Finish, Finished, Leave, Stable
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Phase
 from gradwire_server.state.run import Run

@@ -4,16 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from gradwire_protocol.messages.admission import Welcome
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.link import Control
-from gradwire_protocol.messages.records import (
-    WORKER_ID_BYTES,
-    Finish,
-    Leave,
-    Snapshot,
-    StatePart,
-    WantState,
-    Welcome,
-)
+from gradwire_protocol.messages.replicas import Snapshot
+from gradwire_protocol.messages.states import StatePart, WantState
+from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_server.master.optimizer_states import NOBODY, PARTS_UNDER_WAY_MAX, SOURCE_SECONDS
 from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY

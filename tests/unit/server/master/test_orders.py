@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import Role, UsageError
-from gradwire_protocol.messages.records import Action, Order, OrderDone, RefusalCode, Refuse
+from gradwire_protocol.messages.admission import RefusalCode, Refuse
+from gradwire_protocol.messages.orders import Action, Order, OrderDone
 from gradwire_server.master.orders import DENIED_NAMES_MAX, Orders, Powers
 from gradwire_server.master.status import status_of
 from gradwire_server.state.roster import Member, Roster

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gradwire_codecs import unpack_block
-from gradwire_protocol.messages.records import Blocks, Digest, Snapshot, Want, Welcome
+from gradwire_protocol.messages.admission import Welcome
+from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot, Want
 from gradwire_protocol.messages.snapshots import unpacked
 from gradwire_server.replica.repairs import OFFER_PASSES_MAX, PAUSE_SECONDS
 from gradwire_server.replica.self_check import PASS_SECONDS

@@ -9,9 +9,12 @@ import pytest
 
 from gradwire_codecs import LocalFeedback, Replica
 from gradwire_protocol import InvalidMessageError, ShapedMessage
+from gradwire_protocol.messages.admission import Welcome
+from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.records import EncodedUpdate, Kind, Snapshot, Welcome
+from gradwire_protocol.messages.replicas import Snapshot
+from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import RelayLimits
 from gradwire_server.standby.following import EARLY_MAX, Following
 

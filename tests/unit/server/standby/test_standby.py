@@ -7,22 +7,12 @@ import pytest
 
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import Connection, Endpoint, UsageError
-from gradwire_protocol.messages.records import (
-    WORKER_ID_BYTES,
-    EndCode,
-    Finished,
-    Follow,
-    Join,
-    Promise,
-    RefusalCode,
-    Refuse,
-    Resume,
-    Roster,
-    Snapshot,
-    Stable,
-    Voters,
-    Welcome,
-)
+from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, Resume, Roster, Welcome
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
+from gradwire_protocol.messages.kinds import EndCode
+from gradwire_protocol.messages.replicas import Snapshot
+from gradwire_protocol.messages.standby import Follow, Promise, Voters
+from gradwire_protocol.messages.updates import Finished, Stable
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master

@@ -7,8 +7,9 @@ from gradwire_codecs import Sections, Update
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol import ShapedMessage
 from gradwire_protocol.limits import MIB, charge_of
-from gradwire_protocol.messages.records import EncodedUpdate, Kind
+from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.snapshots import SnapshotFeed
+from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import RelayLimits
 from gradwire_server.state.conflation import BEHIND_BYTES_MAX
 from gradwire_server.state.relay import Relay

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradwire_protocol.messages.admission import Join, Resume
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.records import Join, Resume
 from gradwire_server.state.finished_runs import ENDED_RUNS_MAX, FinishedRuns
 from gradwire_server.state.run import Run
 from support.peer import join_request

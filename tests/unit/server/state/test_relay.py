@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from gradwire_codecs import Sections, Update, decode
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol import Role, ShapedMessage
-from gradwire_protocol.messages.records import EncodedUpdate, Kind
+from gradwire_protocol.messages.kinds import Kind
+from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.state.relay import Relay
 from support.members import member
 

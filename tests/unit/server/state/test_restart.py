@@ -3,8 +3,10 @@
 import pytest
 
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
+from gradwire_protocol.messages.admission import Resume
+from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.records import EncodedUpdate, Kind, Resume
+from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.state import restart as module
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import ConnectionConfig, Endpoint, Role
-from gradwire_protocol.messages.records import RANKS_MAX, WORKER_ID_BYTES, Peer
+from gradwire_protocol.messages.admission import Peer
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
+from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_server.state.roster import TRANSITIONS, Phase, Roster, role_of
 from support.members import member, roster_of
 

@@ -3,8 +3,9 @@
 import numpy as np
 
 from gradwire_codecs.arrays import Int32Array
+from gradwire_protocol.messages.fields import BLOCK_ELEMENTS
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.records import BLOCK_ELEMENTS, Snapshot
+from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_server.state.run import Run
 from support.peer import join_request
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from gradwire_codecs import MalformedUpdateError, Sections, Update, decode
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.format.update import pack_update
-from gradwire_protocol.messages.records import UPDATE_BYTES_MAX
+from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
 from gradwire_server.updates.clipping import clip
 from gradwire_server.updates.vetting import norm_of
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gradwire_codecs import NOTHING, Replica, Sections, Update, decode, encode
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.messages.link import Link
-from gradwire_protocol.messages.records import PART_ELEMENTS, Conflated, Span
+from gradwire_protocol.messages.updates import PART_ELEMENTS, Conflated, Span
 from gradwire_server.updates.sums import PARTS_UNDER_WAY_MAX, Sum, SumFeed
 from support.puppet import Puppet
 

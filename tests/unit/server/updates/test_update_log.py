@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import ShapedMessage
-from gradwire_protocol.messages.records import Kind
+from gradwire_protocol.messages.kinds import Kind
 from gradwire_server.updates.update_log import ENTRY_BYTES, UpdateLog
 
 BYTES_MAX = 10 * ENTRY_BYTES + 1_000

@@ -1,0 +1,56 @@
+"""What fields of many messages have in common: their bounds, and how they are checked."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from gradwire_protocol.messages.kinds import RANKS_MAX
+from gradwire_protocol.messages.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
+from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, blob, integer, mapping, text
+
+SEQUENCE_MAX: Final = 2**32 - 1
+"""Updates of one origin. At a hundred a second they last for sixteen months."""
+
+CLOCK_MAX: Final = 2**32 - 1
+"""Steps of one worker."""
+
+WORKER_NAME_CHARACTERS_MAX: Final = 64
+REASON_CHARACTERS_MAX: Final = 1_000
+WORKER_ID_BYTES: Final = 16
+
+TERM_MAX: Final = 2**32 - 1
+"""Terms; each takes the loss of a master, or of its standby."""
+
+ADDRESS_CHARACTERS_MAX: Final = 300
+"""Of ``host:port``: a name of 253 characters (RFC 1035, section 2.3.4), brackets and a port."""
+
+ROSTER_BYTES_MAX: Final = SMALL_BYTES_MAX + RANKS_MAX * (4 * WORKER_NAME_CHARACTERS_MAX + 40)
+
+VERSIONS_BYTES_MAX: Final = SMALL_BYTES_MAX + 10 * RANKS_MAX
+"""A pair is 1 byte, a rank at most 3, a sequence at most 5."""
+
+BLOCK_ELEMENTS: Final = 2**18
+"""Elements in a block of a snapshot: 1 MiB."""
+
+BLOCKS_MAX: Final = -(-ELEMENTS_MAX // BLOCK_ELEMENTS)
+"""Blocks of the largest replica: 8,192."""
+
+DIGEST_BYTES: Final = 8
+RANK: Final = integer(0, RANKS_MAX - 1)
+SEQUENCE: Final = integer(0, SEQUENCE_MAX)
+VERSIONS: Final = mapping(RANK, SEQUENCE, RANKS_MAX)
+CLOCK: Final = integer(0, CLOCK_MAX)
+NAME: Final = text(NAME_CHARACTERS_MAX)
+WORKER_NAME: Final = text(WORKER_NAME_CHARACTERS_MAX)
+TERM: Final = integer(0, TERM_MAX)
+ADDRESS: Final = text(ADDRESS_CHARACTERS_MAX)
+WORKER_ID: Final = blob(WORKER_ID_BYTES, WORKER_ID_BYTES)
+
+
+def total(versions: Mapping[int, int], *, without: int) -> int:
+    """Return how many updates a version vector contains, those of one rank left out."""
+    return sum(sequence for rank, sequence in versions.items() if rank != without)
+
+
+def covers(versions: Mapping[int, int], others: Mapping[int, int]) -> bool:
+    """Return whether a version vector contains everything that another one does."""
+    return all(versions.get(rank, 0) >= sequence for rank, sequence in others.items())
