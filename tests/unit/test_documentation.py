@@ -30,6 +30,9 @@ from gradwire_udp import SocketCounters
 
 REPOSITORY = Path(__file__).parents[2]
 
+ARCHITECTURE_BYTES_MAX = 14 * 1024
+"""What one reads before changing code, and no more; why things are so stands in docs/decisions."""
+
 
 def field_texts(cls: type) -> dict[str, str]:
     """Return what stands in quotes under each field of a dataclass, as one line."""
@@ -175,7 +178,7 @@ def test_files_that_the_documentation_names_exist() -> None:
     for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "protocol/README.md",
                  "server/README.md", "docs/guarantees.md", "docs/thresholds.md",
                  "docs/training_loops.md", "docs/integrations.md", "docs/estimate.md",
-                 "docs/staleness.md"):  # fmt: skip
+                 "docs/staleness.md", "docs/decisions/README.md"):  # fmt: skip
         text = (REPOSITORY / name).read_text(encoding="utf-8")
         links = re.findall(r"\]\((?!http)([^)#]+)\)", text)
         paths = re.findall(r"`((?:docs|docker|tests|server|client|protocol)/[\w./-]*)`", text)
@@ -184,6 +187,24 @@ def test_files_that_the_documentation_names_exist() -> None:
         missing += [p for p in paths if not (REPOSITORY / p).exists()]
 
         assert missing == []
+
+
+def test_files_that_the_architecture_names_exist_and_it_stays_short() -> None:
+    text = (REPOSITORY / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    roots = [REPOSITORY, *REPOSITORY.glob("*/gradwire*")]
+    roots += [root.parent for root in roots[1:]]
+
+    named = re.findall(r"`((?:\w+/)+[\w.]*)`", text)
+
+    assert [n for n in named if not any((root / n).exists() for root in roots)] == []
+    assert len(text.encode()) <= ARCHITECTURE_BYTES_MAX
+
+
+def test_every_decision_has_a_page_in_the_list() -> None:
+    folder = REPOSITORY / "docs" / "decisions"
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"))
+
+    assert sorted(listed) == sorted(f.name for f in folder.glob("*.md") if f.name != "README.md")
 
 
 def test_tests_that_the_promises_name_exist() -> None:
