@@ -63,7 +63,7 @@ NEEDS_TORCH = {
 LAYERS = {
     "gradwire_protocol": """
         messages connection recovery congestion security delivery wire crypto
-        counters errors limits
+        counters settings errors limits
     """,
     "gradwire_codecs": "warm_up policies cuda feedback replica format kernels errors arrays",
     "gradwire_udp": "tcp udp drivers endpoint_driver timers loops sockets files",

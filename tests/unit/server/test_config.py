@@ -49,6 +49,7 @@ ABOVE_0 = (
     "checkpoint_seconds",
     "drain_seconds",
 )
+TIMES = (*(name for name in ABOVE_0 if name.endswith("_seconds")), "recovery_seconds")
 NEEDED = 64 * WINDOW_BYTES_MIN
 REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     # A setting, a value that it cannot have, and what says which values it can have.
@@ -56,15 +57,16 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     ("reassembly_bytes_max", MIB, ("workers_max", 56, NEEDED, "--reassembly-mib-max")),
     *(("parameters_max", value, (1, ELEMENTS_MAX)) for value in (0, ELEMENTS_MAX + 1)),
     *(("run", value, ("printable", 256)) for value in ("", "a\nb", "r" * 257)),
-    *(("link_rate", value, (0, "Mbit/s")) for value in (0.0, -1.0, math.inf, math.nan)),
+    *(("link_rate", value, (0, "finite")) for value in (0.0, -1.0, math.inf, math.nan)),
     *(("processes", value, (1, 64)) for value in (0, 65)),
     *(("checkpoint_keep", value, (1, 100_000)) for value in (0, 100_001)),
     ("outlier_policy", "drop", ("quarantine", "clip", "off")),
     *(("outlier_norm_multiple", value, (1, "finite")) for value in (0.5, math.inf, math.nan)),
     *(("standby", value, ("host:port",)) for value in ("", "b\n:1")),
     ("standby_of", "x" * 301, ("host:port",)),
-    *((name, value, (0,)) for name in ABOVE_0 for value in (0, -1.0, math.inf, math.nan)),
-    *(("recovery_seconds", value, ("finite", "negative")) for value in (-1.0, math.inf)),
+    *((name, value, (0,)) for name in ABOVE_0 for value in (0, -1)),
+    *((name, value, ("finite",)) for name in TIMES for value in (-1.0, math.inf, math.nan)),
+    *((name, 0.5, ("whole",)) for name in ABOVE_0 if name.endswith("bytes_max")),
     *(("datagram_bytes", value, (4, 1200, 8900)) for value in (1199, 8901)),
     *(("idle_timeout_seconds", value, (0.001, 3600)) for value in (0.0, 3601.0)),
 ]
