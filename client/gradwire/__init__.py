@@ -93,4 +93,4 @@ if not TYPE_CHECKING:  # which would take any name for one of ours
 
 
 def __dir__() -> list[str]:
-    return sorted(globals().keys() | set(__all__))
+    return sorted({"errors", *__all__, *(name for name in globals() if name.startswith("__"))})

@@ -56,7 +56,8 @@ class Setting:
 
 def setting(default: Any, text: str, **about: Any) -> Any:
     """Declare a field of a dataclass as a setting; `Setting` says what can be said about it."""
-    return field(default=default, metadata={Setting: Setting(text, **about)})
+    declaration = Setting(text, **about)
+    return field(default=default, repr=not declaration.is_secret, metadata={Setting: declaration})
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,9 +161,9 @@ class MasterConfig:
     )
     outlier_policy: OutlierPolicy = setting(
         "quarantine",
-        "What becomes of a worker whose update is far larger than the others': 'quarantine' keeps "
-        "its updates aside until an operator decides, 'clip' makes them smaller, 'off' takes them "
-        "as they are.",
+        "What to do with a worker whose update is far larger than the others': 'quarantine' "
+        "keeps its updates aside until an operator decides, 'clip' makes them smaller, 'off' "
+        "takes them as they are.",
     )
     outlier_norm_multiple: float = setting(
         OUTLIER_NORM_MULTIPLE, "How many times the others' norm an update may have.", least=1

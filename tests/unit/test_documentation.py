@@ -22,6 +22,7 @@ from gradwire.metrics import SessionCollector
 from gradwire.optimizer.delays import Histogram
 from gradwire_codecs import ResidualStatistics
 from gradwire_protocol import Endpoint
+from gradwire_protocol.settings import declared
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.collector import MasterCollector
 from gradwire_server.master.master import Master
@@ -48,13 +49,10 @@ def field_texts(cls: type) -> dict[str, str]:
 
 def settings_table() -> str:
     """Return README's table of settings."""
-    texts = field_texts(Settings)
     rows = ["| setting | default | |", "| --- | --- | --- |"]
-    defaults = {field.name: field.default for field in fields(Settings)}
-    # What every session says comes before what it inherits about training and thresholds.
-    for name in (name for part in Settings.__mro__[:-1] for name in part.__annotations__):
-        default = "" if defaults[name] in (None, "") else f"`{defaults[name]}`"
-        rows.append(f"| `{name}` | {default} | {texts[name]} |")
+    for name, each in declared(Settings).items():
+        default = "" if each.default in (None, "") else f"`{each.default}`"
+        rows.append(f"| `{name}` | {default} | {each.about.text.replace('`', '')} |")
     return "\n".join(rows)
 
 
@@ -147,7 +145,7 @@ def test_generated_tables_are_current(file: str, name: str) -> None:
 def test_every_setting_is_a_keyword_of_join_and_the_other_way_round() -> None:
     keywords = set(signature(join).parameters) - {"target", "optimizer", "config"}
 
-    assert keywords == {field.name for field in fields(Settings)}
+    assert keywords == set(declared(Settings)) == {field.name for field in fields(Settings)}
 
 
 def test_every_option_has_a_help_text() -> None:

@@ -12,8 +12,8 @@ from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
 from gradwire.replica.thresholds import Thresholds
 from gradwire.settings.settings import Settings
-from gradwire.settings.training import check_feedback
 from gradwire.threads.signals import uninterrupted
+from gradwire_protocol.settings import declared
 
 STATE_VERSION: Final = 1
 
@@ -76,7 +76,8 @@ class CheckpointState:
         try:
             residual = np.asarray(state["residual"])
             shared.feedback.check_residual(residual)
-            check_feedback(state.get("feedback", self._settings.feedback))
+            feedback = state.get("feedback", self._settings.feedback)
+            declared(Settings)["feedback"].check(feedback)
             self._thresholds.restore(state)
             shared.parameters.gather()
             if not self._tally.steps:

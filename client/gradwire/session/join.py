@@ -2,19 +2,20 @@
 
 import logging
 import os
+from inspect import Parameter, Signature, signature
 from os import PathLike
 from threading import Timer
 from time import monotonic
+from typing import Unpack
 
 from gradwire.session.attempt import Attempt
 from gradwire.session.session import Session
-from gradwire.settings.credentials import CipherName
-from gradwire.settings.settings import Congestion, Loop, Transport, resolve_settings
-from gradwire.settings.training import Feedback, FinishResidual, Momentum, Scale
+from gradwire.settings.keywords import SettingKeywords
+from gradwire.settings.settings import Settings, resolve_settings
 from gradwire.target.adapters import parameters_of
-from gradwire_codecs import ThresholdPolicy, warm_up
+from gradwire_codecs import warm_up
 from gradwire_codecs.kernels.compiled import cache_folder
-from gradwire_protocol.crypto.keys import RunKey, WorkerKey
+from gradwire_protocol.settings import declared
 
 logger = logging.getLogger("gradwire.join")
 
@@ -26,52 +27,8 @@ def join(
     target: object,
     *,
     optimizer: object = None,
-    master: str | None = None,
-    run: str | None = None,
-    rank: int | None = None,
-    workers: int | None = None,
-    threshold: float | ThresholdPolicy | None = None,
-    initial_threshold: float | None = None,
-    target_density: float | None = None,
-    density_band: tuple[float, float] | None = None,
-    update_bytes: float | None = None,
-    bytes_per_second: float | None = None,
-    tensor_thresholds: bool | None = None,
-    shake_up_steps: int | None = None,
-    shake_up_divisor: float | None = None,
-    residual_clip: float | None = None,
-    clip_steps: int | None = None,
-    feedback: Feedback | None = None,
-    finish_residual: FinishResidual | None = None,
-    momentum: Momentum | None = None,
-    scale: Scale | None = None,
-    staleness_bound: int | None = None,
-    staleness_timeout_seconds: float | None = None,
-    warm_up_steps: int | None = None,
-    warm_up_density: float | None = None,
-    warm_up_workers: int | None = None,
-    share_buffers: bool | None = None,
-    buffer_steps: int | None = None,
-    share_optimizer_state: bool | None = None,
-    quantum: float | None = None,
-    connect_timeout_seconds: float | None = None,
-    join_timeout_seconds: float | None = None,
-    finish_timeout_seconds: float | None = None,
-    leave_timeout_seconds: float | None = None,
-    idle_timeout_seconds: float | None = None,
-    reconnect_seconds: float | None = None,
-    alone_steps_max: int | None = None,
-    digest_seconds: float | None = None,
-    codec_threads: int | None = None,
-    datagram_bytes: int | None = None,
-    datagram_bytes_max: int | None = None,
-    congestion: Congestion | None = None,
-    transport: Transport | None = None,
-    key_file: str | PathLike[str] | None = None,
-    key: WorkerKey | RunKey | str | None = None,
-    cipher: CipherName | None = None,
-    loop: Loop | None = None,
     config: str | PathLike[str] | None = None,
+    **settings: Unpack[SettingKeywords],
 ) -> Session:
     """Take part in a run.
 
@@ -89,16 +46,9 @@ def join(
         `momentum` and `scale` say, in its steps alone: what its `param_groups` say stays.
     config : path, optional
         TOML file; its table ``[session]`` may hold every setting below.
-    master, run, rank, workers, threshold, initial_threshold, target_density, density_band, \
-update_bytes, bytes_per_second, tensor_thresholds, shake_up_steps, shake_up_divisor, \
-residual_clip, clip_steps, feedback, finish_residual, momentum, scale, staleness_bound, \
-staleness_timeout_seconds, warm_up_steps, warm_up_density, warm_up_workers, \
-share_buffers, buffer_steps, share_optimizer_state, quantum, \
-connect_timeout_seconds, join_timeout_seconds, finish_timeout_seconds, leave_timeout_seconds, \
-idle_timeout_seconds, reconnect_seconds, alone_steps_max, digest_seconds, codec_threads, \
-datagram_bytes, datagram_bytes_max, congestion, transport, \
-key_file, key, cipher, loop
-        See `Settings`, which also says where they can come from besides.
+    **settings
+        Where the master is, and all the rest: see `Settings`, which also says where they can come
+        from besides.
 
     Returns
     -------
@@ -130,60 +80,22 @@ key_file, key, cipher, loop
                 optimizer.step()
                 session.step()
     """
-    settings = resolve_settings(
-        {
-            "master": master,
-            "run": run,
-            "rank": rank,
-            "workers": workers,
-            "threshold": threshold,
-            "initial_threshold": initial_threshold,
-            "target_density": target_density,
-            "density_band": density_band,
-            "update_bytes": update_bytes,
-            "bytes_per_second": bytes_per_second,
-            "tensor_thresholds": tensor_thresholds,
-            "shake_up_steps": shake_up_steps,
-            "shake_up_divisor": shake_up_divisor,
-            "residual_clip": residual_clip,
-            "clip_steps": clip_steps,
-            "feedback": feedback,
-            "finish_residual": finish_residual,
-            "momentum": momentum,
-            "scale": scale,
-            "staleness_bound": staleness_bound,
-            "staleness_timeout_seconds": staleness_timeout_seconds,
-            "warm_up_steps": warm_up_steps,
-            "warm_up_density": warm_up_density,
-            "warm_up_workers": warm_up_workers,
-            "share_buffers": share_buffers,
-            "buffer_steps": buffer_steps,
-            "share_optimizer_state": share_optimizer_state,
-            "quantum": quantum,
-            "connect_timeout_seconds": connect_timeout_seconds,
-            "join_timeout_seconds": join_timeout_seconds,
-            "finish_timeout_seconds": finish_timeout_seconds,
-            "leave_timeout_seconds": leave_timeout_seconds,
-            "idle_timeout_seconds": idle_timeout_seconds,
-            "reconnect_seconds": reconnect_seconds,
-            "alone_steps_max": alone_steps_max,
-            "digest_seconds": digest_seconds,
-            "codec_threads": codec_threads,
-            "datagram_bytes": datagram_bytes,
-            "datagram_bytes_max": datagram_bytes_max,
-            "congestion": congestion,
-            "transport": transport,
-            "key_file": key_file,
-            "key": key,
-            "cipher": cipher,
-            "loop": loop,
-        },
-        os.environ,
-        config,
-    )
+    resolved = resolve_settings(settings, os.environ, config)
     parameters = parameters_of(target)
     _compile_kernels()
-    return Attempt(settings, parameters, target, optimizer).session()
+    return Attempt(resolved, parameters, target, optimizer).session()
+
+
+# What `help` and notebooks show: every setting by its name.
+join.__signature__ = Signature(  # type: ignore[attr-defined]
+    [
+        *(p for p in signature(join).parameters.values() if p.kind is not Parameter.VAR_KEYWORD),
+        *(
+            Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=each.annotation | None)
+            for name, each in declared(Settings).items()
+        ),
+    ]
+)
 
 
 def _compile_kernels() -> None:

@@ -15,6 +15,7 @@ from gradwire_codecs import (
 )
 from gradwire_codecs.feedback.residuals import TIMES_MIN
 from gradwire_codecs.policies.density import TARGET_DENSITY
+from gradwire_protocol.settings import setting
 
 CHOICES: Final = (
     "threshold",
@@ -26,61 +27,90 @@ CHOICES: Final = (
 """Settings that say how the threshold is found; one of them at most."""
 
 
+def _is_policy(value: object) -> bool:
+    return hasattr(value, "observe")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ThresholdSettings:
     """What a session sends: how its threshold is found, and what is done with the residual."""
 
-    threshold: float | ThresholdPolicy | None = None
-    """Size of a sent element: a number keeps it fixed, and an object of `gradwire_codecs` does what
-    it does. Without it, it adapts: to `target_density`, `density_band`, `update_bytes` or
-    `bytes_per_second`."""
+    threshold: float | ThresholdPolicy | None = setting(
+        None,
+        "Size of a sent element: a number keeps it fixed, and an object of `gradwire_codecs` "
+        "does what it does. Without it, it adapts: to `target_density`, `density_band`, "
+        "`update_bytes` or `bytes_per_second`.",
+        above=0,
+        takes=_is_policy,
+    )
 
-    initial_threshold: float | None = None
-    """What a threshold that adapts begins with; None takes it from the first change."""
+    initial_threshold: float | None = setting(
+        None,
+        "What a threshold that adapts begins with; None takes it from the first change.",
+        above=0,
+    )
 
-    target_density: float | None = None
-    """Part of all parameters that one update should change; 0.01 where nothing else is said."""
+    target_density: float | None = setting(
+        None,
+        "Part of all parameters that one update should change; 0.01 where nothing else is said.",
+        above=0,
+        below=1,
+    )
 
-    density_band: tuple[float, float] | None = None
-    """The threshold stays while updates change a part of all parameters between these two."""
+    density_band: tuple[float, float] | None = setting(
+        None, "The threshold stays while updates change a part of all parameters between these two."
+    )
 
-    update_bytes: float | None = None
-    """What one update should take on average."""
+    update_bytes: float | None = setting(None, "What one update should take on average.")
 
-    bytes_per_second: float | None = None
-    """What the updates of this worker should take together: for a slow line."""
+    bytes_per_second: float | None = setting(
+        None, "What the updates of this worker should take together: for a slow line.", above=0
+    )
 
-    tensor_thresholds: bool = False
-    """Whether each tensor has a threshold of its own, by how much it changes in a step."""
+    tensor_thresholds: bool = setting(
+        False, "Whether each tensor has a threshold of its own, by how much it changes in a step."
+    )
 
-    shake_up_steps: int = 0
-    """Every so many steps, one has a much smaller threshold, so that small changes do not wait for
-    ever; never with 0."""
+    shake_up_steps: int = setting(
+        0,
+        "Every so many steps, one has a much smaller threshold, so that small changes do not "
+        "wait for ever; never with 0.",
+        least=2,
+        or_else=(0,),
+    )
 
-    shake_up_divisor: float = 8.0
-    """How much smaller it is then."""
+    shake_up_divisor: float = setting(8.0, "How much smaller it is then.", above=1)
 
-    residual_clip: float | None = None
-    """Thresholds that an element which is not sent keeps at most; what is above is lost, and
-    counted. None loses nothing."""
+    residual_clip: float | None = setting(
+        None,
+        "Thresholds that an element which is not sent keeps at most; what is above is lost, and "
+        "counted. None loses nothing.",
+        least=TIMES_MIN,
+    )
 
-    clip_steps: int = 5
-    """How many steps apart that is done."""
+    clip_steps: int = setting(5, "How many steps apart that is done.", least=1)
 
-    warm_up_steps: int = 1_000
-    """How many of the run's first steps `warm_up_density` and `warm_up_workers` are about."""
+    warm_up_steps: int = setting(
+        1_000,
+        "How many of the run's first steps `warm_up_density` and `warm_up_workers` are about.",
+        least=1,
+    )
 
-    warm_up_density: float | None = None
-    """Part of all parameters that an update changes at the beginning of them; it goes over to the
-    usual one. None for the usual one from the start."""
+    warm_up_density: float | None = setting(
+        None,
+        "Part of all parameters that an update changes at the beginning of them; it goes over "
+        "to the usual one. None for the usual one from the start.",
+        above=0,
+        below=1,
+    )
 
     def check_thresholds(self) -> None:
-        """Refuse what says two things about the threshold, or cannot be done.
+        """Refuse what says two things about the threshold.
 
         Raises
         ------
         UsageError
-            Which names the settings, and their limits.
+            Names the settings, and their limits.
         """
         given = [name for name in CHOICES if getattr(self, name) is not None]
         if len(given) > 1:
@@ -90,32 +120,11 @@ class ThresholdSettings:
                 f"threshold and initial_threshold={self.initial_threshold}: only a threshold that "
                 "adapts begins with another one than it ends with"
             )
-        initial, band = self.initial_threshold, self.density_band
-        if initial is not None and not 0 < initial < float("inf"):
-            raise UsageError(f"initial_threshold={initial}; it has to be positive and finite")
+        band = self.density_band
         if band is not None and not 0 < band[0] <= band[1] < 1:
             raise UsageError(
                 f"density_band={band}; it is two parts in (0, 1), the smaller one first"
             )
-        if self.warm_up_steps < 1:
-            raise UsageError(f"warm_up_steps={self.warm_up_steps}; it is 1 or more")
-        density = self.warm_up_density
-        if density is not None and not 0 < density < 1:
-            raise UsageError(f"warm_up_density={density}; it has to be in (0, 1)")
-        self._check_shake_up_and_clipping()
-
-    def _check_shake_up_and_clipping(self) -> None:
-        if self.shake_up_steps < 0 or self.shake_up_steps == 1:
-            raise UsageError(f"shake_up_steps={self.shake_up_steps}; it is 2 or more, or 0")
-        if not 1 < self.shake_up_divisor < float("inf"):
-            raise UsageError(
-                f"shake_up_divisor={self.shake_up_divisor}; it has to be above 1 and finite"
-            )
-        times = self.residual_clip
-        if times is not None and not TIMES_MIN <= times < float("inf"):
-            raise UsageError(f"residual_clip={times}; it is {TIMES_MIN:g} or more, and finite")
-        if self.clip_steps < 1:
-            raise UsageError(f"clip_steps={self.clip_steps}; it is 1 or more")
 
     def make_policy(self) -> ThresholdPolicy:
         """Return the threshold policy that these settings ask for: a new one, or the caller's own.

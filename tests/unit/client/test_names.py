@@ -29,3 +29,12 @@ def test_the_errors_are_there_without_an_import_of_their_own() -> None:
     code = "import gradwire; assert gradwire.errors.UsageError is gradwire.UsageError"
 
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_modules_inside_are_not_offered_once_they_are_imported() -> None:
+    code = "import gradwire; gradwire.join; print(*dir(gradwire))"
+
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+    offered = {name for name in done.stdout.split() if not name.startswith("__")}
+    assert offered == {"errors", *gradwire.__all__}

@@ -138,3 +138,7 @@ def test_an_option_counts_in_its_unit() -> None:
     [each] = declared(Sizes).values()
 
     assert (each.option, each.default) == ("log_mib_max", 2**20)
+
+
+def test_a_secret_is_not_shown() -> None:
+    assert "hidden" not in repr(Config(key="hidden"))

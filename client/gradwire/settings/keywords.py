@@ -1,0 +1,63 @@
+"""`SettingKeywords`: the settings as keywords of `gradwire.join`, for type checkers.
+
+They cannot read it off `Settings`; a test holds the two together.
+"""
+
+from os import PathLike
+from typing import TypedDict
+
+from gradwire.settings.credentials import CipherName
+from gradwire.settings.settings import Congestion, Loop, Transport
+from gradwire.settings.training import Feedback, FinishResidual, Momentum, Scale
+from gradwire_codecs import ThresholdPolicy
+from gradwire_protocol.crypto.keys import RunKey, WorkerKey
+
+
+class SettingKeywords(TypedDict, total=False):
+    """Any of them; None counts as not passed."""
+
+    master: str | None
+    run: str | None
+    rank: int | None
+    workers: int | None
+    quantum: float | None
+    connect_timeout_seconds: float | None
+    join_timeout_seconds: float | None
+    finish_timeout_seconds: float | None
+    leave_timeout_seconds: float | None
+    idle_timeout_seconds: float | None
+    reconnect_seconds: float | None
+    alone_steps_max: int | None
+    digest_seconds: float | None
+    codec_threads: int | None
+    datagram_bytes: int | None
+    datagram_bytes_max: int | None
+    congestion: Congestion | None
+    transport: Transport | None
+    key_file: str | PathLike[str] | None
+    key: WorkerKey | RunKey | str | None
+    cipher: CipherName | None
+    loop: Loop | None
+    feedback: Feedback | None
+    finish_residual: FinishResidual | None
+    momentum: Momentum | None
+    scale: Scale | None
+    staleness_bound: int | None
+    staleness_timeout_seconds: float | None
+    warm_up_workers: int | None
+    share_buffers: bool | None
+    buffer_steps: int | None
+    share_optimizer_state: bool | None
+    threshold: float | ThresholdPolicy | None
+    initial_threshold: float | None
+    target_density: float | None
+    density_band: tuple[float, float] | None
+    update_bytes: float | None
+    bytes_per_second: float | None
+    tensor_thresholds: bool | None
+    shake_up_steps: int | None
+    shake_up_divisor: float | None
+    residual_clip: float | None
+    clip_steps: int | None
+    warm_up_steps: int | None
+    warm_up_density: float | None
