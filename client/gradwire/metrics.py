@@ -15,8 +15,9 @@ Names follow ``gradwire_session_<what>_<unit>[_total]`` in base units. Every met
 README.md; a test compares.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any, Final
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -27,63 +28,12 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from gradwire.optimizer.delays import BUCKETS, Distribution
+from gradwire.replica.stats import SessionStats, Statistic
 from gradwire.session.session import Session
 
-COUNTERS: Final = {
-    "steps": "Calls of step and push.",
-    "steps_deferred": "Of these, how many sent nothing because the network was behind.",
-    "steps_untrained": "Of these, how many sent nothing because the optimizer had made no step.",
-    "steps_waited": "Of these, how many waited for a slower worker.",
-    "updates_sent": "Own updates handed to the network.",
-    "updates_applied": "Updates of peers that are in the parameters.",
-    "updates_conflated": "Of these, how many had to be added up first.",
-    "updates_clipped": "Own updates that the master made smaller.",
-    "buffers_averaged": "Times that the buffers were set to the mean of all workers'.",
-    "buffers_refused": "Times that buffers of another worker could not be averaged.",
-    "elements_sent": "Elements changed by own updates.",
-    "elements_clipped": "Times that an element of the residual was cut off.",
-    "magnitude_clipped": "Sum of what was cut off the residual, and is lost.",
-    "bytes_encoded": "Length of own encoded updates.",
-    "bytes_sent": "Payload of UDP or TCP sent.",
-    "bytes_received": "Payload of UDP or TCP received.",
-    "reconnections": "Times that the master was lost and reached again.",
-    "repairs": "Times that the replica was found to be damaged, and was mended.",
-    "encode_seconds": "Time the training thread has spent on encoding.",
-    "apply_seconds": "Time the training thread has spent on applying updates of peers.",
-    "wait_seconds": "Time the training thread has waited for slower workers.",
+STATISTICS: Final[Mapping[str, Statistic]] = {
+    each.name: each.metadata[Statistic] for each in fields(SessionStats)
 }
-"""Of `SessionStats`, what only grows."""
-
-GAUGES: Final = {
-    "density": ("density", "Part of all elements that the last own update changed."),
-    "threshold": ("threshold", "Threshold of the last own update, in units of the parameters."),
-    "staleness_mean": ("staleness", "Mean staleness of the last updates of peers."),
-    "own_staleness_mean": ("own_staleness", "Mean staleness of the last own updates."),
-    "residual_age_mean_steps": (
-        "residual_age_steps",
-        "Steps that a change waits in the residual, as a mean of the last steps.",
-    ),
-    "delay_steps": (
-        "delay_steps",
-        "Steps that changes are late because of both delays, beyond synchronous training.",
-    ),
-    "momentum": ("momentum", "Momentum or first beta of the optimizer's last step, if it has one."),
-    "scale": ("scale", "What the last own change was multiplied by."),
-}
-"""Of `SessionStats`, what rises and falls: by metric, the field and what it is."""
-
-HISTOGRAMS: Final = {
-    "staleness": ("staleness_distribution", "Staleness of updates of peers when applied."),
-    "own_staleness": (
-        "own_staleness_distribution",
-        "Staleness of own updates when the master had them.",
-    ),
-    "residual_age_steps": (
-        "residual_age_distribution",
-        "Steps that a change waits in the residual, in each step.",
-    ),
-}
-"""Of `SessionStats`, the distributions: by metric, the field and what it is."""
 
 PERCENTILES: Final = {
     "0.5": "p50",
@@ -115,17 +65,11 @@ class SessionCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Return the metrics of this moment."""
         stats = self._session.stats
-        for name, text in COUNTERS.items():
-            yield CounterMetricFamily(f"gradwire_session_{name}", text, value=getattr(stats, name))
-        for name, (field, text) in GAUGES.items():
-            value = getattr(stats, field)
-            if value is not None:
-                yield GaugeMetricFamily(f"gradwire_session_{name}", text, value=value)
-        for name, (field, text) in HISTOGRAMS.items():
-            yield _histogram(f"gradwire_session_{name}", text, getattr(stats, field))
+        for name, statistic in STATISTICS.items():
+            yield from _families(statistic, name, getattr(stats, name))
         by_rank = GaugeMetricFamily(
             "gradwire_session_staleness_by_rank",
-            "Mean staleness of the last updates of each peer.",
+            _help(STATISTICS["staleness_by_rank"]),
             labels=["rank"],
         )
         for rank, staleness in sorted(stats.staleness_by_rank.items()):
@@ -144,6 +88,22 @@ class SessionCollector(Collector):
         for quantile, name in PERCENTILES.items():
             quantiles.add_metric([quantile], getattr(stats.residual, name))
         yield quantiles
+
+
+def _families(statistic: Statistic, name: str, value: Any) -> Iterator[Metric]:
+    """Return the metric of a statistic, where it has one and there is a value."""
+    name, text = f"gradwire_session_{statistic.metric or name}", _help(statistic)
+    match statistic.kind:
+        case "counter":
+            yield CounterMetricFamily(name, text, value=value)
+        case "gauge" if value is not None:
+            yield GaugeMetricFamily(name, text, value=value)
+        case "histogram":
+            yield _histogram(name, text, value)
+
+
+def _help(statistic: Statistic) -> str:
+    return statistic.text.replace("`", "")
 
 
 def _histogram(name: str, text: str, distribution: Distribution) -> HistogramMetricFamily:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gradwire import Session
-from gradwire.metrics import COUNTERS, GAUGES, HISTOGRAMS, PERCENTILES, SessionCollector
+from gradwire.metrics import PERCENTILES, STATISTICS, SessionCollector
 from gradwire.optimizer.delays import BUCKETS
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster
@@ -185,22 +185,18 @@ def test_a_collector_has_the_numbers_of_the_session(master: LocalMaster) -> None
     families = {family.name: family for family in SessionCollector(session).collect()}
 
     stats = session.stats
-    fields = {name: name for name in COUNTERS} | {n: field for n, (field, _) in GAUGES.items()}
-    for name, field in fields.items():
-        if getattr(stats, field) is None:
-            assert f"gradwire_session_{name}" not in families
-            continue
-        [sample] = families[f"gradwire_session_{name}"].samples
-        assert sample.value == getattr(stats, field), name
-    for name, (field, _) in HISTOGRAMS.items():
-        counts = {
-            s.labels.get("le", s.name): s.value
-            for s in families[f"gradwire_session_{name}"].samples
-        }
-        distribution = getattr(stats, field)
-        assert counts["+Inf"] == counts[f"gradwire_session_{name}_count"] == distribution.count
-        assert counts[f"gradwire_session_{name}_sum"] == distribution.sum
-        assert [counts[str(float(limit))] for limit in BUCKETS] == list(distribution.at_most)
+    for field, statistic in STATISTICS.items():
+        metric, value = f"gradwire_session_{statistic.metric or field}", getattr(stats, field)
+        if statistic.kind in ("counter", "gauge") and value is not None:
+            [sample] = families[metric].samples
+            assert sample.value == value, field
+        elif statistic.kind == "histogram":
+            counts = {s.labels.get("le", s.name): s.value for s in families[metric].samples}
+            assert counts["+Inf"] == counts[f"{metric}_count"] == value.count
+            assert counts[f"{metric}_sum"] == value.sum
+            assert [counts[str(float(limit))] for limit in BUCKETS] == list(value.at_most)
+        elif statistic.kind is not None:
+            assert metric not in families
     by_quantile = {
         sample.labels["quantile"]: sample.value
         for sample in families["gradwire_session_residual_thresholds"].samples

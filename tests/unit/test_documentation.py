@@ -6,7 +6,7 @@ says how to renew it: ``python tests/unit/test_documentation.py``.
 
 import re
 from dataclasses import fields
-from inspect import getsource, signature
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -33,18 +33,6 @@ REPOSITORY = Path(__file__).parents[2]
 
 ARCHITECTURE_BYTES_MAX = 14 * 1024
 """What one reads before changing code, and no more; why things are so stands in docs/decisions."""
-
-
-def field_texts(cls: type) -> dict[str, str]:
-    """Return what stands in quotes under each field of a dataclass, as one line."""
-    source = "".join(getsource(part) for part in cls.__mro__[:-1])
-    found = {}
-    for field in fields(cls):
-        pattern = rf'^    {field.name}: .*?\n    """(.*?)"""'
-        match = re.search(pattern, source, re.DOTALL | re.MULTILINE)
-        assert match, f"{cls.__name__}.{field.name} has no text"
-        found[field.name] = " ".join(match.group(1).replace("`", "").split())
-    return found
 
 
 def settings_table() -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from gradwire.replica.stats import SessionStats, Tally
+from gradwire.replica.stats import SessionStats, Statistic, Tally
 
 
 def test_a_tally_begins_at_zero() -> None:
@@ -31,5 +31,14 @@ def test_a_tally_begins_at_zero() -> None:
     }
 
 
-def test_whatever_is_tallied_is_among_the_numbers() -> None:
-    assert {f.name for f in fields(Tally)} <= {f.name for f in fields(SessionStats)}
+def test_what_is_tallied_is_among_the_numbers_by_the_same_name() -> None:
+    tally = Tally(steps=3, encode_seconds=0.5)
+
+    assert tally.counts() == {field.name: getattr(tally, field.name) for field in fields(Tally)}
+    assert tally.counts()["steps"] == 3
+    assert issubclass(SessionStats, Tally)
+
+
+def test_every_number_says_what_it_is() -> None:
+    for field in fields(SessionStats):
+        assert field.metadata[Statistic].text.endswith("."), field.name
