@@ -125,6 +125,34 @@ def test_damage_is_dropped_and_counted(seed: int) -> None:
     assert pair.responder.endpoint.counters.violations == 0
 
 
+# Latency.
+
+
+def waits_for_messages(seed: int) -> list[float]:
+    """Return how long each message of 20 KB takes, one every 100 ms, on a path that loses 1 %."""
+    pair = Pair(Link(delay=0.01, rate=20 * MBIT, loss=0.01), seed=seed).connect()
+    network, took = pair.network, []
+    for number in range(1, 151):
+        began = network.now
+        pair.initiator.send(network.random.randbytes(20_000))
+        network.run(lambda: len(pair.responder.payloads) == number, seconds=10)  # noqa: B023
+        took.append(network.now - began)
+        network.run_for(max(0.1 - took[-1], 0.0))
+    return took[50:]  # before that, nothing is known of the path
+
+
+@SEEDS
+def test_parity_saves_the_round_trip_that_a_loss_would_cost(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_parity = sorted(waits_for_messages(seed))
+    monkeypatch.setattr("gradwire_protocol.connection.parity_tail.pays", lambda *_: False)
+    without = sorted(waits_for_messages(seed))
+
+    assert with_parity[50] <= 1.05 * without[50]
+    assert with_parity[90] <= 0.7 * without[90]
+
+
 # Goodput.
 
 
