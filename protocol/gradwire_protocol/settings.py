@@ -44,6 +44,8 @@ class Setting:
     """Of a printable text."""
     takes: Callable[[object], bool] | None = None
     """Says whether an object of another type is taken, too."""
+    taken: str = ""
+    """What such an object is, in words."""
     is_secret: bool = False
     """Whether no message may show its value."""
     unit: int = 1
@@ -179,8 +181,12 @@ class Declared:
                 words[-1] += f" {self._range}"
         elif str in self.kinds:
             words.append("a text")
-        if self.about.takes is not None:
-            words.append("a function")
+        elif Path in self.kinds:
+            words.append("a path")
+        elif list in self.kinds:
+            words.append("a list")
+        if self.about.taken:
+            words.append(self.about.taken)
         *others, last = words
         return f"{', '.join(others)} or {last}" if others else last
 
@@ -200,6 +206,8 @@ class Declared:
             )  # fmt: skip
             if min(about.most, about.below) == inf:
                 said += " and finite" if said else "finite"
+            if about.metavar is not None:
+                said += f", in {about.metavar}"
         return " or ".join([said, *map(str, about.or_else)])
 
 

@@ -147,7 +147,7 @@ class MasterConfig:
         "Mbit/s that the master may send to all workers together. Without it, the master learns "
         "what its link takes.",
         above=0,
-        metavar="MBIT",
+        metavar="Mbit/s",
     )
     processes: int = setting(
         1,

@@ -171,6 +171,7 @@ class Settings(TrainingSettings):
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming the value."""
+        self.quantum_exponent  # noqa: B018  # refuse a quantum that is no power of two
         check_settings(self)
         if self.density_band is not None:  # a file has a list
             object.__setattr__(self, "density_band", tuple(self.density_band))
@@ -182,8 +183,7 @@ class Settings(TrainingSettings):
         if self.key is not None and self.key_file:
             raise UsageError(f"key and key_file={self.key_file!r}: a worker has one of them")
         self.check_thresholds()
-        self.quantum_exponent  # noqa: B018  # refuse a quantum that is no power of two
-        self.connection  # noqa: B018  # and what no connection takes
+        self.connection  # noqa: B018  # refuse what no connection takes
         self.make_policy()
 
     @property
@@ -194,7 +194,7 @@ class Settings(TrainingSettings):
         for exponent in range(-40, 1):
             if 2.0**exponent == self.quantum:
                 return exponent
-        raise UsageError(f"quantum={self.quantum}; it is a power of two from 2^-40 to 1")
+        raise UsageError(f"quantum={self.quantum!r}; it is a power of two from 2^-40 to 1")
 
     @property
     def connection(self) -> ConnectionConfig:

@@ -42,6 +42,7 @@ class ThresholdSettings:
         "`update_bytes` or `bytes_per_second`.",
         above=0,
         takes=_is_policy,
+        taken="a threshold policy",
     )
 
     initial_threshold: float | None = setting(

@@ -56,6 +56,7 @@ class TrainingSettings(ThresholdSettings):
         above=0,
         most=SCALE_MAX,
         takes=callable,
+        taken="a function",
     )
 
     staleness_bound: int | None = setting(

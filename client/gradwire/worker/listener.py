@@ -29,7 +29,7 @@ class Rebase:
 
 
 class Listener(Protocol):
-    """Who is told; every method returns at once."""
+    """Receives what a worker learns; every method returns at once."""
 
     def on_welcome(self, welcome: Welcome) -> None:
         """Note that we take part. With `founder` set, `Worker.found` is due."""

@@ -58,7 +58,7 @@ class WorkerState:
     join: Join
     """What it asked for at first."""
     listener: Listener
-    """Who is told what happens."""
+    """Learns what happens."""
     reconnection: Reconnection
     own: OwnUpdates
     peers: PeerUpdates

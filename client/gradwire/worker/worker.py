@@ -302,7 +302,7 @@ class Worker:
         if not self._reconnection.failed(str(error), now):
             self._fail(error, now)
             return
-        self._state.link.connection.close(EndCode.ABORTED, "looking for who is in charge", now)
+        self._state.link.connection.close(EndCode.ABORTED, "looking for the master in charge", now)
         self._start_over()
 
     def _start_over(self) -> None:

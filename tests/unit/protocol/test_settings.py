@@ -27,10 +27,11 @@ class Config(Inherited):
     free: float = setting(0.0, "Anything that is finite.")
     kind: Literal["a", "b"] = setting("a", "Which.")
     scale: Literal["sum", "mean"] | float = setting(
-        "sum", "By what.", above=0, most=8, takes=callable
+        "sum", "By what.", above=0, most=8, takes=callable, taken="a function"
     )
     name: str | None = setting(None, "Who.", characters_max=5)
     address: str = setting("x", "Where.", characters_max=9, metavar="HOST:PORT")
+    rate: float = setting(1.0, "How fast.", above=0, metavar="Mbit/s")
     text: str = setting("", "Anything.")
     switch: bool = setting(False, "Whether.")
     pair: tuple[float, float] | None = setting(None, "From, to.")
@@ -72,6 +73,9 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     ("address", "too long for it", ("host:port", 9)),
     *(("switch", value, ("true", "false")) for value in (1, "true")),
     *(("pair", value, ("two numbers",)) for value in ((1,), (1, "x"), 5, (True, 1))),
+    ("path", 5, ("path",)),
+    ("names", 5, ("list",)),
+    ("rate", 0.0, (0, "finite", "Mbit/s")),
     *(("ratio", value, (0, 1)) for value in (0, 1, -1.0)),
 ]
 

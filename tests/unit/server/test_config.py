@@ -57,7 +57,7 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     ("reassembly_bytes_max", MIB, ("workers_max", 56, NEEDED, "--reassembly-mib-max")),
     *(("parameters_max", value, (1, ELEMENTS_MAX)) for value in (0, ELEMENTS_MAX + 1)),
     *(("run", value, ("printable", 256)) for value in ("", "a\nb", "r" * 257)),
-    *(("link_rate", value, (0, "finite")) for value in (0.0, -1.0, math.inf, math.nan)),
+    *(("link_rate", value, (0, "Mbit/s")) for value in (0.0, -1.0, math.inf, math.nan)),
     *(("processes", value, (1, 64)) for value in (0, 65)),
     *(("checkpoint_keep", value, (1, 100_000)) for value in (0, 100_001)),
     ("outlier_policy", "drop", ("quarantine", "clip", "off")),
@@ -65,8 +65,14 @@ REFUSED: list[tuple[str, Any, tuple[object, ...]]] = [
     *(("standby", value, ("host:port",)) for value in ("", "b\n:1")),
     ("standby_of", "x" * 301, ("host:port",)),
     *((name, value, (0,)) for name in ABOVE_0 for value in (0, -1)),
+    *(("update_rate_max", value, (0, "finite")) for value in (-1.0, math.inf, math.nan)),
     *((name, value, ("finite",)) for name in TIMES for value in (-1.0, math.inf, math.nan)),
-    *((name, 0.5, ("whole",)) for name in ABOVE_0 if name.endswith("bytes_max")),
+    *(
+        (name, value, ("whole",))
+        for name in ABOVE_0
+        if name.endswith("bytes_max")
+        for value in (0.5, -1.0, math.inf, math.nan)
+    ),
     *(("datagram_bytes", value, (4, 1200, 8900)) for value in (1199, 8901)),
     *(("idle_timeout_seconds", value, (0.001, 3600)) for value in (0.0, 3601.0)),
 ]
