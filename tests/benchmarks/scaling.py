@@ -7,7 +7,7 @@ trains. One worker at a time sends an update of 4 KB, and all workers acknowledg
 
 import gc
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from random import Random
@@ -18,18 +18,19 @@ from unittest.mock import patch
 
 from benchmarks.figures import Figure, at_most, beside
 from benchmarks.workers import QUANTUM_EXPONENT, update_of_size
+from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint, Event, GradwireError, Train
 from gradwire_protocol.limits import WINDOW_BYTES
-from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Welcome
+from gradwire_protocol.messages.admission import CODEC_VERSION, Join
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import CONNECTIONS_SPARE, MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.state.state import State
+from support.pushing import push
 
 UPDATE_BYTES: Final = 4096
 
@@ -67,26 +68,21 @@ def _untold() -> AbstractContextManager[object]:
     return patch.object(State, "tell_roster", lambda _: None)
 
 
-class _Listener:
-    """Notes what a worker hears.
+class _Counted(Membership):
+    """Counts what a worker hears, and keeps none of it.
 
     Parameters
     ----------
+    elements : int
     on_received : callable
         Called for every update.
     """
 
-    def __init__(self, on_received: Callable[[], None]) -> None:
-        self.founder = False
-        self.live = False
+    def __init__(self, elements: int, on_received: Callable[[], None]) -> None:
+        super().__init__(elements)
         self._on_received = on_received
 
-    def on_welcome(self, welcome: Welcome) -> None:
-        self.founder = welcome.founder
-
-    def on_snapshot_progress(self, elements: int) -> None: ...
-
-    def on_live(self, snapshot: object) -> None:
+    def on_live(self, snapshot: memoryview | None) -> None:
         self.live = True
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
@@ -94,36 +90,6 @@ class _Listener:
 
     def on_lost(self, reason: str) -> None:
         raise AssertionError(reason)
-
-    def on_wanted(self) -> None: ...
-
-    def on_resync(self, versions: object) -> None: ...
-
-    def on_anew(self) -> None: ...
-
-    def on_part(self, values: object, blocks: object) -> tuple[int, ...]:
-        raise NotImplementedError
-
-    def on_back(self, rebase: object) -> None: ...
-
-    def on_sum(self, total: object) -> None: ...
-    def on_blocks(self, blocks: object, *, missed: bool) -> None: ...
-
-    def on_mended(self, rebase: object) -> None: ...
-
-    def on_correction(self, correction: EncodedUpdate) -> None: ...
-
-    def on_delivered(self, size: int) -> None: ...
-
-    def on_roster(self, peers: Sequence[Peer]) -> None: ...
-
-    def on_buffers(self, buffers: Mapping[int, Buffers]) -> None: ...
-
-    def on_stable(self, versions: Mapping[int, int]) -> None: ...
-
-    def on_finished(self, versions: Mapping[int, int]) -> None: ...
-
-    def on_stopping(self, reason: str) -> None: ...
 
     def on_closed(self, error: GradwireError | None) -> None:
         assert error is None, error
@@ -164,18 +130,20 @@ class _Run:
                 self._join(rank, layout)
 
     def _join(self, rank: int, layout: Layout) -> None:
-        listener = _Listener(self._count)
+        membership = _Counted(layout.elements, self._count)
         join = Join(None, os.urandom(WORKER_ID_BYTES), f"worker{rank}", None, CODEC_VERSION,
                     QUANTUM_EXPONENT, layout)  # fmt: skip
-        worker = Worker(join, listener, "the master", random=Random(1).random)
+        worker = Worker(join, membership, "the master", random=Random(1).random)
         before = set(self._others.connections())
         worker.connect(self._others, "master", self.now)
         (connection,) = set(self._others.connections()) - before
         self._by_connection[connection] = worker
         self._workers.append(worker)
-        while not listener.live:
-            if listener.founder:
-                listener.founder = False
+        has_founded = False
+        while not membership.live:
+            welcome = membership.welcome
+            if welcome is not None and welcome.founder and not has_founded:
+                has_founded = True
                 worker.found(bytes(4 * layout.elements), self.now)
             self._pass_time()
 
@@ -183,7 +151,7 @@ class _Run:
         """Let workers send so many updates, each when all have the one before."""
         workers = self._workers
         for i in range(updates):
-            workers[i % len(workers)].push([body], 0, self.now)
+            push(workers[i % len(workers)], [body], 0, self.now)
             expected = self.deliveries + len(workers) - 1
             while self.deliveries < expected or self._master.unstable:
                 self._pass_time()

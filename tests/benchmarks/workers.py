@@ -5,7 +5,7 @@ They are the client's own `Worker`, each with a socket of its own, on one event 
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 from typing import Final
@@ -13,17 +13,18 @@ from typing import Final
 import numpy as np
 
 from benchmarks.masters import Master
+from gradwire.worker.membership import Membership
 from gradwire.worker.peer_sequences import Sum
 from gradwire.worker.worker import Worker
 from gradwire_codecs import Sections, Update
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, GradwireError
-from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Welcome
+from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Welcome
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_udp import SocketCounters, UdpDriver, open_socket, resolve
+from support.pushing import push
 
 JOIN_SECONDS: Final = 120.0
 QUANTUM_EXPONENT: Final = -24
@@ -64,8 +65,48 @@ class Progress:
             raise RuntimeError(self._failure)
 
 
+class _Counted(Membership):
+    """The membership of an `IdleWorker`, which keeps none of what comes."""
+
+    def __init__(self, worker: "IdleWorker", elements: int) -> None:
+        super().__init__(elements)
+        self._worker = worker
+
+    def on_welcome(self, welcome: Welcome) -> None:
+        super().on_welcome(welcome)
+        if welcome.founder:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._worker.found)  # the worker is not done with the welcome
+
+    def on_live(self, snapshot: memoryview | None) -> None:
+        self.live = True
+        self._worker.progress.note()
+
+    def on_update(self, rank: int, update: EncodedUpdate) -> None:
+        self.updates_received += 1
+        self._worker.on_update_received(update.sequence)
+        self._worker.progress.note()
+
+    def on_lost(self, reason: str) -> None:
+        self._worker.progress.fail(f"the connection to the master is lost: {reason}")
+
+    def on_sum(self, total: Sum) -> None:
+        self._worker.progress.fail(
+            f"{total.updates} updates came added up and not one by one: more was sent at a time "
+            "than the master keeps for a worker"
+        )
+
+    def on_delivered(self, size: int) -> None:
+        self.updates_delivered += 1
+        self._worker.progress.note()
+
+    def on_closed(self, error: GradwireError | None) -> None:
+        if error is not None:
+            self._worker.progress.fail(str(error))
+
+
 class IdleWorker:
-    """A worker and its own listener: it counts, and tells who waits that something happened.
+    """A worker that counts what comes, and tells who waits that something happened.
 
     Parameters
     ----------
@@ -96,18 +137,16 @@ class IdleWorker:
         datagram_bytes: int = 1400,
         values: bytes | None = None,
     ) -> None:
-        self.live = False
-        self.received = 0
         self.sent = 0
-        self.delivered = 0
         self.on_update_received: Callable[[int], object] = lambda sequence: None
         """Called with the sequence of each update that comes."""
         self._values = values or bytes(4 * elements)
-        self._progress = progress
+        self.progress = progress
         layout = Layout((Tensor("weights", (elements,)),))
         join = Join(None, os.urandom(WORKER_ID_BYTES), name, None, CODEC_VERSION,
                     QUANTUM_EXPONENT, layout)  # fmt: skip
-        self._worker = Worker(join, self, master, random=Random(1).random)
+        self._membership = _Counted(self, elements)
+        self._worker = Worker(join, self._membership, master, random=Random(1).random)
         config = ConnectionConfig(
             datagram_bytes=datagram_bytes,
             datagram_bytes_max=datagram_bytes,
@@ -122,6 +161,21 @@ class IdleWorker:
         self._worker.connect(endpoint, address, self._driver.now())
         self._driver.turn()
 
+    @property
+    def live(self) -> bool:
+        """Whether it takes part."""
+        return self._membership.live
+
+    @property
+    def received(self) -> int:
+        """How many updates of others have come."""
+        return self._membership.updates_received
+
+    @property
+    def delivered(self) -> int:
+        """How many of its updates the master has."""
+        return self._membership.updates_delivered
+
     async def wait_live(self) -> None:
         """Wait until it takes part."""
         while not self.live:
@@ -129,12 +183,12 @@ class IdleWorker:
 
     async def wait(self) -> None:
         """Wait until something happens."""
-        await self._progress.wait(JOIN_SECONDS)
+        await self.progress.wait(JOIN_SECONDS)
 
     def push(self, body: bytes) -> None:
         """Send an update."""
         self.sent += 1
-        self._worker.push([body], 0, self._driver.now())
+        push(self._worker, [body], 0, self._driver.now())
         self._driver.turn()
 
     def close(self) -> None:
@@ -143,71 +197,10 @@ class IdleWorker:
         self._driver.turn()
         self._driver.close()
 
-    # As its own listener.
-
-    def on_welcome(self, welcome: Welcome) -> None:
-        if welcome.founder:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self._found)  # the worker is not done with the welcome
-
-    def _found(self) -> None:
+    def found(self) -> None:
+        """Start the run."""
         self._worker.found(self._values, self._driver.now())
         self._driver.turn()
-
-    def on_snapshot_progress(self, elements: int) -> None: ...
-
-    def on_live(self, snapshot: object) -> None:
-        self.live = True
-        self._progress.note()
-
-    def on_update(self, rank: int, update: EncodedUpdate) -> None:
-        self.received += 1
-        self.on_update_received(update.sequence)
-        self._progress.note()
-
-    def on_lost(self, reason: str) -> None:
-        self._progress.fail(f"the connection to the master is lost: {reason}")
-
-    def on_wanted(self) -> None: ...
-
-    def on_resync(self, versions: object) -> None: ...
-
-    def on_anew(self) -> None: ...
-
-    def on_part(self, values: object, blocks: object) -> tuple[int, ...]:
-        raise NotImplementedError
-
-    def on_back(self, rebase: object) -> None: ...
-
-    def on_sum(self, total: Sum) -> None:
-        self._progress.fail(
-            f"{total.updates} updates came added up and not one by one: more was sent at a time "
-            "than the master keeps for a worker"
-        )
-
-    def on_blocks(self, blocks: object, *, missed: bool) -> None: ...
-
-    def on_mended(self, rebase: object) -> None: ...
-
-    def on_correction(self, correction: EncodedUpdate) -> None: ...
-
-    def on_delivered(self, size: int) -> None:
-        self.delivered += 1
-        self._progress.note()
-
-    def on_roster(self, peers: Sequence[Peer]) -> None: ...
-
-    def on_buffers(self, buffers: Mapping[int, Buffers]) -> None: ...
-
-    def on_stable(self, versions: Mapping[int, int]) -> None: ...
-
-    def on_finished(self, versions: Mapping[int, int]) -> None: ...
-
-    def on_stopping(self, reason: str) -> None: ...
-
-    def on_closed(self, error: GradwireError | None) -> None:
-        if error is not None:
-            self._progress.fail(str(error))
 
 
 @contextmanager

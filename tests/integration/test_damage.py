@@ -49,7 +49,7 @@ def test_damage_is_found_counted_and_mended_while_both_train(
 
         for _ in range(5):
             train()
-        values = damaged._sharing.shared.feedback.replica.values
+        values = damaged._participant.shared.feedback.replica.values
         values[[7, 300_000]] ^= 1 << 18
 
         def is_mended() -> bool:

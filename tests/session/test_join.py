@@ -18,8 +18,8 @@ import gradwire
 from gradwire.session import join as join_module
 from gradwire.settings.settings import Settings
 from gradwire.target.adapters import parameters_of
-from gradwire.threads.membership import Membership
 from gradwire.threads.network import NetworkThread
+from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.messages.admission import Join, Welcome
@@ -30,6 +30,7 @@ from gradwire_server.config import MasterConfig
 from gradwire_udp import resolve
 from support.local_master import Answering, LocalMaster
 from support.peer import join_request
+from support.waiting import wait_until
 from support.wording import naming
 
 QUANTUM = 2.0**-24
@@ -213,10 +214,10 @@ def test_a_host_that_is_not_known_is_unreachable(host: str) -> None:
 
 def test_a_master_that_does_not_answer_is_unreachable() -> None:
     with silent_port() as port, pytest.raises(gradwire.UnreachableError) as refused:
-        gradwire.join(target(), master=f"127.0.0.1:{port}", connect_timeout_seconds=0.2)
+        gradwire.join(target(), master=f"127.0.0.1:{port}", connect_timeout_seconds=1.0)
 
     assert str(refused.value) == naming(
-        *(f"127.0.0.1:{port}", "0.2 s", "UDP", "TCP: Connection refused", "firewalls", "key")
+        *(f"127.0.0.1:{port}", "1 s", "UDP", "TCP: Connection refused", "firewalls", "key")
     )
 
 
@@ -238,7 +239,7 @@ def test_who_waits_for_the_first_worker_s_parameters_is_told_its_name(
     )
     network = NetworkThread(Settings(master=master.address), worker, membership)
     network.start(*resolve(master.address))
-    assert membership.wait(lambda: membership.welcome is not None, 10.0)
+    wait_until(lambda: membership.welcome is not None, "the welcome")
 
     with pytest.raises(gradwire.DeadlineError) as refused:
         gradwire.join(target(), master=master.address, join_timeout_seconds=0.2)

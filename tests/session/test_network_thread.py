@@ -10,8 +10,8 @@ import pytest
 
 from gradwire.errors import ConnectionLostError
 from gradwire.settings.settings import Settings
-from gradwire.threads.membership import Membership
 from gradwire.threads.network import NetworkThread
+from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_udp import resolve
 from support.local_master import LocalMaster
@@ -43,7 +43,7 @@ def connected(request: pytest.FixtureRequest) -> Iterator[Connected]:
 
 
 def test_it_dials_the_master_and_its_worker_asks_to_join(connected: Connected) -> None:
-    assert connected.membership.wait(lambda: connected.membership.welcome is not None, 10.0)
+    wait_until(lambda: connected.membership.welcome is not None, "the welcome")
 
     assert connected.worker.rank == 0
     assert connected.network.traffic.packets_sent > 0

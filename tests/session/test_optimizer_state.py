@@ -15,7 +15,7 @@ import gradwire
 from gradwire import ConnectionLostError, DeadlineError, UsageError
 from gradwire.features.optimizer_state import OptimizerStateSharing
 from gradwire.optimizer.torch_state import TorchOptimizer
-from gradwire.threads.membership import Membership
+from gradwire.worker.membership import Membership
 from gradwire.worker.optimizer_state import OptimizerStateExchange
 from gradwire.worker.state import WorkerState
 from gradwire_protocol.messages.admission import Welcome
@@ -111,7 +111,7 @@ class Cut:
         self.worker = SimpleNamespace(states=OptimizerStateExchange(cast("WorkerState", None)))
         self.part_of, self.membership, self.pulls = part_of, membership, 0
 
-    def call(self, function: Any) -> None:
+    def post(self, function: Any) -> None:
         if function == self.worker.states.ask and self.part_of:
             self.membership.on_blocks(Blocks({}, bytes(8)), missed=True)
 
@@ -139,13 +139,15 @@ def test_who_is_cut_off_while_it_waits_has_its_replica_compared(
     membership.on_welcome(Welcome("run", 1, 0, -24, layout, (), founder=False, versions={0: 1}))
     part_of: list[OptimizerStateSharing] = []
     cut = Cut(part_of, membership)
+    membership.post = cut.post
     part_of.append(
         OptimizerStateSharing(
-            TorchOptimizer(adam(mine), mine, layout), layout, membership, cast("Any", cut)
+            TorchOptimizer(adam(mine), mine, layout), layout, membership, cast("Any", cut.worker)
         )
     )
 
-    part_of[0].take_over(cast("Any", cut), monotonic() + 10)
+    for _ in part_of[0].take_over(cast("Any", cut), monotonic() + 10, monotonic):
+        pass
 
     assert cut.pulls == 2
     assert naming("without the state", "nobody") in caplog.messages
@@ -158,12 +160,14 @@ def test_joining_fails_with_the_connection_and_not_for_want_of_a_state() -> None
     membership.on_welcome(Welcome("run", 1, 0, -24, layout, (), founder=False, versions={0: 1}))
     membership.on_closed(ConnectionLostError("gone"))
     cut = Cut([], membership)
+    membership.post = cut.post
     part = OptimizerStateSharing(
-        TorchOptimizer(adam(mine), mine, layout), layout, membership, cast("Any", cut)
+        TorchOptimizer(adam(mine), mine, layout), layout, membership, cast("Any", cut.worker)
     )
 
     with pytest.raises(ConnectionLostError, match="gone"):
-        part.take_over(cast("Any", cut), monotonic() + 10)
+        for _ in part.take_over(cast("Any", cut), monotonic() + 10, monotonic):
+            pass
 
 
 def test_what_cannot_be_copied_is_said_to_who_asks_and_once_in_the_log(
@@ -174,7 +178,9 @@ def test_what_cannot_be_copied_is_said_to_who_asks_and_once_in_the_log(
         plain = torch.optim.SGD(first, lr=0.1)
         one = join(master, first, plain)
         step(one, first, plain)
-        [part] = [part for part in one._parts if isinstance(part, OptimizerStateSharing)]
+        [part] = [
+            part for part in one._participant.features if isinstance(part, OptimizerStateSharing)
+        ]
         for _ in range(2):
             part.on_state_wanted()
             step(one, first, plain)

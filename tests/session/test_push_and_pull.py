@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gradwire import NonFiniteError, Session
-from gradwire.features.feature import Feature
+from gradwire.participant.feature import Feature
 from gradwire_protocol import Keyring, Role, RunKey
 from gradwire_server.config import MasterConfig
 from support.local_master import LocalMaster
@@ -41,7 +41,7 @@ class Recorder(Feature):
 def recorded(session: Session) -> Recorder:
     """Give a session a part that is called behind all others."""
     recorder = Recorder()
-    session._parts = (*session._parts, recorder)
+    session._participant.features = (*session._participant.features, recorder)
     return recorder
 
 
@@ -168,7 +168,7 @@ def test_whatever_is_called_every_push_is_ended_once_by_what_pulls_next(
         is_open |= pushes
         expected += ["stepped"] * (is_open and pulls)
         is_open &= not pulls
-    shared_session._parts = shared_session._parts[:-1]
+    shared_session._participant.features = shared_session._participant.features[:-1]
     assert recorder.calls == expected
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import gradwire.replica.residual_flush
-import gradwire.threads.membership
+import gradwire.worker.membership
 from gradwire import Session
 from gradwire_protocol.messages.admission import Join, Welcome
 from gradwire_protocol.messages.kinds import EndCode

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-import gradwire.threads.membership
+import gradwire.worker.membership
 from gradwire import PeerUpdate, Session
-from gradwire.threads.inbox import Inbox
+from gradwire.worker.inbox import Inbox
 from gradwire_codecs import FixedThreshold, Observation, TargetDensity
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.delivery.shaped_message import Payload
@@ -437,7 +437,9 @@ def test_updates_that_were_conflated_are_applied_and_counted(
     master: LocalMaster, feedback: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An inbox for some three updates, and nobody who pulls while twenty come in."""
-    monkeypatch.setattr(gradwire.threads.membership, "Inbox", partial(Inbox, bytes_max=40))
+    monkeypatch.setattr(
+        gradwire.worker.membership, "Inbox", lambda elements, _: Inbox(elements, bytes_max=40)
+    )
     mine, theirs = zeros(), zeros()
     one, other = join(master, mine), join(master, theirs, feedback=feedback)
     for i in range(20):
@@ -629,7 +631,7 @@ def given_by(session: Session) -> list[tuple[bytes, dict[int, int]]]:
     def found_again(values: Payload, versions: Mapping[int, int], now: float) -> None:
         given.append((bytes(values), dict(versions)))
 
-    session._network.worker.found_again = found_again  # type: ignore[method-assign]
+    session._participant.worker.found_again = found_again  # type: ignore[method-assign]
     return given
 
 
@@ -644,7 +646,9 @@ def test_while_paused_a_master_that_wants_the_replica_does_not_wait_for_a_step(
         one._network.call(lambda now: one._membership.on_wanted())
         wait_until(lambda: bool(given), "the replica")
 
-    assert given == [(one._sharing.shared.feedback.replica.values.astype("<i4").tobytes(), {0: 1})]
+    assert given == [
+        (one._participant.shared.feedback.replica.values.astype("<i4").tobytes(), {0: 1})
+    ]
     assert not one._membership.wanted
     one.close()
 
@@ -673,12 +677,12 @@ def test_a_session_that_leaves_gives_it_with_what_has_come_in(master: LocalMaste
     wait_until(lambda: not one._membership.inbox.is_empty, "the update")
     one._membership.on_wanted()
 
-    with one._applying.lent(applies=True):
+    with one._participant.applying.lent(applies=True):
         wait_until(lambda: bool(given), "the replica")
 
     [(values, versions)] = given
     assert versions == {0: 0, 1: 1}
-    assert values == other._sharing.shared.feedback.replica.values.astype("<i4").tobytes()
+    assert values == other._participant.shared.feedback.replica.values.astype("<i4").tobytes()
     one.close()
     other.close()
 

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gradwire.threads.inbox import Arrivals
 from gradwire.threads.signals import uninterrupted
+from gradwire.worker.inbox import Arrivals
 from support.local_master import LocalMaster
 from support.sessions import join, loss_of
 
@@ -82,7 +82,7 @@ def test_a_handler_in_the_middle_of_a_step_leaves_when_that_is_over(
     take = session._membership.inbox.take
 
     def interrupted() -> Arrivals:
-        with session._sharing.shared.changing:
+        with session._participant.shared.changing:
             signal.raise_signal(signal.SIGTERM)
         assert session._over is None
         return take()

@@ -51,7 +51,7 @@ def heard(session: Session) -> dict[int, int]:
 
 def clock(session: Session) -> int:
     """Return how many steps a session counts as its own."""
-    return session._sharing.outbox.clock
+    return session._participant.outbox.clock
 
 
 def steps(session: Session, n: int) -> None:
@@ -219,8 +219,7 @@ def test_who_waits_has_told_its_steps_before(
     assert told < clock(one)
 
     monkeypatch.undo()
-    with one._membership._changed:
-        one._membership._changed.notify_all()  # as when an update is delivered
+    one._membership.notify()  # as when an update is delivered
     wait_until(lambda: heard(other)[one.rank] == clock(one), "it to tell its steps")
     assert not waiting.done()
     other.step()

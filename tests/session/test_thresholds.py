@@ -58,7 +58,7 @@ def test_tensors_with_thresholds_of_their_own_are_the_same_bits_everywhere(
 
     assert one.session.digest() == other.session.digest()
     # The bias, whose steps are a twentieth of the weight's, would never reach one common threshold.
-    bias = one.session._sharing.shared.feedback.replica.values[2_000:]
+    bias = one.session._participant.shared.feedback.replica.values[2_000:]
     assert np.count_nonzero(bias) > 10
     assert np.abs(bias).max() * one.session.quantum < one.session.stats.threshold
     one.session.close()

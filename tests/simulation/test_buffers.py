@@ -207,12 +207,16 @@ def test_a_joiner_and_who_is_back_know_what_the_others_have(seed: int) -> None:
     run.network.run(lambda: lost.rank not in first.buffers, seconds=30)
 
     joiner = run.join()
-    run.network.run(lambda: joiner.live and len(joiner.buffers) == 2, seconds=30)
+    run.network.run(lambda: joiner.live and len(joiner.membership.buffers) == 2, seconds=30)
     run.network.run(
         lambda: all(lost.rank in each.buffers for each in (first, second, joiner)), seconds=60
     )
 
-    assert joiner.buffers[lost.rank] == first.buffers[lost.rank] == second.buffers[lost.rank]
+    assert (
+        joiner.membership.buffers[lost.rank]
+        == first.buffers[lost.rank]
+        == second.buffers[lost.rank]
+    )
     assert set(lost.buffers) == {first.rank, second.rank}
     assert lost.buffers[first.rank] == second.buffers[first.rank]
     run.train(3)

@@ -10,7 +10,7 @@ import pytest
 
 from gradwire.errors import ConnectionLostError, RefusedError
 from gradwire.replica.repair import Repair
-from gradwire.worker.listener import Rebase
+from gradwire.worker.inbox import Rebase
 from gradwire.worker.state import Stage
 from gradwire_protocol.messages.admission import RefusalCode, Refuse, Resume, Welcome
 from gradwire_protocol.messages.snapshots import BLOCKS_UNDER_WAY_MAX, count_blocks
@@ -160,7 +160,7 @@ def test_who_is_back_hears_what_became_stable_without_it() -> None:
     wait_until_all_are_back(run)
     run.network.run(lambda: lost.stable.get(lost.rank) == 1, seconds=15)
 
-    assert not len(lost.worker._own.kept)
+    assert not len(lost.worker.own_updates)
 
 
 @pytest.mark.seeds(10)

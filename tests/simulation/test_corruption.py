@@ -110,7 +110,7 @@ def test_histories_in_which_replicas_of_workers_are_damaged(seed: int) -> None:
     wait_until_mended(run)
 
     assert run.metrics.digest_mismatches._value.get() > 0
-    assert {w for w in run.workers if w.mender.repairs} <= set(victims)
+    assert {w for w in run.workers if w.participant.shared.repair.repairs} <= set(victims)
     run.finish()
 
 
@@ -154,7 +154,7 @@ def test_damage_is_found_by_the_next_digest_and_named(
     victim = run.workers[1]
 
     victim.replica.values.view(np.uint32)[7] ^= np.uint32(1 << bit)
-    victim.mender._due = 0.0
+    victim.participant.shared.repair._due = 0.0
     victim.pull()
     run.network.run_for(1.0)
     victim.pull()
@@ -163,7 +163,8 @@ def test_damage_is_found_by_the_next_digest_and_named(
 
     assert run.metrics.digest_mismatches._value.get() == 1
     assert run.metrics.blocks_repaired._value.get() == 1
-    assert (victim.mender.repairs, victim.mender.blocks_repaired) == (1, 1)
+    repair = victim.participant.shared.repair
+    assert (repair.repairs, repair.blocks_repaired) == (1, 1)
     assert is_mended(run)
     assert f"the replica of rank {victim.rank} ({victim.name}) is not what" in caplog.text
     assert f"blocks 0 (weights[0] to weights[{min(run.elements, 64) - 1}])" in caplog.text
@@ -173,7 +174,7 @@ def test_what_damage_has_made_a_worker_send_is_taken_back() -> None:
     """The replica is put right, and the parameters that training goes on with never were wrong."""
     run = begin(3, Random(3), loss=0.0)
     run.join_and_wait(2)
-    victim, other = run.workers
+    victim, other = sorted(run.workers, key=lambda worker: worker.rank)
     victim.feedback.settle()
     before = victim.feedback.parameters.copy()
     victim.change = other.change = 0.0
@@ -239,5 +240,5 @@ def test_what_cannot_be_turned_back_is_said_and_does_not_spread(
         victim.pull()
         run.network.run_for(0.1)
     assert "came from the master damaged" in caplog.text
-    assert victim.mender.repairs == 0
+    assert victim.participant.shared.repair.repairs == 0
     assert is_but_for(run, victim, 5)

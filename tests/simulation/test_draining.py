@@ -41,8 +41,7 @@ def check_all_have_everything(run: SimulatedRun, workers: list[SimulatedWorker])
     assert accepted == len(run.ledger.updates)
     for worker in workers:
         worker.pull()
-        worker.residual_at_the_end = worker.feedback.residual().astype("f8")
-        worker.feedback.settle()
+        worker.participant.shared.settle()
     run.check_the_end(workers, run.master.run)
 
 

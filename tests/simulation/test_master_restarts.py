@@ -190,7 +190,7 @@ def test_a_restarted_master_tells_what_is_stable() -> None:
     run.kill_master(back_after=0.1)
     wait_until_all_are_back(run)
 
-    run.network.run(lambda: not any(len(w.worker._own.kept) for w in run.workers), seconds=30)
+    run.network.run(lambda: not any(len(w.worker.own_updates) for w in run.workers), seconds=30)
 
 
 def test_with_keys_workers_hear_at_once_that_the_master_was_started_anew() -> None:

@@ -6,6 +6,7 @@ that did is pinned beside it.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ from gradwire.features.buffers import BufferSharing
 from gradwire.features.clock_lags import ClockLags
 from gradwire.replica.repair import Repair
 from gradwire.target.buffers import BufferValues, mean_of
-from gradwire.threads.inbox import Inbox
-from gradwire.worker.listener import Rebase
+from gradwire.worker.inbox import Inbox, Rebase
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire.worker.worker import Worker
 from gradwire_protocol.delivery.incoming import Reassembly
@@ -33,6 +33,7 @@ from gradwire_server.state.run import Run
 from gradwire_server.updates.update_log import UpdateLog
 from support.disk import SimulatedDisk
 from support.playing import HistoryFailed, play
+from support.simulated_worker import SimulatedWorker
 from support.tiers import IS_DEEP
 
 SEEDS = range(300)
@@ -134,11 +135,11 @@ def conflation_loses_an_update(patch: pytest.MonkeyPatch) -> None:
             self._sum.values[:] = before
 
     patch.setattr(Inbox, "_conflate", without_every_third)
-    patch.setattr("support.simulated_worker.Inbox", lambda elements, bytes_max: Inbox(elements, 1))
+    patch.setattr(SimulatedWorker, "inbox_bytes_max", 1)
 
 
 def what_was_sent_again_is_no_part_of_another_replica(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OwnUpdateLog, "after", lambda self, sequence: iter([*self._updates][1:]))
+    patch.setattr(OwnUpdateLog, "after", lambda self, sequence: [*self._updates][1:])
 
 
 # What was trained is sent or kept.
@@ -206,9 +207,7 @@ def the_inbox_conflates_nothing(patch: pytest.MonkeyPatch) -> None:
         self._bytes += len(update.body)
 
     patch.setattr(Inbox, "put", put)
-    patch.setattr(
-        "support.simulated_worker.Inbox", lambda elements, bytes_max: Inbox(elements, 100)
-    )
+    patch.setattr(SimulatedWorker, "inbox_bytes_max", 100)
 
 
 # Waits end.
@@ -244,10 +243,8 @@ def one_step_more_is_allowed(patch: pytest.MonkeyPatch) -> None:
 def steps_are_told_before_they_are_made(patch: pytest.MonkeyPatch) -> None:
     push = Worker.push
 
-    def boastful(
-        self: Worker, bodies: Sequence[bytes], based_on: int, now: float, *, clock: int = 0
-    ) -> None:
-        push(self, bodies, based_on, now, clock=clock and clock + 1)
+    def boastful(self: Worker, updates: Sequence[OwnUpdate], now: float) -> None:
+        push(self, [replace(each, clock=each.clock and each.clock + 1) for each in updates], now)
 
     patch.setattr(Worker, "push", boastful)
 
@@ -285,30 +282,30 @@ def a_checkpoint_says_more_than_it_has(patch: pytest.MonkeyPatch) -> None:
 
 FAULTS: list[tuple[Plant, str, int]] = [
     (who_lost_its_connection_asks_again_for_what_it_has, "twice", 7),
-    (a_message_that_comes_again_is_delivered_again, "I1: message .* came twice", 1),
+    (a_message_that_comes_again_is_delivered_again, "I1: message .* came twice", 5),
     (an_update_is_dropped_that_was_acknowledged, "acknowledged: updates? 3 ", 0),
     (own_updates_are_kept_until_they_are_sent, "were sent and 0 are kept", 35),
-    (the_least_advanced_replica_is_taken, "acknowledged: updates .* are missing", 281),
+    (the_least_advanced_replica_is_taken, "acknowledged: updates .* are missing", 67),
     (one_version_is_skipped_for_who_is_back, "waits: .* has {.*; master has {", 7),
     (a_joiner_gets_an_old_snapshot, "bits: .* has another replica", 4),
-    (conflation_loses_an_update, "bits: .* has another replica", 0),
-    (what_was_sent_again_is_no_part_of_another_replica, "bits|waits|nonsense", 1),
+    (conflation_loses_an_update, "bits: .* has another replica", 7),
+    (what_was_sent_again_is_no_part_of_another_replica, "bits|waits|nonsense", 15),
     (the_residual_is_dropped_with_the_replica, "conservation: .* neither sent nor kept", 5),
     (a_mean_overshoots, "buffers: .* is not between", 3),
     (buffers_of_rank_0_are_not_passed_on, "buffers: they end with different ones", 5),
     (buffers_of_who_is_gone_still_count, "buffers: not all are the last ones", 33),
     (own_buffers_are_those_of_the_moment_at_the_end, "buffers: ", 2),
     (the_log_forgets_nothing, "memory: .* bytes logged", 0),
-    (the_inbox_conflates_nothing, "memory: .* bytes wait in an inbox", 4),
+    (the_inbox_conflates_nothing, "memory: .* bytes wait in an inbox", 7),
     (nobody_dials_again, "waits: ", 0),
     (a_new_master_waits_for_all_for_ever, "waits: ", 0),
     (nobody_is_told_what_is_stable, "waits: ", 0),
-    (one_step_more_is_allowed, "staleness: .* begins a step", 6),
+    (one_step_more_is_allowed, "staleness: .* begins a step", 27),
     (steps_are_told_before_they_are_made, "staleness: .* begins a step", 6),
-    (whoever_makes_no_step_is_waited_for, "deadline: .* waits for rank", 15),
+    (whoever_makes_no_step_is_waited_for, "deadline: .* waits (for rank|beyond)", 15),
     (the_oldest_checkpoint_is_taken, "a checkpoint with .* was written; found", 19),
     (a_checkpoint_gets_its_name_before_it_is_on_the_disk, "was written; found|can be used", 19),
-    (a_checkpoint_says_more_than_it_has, "a checkpoint is not the sum|waits: .* has {", 0),
+    (a_checkpoint_says_more_than_it_has, "a checkpoint is not the sum|waits: .* has {", 2),
 ]
 """What is planted, what a history that finds it says, and the seed of one that does."""
 

@@ -41,13 +41,12 @@ class BoundedRun(SimulatedRun):
         """Let so many workers join and train."""
         workers = []
         for number in range(n):
-            worker = BoundedWorker(self, f"bounded{len(self.workers)}.{number}", "local")
+            name = f"bounded{len(self.workers)}.{number}"
+            worker = BoundedWorker(self, name, "local", bound=self.bound, timeout_seconds=TIMEOUT)
             worker.interval = intervals()
             self.workers.append(worker)
             workers.append(worker)
         self.network.run(lambda: all(worker.live for worker in workers), seconds=60)
-        for worker in workers:
-            worker.begin(self.bound, TIMEOUT)
         return workers
 
     def stop(self) -> None:
@@ -76,11 +75,14 @@ def test_nobody_is_more_than_a_step_beyond_the_bound_ahead_of_anybody(seed: int)
     # Until all have heard of each other, some may have made steps that others do not know of.
     run.network.run(lambda: all(worker.steps >= 2 * bound for worker in workers), seconds=60)
     for worker in workers:
-        worker.bound.lead.look(
-            worker.clock, worker.clocks.latest, {w.rank for w in workers}, run.network.now
+        worker.bound.lags.look(
+            worker.clock,
+            worker.membership.clocks.latest,
+            {w.rank for w in workers},
+            run.network.now,
         )
     forgiven = {
-        (one, other): one.bound.lead._others[other.rank].forgiven
+        (one, other): one.bound.lags._others[other.rank].forgiven
         for one in workers
         for other in workers
         if one is not other
@@ -100,7 +102,7 @@ def test_nobody_is_more_than_a_step_beyond_the_bound_ahead_of_anybody(seed: int)
     run.network.run_for(8.0)
 
     assert largest >= 1
-    assert not any(worker.bound.set_aside for worker in workers)
+    assert not any(worker.looks.set_aside for worker in workers)
     run.stop()
     run.finish()
 
@@ -131,7 +133,7 @@ def test_nobody_waits_for_ever_whoever_dies_sleeps_or_is_cut_off(seed: int) -> N
     slowest = max(worker.interval for worker in alive)
     for worker in alive:
         assert worker.steps >= before[worker] + 5.0 / slowest, worker.name
-        assert worker.bound.longest_wait <= 8.0 + 2 * TIMEOUT
+        assert worker.longest_wait <= 8.0 + 2 * TIMEOUT
     run.stop()
     run.finish()
 
@@ -145,14 +147,14 @@ def test_a_worker_that_dies_costs_one_timeout_at_most(noticed: bool) -> None:
     run.network.kill(dead.host)
     timeout = 60.0 if noticed else 0.5
     for worker in others:
-        worker.bound.lead._timeout = timeout
+        worker.bound.lags._timeout = timeout
 
     run.network.run_for(12.0)
 
     for worker in others:
         # The master misses it after 2 s, and says so.
-        assert worker.bound.longest_wait <= (3.5 if noticed else 1.0)
-        assert worker.bound.set_aside == ([] if noticed else [dead.rank])
+        assert worker.longest_wait <= (3.5 if noticed else 1.0)
+        assert worker.looks.set_aside == ([] if noticed else [dead.rank])
         assert worker.steps > 120
     run.stop()
     run.finish()
@@ -186,7 +188,7 @@ def test_sums_say_how_far_those_are_whose_updates_are_in_them() -> None:
     run.network.run_for(10.0)
 
     assert slow.sums > 0
-    assert not slow.bound.set_aside
+    assert not slow.looks.set_aside
     assert slow.steps > 100
     run.network.set_link(MASTER, slow.name, run.network.link)
     run.stop()
@@ -203,7 +205,7 @@ def test_a_late_worker_begins_where_the_others_are() -> None:
     run.network.run_for(5.0)
 
     assert abs(late.clock - early[0].clock) <= 3
-    assert late.bound.longest_wait < 1.0
+    assert late.longest_wait < 1.0
     assert all(w.steps > before + 50 for w, before in zip(early, joined_at, strict=True))
     run.stop()
     run.finish()
@@ -222,7 +224,7 @@ def test_whoever_leaves_or_finishes_is_not_waited_for() -> None:
     run.network.run_for(5.0)
 
     assert stays.steps > before + 60
-    assert not stays.bound.set_aside
+    assert not stays.looks.set_aside
     run.stop()
     stays.finish()
     run.network.run(lambda: all(w.try_to_complete() for w in (finishes, stays)), seconds=60)

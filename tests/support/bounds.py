@@ -5,7 +5,7 @@ The numbers are those of `limits.py` and of the modules that keep them.
 
 from typing import Final
 
-from gradwire.threads.inbox import Inbox
+from gradwire.worker.inbox import Inbox
 from gradwire.worker.update_log import UPDATE_LOG_BYTES_MAX
 from gradwire.worker.worker import Worker
 from gradwire_protocol import Connection, Endpoint
@@ -77,7 +77,7 @@ class Bounds:
 
     def _check_worker(self, endpoint: Endpoint, worker: Worker) -> None:
         _check("connections", len(endpoint), WORKER_CONNECTIONS_MAX)
-        _check("own updates kept", worker._own.kept.nbytes, UPDATE_LOG_BYTES_MAX)
+        _check("own updates kept", worker.own_updates.nbytes, UPDATE_LOG_BYTES_MAX)
         _check("peers' updates kept", worker._peers.origins.kept.nbytes, UPDATE_LOG_BYTES_MAX)
         _check("early updates", len(worker._peers.early), WINDOW_BYTES // charge_of(0))
         for connection in endpoint.connections():

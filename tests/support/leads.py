@@ -2,18 +2,59 @@
 
 The rule is told anew here, from what happens rather than from what `Lead` keeps:
 
-- staleness: from the moment on at which a worker knows another one to be as far as itself, it
+- staleness: once a worker knows at the end of a step that another one is as far as itself, it
   begins no step more than the bound ahead of it. That ends when it has lost its connection, when
-  the other one is not in its roster or has finished, and when it has waited for it in vain.
+  the other one is not in its roster or has finished, when it has waited for it in vain, and when it
+  sets its own clock by the first that it hears of.
 - deadline: nobody waits longer than the timeout for one that makes no step, dead or alive.
 """
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gradwire.features.staleness_bound import StalenessBound
+
 if TYPE_CHECKING:
-    from support.simulated_bound import SimulatedBound
     from support.trainee import Trainee
+
+
+class Looks:
+    """What the bound of a worker was told when it looked, and whom it waited for in vain."""
+
+    def __init__(self) -> None:
+        self.heard: Mapping[int, int] = {}
+        """By rank: the clocks of others, at its last look."""
+        self.received: Mapping[int, int] = {}
+        """By rank: the last update that had come then."""
+        self.set_aside: list[int] = []
+        """The ranks that were, one by one."""
+
+    def watch(self, bound: StalenessBound, received: Callable[[int], int]) -> None:
+        """Note all its looks from now on.
+
+        Parameters
+        ----------
+        bound : StalenessBound
+        received : callable
+            Told a rank, returns the last update that has come of it.
+        """
+        look, set_late_aside = bound.lags.look, bound.lags.set_late_aside
+
+        def noting(
+            clock: int, clocks: Mapping[int, int], ranks: Collection[int], now: float
+        ) -> dict[int, int]:
+            self.heard = dict(clocks)
+            self.received = {rank: received(rank) for rank in clocks}
+            return look(clock, clocks, ranks, now)
+
+        def setting_aside(now: float) -> list[int]:
+            ranks = set_late_aside(now)
+            self.set_aside += ranks
+            return ranks
+
+        bound.lags.look = noting  # type: ignore[method-assign]
+        bound.lags.set_late_aside = setting_aside  # type: ignore[method-assign]
 
 
 @dataclass(slots=True)
@@ -43,29 +84,37 @@ class Leads:
         self._bound = bound
         self._timeout = timeout_seconds
         self._pairs: dict[tuple[Trainee, Trainee], _Pair] = {}
-        self._seen: dict[Trainee, tuple[int, int]] = {}
-        """By worker: how often it was back, and for how many it has waited in vain."""
+        self._seen: dict[Trainee, tuple[int, int, int]] = {}
+        """By worker: how often it was back, for how many it has waited in vain, and its clock."""
         self._waiting: dict[tuple[Trainee, int], tuple[int, float]] = {}
         """By worker and the rank it waits for: its clock as it was heard, and since when."""
 
-    def check(self, worker: "Trainee", bound: "SimulatedBound", others: list["Trainee"]) -> None:
+    def check(
+        self,
+        worker: "Trainee",
+        bound: StalenessBound,
+        looks: Looks,
+        others: list["Trainee"],
+    ) -> None:
         """Look at a worker that begins a step, or waits."""
-        self._check_deadline(worker, bound.held_by)
-        _, before = self._seen.get(worker, (0, 0))
-        in_vain = bound.set_aside[before:]
-        seen = worker.reconnections, len(bound.set_aside)
-        was_away = worker.lost is not None or seen[0] != self._seen.get(worker, seen)[0]
+        held_by = bound.held_by if worker.is_waiting else {}
+        self._check_deadline(worker, looks, held_by)
+        seen = worker.reconnections, len(looks.set_aside), worker.clock
+        reconnections, waited_for, clock = self._seen.get(worker, (seen[0], 0, seen[2]))
+        in_vain = looks.set_aside[waited_for:]
+        was_away = worker.lost is not None or seen[0] != reconnections
+        was_away |= worker.clock > clock + 1  # it has just heard where the clocks of the run are
         self._seen[worker] = seen
         for other in others:
             if other is worker or not other.clock:
                 continue
             pair = self._pairs.setdefault((worker, other), _Pair())
-            heard = worker.clocks.latest.get(other.rank)
+            heard = looks.heard.get(other.rank)
             if was_away or other.rank in in_vain or other.rank not in worker.others:
                 pair.stale, pair.is_level = heard, False
-            elif _knows(worker, other) and heard is not None and heard != pair.stale:
+            elif _knows(looks, other) and heard is not None and heard != pair.stale:
                 pair.is_level |= heard >= worker.clock
-            if pair.is_level and not bound.held_by:
+            if pair.is_level and not held_by:
                 lead = worker.clock - other.clock
                 assert lead <= self._bound, (
                     f"staleness: {worker.name} begins a step {lead} ahead of {other.name}, which "
@@ -73,12 +122,12 @@ class Leads:
                 )
                 self.compared += 1
 
-    def _check_deadline(self, worker: "Trainee", held_by: dict[int, int]) -> None:
+    def _check_deadline(self, worker: "Trainee", looks: Looks, held_by: Mapping[int, int]) -> None:
         self.waits += bool(held_by)
         for rank in [rank for one, rank in self._waiting if one is worker and rank not in held_by]:
             del self._waiting[worker, rank]
         for rank in held_by:
-            heard = worker.clocks.latest[rank]
+            heard = looks.heard[rank]
             clock, since = self._waiting.get((worker, rank), (None, 0.0))
             if clock != heard:
                 self._waiting[worker, rank] = heard, worker.now
@@ -89,7 +138,7 @@ class Leads:
                 )
 
 
-def _knows(worker: "Trainee", other: "Trainee") -> bool:
+def _knows(looks: Looks, other: "Trainee") -> bool:
     """Return whether a worker has heard of another one, rather than of who had its rank before."""
     assert other.welcome is not None
-    return worker.received(other.rank) > other.welcome.sequence
+    return looks.received.get(other.rank, 0) > other.welcome.sequence

@@ -92,8 +92,6 @@ def check(history: History, workers: Sequence[Trainee]) -> None:
             f"bits: {worker.name} has another replica"
         )
         assert worker.replica.digest() == run.replica.digest(), f"bits: digest of {worker.name}"
-        if not worker.done:
-            worker.residual_at_the_end = worker.feedback.residual().astype(float)
         try:
             history.check_conservation(worker)
         except AssertionError:
@@ -142,7 +140,7 @@ def _unrest_of(history: History) -> list[str]:
         return [*starting, *leaving, "" if run else "there is no run"]
     versions = run.relay.versions
     unsettled = [
-        f"{p.name} has {p.versions} and keeps {len(p.worker._own.kept)}, "
+        f"{p.name} has {p.versions} and keeps {len(p.worker.own_updates)}, "
         f"lost {p.lost}; {MASTER} has {versions}"
         for p in processes
         if not p.is_settled(versions)

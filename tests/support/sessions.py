@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-import gradwire.threads.membership
+import gradwire.worker.membership
 from gradwire import PeerUpdate, Session
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster

@@ -1,36 +1,34 @@
 """`SimulatedWorker`: a worker on a `SimulatedNetwork`, without threads and without a model.
 
-Everything else is the production code: `Worker`, `Endpoint`, `Inbox`, the codec. A training step
-changes the parameters at random, encodes what has reached the threshold, and applies what came in.
+It is the production code: `Entry`, `Participant` and its features, `Worker`, `Endpoint`. What is
+here stands in for the two threads, changes the parameters at random, and keeps the accounts.
 """
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gradwire.errors import GradwireError
-from gradwire.features.buffers import BufferSharing
-from gradwire.replica.repair import Repair
-from gradwire.replica.stats import Tally
-from gradwire.threads.clocks import Clocks
-from gradwire.threads.inbox import Inbox, complete
-from gradwire.threads.membership import Comparison
-from gradwire.worker.listener import Rebase
+from gradwire.participant.participant import Participant
+from gradwire.replica.waits import Procedure, Wait
+from gradwire.session.entry import Entry
+from gradwire.settings.settings import Settings
+from gradwire.target.host import host_feedback
+from gradwire.target.parameters import NumpyParameters
+from gradwire.worker.inbox import Rebase
+from gradwire.worker.membership import Membership
 from gradwire.worker.peer_sequences import Sum
-from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
-from gradwire.worker.worker import Worker
-from gradwire_codecs import NOTHING, LocalFeedback, Replica, SharedFeedback, multiple_of
-from gradwire_protocol import Credentials, Endpoint
+from gradwire_codecs import Feedback, Replica
+from gradwire_protocol import Credentials, Endpoint, Role
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Welcome
-from gradwire_protocol.messages.fields import WORKER_ID_BYTES, covers, total
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES, covers
 from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.messages.updates import EncodedUpdate
-from support.feedbacks import QuarterFeedback, counts_for
+from support.accounts_of_worker import WorkerAccounts
+from support.feedbacks import counts_for
 from support.network import Host
-from support.simulated_buffers import LAYOUT as BUFFERS
 
 if TYPE_CHECKING:
     from support.training import SimulatedRun
@@ -38,51 +36,113 @@ if TYPE_CHECKING:
 CHANGE = 1e-3
 """Standard deviation of what a step changes."""
 
+FOREVER = 1e9
+"""Seconds of waits that a simulated script does not want to end in vain."""
+
+
+class WatchedMembership(Membership):
+    """A membership that tells its simulated worker what the network half notes."""
+
+    def __init__(self, worker: "SimulatedWorker", elements: int) -> None:
+        super().__init__(elements, inbox_bytes_max=worker.inbox_bytes_max)
+        self._watcher = worker
+
+    def on_welcome(self, welcome: Welcome) -> None:
+        self._watcher.on_welcome(welcome)
+        super().on_welcome(welcome)
+
+    def on_snapshot_progress(self, elements: int) -> None:
+        assert 0 < elements <= self._watcher.run.elements
+        super().on_snapshot_progress(elements)
+
+    def on_lost(self, reason: str) -> None:
+        self._watcher.on_lost(reason)
+        super().on_lost(reason)
+
+    def on_wanted(self) -> None:
+        super().on_wanted()
+        self._watcher.on_wanted()
+
+    def on_resync(self, versions: Mapping[int, int]) -> None:
+        super().on_resync(versions)
+        self._watcher.on_resync(versions)
+
+    def on_back(self, rebase: Rebase | None) -> None:
+        super().on_back(rebase)
+        self._watcher.on_back(rebase)
+
+    def on_blocks(self, blocks: Blocks, *, missed: bool) -> None:
+        super().on_blocks(blocks, missed=missed)
+        if missed:  # nobody makes steps that count meanwhile
+            self._watcher.run.network.after(0, self._watcher.pull)
+
+    def on_sum(self, total: Sum) -> None:
+        super().on_sum(total)
+        self._watcher.sums += 1
+
+    def on_correction(self, correction: EncodedUpdate) -> None:
+        self._watcher.on_correction(correction)
+        super().on_correction(correction)
+
+    def on_stable(self, versions: Mapping[int, int]) -> None:
+        assert covers(versions, self.stable), "what was stable is so for ever"
+        super().on_stable(versions)
+
+    def on_finished(self, versions: Mapping[int, int]) -> None:
+        super().on_finished(versions)
+        self._watcher.on_finished(versions)
+
+    def on_closed(self, error: GradwireError | None) -> None:
+        super().on_closed(error)
+        self._watcher.on_closed(error)
+
+
+class SimulatedParameters(NumpyParameters):
+    """The parameters of a worker, with the kind of feedback that it is to have.
+
+    Half of those with local feedback have but a quarter of the residual in their parameters.
+    """
+
+    def __init__(self, worker: "SimulatedWorker", values: np.ndarray[Any, np.dtype[Any]]) -> None:
+        super().__init__(values)
+        self.layout = worker.run.layout
+        self._worker = worker
+
+    def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
+        if portion and self._worker.rank % 2:
+            portion = 0.25
+        return host_feedback(self.vector, replica, portion=portion, threads=threads)
+
 
 class SimulatedWorker:
-    """A worker without threads: the session's part, in a few lines."""
+    """A worker without threads: its script, in a few lines.
 
-    sharing: BufferSharing | None = None
-    buffers: Mapping[int, Buffers] = MappingProxyType({})
-    clock = 0
-    """Its steps, where it tells them with its updates; 0 where it does not."""
-    clock_told = 0
+    Parameters
+    ----------
+    run : SimulatedRun
+    name : str
+    feedback : "local" or "shared"
+    credentials : Credentials, optional
+        What it dials with.
+    """
+
+    inbox_bytes_max = 2_000
 
     def __init__(
         self, run: "SimulatedRun", name: str, feedback: str, credentials: Credentials | None = None
     ) -> None:
         self.name = name
-        self.feedback_kind = feedback
+        self.run = run
         self.change = CHANGE
         """Standard deviation of what its steps change."""
         self.trains = slice(None)
         """The parameters that its steps change."""
-        self.run = run
-        self.inbox = Inbox(run.elements, bytes_max=2_000)
-        self.welcome: Welcome | None = None
-        self.versions: dict[int, int] = {}
-        self.peers: Sequence[Peer] = ()
-        self.live = False
-        self.finished: Mapping[int, int] | None = None
-        self.done = self.leaving = self.closed = False
-        self.error: GradwireError | None = None
-        self.stable: Mapping[int, int] = {}
-        self.lost: str | None = None
+        self.done = self.leaving = False
         self.module = run.new_buffers(name)
         """With the buffers that are averaged, if this one has any."""
-        self.stopping = False
-        self.later: Inbox | None = None
-        """What comes after a replica that is on its way."""
-        self.comparison: Comparison | None = None
-        self.mending = False
-        """Whether damage is being mended."""
-        self.sums = self.reconnections = self.rebases = 0
-        self.kept, self.clocks = OwnUpdateLog(), Clocks()
-        self.delivered = self.sent = self.applied = 0
+        self.sums = 0
         self.came_in = np.zeros(run.elements)
         """What the training steps have changed."""
-        self.began = np.zeros(run.elements)
-        """The parameters it began with."""
         self.random = np.random.default_rng(run.network.random.randrange(2**32))
         request = Join(
             run=None,
@@ -95,177 +155,227 @@ class SimulatedWorker:
             gives_state=run.gives_state,
         )
         self.initial = self.random.normal(0, 0.1, run.elements).astype(np.float32)
-        self.worker = Worker(
+        self.membership = WatchedMembership(self, run.elements)
+        self.membership.post = self._post
+        self.membership.notify = self._look_later
+        key = None if credentials is None else credentials.key
+        entry = Entry(
+            self.settings(feedback),
+            SimulatedParameters(self, self.initial.copy()),
             request,
-            self,
-            run.dialled,
+            self.membership,
+            master=run.dialled,
             random=run.network.random.random,
-            buffers=None if self.module is None else BUFFERS,
+            clock=lambda: self.now,
+            buffers=self.module,
+            observes=key is not None and key.role is Role.OBSERVER,
         )
+        self.worker = entry.worker
         self.endpoint = Endpoint(
             run.config, random_bytes=run.network.random.randbytes, credentials=credentials
         )
+        self._participant: Participant | None = None
+        self._plays = False
+        """Whether its training thread runs just now."""
+        self._looks = False
+        """Whether it will look whether its wait is over."""
+        self._procedure: Procedure[Any] | None = None
+        """What its training thread does, where that waits."""
+        self._wait: Wait | None = None
+        self._then: Callable[[Any], None] = lambda _: None
         self.worker.connect(self.endpoint, run.dialled, run.network.now)
         self.host: Host = run.network.add(name, self.endpoint, self.worker)
+        self._play(entry.enter(), self._begin)
+
+    def settings(self, feedback: str) -> Settings:
+        """Return the settings of its session."""
+        return Settings(
+            master=self.run.dialled,
+            feedback=feedback,  # type: ignore[arg-type]
+            threshold=2 * CHANGE,
+            shake_up_steps=0,
+            join_timeout_seconds=FOREVER,
+            digest_seconds=self.run.digest_seconds,
+            alone_steps_max=10**9,
+            buffer_steps=self.run.buffer_steps or 0,
+        )
+
+    # What the network thread does.
+
+    def on_welcome(self, welcome: Welcome) -> None:
+        if welcome.founder:
+            replica = Replica.from_parameters(self.initial, welcome.quantum_exponent)
+            self.run.initial = replica.values
+
+    def on_lost(self, reason: str) -> None: ...
+
+    def on_wanted(self) -> None:
+        self.run.network.after(0, self.pull)
+
+    def on_resync(self, versions: Mapping[int, int]) -> None: ...
+
+    def on_back(self, rebase: Rebase | None) -> None: ...
+
+    def on_finished(self, versions: Mapping[int, int]) -> None: ...
+
+    def on_closed(self, error: GradwireError | None) -> None: ...
+
+    def on_correction(self, correction: EncodedUpdate) -> None:
+        assert (self.rank, correction.sequence) not in self.run.ledger.corrections
+        self.run.ledger.corrections[self.rank, correction.sequence] = correction.body
+
+    def _post(self, function: Callable[..., None], *arguments: object) -> None:
+        """Have the network thread do something: at once, as the training thread is never in it."""
+        if self._plays:
+            self._call(function, *arguments)
+        else:
+            self.run.network.after(0, lambda: self._call(function, *arguments))
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        if self.host.alive:
+            function(*arguments, now=self.now)
+            self.run.network.turn(self.host)
+
+    # What its training thread does.
+
+    def _play(
+        self, procedure: Procedure[Any], then: Callable[[Any], None] = lambda _: None
+    ) -> None:
+        """Do something as far as it goes; it goes on when what it waits for is there."""
+        assert self._procedure is None, f"{self.name} does something else"
+        self._procedure, self._then = procedure, then
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Go on with what waits, which may find that there is nothing to be done yet."""
+        procedure = self._procedure
+        if procedure is None or not self.host.alive:
+            return
+        network = self.run.network
+        if network.now < self.host.asleep_until:
+            network.at(self.host.asleep_until, self.go_on)
+            return
+        self._plays, self._wait = True, None
+        try:
+            self._wait = next(procedure)
+        except StopIteration as end:
+            self._procedure = self._wait = None
+            self._plays = False
+            self._then(end.value)
+        except GradwireError:
+            self._procedure = self._wait = None
+            if not self.membership.closed:
+                raise
+        else:
+            assert self._wait.deadline > self.now, f"deadline: {self.name} waits beyond it"
+            if self._wait.deadline < self.now + FOREVER / 2:
+                network.at(max(self._wait.deadline - self.host.ahead, network.now), self._look)
+        finally:
+            self._plays = False
+        network.turn(self.host)
+
+    def _look_later(self) -> None:
+        if self._wait is not None and not self._looks:
+            self._looks = True
+            self.run.network.after(0, self._look)
+
+    def _look(self) -> None:
+        """Go on if a wait is over."""
+        self._looks = False
+        wait = self._wait
+        if wait is not None and (
+            wait.condition() or self.membership.closed or self.now >= wait.deadline
+        ):
+            self.go_on()
+
+    def _begin(self, participant: Participant) -> None:
+        self._participant = participant
+        self.snapshot_values = self.replica.values.copy()
+        self.accounts = WorkerAccounts(self, participant)
+        self.on_live()
+
+    def on_live(self) -> None: ...
+
+    def on_rebased(self, versions: Mapping[int, int]) -> None: ...
+
+    # The script.
+
+    def step(self) -> None:
+        """Train, push, pull."""
+        if self.is_gone or self._procedure is not None:
+            return
+        if self.module is not None:
+            self.module.train()
+        change = self.random.normal(0, self.change, self.run.elements).astype(np.float32)
+        parameters = self.feedback.parameters
+        before = parameters.astype(np.float64)
+        parameters[self.trains] += change[self.trains]
+        self.came_in += parameters - before
+        self._play(self.participant.step())
+
+    def pull(self) -> None:
+        """Apply what has come."""
+        if self._participant is not None and self._procedure is None and not self.membership.closed:
+            self._play(self._participant.pull())
+
+    def finish(self) -> None:
+        """Send the rest, and wait for all others; not before a step that waits is over."""
+        if self._procedure is not None:
+            self._then = lambda _: self.finish()
+        elif not self.is_gone:
+            self._play(self.participant.finish(FOREVER), self._on_complete)
+
+    def try_to_complete(self) -> bool:
+        """Apply what there is; leave when that is all there is, and return whether it is."""
+        if not self.done and not self.membership.closed:
+            if self.is_waiting:
+                self.go_on()
+            elif self.participant.observes:
+                self.finish()
+            else:
+                self.pull()
+        if self.done and not self.is_gone:
+            self.leave()
+        return self.done
+
+    def _on_complete(self, _: None) -> None:
+        self.done = True
+
+    def leave(self) -> None:
+        self.leaving = True
+        self._call(self.worker.leave, "finished")
+
+    # What there is to see.
 
     @property
     def now(self) -> float:
         """The time on its clock."""
         return self.run.network.now + self.host.ahead
 
-    # What the network thread would call.
+    @property
+    def participant(self) -> Participant:
+        assert self._participant is not None, f"{self.name} is not in yet"
+        return self._participant
 
-    def on_welcome(self, welcome: Welcome) -> None:
-        self.welcome = welcome
-        self.peers = welcome.roster
-        if welcome.founder:
-            replica = Replica.from_parameters(self.initial, welcome.quantum_exponent)
-            self.run.initial = replica.values.copy()
-            self.run.network.after(0, lambda: self.found(replica))
+    @property
+    def live(self) -> bool:
+        """Whether it takes part."""
+        return self._participant is not None
 
-    def found(self, replica: Replica) -> None:
-        self.replica = replica
-        self.worker.found(replica.values.astype("<i4").tobytes(), self.now)
-        self.run.network.turn(self.host)
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its script waits for something."""
+        return self._procedure is not None
 
-    def on_snapshot_progress(self, elements: int) -> None:
-        assert 0 < elements <= self.run.elements
-
-    def on_live(self, snapshot: memoryview | None) -> None:
-        assert self.welcome is not None
-        if snapshot is not None:
-            values = np.frombuffer(snapshot, "<i4").astype(np.int32)
-            self.replica = Replica(values, self.welcome.quantum_exponent)
-        # Half of those with local feedback have but a quarter of the residual in their parameters.
-        local = QuarterFeedback if self.welcome.rank % 2 else LocalFeedback
-        kind = local if self.feedback_kind == "local" else SharedFeedback
-        self.feedback = kind(np.zeros(self.run.elements, np.float32), self.replica)
-        self.feedback.settle()
-        self.began = self.feedback.parameters.astype(np.float64)
-        self.snapshot_values = self.replica.values.copy()
-        self.versions = dict(self.welcome.versions)
-        self.versions[self.welcome.rank] = self.welcome.sequence
-        self.mender = Repair(
-            self.feedback,
-            self.welcome.rank,
-            self.versions,
-            self.kept,
-            self.run.layout,
-            seconds=self.run.digest_seconds,
-            clock=lambda: self.run.network.now,
-        )
-        for rank, sequence in self.versions.items():
-            for earlier in range(1, sequence + 1):
-                self.run.ledger.note(self.name, rank, earlier)
-        if self.module is not None:
-            self.sharing = BufferSharing(
-                self.module,
-                steps=self.run.buffer_steps or 0,
-                rank=self.welcome.rank,
-                others=self,
-                send=None if self in self.run.observers else self.share_buffers,
-                tally=Tally(),
-            )
-        self.live = True
-        self.reconnections += self.lost is not None
-        self.lost = None
-
-    def on_lost(self, reason: str) -> None:
-        self.lost = reason
-        self.mending, self.comparison = False, None
-
-    def on_blocks(self, blocks: Blocks, *, missed: bool) -> None:
-        self.comparison = Comparison(blocks, missed=missed)
-        self.mending = not missed
-        if missed:  # nobody makes steps that count meanwhile
-            self.run.network.after(0, self.pull)
-
-    def on_mended(self, rebase: Rebase | None) -> None:
-        if rebase is not None:
-            self.inbox.mend(rebase)
-        self.mending = False
-
-    def on_wanted(self) -> None:
-        self.run.network.after(0, self.found_again)
-
-    def found_again(self) -> None:
-        if self.host.alive:
-            self.pull()
-            values = self.replica.values.astype("<i4").tobytes()
-            self.worker.found_again(values, dict(self.versions), self.now)
-            self.run.network.turn(self.host)
-
-    def on_resync(self, versions: Mapping[int, int]) -> None:
-        self.later = Inbox(self.run.elements, bytes_max=2_000)
-        self.fence = versions
-
-    def on_anew(self) -> None:
-        self.later = None
-        self.inbox.take()
-
-    def on_part(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
-        assert self.later is not None
-        before, self.inbox, self.later = self.inbox, self.later, None
-        return complete(values, before.take(), blocks)
-
-    def on_back(self, rebase: Rebase | None) -> None:
-        if rebase is not None:
-            assert self.later is not None
-            self.inbox.restart(rebase, self.later)
-            self.rebases += 1
-        self.lost = self.later = self.comparison = None
-        self.mender.note_reconnection()
-        self.reconnections += 1
-
-    def on_update(self, rank: int, update: EncodedUpdate) -> None:
-        later = self.later is not None and update.sequence > self.fence.get(rank, 0)
-        (self.later if self.later is not None and later else self.inbox).put(rank, update)
-        self.clocks.hear({rank: update.clock} if update.clock else {})
-
-    def on_sum(self, total: Sum) -> None:
-        (self.inbox if self.later is None else self.later).put_sum(total)
-        self.clocks.hear(total.clocks)
-        self.sums += 1
-
-    def on_correction(self, correction: EncodedUpdate) -> None:
-        assert (self.rank, correction.sequence) not in self.run.ledger.corrections
-        self.run.ledger.corrections[self.rank, correction.sequence] = correction.body
-        self.inbox.put(None, correction)
-
-    def on_delivered(self, size: int) -> None:
-        self.delivered += 1
-
-    def on_roster(self, peers: Sequence[Peer]) -> None:
-        self.peers = peers
-
-    def on_buffers(self, buffers: Mapping[int, Buffers]) -> None:
-        self.buffers = buffers
-
-    def on_stable(self, versions: Mapping[int, int]) -> None:
-        assert covers(versions, self.stable), "what was stable is so for ever"
-        self.stable = versions
-
-    def on_finished(self, versions: Mapping[int, int]) -> None:
-        self.finished = versions
-
-    def on_stopping(self, reason: str) -> None:
-        self.stopping = True
-        self.run.network.after(0, lambda: self.comply(reason))
-
-    def comply(self, reason: str) -> None:
-        self.worker.comply(reason, self.run.network.now)
-        self.run.network.turn(self.host)
-
-    def on_closed(self, error: GradwireError | None) -> None:
-        self.closed = True
-        self.error = error
-
-    # What the training thread would do.
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is dead, or leaving, or has left."""
+        return self.closed or self.leaving or not self.host.alive
 
     @property
     def rank(self) -> int:
-        assert self.welcome is not None
-        return self.welcome.rank
+        assert self.membership.welcome is not None
+        return self.membership.welcome.rank
 
     @property
     def others(self) -> set[int]:
@@ -273,137 +383,88 @@ class SimulatedWorker:
         return {peer.rank for peer in self.peers if not peer.finished} - {self.rank}
 
     @property
-    def is_gone(self) -> bool:
-        """Whether it is dead, or leaving, or has left."""
-        return self.closed or self.leaving or not self.host.alive
+    def feedback(self) -> Any:
+        return self.participant.shared.feedback
 
-    def step(self) -> None:
-        """Train, encode, push, pull."""
-        if self.module is not None and self.sharing is not None:
-            self.module.train()
-            self.sharing.before_push()
-        self.step_parameters()
-        if self.sharing is not None:
-            self.sharing.stepped()
+    @property
+    def replica(self) -> Replica:
+        return self.participant.shared.feedback.replica
 
-    def share_buffers(self, buffers: Buffers) -> None:
-        self.worker.share_buffers(buffers, self.now)
-        self.run.network.turn(self.host)
+    @property
+    def versions(self) -> dict[int, int]:
+        return self.participant.shared.versions if self.live else {}
 
-    def step_parameters(self) -> None:
-        parameters = self.feedback.parameters
-        before = parameters.astype(np.float64)
-        change = self.random.normal(0, self.change, parameters.size).astype(np.float32)
-        parameters[self.trains] += change[self.trains] / counts_for(self.feedback)
-        self.came_in += (parameters - before) * counts_for(self.feedback)
-        if self.lost is not None or self.stopping:
-            return  # what was trained waits in the residual
-        self.push(self.feedback.encode(multiple_of(2 * CHANGE, float(self.replica.quantum))))
-        self.pull()
+    @property
+    def sent(self) -> int:
+        return self.participant.tally.updates_sent
 
-    def push(self, bodies: list[bytes]) -> None:
-        if not bodies and self.clock_told != self.clock:
-            bodies = [NOTHING]
-        self.clock_told = self.clock
-        based_on = total(self.versions, without=self.rank)
-        for body in bodies:
-            self.versions[self.rank] += 1
-            self.run.ledger.encoded(self.name, self.rank, self.versions[self.rank], body)
-            self.kept.put(OwnUpdate(self.versions[self.rank], based_on, body))
-        self.sent += len(bodies)
-        self.worker.push(bodies, based_on, self.now, clock=self.clock)
-        self.run.network.turn(self.host)
+    @property
+    def applied(self) -> int:
+        return self.participant.tally.updates_applied
 
-    def pull(self) -> None:
-        if not self.host.alive or self.closed:
-            return
-        arrivals = self.inbox.take()
-        if arrivals.rebase is not None:
-            self.mender.mend(arrivals.rebase)
-            if arrivals.rebase.missed:
-                self.rebase(arrivals.rebase.blocks.versions)
-        if arrivals.conflated is not None:
-            self.mender.note_sum(arrivals.conflated_versions)
-            self.feedback.apply_sum(arrivals.conflated)
-            for rank, sequence in arrivals.conflated_versions.items():
-                for each in range(self.versions.get(rank, 0) + 1, sequence + 1):
-                    self.run.ledger.note(self.name, rank, each)
-                    self.applied += 1
-                self.versions[rank] = sequence
-        for origin, update in arrivals.updates:
-            self.feedback.apply(update.body)
-            if origin is None:
-                self.mender.note_correction(update)
-                continue
-            self.mender.note(origin, update)
-            last = self.versions.get(origin, 0)
-            assert update.sequence > last, f"{self.name} got {origin}/{update.sequence} twice"
-            assert update.sequence == last + 1, f"{self.name} got {origin}/{last + 1} never"
-            self.run.ledger.note(self.name, origin, update.sequence)
-            self.versions[origin] = update.sequence
-            self.applied += 1
-        self.check()
+    @property
+    def clock(self) -> int:
+        """Its steps, where it tells them with its updates; 0 where it does not."""
+        return 0 if self._participant is None else self._participant.outbox.clock
 
-    def check(self) -> None:
-        """Compare the replica with the master's, if there is something to compare with."""
-        network, comparison = self.run.network, self.comparison
-        if comparison is not None:
-            blocks = comparison.blocks
-            numbers = self.mender.compare(blocks, self.versions, missed=comparison.missed)
-            if numbers is not None:
-                self.comparison = None
-                self.worker.want(blocks, numbers, network.now)
-        elif self.lost is None:
-            digest = self.mender.digest(self.versions)
-            if digest is not None:
-                self.worker.tell_digest(digest, network.now)
-        network.turn(self.host)
+    @property
+    def residual_at_the_end(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """What it had not sent when its parameters became the shared ones; now, before that."""
+        settled = self.accounts.residual_when_settled
+        if settled is not None:
+            return settled
+        residual: np.ndarray[Any, np.dtype[np.float64]] = self.feedback.residual().astype("f8")
+        return residual
 
-    def rebase(self, versions: Mapping[int, int]) -> None:
-        """Note which updates are in the replica that it has not seen."""
-        for rank in versions.keys() | self.versions.keys():
-            if rank != self.rank:
-                sequence = versions.get(rank, 0)
-                for each in range(sequence + 1, self.versions.get(rank, 0) + 1):
-                    # A master started anew has the replica of one worker; others may be ahead of
-                    # it in what is then sent again.
-                    assert self.run.masters > 1 or self.run.takes_back, "nothing is taken back"
-                    self.run.ledger.take_back(self.name, rank, each)
-                    self.applied -= 1
-                for each in range(self.versions.get(rank, 0) + 1, sequence + 1):
-                    self.run.ledger.note(self.name, rank, each)
-                    self.applied += 1
-        for rank, sequence in self.versions.items():
-            taken_back = range(versions.get(rank, 0) + 1, sequence + 1)
-            if rank != self.rank and taken_back:
-                assert self.run.master.run is not None
-                assert self.run.master.run.recovered, "nothing is taken back"
-                for each in taken_back:  # their origins send them again
-                    del self.run.ledger.applied[self.name, rank, each]
-        self.versions = {**versions, self.rank: self.versions[self.rank]}
+    @property
+    def counts_for(self) -> float:
+        """What the rounding of a parameter is multiplied by in its residual."""
+        return counts_for(self.feedback)
 
-    def finish(self) -> None:
-        """Send the rest and say so."""
-        if self.sharing is not None:
-            self.sharing.finishing()
-        self.push(self.feedback.encode(1, magnitude_max=2**31 - 1))
-        self.worker.finish(self.now)
-        self.run.network.turn(self.host)
+    @property
+    def delivered(self) -> int:
+        return self.membership.updates_delivered
 
-    def try_to_complete(self) -> bool:
-        """Apply what there is; leave when that is all there is."""
-        self.pull()
-        finished = self.finished is not None and covers(self.versions, self.finished)
-        if not self.done and finished and not self.mending:
-            self.residual_at_the_end = self.feedback.residual().astype(np.float64)
-            self.feedback.settle()
-            if self.sharing is not None:
-                self.sharing.finished()
-            self.done = True
-            self.leave()
-        return self.done
+    @property
+    def welcome(self) -> Welcome | None:
+        return self.membership.welcome
 
-    def leave(self) -> None:
-        self.leaving = True
-        self.worker.leave("finished", self.now)
-        self.run.network.turn(self.host)
+    @property
+    def peers(self) -> Sequence[Peer]:
+        return self.membership.peers
+
+    @property
+    def lost(self) -> str | None:
+        return self.membership.lost
+
+    @property
+    def closed(self) -> bool:
+        return self.membership.closed
+
+    @property
+    def error(self) -> GradwireError | None:
+        return self.membership.error
+
+    @property
+    def stable(self) -> Mapping[int, int]:
+        return self.membership.stable
+
+    @property
+    def finished(self) -> Mapping[int, int] | None:
+        return self.membership.finished
+
+    @property
+    def stopping(self) -> str | None:
+        return self.membership.stopping
+
+    @property
+    def buffers(self) -> Mapping[int, Buffers]:
+        return self.membership.buffers
+
+    @property
+    def reconnections(self) -> int:
+        return self.membership.reconnections
+
+    @property
+    def rebases(self) -> int:
+        return self.membership.rebases

@@ -5,15 +5,17 @@ cut off, and says what happens to it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gradwire.errors import GradwireError
-from gradwire.worker.listener import Rebase
+from gradwire.features.staleness_bound import StalenessBound
+from gradwire.settings.settings import Settings
+from gradwire.worker.inbox import Rebase
 from gradwire_protocol import Credentials
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.fields import covers
-from support.simulated_bound import TRY_AGAIN_SECONDS, SimulatedBound
+from support.leads import Looks
 from support.simulated_worker import SimulatedWorker
 
 if TYPE_CHECKING:
@@ -46,15 +48,14 @@ class Trainee(SimulatedWorker):
     ) -> None:
         self.history = history
         self.machine = machine
-        self.wanted = False
-        """Whether a master that was started anew waits for its replica."""
         self.masters = [history.masters]
         """The masters it has taken part with: the how manieth ones."""
+        self.bound: StalenessBound | None = None
+        """Where the plan has one, and it is live."""
+        self.looks = Looks()
         name = f"{machine.name}.{len(machine.processes)}"
         super().__init__(history, name, feedback, credentials)
         self.interval = history.plan.interval * history.random.uniform(0.5, 2.0)
-        self.bound: SimulatedBound | None = None
-        """From its first step until it finishes, where the plan has a bound."""
         self.note("begins, %s feedback", feedback)
         self._tick_later()
 
@@ -91,70 +92,56 @@ class Trainee(SimulatedWorker):
         if network.now < self.host.asleep_until:
             network.at(self.host.asleep_until, self.tick)
             return
-        waits = False
         if self.live:
-            waits = self.has_to_wait()
-            if self.history.is_training and not waits:
+            self.go_on()  # its clock may have jumped
+            self.check_lead()
+            if self.is_waiting:
+                pass
+            elif self.history.is_training:
                 self.step()
             else:
                 self.pull()
-            self.give_replica()
-        if waits:
-            network.after(TRY_AGAIN_SECONDS, self.tick)
-        else:
-            self._tick_later()
+        self._tick_later()
 
-    def has_to_wait(self) -> bool:
-        """Return whether others are too far behind. Who waits does so when the act is over, too."""
-        plan, leads, is_training = self.history.plan, self.history.leads, self.history.is_training
-        if self.bound is None and plan.staleness_bound is not None and is_training:
-            timeout = plan.staleness_timeout_seconds
-            self.bound = SimulatedBound(self, plan.staleness_bound, timeout)
-        if self.bound is None or leads is None:
-            return False
-        waited = bool(self.bound.held_by)
-        if not is_training and not waited:
-            return False
-        may_step = self.bound.may_step()
-        leads.check(self, self.bound, self.history.live)
-        if not waited and not may_step:
-            self.note("waits for %s", dict(self.bound.held_by))
-        return not may_step
+    def check_lead(self) -> None:
+        """Check that it begins its next step no earlier than it may, and waits not too long."""
+        if self.bound is not None and self.history.leads is not None:
+            self.history.leads.check(self, self.bound, self.looks, self.history.live)
 
     def step(self) -> None:
         before = self.sent
-        self.clock += self.bound is not None
         super().step()
         if self.sent > before:
             self.note("sends %d to %d", self.worker.sequence - self.sent + before + 1,
                       self.worker.sequence)  # fmt: skip
 
     def pull(self) -> None:
-        bounds = self.history.bounds
-        for inbox in (self.inbox, self.later):
-            if inbox is not None:
-                bounds.check_inbox(inbox)
-        before, stable = dict(self.versions), self.stable.get(self.rank, 0)
+        self.check_inboxes()
         super().pull()
-        if self.comparison is None:
-            self.mender.forget(stable)
+
+    def go_on(self) -> None:
+        if not self.live:
+            super().go_on()
+            return
+        before = dict(self.versions)
+        super().go_on()
         if self.versions != before:
             news = {r: s for r, s in self.versions.items() if s != before.get(r, 0)}
             self.note("applies up to %s", news)
+        if self.bound is not None and self.is_waiting and self.bound.held_by:
+            self.note("waits for %s", dict(self.bound.held_by))
 
-    def rebase(self, versions: Mapping[int, int]) -> None:
+    def check_inboxes(self) -> None:
+        """Check that what waits for it is bounded."""
+        for inbox in (self.membership.inbox, self.membership._resync):
+            if inbox is not None:
+                self.history.bounds.check_inbox(inbox)
+
+    def on_rebased(self, versions: Mapping[int, int]) -> None:
         for rank, sequence in self.versions.items():
             least = versions.get(rank, 0)
             if rank != self.rank and least < sequence:
                 self.note("gives back %d/%d to %d", rank, least + 1, sequence)
-        super().rebase(versions)
-
-    def give_replica(self) -> None:
-        """Give a master what it has lost, if it waits for that."""
-        if self.wanted:
-            self.wanted = False
-            self.note("gives its replica")
-            super().found_again()
 
     def finish(self) -> None:
         self.note("finishes")
@@ -169,51 +156,53 @@ class Trainee(SimulatedWorker):
         return (
             versions.get(self.rank, 0) == self.worker.sequence == self.versions[self.rank]
             and covers(self.versions, versions)
-            and not len(self.worker._own.kept)
+            and not len(self.worker.own_updates)
         )
 
     # What the network thread hears.
 
     def on_welcome(self, welcome: Welcome) -> None:
+        """Do nothing but note it: whose parameters it is in the end, the master decides."""
         self.note("is rank %d%s", welcome.rank, ", and first" if welcome.founder else "")
-        initial = self.history.initial
-        super().on_welcome(welcome)
-        self.history.initial = initial  # whose it is in the end, the master decides
 
-    def on_live(self, snapshot: memoryview | None) -> None:
-        super().on_live(snapshot)
+    def on_live(self) -> None:
         self.masters = [self.history.masters]
         self.note("is live with %s", dict(self.versions))
+        for feature in self.participant.features:
+            if isinstance(feature, StalenessBound):
+                self.bound = feature
+                self.looks.watch(feature, self.received)
 
     def on_lost(self, reason: str) -> None:
         self.note("has lost its master: %s", reason)
-        super().on_lost(reason)
 
     def on_wanted(self) -> None:
         self.note("is asked for its replica")
-        if self.leaving:
-            super().on_wanted()  # a session that leaves does nothing else
-        else:
-            self.wanted = True
+        if self.leaving:  # a session that leaves does nothing else
+            super().on_wanted()
 
     def on_resync(self, versions: Mapping[int, int]) -> None:
         self.note("will get another replica, with %s", dict(versions))
-        super().on_resync(versions)
 
     def on_back(self, rebase: Rebase | None) -> None:
-        super().on_back(rebase)
         self.masters.append(self.history.masters)
         news = "" if rebase is None else f", with blocks {sorted(rebase.values)} of another replica"
         self.note("is back%s", news)
 
     def on_finished(self, versions: Mapping[int, int]) -> None:
-        super().on_finished(versions)
         self.note("hears that all have finished, with %s", dict(versions))
 
     def on_closed(self, error: GradwireError | None) -> None:
-        super().on_closed(error)
         self.note("is closed: %s", "as it wanted" if error is None else error)
         self.history.on_closed(self)
+
+    def settings(self, feedback: str) -> Settings:
+        plan = self.history.plan
+        return replace(
+            super().settings(feedback),
+            staleness_bound=plan.staleness_bound,
+            staleness_timeout_seconds=plan.staleness_timeout_seconds,
+        )
 
     # Private.
 

@@ -22,7 +22,6 @@ from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.state.run import Run
 from gradwire_server.updates.decoding import Decoder
-from support.feedbacks import counts_for
 from support.invariants import Invariants
 from support.ledger import Ledger
 from support.network import Link, SimulatedNetwork
@@ -294,5 +293,5 @@ class SimulatedRun:
             if self.ledger.encoders[name] == worker.name:
                 update = decode(body, self.elements)
                 own[update.index] += update.change.astype(np.float64) * quantum
-        rounding = 2.0**-24 * (worker.sent + worker.applied + 8) * 2 * counts_for(worker.feedback)
+        rounding = 2.0**-24 * (worker.sent + worker.applied + 8) * 2 * worker.counts_for
         assert np.abs(own + worker.residual_at_the_end - worker.came_in).max() <= rounding

@@ -72,7 +72,7 @@ LAYERS = {
     """,
     "gradwire": """
         __main__ metrics integrations checkpoints cli
-        session features replica threads worker target optimizer settings errors
+        session threads features participant replica worker optimizer target settings errors
     """,
 }
 """What stands in each package, from top to bottom: an import leads down, or stays where it is."""

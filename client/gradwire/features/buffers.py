@@ -12,10 +12,9 @@ its own hold now. At the end all have the same to compute it of, and so the same
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from gradwire.features.feature import Feature
+from gradwire.participant.feature import Feature
 from gradwire.replica.stats import Tally
 from gradwire.target.buffers import BufferValues, ModuleBuffers, mean_of
-from gradwire.threads.signals import uninterrupted
 from gradwire_protocol.messages.states import Buffers
 
 
@@ -69,13 +68,11 @@ class BufferSharing(Feature):
         self._is_final = False
         """Whether our last are sent."""
 
-    @uninterrupted()
     def before_push(self) -> None:
         """Send what our own hold, where that is due and has changed."""
         if self._count():
             self._tell(final=False)
 
-    @uninterrupted()
     def stepped(self) -> None:
         """Set our own to the mean, where that is due.
 
@@ -92,12 +89,10 @@ class BufferSharing(Feature):
             self._is_due = False
             self._average(None if self._send is None else self._module.read())
 
-    @uninterrupted()
     def finishing(self) -> None:
         """Send what our own hold as the last: it counts until the run is finished."""
         self._tell(final=True)
 
-    @uninterrupted()
     def finished(self) -> None:
         """Set our own to the mean of what all have sent last."""
         self._average(self._sent)

@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from gradwire.features.feature import Feature
 from gradwire.optimizer.momentum import Lag, compensated, rate_factor
+from gradwire.participant.feature import Feature
 
 logger = logging.getLogger("gradwire.session")
 

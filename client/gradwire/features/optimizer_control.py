@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from gradwire.errors import UsageError
-from gradwire.features.feature import Feature
 from gradwire.optimizer.momentum import Lag, approach
 from gradwire.optimizer.torch_momentum import Kind, Present, rescale, restored
+from gradwire.participant.feature import Feature
 from gradwire.replica.stats import Tally
 
 logger = logging.getLogger("gradwire.session")

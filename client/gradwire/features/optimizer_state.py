@@ -7,17 +7,17 @@ log says why.
 """
 
 import logging
+from collections.abc import Callable
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from gradwire.errors import UsageError
-from gradwire.features.feature import Feature
 from gradwire.optimizer.state import PackedState, StateHeader, UnfitStateError, check_header
+from gradwire.participant.feature import Feature
 from gradwire.replica.pull import Pull
+from gradwire.replica.waits import Procedure, until
 from gradwire.target.parameters import Parameters
-from gradwire.threads.membership import Membership
-from gradwire.threads.network import NetworkThread
+from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_protocol.messages.fields import total
 from gradwire_protocol.messages.layout import Layout
@@ -61,8 +61,8 @@ class OptimizerStateSharing(Feature):
     layout : Layout
         Of the run.
     membership : Membership
-    network : NetworkThread
-        Not started yet.
+    worker : Worker
+        Which has not dialled yet.
     """
 
     def __init__(
@@ -70,13 +70,12 @@ class OptimizerStateSharing(Feature):
         optimizer: SharedOptimizer,
         layout: Layout,
         membership: Membership,
-        network: NetworkThread[Worker],
+        worker: Worker,
     ) -> None:
         self._optimizer = optimizer
         self._layout = layout
         self._membership = membership
-        self._network = network
-        self._states = network.worker.states
+        self._states = worker.states
         self._states.keep(self)
         self._wanted = False
         self._offered = False
@@ -87,7 +86,9 @@ class OptimizerStateSharing(Feature):
 
     # Joining.
 
-    def take_over(self, applying: Pull, deadline: float) -> None:
+    def take_over(
+        self, applying: Pull, deadline: float, clock: Callable[[], float]
+    ) -> Procedure[None]:
         """Ask for a state, unless there is one, and wait for it until the deadline.
 
         Parameters
@@ -95,7 +96,9 @@ class OptimizerStateSharing(Feature):
         applying : Pull
             Of which a master may need something while we wait.
         deadline : float
-            On the clock of `time.monotonic`.
+            On the `clock`.
+        clock : callable
+            Returns seconds, from any beginning.
         """
         welcome = self._membership.welcome
         assert welcome is not None
@@ -109,7 +112,7 @@ class OptimizerStateSharing(Feature):
         is_under_way = total(welcome.versions, without=-1) > 0
         level = logging.WARNING if is_under_way else logging.INFO
         try:
-            state = self._ask(applying, deadline)
+            state = yield from self._ask(applying, deadline, clock)
             self._optimizer.restore(state)
         except UnfitStateError as error:
             logger.log(level, "the %s begins without the state of another worker: %s", name, error)
@@ -118,18 +121,21 @@ class OptimizerStateSharing(Feature):
                 "the %s begins with the state of another worker: %d bytes", name, state.nbytes
             )
 
-    def _ask(self, applying: Pull, deadline: float) -> PackedState:
+    def _ask(
+        self, applying: Pull, deadline: float, clock: Callable[[], float]
+    ) -> Procedure[PackedState]:
         """Return the state of another worker, or raise `UnfitStateError` with why there is none."""
         self._optimizer.prepare()
-        self._network.call(self._states.ask)
+        self._membership.post(self._states.ask)
         membership = self._membership
         tried: tuple[object, int] = None, -1
         with applying.lent(applies=True):
             while not self._answered:
-                if not membership.wait(partial(self._has_news, tried), deadline - monotonic()):
+                has_news = partial(self._has_news, tried)
+                if not (yield from until(membership, has_news, deadline, clock)):
                     if membership.error is not None:
                         raise membership.error
-                    self._network.call(self._states.give_up)
+                    self._membership.post(self._states.give_up)
                     raise UnfitStateError("none came in time")
                 if not self._answered:
                     # The connection was lost, and our replica has to be compared.
@@ -147,13 +153,13 @@ class OptimizerStateSharing(Feature):
             compares and tried != (membership.comparison, membership.updates_received)
         )
 
-    # The training thread.
+    # The training half.
 
     def stepped(self) -> None:
         """Copy the state, if somebody waits for it."""
         if not self._offered:
             self._offered = True
-            self._network.call(self._states.may_give)
+            self._membership.post(self._states.may_give)
         if not self._wanted:
             return
         self._wanted = False
@@ -163,15 +169,15 @@ class OptimizerStateSharing(Feature):
             if not self._warned:
                 logger.warning("another worker asked for the state of our optimizer: %s", error)
             self._warned = True
-            self._network.call(self._states.refuse, str(error))
+            self._membership.post(self._states.refuse, str(error))
         else:
-            self._network.call(self._states.give, copy)
+            self._membership.post(self._states.give, copy)
 
     def finishing(self) -> None:
         """Give it to nobody any more who has not been given it: no step copies it."""
-        self._network.call(self._states.give_no_more, "it has made its last step")
+        self._membership.post(self._states.give_no_more, "it has made its last step")
 
-    # The network thread.
+    # The network half.
 
     def unpacked(self, header: StateHeader) -> PackedState:
         """Return where a state is to be put together; `UnfitStateError` if it does not fit."""

@@ -5,68 +5,55 @@ that is what the waiting is for.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import partial
-from time import monotonic
 
 from gradwire.features.clock_lags import ClockLags
-from gradwire.features.feature import Feature
-from gradwire.replica.sharing import Sharing
-from gradwire.threads.membership import Membership
+from gradwire.participant.feature import Feature
+from gradwire.participant.participant import Participant
+from gradwire.replica.waits import Procedure, Wait
 
 logger = logging.getLogger("gradwire.session")
 
 
 class StalenessBound(Feature):
-    """Makes the steps of a session wait.
+    """Makes the steps of a worker wait.
 
     Parameters
     ----------
-    bound : int
-        Steps that this worker may be ahead of the slowest one.
+    lags : ClockLags
+        The rule.
     timeout_seconds : float
         How long one that makes no step is waited for.
-    sharing : Sharing
+    participant : Participant
         Whose clock begins here; from now on every step sends an update.
-    membership : Membership
-    rank : int
-        Our own.
-    clock : callable
-        Returns seconds, from any beginning.
     """
 
-    def __init__(
-        self,
-        bound: int,
-        timeout_seconds: float,
-        sharing: Sharing,
-        membership: Membership,
-        rank: int,
-        *,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
+    def __init__(self, lags: ClockLags, timeout_seconds: float, participant: Participant) -> None:
         self._timeout = timeout_seconds
-        self._outbox = sharing.outbox
-        self._sending = sharing.sending
-        self._applying = sharing.applying
-        self._tally = sharing.tally
-        self._membership = membership
-        self._rank = rank
-        self._clock = clock
-        self._lead = ClockLags(bound, timeout_seconds)
+        self._outbox = participant.outbox
+        self._sending = participant.sending
+        self._applying = participant.applying
+        self._tally = participant.tally
+        self._rank = participant.welcome.rank
+        self._clock = participant.clock
+        self.lags = lags
+        self.held_by: Mapping[int, int] = {}
+        """By rank: who was too far behind at the last look, and by how many steps."""
+        self._membership = membership = participant.membership
         self._heard = membership.clocks.first is not None
         self._reconnections = membership.reconnections
         self._is_over = False
         self._outbox.begin_clock(max(membership.clocks.latest.values(), default=1))
 
-    def stepped(self) -> None:
+    def hold(self) -> Procedure[None]:
         """Wait until the slowest worker is near enough, or is not to be waited for."""
         if not self._look():
             return
         tally, began = self._tally, self._clock()
         tally.steps_waited += 1
         try:
-            self._wait()
+            yield from self._wait()
         finally:
             tally.wait_seconds += self._clock() - began
 
@@ -76,7 +63,7 @@ class StalenessBound(Feature):
 
     # Private.
 
-    def _wait(self) -> None:
+    def _wait(self) -> Procedure[None]:
         while True:
             # What comes from here on is seen below, or is news.
             before = self._signs()
@@ -85,28 +72,31 @@ class StalenessBound(Feature):
             self._say_late(self._look())
             if not self._look():
                 return
-            deadline = self._lead.deadline
+            deadline = self.lags.deadline
             assert deadline is not None
-            self._membership.wait(partial(self._differs, before), deadline - self._clock())
+            yield Wait(partial(self._differs, before), deadline)
 
-    def _look(self) -> dict[int, int]:
+    def _look(self) -> Mapping[int, int]:
         """Return who holds us up now, and by how many steps."""
         membership = self._membership
         if membership.reconnections != self._reconnections or membership.lost is not None:
             self._reconnections = membership.reconnections
-            self._lead.set_all_aside()
+            self.lags.set_all_aside()
         if self._is_over or membership.closed or membership.stopping is not None:
-            return {}
+            self.held_by = {}
+            return self.held_by
         clocks = membership.clocks
         if not self._heard and clocks.first is not None:
             self._heard = True
             self._outbox.clock = max(self._outbox.clock, clocks.first)
         ranks = {peer.rank for peer in membership.peers if not peer.finished} - {self._rank}
-        return self._lead.look(self._outbox.clock, clocks.latest, ranks, self._clock())
+        now = self._clock()
+        self.held_by = self.lags.look(self._outbox.clock, clocks.latest, ranks, now)
+        return self.held_by
 
-    def _say_late(self, held_by: dict[int, int]) -> None:
+    def _say_late(self, held_by: Mapping[int, int]) -> None:
         names = {peer.rank: peer.name for peer in self._membership.peers}
-        for rank in self._lead.set_late_aside(self._clock()):
+        for rank in self.lags.set_late_aside(self._clock()):
             logger.warning(
                 "rank %d (%s) is %d steps behind and has made none for %g s: it is not waited for "
                 "until it does",

@@ -18,7 +18,7 @@ from statistics import median
 from time import perf_counter
 from typing import Final, Self
 
-from gradwire.features.feature import Feature
+from gradwire.participant.feature import Feature
 from gradwire.replica.stats import SessionStats
 
 logger = logging.getLogger("gradwire.stats")

@@ -12,7 +12,6 @@ from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
 from gradwire.replica.thresholds import Thresholds
 from gradwire.settings.settings import Settings
-from gradwire.threads.signals import uninterrupted
 from gradwire_protocol.settings import declared
 
 STATE_VERSION: Final = 1
@@ -51,7 +50,6 @@ class CheckpointState:
         self._prior_residual = prior_residual
         self._tally = tally
 
-    @uninterrupted()
     def save(self) -> dict[str, Any]:
         """Return residual, threshold policy and versions."""
         shared = self._shared
@@ -66,7 +64,6 @@ class CheckpointState:
             "versions": dict(shared.versions),
         }
 
-    @uninterrupted()
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over residual and threshold policy, or raise `UsageError` and change nothing."""
         version = state.get("version")

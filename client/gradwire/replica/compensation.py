@@ -12,7 +12,7 @@ from gradwire.optimizer.scale import scale_factor, varies
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
 from gradwire.settings.training import Scale
-from gradwire.threads.membership import Membership
+from gradwire.worker.membership import Membership
 
 
 class Compensation:

@@ -1,17 +1,14 @@
-"""`Outbox`: own updates on their way from the training thread to the network thread.
+"""`Outbox`: own updates on their way from the training half of a worker to the network half.
 
-Each is numbered, kept until everyone has it, and carries the clock, where one is told: how many
-steps this worker has made.
+Each is numbered, put into the log that both halves share, and posted. The last of a step carries
+the clock, where one is told: how many steps this worker has made.
 """
 
-from functools import partial
 from typing import Final
 
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
-from gradwire.threads.membership import Membership
-from gradwire.threads.network import NetworkThread
-from gradwire.threads.signals import uninterrupted
+from gradwire.worker.membership import Membership
 from gradwire.worker.update_log import OwnUpdate
 from gradwire.worker.worker import Worker
 from gradwire_codecs import NOTHING, encoded_hits
@@ -32,8 +29,8 @@ class Outbox:
     shared : SharedParameters
         Which contain them.
     membership : Membership
-    network : NetworkThread
-        Which they are given to.
+    worker : Worker
+        Which they are posted to.
     tally : Tally
         Where they are counted.
     """
@@ -42,19 +39,19 @@ class Outbox:
         self,
         shared: SharedParameters,
         membership: Membership,
-        network: NetworkThread[Worker],
+        worker: Worker,
         tally: Tally,
     ) -> None:
         self._shared = shared
         self._membership = membership
-        self._network = network
+        self._worker = worker
         self._tally = tally
         self.clock = 0
         """How many steps there were by a clock that is told with updates; 0 where none is."""
         self._clock_told = 0
 
     def hand_over(self, bodies: list[bytes]) -> int:
-        """Give encoded updates to the network thread; return how many elements they change.
+        """Post encoded updates to the network half; return how many elements they change.
 
         Without any, the others are told of steps that they do not know of, if there are some.
         To be called while the replica is `changing`, in a block of `Membership.sending`.
@@ -68,17 +65,19 @@ class Outbox:
         based_on = total(shared.versions, without=shared.rank)
         elements = sum(map(encoded_hits, bodies))
         if membership.comparison is None:
-            shared.repair.forget(membership.stable.get(shared.rank, 0))
-        for body in bodies:
+            shared.repair.forget_corrections(membership.stable.get(shared.rank, 0))
+        updates = []
+        for number, body in enumerate(bodies, 1):
             shared.versions[shared.rank] += 1
-            shared.kept.put(OwnUpdate(shared.versions[shared.rank], based_on, body))
+            clock = self.clock if number == len(bodies) else 0
+            updates.append(OwnUpdate(shared.versions[shared.rank], based_on, body, clock))
+            self._worker.own_updates.put(updates[-1])
         tally.updates_sent += len(bodies)
         tally.elements_sent += elements
         tally.bytes_encoded += sum(map(len, bodies))
         membership.own_staleness.sent(len(bodies), shared.read_at)
         # Last: the thread that this wakes takes the GIL as soon as we let go of it.
-        push = partial(self._network.worker.push, clock=self.clock)
-        self._network.call(push, bodies, based_on)
+        membership.post(self._worker.push, updates)
         return elements
 
     def is_behind(self) -> bool:
@@ -92,7 +91,6 @@ class Outbox:
 
     # The clock.
 
-    @uninterrupted()
     def begin_clock(self, clock: int) -> None:
         """Count steps from here on, and say so with an update that changes nothing."""
         self.clock = clock

@@ -5,19 +5,16 @@ network thread, which then reads it where a master needs it; in a session that l
 first applies what has come in.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from time import perf_counter
 
 from gradwire.errors import ProtocolError
 from gradwire.optimizer.delays import Delays
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
-from gradwire.threads.inbox import Arrivals
-from gradwire.threads.membership import Comparison, Membership
-from gradwire.threads.network import NetworkThread
-from gradwire.threads.signals import uninterrupted
+from gradwire.worker.inbox import Arrivals
+from gradwire.worker.membership import Comparison, Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs import CodecError
 from gradwire_protocol.messages.fields import total
@@ -45,38 +42,40 @@ class Pull:
         Which change.
     membership : Membership
         Whose inbox is emptied.
-    network : NetworkThread
-        Which the replica's digest, and what a master needs of it, are given to.
+    worker : Worker
+        Which the replica's digest, and what a master needs of it, are posted to.
     delays : Delays
         Which is told how stale updates are.
     tally : Tally
+    clock : callable
+        Returns seconds, from any beginning.
     """
 
     def __init__(
         self,
         shared: SharedParameters,
         membership: Membership,
-        network: NetworkThread[Worker],
+        worker: Worker,
         delays: Delays,
         tally: Tally,
+        clock: Callable[[], float],
     ) -> None:
         self._shared = shared
         self._parameters = shared.parameters
         self._feedback = shared.feedback
         self._membership = membership
-        self._network = network
+        self._worker = worker
         self._delays = delays
         self._tally = tally
+        self._clock = clock
         self._reconnections = 0
         """Those that are known."""
 
-    @uninterrupted()
     def pull(self) -> list[PeerUpdate]:
         """Apply everything in the inbox; return what was not conflated of it."""
         self._parameters.gather()
         return self.pull_gathered()
 
-    @uninterrupted()
     def pull_gathered(self) -> list[PeerUpdate]:
         """Do the same right after a `push`, when the vector is what the target holds."""
         membership, shared = self._membership, self._shared
@@ -94,7 +93,7 @@ class Pull:
         elif membership.lost is None:
             digest = shared.repair.digest(shared.versions)
             if digest is not None:
-                self._network.call(self._network.worker.tell_digest, digest)
+                self._membership.post(self._worker.tell_digest, digest)
         return applied
 
     @contextmanager
@@ -119,7 +118,6 @@ class Pull:
 
     # Private: a master that was started anew.
 
-    @uninterrupted()
     def _apply_and_give(self) -> None:
         if self._membership.wanted:
             self._parameters.gather()
@@ -131,7 +129,6 @@ class Pull:
         if self._membership.inbox.is_empty:
             self._give_if_wanted()
 
-    @uninterrupted()
     def _give_if_wanted(self) -> None:
         """Give a master that was started anew what it has lost."""
         with self._shared.changing:
@@ -140,7 +137,7 @@ class Pull:
             self._membership.wanted = False
             values = self._feedback.replica.values.astype("<i4").tobytes()
             versions = dict(self._shared.versions)
-        self._network.call(self._network.worker.found_again, values, versions)
+        self._membership.post(self._worker.found_again, values, versions)
 
     # Private: a replica that is not what it should be.
 
@@ -154,14 +151,14 @@ class Pull:
             return  # updates have to come first
         if self._membership.comparison is comparison:
             self._membership.comparison = None
-        self._network.call(self._network.worker.want, comparison.blocks, numbers)
+        self._membership.post(self._worker.want, comparison.blocks, numbers)
 
     # Private: updates.
 
     def _apply(self, arrivals: Arrivals) -> list[PeerUpdate]:
         if not arrivals.updates and arrivals.conflated is None and arrivals.rebase is None:
             return []
-        began = perf_counter()
+        began = self._clock()
         shared, tally = self._shared, self._tally
         rebase = arrivals.rebase
         if rebase is not None:
@@ -189,7 +186,7 @@ class Pull:
             applied.append(PeerUpdate(rank, update.sequence, elements, staleness))
         tally.updates_applied += len(applied)
         self._parameters.scatter()
-        tally.apply_seconds += perf_counter() - began
+        tally.apply_seconds += self._clock() - began
         return applied
 
     def _add_update(self, update: EncodedUpdate) -> int:
@@ -198,5 +195,5 @@ class Pull:
         except CodecError as error:
             useless = ProtocolError(f"the master relayed an update of no use: {error}")
             self._membership.on_closed(useless)
-            self._network.call(self._network.worker.abort, "gave up")
+            self._membership.post(self._worker.abort, "gave up")
             raise useless from None

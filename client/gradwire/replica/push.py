@@ -4,7 +4,7 @@ It belongs to the training thread. What has reached the threshold is sent; the r
 residual and is sent later. Where the network is behind, nothing is, and nothing is lost by that.
 """
 
-from time import perf_counter
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -17,8 +17,7 @@ from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
 from gradwire.replica.thresholds import Thresholds
 from gradwire.settings.settings import Settings
-from gradwire.threads.membership import Membership
-from gradwire.threads.signals import uninterrupted
+from gradwire.worker.membership import Membership
 from gradwire_codecs import check_finite, clip_residual
 from gradwire_codecs.arrays import describe
 from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
@@ -42,6 +41,8 @@ class Push:
     outbox : Outbox
         Which encoded updates are given to.
     tally : Tally
+    clock : callable
+        Returns seconds, from any beginning.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Push:
         compensation: Compensation,
         outbox: Outbox,
         tally: Tally,
+        clock: Callable[[], float],
     ) -> None:
         self._settings = settings
         self._shared = shared
@@ -64,6 +66,7 @@ class Push:
         self._compensation = compensation
         self._outbox = outbox
         self._tally = tally
+        self._clock = clock
         self._flush = ResidualFlush(0, 1)
         self.due = True
         """Whether there may be more to send than in the last update."""
@@ -75,7 +78,6 @@ class Push:
         self._tally.steps += 1
         self._tally.steps_untrained += 1
 
-    @uninterrupted()
     def push(self, change: Any = None) -> int:
         """Add a change to the parameters, if one is given, and send what reaches the threshold.
 
@@ -103,7 +105,6 @@ class Push:
         self._scatter_sent()
         return elements
 
-    @uninterrupted()
     def tell_clock(self) -> None:
         """Send what the last steps have changed, if the network was behind then and is no more."""
         self._parameters.gather()
@@ -114,7 +115,6 @@ class Push:
 
     # The end.
 
-    @uninterrupted()
     def flush(self) -> None:
         """Begin to send the whole residual; `flush_on` does it, range by range.
 
@@ -129,7 +129,6 @@ class Push:
             self._shared.scaled_change.apply()
         self._flush = ResidualFlush(len(self._feedback.replica), len(self._membership.peers))
 
-    @uninterrupted()
     def flush_on(self) -> bool:
         """Send of the residual as much as the others keep up with; return whether that is all.
 
@@ -219,7 +218,7 @@ class Push:
 
     def _encode(self) -> int:
         """Encode what has reached the threshold; return how many elements that changes."""
-        began = perf_counter()
+        began = self._clock()
         shared, tally, thresholds = self._shared, self._tally, self._thresholds
         with shared.named_errors():
             threshold = thresholds.next()
@@ -235,7 +234,7 @@ class Push:
         tally.threshold = thresholds.last * shared.quantum
         self._clip()
         thresholds.note_kept()
-        tally.encode_seconds += perf_counter() - began
+        tally.encode_seconds += self._clock() - began
         return sent
 
     def _clip(self) -> None:

@@ -1,10 +1,10 @@
 """`Repair`: how a worker's replica is checked, compared with the master's, and mended.
 
-It belongs to the training thread, as the replica does. Every some seconds it computes the digest of
-the replica. Where the master finds that it is another one than the updates in it lead to, it says
-what the digest of every block was at some version vector of its own. The blocks that differ are the
-damage; they come anew, and what theirs are more than ours is added. The same makes a replica
-current that has missed updates which nobody keeps any more.
+It belongs to the training half of a worker, as the replica does. Every some seconds it computes the
+digest of the replica. Where the master finds that it is another one than the updates in it lead to,
+it says what the digest of every block was at some version vector of its own. The blocks that differ
+are the damage; they come anew, and what theirs are more than ours is added. The same makes a
+replica current that has missed updates which nobody keeps any more.
 
 To know what its replica was at that version vector, it takes back what has come since: own updates
 and peers' last ones, which are kept for that. What was added up before it was applied cannot be
@@ -18,8 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from gradwire.worker.listener import Rebase
-from gradwire.worker.snapshot import digests_in
+from gradwire.worker.inbox import Rebase, digests_in
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire_codecs import BlockDigests, Feedback, Update, decode, digest_of
 from gradwire_codecs.arrays import Int32Array
@@ -54,7 +53,7 @@ class Repair:
     versions : mapping
         What the replica contains now.
     own : OwnUpdateLog
-        Our own updates, those at least of which not everyone has all.
+        Our own updates, those at least that not everyone has.
     layout : Layout
         Names the parameters.
     seconds : float
@@ -117,9 +116,8 @@ class Repair:
         """Count corrections anew: the master does, too."""
         self._corrections_counted = 0
 
-    def forget(self, sequence: int) -> None:
-        """Forget own updates that everyone has."""
-        self._own.forget(sequence)
+    def forget_corrections(self, sequence: int) -> None:
+        """Forget corrections of own updates that everyone has."""
         self._corrections.forget(sequence)
 
     # Digests.

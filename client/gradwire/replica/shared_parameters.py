@@ -5,20 +5,19 @@ and `CheckpointState`, and at no other time but one. While no step may come for 
 lent to the network thread: see `Pull.lent`.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from threading import Lock
-from time import perf_counter
 
 from gradwire.replica.repair import Repair
 from gradwire.replica.scaled_change import ScaledChange
 from gradwire.settings.settings import Settings
 from gradwire.target.named_errors import named_errors
 from gradwire.target.parameters import Parameters
-from gradwire.threads.signals import uninterrupted
 from gradwire.worker.update_log import OwnUpdateLog
 from gradwire_codecs import Feedback
+from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.messages.admission import Welcome
 
 
@@ -32,8 +31,12 @@ class SharedParameters:
     feedback : Feedback
         Over the vector of `parameters`, with a replica that contains what `welcome` says.
     welcome : Welcome
+    own_updates : OwnUpdateLog
+        Those at least that not everyone has.
     read_at : int
         How many updates have come before the parameters are read for the first time.
+    clock : callable
+        Returns seconds, from any beginning.
     """
 
     def __init__(
@@ -43,7 +46,9 @@ class SharedParameters:
         parameters: Parameters,
         feedback: Feedback,
         welcome: Welcome,
+        own_updates: OwnUpdateLog,
         read_at: int,
+        clock: Callable[[], float],
     ) -> None:
         self.parameters = parameters
         self.feedback = feedback
@@ -53,18 +58,16 @@ class SharedParameters:
         """Resolution of the shared parameters."""
         self.versions = {**welcome.versions, self.rank: welcome.sequence}
         """What the parameters contain, own updates included."""
-        self.kept = OwnUpdateLog()
-        """Our own updates."""
         self.changing = Lock()
         """Held while the replica changes, or is read by another thread."""
         self.repair = Repair(
             feedback,
             self.rank,
             self.versions,
-            self.kept,
+            own_updates,
             welcome.layout,
             seconds=settings.digest_seconds,
-            clock=perf_counter,
+            clock=clock,
         )
         self.read_at = read_at
         """How many updates had come when the parameters were read that are being trained."""
@@ -78,32 +81,26 @@ class SharedParameters:
         """Return 64 bits that are the same for all workers with the same updates applied."""
         return self.feedback.replica.digest()
 
-    @uninterrupted()
     def settle(self) -> None:
         """Set the parameters to the shared ones; what was not sent is dropped."""
         self.feedback.settle()
         self.parameters.scatter()
 
-    @contextmanager
-    def without_residual(self) -> Iterator[None]:
-        """Let the parameters be the shared ones inside the block.
+    def take_residual_out(self) -> Float32Array:
+        """Set the parameters to the shared ones; return the residual, shape (N,)."""
+        self.parameters.gather()
+        residual = self.feedback.residual()
+        with self.undisturbed():
+            self.settle()
+        return residual
 
-        What is trained in it is added to the residual from before.
-        """
-        with uninterrupted():
-            self.parameters.gather()
-            residual = self.feedback.residual()
-            with self.undisturbed():
-                self.settle()
-        try:
-            yield
-        finally:
-            with uninterrupted():
-                self.parameters.gather()
-                residual += self.feedback.residual()
-                with self.undisturbed():
-                    self.feedback.restore_residual(residual)
-                self.parameters.scatter()
+    def put_residual_back(self, residual: Float32Array) -> None:
+        """Add what was taken out to what was trained since then."""
+        self.parameters.gather()
+        residual += self.feedback.residual()
+        with self.undisturbed():
+            self.feedback.restore_residual(residual)
+        self.parameters.scatter()
 
     def undisturbed(self) -> AbstractContextManager[None]:
         """Let what is done to the residual in the block not be taken for training."""

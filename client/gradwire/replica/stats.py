@@ -7,10 +7,20 @@ others where they are counted, and `gradwire.metrics` exports all of them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from gradwire.optimizer.delays import Distribution
 from gradwire_codecs import ResidualStatistics
+
+
+class Traffic(NamedTuple):
+    """What went through sockets of all kinds."""
+
+    packets_sent: int
+    bytes_sent: int
+    packets_received: int
+    bytes_received: int
+
 
 MetricKind = Literal["counter", "gauge", "histogram"]
 

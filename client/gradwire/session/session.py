@@ -8,28 +8,25 @@ say on expiry what they were waiting for.
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from gradwire.errors import ConnectionLostError, DeadlineError, UsageError
-from gradwire.features.feature import Feature
+from gradwire.errors import UsageError
+from gradwire.participant.participant import Participant
 from gradwire.replica.pull import PeerUpdate
-from gradwire.replica.sharing import Sharing
 from gradwire.replica.stats import SessionStats
-from gradwire.session.finishing import Finishing
-from gradwire.session.offline_limit import OfflineLimit
-from gradwire.session.stats import stats_of
-from gradwire.settings.settings import Settings
-from gradwire.threads.membership import Membership
+from gradwire.replica.waits import Procedure
 from gradwire.threads.network import NetworkThread
-from gradwire.threads.signals import close_at_the_end, forget, put_off
+from gradwire.threads.signals import close_at_the_end, forget, put_off, uninterrupted
+from gradwire.threads.waits import Waits
 from gradwire.worker.worker import Worker
-from gradwire_protocol import Role
 from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
+
+Result = TypeVar("Result")
 
 logger = logging.getLogger("gradwire.session")
 
@@ -46,30 +43,12 @@ class Session:
     """
 
     def __init__(
-        self,
-        *,
-        settings: Settings,
-        sharing: Sharing,
-        membership: Membership,
-        network: NetworkThread[Worker],
-        role: Role = Role.WORKER,
-        parts: Sequence[Feature] = (),
+        self, participant: Participant, network: NetworkThread[Worker], waits: Waits
     ) -> None:
-        assert membership.welcome is not None
-        self._settings = settings
-        self._membership = membership
+        self._participant = participant
+        self._membership = participant.membership
         self._network = network
-        self._welcome = membership.welcome
-        self._sharing = sharing
-        self._sending = sharing.sending
-        self._applying = sharing.applying
-        self._finishing = Finishing(sharing, membership, network)
-        self._observes = role is Role.OBSERVER
-        self._parts = parts
-        self._paused = False
-        self._has_pushed = False
-        """Whether there was a push that no pull has ended yet."""
-        self._alone = OfflineLimit(settings, membership)
+        self._waits = waits
         self._over: str | None = None
         self._gone = False
         self._process = os.getpid()
@@ -80,7 +59,7 @@ class Session:
     @property
     def rank(self) -> int:
         """The rank of this worker, 0 or more; free again when it leaves."""
-        return self._welcome.rank
+        return self._participant.welcome.rank
 
     @property
     def world_size(self) -> int:
@@ -90,12 +69,12 @@ class Session:
     @property
     def run(self) -> str:
         """Name of the run."""
-        return self._welcome.run
+        return self._participant.welcome.run
 
     @property
     def transport(self) -> str:
         """What carries the packets to the master: ``"udp"`` or ``"tcp"``."""
-        return self._network.worker.transport
+        return self._participant.worker.transport
 
     @property
     def finished(self) -> bool:
@@ -105,7 +84,7 @@ class Session:
     @property
     def quantum(self) -> float:
         """Resolution of the shared parameters."""
-        return self._sharing.shared.quantum
+        return self._participant.shared.quantum
 
     def wait(self, n_workers: int | None = None, *, timeout: float = 60.0) -> None:
         """Wait until at least so many workers take part.
@@ -122,15 +101,10 @@ class Session:
         DeadlineError
             If they do not come in time.
         """
-        self._check_open()
-        wanted = n_workers if n_workers is not None else self._settings.workers
+        wanted = n_workers if n_workers is not None else self._participant.settings.workers
         if wanted is None:
             raise UsageError("wait() for how many workers? Pass n_workers, or set WORLD_SIZE")
-        if not self._membership.wait(lambda: self.world_size >= wanted, timeout):
-            self._check_open()
-            raise DeadlineError(
-                f"waited {timeout:g} s for {wanted} workers; {self.world_size} take part"
-            )
+        self._run(self._participant.wait_for_workers(wanted, timeout))
 
     # Training.
 
@@ -150,20 +124,7 @@ class Session:
         ConnectionLostError
             If the master stopped, or was lost and not reached again for `reconnect_seconds`.
         """
-        if self._observes:
-            self.pull()
-            return
-        self._check_may_push()
-        if self._has_trained():
-            self._sending.push()
-            if not self._paused:
-                self._applying.pull_gathered()
-        else:
-            self._sending.skip()
-            self._check_open()
-            if not self._paused:
-                self._applying.pull()
-        self._end_step()
+        self._run(self._participant.step())
 
     def push(self, change: Any = None) -> int:
         """Hand to the network what has reached the threshold; the next `pull` ends this step.
@@ -190,14 +151,7 @@ class Session:
         UsageError
             If this is an observer.
         """
-        self._check_may_push()
-        if self._has_trained() or change is not None:
-            elements = self._sending.push(change)
-        else:
-            self._sending.skip()
-            elements = 0
-        self._has_pushed = True
-        return elements
+        return self._run(self._participant.push(change))
 
     def pull(self) -> list[PeerUpdate]:
         """Apply what peers sent since the last time; return what that was.
@@ -209,13 +163,7 @@ class Session:
         Updates that were conflated because too much waited, or that came while it waited for other
         workers, are applied too, and not listed.
         """
-        self._check_open()
-        if self._paused:
-            return []
-        applied = self._applying.pull()
-        if self._has_pushed or self._observes:
-            self._end_step()
-        return applied
+        return self._run(self._participant.pull())
 
     @contextmanager
     def paused(self, *, shared: bool = False) -> Iterator[None]:
@@ -231,21 +179,30 @@ class Session:
             each parameter meanwhile, and 4 more for a moment at the end. It says how good the run
             is, and not this one worker.
         """
-        with ExitStack() as blocks:
-            if not self._paused:
-                blocks.enter_context(self._applying_nothing())
-            if shared and self._over is None:
-                blocks.enter_context(self._sharing.shared.without_residual())
+        participant = self._participant
+        if shared and self._over is None:
+            with self.paused(), self._residual_taken_out():
+                yield
+        elif participant.is_paused:
             yield
+        else:
+            participant.is_paused = True
+            try:
+                with participant.applying.lent(applies=False):
+                    yield
+            finally:
+                participant.is_paused = False
 
     @contextmanager
-    def _applying_nothing(self) -> Iterator[None]:
-        self._paused = True
+    def _residual_taken_out(self) -> Iterator[None]:
+        shared = self._participant.shared
+        with uninterrupted():
+            residual = shared.take_residual_out()
         try:
-            with self._applying.lent(applies=False):
-                yield
+            yield
         finally:
-            self._paused = False
+            with uninterrupted():
+                shared.put_residual_back(residual)
 
     # The end.
 
@@ -268,34 +225,12 @@ class Session:
         UsageError
             Inside of `paused`.
         """
+        participant = self._participant
         self._check_open()
-        if self._paused:
+        if participant.is_paused:
             raise UsageError("finish() inside of paused(): leave that block first")
-        deadline = monotonic() + (
-            self._settings.finish_timeout_seconds if timeout is None else timeout
-        )
-        membership = self._membership
-        finishing = self._finishing
-        if not finishing.has_begun and not self._observes:
-            for part in self._parts:
-                part.finishing()
-            finishing.begin()
-        while True:
-            # Counted before they are taken, so that one which comes in between is news.
-            known = membership.updates_received
-            self._check_open()
-            finishing.go_on()
-            if finishing.is_complete():
-                break
-            left = deadline - monotonic()
-            if left <= 0:
-                raise DeadlineError(finishing.what_it_waits_for())
-            membership.wait(partial(finishing.has_news, known), left)
-        # A correction is in no version vector, but in the inbox before the run is finished.
-        self._applying.pull()
-        self._sharing.shared.settle()
-        for part in self._parts:
-            part.finished()
+        seconds = participant.settings.finish_timeout_seconds if timeout is None else timeout
+        self._run(participant.finish(seconds))
         self._leave("finished")
 
     def close(self, reason: str = "closed") -> None:
@@ -334,11 +269,11 @@ class Session:
     @property
     def stats(self) -> SessionStats:
         """What the session has done so far."""
-        return stats_of(self._sharing, self._membership, self._network)
+        return self._participant.stats(self._network.traffic)
 
     def digest(self) -> str:
         """Return 64 bits in hex that are the same for all workers with the same updates applied."""
-        return f"{self._sharing.shared.digest():016x}"
+        return f"{self._participant.digest():016x}"
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the session adds to a checkpoint: residual, threshold, versions.
@@ -347,7 +282,8 @@ class Session:
         tensors (arrays for a numpy target), numbers and texts, so that
         ``torch.load(weights_only=True)`` reads it.
         """
-        return self._sharing.state.save()
+        with uninterrupted():
+            return self._participant.save()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned: the parameters get that residual.
@@ -362,38 +298,44 @@ class Session:
         UsageError
             If it does not fit; nothing is then changed.
         """
+        with self._open(), uninterrupted():
+            self._participant.restore(state)
+
+    # Private.
+
+    def _run(self, procedure: Procedure[Result]) -> Result:
+        """Play a part of the participant's training half, unless the session is over."""
+        with self._open():
+            return self._waits.run(procedure)
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        """Refuse what the block does if the session is over; end it if that is found inside."""
         self._check_open()
-        self._sharing.state.restore(state)
+        try:
+            yield
+        finally:
+            if self._membership.closed and self._over is None:
+                self._network.stop()
+                self._end()
 
-    # Private: a step.
-
-    def _has_trained(self) -> bool:
-        """Let the parts do what comes before a push; return whether there is anything to push."""
-        for part in self._parts:
-            part.before_push()
-        return all(part.trained() for part in self._parts)
-
-    def _end_step(self) -> None:
-        """Let the parts do what is due after a step, unless the session is paused."""
-        if self._paused:
-            return
-        self._has_pushed = False
-        for part in self._parts:
-            part.stepped()
-
-    # Private: the end.
+    def _check_open(self) -> None:
+        if self._process != os.getpid():
+            raise UsageError("this session belongs to the process that joined, not to its fork")
+        if self._over is not None:
+            raise UsageError(f"this session is over ({self._over}); join again")
 
     def _leave(self, reason: str) -> None:
-        self._network.call(self._network.worker.leave, _printable(reason))
+        self._participant.leave(_printable(reason))
         self._over = reason
         self._wait_until_gone(reason)
 
     def _wait_until_gone(self, reason: str) -> None:
         """Wait until the master has confirmed that we left, or for as long as that may take."""
-        network, membership = self._network, self._membership
-        timeout = self._settings.leave_timeout_seconds
-        with self._applying.lent(applies=True):  # to a master that was started anew
-            closed = membership.wait(lambda: membership.closed, timeout)
+        network, membership, participant = self._network, self._membership, self._participant
+        timeout = participant.settings.leave_timeout_seconds
+        with participant.applying.lent(applies=True):  # to a master that was started anew
+            closed = self._waits.wait(lambda: membership.closed, monotonic() + timeout)
         if not closed:
             logger.warning(
                 "left without knowing that everything arrived: the master did not confirm within "
@@ -408,37 +350,7 @@ class Session:
     def _end(self) -> None:
         """Give back what the session holds in this process. Can be repeated."""
         forget(self)
-        self._sharing.shared.close()
-        parts, self._parts = self._parts, ()
-        for part in parts:
-            part.left()
-
-    def _check_may_push(self) -> None:
-        self._check_open()
-        if self._observes:
-            raise UsageError(
-                "an observer sends nothing: its key has the role observer, and it takes the key of "
-                "a worker to change the parameters"
-            )
-        if self._finishing.has_begun:
-            raise UsageError(
-                "finish() has told the others that no more comes: call it again, or close()"
-            )
-        if not self._alone.may_train():
-            self._check_open()
-            raise DeadlineError(self._alone.what_it_waited_for())
-
-    def _check_open(self) -> None:
-        if self._process != os.getpid():
-            raise UsageError("this session belongs to the process that joined, not to its fork")
-        if self._over is not None:
-            raise UsageError(f"this session is over ({self._over}); join again")
-        if self._membership.closed:
-            self._network.stop()
-            self._end()
-            if self._membership.stopping is not None and not self._paused:
-                self._applying.pull()  # the master has seen to it that everything came
-            raise self._membership.error or ConnectionLostError("the connection is closed")
+        self._participant.close()
 
 
 def _printable(reason: str) -> str:

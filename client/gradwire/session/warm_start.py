@@ -8,13 +8,13 @@ turn.
 """
 
 import logging
-from collections.abc import Callable
-from time import monotonic
+from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from gradwire.errors import ConnectionLostError, DeadlineError
-from gradwire.replica.sharing import Sharing
-from gradwire.threads.membership import Membership
+from gradwire.participant.participant import Participant
+from gradwire.replica.waits import Procedure, Wait
 from gradwire_protocol.messages.admission import Peer
 
 logger = logging.getLogger("gradwire.join")
@@ -32,36 +32,25 @@ class WarmStart:
         How many train.
     steps : int
         How many steps each of them makes, on average.
-    sharing : Sharing
-    membership : Membership
+    participant : Participant
     timeout_seconds : float
         How long no update may come.
-    clock : callable
-        Returns seconds, from any beginning.
     """
 
     def __init__(
-        self,
-        workers: int,
-        steps: int,
-        sharing: Sharing,
-        membership: Membership,
-        *,
-        timeout_seconds: float,
-        clock: Callable[[], float] = monotonic,
+        self, workers: int, steps: int, participant: Participant, *, timeout_seconds: float
     ) -> None:
-        assert membership.welcome is not None
         self._workers = workers
         self._steps = steps
-        self._sharing = sharing
-        self._membership = membership
-        self._rank = membership.welcome.rank
+        self._participant = participant
+        self._membership = participant.membership
+        self._rank = participant.welcome.rank
         self._timeout = timeout_seconds
-        self._clock = clock
+        self._clock = participant.clock
         self._said: float | None = None
         """How much was over when that was said last."""
 
-    def wait(self) -> None:
+    def wait(self) -> Procedure[None]:
         """Wait until this worker may train.
 
         Raises
@@ -77,31 +66,22 @@ class WarmStart:
             known, peers = membership.updates_received, membership.peers
             if known != received:
                 received, deadline = known, self._clock() + self._timeout
-            self._sharing.applying.pull()
+            self._participant.applying.pull()
             if self._may_train():
                 break
             self._check(deadline)
             self._say()
-            membership.wait(
-                lambda: (
-                    membership.updates_received != known  # noqa: B023
-                    or membership.peers is not peers  # noqa: B023
-                    or membership.finished is not None
-                    or membership.wanted
-                    or membership.comparison is not None
-                ),
-                deadline - self._clock(),
-            )
+            yield Wait(partial(self._has_news, known, peers), deadline)
         if self._said is not None:
             logger.info("begin to train: %s", self._progress())
-        self._sharing.note_run_steps()
+        self._participant.note_run_steps()
 
     # Private.
 
     @property
     def _share(self) -> float:
         """How much of the first steps is over."""
-        return sum(self._sharing.shared.versions.values()) / (self._workers * self._steps)
+        return sum(self._participant.shared.versions.values()) / (self._workers * self._steps)
 
     @property
     def _training(self) -> list[Peer]:
@@ -114,6 +94,16 @@ class WarmStart:
             self._share >= 1
             or len(self._training) < self._workers
             or self._membership.finished is not None
+        )
+
+    def _has_news(self, known: int, peers: Sequence[Peer]) -> bool:
+        membership = self._membership
+        return (
+            membership.updates_received != known
+            or membership.peers is not peers
+            or membership.finished is not None
+            or membership.wanted
+            or membership.comparison is not None
         )
 
     def _check(self, deadline: float) -> None:
@@ -133,5 +123,5 @@ class WarmStart:
             logger.info("waiting for the first steps of the run: %s", self._progress())
 
     def _progress(self) -> str:
-        made = sum(self._sharing.shared.versions.values())
+        made = sum(self._participant.shared.versions.values())
         return f"{made} of {self._workers * self._steps} updates were made"

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from threading import Event, Thread
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from gradwire.errors import ConnectionLostError, GradwireError
+from gradwire.replica.stats import Traffic
 from gradwire.settings.settings import Settings
 from gradwire.worker.dialing import SHARES, TCP, TRIES, UDP, Dialing, Way
 from gradwire_protocol import Connection, ConnectionConfig, Credentials, Endpoint
@@ -53,15 +54,6 @@ class Waiting(Protocol):
 
 
 AnyDialler = TypeVar("AnyDialler", bound=Dialler)
-
-
-class Traffic(NamedTuple):
-    """What went through sockets of all kinds."""
-
-    packets_sent: int
-    bytes_sent: int
-    packets_received: int
-    bytes_received: int
 
 
 class NetworkThread(Generic[AnyDialler]):

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from gradwire.errors import RefusedError
-from gradwire.worker.listener import Rebase
+from gradwire.worker.inbox import Rebase
 from gradwire.worker.snapshot import IncomingReplica, Resync
 from gradwire.worker.state import Stage, WorkerState
 from gradwire_codecs import pack_block, unpack_block
@@ -37,11 +37,11 @@ class Admission:
 
     def __init__(self, worker: WorkerState) -> None:
         self._worker = worker
-        self._listener = worker.listener
+        self._membership = worker.membership
         self._own = worker.own
         self._origins = worker.peers.origins
         self._elements = worker.join.layout.elements
-        self._replica = IncomingReplica(self._elements, worker.listener)
+        self._replica = IncomingReplica(self._elements, worker.membership)
         self._feed: SnapshotFeed | None = None
         """While the master is given our replica."""
 
@@ -122,7 +122,7 @@ class Admission:
         worker.move_to(Stage.FOUNDING if welcome.founder else Stage.SYNCING)
         if welcome.compares:
             self._replica.check_has_part()
-            self._listener.on_resync(welcome.versions)
+            self._membership.on_resync(welcome.versions)
         else:
             self._replica.drop_part()
         if not welcome.resumed:
@@ -131,7 +131,7 @@ class Admission:
         worker.welcome = welcome
         worker.workers = len(welcome.roster)
         self._own.sequence = welcome.sequence
-        self._listener.on_welcome(welcome)
+        self._membership.on_welcome(welcome)
 
     def _come_back(self, welcome: Welcome) -> None:
         """Take up again what there was before the connection was lost."""
@@ -142,13 +142,13 @@ class Admission:
             )
         if welcome.founder:
             worker.move_to(Stage.FOUNDING)
-            self._listener.on_wanted()
+            self._membership.on_wanted()
             return
         self._own.check_reach_back()
         if not welcome.resumed:
             worker.move_to(Stage.SYNCING)
             self._origins.change_to(welcome.versions)
-            self._listener.on_resync(welcome.versions)
+            self._membership.on_resync(welcome.versions)
         self._own.based_on_max = total(welcome.versions, without=worker.rank)
 
     # Where the master has no replica, ours goes there.
@@ -219,7 +219,7 @@ class Admission:
         elif worker.leave_reason is not None:
             self.want(blocks, ())
         else:
-            self._listener.on_blocks(blocks, missed=missed)
+            self._membership.on_blocks(blocks, missed=missed)
 
     def compare_part(self) -> None:
         """Compare the part of a replica that we have, when its updates are here that come."""
@@ -261,7 +261,7 @@ class Admission:
         elif resync.missed:
             self._begin_again(rebase)
         else:
-            self._listener.on_mended(rebase if rebase.values else None)
+            self._membership.on_mended(rebase if rebase.values else None)
 
     # Then it begins.
 
@@ -276,7 +276,7 @@ class Admission:
         self._worker.move_to(Stage.LIVE)
         self._worker.took_part = True
         self._worker.reconnection.lost = None
-        self._listener.on_live(values)
+        self._membership.on_live(values)
 
     def _begin_again(self, rebase: Rebase | None) -> None:
         """Go on after the connection was lost, and send what the master does not have."""
@@ -285,7 +285,7 @@ class Admission:
         worker.reconnection.lost = None
         self._origins.settle()
         self._own.on_accepted()
-        self._listener.on_back(rebase)
+        self._membership.on_back(rebase)
         for update in self._own.lacking():
             worker.send(update)
         assert worker.link is not None

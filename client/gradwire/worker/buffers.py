@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 
 from gradwire.target.buffers import BufferLayout
-from gradwire.worker.listener import Listener
+from gradwire.worker.membership import Membership
 from gradwire_protocol.messages.states import Buffers
 
 logger = logging.getLogger("gradwire.buffers")
@@ -24,15 +24,15 @@ class SharedBuffers:
     ----------
     layout : BufferLayout or None
         Of our own; those of another one are dropped. None where there is nothing to be averaged.
-    listener : Listener
+    membership : Membership
         Is told what there is, whenever that has changed.
     """
 
-    def __init__(self, layout: BufferLayout | None, listener: Listener) -> None:
+    def __init__(self, layout: BufferLayout | None, membership: Membership) -> None:
         self.refused = 0
         """How many were of no use."""
         self._layout = layout
-        self._listener = listener
+        self._membership = membership
         self._own: Buffers | None = None
         self._known: dict[int, Buffers] = {}
         """By rank: those of others."""
@@ -82,7 +82,7 @@ class SharedBuffers:
 
     def _tell(self) -> None:
         if not self._is_finished:
-            self._listener.on_buffers(dict(self._known))
+            self._membership.on_buffers(dict(self._known))
 
     def _refuse(self, buffers: Buffers) -> None:
         assert self._layout is not None

@@ -1,13 +1,14 @@
 """`OwnUpdates`: what has become of the updates that a worker has made.
 
-Each has a sequence, is sent when the worker is live, and is kept until everyone has it: a master
-that lost the connection, or its memory, is sent again what it does not have.
+The training half numbers each and puts it into the log as it encodes it; soon after, the network
+half is handed it. From then on it is sent whenever the worker is live and the master lacks it, and
+it is kept until everyone has it: a master may lose the connection, or its memory.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gradwire.worker.listener import Listener
+from gradwire.worker.membership import Membership
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.updates import EncodedUpdate
@@ -18,32 +19,29 @@ class OwnUpdates:
 
     Parameters
     ----------
-    listener : Listener
+    membership : Membership
         Is told what is delivered, and what was corrected.
     """
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, membership: Membership) -> None:
         self.sequence = 0
-        """Of the last one."""
+        """Of the last one that was handed over. The log may have later ones already."""
         self.kept = OwnUpdateLog()
         """Those that not everyone has."""
         self.accepted = 0
         """How many the master had when it let us in."""
         self.based_on_max = 0
         """How many updates of others it had then."""
-        self._listener = listener
+        self._membership = membership
         self._undelivered: dict[int, int] = {}
         """Bytes by sequence."""
         self._corrected = 0
         """The last one that others have otherwise than we sent it: it was clipped."""
 
-    def put(self, body: bytes, based_on: int, clock: int = 0) -> OwnUpdate:
-        """Give an update the next sequence, and keep it."""
-        self.sequence += 1
-        self._undelivered[self.sequence] = len(body)
-        update = OwnUpdate(self.sequence, based_on, body, clock)
-        self.kept.put(update)
-        return update
+    def note_handed_over(self, update: OwnUpdate) -> None:
+        """Note that one is to be sent from now on."""
+        self.sequence = update.sequence
+        self._undelivered[update.sequence] = len(update.body)
 
     @property
     def delivered(self) -> int:
@@ -54,7 +52,9 @@ class OwnUpdates:
     def first_as_sent(self) -> int | None:
         """The first one kept from which on others have all as we sent them; None without any."""
         first = self.kept.first
-        return None if first is None else max(first, self._corrected + 1)
+        if first is None or first > self.sequence:
+            return None
+        return max(first, self._corrected + 1)
 
     def on_delivered(self, sequence: int) -> None:
         """Note that one was delivered.
@@ -64,7 +64,7 @@ class OwnUpdates:
         """
         size = self._undelivered.pop(sequence, None)
         if size is not None:
-            self._listener.on_delivered(size)
+            self._membership.on_delivered(size)
 
     def on_all_delivered(self) -> None:
         """Note that the master has everything."""
@@ -92,7 +92,7 @@ class OwnUpdates:
                 f"correction of update {update.sequence}; {self.sequence} were sent"
             )
         self._corrected = max(self._corrected, update.sequence)
-        self._listener.on_correction(update)
+        self._membership.on_correction(update)
 
     def check_reach_back(self) -> None:
         """Refuse to go on with a master that lacks something which is not kept any more.
@@ -110,10 +110,10 @@ class OwnUpdates:
 
     def lacking(self) -> Iterator[OwnUpdate]:
         """Iterate over what the master does not have."""
-        for update in self.kept.after(self.accepted):
+        for update in self.between(self.accepted + 1, self.sequence):
             # It may have been computed with updates that this master has not accepted yet.
             yield replace(update, based_on=min(update.based_on, self.based_on_max))
 
     def between(self, first: int, last: int) -> list[OwnUpdate]:
-        """Return those from one to another, as far as they are kept."""
-        return [update for update in self.kept.after(first - 1) if update.sequence <= last]
+        """Return those from one to another, as far as they are kept and were handed over."""
+        return self.kept.between(first, min(last, self.sequence))

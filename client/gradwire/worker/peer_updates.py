@@ -6,7 +6,7 @@ when it is their turn. Only then their sender's credit goes back, so what waits 
 
 from collections.abc import Sequence
 
-from gradwire.worker.listener import Listener
+from gradwire.worker.membership import Membership
 from gradwire.worker.peer_sequences import PeerSequences, SumAssembly
 from gradwire_protocol import Connection
 from gradwire_protocol.messages.link import UpdateReceived
@@ -20,17 +20,17 @@ class PeerUpdates:
     ----------
     elements : int
         Length of the replica.
-    listener : Listener
+    membership : Membership
         Is told what can be applied.
     """
 
-    def __init__(self, elements: int, listener: Listener) -> None:
+    def __init__(self, elements: int, membership: Membership) -> None:
         self.origins = PeerSequences()
         """How far the updates of each rank have come in."""
         self.early: list[UpdateReceived] = []
         """Those that came before the WELCOME, which says with what sequence to begin."""
         self._elements = elements
-        self._listener = listener
+        self._membership = membership
         self._sums = SumAssembly(elements)
 
     def start_over(self) -> None:
@@ -84,7 +84,7 @@ class PeerUpdates:
         if span is None:
             return
         self.origins.check_follows(span, rank)
-        self._listener.on_sum(self._sums.take())
+        self._membership.on_sum(self._sums.take())
         for other, sequence in span.after.items():
             connection.pass_over(other, sequence + 1)
             self._hand_on(self.origins.pass_over(other, sequence), connection)
@@ -92,4 +92,4 @@ class PeerUpdates:
     def _hand_on(self, ready: Sequence[UpdateReceived], connection: Connection) -> None:
         for each in ready:
             connection.release(each.charge)
-            self._listener.on_update(each.rank, each.update)
+            self._membership.on_update(each.rank, each.update)

@@ -9,10 +9,8 @@ of such a `Resync` outlives the connection.
 
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
-from gradwire.worker.listener import Listener, Rebase
-from gradwire_codecs.arrays import UInt64Array
+from gradwire.worker.inbox import Rebase
+from gradwire.worker.membership import Membership
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.fields import DIGEST_BYTES
 from gradwire_protocol.messages.replicas import Blocks, Snapshot
@@ -88,11 +86,6 @@ def fill(replica: memoryview, blocks: Mapping[int, bytes]) -> memoryview:
     return replica
 
 
-def digests_in(blocks: Blocks) -> UInt64Array:
-    """Return the digests that the master says its blocks have."""
-    return np.frombuffer(blocks.digests, "<u8").astype(np.uint64, copy=False)
-
-
 class IncomingReplica:
     """What has come of a replica.
 
@@ -100,15 +93,15 @@ class IncomingReplica:
     ----------
     elements : int
         Its length.
-    listener : Listener
+    membership : Membership
         Is told how far it has come, and asked to compare a part.
     """
 
-    def __init__(self, elements: int, listener: Listener) -> None:
+    def __init__(self, elements: int, membership: Membership) -> None:
         self.resync: Resync | None = None
         """While a replica is compared with the master's."""
         self._elements = elements
-        self._listener = listener
+        self._membership = membership
         self._assembly: SnapshotAssembly | None = None
         self._part: memoryview | None = None
         """What there is of a replica that was coming when the connection was lost."""
@@ -134,7 +127,7 @@ class IncomingReplica:
         if self._assembly is None:
             self._assembly = SnapshotAssembly(self._elements)
         self._assembly.add(block)
-        self._listener.on_snapshot_progress(self._assembly.elements_received)
+        self._membership.on_snapshot_progress(self._assembly.elements_received)
 
     def take(self) -> memoryview | None:
         """Give the snapshot away, if all of it is here."""
@@ -161,7 +154,7 @@ class IncomingReplica:
         """Forget the part, if there is one: the master begins anew with a snapshot."""
         if self._part is not None:
             self._part = None
-            self._listener.on_anew()
+            self._membership.on_anew()
 
     def compare(self, blocks: Blocks, *, missed: bool) -> None:
         """Begin a comparison; see `Resync`."""
@@ -191,7 +184,7 @@ class IncomingReplica:
             if other != rank
         ):
             return None
-        return self._listener.on_part(part, resync.blocks)
+        return self._membership.on_part(part, resync.blocks)
 
     def take_filled(self, blocks: Mapping[int, bytes]) -> memoryview:
         """Give the part away, with the blocks, by number, that were missing of it."""

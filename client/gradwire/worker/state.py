@@ -16,7 +16,7 @@ from enum import Enum, auto
 from typing import Final
 
 from gradwire.worker.buffers import SharedBuffers
-from gradwire.worker.listener import Listener
+from gradwire.worker.membership import Membership
 from gradwire.worker.own_updates import OwnUpdates
 from gradwire.worker.peer_updates import PeerUpdates
 from gradwire.worker.reconnection import Reconnection
@@ -57,7 +57,7 @@ class WorkerState:
 
     join: Join
     """What it asked for at first."""
-    listener: Listener
+    membership: Membership
     """Learns what happens."""
     reconnection: Reconnection
     own: OwnUpdates

@@ -6,11 +6,13 @@ And it keeps what others sent, because they may be killed together with the mast
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final
 
 from gradwire_protocol.limits import MIB
+from gradwire_protocol.messages.fields import SEQUENCE_MAX
 from gradwire_protocol.messages.updates import EncodedUpdate
 
 UPDATE_LOG_BYTES_MAX: Final = 64 * MIB
@@ -38,6 +40,8 @@ class OwnUpdate:
 class OwnUpdateLog:
     """Own updates in the order of their sequence, which has no gaps.
 
+    Safe for one thread that puts and another one that forgets.
+
     Parameters
     ----------
     bytes_max : int
@@ -46,6 +50,7 @@ class OwnUpdateLog:
 
     def __init__(self, bytes_max: int = UPDATE_LOG_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
+        self._lock = Lock()
         self._updates: deque[OwnUpdate] = deque()
         self._bytes = 0
         self._forgotten = 0
@@ -62,28 +67,36 @@ class OwnUpdateLog:
 
     def put(self, update: OwnUpdate) -> None:
         """Keep the next one."""
-        self._updates.append(update)
-        self._bytes += len(update.body) + ENTRY_BYTES
-        while self._bytes > self._bytes_max:
-            self._forget()
+        with self._lock:
+            self._updates.append(update)
+            self._bytes += len(update.body) + ENTRY_BYTES
+            while self._bytes > self._bytes_max:
+                self._forget()
 
     def forget(self, sequence: int) -> None:
         """Forget all updates up to this one."""
-        while self._updates and self._updates[0].sequence <= sequence:
-            self._forget()
+        with self._lock:
+            while self._updates and self._updates[0].sequence <= sequence:
+                self._forget()
 
     @property
     def first(self) -> int | None:
         """Return the sequence of the oldest one; None where there is none."""
-        return self._updates[0].sequence if self._updates else None
+        with self._lock:
+            return self._updates[0].sequence if self._updates else None
 
     def reaches_back_to(self, sequence: int) -> bool:
         """Return whether every update after this one is still there."""
         return self._forgotten <= sequence
 
-    def after(self, sequence: int) -> Iterator[OwnUpdate]:
-        """Iterate over the updates after this one, as far as they are kept."""
-        return iter([update for update in self._updates if update.sequence > sequence])
+    def between(self, first: int, last: int) -> list[OwnUpdate]:
+        """Return the updates from one to another, as far as they are kept."""
+        with self._lock:
+            return [update for update in self._updates if first <= update.sequence <= last]
+
+    def after(self, sequence: int) -> list[OwnUpdate]:
+        """Return the updates after this one, as far as they are kept."""
+        return self.between(sequence + 1, SEQUENCE_MAX)
 
     def _forget(self) -> None:
         update = self._updates.popleft()

@@ -11,9 +11,9 @@ How far it has got says its `Stage`. What follows from an event is in its parts:
 
 What they have in common is in `state`.
 
-It does no I/O and owns no parameters: the network thread hands it events and the time, and what it
-learns goes to a `Listener`, which hands it on to the training thread. In the simulator the same
-object runs without any thread.
+It is the network half of a `Participant`. It does no I/O and owns no parameters: the network thread
+hands it events and the time, and what it learns it notes in the `Membership`. In the simulator the
+same object runs without any thread.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,12 +25,13 @@ from gradwire.target.buffers import BufferLayout
 from gradwire.worker.admission import Admission
 from gradwire.worker.buffers import SharedBuffers
 from gradwire.worker.dialing import UDP, Dialing, Way
-from gradwire.worker.listener import Listener
+from gradwire.worker.membership import Membership
 from gradwire.worker.optimizer_state import OptimizerStateExchange
 from gradwire.worker.own_updates import OwnUpdates
 from gradwire.worker.peer_updates import PeerUpdates
 from gradwire.worker.reconnection import Reconnection
 from gradwire.worker.state import Stage, WorkerState
+from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire_protocol import (
     CloseCode,
     Connected,
@@ -60,7 +61,7 @@ class Worker:
     ----------
     join : Join
         What to ask for.
-    listener : Listener
+    membership : Membership
     master : str
         How a person would write the master's address, for error messages.
     random : callable
@@ -74,25 +75,26 @@ class Worker:
     def __init__(
         self,
         join: Join,
-        listener: Listener,
+        membership: Membership,
         master: str,
         *,
         random: Callable[[], float],
         reconnect_seconds: float = RECONNECT_SECONDS,
         buffers: BufferLayout | None = None,
     ) -> None:
-        self._listener = listener
+        self._membership = membership
+        membership.comply = self.comply
         self._master = master
         self._reconnection = Reconnection(master, reconnect_seconds, random)
-        self._own = OwnUpdates(listener)
-        self._peers = PeerUpdates(join.layout.elements, listener)
+        self._own = OwnUpdates(membership)
+        self._peers = PeerUpdates(join.layout.elements, membership)
         self._state = WorkerState(
             join=join,
-            listener=listener,
+            membership=membership,
             reconnection=self._reconnection,
             own=self._own,
             peers=self._peers,
-            buffers=SharedBuffers(buffers, listener),
+            buffers=SharedBuffers(buffers, membership),
         )
         self._admission = Admission(self._state)
         self.states = OptimizerStateExchange(self._state)
@@ -112,6 +114,11 @@ class Worker:
     def sequence(self) -> int:
         """Of our last update."""
         return self._own.sequence
+
+    @property
+    def own_updates(self) -> OwnUpdateLog:
+        """Our own updates that not everyone has."""
+        return self._own.kept
 
     @property
     def rtt(self) -> float | None:
@@ -170,27 +177,17 @@ class Worker:
     def want(self, blocks: Blocks, numbers: Sequence[int], now: float) -> None:
         """Ask for the blocks that differ from those of the master, if it still says these."""
         self._admission.want(blocks, numbers)
+        self._forget_stable()
 
-    def push(self, bodies: Sequence[bytes], based_on: int, now: float, *, clock: int = 0) -> None:
-        """Send encoded updates.
-
-        Parameters
-        ----------
-        bodies : sequence of bytes
-            In the order they were encoded.
-        based_on : int
-            How many updates of others the parameters contained that they were computed with.
-        now : float
-        clock : int
-            How many of our steps are in our updates up to the last one of these; 0 not to say.
-        """
+    def push(self, updates: Sequence[OwnUpdate], now: float) -> None:
+        """Send updates that are in `own_updates`, in the order of their sequence."""
         if not self._state.took_part or self.stage in (Stage.LEAVING, Stage.CLOSED):
             return
-        for number, body in enumerate(bodies, 1):
-            if self.sequence == SEQUENCE_MAX:
+        for update in updates:
+            if update.sequence > SEQUENCE_MAX:
                 self._fail(ProtocolError(f"{SEQUENCE_MAX} updates sent; join again"), now)
                 return
-            update = self._own.put(body, based_on, clock if number == len(bodies) else 0)
+            self._own.note_handed_over(update)
             if self.stage is Stage.LIVE:
                 self._state.send(update)
 
@@ -201,7 +198,7 @@ class Worker:
             self._state.link.send(buffers)
 
     def finish(self, now: float) -> None:
-        """Say that no more updates come; `Listener.on_finished` is called when nobody sends any."""
+        """Say that no more updates come; `Membership.finished` says when nobody sends any."""
         self._state.finish_said = self._state.took_part
         if self.stage is Stage.LIVE and self._state.link is not None:
             self._state.link.send(Finish(self.sequence))
@@ -291,7 +288,7 @@ class Worker:
         if not took_part or not self._reconnection.lose(event, self._own.accepted, now):
             return False
         if not was_cut_off:
-            self._listener.on_lost(event.reason)
+            self._membership.on_lost(event.reason)
         self._start_over()
         return True
 
@@ -352,20 +349,25 @@ class Worker:
         match message:
             case Roster():
                 self._state.workers = len(message.peers)
-                self._listener.on_roster(message.peers)
+                self._membership.on_roster(message.peers)
             case Stable():
-                self._own.kept.forget(message.versions.get(self.rank, 0))
                 self._peers.origins.kept.forget_stable(message.versions)
-                self._listener.on_stable(message.versions)
+                self._membership.on_stable(message.versions)
+                self._forget_stable()
             case Buffers() if self.stage is not Stage.JOINING:
                 self._state.buffers.take(message)
             case Finished():
                 self._state.buffers.finish()
-                self._listener.on_finished(message.versions)
+                self._membership.on_finished(message.versions)
             case Stopping():
-                self._listener.on_stopping(message.reason)
+                self._membership.on_stopping(message.reason)
             case _:
                 raise InvalidMessageError(f"{type(message).__name__} from a master")
+
+    def _forget_stable(self) -> None:
+        """Forget own updates that everyone has, unless a comparison may take some of them back."""
+        if self._membership.comparison is None:
+            self._own.kept.forget(self._membership.stable.get(self.rank, 0))
 
     def _take_refusal(self, refuse: Refuse, now: float) -> None:
         refused = RefusedError(
@@ -424,4 +426,4 @@ class Worker:
 
     def _close(self, error: GradwireError | None) -> None:
         self._state.move_to(Stage.CLOSED)
-        self._listener.on_closed(error)
+        self._membership.on_closed(error)

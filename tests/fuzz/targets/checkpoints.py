@@ -6,21 +6,22 @@ on working.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, cast
+from time import monotonic
+from typing import Any, Final
 
 import msgpack
 import numpy as np
 
 from gradwire.errors import UsageError
+from gradwire.participant.participant import Participant
 from gradwire.replica.checkpoint_state import STATE_VERSION
-from gradwire.replica.sharing import Sharing
 from gradwire.settings.settings import Settings
 from gradwire.target.parameters import NumpyParameters
-from gradwire.threads.membership import Membership
-from gradwire.threads.network import NetworkThread
+from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs import LocalFeedback, Observation, Replica
-from gradwire_protocol.messages.admission import Welcome
+from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Welcome
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
 
 BYTES_MAX: Final = 512
@@ -39,34 +40,36 @@ def check(data: bytes) -> None:
         return  # not for us: a checkpoint comes out of torch.load or numpy.load
     if not isinstance(state, dict):
         return
-    sharing = _sharing()
-    before = sharing.state.save()
+    participant = _participant()
+    before = participant.save()
     try:
-        sharing.state.restore(state)
+        participant.restore(state)
     except UsageError:
-        assert _same(sharing.state.save(), before), "refused, and yet something has changed"
+        assert _same(participant.save(), before), "refused, and yet something has changed"
         return
-    after = sharing.state.save()
+    after = participant.save()
     assert np.array_equal(after["residual"], np.asarray(state["residual"]))
-    sharing.state.restore(after)
-    assert _same(sharing.state.save(), after)
-    policy = sharing.thresholds._policy
+    participant.restore(after)
+    assert _same(participant.save(), after)
+    policy = participant.thresholds._policy
     policy.start(0.5)
     policy.observe(Observation(density=0.5, threshold=0.25, size_bytes=40, seconds=0.1))
     assert policy.threshold is not None
     assert 0 < policy.threshold < float("inf")
 
 
-def _sharing() -> Sharing:
+def _participant() -> Participant:
     membership = Membership(ELEMENTS)
     membership.on_welcome(Welcome("run", 0, 5, -24, LAYOUT, (), True, {}))
+    request = Join(None, bytes(WORKER_ID_BYTES), "worker", None, CODEC_VERSION, -24, LAYOUT)
     vector = np.zeros(ELEMENTS, np.float32)
-    return Sharing(
+    return Participant(
         settings=Settings(master="nowhere", tensor_thresholds=True),
         parameters=NumpyParameters(vector),
         feedback=LocalFeedback(vector, Replica.zeros(ELEMENTS)),
         membership=membership,
-        network=cast(NetworkThread[Worker], None),  # nothing is sent
+        worker=Worker(request, membership, "nowhere", random=lambda: 0.5),
+        clock=monotonic,
     )
 
 

@@ -14,7 +14,7 @@ from gradwire.cli.estimate.model import (
     keeps_up,
 )
 from gradwire.cli.estimate.quantities import show_bytes, show_seconds
-from gradwire.threads.inbox import INBOX_BYTES_MAX
+from gradwire.worker.inbox import INBOX_BYTES_MAX
 from gradwire_protocol.limits import STREAMS_MAX
 
 OVERHEAD_WORTH_A_WORD: Final = 0.05

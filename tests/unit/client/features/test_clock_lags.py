@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradwire.features.clock_lags import ClockLags
-from gradwire.threads.clocks import Clocks
+from gradwire.worker.membership import Clocks
 from support.tiers import examples
 
 TIMEOUT = 10.0

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.replica.repair import TIME_SHARE_MAX, Repair
-from gradwire.threads.inbox import Inbox, complete
-from gradwire.worker.listener import Rebase
+from gradwire.worker.inbox import Inbox, Rebase, complete
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
 from gradwire_codecs import BlockDigests, LocalFeedback, Replica, encode
 from gradwire_protocol.messages.layout import Layout, Tensor
@@ -153,7 +152,7 @@ def test_no_more_of_peers_is_kept_than_a_bound(monkeypatch: pytest.MonkeyPatch) 
 def test_own_updates_that_were_forgotten_cannot_be_taken_back() -> None:
     side = Side(1)
     side.push(accepted=False)
-    side.repair.forget(1)
+    side.own.forget(1)
 
     assert side.repair.compare(side.blocks, side.versions, missed=False) == ()
 

@@ -10,7 +10,7 @@ import pytest
 
 from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.worker.buffers import SharedBuffers
-from gradwire.worker.listener import Listener
+from gradwire.worker.membership import Membership
 from gradwire_protocol.messages.states import Buffers
 from support.wording import naming
 
@@ -22,7 +22,7 @@ class Side:
 
     def __init__(self, layout: BufferLayout | None = LAYOUT) -> None:
         self.told: list[dict[int, float]] = []
-        self.shared = SharedBuffers(layout, cast("Listener", self))
+        self.shared = SharedBuffers(layout, cast("Membership", self))
 
     def on_buffers(self, buffers: Mapping[int, Buffers]) -> None:
         self.told.append({rank: value_of(each) for rank, each in buffers.items()})

@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat
 from random import Random
-from typing import get_args
+from typing import cast, get_args
 
 import pytest
 
 from gradwire.errors import GradwireError
 from gradwire.settings.settings import Transport
 from gradwire.worker.dialing import KEYS, MASTERS_MAX, SHARES, TCP, TRIES, UDP, Dialing, Way
+from gradwire.worker.membership import Membership
 from gradwire.worker.state import Stage
 from gradwire.worker.worker import Worker
 from gradwire_protocol import Connection, ConnectionConfig, Endpoint
@@ -198,7 +199,7 @@ def dialling_worker(
         ConnectionConfig(connect_timeout_seconds=0.5), random_bytes=network.random.randbytes
     )
     told = Told()
-    worker = Worker(join_request(), told, "gpu7:1", random=Random(1).random)
+    worker = Worker(join_request(), cast("Membership", told), "gpu7:1", random=Random(1).random)
     names = dict(zip(addresses, (UDP, TCP), strict=False))
     ways = [Way(names[address], partial(endpoint.connect, address)) for address in addresses]
     worker.dial(Dialing(ways, "gpu7:1", timeout), network.now)
@@ -244,7 +245,7 @@ def test_a_worker_may_give_up_between_two_tries() -> None:
 
 
 def test_a_worker_that_has_not_dialled_goes_no_way() -> None:
-    worker = Worker(join_request(), Told(), "gpu7:1", random=Random(1).random)
+    worker = Worker(join_request(), cast("Membership", Told()), "gpu7:1", random=Random(1).random)
 
     assert (worker.transport, worker.detour, worker.next_timer()) == ("", None, None)
 

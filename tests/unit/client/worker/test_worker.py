@@ -18,7 +18,8 @@ from gradwire.errors import (
 )
 from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
 from gradwire.worker.dialing import KEYS
-from gradwire.worker.listener import Rebase
+from gradwire.worker.inbox import Rebase
+from gradwire.worker.membership import Membership
 from gradwire.worker.peer_sequences import Sum
 from gradwire.worker.state import TRANSITIONS, Stage
 from gradwire.worker.worker import Worker
@@ -48,6 +49,7 @@ from gradwire_protocol.messages.updates import (
 from gradwire_protocol.wire.packets import INIT, VERSION, pack_versions, session_id_of
 from support.network import SimulatedNetwork
 from support.peer import LAYOUT, ScriptedPeer, join_request, said_by_peer
+from support.pushing import push
 from support.wording import naming
 
 MASTER = "master"
@@ -56,12 +58,13 @@ ELEMENTS = LAYOUT.elements
 VALUES: Int32Array = np.arange(ELEMENTS, dtype=np.int32)
 
 
-class Listening:
+class Listening(Membership):
     """A worker on a network, and everything that it tells its listener."""
 
     def __init__(
         self, network: SimulatedNetwork, *, layout: Layout = LAYOUT, connect_timeout: float = 60.0
     ) -> None:
+        super().__init__(layout.elements)
         self.told: list[tuple[Any, ...]] = []
         self.differing: tuple[int, ...] = ()
         self.network = network
@@ -129,6 +132,7 @@ class Listening:
         self.told.append(("buffers", buffers))
 
     def on_stable(self, versions: Mapping[int, int]) -> None:
+        super().on_stable(versions)
         self.told.append(("stable", versions))
 
     def on_finished(self, versions: Mapping[int, int]) -> None:
@@ -145,7 +149,7 @@ class Listening:
         return [topic for topic, *_ in self.told]
 
     @property
-    def error(self) -> GradwireError:
+    def error_told(self) -> GradwireError:
         """What it was told at the end."""
         assert self.told[-1][0] == "closed"
         error = self.told[-1][1]
@@ -311,9 +315,9 @@ def test_a_refusal_is_told_with_its_code_and_reason() -> None:
     talk.master.say(Refuse("run_full", "2 workers take part, which is the limit"))
     end = talk.master.wait_for_end()
 
-    assert isinstance(talk.side.error, RefusedError)
-    assert talk.side.error.code == "run_full"
-    assert str(talk.side.error) == naming(
+    assert isinstance(talk.side.error_told, RefusedError)
+    assert talk.side.error_told.code == "run_full"
+    assert str(talk.side.error_told) == naming(
         "master at master", "2 workers take part, which is the limit"
     )
     assert end == said_by_peer(EndCode.ABORTED, "gave up")
@@ -328,7 +332,7 @@ def test_a_block_that_is_none_is_nonsense() -> None:
     talk.network.turn(talk.master.host)
     talk.side.wait_for("closed")
 
-    assert str(talk.side.error) == naming("3 bytes", "6 elements")
+    assert str(talk.side.error_told) == naming("3 bytes", "6 elements")
 
 
 # Founding.
@@ -379,7 +383,7 @@ def test_only_a_founder_sends_parameters() -> None:
 def test_what_is_pushed_is_named_by_rank_and_sequence_and_its_delivery_is_told() -> None:
     talk = Conversation().live(rank=2, sequence=10)
 
-    talk.worker.push([b"one", b"three"], 5, talk.network.now)
+    push(talk.worker, [b"one", b"three"], 5, talk.network.now)
     talk.turn()
     talk.side.wait_for("delivered", 2)
 
@@ -391,11 +395,11 @@ def test_what_is_pushed_is_named_by_rank_and_sequence_and_its_delivery_is_told()
 
 def test_nothing_is_pushed_before_it_is_live_or_after_it_left() -> None:
     talk = Conversation()
-    talk.worker.push([b"too early"], 0, talk.network.now)
+    push(talk.worker, [b"too early"], 0, talk.network.now)
     talk.live()
     talk.worker.leave("done", talk.network.now)
 
-    talk.worker.push([b"too late"], 0, talk.network.now)
+    push(talk.worker, [b"too late"], 0, talk.network.now)
     talk.turn()
     talk.master.wait_for(Leave)
     talk.network.run_for(1.0)
@@ -405,7 +409,7 @@ def test_nothing_is_pushed_before_it_is_live_or_after_it_left() -> None:
 
 def test_an_update_of_one_s_own_that_comes_back_is_a_correction_in_whatever_order() -> None:
     talk = Conversation().live(rank=2, sequence=10)
-    talk.worker.push([b"one", b"two", b"three"], 0, talk.network.now)
+    push(talk.worker, [b"one", b"two", b"three"], 0, talk.network.now)
     talk.turn()
 
     talk.master.say_update(2, 13, b"less")
@@ -425,19 +429,19 @@ def test_a_correction_of_what_was_never_sent_ends_it() -> None:
     talk.master.say_update(2, 11, b"less")
     talk.side.wait_for("closed")
 
-    assert isinstance(talk.side.error, ProtocolError)
-    assert str(talk.side.error) == naming("master at master", "update 11", 10)
+    assert isinstance(talk.side.error_told, ProtocolError)
+    assert str(talk.side.error_told) == naming("master at master", "update 11", 10)
 
 
 def test_sequences_are_not_used_twice_so_they_can_run_out() -> None:
     talk = Conversation().live(sequence=SEQUENCE_MAX - 1)
 
-    talk.worker.push([b"last", b"one too many"], 0, talk.network.now)
+    push(talk.worker, [b"last", b"one too many"], 0, talk.network.now)
     talk.turn()
     talk.master.wait_for_end()
 
-    assert isinstance(talk.side.error, ProtocolError)
-    assert str(talk.side.error) == naming(SEQUENCE_MAX, "join again")
+    assert isinstance(talk.side.error_told, ProtocolError)
+    assert str(talk.side.error_told) == naming(SEQUENCE_MAX, "join again")
 
 
 def say_part(talk: Conversation, body: bytes, span: Span | None) -> None:
@@ -489,8 +493,8 @@ def test_a_sum_that_leaves_something_out_ends_it() -> None:
     say_part(talk, b"body", Span({1: 5}, {1: 6}, 1, 1))
     talk.side.wait_for("closed")
 
-    assert isinstance(talk.side.error, ProtocolError)
-    assert str(talk.side.error) == naming("updates 6 to 6", "rank 1", 4)
+    assert isinstance(talk.side.error_told, ProtocolError)
+    assert str(talk.side.error_told) == naming("updates 6 to 6", "rank 1", 4)
 
 
 def test_updates_of_every_origin_are_put_in_order() -> None:
@@ -629,7 +633,7 @@ def test_digests_of_another_number_of_blocks_are_nonsense(blocks: Blocks, count:
     talk.master.say(blocks)
     talk.side.wait_for("closed")
 
-    assert str(talk.side.error) == naming("digests", count, 1)
+    assert str(talk.side.error_told) == naming("digests", count, 1)
 
 
 def test_who_has_no_replica_has_nothing_to_compare() -> None:
@@ -638,7 +642,7 @@ def test_who_has_no_replica_has_nothing_to_compare() -> None:
     talk.master.say(welcome_to(), BLOCKS)
     talk.side.wait_for("closed")
 
-    assert str(talk.side.error) == naming("no replica")
+    assert str(talk.side.error_told) == naming("no replica")
 
 
 @pytest.mark.parametrize("asked", [False, True])
@@ -658,7 +662,7 @@ def test_a_block_that_was_not_asked_for_is_nonsense(asked: bool) -> None:
     talk.master.say_block(0, values)
     talk.side.wait_for("closed")
 
-    assert str(talk.side.error) == naming("block", "not asked")
+    assert str(talk.side.error_told) == naming("block", "not asked")
 
 
 # A connection that is lost while the replica comes.
@@ -776,7 +780,7 @@ def test_who_is_lost_before_any_block_has_come_has_a_part_of_nothing() -> None:
 
 def test_finishing_says_which_update_was_the_last() -> None:
     talk = Conversation().live()
-    talk.worker.push([b"one"], 0, talk.network.now)
+    push(talk.worker, [b"one"], 0, talk.network.now)
 
     talk.worker.finish(talk.network.now)
     talk.turn()
@@ -787,7 +791,7 @@ def test_finishing_says_which_update_was_the_last() -> None:
 
 def test_who_leaves_says_why_and_is_gone_when_the_master_says_so() -> None:
     talk = Conversation().live()
-    talk.worker.push([b"one"], 0, talk.network.now)
+    push(talk.worker, [b"one"], 0, talk.network.now)
 
     talk.worker.leave("enough", talk.network.now)
     talk.worker.leave("a second time", talk.network.now)
@@ -815,11 +819,11 @@ def test_one_can_leave_before_the_parameters_are_there(founder: bool) -> None:
 
 def test_who_is_told_that_the_master_is_about_to_end_complies_by_leaving() -> None:
     talk = Conversation().live()
-    talk.worker.push([b"one"], 0, talk.network.now)
+    push(talk.worker, [b"one"], 0, talk.network.now)
 
     talk.master.say(Stopping("maintenance"))
     talk.side.wait_for("stopping")
-    talk.worker.push([b"two"], 0, talk.network.now)
+    push(talk.worker, [b"two"], 0, talk.network.now)
     talk.worker.comply("maintenance", talk.network.now)
     talk.turn()
 
@@ -852,7 +856,7 @@ def test_who_leaves_before_it_was_let_in_is_gone_at_once() -> None:
 
 def test_who_only_leaves_gets_no_blocks_and_claims_no_replica_any_more() -> None:
     talk = Conversation().live(versions={0: 4})
-    talk.worker.push([b"own"], 4, talk.network.now)
+    push(talk.worker, [b"own"], 4, talk.network.now)
     talk.turn()
     resumes = []
     for _ in range(2):
@@ -922,8 +926,8 @@ def test_what_a_master_does_not_say_ends_it(message: Control) -> None:
     end = talk.master.wait_for_end()
 
     kind = type(message).__name__
-    assert isinstance(talk.side.error, ProtocolError)
-    assert str(talk.side.error) == naming("the master at master", f"{kind} from a master")
+    assert isinstance(talk.side.error_told, ProtocolError)
+    assert str(talk.side.error_told) == naming("the master at master", f"{kind} from a master")
     assert end == said_by_peer(CloseCode.INVALID_MESSAGE, f"{kind} from a master")
 
 
@@ -933,8 +937,8 @@ def test_a_second_welcome_ends_it() -> None:
     talk.master.say(welcome_to())
     talk.side.wait_for("closed")
 
-    assert isinstance(talk.side.error, ProtocolError)
-    assert str(talk.side.error) == naming("the master at master", "Welcome", "LIVE")
+    assert isinstance(talk.side.error_told, ProtocolError)
+    assert str(talk.side.error_told) == naming("the master at master", "Welcome", "LIVE")
 
 
 def test_a_welcome_to_another_model_ends_it() -> None:
@@ -943,8 +947,8 @@ def test_a_welcome_to_another_model_ends_it() -> None:
     talk.master.say(welcome_to(layout=Layout((Tensor("weights", (5,)),))))
     talk.side.wait_for("closed")
 
-    assert isinstance(talk.side.error, ProtocolError)
-    assert str(talk.side.error) == naming("Welcome", "'weights'", "(6,)", "(5,)")
+    assert isinstance(talk.side.error_told, ProtocolError)
+    assert str(talk.side.error_told) == naming("Welcome", "'weights'", "(6,)", "(5,)")
 
 
 def test_a_block_behind_the_end_of_the_model_ends_it() -> None:
@@ -953,8 +957,8 @@ def test_a_block_behind_the_end_of_the_model_ends_it() -> None:
     talk.master.say_block(1, VALUES)
     talk.side.wait_for("closed")
 
-    assert isinstance(talk.side.error, ProtocolError)
-    assert str(talk.side.error) == naming("Snapshot", "24 bytes", "element 1", 6)
+    assert isinstance(talk.side.error_told, ProtocolError)
+    assert str(talk.side.error_told) == naming("Snapshot", "24 bytes", "element 1", 6)
 
 
 @pytest.mark.parametrize(
@@ -974,8 +978,8 @@ def test_why_the_master_ends_it_is_told(code: int, reason: str, kind: type[Gradw
     talk.master.end(code, reason)
     talk.side.wait_for("closed")
 
-    assert type(talk.side.error) is kind
-    assert str(talk.side.error) == naming("master at master", reason)
+    assert type(talk.side.error_told) is kind
+    assert str(talk.side.error_told) == naming("master at master", reason)
 
 
 def test_who_is_dropped_as_too_slow_is_told_why_and_dials_again() -> None:
@@ -998,7 +1002,7 @@ def test_a_master_that_was_left_and_stops_before_it_confirms_is_lost() -> None:
     talk.master.end(EndCode.STOPPED, "maintenance")
     talk.side.wait_for("closed")
 
-    assert isinstance(talk.side.error, ConnectionLostError)
+    assert isinstance(talk.side.error_told, ConnectionLostError)
 
 
 def test_nobody_at_the_master_s_address_is_unreachable() -> None:
@@ -1007,8 +1011,8 @@ def test_nobody_at_the_master_s_address_is_unreachable() -> None:
 
     side.wait_for("closed")
 
-    assert isinstance(side.error, UnreachableError)
-    assert str(side.error) == naming(
+    assert isinstance(side.error_told, UnreachableError)
+    assert str(side.error_told) == naming(
         "at master", "2.5 s", "`gradwire master`", "UDP", "firewalls", KEYS[False]
     )
 
@@ -1025,8 +1029,8 @@ def test_a_master_of_another_version_is_told_with_both_versions() -> None:
     side = Listening(network)
     side.wait_for("closed")
 
-    assert isinstance(side.error, VersionMismatchError)
-    assert str(side.error) == naming("master at master", 7, VERSION, "install")
+    assert isinstance(side.error_told, VersionMismatchError)
+    assert str(side.error_told) == naming("master at master", 7, VERSION, "install")
 
 
 # The rest.
@@ -1071,7 +1075,7 @@ def test_whatever_follows_a_refusal_is_not_heard() -> None:
     talk.network.run_for(1.0)
 
     assert talk.side.topics == ["closed"]
-    assert isinstance(talk.side.error, RefusedError)
+    assert isinstance(talk.side.error_told, RefusedError)
 
 
 def test_a_rule_that_we_broke_is_told_in_whole_sentences() -> None:
@@ -1080,13 +1084,15 @@ def test_a_rule_that_we_broke_is_told_in_whole_sentences() -> None:
     talk.master.end(CloseCode.INVALID_MESSAGE, "that was no JOIN")
     talk.side.wait_for("closed")
 
-    assert str(talk.side.error) == naming("master at master", "we", "protocol", "that was no JOIN")
+    assert str(talk.side.error_told) == naming(
+        "master at master", "we", "protocol", "that was no JOIN"
+    )
 
 
 def test_when_the_master_confirms_that_we_left_everything_is_delivered() -> None:
     """Its goodbye may overtake the last acknowledgements."""
     talk = Conversation().live()
-    talk.worker.push([b"one", b"three"], 0, talk.network.now)
+    push(talk.worker, [b"one", b"three"], 0, talk.network.now)
     talk.worker.leave("enough", talk.network.now)
     talk.network.on_datagram = lambda source, target, _: source != MASTER
     talk.turn()
@@ -1129,8 +1135,8 @@ def test_who_finds_no_master_in_charge_for_as_long_as_connecting_may_take_says_s
         master._control_sent = 0  # the worker comes over a new connection
         master.say(refused)
 
-    assert isinstance(side.error, RefusedError)
-    assert "try again" in str(side.error)
+    assert isinstance(side.error_told, RefusedError)
+    assert "try again" in str(side.error_told)
 
 
 def test_a_promise_is_given_and_kept() -> None:
@@ -1214,8 +1220,8 @@ def test_buffers_before_the_welcome_are_nonsense() -> None:
     talk.master.say(buffers_of(0, 1.0))
     talk.master.wait_for_end()
 
-    assert isinstance(talk.side.error, ProtocolError)
-    assert str(talk.side.error) == naming("the master at master", "Buffers")
+    assert isinstance(talk.side.error_told, ProtocolError)
+    assert str(talk.side.error_told) == naming("the master at master", "Buffers")
 
 
 def test_buffers_of_no_use_are_counted() -> None:

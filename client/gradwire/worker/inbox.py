@@ -1,23 +1,22 @@
-"""The inbox: updates of peers, from the network thread to the training thread.
+"""The inbox: updates of peers, from the network half of a worker to its training half.
 
-The training thread takes them when it steps, which may be seldom: a long step, an evaluation. What
+The training half takes them when it steps, which may be seldom: a long step, an evaluation. What
 waits meanwhile is bounded: beyond so many bytes, updates are conflated, that is, added up into one
 vector of integers as long as the model. Nothing is lost by that, and the network is never made to
 wait for the training.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
 import numpy as np
 
-from gradwire.worker.listener import Rebase
 from gradwire.worker.peer_sequences import Sum
-from gradwire.worker.snapshot import digests_in
 from gradwire_codecs import BlockDigests, Replica
-from gradwire_codecs.arrays import Int32Array
+from gradwire_codecs.arrays import Int32Array, UInt64Array
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.snapshots import span_of
@@ -25,6 +24,19 @@ from gradwire_protocol.messages.updates import EncodedUpdate
 
 INBOX_BYTES_MAX: Final = 16 * MIB
 """Encoded updates that wait; a step of a hundred peers with 20 KB updates takes 2 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebase:
+    """Blocks of the master's replica in place of the worker's own."""
+
+    blocks: Blocks
+    """What the worker compared its replica with."""
+    values: Mapping[int, bytes]
+    """By number, the blocks that differ: little-endian int32."""
+    missed: bool
+    """Whether they differ because of updates that the worker has missed, and that are in its
+    replica from now on; else because of damage."""
 
 
 @dataclass(slots=True)
@@ -179,3 +191,8 @@ def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[in
         part.apply(update.body)
     digests = BlockDigests.of(part.values, span_of(0, len(part)).stop)
     return tuple(np.flatnonzero(digests.values != digests_in(blocks)).tolist())
+
+
+def digests_in(blocks: Blocks) -> UInt64Array:
+    """Return the digests that the master says its blocks have."""
+    return np.frombuffer(blocks.digests, "<u8").astype(np.uint64, copy=False)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire.threads.inbox import Arrivals, Inbox
-from gradwire.worker.listener import Rebase
+from gradwire.worker.inbox import Arrivals, Inbox, Rebase
 from gradwire.worker.peer_sequences import Sum
 from gradwire_codecs import MalformedUpdateError, Replica, encode
 from gradwire_protocol.messages.replicas import Blocks

@@ -4,9 +4,10 @@ It sends its whole residual, says that no more comes, and has finished when ever
 sent is applied. An observer does only the last of these.
 """
 
-from gradwire.replica.sharing import Sharing
-from gradwire.threads.membership import Membership
-from gradwire.threads.network import NetworkThread
+from gradwire.replica.pull import Pull
+from gradwire.replica.push import Push
+from gradwire.replica.shared_parameters import SharedParameters
+from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_protocol.messages.fields import covers, total
 
@@ -16,20 +17,27 @@ class Finishing:
 
     Parameters
     ----------
-    sharing : Sharing
+    shared : SharedParameters
+    sending : Push
+    applying : Pull
     membership : Membership
-    network : NetworkThread
+    worker : Worker
         Which is told when everything was sent.
     """
 
     def __init__(
-        self, sharing: Sharing, membership: Membership, network: NetworkThread[Worker]
+        self,
+        shared: SharedParameters,
+        sending: Push,
+        applying: Pull,
+        membership: Membership,
+        worker: Worker,
     ) -> None:
-        self._shared = sharing.shared
-        self._sending = sharing.sending
-        self._applying = sharing.applying
+        self._shared = shared
+        self._sending = sending
+        self._applying = applying
         self._membership = membership
-        self._network = network
+        self._worker = worker
         self.has_begun = False
         """Whether nothing is trained any more."""
         self._said = False
@@ -44,7 +52,7 @@ class Finishing:
         """Apply what came, and send of the rest as much as the others keep up with."""
         self._applying.pull()
         if self.has_begun and not self._said and self._sending.flush_on():
-            self._network.call(self._network.worker.finish)
+            self._membership.post(self._worker.finish)
             self._said = True
 
     def is_complete(self) -> bool:

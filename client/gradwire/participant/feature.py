@@ -1,8 +1,10 @@
 """`Feature`: what a session does besides sending and applying, at the same points of a loop.
 
 Buffers, the optimizer's momentum and state, a bound on staleness: each is a part of its own, and
-`Session` knows none of them by name. All methods are called by the training thread.
+`Participant` knows none of them by name. All methods are called in its training half.
 """
+
+from gradwire.replica.waits import Procedure
 
 
 class Feature:
@@ -20,6 +22,10 @@ class Feature:
 
         Not called while the session is paused.
         """
+
+    def hold(self) -> Procedure[None]:
+        """Wait after a step, where the next one may not begin yet."""
+        yield from ()
 
     def finishing(self) -> None:
         """Send the last there is to send, before the others are told that no more comes."""

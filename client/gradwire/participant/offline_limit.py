@@ -1,7 +1,10 @@
 """`OfflineLimit`: a worker that has lost the master trains on for some steps, then waits for it."""
 
+from collections.abc import Callable
+
+from gradwire.replica.waits import Procedure, until
 from gradwire.settings.settings import Settings
-from gradwire.threads.membership import Membership
+from gradwire.worker.membership import Membership
 
 
 class OfflineLimit:
@@ -11,24 +14,30 @@ class OfflineLimit:
     ----------
     settings : Settings
     membership : Membership
+    clock : callable
+        Returns seconds, from any beginning.
     """
 
-    def __init__(self, settings: Settings, membership: Membership) -> None:
+    def __init__(
+        self, settings: Settings, membership: Membership, clock: Callable[[], float]
+    ) -> None:
         self._steps_max = settings.alone_steps_max
         # The worker gives up after the former; the last try may take the latter.
         self._timeout = settings.reconnect_seconds + settings.connect_timeout_seconds
         self._membership = membership
+        self._clock = clock
         self._steps = 0
 
-    def may_train(self) -> bool:
+    def may_train(self) -> Procedure[bool]:
         """Return whether a step may be made, after a wait where too many were made alone."""
         if self._membership.lost is None:
             self._steps = 0
             return True
         self._steps += 1
-        return self._steps <= self._steps_max or self._membership.wait(
-            self._is_called, self._timeout
-        )
+        if self._steps <= self._steps_max:
+            return True
+        deadline = self._clock() + self._timeout
+        return (yield from until(self._membership, self._is_called, deadline, self._clock))
 
     def what_it_waited_for(self) -> str:
         """Return what to say when the wait was in vain."""

@@ -1,22 +1,21 @@
-"""`Membership`: what the network thread learns and the training thread reads.
+"""`Membership`: what the two halves of a worker know of each other.
 
-It is the only thing both threads touch. The network thread calls the ``on_...`` methods, as the
-worker's `Listener`; the training thread reads the attributes and waits for conditions on them,
-always with a deadline.
+The network half, `Worker`, notes with the ``on_...`` methods what it hears from the master. The
+training half, a `Participant`, reads the attributes, takes updates out of the inbox, and posts to
+the network half what is to be said. Where each half has a thread, this is all that both touch, and
+no method waits: `notify` and `post` are what the threads, or a simulator, put there.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Condition
-from time import monotonic
+from functools import partial
+from typing import Any
 
 from gradwire.errors import GradwireError, ProtocolError
-from gradwire.threads.clocks import Clocks
-from gradwire.threads.inbox import Inbox, complete
-from gradwire.threads.own_staleness import OwnStaleness
-from gradwire.worker.listener import Rebase
+from gradwire.optimizer.own_staleness import OwnStaleness
+from gradwire.worker.inbox import INBOX_BYTES_MAX, Inbox, Rebase, complete
 from gradwire.worker.peer_sequences import Sum
 from gradwire_codecs import MalformedUpdateError
 from gradwire_protocol.messages.admission import Peer, Welcome
@@ -25,6 +24,23 @@ from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.messages.updates import EncodedUpdate
 
 logger = logging.getLogger("gradwire.session")
+
+
+class Clocks:
+    """What was heard of the steps of others."""
+
+    def __init__(self) -> None:
+        self.latest: Mapping[int, int] = {}
+        """By rank: how many of its steps are in what was received of it last, where that is
+        said."""
+        self.first: int | None = None
+        """What was heard first of anybody."""
+
+    def hear(self, clocks: Mapping[int, int]) -> None:
+        """Take in what was said with updates."""
+        if clocks:
+            self.first = max(clocks.values()) if self.first is None else self.first
+            self.latest = {**self.latest, **clocks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +53,14 @@ class Comparison:
 
 
 class Membership:
-    """The state of one worker's membership of a run.
+    """The state of one worker's membership of a run, between its two halves.
 
     Parameters
     ----------
     elements : int
         Length of the flat vector.
+    inbox_bytes_max : int
+        Encoded updates of peers that wait before they are conflated.
     """
 
     welcome: Welcome | None = None
@@ -58,11 +76,16 @@ class Membership:
     stopping: str | None = None
     """Why the master is about to end, if it is: it wants no more updates."""
 
-    def __init__(self, elements: int) -> None:
-        self.inbox = Inbox(elements)
-        self.leave: Callable[[str], None] = lambda reason: None
-        """Has the network thread leave because the master is about to end, after all that it was
-        given before."""
+    def __init__(self, elements: int, inbox_bytes_max: int = INBOX_BYTES_MAX) -> None:
+        self.notify: Callable[[], None] = _nothing
+        """Called whenever something has changed that the training half may wait for."""
+        self.post: Callable[..., None] = _nothing
+        """Has the network half call a function with the arguments behind it, and with the time as
+        ``now``, in the order in which they are posted. Does not wait for it."""
+        self.comply: Callable[..., None] = _nothing
+        """`Worker.comply`, to be posted."""
+        self._new_inbox = partial(Inbox, elements, inbox_bytes_max)
+        self.inbox = self._new_inbox()
         self._sending = False
         self.comparison: Comparison | None = None
         """What our replica has to be compared with."""
@@ -88,58 +111,32 @@ class Membership:
         """What comes after a replica that is on its way, to take the place of our own."""
         self._fence: Mapping[int, int] = {}
         """What that replica contains."""
-        self._elements = elements
-        self._changed = Condition()
 
-    # The training thread.
-
-    def wait(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Wait until a condition on this object holds, at most `timeout` seconds.
-
-        Returns
-        -------
-        bool
-            Whether it holds. A membership that is closed is not waited for.
-        """
-        deadline = monotonic() + timeout
-        with self._changed:
-            while not condition():
-                left = deadline - monotonic()
-                if left <= 0 or self.closed:
-                    return condition()
-                self._changed.wait(left)
-        return True
-
-    def notify(self) -> None:
-        """Have those who wait look again at what they wait for."""
-        with self._changed:
-            self._changed.notify_all()
+    # The training half.
 
     @contextmanager
     def sending(self) -> Iterator[bool]:
         """Encode and hand over inside the block, if its value says so.
 
         So what is encoded is sent: the master is told which update is the last one when it has been
-        handed over.
+        handed over. Each half first says what it does and then looks at what the other one does:
+        so at least one of them sees the other, and complies. To comply twice does no harm.
         """
-        with self._changed:
-            self._sending = self.stopping is None
+        self._sending = True
         try:
-            yield self._sending
+            yield self.stopping is None
         finally:
-            with self._changed:
-                was_sending, self._sending = self._sending, False
-            if was_sending and self.stopping is not None:
-                self.leave(self.stopping)
+            self._sending = False
+            if self.stopping is not None:
+                self.post(self.comply, self.stopping)
 
-    # The network thread.
+    # The network half.
 
     def on_welcome(self, welcome: Welcome) -> None:
         """Note that we take part."""
-        with self._changed:
-            self.welcome = welcome
-            self.peers = welcome.roster
-            self._changed.notify_all()
+        self.welcome = welcome
+        self.peers = welcome.roster
+        self.notify()
 
     def on_snapshot_progress(self, elements: int) -> None:
         """Note how many elements of the replica have come."""
@@ -147,40 +144,36 @@ class Membership:
 
     def on_live(self, snapshot: memoryview | None) -> None:
         """Begin: the replica is here, or, for the founder (None), there."""
-        with self._changed:
-            self.snapshot = snapshot
-            self.live = True
-            self.reconnections += self.lost is not None
-            self.lost = None
-            self._changed.notify_all()
+        self.snapshot = snapshot
+        self.live = True
+        self.reconnections += self.lost is not None
+        self.lost = None
+        self.notify()
 
     def on_lost(self, reason: str) -> None:
         """Note that the connection is lost, and that the worker dials again."""
         self._resync = None
         self.mending, self.comparison = False, None
-        with self._changed:
-            if self.lost is None:
-                logger.warning(
-                    "the connection to the master is lost (%s): %s, and the master is dialled "
-                    "again",
-                    reason,
-                    "training goes on by itself" if self.live else "what has come is kept",
-                )
-            self.lost = reason
-            self._changed.notify_all()
+        if self.lost is None:
+            logger.warning(
+                "the connection to the master is lost (%s): %s, and the master is dialled again",
+                reason,
+                "training goes on by itself" if self.live else "what has come is kept",
+            )
+        self.lost = reason
+        self.notify()
 
     def on_wanted(self) -> None:
         """Note that the master was started anew and wants our replica."""
-        with self._changed:
-            self.wanted = True
-            lender = self.lender
-            self._changed.notify_all()
+        self.wanted = True
+        lender = self.lender
+        self.notify()
         if lender is not None:
             lender()
 
     def on_resync(self, versions: Mapping[int, int]) -> None:
         """Keep the updates beyond these for the replica that comes."""
-        self._resync = Inbox(self._elements)
+        self._resync = self._new_inbox()
         self._fence = versions
 
     def on_anew(self) -> None:
@@ -200,12 +193,11 @@ class Membership:
             assert self._resync is not None
             self.inbox.restart(rebase, self._resync)
         self._resync = None
-        with self._changed:
-            self.comparison = None
-            self.lost = None
-            self.reconnections += 1
-            self.rebases += rebase is not None
-            self._changed.notify_all()
+        self.comparison = None
+        self.lost = None
+        self.reconnections += 1
+        self.rebases += rebase is not None
+        self.notify()
         logger.info(
             "back at the master, %s",
             "with what was missed"
@@ -215,45 +207,48 @@ class Membership:
 
     def on_blocks(self, blocks: Blocks, *, missed: bool) -> None:
         """Have the training thread compare our replica with the master's."""
-        with self._changed:
-            self.comparison = Comparison(blocks, missed=missed)
-            self.mending = not missed
-            self._changed.notify_all()
+        self.comparison = Comparison(blocks, missed=missed)
+        self.mending = not missed
+        self.notify()
 
     def on_mended(self, rebase: Rebase | None) -> None:
         """Take what comes in the place of damaged blocks."""
         if rebase is not None:
             self.inbox.mend(rebase)
-        with self._changed:
-            self.mending = False
-            self._changed.notify_all()
+        self.mending = False
+        self.notify()
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         """Take a peer's update."""
-        self._put(rank, update, {rank: update.clock} if update.clock else {})
+        is_later = update.sequence > self._fence.get(rank, 0)
+        with self._closing_if_malformed():
+            self._inbox(later=is_later).put(rank, update)
+            self._note_received(1, {rank: update.clock} if update.clock else {})
 
     def on_sum(self, total: Sum) -> None:
         """Take updates of peers that the master has added up."""
-        self._take(lambda inbox: inbox.put_sum(total), total.updates, total.clocks)
+        with self._closing_if_malformed():
+            self._inbox(later=True).put_sum(total)
+            self._note_received(total.updates, total.clocks)
 
     def on_correction(self, correction: EncodedUpdate) -> None:
         """Take what the master has clipped off an update of ours, with the sign turned."""
         self.updates_clipped += 1
-        self._put(None, correction, {})
+        with self._closing_if_malformed():
+            self._inbox(later=True).put(None, correction)
+            self._note_received(1, {})
 
     def on_delivered(self, size: int) -> None:
         """Note that the master has an update of ours with a body of so many bytes."""
-        with self._changed:
-            self.updates_delivered += 1
-            self.bytes_delivered += size
-            self.own_staleness.delivered(self.updates_received)
-            self._changed.notify_all()
+        self.updates_delivered += 1
+        self.bytes_delivered += size
+        self.own_staleness.delivered(self.updates_received)
+        self.notify()
 
     def on_roster(self, peers: Sequence[Peer]) -> None:
         """Note who takes part now."""
-        with self._changed:
-            self.peers = peers
-            self._changed.notify_all()
+        self.peers = peers
+        self.notify()
 
     def on_buffers(self, buffers: Mapping[int, Buffers]) -> None:
         """Note what the buffers of others hold; nobody waits for that."""
@@ -261,55 +256,48 @@ class Membership:
 
     def on_stable(self, versions: Mapping[int, int]) -> None:
         """Note that every live worker has these updates."""
-        with self._changed:
-            self.stable = versions
-            self._changed.notify_all()
+        self.stable = versions
+        self.notify()
 
     def on_finished(self, versions: Mapping[int, int]) -> None:
         """Note that all workers have finished; these are all updates."""
-        with self._changed:
-            self.finished = versions
-            self._changed.notify_all()
+        self.finished = versions
+        self.notify()
 
     def on_stopping(self, reason: str) -> None:
         """Note that the master is about to end: what is not sent yet waits in the residual."""
         logger.warning("the master is about to end, and what was sent arrives: %s", reason)
-        with self._changed:
-            self.stopping = reason
-            sending = self._sending
-            self._changed.notify_all()
-        if not sending:
-            self.leave(reason)
+        self.stopping = reason
+        if not self._sending:
+            self.post(self.comply, reason)
+        self.notify()
 
     def on_closed(self, error: GradwireError | None) -> None:
         """Note that it is over. The first reason counts."""
-        with self._changed:
-            if not self.closed:
-                self.closed = True
-                self.error = error
-            self._changed.notify_all()
+        if not self.closed:
+            self.closed = True
+            self.error = error
+        self.notify()
 
     # Private.
 
-    def _put(self, rank: int | None, update: EncodedUpdate, clocks: Mapping[int, int]) -> None:
-        later = rank is None or update.sequence > self._fence.get(rank, 0)
-        self._take(lambda inbox: inbox.put(rank, update), 1, clocks, later=later)
+    def _inbox(self, *, later: bool) -> Inbox:
+        """Return where an update belongs that comes after a replica on its way, or before it."""
+        return self._resync if self._resync is not None and later else self.inbox
 
-    def _take(
-        self,
-        put: Callable[[Inbox], None],
-        updates: int,
-        clocks: Mapping[int, int],
-        *,
-        later: bool = True,
-    ) -> None:
+    def _note_received(self, updates: int, clocks: Mapping[int, int]) -> None:
+        self.clocks.hear(clocks)
+        self.updates_received += updates
+        self.notify()
+
+    @contextmanager
+    def _closing_if_malformed(self) -> Iterator[None]:
         try:
-            put(self._resync if self._resync is not None and later else self.inbox)
+            yield
         except MalformedUpdateError as error:
             # The master checks what it relays, so this cannot come from another worker.
             self.on_closed(ProtocolError(f"the master relayed an update of no use: {error}"))
-            return
-        with self._changed:
-            self.clocks.hear(clocks)
-            self.updates_received += updates
-            self._changed.notify_all()
+
+
+def _nothing(*arguments: Any) -> None:
+    """Do nothing: nobody has put anything there yet."""

@@ -1,0 +1,1 @@
+"""One worker's whole membership of a run, without threads."""

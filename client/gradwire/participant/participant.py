@@ -1,0 +1,345 @@
+"""`Participant`: one worker's membership of a run, from its first step to its last.
+
+::
+
+    step ──▶ Push ──▶ Outbox ──▶ Worker ══▶ master
+               │ Thresholds, Compensation ◀── Delays ◀──┐
+               └──────▶ SharedParameters ◀─── Pull ◀── Inbox ◀── Worker ◀══ master
+
+It has two halves. The training half is here: what a step has changed is encoded and posted, what
+peers have sent is applied, and the replica is kept right. The network half is `Worker`: messages
+and the time go in, messages and deadlines come out. They meet in the `Membership`.
+
+Nothing here has a thread, a socket or a clock of its own. `Session` plays it with two threads, the
+simulator with none.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from gradwire.errors import ConnectionLostError, DeadlineError, UsageError
+from gradwire.optimizer.delays import Delays
+from gradwire.participant.feature import Feature
+from gradwire.participant.finishing import Finishing
+from gradwire.participant.offline_limit import OfflineLimit
+from gradwire.replica.checkpoint_state import CheckpointState
+from gradwire.replica.compensation import Compensation
+from gradwire.replica.outbox import Outbox
+from gradwire.replica.prior_residual import PriorResidual
+from gradwire.replica.pull import PeerUpdate, Pull
+from gradwire.replica.push import Push
+from gradwire.replica.scaled_change import ScaledChange
+from gradwire.replica.shared_parameters import SharedParameters
+from gradwire.replica.stats import SessionStats, Tally, Traffic
+from gradwire.replica.thresholds import Thresholds
+from gradwire.replica.waits import Procedure, Wait, until
+from gradwire.settings.settings import Settings
+from gradwire.target.parameters import Parameters
+from gradwire.worker.membership import Membership
+from gradwire.worker.worker import Worker
+from gradwire_codecs import Feedback
+from gradwire_protocol.messages.admission import Welcome
+
+
+class Participant:
+    """A worker that takes part, or an observer, which sends nothing.
+
+    Parameters
+    ----------
+    settings : Settings
+    parameters : Parameters
+    feedback : Feedback
+        Over the vector of `parameters`, with a replica that contains what the master's WELCOME
+        says.
+    membership : Membership
+    worker : Worker
+        The network half.
+    clock : callable
+        Returns seconds, from any beginning.
+    prior_residual : PriorResidual, optional
+        What our own parameters were to the run; nothing, unless told otherwise.
+    observes : bool
+        Whether it only receives, and trains nothing.
+    """
+
+    features: Sequence[Feature] = ()
+    """What it does besides, in the order in which it is done."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        parameters: Parameters,
+        feedback: Feedback,
+        membership: Membership,
+        worker: Worker,
+        clock: Callable[[], float],
+        prior_residual: PriorResidual | None = None,
+        observes: bool = False,
+    ) -> None:
+        welcome = membership.welcome
+        assert welcome is not None
+        self.settings = settings
+        self.membership = membership
+        self.worker = worker
+        self.clock = clock
+        self.observes = observes
+        self.welcome: Welcome = welcome
+        self.is_paused = False
+        """Whether nothing is applied to the parameters."""
+        self.tally = Tally()
+        self.delays = Delays()
+        self.shared = SharedParameters(
+            settings=settings,
+            parameters=parameters,
+            feedback=feedback,
+            welcome=welcome,
+            own_updates=worker.own_updates,
+            read_at=membership.updates_received,
+            clock=clock,
+        )
+        self.thresholds = Thresholds(settings, feedback, welcome.layout, clock=clock)
+        self.note_run_steps()
+        self.compensation = Compensation(
+            settings.scale, self.shared, membership, self.delays, self.tally
+        )
+        self.outbox = Outbox(self.shared, membership, worker, self.tally)
+        self.sending = Push(
+            settings=settings,
+            shared=self.shared,
+            membership=membership,
+            thresholds=self.thresholds,
+            compensation=self.compensation,
+            outbox=self.outbox,
+            tally=self.tally,
+            clock=clock,
+        )
+        self.applying = Pull(self.shared, membership, worker, self.delays, self.tally, clock)
+        self.state = CheckpointState(
+            settings=settings,
+            shared=self.shared,
+            thresholds=self.thresholds,
+            sending=self.sending,
+            prior_residual=prior_residual or PriorResidual(settings.feedback, None),
+            tally=self.tally,
+        )
+        self._finishing = Finishing(self.shared, self.sending, self.applying, membership, worker)
+        self._offline = OfflineLimit(settings, membership, clock)
+        self._has_pushed = False
+        """Whether there was a push that no pull has ended yet."""
+
+    # As it is put together.
+
+    def note_run_steps(self) -> None:
+        """Take note of how many steps the run has made, for a warm-up that others have begun.
+
+        Those are as many as the worker with most updates has sent.
+        """
+        self.thresholds.note_run_steps(max(self.shared.versions.values()))
+
+    def scale_changes(self) -> None:
+        """Multiply what the target changes by from now on: no learning rate does it."""
+        self.shared.scaled_change = ScaledChange(
+            self.shared.feedback, self.compensation.parameter_factor
+        )
+
+    def wait_for_workers(self, n: int, timeout_seconds: float) -> Procedure[None]:
+        """Wait until at least so many workers take part.
+
+        Raises
+        ------
+        DeadlineError
+            If they do not come in time.
+        """
+        membership = self.membership
+        self.check_connected()
+        deadline = self.clock() + timeout_seconds
+        if not (
+            yield from until(membership, lambda: len(membership.peers) >= n, deadline, self.clock)
+        ):
+            self.check_connected()
+            raise DeadlineError(
+                f"waited {timeout_seconds:g} s for {n} workers; {len(membership.peers)} take part"
+            )
+
+    # Training.
+
+    def step(self) -> Procedure[None]:
+        """Push what this step changed, and apply what peers sent; an observer only applies."""
+        if self.observes:
+            yield from self.pull()
+            return
+        yield from self._before_push()
+        if self._has_trained():
+            self.sending.push()
+            if not self.is_paused:
+                self.applying.pull_gathered()
+        else:
+            self.sending.skip()
+            self.check_connected()
+            if not self.is_paused:
+                self.applying.pull()
+        yield from self._end_step()
+
+    def push(self, change: Any = None) -> Procedure[int]:
+        """Post what has reached the threshold; the next `pull` ends this step.
+
+        Returns how many elements are being sent.
+        """
+        yield from self._before_push()
+        elements = 0
+        if self._has_trained() or change is not None:
+            elements = self.sending.push(change)
+        else:
+            self.sending.skip()
+        self._has_pushed = True
+        return elements
+
+    def pull(self) -> Procedure[list[PeerUpdate]]:
+        """Apply what peers have sent; return what was not conflated of it."""
+        self.check_connected()
+        if self.is_paused:
+            return []
+        applied = self.applying.pull()
+        if self._has_pushed or self.observes:
+            yield from self._end_step()
+        return applied
+
+    # The end.
+
+    def finish(self, timeout_seconds: float) -> Procedure[None]:
+        """Send what is left, and wait until all have finished and hold the same bits.
+
+        Raises
+        ------
+        DeadlineError
+            If others have not finished in time. It can be called again.
+        """
+        membership, finishing = self.membership, self._finishing
+        deadline = self.clock() + timeout_seconds
+        if not finishing.has_begun and not self.observes:
+            for feature in self.features:
+                feature.finishing()
+            finishing.begin()
+        while True:
+            # Counted before they are taken, so that one which comes in between is news.
+            known = membership.updates_received
+            self.check_connected()
+            finishing.go_on()
+            if finishing.is_complete():
+                break
+            if self.clock() >= deadline:
+                raise DeadlineError(finishing.what_it_waits_for())
+            yield Wait(partial(finishing.has_news, known), deadline)
+        # A correction is in no version vector, but in the inbox before the run is finished.
+        self.applying.pull()
+        self.shared.settle()
+        for feature in self.features:
+            feature.finished()
+
+    def leave(self, reason: str) -> None:
+        """Say that we go; what was pushed arrives."""
+        self.membership.post(self.worker.leave, reason)
+
+    def close(self) -> None:
+        """Give back what it holds in this process. Can be repeated."""
+        self.shared.close()
+        features, self.features = self.features, ()
+        for feature in features:
+            feature.left()
+
+    # What there is to know and to keep.
+
+    def stats(self, traffic: Traffic) -> SessionStats:
+        """Return what it has done so far."""
+        tally, membership, worker, delays = self.tally, self.membership, self.worker, self.delays
+        ranks = {peer.rank for peer in membership.peers}
+        return SessionStats(
+            **tally.counts(),
+            updates_delivered=membership.updates_delivered,
+            updates_stable=max(
+                membership.stable.get(self.shared.rank, 0) - self.welcome.sequence, 0
+            ),
+            updates_clipped=membership.updates_clipped,
+            buffers_refused=worker.buffers_refused,
+            reconnections=membership.reconnections,
+            rebases=membership.rebases,
+            repairs=self.shared.repair.repairs,
+            blocks_repaired=self.shared.repair.blocks_repaired,
+            transport=worker.transport,
+            bytes_sent=traffic.bytes_sent,
+            bytes_received=traffic.bytes_received,
+            datagrams_sent=traffic.packets_sent,
+            datagrams_received=traffic.packets_received,
+            residual=self.thresholds.residual_statistics(),
+            staleness=delays.staleness,
+            staleness_max=delays.staleness_max,
+            staleness_by_rank={r: s for r, s in delays.staleness_by_rank.items() if r in ranks},
+            staleness_distribution=delays.staleness_distribution(),
+            own_staleness=delays.own_staleness,
+            own_staleness_distribution=delays.own_staleness_distribution(),
+            residual_age_steps=delays.residual_age_steps,
+            residual_age_distribution=delays.residual_age_distribution(),
+            delay_steps=self.compensation.added_lag().total,
+            rtt_seconds=worker.rtt,
+        )
+
+    def digest(self) -> int:
+        """Return 64 bits that are the same for all workers with the same updates applied."""
+        return self.shared.digest()
+
+    def save(self) -> dict[str, Any]:
+        """Return what belongs into a checkpoint beside the parameters."""
+        return self.state.save()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `save` returned, or raise `UsageError` and change nothing."""
+        self.check_connected()
+        self.state.restore(state)
+
+    def check_connected(self) -> None:
+        """Raise why the membership is over, if it is.
+
+        Raises
+        ------
+        ConnectionLostError, ProtocolError
+            Then. Where the master was about to end, everything that has come is applied first.
+        """
+        membership = self.membership
+        if membership.closed:
+            if membership.stopping is not None and not self.is_paused:
+                self.applying.pull()  # the master has seen to it that everything came
+            raise membership.error or ConnectionLostError("the connection is closed")
+
+    # Private: a step.
+
+    def _before_push(self) -> Procedure[None]:
+        self.check_connected()
+        if self.observes:
+            raise UsageError(
+                "an observer sends nothing: its key has the role observer, and it takes the key of "
+                "a worker to change the parameters"
+            )
+        if self._finishing.has_begun:
+            raise UsageError(
+                "finish() has told the others that no more comes: call it again, or close()"
+            )
+        if not (yield from self._offline.may_train()):
+            self.check_connected()
+            raise DeadlineError(self._offline.what_it_waited_for())
+
+    def _has_trained(self) -> bool:
+        """Let features do what comes before a push; return whether there is anything to push."""
+        for feature in self.features:
+            feature.before_push()
+        return all(feature.trained() for feature in self.features)
+
+    def _end_step(self) -> Procedure[None]:
+        """Let features do what is due after a step, unless nothing is applied."""
+        if self.is_paused:
+            return
+        self._has_pushed = False
+        for feature in self.features:
+            feature.stepped()
+            yield from feature.hold()

@@ -1,0 +1,94 @@
+"""Which features a worker has besides sending and applying, and in which order they are done."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gradwire.features.buffers import BufferSharing
+from gradwire.features.clock_lags import ClockLags
+from gradwire.features.momentum_advice import MomentumAdvice
+from gradwire.features.optimizer_state import OptimizerStateSharing
+from gradwire.features.staleness_bound import StalenessBound
+from gradwire.participant.feature import Feature
+from gradwire.participant.participant import Participant
+from gradwire.target.buffers import ModuleBuffers
+
+if TYPE_CHECKING:
+    import torch
+
+
+def features_of(
+    participant: Participant,
+    *,
+    target: object,
+    optimizer: "torch.optim.Optimizer | None",
+    buffers: ModuleBuffers | None,
+    states: OptimizerStateSharing | None,
+) -> list[Feature]:
+    """Return the features of a worker, in the order in which they are done.
+
+    Parameters
+    ----------
+    participant : Participant
+    target : object
+        What is trained.
+    optimizer : torch.optim.Optimizer, optional
+        What `join` was given.
+    buffers : ModuleBuffers, optional
+        Of the target, where it has any.
+    states : OptimizerStateSharing, optional
+        What gives the optimizer's state to others, where that is wanted.
+    """
+    settings, membership, worker = participant.settings, participant.membership, participant.worker
+    features: list[Feature] = []
+    if buffers is not None:
+        send = None if participant.observes else partial(membership.post, worker.share_buffers)
+        features.append(
+            BufferSharing(
+                buffers,
+                steps=settings.buffer_steps,
+                rank=participant.welcome.rank,
+                others=membership,
+                send=send,
+                tally=participant.tally,
+            )
+        )
+    if participant.observes:
+        return features
+    features.append(_momentum_and_scale(participant, target, optimizer))
+    if states is not None:
+        features.append(states)
+    if settings.staleness_bound is not None:  # which may wait, after everything else
+        timeout = settings.staleness_timeout_seconds
+        lags = ClockLags(settings.staleness_bound, timeout)
+        features.append(StalenessBound(lags, timeout, participant))
+    return features
+
+
+def _momentum_and_scale(
+    participant: Participant, target: object, optimizer: "torch.optim.Optimizer | None"
+) -> Feature:
+    """Return what adapts the optimizer; without one, see to the changes themselves."""
+    compensation = participant.compensation
+    lag = compensation.added_lag if participant.settings.momentum == "auto" else None
+    scaled, by_rate = compensation.varies, False
+    feature = Feature() if lag is None else MomentumAdvice(lag)
+    if optimizer is not None:
+        # Who passes an optimizer of torch has imported that; nobody else has to.
+        from gradwire.features.optimizer_control import OptimizerControl, scales_by_rate, trains_all
+
+        alone, obeys = trains_all(optimizer, target), scales_by_rate(optimizer)
+        by_rate = scaled and alone and obeys
+        factors = [compensation.change_factor] if by_rate else []
+        if lag is not None and obeys:
+            factors.append(compensation.delay_factor)
+        feature = OptimizerControl(
+            optimizer,
+            lag=lag,
+            factors=factors,
+            tally=participant.tally,
+            trains_all=alone,
+            portion=compensation.portion if by_rate else 1.0,
+        )
+    if scaled and not by_rate:
+        participant.scale_changes()
+    return feature

@@ -1,0 +1,223 @@
+"""`Entry`: one attempt of a worker to enter a run, up to its first step, without threads."""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gradwire.errors import DeadlineError
+from gradwire.features.optimizer_state import OptimizerStateSharing, SharedOptimizer
+from gradwire.participant.participant import Participant
+from gradwire.replica.prior_residual import PriorResidual
+from gradwire.replica.waits import Procedure, until
+from gradwire.session.assembly import features_of
+from gradwire.session.warm_start import WarmStart
+from gradwire.settings.settings import Settings
+from gradwire.settings.training import portion_of
+from gradwire.target.buffers import ModuleBuffers
+from gradwire.target.parameters import Parameters
+from gradwire.worker.membership import Membership
+from gradwire.worker.worker import Worker
+from gradwire_codecs import Replica
+from gradwire_codecs.format.sections import MULTIPLE_MAX
+from gradwire_protocol.messages.admission import Join, name_in_roster
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger("gradwire.join")
+
+
+class Entry:
+    """A worker that is not in yet.
+
+    Parameters
+    ----------
+    settings : Settings
+    parameters : Parameters
+    request : Join
+        What to ask the master for.
+    membership : Membership
+    master : str
+        How a person would write its address.
+    random : callable
+        Returns numbers from 0 to 1, evenly distributed.
+    clock : callable
+        Returns seconds, from any beginning.
+    target : object
+        What is trained, of which these are the parameters.
+    optimizer : torch.optim.Optimizer, optional
+        What changes it, if `join` was given that.
+    shared_optimizer : SharedOptimizer, optional
+        The same, if its state is shared.
+    buffers : ModuleBuffers, optional
+        Those of the target that are shared, if it has any.
+    key_name : str, optional
+        The name in the key that it dials with.
+    observes : bool
+        Whether it only receives.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        parameters: Parameters,
+        request: Join,
+        membership: Membership,
+        *,
+        master: str,
+        random: Callable[[], float],
+        clock: Callable[[], float],
+        target: object = None,
+        optimizer: "torch.optim.Optimizer | None" = None,
+        shared_optimizer: SharedOptimizer | None = None,
+        buffers: ModuleBuffers | None = None,
+        key_name: str | None = None,
+        observes: bool = False,
+    ) -> None:
+        self._settings = settings
+        self._parameters = parameters
+        self._master = master
+        self._clock = clock
+        self._target = target
+        self._optimizer = optimizer
+        self._buffers = buffers
+        self._name = name_in_roster(key_name, request.name)
+        self._observes = observes
+        self._deadline = 0.0
+        self.membership = membership
+        self.worker = Worker(
+            request,
+            membership,
+            master,
+            random=random,
+            reconnect_seconds=settings.reconnect_seconds,
+            buffers=None if buffers is None else buffers.layout,
+        )
+        self._states = None
+        if shared_optimizer is not None:
+            self._states = OptimizerStateSharing(
+                shared_optimizer, parameters.layout, membership, self.worker
+            )
+
+    def enter(self) -> Procedure[Participant]:
+        """Wait until this worker takes part and may make its first step.
+
+        Raises
+        ------
+        GradwireError
+            Why it cannot.
+        """
+        self._deadline = self._clock() + self._settings.join_timeout_seconds
+        replica = yield from self._replica()
+        self._warn(replica)
+        settings, parameters = self._settings, self._parameters
+        feedback = parameters.feedback(
+            replica, portion=portion_of(settings.feedback), threads=settings.codec_threads
+        )
+        prior_residual = PriorResidual.of(
+            feedback, settings.feedback, is_founder=self._is_founder()
+        )
+        feedback.settle()
+        parameters.scatter()
+        participant = Participant(
+            settings=settings,
+            parameters=parameters,
+            feedback=feedback,
+            membership=self.membership,
+            worker=self.worker,
+            clock=self._clock,
+            prior_residual=prior_residual,
+            observes=self._observes,
+        )
+        if settings.warm_up_workers is not None and not self._observes:
+            yield from WarmStart(
+                settings.warm_up_workers,
+                settings.warm_up_steps,
+                participant,
+                timeout_seconds=settings.join_timeout_seconds,
+            ).wait()
+        if self._states is not None:
+            yield from self._states.take_over(participant.applying, self._deadline, self._clock)
+        participant.features = features_of(
+            participant,
+            target=self._target,
+            optimizer=self._optimizer,
+            buffers=self._buffers,
+            states=self._states,
+        )
+        return participant
+
+    # Private.
+
+    def _replica(self) -> Procedure[Replica]:
+        """Talk with the master until there is a replica that both have."""
+        membership = self.membership
+        yield from self._wait(lambda: membership.welcome is not None)
+        self._tell_the_way()
+        yield from self._wait(lambda: membership.live or self._is_founder())
+        welcome = membership.welcome
+        assert welcome is not None
+        if not welcome.founder:
+            assert membership.snapshot is not None
+            received = np.frombuffer(membership.snapshot, "<i4").astype(np.int32, copy=False)
+            membership.snapshot = None
+            return Replica(received, welcome.quantum_exponent)
+        replica = Replica.from_parameters(self._parameters.vector, welcome.quantum_exponent)
+        membership.post(self.worker.found, replica.values.astype("<i4").tobytes())
+        yield from self._wait(lambda: membership.live)
+        return replica
+
+    def _is_founder(self) -> bool:
+        """Return whether our parameters start the run."""
+        welcome = self.membership.welcome
+        return welcome is not None and welcome.founder
+
+    def _wait(self, condition: Callable[[], bool]) -> Procedure[None]:
+        membership = self.membership
+        if (yield from until(membership, condition, self._deadline, self._clock)):
+            return
+        if membership.error is not None:
+            raise membership.error
+        raise DeadlineError(
+            f"joining took longer than {self._settings.join_timeout_seconds:g} s; it was waiting "
+            f"for {self._what_is_missing()}"
+        )
+
+    def _what_is_missing(self) -> str:
+        membership = self.membership
+        elements = self._parameters.layout.elements
+        if membership.welcome is not None:
+            if membership.welcome.founder:
+                return f"the master at {self._master} to take our {elements} parameters"
+            return (
+                f"the run's parameters: {membership.snapshot_elements} of {elements} have come "
+                f"from {self._master}"
+            )
+        others = [peer for peer in membership.peers if peer.name != self._name]
+        if not others:
+            return f"the master at {self._master} to let us in"
+        # We are in the roster and were not welcomed: that comes with the first parameters.
+        return "the run's first worker to send its parameters: " + ", ".join(
+            f"rank {peer.rank} ({peer.name})" for peer in others
+        )
+
+    def _tell_the_way(self) -> None:
+        """Say what carries the packets, and why it is not what was tried first."""
+        transport, detour = self.worker.transport.upper(), self.worker.detour
+        reason = f" ({detour})" if detour else ""
+        logger.info("connected to the master at %s over %s%s", self._master, transport, reason)
+
+    def _warn(self, replica: Replica) -> None:
+        """Say what was asked for and will not be."""
+        asked, quantum = self._settings.quantum, float(replica.quantum)
+        if asked is not None and asked != quantum:
+            logger.warning("quantum=%g was asked for; this run has %g", asked, quantum)
+        threshold = self._settings.make_policy().threshold
+        if threshold is not None and threshold > MULTIPLE_MAX * quantum:
+            logger.warning(
+                "threshold=%g was asked for; with the quantum of this run it is %g at most",
+                threshold,
+                MULTIPLE_MAX * quantum,
+            )

@@ -1,0 +1,93 @@
+"""`WorkerAccounts`: what one simulated worker encodes and applies, entered into the `Ledger`."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gradwire.participant.participant import Participant
+from gradwire.replica.repair import Repair
+from gradwire.replica.shared_parameters import SharedParameters
+from gradwire.worker.inbox import Rebase
+from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
+from gradwire_protocol.messages.updates import EncodedUpdate
+
+if TYPE_CHECKING:
+    from support.simulated_worker import SimulatedWorker
+
+
+class WorkerAccounts:
+    """Watches a participant: its log of own updates, and the repair that hears of all it applies.
+
+    Parameters
+    ----------
+    worker : SimulatedWorker
+    participant : Participant
+        That has sent nothing yet.
+    """
+
+    def __init__(self, worker: "SimulatedWorker", participant: Participant) -> None:
+        self.residual_when_settled: np.ndarray[Any, np.dtype[np.float64]] | None = None
+        self._worker = worker
+        self._versions = dict(participant.shared.versions)
+        """What it has, by our own reckoning."""
+        self._shared = shared = participant.shared
+        for rank, sequence in self._versions.items():
+            for earlier in range(1, sequence + 1):
+                worker.run.ledger.note(worker.name, rank, earlier)
+        self._log, self._repair = log, repair = participant.worker.own_updates, shared.repair
+        log.put = self._on_encoded  # type: ignore[method-assign]
+        repair.note = self._on_update  # type: ignore[method-assign]
+        repair.note_sum = self._on_sum  # type: ignore[method-assign]
+        repair.mend = self._on_mended  # type: ignore[method-assign]
+        shared.settle = self._on_settled  # type: ignore[method-assign]
+
+    def _on_encoded(self, update: OwnUpdate) -> None:
+        rank = self._shared.rank
+        self._worker.run.ledger.encoded(self._worker.name, rank, update.sequence, update.body)
+        self._versions[rank] = update.sequence
+        OwnUpdateLog.put(self._log, update)
+
+    def _on_update(self, rank: int, update: EncodedUpdate) -> None:
+        name, last = self._worker.name, self._versions.get(rank, 0)
+        assert update.sequence > last, f"{name} got {rank}/{update.sequence} twice"
+        assert update.sequence == last + 1, f"{name} got {rank}/{last + 1} never"
+        self._take(rank, update.sequence)
+        Repair.note(self._repair, rank, update)
+
+    def _on_sum(self, versions: Mapping[int, int]) -> None:
+        for rank, sequence in versions.items():
+            self._take(rank, sequence)
+        Repair.note_sum(self._repair, versions)
+
+    def _on_mended(self, rebase: Rebase) -> None:
+        if rebase.missed:
+            self._worker.on_rebased(rebase.blocks.versions)
+            self._rebase(rebase.blocks.versions)
+        Repair.mend(self._repair, rebase)
+
+    def _on_settled(self) -> None:
+        residual = self._shared.feedback.residual()
+        self.residual_when_settled = np.asarray(residual).astype(np.float64)
+        SharedParameters.settle(self._shared)
+
+    def _take(self, rank: int, sequence: int) -> None:
+        for each in range(self._versions.get(rank, 0) + 1, sequence + 1):
+            self._worker.run.ledger.note(self._worker.name, rank, each)
+        self._versions[rank] = sequence
+
+    def _rebase(self, versions: Mapping[int, int]) -> None:
+        """Note which updates are in a replica that takes the place of ours, and which are not."""
+        worker, run, own = self._worker, self._worker.run, self._shared.rank
+        for rank in versions.keys() | self._versions.keys():
+            if rank == own:
+                continue
+            for each in range(versions.get(rank, 0) + 1, self._versions.get(rank, 0) + 1):
+                # A master started anew has the replica of one worker; others may be ahead of it
+                # in what is then sent again.
+                assert run.masters > 1 or run.takes_back, "nothing is taken back"
+                assert run.master.run is not None
+                assert run.master.run.recovered, "nothing is taken back"
+                run.ledger.take_back(worker.name, rank, each)
+            self._take(rank, versions.get(rank, 0))
+        self._versions = {**versions, own: self._versions[own]}
