@@ -15,7 +15,10 @@ import pytest
 import gradwire_udp.files.checkpoints
 from gradwire.features.buffers import BufferSharing
 from gradwire.features.clock_lags import ClockLags
+from gradwire.participant.offline_limit import OfflineLimit
 from gradwire.replica.repair import Repair
+from gradwire.replica.residual_flush import ResidualFlush
+from gradwire.replica.scaled_change import ScaledChange
 from gradwire.target.buffers import BufferValues, mean_of
 from gradwire.worker.inbox import Inbox, Rebase
 from gradwire.worker.update_log import OwnUpdate, OwnUpdateLog
@@ -156,6 +159,21 @@ def the_residual_is_dropped_with_the_replica(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Repair, "mend", forgetful)
 
 
+def a_scaled_change_is_multiplied_again_while_it_waits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ScaledChange, "note", lambda self: None)
+
+
+def the_end_sends_but_half_of_the_residual(patch: pytest.MonkeyPatch) -> None:
+    note_sent = ResidualFlush.note_sent
+
+    def with_half_left_out(self: ResidualFlush, stop: int, sequence: int, size_bytes: int) -> None:
+        note_sent(self, stop, sequence, size_bytes)
+        self.left = 0
+
+    patch.setattr(ResidualFlush, "range", property(lambda self: (0, self.left // 2 + 1)))
+    patch.setattr(ResidualFlush, "note_sent", with_half_left_out)
+
+
 # Buffers are averaged exactly.
 
 
@@ -215,6 +233,10 @@ def the_inbox_conflates_nothing(patch: pytest.MonkeyPatch) -> None:
 
 def nobody_dials_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Worker, "next_timer", lambda self: None)
+
+
+def who_is_alone_waits_although_it_is_called(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(OfflineLimit, "_is_called", lambda self: False)
 
 
 def a_new_master_waits_for_all_for_ever(patch: pytest.MonkeyPatch) -> None:
@@ -291,6 +313,8 @@ FAULTS: list[tuple[Plant, str, int]] = [
     (conflation_loses_an_update, "bits: .* has another replica", 7),
     (what_was_sent_again_is_no_part_of_another_replica, "bits|waits|nonsense", 15),
     (the_residual_is_dropped_with_the_replica, "conservation: .* neither sent nor kept", 5),
+    (a_scaled_change_is_multiplied_again_while_it_waits, "conservation: .* neither", 6),
+    (the_end_sends_but_half_of_the_residual, "left: .* has finished with", 0),
     (a_mean_overshoots, "buffers: .* is not between", 3),
     (buffers_of_rank_0_are_not_passed_on, "buffers: they end with different ones", 5),
     (buffers_of_who_is_gone_still_count, "buffers: not all are the last ones", 33),
@@ -298,6 +322,7 @@ FAULTS: list[tuple[Plant, str, int]] = [
     (the_log_forgets_nothing, "memory: .* bytes logged", 0),
     (the_inbox_conflates_nothing, "memory: .* bytes wait in an inbox", 7),
     (nobody_dials_again, "waits: ", 0),
+    (who_is_alone_waits_although_it_is_called, "waits: .* keeps", 11),
     (a_new_master_waits_for_all_for_ever, "waits: ", 0),
     (nobody_is_told_what_is_stable, "waits: ", 0),
     (one_step_more_is_allowed, "staleness: .* begins a step", 27),

@@ -1,7 +1,7 @@
 """`Plan`: all that a history is determined by, drawn from one seed."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final, Literal
@@ -67,6 +67,8 @@ class Plan:
     """How many steps a worker may be ahead of the slowest; None where it waits for nobody."""
     staleness_timeout_seconds: float
     """How long one is waited for that makes no step."""
+    settings: Mapping[str, Any]
+    """Of all workers, where they are not those of every simulated one."""
     watched: bool
     """Whether the invariants of the transport are checked, too."""
     acts: tuple[Act, ...] = field(repr=False)
@@ -78,7 +80,7 @@ class Plan:
             f"{'sealed' if self.sealed else 'no keys'}, idle timeout {self.idle_seconds} s, "
             f"steps of {self.interval} s, log of {self.log_bytes_max} bytes, buffers every "
             f"{self.buffer_steps} steps, staleness bound {self.staleness_bound}, timeout "
-            f"{self.staleness_timeout_seconds} s",
+            f"{self.staleness_timeout_seconds} s, settings {dict(self.settings)}",
             f"link: {said(self.link) or 'ordinary'}; gro {self.gro}; checkpoints every "
             f"{self.checkpoint_seconds} s, resumed: {self.resumes}",
             *(
@@ -87,6 +89,20 @@ class Plan:
                 for fault in act.faults
             ),
         ]
+
+
+SETTINGS: Final[Sequence[Mapping[str, Any]]] = (
+    {},
+    {},
+    {},
+    {"threshold": None, "target_density": 0.2},
+    {"shake_up_steps": 3, "shake_up_divisor": 4.0},
+    {"threshold": None, "tensor_thresholds": True, "shake_up_steps": 5},
+    {"alone_steps_max": 2},
+    {"alone_steps_max": 0, "threshold": None, "update_bytes": 64.0},
+)
+"""Of workers: thresholds that adapt, steps that wait for a master that is lost. None that loses a
+part of what was trained, or that multiplies it."""
 
 
 def draw(seed: int, size: Size = "short") -> Plan:
@@ -120,6 +136,7 @@ def draw(seed: int, size: Size = "short") -> Plan:
         # In a crowd, each of them would look at all others a hundred times a second.
         staleness_bound=None if size == "crowd" else staleness.choice([None, None, 1, 2, 4]),
         staleness_timeout_seconds=staleness.choice([0.3, 1.0, 4.0]),
+        settings=Random(f"settings {size} {seed}").choice(SETTINGS),
         watched=size == "short" and random.random() < WATCHED_SHARE,
         acts=tuple(
             _act(random, random.uniform(*seconds), random.randint(*faults), kinds)

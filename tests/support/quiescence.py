@@ -8,6 +8,7 @@ Every function raises `AssertionError`, and says first which invariant is broken
 - bits: master and workers have the same replica, the sum of all updates in it, each once;
 - buffers: what is averaged is in the range of what was sent, and all end with the same mean;
 - conservation: what a worker's steps changed, it has sent or still has;
+- left: who has finished has sent all of it;
 - memory: see `support.bounds`.
 
 That no update is applied twice, `Ledger` has watched all the time; and `Leads`, that with a bound
@@ -16,6 +17,8 @@ on staleness nobody is too far ahead, or waits too long.
 
 from collections.abc import Callable, Sequence
 from typing import Final
+
+import numpy as np
 
 from gradwire_server.state.roster import Phase
 from gradwire_server.updates.update_log import ENTRY_BYTES
@@ -63,6 +66,9 @@ def finish(history: History) -> None:
         [process.module for process in finishing if process.module is not None],
         [process.rank for process in finishing if process.module is not None],
     )
+    for process in finishing:
+        left = np.abs(process.residual_at_the_end).max() / float(process.replica.quantum)
+        assert left <= 1.0, f"left: {process.name} has finished with {left:g} quanta unsent"
     parameters = {process.feedback.parameters.tobytes() for process in finishing}
     assert len(parameters) == 1, "bits: the workers end with different parameters"
     _wait(history, lambda: [f"{p.name} has not left" for p in finishing if not p.closed])

@@ -202,6 +202,7 @@ class Trainee(SimulatedWorker):
             super().settings(feedback),
             staleness_bound=plan.staleness_bound,
             staleness_timeout_seconds=plan.staleness_timeout_seconds,
+            **plan.settings,
         )
 
     # Private.

@@ -26,6 +26,7 @@ from benchmarks.convergence.tasks import BATCH, TASKS, Task, samples_of
 SHORT = {name: replace(task, steps=4) for name, task in TASKS.items()}
 
 
+@pytest.mark.processor_seconds(20, "it trains for real; 10 s on a slow machine")
 @pytest.mark.parametrize("task", SHORT.values(), ids=SHORT)
 def test_every_task_is_trained_by_one_process_and_by_simulated_workers(task: Task) -> None:
     dense = alone.train(task, task.rates[0], 0, 2)

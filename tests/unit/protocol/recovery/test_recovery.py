@@ -1,5 +1,6 @@
 """Loss recovery: what counts as arrived, what as lost, and when to ask."""
 
+import gc
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -345,11 +346,14 @@ def calls_of(action: Callable[[], object]) -> int:
         nonlocal count
         count += event in ("call", "c_call")
 
+    gc.collect()
+    gc.disable()  # or what others have told it to call in mid-action would count
     sys.setprofile(note)
     try:
         action()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 
