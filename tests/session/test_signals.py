@@ -79,7 +79,7 @@ def test_a_handler_in_the_middle_of_a_step_leaves_when_that_is_over(
 ) -> None:
     session = join(master)
     signal.signal(signal.SIGTERM, lambda number, frame: session.close("interrupted"))
-    take = session._membership.inbox.take
+    take = session._membership.inbox.take_all
 
     def interrupted() -> Arrivals:
         with session._participant.shared.changing:
@@ -87,7 +87,7 @@ def test_a_handler_in_the_middle_of_a_step_leaves_when_that_is_over(
         assert session._over is None
         return take()
 
-    monkeypatch.setattr(session._membership.inbox, "take", interrupted)
+    monkeypatch.setattr(session._membership.inbox, "take_all", interrupted)
 
     session.step()
 
@@ -106,7 +106,7 @@ def test_a_handler_that_raises_in_the_middle_of_a_step_ends_that_and_the_session
     signal.signal(signal.SIGTERM, raises)
     with monkeypatch.context() as patch:
         patch.setattr(
-            session._membership.inbox, "take", lambda: signal.raise_signal(signal.SIGTERM)
+            session._membership.inbox, "take_all", lambda: signal.raise_signal(signal.SIGTERM)
         )
         with pytest.raises(SystemExit):
             session.step()

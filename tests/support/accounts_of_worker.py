@@ -23,30 +23,36 @@ class WorkerAccounts:
     ----------
     worker : SimulatedWorker
     participant : Participant
-        That has sent nothing yet.
+        That has sent nothing yet, or only its clock.
     """
 
     def __init__(self, worker: "SimulatedWorker", participant: Participant) -> None:
         self.residual_when_settled: np.ndarray[Any, np.dtype[np.float64]] | None = None
         self._worker = worker
-        self._versions = dict(participant.shared.versions)
+        welcome = participant.welcome
+        self._versions = {**welcome.versions, welcome.rank: welcome.sequence}
         """What it has, by our own reckoning."""
         self._shared = shared = participant.shared
         for rank, sequence in self._versions.items():
             for earlier in range(1, sequence + 1):
                 worker.run.ledger.note(worker.name, rank, earlier)
         self._log, self._repair = log, repair = participant.worker.own_updates, shared.repair
-        log.put = self._on_encoded  # type: ignore[method-assign]
+        for update in log.after(welcome.sequence):  # it has told its clock
+            self._note_encoded(update)
+        log.append = self._on_encoded  # type: ignore[method-assign]
         repair.note = self._on_update  # type: ignore[method-assign]
         repair.note_sum = self._on_sum  # type: ignore[method-assign]
         repair.mend = self._on_mended  # type: ignore[method-assign]
         shared.settle = self._on_settled  # type: ignore[method-assign]
 
     def _on_encoded(self, update: OwnUpdate) -> None:
+        self._note_encoded(update)
+        OwnUpdateLog.append(self._log, update)
+
+    def _note_encoded(self, update: OwnUpdate) -> None:
         rank = self._shared.rank
         self._worker.run.ledger.encoded(self._worker.name, rank, update.sequence, update.body)
         self._versions[rank] = update.sequence
-        OwnUpdateLog.put(self._log, update)
 
     def _on_update(self, rank: int, update: EncodedUpdate) -> None:
         name, last = self._worker.name, self._versions.get(rank, 0)

@@ -63,7 +63,7 @@ class ScriptedWriter:
         self.busy = True
         self.copies.append(copy)
 
-    def take(self) -> Outcome | None:
+    def take_outcome(self) -> Outcome | None:
         outcome, self._outcome = self._outcome, None
         self.busy = self.busy and outcome is None
         return outcome

@@ -206,7 +206,7 @@ class SimulatedWriter:
         self._copy = copy
         self._after(self._random.choice([0.0, 0.01, 0.5]), self._complete)
 
-    def take(self) -> Outcome | None:
+    def take_outcome(self) -> Outcome | None:
         outcome, self._outcome = self._outcome, None
         if outcome is not None:
             self._copy = None

@@ -36,5 +36,5 @@ def roster_of(members: Iterable[Member]) -> Roster:
     """Return a roster of these."""
     roster = Roster()
     for each in members:
-        roster.add(each)
+        roster.add_member(each)
     return roster

@@ -15,5 +15,5 @@ def push(
         for number, body in enumerate(bodies, 1)
     ]
     for update in updates:
-        worker.own_updates.put(update)
+        worker.own_updates.append(update)
     worker.push(updates, now)

@@ -30,7 +30,7 @@ class StateKeeper:
         self.worker = worker
         worker.trains = slice(0, 20)  # what is sent beside it is small
         self.states = worker.worker.states
-        self.states.keep(self)
+        self.states.set_keeper(self)
         self.steps = 0
         self.wanted = False
         self.answered = False

@@ -76,7 +76,7 @@ class OptimizerStateSharing(Feature):
         self._layout = layout
         self._membership = membership
         self._states = worker.states
-        self._states.keep(self)
+        self._states.set_keeper(self)
         self._wanted = False
         self._offered = False
         self._warned = False

@@ -41,6 +41,6 @@ class OwnStaleness:
         if self._known:
             self._found.append(max(received - self._known.popleft(), 0))
 
-    def take(self) -> list[int]:
+    def take_found(self) -> list[int]:
         """Return what was found since the last time."""
         return [self._found.popleft() for _ in range(len(self._found))]

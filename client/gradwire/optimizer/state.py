@@ -175,7 +175,7 @@ class PackedState:
             return self.header.pack()
         return self._bytes[self._span_of(number)].tobytes()
 
-    def put(self, number: int, body: bytes) -> None:
+    def set_part(self, number: int, body: bytes) -> None:
         """Put a part in its place that has come: any but the first.
 
         Raises

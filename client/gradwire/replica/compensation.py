@@ -49,7 +49,7 @@ class Compensation:
         """Note what a step has sent, and how stale what was sent before turned out to be."""
         residual = self._residual_size() if self._delays.wants_residual else None
         self._delays.note_step(quanta_sent * self._shared.quantum, residual)
-        for staleness in self._membership.own_staleness.take():
+        for staleness in self._membership.own_staleness.take_found():
             self._delays.note_own(staleness)
 
     def added_lag(self) -> Lag:

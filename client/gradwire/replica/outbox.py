@@ -71,7 +71,7 @@ class Outbox:
             shared.versions[shared.rank] += 1
             clock = self.clock if number == len(bodies) else 0
             updates.append(OwnUpdate(shared.versions[shared.rank], based_on, body, clock))
-            self._worker.own_updates.put(updates[-1])
+            self._worker.own_updates.append(updates[-1])
         tally.updates_sent += len(bodies)
         tally.elements_sent += elements
         tally.bytes_encoded += sum(map(len, bodies))

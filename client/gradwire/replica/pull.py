@@ -84,7 +84,7 @@ class Pull:
             self._reconnections = membership.reconnections
             shared.repair.note_reconnection()
         shared.read_at = membership.updates_received  # what comes from now on is not read
-        arrivals = membership.inbox.take()
+        arrivals = membership.inbox.take_all()
         with shared.changing:
             applied = self._apply(arrivals)
         self._give_if_wanted()
@@ -122,7 +122,7 @@ class Pull:
         if self._membership.wanted:
             self._parameters.gather()
             with self._shared.changing:
-                self._apply(self._membership.inbox.take())
+                self._apply(self._membership.inbox.take_all())
             self._give_if_wanted()
 
     def _give_if_whole(self) -> None:

@@ -110,7 +110,7 @@ class Repair:
     def note_correction(self, correction: EncodedUpdate) -> None:
         """Note that a correction of an update of ours was applied."""
         self._corrections_counted += 1
-        self._corrections.put(OwnUpdate(correction.sequence, 0, correction.body))
+        self._corrections.append(OwnUpdate(correction.sequence, 0, correction.body))
 
     def note_reconnection(self) -> None:
         """Count corrections anew: the master does, too."""

@@ -199,10 +199,10 @@ class Admission:
         block = unpacked(block, self._elements, unpack_block)
         resync = self._replica.resync
         if resync is not None:
-            if resync.add(block):
+            if resync.add_block(block):
                 self._end_resync(resync)
         elif self._worker.stage in (Stage.JOINING, Stage.SYNCING):
-            self._replica.add(block)
+            self._replica.add_block(block)
             self._begin_if_complete()
         # Otherwise we began without it, or are about to go.
 
@@ -267,7 +267,7 @@ class Admission:
 
     def _begin_if_complete(self) -> None:
         """Begin when both are here, the WELCOME and the snapshot; they overtake each other."""
-        values = self._replica.take() if self._worker.stage is Stage.SYNCING else None
+        values = self._replica.take_snapshot() if self._worker.stage is Stage.SYNCING else None
         if values is not None:
             self._begin(values)
 

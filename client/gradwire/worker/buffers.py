@@ -41,11 +41,11 @@ class SharedBuffers:
         self._is_finished = False
         self._complained_of: set[int] = set()
 
-    def put(self, buffers: Buffers) -> None:
+    def set_own(self, buffers: Buffers) -> None:
         """Keep what our own hold now."""
         self._own = buffers
 
-    def take(self, buffers: Buffers) -> None:
+    def receive(self, buffers: Buffers) -> None:
         """Take what the master says of somebody's."""
         if self._layout is None:
             return

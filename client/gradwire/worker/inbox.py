@@ -77,7 +77,7 @@ class Inbox:
         self._sum_versions: dict[int, int] = {}
         self._rebase: Rebase | None = None
 
-    def put(self, rank: int | None, update: EncodedUpdate) -> None:
+    def put_update(self, rank: int | None, update: EncodedUpdate) -> None:
         """Add an update; conflate the oldest ones where too much waits.
 
         Parameters
@@ -120,7 +120,7 @@ class Inbox:
         with self._lock:
             return not self._waiting and self._sum is None and self._rebase is None
 
-    def take(self) -> Arrivals:
+    def take_all(self) -> Arrivals:
         """Remove and return everything."""
         with self._lock:
             arrivals = Arrivals(self._rebase, list(self._waiting))
@@ -142,7 +142,7 @@ class Inbox:
         What was here is for the replica that is replaced. At once, because whoever takes must not
         find the one without the other.
         """
-        arrivals = later.take()
+        arrivals = later.take_all()
         with self._lock:
             self._clear()
             self._rebase = rebase

@@ -179,13 +179,13 @@ class Membership:
     def on_anew(self) -> None:
         """Forget the updates that have come: what they are for comes anew, with others."""
         self._resync = None
-        self.inbox.take()
+        self.inbox.take_all()
 
     def on_part(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
         """Apply the updates that have come to the part of a replica that has."""
         assert self._resync is not None
         before, self.inbox, self._resync = self.inbox, self._resync, None
-        return complete(values, before.take(), blocks)
+        return complete(values, before.take_all(), blocks)
 
     def on_back(self, rebase: Rebase | None) -> None:
         """Note that we take part again: with our replica, or with another one in its place."""
@@ -222,7 +222,7 @@ class Membership:
         """Take a peer's update."""
         is_later = update.sequence > self._fence.get(rank, 0)
         with self._closing_if_malformed():
-            self._inbox(later=is_later).put(rank, update)
+            self._inbox(later=is_later).put_update(rank, update)
             self._note_received(1, {rank: update.clock} if update.clock else {})
 
     def on_sum(self, total: Sum) -> None:
@@ -235,7 +235,7 @@ class Membership:
         """Take what the master has clipped off an update of ours, with the sign turned."""
         self.updates_clipped += 1
         with self._closing_if_malformed():
-            self._inbox(later=True).put(None, correction)
+            self._inbox(later=True).put_update(None, correction)
             self._note_received(1, {})
 
     def on_delivered(self, size: int) -> None:

@@ -103,7 +103,7 @@ class OptimizerStateExchange:
         """Want it no more."""
         self._stop_asking()
 
-    def keep(self, keeper: StateKeeper) -> None:
+    def set_keeper(self, keeper: StateKeeper) -> None:
         """Let somebody keep a state; to be called before the worker dials."""
         self._keeper = keeper
         self._refusal = NO_STEP
@@ -143,7 +143,7 @@ class OptimizerStateExchange:
             self._asked = True
             link.send(WantState(0, 0))
 
-    def take(self, message: StatePart | WantState, now: float) -> None:
+    def receive(self, message: StatePart | WantState, now: float) -> None:
         """Take a part of what we have asked for, or hear what is wanted of us.
 
         Raises
@@ -226,7 +226,7 @@ class OptimizerStateExchange:
                 raise UnfitStateError(str(error)) from None
             self._arriving = self._keeper.unpacked(header)
         else:
-            self._arriving.put(part.part, part.body)
+            self._arriving.set_part(part.part, part.body)
         if part.parts != self._arriving.parts:
             raise UnfitStateError(f"it has {part.parts} parts where {self._arriving.parts} belong")
         self._next += 1

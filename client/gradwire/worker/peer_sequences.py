@@ -44,7 +44,7 @@ class SumAssembly:
         self._bodies: dict[int, bytes] = {}
         self._span: Span | None = None
 
-    def add(self, part: Conflated) -> None:
+    def add_part(self, part: Conflated) -> None:
         """Take a part.
 
         Raises
@@ -72,7 +72,7 @@ class SumAssembly:
             return None
         return self._span
 
-    def take(self) -> Sum:
+    def take_sum(self) -> Sum:
         """Return the sum that is here, and wait for the next one."""
         span = self.span
         assert span is not None
@@ -166,7 +166,7 @@ class PeerSequences:
             (self._versions, self._arriving), self._before = self._before, None
         self._arriving = {rank: InOrder(each.expected) for rank, each in self._arriving.items()}
 
-    def take(self, received: UpdateReceived) -> list[UpdateReceived] | None:
+    def accept_update(self, received: UpdateReceived) -> list[UpdateReceived] | None:
         """Take an update; return those whose turn it is, or None where it came before."""
         arriving = self._of(received.rank)
         if arriving.is_duplicate(received.update.sequence):
@@ -188,5 +188,5 @@ class PeerSequences:
 
     def _keep(self, ready: list[UpdateReceived]) -> list[UpdateReceived]:
         for each in ready:
-            self.kept.put(each.rank, each.update)
+            self.kept.append(each.rank, each.update)
         return ready

@@ -39,23 +39,23 @@ class PeerUpdates:
         self._sums = SumAssembly(self._elements)
         self.origins.start_over()
 
-    def hold(self, received: UpdateReceived) -> None:
+    def hold_update(self, received: UpdateReceived) -> None:
         """Hold an update until the WELCOME has come.
 
         It keeps what it was charged with, so that the master's credit bounds how many these are.
         """
         self.early.append(received)
 
-    def take(self, received: UpdateReceived, connection: Connection) -> bool:
+    def accept_update(self, received: UpdateReceived, connection: Connection) -> bool:
         """Take an update, and hand on those whose turn it is; return whether it was new."""
-        ready = self.origins.take(received)
+        ready = self.origins.accept_update(received)
         if ready is None:
             connection.release(received.charge)
             return False
         self._hand_on(ready, connection)
         return True
 
-    def add(self, part: Conflated) -> None:
+    def add_sum_part(self, part: Conflated) -> None:
         """Take a part of a sum.
 
         Raises
@@ -63,7 +63,7 @@ class PeerUpdates:
         InvalidMessageError
             If it is none of this sum.
         """
-        self._sums.add(part)
+        self._sums.add_part(part)
 
     def pass_over_if_complete(self, rank: int, connection: Connection) -> None:
         """Hand on a sum that is here; the updates in it come no more by themselves.
@@ -84,7 +84,7 @@ class PeerUpdates:
         if span is None:
             return
         self.origins.check_follows(span, rank)
-        self._membership.on_sum(self._sums.take())
+        self._membership.on_sum(self._sums.take_sum())
         for other, sequence in span.after.items():
             connection.pass_over(other, sequence + 1)
             self._hand_on(self.origins.pass_over(other, sequence), connection)

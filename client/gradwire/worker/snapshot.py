@@ -54,7 +54,7 @@ class Resync:
         """Note which blocks are asked for."""
         self._assembly = BlockAssembly(self._elements, numbers)
 
-    def add(self, block: Snapshot) -> bool:
+    def add_block(self, block: Snapshot) -> bool:
         """Take a block; return whether all are here.
 
         Raises
@@ -122,14 +122,14 @@ class IncomingReplica:
 
     # A whole one.
 
-    def add(self, block: Snapshot) -> None:
+    def add_block(self, block: Snapshot) -> None:
         """Take a block of a snapshot."""
         if self._assembly is None:
             self._assembly = SnapshotAssembly(self._elements)
         self._assembly.add(block)
         self._membership.on_snapshot_progress(self._assembly.elements_received)
 
-    def take(self) -> memoryview | None:
+    def take_snapshot(self) -> memoryview | None:
         """Give the snapshot away, if all of it is here."""
         assembly = self._assembly
         if assembly is None or not assembly.is_complete:

@@ -65,7 +65,7 @@ class OwnUpdateLog:
         """Bytes of their bodies, and `ENTRY_BYTES` for each."""
         return self._bytes
 
-    def put(self, update: OwnUpdate) -> None:
+    def append(self, update: OwnUpdate) -> None:
         """Keep the next one."""
         with self._lock:
             self._updates.append(update)
@@ -124,7 +124,7 @@ class PeerUpdateLog:
         """Bytes of all bodies, and `ENTRY_BYTES` for each."""
         return self._total
 
-    def put(self, rank: int, update: EncodedUpdate) -> None:
+    def append(self, rank: int, update: EncodedUpdate) -> None:
         """Keep an update; where it does not come next, what was kept of that rank is forgotten."""
         updates = self._updates.get(rank)
         if updates is not None and updates[-1].sequence + 1 != update.sequence:

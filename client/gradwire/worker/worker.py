@@ -193,7 +193,7 @@ class Worker:
 
     def share_buffers(self, buffers: Buffers, now: float) -> None:
         """Tell everyone what our buffers hold."""
-        self._state.buffers.put(buffers)
+        self._state.buffers.set_own(buffers)
         if self.stage is Stage.LIVE and self._state.link is not None:
             self._state.link.send(buffers)
 
@@ -334,7 +334,7 @@ class Worker:
             case Recall():
                 self._admission.send_again(message)
             case StatePart() | WantState():
-                self.states.take(message, now)
+                self.states.receive(message, now)
             case Promise():
                 self._state.term = max(self._state.term, message.term)
                 assert self._state.link is not None
@@ -355,7 +355,7 @@ class Worker:
                 self._membership.on_stable(message.versions)
                 self._forget_stable()
             case Buffers() if self.stage is not Stage.JOINING:
-                self._state.buffers.take(message)
+                self._state.buffers.receive(message)
             case Finished():
                 self._state.buffers.finish()
                 self._membership.on_finished(message.versions)
@@ -393,18 +393,18 @@ class Worker:
     def _take_update(self, received: UpdateReceived) -> None:
         assert self._state.link is not None
         if self.stage is Stage.JOINING:
-            self._peers.hold(received)
+            self._peers.hold_update(received)
         elif received.rank == self.rank:
             self._state.link.connection.release(received.charge)
             self._own.correct(received.update)
         elif self._state.gave_up:
             self._state.link.connection.release(received.charge)
-        elif self._peers.take(received, self._state.link.connection):
+        elif self._peers.accept_update(received, self._state.link.connection):
             self._admission.compare_part()
 
     def _take_sum(self, part: Conflated) -> None:
         if not self._state.gave_up:
-            self._peers.add(part)
+            self._peers.add_sum_part(part)
             self._pass_over_if_complete()
 
     def _pass_over_if_complete(self) -> None:

@@ -159,7 +159,7 @@ class CheckpointSchedule:
     def _take(self, copy: Copy) -> None:
         """Take up what came of writing, if anything has yet."""
         assert self._writer is not None
-        outcome = self._writer.take()
+        outcome = self._writer.take_outcome()
         if outcome is None:
             return
         self._under_way = None

@@ -76,7 +76,7 @@ class CheckpointWriter(Protocol):
     def write(self, copy: Copy) -> None:
         """Begin to write; not before the outcome of the last one was taken."""
 
-    def take(self) -> Outcome | None:
+    def take_outcome(self) -> Outcome | None:
         """Return what came of it, once; None before."""
 
 
@@ -104,7 +104,7 @@ class ThreadWriter:
         except RuntimeError as error:  # there are as many threads as there may be
             self._hand_over(Failed(str(error)))
 
-    def take(self) -> Outcome | None:
+    def take_outcome(self) -> Outcome | None:
         """Return what came of it, once; None before. An error of ours is raised here."""
         outcome, self._outcome = self._outcome, None
         if isinstance(outcome, BaseException):

@@ -28,7 +28,7 @@ class BufferRelay:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def take(self, member: Member, buffers: Buffers) -> None:
+    def receive(self, member: Member, buffers: Buffers) -> None:
         """Take what a worker's buffers hold.
 
         Raises

@@ -46,7 +46,7 @@ class Deliveries:
         self._departures = departures
         self._buffers = buffers
 
-    def take(self, connection: Connection, event: MessageDelivered) -> None:
+    def note_delivered(self, connection: Connection, event: MessageDelivered) -> None:
         """Act on a message that has arrived at the other side."""
         state = self._state
         state.lobby.on_delivered(connection, event, state.now)

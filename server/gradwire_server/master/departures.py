@@ -261,7 +261,7 @@ class Departures:
         self._on_lost(member)
         if member.leaving is not None or member.stands_by:
             return  # it wanted to go, or needs no rank of its own
-        self._state.leases.keep(
+        self._state.leases.keep_place(
             member.join.worker_id,
             member.rank,
             member.link.connection.identity,

@@ -80,7 +80,7 @@ class Intake:
 
     # Input.
 
-    def take(self, run: Run, member: Member, received: UpdateReceived, now: float) -> None:
+    def accept_update(self, run: Run, member: Member, received: UpdateReceived, now: float) -> None:
         """Take in an update as it came.
 
         Raises
@@ -262,7 +262,7 @@ class Intake:
         self, run: Run, member: Member, received: UpdateReceived, update: Update, staleness: int
     ) -> None:
         """Add an update to the replica and pass it on."""
-        run.add(member.rank, update)
+        run.apply_update(member.rank, update)
         run.relay.accept(
             member.rank,
             received.update.sequence,
@@ -285,7 +285,7 @@ class Intake:
     ) -> None:
         """Add what is left of an update to the replica, pass it on, and tell its origin."""
         clipped = clip(update, share)
-        run.add(member.rank, clipped.update)
+        run.apply_update(member.rank, clipped.update)
         member.corrections += 1
         run.relay.accept_clipped(
             member,

@@ -173,7 +173,7 @@ class Master:
             case MessageReceived():
                 self._receive(connection, event)
             case MessageDelivered():
-                self._deliveries.take(connection, event)
+                self._deliveries.note_delivered(connection, event)
             case AddressChanged():
                 self._moved(connection, event)
             case Disconnected():
@@ -337,10 +337,10 @@ class Master:
 
     def _from_member(self, member: Member, message: Message) -> None:
         if isinstance(message, Follow | Promise):
-            self.terms.take(member, message)
+            self.terms.receive(member, message)
             return
         if isinstance(message, Digest | Want):
-            self._repairs.take(member, message)
+            self._repairs.receive(member, message)
             return
         if member.observes and not isinstance(message, Leave):
             raise InvalidMessageError(f"{name_of(message)} from {member.name}, an observer")
@@ -350,9 +350,9 @@ class Master:
             case Contents() | Snapshot():
                 take_from_founder(member, message, self.run, self.roster, self._state.now)
             case Buffers():
-                self._buffers.take(member, message)
+                self._buffers.receive(member, message)
             case WantState() | StatePart():
-                self._states.take(member, message)
+                self._states.receive(member, message)
             case Finish():
                 self._take_finish(member, message)
             case Leave():
@@ -371,7 +371,7 @@ class Master:
         if self.run.recovery is not None:
             take_again(member, update, self.run, self.roster, self._state.now)
         else:
-            self._intake.take(self.run, member, update, self._state.now)
+            self._intake.accept_update(self.run, member, update, self._state.now)
 
     def _take_finish(self, member: Member, finish: Finish) -> None:
         if self._is_known_to_have_finished(member, finish):

@@ -72,7 +72,7 @@ class OptimizerStates:
         """By who asks."""
         self._numbers = 0
 
-    def take(self, member: Member, message: WantState | StatePart) -> None:
+    def receive(self, member: Member, message: WantState | StatePart) -> None:
         """Take what a worker asks for, or a part of what it was asked for.
 
         Raises

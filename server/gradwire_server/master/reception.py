@@ -124,7 +124,7 @@ class Reception:
                 join.name,
                 until - self._state.now,
             )
-            self._state.lobby.hold(link.connection, join, until)
+            self._state.lobby.hold_join(link.connection, join, until)
             return
         if join.resume is not None or join.partial is not None:
             self._replace_twin(link.connection, join)
@@ -369,7 +369,7 @@ class Reception:
         first = run.relay.versions.get(rank, 0) + 1
         pace: UpdateRate[UpdateReceived] = UpdateRate(state.config.update_rate_max)
         member = Member(rank, join, link, InOrder(first), pace=pace)
-        state.roster.add(member)
+        state.roster.add_member(member)
         state.count_members()
         return member
 

@@ -217,7 +217,7 @@ class Terms:
         if any(member.join.worker_id in voters for voters in self._voters.values()):
             self._left.add(member.join.worker_id)
 
-    def take(self, member: Member, message: Follow | Promise) -> None:
+    def receive(self, member: Member, message: Follow | Promise) -> None:
         """Take what the standby or a worker says about whom it follows.
 
         Raises
@@ -345,7 +345,7 @@ class Terms:
             run.replica.quantum_exponent, run.layout,
         )  # fmt: skip
         member = Member(rank, join, standby, InOrder(1), stands_by=True)
-        state.roster.add(member)
+        state.roster.add_member(member)
         state.count_members()
         welcome(member, run, state.roster, state.now)
         state.queues_grew = True

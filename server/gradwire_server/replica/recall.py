@@ -52,7 +52,7 @@ def take_recalled(member: Member, received: UpdateReceived, run: Run, now: float
     recovery.deadline = now + recovery.seconds
     for ready in asked.arriving.push(sequence, received):
         member.link.connection.release(ready.charge)
-        recovery.put(ready)
+        recovery.put_update(ready)
         if ready.update.sequence == asked.last:
             _ask_on(recovery, rank)
 
@@ -94,7 +94,7 @@ def _begin_log(
             if received.update.sequence > contents.get(rank, 0):
                 beyond.append(received)
             else:
-                run.relay.keep(rank, received.update.sequence, received.message)
+                run.relay.keep_update(rank, received.update.sequence, received.message)
     if recovery.heir is not None:
         run.found()
     return beyond
@@ -127,7 +127,7 @@ def _add(run: Run, received: UpdateReceived, destinations: list[Member], now: fl
     """Add an update to the replica that is not in it, unless it leaves its range."""
     update = decode(received.update.body, run.layout.elements)
     try:
-        run.add(received.rank, update)
+        run.apply_update(received.rank, update)
     except MalformedUpdateError as error:
         logger.error(  # noqa: TRY400  # it says it all
             "updates of rank %d from %d on are lost: %s",

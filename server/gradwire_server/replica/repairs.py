@@ -53,7 +53,7 @@ class Repairs:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def take(self, member: Member, message: Digest | Want) -> None:
+    def receive(self, member: Member, message: Digest | Want) -> None:
         """Take what a worker says of its replica, or asks for of ours.
 
         Raises

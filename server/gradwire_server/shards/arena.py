@@ -49,7 +49,7 @@ class Room:
         """Return how many parts are taken."""
         return len(self._taken)
 
-    def take(self, size: int) -> int | None:
+    def allocate(self, size: int) -> int | None:
         """Return where so many bytes are from now on taken; None if there is no such gap."""
         size = _grains(size)
         for index, (start, stop) in enumerate(zip(self._starts, self._stops, strict=True)):
@@ -104,10 +104,10 @@ class Arena:
         os.truncate(descriptor, size)
         return descriptor
 
-    def put(self, content: ShapedMessage | Payload) -> int | None:
+    def store(self, content: ShapedMessage | Payload) -> int | None:
         """Put a payload, or that of a message, somewhere; return where, or None without room."""
         size = size_of(content)
-        start = self.room.take(size)
+        start = self.room.allocate(size)
         if start is None:
             return None
         target = self._bytes[start : start + size]

@@ -108,7 +108,7 @@ class LocalShard:
             case MessageReceived(message, charge):
                 parcel = Parcel(self._arena, message)
                 self.post(
-                    Report.RECEIVED, number, self._outbox.add(parcel), message.stream,
+                    Report.RECEIVED, number, self._outbox.add_parcel(parcel), message.stream,
                     message.number, message.kind, message.fragment_bytes, charge,
                 )  # fmt: skip
                 parcel.let_go()

@@ -33,7 +33,7 @@ class Parcel:
         self._arena = arena
         self._holders = 1
         size = size_of(content)
-        start = arena.put(content) if size > INLINE_BYTES_MAX else None
+        start = arena.store(content) if size > INLINE_BYTES_MAX else None
         if start is not None:
             self.place: Place = start, size
         elif isinstance(content, ShapedMessage):
@@ -62,7 +62,7 @@ class Outbox:
         """Return how many there are."""
         return len(self._parcels)
 
-    def add(self, parcel: Parcel) -> Place:
+    def add_parcel(self, parcel: Parcel) -> Place:
         """Keep a parcel until it is taken; return what to tell the other process."""
         if isinstance(parcel.place, tuple):
             parcel.hold()

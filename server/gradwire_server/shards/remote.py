@@ -228,7 +228,7 @@ class RemoteShard:
     ) -> None:
         """Have a connection send a message."""
         parcel = Parcel(self._parcels.arena, payload)
-        place = self._outbox.add(parcel)
+        place = self._outbox.add_parcel(parcel)
         parcel.let_go()
         self.post(Command.SEND, connection.number, place, stream, number, kind, int(priority))
 
@@ -289,7 +289,7 @@ class RemoteShard:
         parcel, message, priority, numbers = self._relayed
         self._relayed = None
         self._channel.post(
-            Command.RELAY, numbers, self._outbox.add(parcel), message.stream, message.number,
+            Command.RELAY, numbers, self._outbox.add_parcel(parcel), message.stream, message.number,
             message.kind, int(priority), message.fragment_bytes,
         )  # fmt: skip
         parcel.let_go()

@@ -61,9 +61,9 @@ class Following:
         self._apart = Replica(np.zeros(welcome.layout.elements, np.int32))
         early, self._early = self._early, []
         for message in early:
-            self.take(message)
+            self.receive(message)
 
-    def take(self, message: Snapshot | UpdateReceived) -> None:
+    def receive(self, message: Snapshot | UpdateReceived) -> None:
         """Take a block of the replica, or an update.
 
         Raises
@@ -103,9 +103,9 @@ class Following:
             try:
                 update = decode(ready.update.body, run.layout.elements)
                 if self._apart is None:
-                    run.add(rank, update)
+                    run.apply_update(rank, update)
                 else:
                     self._apart.apply(update)
             except MalformedUpdateError as error:
                 raise InvalidMessageError(f"update of no use: {error}") from None
-            run.relay.keep(rank, ready.update.sequence, ready.message)
+            run.relay.keep_update(rank, ready.update.sequence, ready.message)

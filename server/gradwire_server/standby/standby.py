@@ -179,9 +179,9 @@ class Standby:
                 state.metrics.parameters.set(following.run.layout.elements)
             case UpdateReceived():
                 up.connection.release(message.charge)
-                following.take(message)
+                following.receive(message)
             case Snapshot():
-                following.take(message)
+                following.receive(message)
             case Voters():
                 self._voters = frozenset(message.workers)
                 self._primary_term = message.term

@@ -57,7 +57,7 @@ class Backlog:
         sent = [] if self.feed is None else [self.feed.total]
         return sent if self.gathering is None else [*sent, self.gathering]
 
-    def put(self, rank: int, sequence: int, charge: int, now: float) -> None:
+    def append(self, rank: int, sequence: int, charge: int, now: float) -> None:
         """Note that an update is being sent; a later one than all of its rank."""
         of_rank = self._under_way.get(rank)
         if of_rank is None:
@@ -65,7 +65,7 @@ class Backlog:
         of_rank[sequence] = charge, now
         self._charge(rank, charge)
 
-    def take(self, rank: int, sequence: int) -> float | None:
+    def remove(self, rank: int, sequence: int) -> float | None:
         """Note that an update has arrived; return when it was accepted."""
         of_rank = self._under_way.get(rank, {})
         charge, accepted_at = of_rank.pop(sequence, (0, None))

@@ -87,7 +87,7 @@ class Conflation:
             return backlog.nbytes + charge <= most
         return not backlog.nbytes or backlog.nbytes + charge <= self._backlog_bytes_max
 
-    def add(
+    def add_update(
         self,
         member: Member,
         rank: int,
@@ -104,7 +104,7 @@ class Conflation:
         if backlog.gathering is None and not self._begin(member, now):
             return
         assert backlog.gathering is not None
-        if not backlog.gathering.add(rank, sequence, update, clock):
+        if not backlog.gathering.add_update(rank, sequence, update, clock):
             backlog.hopeless = (
                 f"the sum of {backlog.gathering.updates} updates that wait for this worker takes a "
                 "parameter out of range with the next one"

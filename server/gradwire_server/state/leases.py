@@ -44,7 +44,7 @@ class Leases:
         """Return how many places are kept."""
         return len(self._by_worker)
 
-    def keep(
+    def keep_place(
         self,
         worker_id: bytes,
         rank: int,

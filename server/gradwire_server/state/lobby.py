@@ -77,7 +77,7 @@ class Lobby:
         """Return whether it was told that it may not join, and stays only to hear it."""
         return self._strangers[connection].refusal is not None
 
-    def hold(self, connection: Connection, join: Join, until: float) -> None:
+    def hold_join(self, connection: Connection, join: Join, until: float) -> None:
         """Let somebody wait who asks to join; it has as much time as ever when that is over."""
         stranger = self._strangers[connection]
         stranger.join = join

@@ -80,10 +80,10 @@ class Relay:
         """Return the sequence of the next update to accept of a rank."""
         return self.versions.get(rank, 0) + 1
 
-    def keep(self, rank: int, sequence: int, message: ShapedMessage) -> None:
+    def keep_update(self, rank: int, sequence: int, message: ShapedMessage) -> None:
         """Accept an update that nobody is sent now; the next one of its origin."""
         self._note(rank, sequence)
-        self.log.put(rank, sequence, message)
+        self.log.append(rank, sequence, message)
 
     def accept(
         self,
@@ -112,7 +112,7 @@ class Relay:
         clock : int
             What it says of its origin's steps, for those that get it in a sum.
         """
-        self.keep(rank, sequence, message)
+        self.keep_update(rank, sequence, message)
         charge = charge_of(message.total)
         for member in destinations:
             if self._queues(member, rank, sequence, charge, update, now, clock):
@@ -189,7 +189,7 @@ class Relay:
 
     def on_delivered(self, member: Member, rank: int, sequence: int, now: float) -> float | None:
         """Note that a member has an update; return when it was accepted, unless it observes."""
-        accepted_at = member.backlog.take(rank, sequence)
+        accepted_at = member.backlog.remove(rank, sequence)
         member.backlog.taken_at = now
         if member.backlog.gathering is not None:
             self.conflation.proceed(member)
@@ -243,10 +243,10 @@ class Relay:
 
     def _queue(self, member: Member, rank: int, sequence: int, charge: int, now: float) -> None:
         self._members[member] = None
-        member.backlog.put(rank, sequence, charge, now)
+        member.backlog.append(rank, sequence, charge, now)
 
     def _add(
         self, member: Member, rank: int, sequence: int, update: Update, now: float, clock: int
     ) -> None:
         self._members[member] = None
-        self.conflation.add(member, rank, sequence, update, now, clock=clock)
+        self.conflation.add_update(member, rank, sequence, update, now, clock=clock)

@@ -166,7 +166,7 @@ class RunRecovery:
                 recalled.asked = Asked(member, last, InOrder(reached + 1))
         return recalled.asked
 
-    def put(self, received: UpdateReceived) -> None:
+    def put_update(self, received: UpdateReceived) -> None:
         """Keep the next update of a rank.
 
         Where it is too much, what came before of that rank is dropped and it as well: who lacks it

@@ -164,7 +164,7 @@ class Roster:
         """Those of all members."""
         return self._by_connection.keys()
 
-    def add(self, member: Member) -> None:
+    def add_member(self, member: Member) -> None:
         """Let a worker take part."""
         assert member.rank not in self._by_rank
         self._by_rank[member.rank] = member

@@ -159,7 +159,7 @@ class Run:
         self.digests.skip_to(rank, sequence)
         self.relay.skip_to(rank, sequence)
 
-    def add(self, rank: int, update: Update) -> None:
+    def apply_update(self, rank: int, update: Update) -> None:
         """Add an update to the replica, or raise `MalformedUpdateError` and change nothing.
 
         Parameters

@@ -48,7 +48,7 @@ class Sum:
         self._touched = np.zeros(-(-elements // PART_ELEMENTS), np.bool_)
         """By part: whether anything was added to it. The others need not even be looked at."""
 
-    def add(self, rank: int, sequence: int, update: Update, clock: int = 0) -> bool:
+    def add_update(self, rank: int, sequence: int, update: Update, clock: int = 0) -> bool:
         """Add the next update of a rank; return False where an element would leave its range.
 
         Nothing has changed then.

@@ -41,7 +41,7 @@ class UpdateLog:
         """What is kept, by payload and `ENTRY_BYTES`."""
         return self._bytes
 
-    def put(self, rank: int, sequence: int, message: ShapedMessage) -> None:
+    def append(self, rank: int, sequence: int, message: ShapedMessage) -> None:
         """Keep an update; the next one of its origin."""
         self._entries.append((rank, sequence, message))
         self._bytes += message.total + ENTRY_BYTES

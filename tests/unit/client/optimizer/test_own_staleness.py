@@ -12,8 +12,8 @@ def test_what_came_between_reading_and_being_delivered_counts() -> None:
     own.delivered(received=13)
     own.delivered(received=17)
 
-    assert own.take() == [3, 1, 5]
-    assert own.take() == []
+    assert own.take_found() == [3, 1, 5]
+    assert own.take_found() == []
 
 
 def test_what_nobody_sent_is_not_counted() -> None:
@@ -21,7 +21,7 @@ def test_what_nobody_sent_is_not_counted() -> None:
 
     own.delivered(received=4)
 
-    assert own.take() == []
+    assert own.take_found() == []
 
 
 def test_an_update_that_was_there_at_once_was_not_stale() -> None:
@@ -30,7 +30,7 @@ def test_an_update_that_was_there_at_once_was_not_stale() -> None:
 
     own.delivered(received=4)
 
-    assert own.take() == [0]
+    assert own.take_found() == [0]
 
 
 def test_memory_is_bounded() -> None:
@@ -40,4 +40,4 @@ def test_memory_is_bounded() -> None:
     for _ in range(2 * UNDELIVERED_MAX):
         own.delivered(received=2 * UNDELIVERED_MAX)
 
-    assert own.take() == list(range(UNDELIVERED_MAX, 0, -1))
+    assert own.take_found() == list(range(UNDELIVERED_MAX, 0, -1))

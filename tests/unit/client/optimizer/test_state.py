@@ -42,7 +42,7 @@ def travelled(packed: PackedState, layout: Layout) -> PackedState:
     arrived = PackedState(StateHeader.parse(packed.part(0)), layout)
     assert arrived.parts == packed.parts
     for number in range(1, packed.parts):
-        arrived.put(number, packed.part(number))
+        arrived.set_part(number, packed.part(number))
     return arrived
 
 
@@ -131,7 +131,7 @@ def test_a_part_that_is_too_short_or_too_long_is_refused() -> None:
 
     for wrong in (body[:-1], body + b"\0", b""):
         with pytest.raises(UnfitStateError, match=naming("part 1", len(wrong), len(body))):
-            packed.put(1, wrong)
+            packed.set_part(1, wrong)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -60,7 +60,7 @@ class Side:
         self.shared.check(header)
         arrived = PackedState(header, self.layout)
         for number in range(1, packed.parts):
-            arrived.put(number, packed.part(number))
+            arrived.set_part(number, packed.part(number))
         self.shared.restore(arrived)
 
     @property

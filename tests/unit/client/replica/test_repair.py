@@ -60,7 +60,7 @@ class Side:
         body = self.update()
         self.feedback.replica.apply(body)
         self.versions[RANK] += 1
-        self.own.put(OwnUpdate(self.versions[RANK], 0, body))
+        self.own.append(OwnUpdate(self.versions[RANK], 0, body))
         if accepted:
             self.master.apply(body)
             self.accepted[RANK] += 1
@@ -264,10 +264,10 @@ def test_of_a_part_the_missing_blocks_are_wanted_and_no_others(
         for sequence in range(1, n + 1):
             body = side.update()
             side.master.apply(body)
-            inbox.put(2, EncodedUpdate(sequence, 0, body))
+            inbox.put_update(2, EncodedUpdate(sequence, 0, body))
 
         values = memoryview(bytearray(part.astype("<i4").tobytes()))
-        wanted = complete(values, inbox.take(), side.blocks)
+        wanted = complete(values, inbox.take_all(), side.blocks)
 
         assert set(wanted) == missing
         have = np.frombuffer(values, "<i4")

@@ -44,7 +44,7 @@ def test_the_latest_of_each_rank_counts_until_none_does() -> None:
     side = Side()
 
     for each in (buffers(0, 1), buffers(2, 5), buffers(0, 2), Buffers.none_of(2)):
-        side.shared.take(each)
+        side.shared.receive(each)
 
     assert side.told == [{0: 1}, {0: 1, 2: 5}, {0: 2, 2: 5}, {0: 2}]
 
@@ -52,7 +52,7 @@ def test_the_latest_of_each_rank_counts_until_none_does() -> None:
 def test_that_none_of_a_rank_counts_may_be_said_of_an_unknown_one() -> None:
     side = Side()
 
-    side.shared.take(Buffers.none_of(7))
+    side.shared.receive(Buffers.none_of(7))
 
     assert side.told == [{}]
 
@@ -64,7 +64,7 @@ def test_what_is_of_no_use_is_counted_and_said_once_for_each_rank(
     other = replace(buffers(1, 5), layout_digest=b"another.")
     with caplog.at_level(logging.WARNING, "gradwire.buffers"):
         for each in (buffers(1, 1), other, other, buffers(2, np.nan)):
-            side.shared.take(each)
+            side.shared.receive(each)
 
     assert side.told == [{1: 1}, {}, {}, {}], "what it had before is not its latest"
     assert side.shared.refused == 3
@@ -77,7 +77,7 @@ def test_what_is_of_no_use_is_counted_and_said_once_for_each_rank(
 def test_who_has_nothing_to_average_takes_nothing() -> None:
     side = Side(None)
 
-    side.shared.take(buffers(1, 1, final=True))
+    side.shared.receive(buffers(1, 1, final=True))
     side.shared.start_over()
 
     assert (side.told, side.again(), side.shared.refused) == ([], [], 0)
@@ -85,8 +85,8 @@ def test_who_has_nothing_to_average_takes_nothing() -> None:
 
 def test_a_master_that_lets_us_in_again_says_everything_anew() -> None:
     side = Side()
-    side.shared.put(buffers(3, 7))
-    side.shared.take(buffers(0, 1))
+    side.shared.set_own(buffers(3, 7))
+    side.shared.receive(buffers(0, 1))
 
     side.shared.start_over()
 
@@ -96,28 +96,28 @@ def test_a_master_that_lets_us_in_again_says_everything_anew() -> None:
 
 def test_what_others_have_sent_last_is_told_to_a_master_that_may_have_lost_it() -> None:
     side = Side()
-    side.shared.put(buffers(3, 7, final=True))
+    side.shared.set_own(buffers(3, 7, final=True))
     for each in (buffers(0, 1, final=True), buffers(1, 2), buffers(2, 3, final=True)):
-        side.shared.take(each)
+        side.shared.receive(each)
 
     side.shared.start_over()
     assert side.again() == [(3, 7), (0, 1), (2, 3)]
     side.shared.start_over()  # lost again before it had said anything
     assert side.again() == [(3, 7), (0, 1), (2, 3)]
 
-    side.shared.take(buffers(0, 4))
-    side.shared.take(Buffers.none_of(2))
+    side.shared.receive(buffers(0, 4))
+    side.shared.receive(Buffers.none_of(2))
     assert side.again() == [(3, 7)], "this one has spoken of them"
     assert side.told[-1] == {0: 4}
 
 
 def test_when_the_run_is_finished_what_is_there_stays() -> None:
     side = Side()
-    side.shared.take(buffers(0, 1, final=True))
+    side.shared.receive(buffers(0, 1, final=True))
     side.shared.finish()
 
     side.shared.start_over()
-    side.shared.take(buffers(1, 2, final=True))
+    side.shared.receive(buffers(1, 2, final=True))
 
     assert side.told == [{0: 1}]
     assert side.again() == [(0, 1)], "it may still be of use to others"

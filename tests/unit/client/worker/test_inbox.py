@@ -49,7 +49,7 @@ def one_by_one(put: list[tuple[int, EncodedUpdate]]) -> Replica:
 
 
 def test_an_empty_inbox_holds_nothing() -> None:
-    taken = Inbox(ELEMENTS).take()
+    taken = Inbox(ELEMENTS).take_all()
 
     assert (taken.updates, taken.conflated) == ([], None)
     assert (taken.conflated_count, taken.conflated_versions) == (0, {})
@@ -60,8 +60,8 @@ def test_a_correction_is_added_and_is_part_of_no_version(bytes_max: int) -> None
     inbox, put = Inbox(ELEMENTS, bytes_max), updates(4, 6)
 
     for rank, update in put:
-        inbox.put(rank or None, update)
-    taken = inbox.take()
+        inbox.put_update(rank or None, update)
+    taken = inbox.take_all()
 
     assert total([taken]).digest() == one_by_one(put).digest()
     of_peers = [(rank, update.sequence) for rank, update in put if rank]
@@ -73,9 +73,9 @@ def test_a_correction_is_added_and_is_part_of_no_version(bytes_max: int) -> None
 def test_what_fits_is_taken_in_the_order_it_came_and_once() -> None:
     inbox, put = Inbox(ELEMENTS), updates(1, 10)
     for each in put:
-        inbox.put(*each)
+        inbox.put_update(*each)
 
-    first, second = inbox.take(), inbox.take()
+    first, second = inbox.take_all(), inbox.take_all()
 
     assert (first.updates, first.conflated) == (put, None)
     assert (second.updates, second.conflated) == ([], None)
@@ -93,10 +93,10 @@ def test_conflation_is_exact(seed: int, n: int, bytes_max: int, take_after: set[
 
     taken = []
     for i, each in enumerate(put):
-        inbox.put(*each)
+        inbox.put_update(*each)
         if i in take_after:
-            taken.append(inbox.take())
-    taken.append(inbox.take())
+            taken.append(inbox.take_all())
+    taken.append(inbox.take_all())
 
     assert total(taken).values.tobytes() == one_by_one(put).values.tobytes()
     at = 0
@@ -115,8 +115,8 @@ def test_the_oldest_updates_are_conflated_and_no_more_than_needed() -> None:
     inbox = Inbox(ELEMENTS, bytes_max=sum(len(u.body) for _, u in put[4:]))
 
     for each in put:
-        inbox.put(*each)
-    taken = inbox.take()
+        inbox.put_update(*each)
+    taken = inbox.take_all()
 
     assert taken.updates == put[4:]
     assert taken.conflated_count == 4
@@ -127,13 +127,13 @@ def test_the_oldest_updates_are_conflated_and_no_more_than_needed() -> None:
 def test_a_sum_that_was_taken_is_not_added_to_any_more() -> None:
     inbox = Inbox(ELEMENTS, bytes_max=0)
     put = updates(3, 2)
-    inbox.put(*put[0])
-    first = inbox.take()
+    inbox.put_update(*put[0])
+    first = inbox.take_all()
     assert first.conflated is not None
     before = first.conflated.copy()
 
-    inbox.put(*put[1])
-    second = inbox.take()
+    inbox.put_update(*put[1])
+    second = inbox.take_all()
 
     assert first.conflated.tolist() == before.tolist()
     assert second.conflated is not None
@@ -148,7 +148,7 @@ def test_an_update_that_cannot_be_conflated_is_an_error() -> None:
     inbox = Inbox(ELEMENTS, bytes_max=0)
 
     with pytest.raises(MalformedUpdateError, match="unknown format"):
-        inbox.put(0, EncodedUpdate(1, 0, b"nope"))
+        inbox.put_update(0, EncodedUpdate(1, 0, b"nope"))
 
 
 def test_one_thread_may_put_while_another_one_takes() -> None:
@@ -156,15 +156,15 @@ def test_one_thread_may_put_while_another_one_takes() -> None:
 
     def put_all() -> None:
         for each in put:
-            inbox.put(*each)
+            inbox.put_update(*each)
 
     thread = Thread(target=put_all)
     thread.start()
     taken = []
     while thread.is_alive():
-        taken.append(inbox.take())
+        taken.append(inbox.take_all())
     thread.join()
-    taken.append(inbox.take())
+    taken.append(inbox.take_all())
 
     assert total(taken).values.tobytes() == one_by_one(put).values.tobytes()
     assert sum(t.conflated_count + len(t.updates) for t in taken) == len(put)
@@ -182,21 +182,21 @@ def test_one_thread_may_put_while_another_one_takes() -> None:
 def test_a_replica_comes_with_the_updates_after_it_and_nothing_from_before(bytes_max: int) -> None:
     inbox, later = Inbox(ELEMENTS, bytes_max), Inbox(ELEMENTS, bytes_max)
     for rank, update in updates(1, 8):
-        inbox.put(rank, update)
+        inbox.put_update(rank, update)
     after = updates(2, 8)
     for rank, update in after[:6]:
-        later.put(rank, update)
+        later.put_update(rank, update)
     rebase = Rebase(Blocks({0: 3}, bytes(8)), {}, missed=True)
 
     inbox.restart(rebase, later)
     for rank, update in after[6:]:
-        inbox.put(rank, update)
-    taken = inbox.take()
+        inbox.put_update(rank, update)
+    taken = inbox.take_all()
 
     assert taken.rebase is rebase
     assert total([taken]).digest() == one_by_one(after).digest()
     assert taken.conflated_count + len(taken.updates) == len(after)
-    assert inbox.take().rebase is None
+    assert inbox.take_all().rebase is None
 
 
 def test_what_waits_is_added_up_with_a_sum_that_comes_behind_it() -> None:
@@ -204,13 +204,13 @@ def test_what_waits_is_added_up_with_a_sum_that_comes_behind_it() -> None:
     before, summed, after = put[:4], put[4:9], put[9:]
 
     for rank, update in before:
-        inbox.put(rank, update)
+        inbox.put_update(rank, update)
     bodies = tuple(update.body for _, update in summed)
     versions = {rank: update.sequence for rank, update in summed}
     inbox.put_sum(Sum(bodies, versions, len(summed)))
     for rank, update in after:
-        inbox.put(rank, update)
-    taken = inbox.take()
+        inbox.put_update(rank, update)
+    taken = inbox.take_all()
 
     assert total([taken]).digest() == one_by_one(put).digest()
     assert taken.updates == after
@@ -224,7 +224,7 @@ def test_a_sum_of_what_has_cancelled_out_says_its_versions() -> None:
     inbox = Inbox(ELEMENTS)
 
     inbox.put_sum(Sum((), {3: 7}, 2))
-    taken = inbox.take()
+    taken = inbox.take_all()
 
     assert taken.conflated is not None
     assert not taken.conflated.any()

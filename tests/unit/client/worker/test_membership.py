@@ -47,7 +47,7 @@ def test_updates_wait_in_the_inbox(membership: Membership) -> None:
     membership.on_update(0, update(1))
     membership.on_update(2, update(1))
 
-    assert membership.inbox.take().updates == [(0, update(1)), (2, update(1))]
+    assert membership.inbox.take_all().updates == [(0, update(1)), (2, update(1))]
     assert membership.updates_received == 2
 
 
@@ -92,7 +92,7 @@ def test_a_sum_that_comes_while_another_replica_does_is_for_that_one(
 
     membership.on_sum(Sum((update().body,), {0: 3}, 3))
 
-    assert membership.inbox.take().conflated is None
+    assert membership.inbox.take_all().conflated is None
 
 
 # A master that is about to end.

@@ -60,11 +60,11 @@ class Side:
         self.standing = SimpleNamespace(link=link, stage=stage)
         self.exchange = OptimizerStateExchange(cast("WorkerState", self.standing))
         if keeps:
-            self.exchange.keep(self)
+            self.exchange.set_keeper(self)
 
     def hear(self, *messages: WantState | StatePart, now: float = 0.0) -> None:
         for message in messages:
-            self.exchange.take(message, now)
+            self.exchange.receive(message, now)
 
     def unpacked(self, header: StateHeader) -> PackedState:
         check_header(header, LAYOUT)

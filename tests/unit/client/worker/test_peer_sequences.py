@@ -24,9 +24,9 @@ def test_a_sum_is_there_when_all_its_parts_are_in_whatever_order(order: tuple[in
     spans = []
     for place in order:
         spans.append(sums.span)
-        sums.add(PARTS[place])
+        sums.add_part(PARTS[place])
     whole = sums.span
-    total = sums.take()
+    total = sums.take_sum()
 
     assert spans == [None, None, None]
     assert whole == SPAN
@@ -40,8 +40,8 @@ def test_sums_come_one_after_the_other_and_may_be_of_nothing() -> None:
 
     totals = []
     for after in (5, 6):
-        sums.add(Conflated(0, b"", Span({0: after - 1}, {0: after}, 1, 1)))
-        totals.append(sums.take())
+        sums.add_part(Conflated(0, b"", Span({0: after - 1}, {0: after}, 1, 1)))
+        totals.append(sums.take_sum())
 
     assert totals == [Sum((), {0: 5}, 1), Sum((), {0: 6}, 1)]
 
@@ -64,7 +64,7 @@ def test_what_is_no_part_of_a_sum_is_refused(
 
     def add_all() -> None:
         for part in parts:
-            sums.add(part)
+            sums.add_part(part)
 
     with pytest.raises(InvalidMessageError, match=naming(*named)):
         add_all()

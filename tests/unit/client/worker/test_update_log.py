@@ -11,7 +11,7 @@ def kept(sizes: list[int], bytes_max: int = 10_000) -> OwnUpdateLog:
     """Return updates with bodies of these sizes, from sequence 1 on."""
     updates = OwnUpdateLog(bytes_max)
     for sequence, size in enumerate(sizes, 1):
-        updates.put(OwnUpdate(sequence, 0, bytes(size)))
+        updates.append(OwnUpdate(sequence, 0, bytes(size)))
     return updates
 
 
@@ -54,7 +54,7 @@ def of_peers(*names: tuple[int, int], bytes_max: int = 10_000) -> PeerUpdateLog:
     """Return updates with bodies of 100 bytes, by rank and sequence."""
     updates = PeerUpdateLog(bytes_max)
     for rank, sequence in names:
-        updates.put(rank, EncodedUpdate(sequence, 0, bytes(100)))
+        updates.append(rank, EncodedUpdate(sequence, 0, bytes(100)))
     return updates
 
 
@@ -90,7 +90,7 @@ def test_memory_for_updates_of_others_is_bounded(ranks: list[int], stable: int) 
     updates, last = PeerUpdateLog(10_000), dict.fromkeys(range(4), 0)
     for rank in ranks:
         last[rank] += 1
-        updates.put(rank, EncodedUpdate(last[rank], 0, bytes(100)))
+        updates.append(rank, EncodedUpdate(last[rank], 0, bytes(100)))
         assert updates.nbytes <= 10_000
     updates.forget_stable(dict.fromkeys(range(4), stable))
 

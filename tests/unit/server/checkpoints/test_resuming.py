@@ -49,7 +49,7 @@ def test_it_keeps_as_much_for_who_comes_back_as_any_other_run(tmp_path: Path) ->
     run = resumed_run(str(tmp_path), None, MasterConfig(update_log_bytes_max=5))
 
     assert run is not None
-    run.relay.log.put(0, 4, ShapedMessage.of(0, 4, Kind.UPDATE, b"some bytes", 1200))
+    run.relay.log.append(0, 4, ShapedMessage.of(0, 4, Kind.UPDATE, b"some bytes", 1200))
     assert run.relay.log.nbytes == 0
 
 

@@ -31,7 +31,7 @@ class Desk:
     def outcome(self) -> Written | Failed | None:
         assert self.ready.wait(DEADLINE_SECONDS)
         self.ready.clear()
-        return self.writer.take()
+        return self.writer.take_outcome()
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_what_is_written_is_the_run(desk: Desk, tmp_path: Path) -> None:
     assert written.seconds >= 0
     assert written.unix_time > 1.7e9
     assert written.complaint == ""
-    assert desk.writer.take() is None, "it is said once"
+    assert desk.writer.take_outcome() is None, "it is said once"
 
 
 @pytest.mark.parametrize(
@@ -140,4 +140,4 @@ def test_nobody_has_to_be_there_any_more_to_hear_of_it(folder: CheckpointFolder)
     writer.write(Copy.make(run_of_alpha()))
 
     assert done.wait(DEADLINE_SECONDS)
-    assert isinstance(writer.take(), Written)
+    assert isinstance(writer.take_outcome(), Written)

@@ -29,7 +29,7 @@ class RoomMachine(RuleBasedStateMachine):
         n = -(-size // GRAIN_BYTES)
         fits = [i for i in range(GRAINS - n + 1) if not any(self.taken[i : i + n])]
 
-        start = self.room.take(size)
+        start = self.room.allocate(size)
 
         assert start == (fits[0] * GRAIN_BYTES if fits else None)
         if start is not None:
@@ -52,7 +52,7 @@ class RoomMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for start in self.parts:
             self.room.free(start)
-        assert self.room.take(GRAINS * GRAIN_BYTES) == 0, "everything is one gap again"
+        assert self.room.allocate(GRAINS * GRAIN_BYTES) == 0, "everything is one gap again"
 
     def mark(self, start: int, n: int, *, taken: bool) -> None:
         first = start // GRAIN_BYTES
@@ -63,7 +63,7 @@ TestRoom = RoomMachine.TestCase
 
 
 def test_a_room_of_nothing_has_no_room() -> None:
-    assert Room(0).take(1) is None
+    assert Room(0).allocate(1) is None
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_what_one_puts_in_another_finds(payload: bytes, fragment_bytes: int) -> 
     os.close(descriptor)
     message = ShapedMessage.of(1, 2, 3, payload, fragment_bytes)
 
-    first, second = owner.put(message), owner.put(payload)
+    first, second = owner.store(message), owner.store(payload)
 
     assert first is not None
     assert second is not None
@@ -93,12 +93,12 @@ def test_what_one_puts_in_another_finds(payload: bytes, fragment_bytes: int) -> 
 
 def test_what_finds_no_room_is_told_so_and_changes_nothing(descriptor: int) -> None:
     arena = Arena(descriptor)
-    start = arena.put(b"1" * 60 * GRAIN_BYTES)
+    start = arena.store(b"1" * 60 * GRAIN_BYTES)
 
-    assert arena.put(b"2" * 5 * GRAIN_BYTES) is None
+    assert arena.store(b"2" * 5 * GRAIN_BYTES) is None
     assert start is not None
     assert bytes(arena.at(start, 3)) == b"111"
-    assert arena.put(b"3" * 4 * GRAIN_BYTES) is not None
+    assert arena.store(b"3" * 4 * GRAIN_BYTES) is not None
 
 
 def test_an_arena_takes_memory_only_where_something_was_put(descriptor: int) -> None:
@@ -106,7 +106,7 @@ def test_an_arena_takes_memory_only_where_something_was_put(descriptor: int) -> 
 
     before = os.fstat(descriptor).st_blocks
     for _ in range(10):
-        start = arena.put(np.ones(3 * GRAIN_BYTES, np.uint8).data)
+        start = arena.store(np.ones(3 * GRAIN_BYTES, np.uint8).data)
         assert start is not None
         arena.room.free(start)
 

@@ -56,8 +56,8 @@ def test_one_that_finds_no_room_is_its_own_place(arena: Arena, shape: type) -> N
 def test_it_stays_until_everyone_it_goes_to_has_taken_it(arena: Arena) -> None:
     one, other = Outbox(), Outbox()
     parcel = Parcel(arena, LONG)
-    one.add(parcel)
-    other.add(parcel)
+    one.add_parcel(parcel)
+    other.add_parcel(parcel)
     parcel.let_go()
 
     one.on_taken(1)
@@ -72,7 +72,7 @@ def test_it_stays_until_everyone_it_goes_to_has_taken_it(arena: Arena) -> None:
 def test_what_is_its_own_place_need_not_be_taken(arena: Arena) -> None:
     outbox, inbox = Outbox(), Inbox(arena)
 
-    payload = inbox.look(outbox.add(Parcel(arena, SHORT)))
+    payload = inbox.look(outbox.add_parcel(Parcel(arena, SHORT)))
 
     assert payload == SHORT
     assert len(outbox) == 0
@@ -82,7 +82,7 @@ def test_what_is_its_own_place_need_not_be_taken(arena: Arena) -> None:
 def test_they_are_taken_in_the_order_in_which_they_were_named(arena: Arena) -> None:
     outbox, inbox = Outbox(), Inbox(arena)
     first, second = Parcel(arena, b"1" * 5_000), Parcel(arena, b"2" * 5_000)
-    places = [outbox.add(first), outbox.add(second)]
+    places = [outbox.add_parcel(first), outbox.add_parcel(second)]
     first.let_go()
     second.let_go()
 
@@ -97,7 +97,7 @@ def test_what_nobody_will_take_is_free(arena: Arena) -> None:
     outbox = Outbox()
     for _ in range(2):
         parcel = Parcel(arena, b"x" * 5_000)
-        outbox.add(parcel)
+        outbox.add_parcel(parcel)
         parcel.let_go()
 
     outbox.clear()

@@ -123,7 +123,8 @@ def test_a_message_is_reported_as_it_came_and_its_place_given_back(rig: Rig) -> 
     connection = rig.connect(0)
     parcel = Parcel(rig.arenas[0], message())
 
-    rig.shards[0].handle([(Report.RECEIVED, 0, Outbox().add(parcel), 3, 7, 6, 1_356, 10_512)])
+    place = Outbox().add_parcel(parcel)
+    rig.shards[0].handle([(Report.RECEIVED, 0, place, 3, 7, 6, 1_356, 10_512)])
 
     event = rig.events[-1][1]
     assert isinstance(event, MessageReceived)
@@ -300,7 +301,7 @@ def test_who_is_closed_is_not_heard_any_more(rig: Rig) -> None:
         [
             (Report.DELIVERED, 0, 3, 7),
             (Report.MOVED, 0, ADDRESS),
-            (Report.RECEIVED, 0, Outbox().add(parcel), 3, 7, 6, 1_356, 10_512),
+            (Report.RECEIVED, 0, Outbox().add_parcel(parcel), 3, 7, 6, 1_356, 10_512),
         ]
     )
     connection.close(64, "bye again", 0.0)

@@ -60,7 +60,7 @@ class Parent:
         self.channel.flush()
 
     def place(self, content: bytes | ShapedMessage) -> Any:
-        return self.outbox.add(Parcel(self.arena, content))
+        return self.outbox.add_parcel(Parcel(self.arena, content))
 
     def of(self, kind: Report) -> list[Record]:
         return [record[1:] for record in self.reports if record[0] == kind]

@@ -52,7 +52,7 @@ def follow(messages: Sequence[Said]) -> Following:
         if isinstance(message, Welcome):
             following.begin(message)
         else:
-            following.take(message)
+            following.receive(message)
     return following
 
 

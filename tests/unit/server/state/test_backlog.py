@@ -22,37 +22,37 @@ def reached(backlog: Backlog) -> dict[int, int]:
 def test_what_has_not_arrived_is_lacking_and_what_is_behind_it() -> None:
     backlog = Backlog(9)
     for sequence in (4, 5, 6):
-        backlog.put(0, sequence, 100, float(sequence))
-    backlog.put(1, 1, 50, 7.0)
+        backlog.append(0, sequence, 100, float(sequence))
+    backlog.append(1, 1, 50, 7.0)
 
     assert (reached(backlog), backlog.nbytes) == ({0: 3, 1: 0}, 350)
-    assert backlog.take(0, 5) == 5.0
+    assert backlog.remove(0, 5) == 5.0
     assert (reached(backlog), backlog.nbytes) == ({0: 3, 1: 0}, 250)
-    assert backlog.take(0, 4) == 4.0
+    assert backlog.remove(0, 4) == 4.0
     assert reached(backlog) == {0: 5, 1: 0}
-    assert backlog.take(0, 6) == 6.0
-    assert backlog.take(1, 1) == 7.0
+    assert backlog.remove(0, 6) == 6.0
+    assert backlog.remove(1, 1) == 7.0
 
     assert (reached(backlog), backlog.nbytes) == ({}, 0)
 
 
 def test_what_was_never_sent_does_not_arrive() -> None:
     backlog = Backlog(9)
-    backlog.put(0, 4, 100, 1.0)
+    backlog.append(0, 4, 100, 1.0)
 
-    assert backlog.take(0, 5) is None
-    assert backlog.take(7, 7) is None
-    assert backlog.take(0, 4) == 1.0
-    assert backlog.take(0, 4) is None
+    assert backlog.remove(0, 5) is None
+    assert backlog.remove(7, 7) is None
+    assert backlog.remove(0, 4) == 1.0
+    assert backlog.remove(0, 4) is None
     assert backlog.nbytes == 0
 
 
 def test_corrections_are_counted_apart() -> None:
     backlog = Backlog(9)
 
-    backlog.put(9, 3, 100, 1.0)
+    backlog.append(9, 3, 100, 1.0)
     told = (backlog.nbytes, backlog.correction_bytes)
-    backlog.take(9, 3)
+    backlog.remove(9, 3)
 
     assert told == (0, 100)
     assert backlog.correction_bytes == 0
@@ -61,16 +61,16 @@ def test_corrections_are_counted_apart() -> None:
 def test_sums_are_lacking_from_their_first_update_on() -> None:
     backlog = Backlog(9)
     sent, gathering = Sum(ELEMENTS), Sum(ELEMENTS)
-    sent.add(0, 8, UPDATE)
-    gathering.add(0, 12, UPDATE)
-    gathering.add(1, 4, UPDATE)
+    sent.add_update(0, 8, UPDATE)
+    gathering.add_update(0, 12, UPDATE)
+    gathering.add_update(1, 4, UPDATE)
 
     conflated = [backlog.conflated]
     backlog.gathering = gathering
     conflated.append(backlog.conflated)
     assert (conflated, reached(backlog)) == ([False, True], {0: 11, 1: 3})
     backlog.feed = SumFeed(sent, Link(Puppet().connection))
-    backlog.put(0, 10, 100, 1.0)
+    backlog.append(0, 10, 100, 1.0)
 
     assert reached(backlog) == {0: 7, 1: 3}
     assert backlog.sums == [sent, gathering]

@@ -47,7 +47,7 @@ def received(rank: int, sequence: int, size: int = 100) -> UpdateReceived:
 
 def put(recovery: RunRecovery, rank: int, first: int, last: int) -> None:
     for sequence in range(first, last + 1):
-        recovery.put(received(rank, sequence))
+        recovery.put_update(received(rank, sequence))
 
 
 def test_it_is_complete_when_all_are_back_of_whom_anyone_knows() -> None:

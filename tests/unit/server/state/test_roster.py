@@ -50,7 +50,7 @@ def test_whatever_ranks_are_wanted_every_worker_gets_one_of_its_own(
     given_ranks = []
     for each in wanted:
         rank = roster.free_rank(each)
-        roster.add(member(rank))
+        roster.add_member(member(rank))
         given_ranks.append(rank)
 
     assert len(set(given_ranks)) == len(wanted) == len(roster)

@@ -57,7 +57,7 @@ def test_its_parts_change_what_its_updates_do(seed: int, n: int, parts: int) -> 
         change[random.integers(elements, size=50)] = random.normal(0, 0.01, 50)
         for body in encode(change, Replica.zeros(elements), threshold=0.005):
             one_by_one.apply(body)
-            assert total.add(sequence % 2, 1 + (sequence - 1) // 2, decode(body, elements))
+            assert total.add_update(sequence % 2, 1 + (sequence - 1) // 2, decode(body, elements))
 
     sent = all_parts(total)
     for part in sent:
@@ -75,9 +75,9 @@ def test_its_parts_change_what_its_updates_do(seed: int, n: int, parts: int) -> 
 def test_parts_that_nothing_has_changed_are_left_out() -> None:
     elements = 10 * PART_ELEMENTS
     total = Sum(elements)
-    total.add(0, 8, at(3 * PART_ELEMENTS + 1, 7, elements))
-    total.add(1, 2, at(5 * PART_ELEMENTS, 7, elements))
-    total.add(0, 9, at(3 * PART_ELEMENTS + 1, -7, elements))
+    total.add_update(0, 8, at(3 * PART_ELEMENTS + 1, 7, elements))
+    total.add_update(1, 2, at(5 * PART_ELEMENTS, 7, elements))
+    total.add_update(0, 9, at(3 * PART_ELEMENTS + 1, -7, elements))
 
     [part] = all_parts(total)
 
@@ -88,7 +88,7 @@ def test_parts_that_nothing_has_changed_are_left_out() -> None:
 def test_a_sum_says_what_the_last_update_in_it_says_of_its_origin_s_steps() -> None:
     total = Sum(SMALL)
     for rank, sequence, clock in [(0, 3, 7), (1, 5, 0), (0, 4, 9), (0, 5, 0)]:
-        assert total.add(rank, sequence, decode(NOTHING, SMALL), clock)
+        assert total.add_update(rank, sequence, decode(NOTHING, SMALL), clock)
 
     [part] = all_parts(total)
 
@@ -100,7 +100,7 @@ def test_updates_of_one_threshold_have_a_sum_of_that_threshold() -> None:
     counts = np.zeros(SMALL, np.int32)
     counts[[2, 5, 9]] = 1, -1, 2
     for sequence in (1, 2):
-        total.add(0, sequence, update_of(counts, 700))
+        total.add_update(0, sequence, update_of(counts, 700))
 
     [part] = all_parts(total)
     update = decode(part.body, SMALL)
@@ -111,7 +111,7 @@ def test_updates_of_one_threshold_have_a_sum_of_that_threshold() -> None:
 
 def test_a_sum_may_be_larger_than_any_threshold() -> None:
     total = Sum(SMALL)
-    total.add(0, 1, at(3, 2**26, SMALL))
+    total.add_update(0, 1, at(3, 2**26, SMALL))
 
     [part] = all_parts(total)
     update = decode(part.body, SMALL)
@@ -122,8 +122,8 @@ def test_a_sum_may_be_larger_than_any_threshold() -> None:
 
 def test_of_what_has_cancelled_out_versions_are_told() -> None:
     total = Sum(SMALL)
-    total.add(0, 8, at(3, 7, SMALL))
-    total.add(0, 9, at(3, -7, SMALL))
+    total.add_update(0, 8, at(3, 7, SMALL))
+    total.add_update(0, 9, at(3, -7, SMALL))
 
     assert all_parts(total) == [Conflated(0, b"", Span({0: 7}, {0: 9}, 2, 1))]
 
@@ -133,9 +133,9 @@ def test_what_would_leave_the_range_is_not_added() -> None:
     largest = np.zeros(SMALL, np.int32)
     largest[[2, 5]] = 2**31 - 1, -(2**31 - 1)
 
-    assert total.add(0, 1, update_of(largest))
-    assert not total.add(1, 1, at(5, -1, SMALL))
-    assert total.add(1, 1, at(5, 1, SMALL))
+    assert total.add_update(0, 1, update_of(largest))
+    assert not total.add_update(1, 1, at(5, -1, SMALL))
+    assert total.add_update(1, 1, at(5, 1, SMALL))
 
     [part] = all_parts(total)
     replica = Replica.zeros(SMALL)
@@ -149,7 +149,7 @@ def test_no_more_parts_are_under_way_than_a_few() -> None:
     elements = parts * PART_ELEMENTS
     first = np.arange(0, elements, PART_ELEMENTS, dtype=np.uint32)
     total, link = Sum(elements), Recording()
-    total.add(0, 1, Update(Sections.single(0, elements, 1), first, np.ones(parts, np.int32)))
+    total.add_update(0, 1, Update(Sections.single(0, elements, 1), first, np.ones(parts, np.int32)))
 
     feed = SumFeed(total, link)  # type: ignore[arg-type]
     under_way, complete = [len(link.parts)], []
@@ -164,7 +164,7 @@ def test_no_more_parts_are_under_way_than_a_few() -> None:
 def test_parts_arrive_over_a_connection_and_take_no_more_than_they_say() -> None:
     connection = Puppet().connection
     total = Sum(SMALL)
-    total.add(0, 1, at(3, 7, SMALL))
+    total.add_update(0, 1, at(3, 7, SMALL))
 
     feed = SumFeed(total, Link(connection))
 

@@ -18,7 +18,7 @@ def logged(
     for rank, size in sizes:
         sequence = last[rank] = last.get(rank, 0) + 1
         message = ShapedMessage.of(rank, sequence, Kind.UPDATE, bytes(size), 1200)
-        log.put(rank, sequence, message)
+        log.append(rank, sequence, message)
         names.append((rank, sequence))
     return log, names
 
@@ -48,7 +48,7 @@ def test_it_has_all_that_somebody_lacks_exactly_when_it_says_so(
 def test_every_message_is_the_one_that_was_relayed() -> None:
     log = UpdateLog(BYTES_MAX)
     message = ShapedMessage.of(2, 1, Kind.UPDATE, b"an update", 1200)
-    log.put(2, 1, message)
+    log.append(2, 1, message)
 
     [(_, _, found)] = log.since({}, without=0)
 

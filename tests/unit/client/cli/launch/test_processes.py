@@ -14,15 +14,15 @@ from gradwire.cli.launch.processes import Child
 from support.processes import has_ended
 from support.waiting import until
 
-NEVER_ENDS = "import signal; signal.pthread_sigmask(0, {15, 1}); print('up', flush=True)\n"
+NEVER_ENDS = "import os, signal; signal.pthread_sigmask(0, {15, 1}); os.write(1, b'up\\n')\n"
 NEVER_ENDS += "while True: signal.pause()"
-"""Program that a SIGTERM does not end."""
+"""Program that a SIGTERM does not end. It writes a whole line: others write to the pipe, too."""
 
 LEAVES_BEHIND = """
 import os, subprocess, sys
 command = [sys.executable, "-c", sys.argv[1], str(os.getpid())]
 left = subprocess.Popen(command, start_new_session={new_session})
-print(left.pid, flush=True)
+os.write(1, b"%d\\n" % left.pid)
 """
 """Program that starts another and ends; the other has its pipes, and knows its process id."""
 
