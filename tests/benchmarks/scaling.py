@@ -30,6 +30,7 @@ from gradwire_server.config import CONNECTIONS_SPARE, MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.state.state import State
+from support.dialling import dial
 from support.pushing import push
 
 UPDATE_BYTES: Final = 4096
@@ -135,7 +136,7 @@ class _Run:
                     QUANTUM_EXPONENT, layout)  # fmt: skip
         worker = Worker(join, membership, "the master", random=Random(1).random)
         before = set(self._others.connections())
-        worker.connect(self._others, "master", self.now)
+        dial(worker, self._others, "master", self.now)
         (connection,) = set(self._others.connections()) - before
         self._by_connection[connection] = worker
         self._workers.append(worker)

@@ -24,6 +24,7 @@ from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_udp import SocketCounters, UdpDriver, open_socket, resolve
+from support.dialling import dial
 from support.pushing import push
 
 JOIN_SECONDS: Final = 120.0
@@ -158,7 +159,7 @@ class IdleWorker:
         self._driver = UdpDriver(
             sock, endpoint, self._worker, asyncio.get_running_loop(), SocketCounters()
         )
-        self._worker.connect(endpoint, address, self._driver.now())
+        dial(self._worker, endpoint, address, self._driver.now())
         self._driver.turn()
 
     @property

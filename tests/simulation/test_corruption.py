@@ -54,6 +54,7 @@ def begin(seed: int, random: Random, *, loss: float | None = None) -> SimulatedR
 def flip(worker: SimulatedWorker, random: Random, *, bits: int = BITS, elements: int = 1) -> None:
     """Flip bits of a worker's replica; its parameters stay."""
     if not worker.is_gone:
+        worker.may_multiply_damage = worker.participant.shared.scaled_change is not None
         values = worker.replica.values.view(np.uint32)
         for _ in range(elements):
             values[random.randrange(len(values))] ^= np.uint32(1 << random.randrange(bits))

@@ -27,6 +27,7 @@ from gradwire_protocol.messages.replicas import Blocks
 from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.messages.updates import EncodedUpdate
 from support.accounts_of_worker import WorkerAccounts
+from support.dialling import dial
 from support.feedbacks import counts_for
 from support.network import Host
 
@@ -141,6 +142,9 @@ class SimulatedWorker:
         self.module = run.new_buffers(name)
         """With the buffers that are averaged, if this one has any."""
         self.sums = 0
+        self.may_multiply_damage = False
+        """Whether its replica was damaged, while changes of its parameters are multiplied: so the
+        damage is, and the parameters keep that as if they were trained."""
         self.came_in = np.zeros(run.elements)
         """What the training steps have changed."""
         self.random = np.random.default_rng(run.network.random.randrange(2**32))
@@ -183,7 +187,7 @@ class SimulatedWorker:
         """What its training thread does, where that waits."""
         self._wait: Wait | None = None
         self._then: Callable[[Any], None] = lambda _: None
-        self.worker.connect(self.endpoint, run.dialled, run.network.now)
+        dial(self.worker, self.endpoint, run.dialled, run.network.now)
         self.host: Host = run.network.add(name, self.endpoint, self.worker)
         self._play(entry.enter(), self._begin)
 

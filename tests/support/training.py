@@ -282,7 +282,7 @@ class SimulatedRun:
             assert worker.replica.values.tobytes() == everything
             assert worker.replica.digest() == run.replica.digest()
             assert worker.feedback.parameters.tobytes() == workers[0].feedback.parameters.tobytes()
-            if not self.damage_may_stay:
+            if not self.damage_may_stay and not worker.may_multiply_damage:
                 self.check_conservation(worker)
 
     def check_conservation(self, worker: SimulatedWorker) -> None:

@@ -181,7 +181,7 @@ def _new_run_key(others: Sequence[RunKey]) -> RunKey:
 
 
 def _text(keys: Sequence[RunKey]) -> str:
-    lines = ["# gradwire: key of a run. Who has it can make any worker's key: keep it secret."]
+    lines = ["# gradwire: key of a run. It makes any worker's key: keep it secret."]
     if len(keys) > 1:
         lines.append("# The newest comes first. Leave only that: gradwire keygen --retire FILE")
     for key in keys:

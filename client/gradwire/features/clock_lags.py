@@ -18,10 +18,10 @@ nobody may be held up by that for long:
   caught up: that lag is *forgiven*, and what counts is what comes on top of it. It is forgiven no
   longer when it is caught up.
 
-Nobody waits in a circle: who is waited for has, by what was received of it, made fewer steps than
-who waits for it, because the bound is above 0 and only more can be forgiven than nothing. Who waits
-has told all its steps before. So along any chain of waiting workers clocks fall, once what is under
-way is there, and at its end is one that waits for nobody: the slowest.
+No workers wait in a circle: a worker that is waited for has, by what was received of it, made fewer
+steps than the one that waits, because the bound is above 0 and no lag below 0 is forgiven. The one
+that waits has told all its steps before. So along any chain of waiting workers clocks fall, once
+what is under way is there, and at its end is one that waits for nobody: the slowest.
 """
 
 from collections.abc import Collection, Mapping
@@ -69,7 +69,7 @@ class ClockLags:
         clocks : mapping
             By rank: the last one received.
         ranks : collection of int
-            The others that train: who has finished, or is gone, is not waited for.
+            The others that train: a worker that has finished, or is gone, is not waited for.
         now : float
 
         Returns

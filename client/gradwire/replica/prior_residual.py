@@ -19,7 +19,8 @@ from gradwire_codecs.arrays import Float32Array
 logger = logging.getLogger("gradwire.session")
 
 PART_ELEMENTS: Final = 2**18
-"""Of the residual that are looked at together. Who comes late differs in the first part."""
+"""Of the residual that are looked at together. A worker that comes late differs in the first
+part."""
 
 
 class PriorResidual:

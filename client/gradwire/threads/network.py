@@ -40,14 +40,14 @@ STOP_SECONDS_MAX = 2.0
 
 
 class Dialler(Application, Protocol):
-    """Who has something to say to a master: a `Worker`, an `Operator`."""
+    """What speaks with a master: a `Worker`, an `Operator`."""
 
     def dial(self, dialing: Dialing, now: float) -> None:
         """Dial the master, by whichever way leads there."""
 
 
 class Waiting(Protocol):
-    """Who waits on another thread for what comes of it."""
+    """What another thread waits for: a `Membership`."""
 
     def on_closed(self, error: GradwireError | None) -> None:
         """Note that it is over."""

@@ -33,7 +33,7 @@ KEPT_NO_LONGER: Final = "nobody wanted the rest of it for too long"
 
 
 class StateKeeper(Protocol):
-    """Who has the optimizer; every method returns at once."""
+    """The owner of an optimizer; every method returns at once."""
 
     def unpacked(self, header: StateHeader) -> PackedState:
         """Return where a state is to be put together; `UnfitStateError` if it does not fit."""

@@ -1,8 +1,8 @@
 """`PeerSequences`: how far the updates of each rank have come in, and what sums take the place of.
 
-Who does not keep up is sent a sum of updates by the master. It begins exactly where the worker has
-got to, because everything before it was delivered first, and counts when all its parts are here:
-so the versions of a worker have no gap, with or without sums.
+A worker that does not keep up is sent a sum of updates by the master. The sum begins exactly where
+the worker has got to, because everything before it was delivered first, and counts when all its
+parts are here: so the versions of a worker have no gap, with or without sums.
 """
 
 from collections.abc import Mapping

@@ -17,14 +17,13 @@ same object runs without any thread.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from gradwire.errors import GradwireError, ProtocolError, RefusedError
 from gradwire.settings.settings import RECONNECT_SECONDS
 from gradwire.target.buffers import BufferLayout
 from gradwire.worker.admission import Admission
 from gradwire.worker.buffers import SharedBuffers
-from gradwire.worker.dialing import UDP, Dialing, Way
+from gradwire.worker.dialing import Dialing
 from gradwire.worker.membership import Membership
 from gradwire.worker.optimizer_state import OptimizerStateExchange
 from gradwire.worker.own_updates import OwnUpdates
@@ -37,7 +36,6 @@ from gradwire_protocol import (
     Connected,
     Connection,
     Disconnected,
-    Endpoint,
     Event,
     InvalidMessageError,
     MessageDelivered,
@@ -144,18 +142,6 @@ class Worker:
 
     # What the session wants.
 
-    def connect(self, endpoint: Endpoint, address: object, now: float) -> None:
-        """Dial the master, by the one way there is."""
-        way = Way(UDP, partial(endpoint.connect, address))
-        timeout = endpoint.config.connect_timeout_seconds
-        self.dial(
-            Dialing(
-                [way], self._master, timeout,
-                reach=lambda name, other: Way(name, partial(endpoint.connect, other), other),
-            ),
-            now,
-        )  # fmt: skip
-
     def dial(self, dialing: Dialing, now: float) -> None:
         """Dial the master, by whichever way leads there."""
         self._reconnection.dialing = dialing
@@ -204,7 +190,7 @@ class Worker:
             self._state.link.send(Finish(self.sequence))
 
     def leave(self, reason: str, now: float) -> None:
-        """Go when everything we sent has arrived; who is cut off, when it is back."""
+        """Go when everything we sent has arrived; if the connection is lost, when it is back."""
         link = self._state.link
         if self._state.is_cut_off and self._state.took_part:
             self._state.leave_reason = reason

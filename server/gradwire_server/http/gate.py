@@ -20,7 +20,7 @@ from gradwire_server.metrics import HttpRefusal, ServerMetrics
 logger: Final = logging.getLogger("gradwire.http")
 
 FAILURE_LOG_SECONDS: Final = 1.0
-"""At most one failure is logged in so long: who has found one could fill the disk."""
+"""At most one failure is logged in so long: a client that has found one could fill the disk."""
 
 
 class Gate:

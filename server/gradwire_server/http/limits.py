@@ -62,8 +62,8 @@ class HttpLimits:
     else on localhost, too."""
 
     load_max: float = 0.05
-    """Part of the time that may be spent on making one page. Who asks for it more often gets the
-    last one: 20 ms old at most with 56 workers, 0.7 s with 4,094."""
+    """Part of the time that may be spent on making one page. A client that asks for it more often
+    gets the last one: 20 ms old at most with 56 workers, 0.7 s with 4,094."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""

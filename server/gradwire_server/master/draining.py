@@ -2,8 +2,8 @@
 
 Nobody is let in any more, and the workers are told. Each answers with the sequence of its last
 update, so it is known when the last one is in; what they have sent is passed on as ever, until
-nothing waits for any of them. That takes some round trips. Who does not answer, because its machine
-stands still for instance, is waited for until a deadline, and no longer.
+nothing waits for any of them. That takes some round trips. A worker that does not answer, because
+its machine stands still for instance, is waited for until a deadline, and no longer.
 
 An operator's `drain` is more patient: it waits until the workers leave by themselves.
 """

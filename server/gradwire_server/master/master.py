@@ -304,7 +304,7 @@ class Master:
 
     @property
     def roster(self) -> Roster:
-        """Who takes part."""
+        """The members of the run."""
         return self._state.roster
 
     @property

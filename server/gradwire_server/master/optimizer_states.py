@@ -11,7 +11,8 @@ Nothing of it is kept here but the parts on their way: a part is asked of the so
 has taken an earlier one. What is in them, nobody looks at. Each attempt has a number of its own, so
 that what comes of one that was given up is told from what comes of the next: when a source goes, or
 has nothing to give, or lets us wait while there are others, one of these is asked, from the
-beginning. Who asks has a deadline of his own; where there is nobody to ask he is told so.
+beginning. A worker that asks has a deadline of its own; where there is no other to ask, it is told
+so.
 """
 
 import logging

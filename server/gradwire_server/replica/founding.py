@@ -1,7 +1,7 @@
 """Founding: the first parameters come from one worker, and go to everyone who joins after it.
 
 The first worker is asked for its parameters; when it is gone before they are here, the next one is.
-Who joins meanwhile is welcomed when they are here, and with them the quantum.
+A worker that joins meanwhile is welcomed when they are here, and with them the quantum.
 """
 
 import logging

@@ -143,7 +143,7 @@ class Supervisor:
 
     @property
     def connections_by_process(self) -> dict[int, int]:
-        """By process id, in the shards' order: connections; who is started again is left out."""
+        """By process id, in the shards' order: connections; a shard that restarts is left out."""
         living = sorted(self._processes.items())
         return {process.popen.pid: len(process.remote) for _, process in living}
 

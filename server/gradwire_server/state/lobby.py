@@ -1,8 +1,8 @@
 """The lobby: connections that do not take part in the run, not yet or never.
 
-Who asks to join leaves it for the roster, at once or, while workers of an earlier run are expected
-back, later. Who is refused stays until it has heard why. An operator never leaves it. Nobody stays
-for longer than the time there is to ask, for the first or for another thing.
+A worker that asks to join leaves it for the roster, at once or, while workers of an earlier run are
+expected back, later. One that is refused stays until it has heard why. An operator never leaves it.
+Nobody stays for longer than the time there is to ask, for the first or for another thing.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class _Stranger:
 
 
 class Lobby:
-    """Who is connected and does not take part.
+    """Connections that take no part.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ class Relay:
         self._stable: dict[int, int] = {}
         """What was stable when somebody came back who lacks some of it: it is so for ever."""
         self._members: dict[Member, None] = {}
-        """Who was sent something and is still here."""
+        """Members that were sent something and are still connected."""
 
     def go_on_from(self, versions: Mapping[int, int]) -> None:
         """Begin with a replica that contains updates already; none of them is in the log."""

@@ -39,7 +39,7 @@ lacks comes on top, of ranks that are gone, and is bounded by what workers keep.
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who was asked for updates of a rank, and which of them have come."""
+    """The worker that was asked for updates of a rank, and which of them have come."""
 
     member: Member
     last: int
@@ -66,14 +66,14 @@ class Recalled:
 
 @dataclass(slots=True, eq=False)
 class RunRecovery:
-    """Who is back, and what comes from whom."""
+    """The workers that have returned, and what each is asked for."""
 
     seconds: float
     """How long each thing is waited for."""
     deadline: float
     """Until when others are waited for; then, until when the next thing has to come."""
     returned: dict[Member, Resume] = field(default_factory=dict)
-    """Who is back, and what they have."""
+    """The workers that have returned, and what they have."""
     own_versions: Mapping[int, int] | None = None
     """The updates in what the master has of the run itself: a checkpoint, or a standby's copy."""
     gathering: bool = True

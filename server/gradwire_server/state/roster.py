@@ -5,8 +5,8 @@
     WAITING ──▶ FOUNDING ──▶ LIVE
        └──────▶ SYNCING ──────▲
 
-The first worker is FOUNDING: its parameters start the run. Who joins meanwhile is WAITING for
-them. Later ones are SYNCING while they receive a snapshot, or blocks of one; updates reach them
+The first worker is FOUNDING: its parameters start the run. A worker that joins meanwhile is WAITING
+for them. Later ones are SYNCING while they receive a snapshot, or blocks of one; updates reach them
 from the start.
 
 An observer is a member that sends nothing, and that nobody waits for. It has a rank as a name, from

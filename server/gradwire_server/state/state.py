@@ -20,17 +20,17 @@ from gradwire_server.updates.decoding import Decoder
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """Who is there, what for, and at what time."""
+    """The members of a run, the run, and the time."""
 
     config: MasterConfig
     metrics: ServerMetrics
     decoder: Decoder
     lobby: Lobby
-    """Who is connected and does not take part."""
+    """Connections that take no part."""
     roster: Roster = field(default_factory=Roster)
-    """Who takes part."""
+    """The members."""
     leases: Leases
-    """Who is expected back."""
+    """Ranks kept for workers that may return."""
     run: Run | None = None
     """The run in progress."""
     ended: FinishedRuns = field(default_factory=FinishedRuns)

@@ -1,6 +1,6 @@
 """`UpdateLog`: the updates accepted last, for workers that lost their connection for a while.
 
-Who is back is sent what it has missed, if that is still here; else it needs a snapshot.
+A returned worker is sent what it has missed, if that is still here; else it needs a snapshot.
 """
 
 from collections import deque

@@ -47,6 +47,7 @@ from gradwire_protocol.messages.updates import (
     Stopping,
 )
 from gradwire_protocol.wire.packets import INIT, VERSION, pack_versions, session_id_of
+from support.dialling import dial
 from support.network import SimulatedNetwork
 from support.peer import LAYOUT, ScriptedPeer, join_request, said_by_peer
 from support.pushing import push
@@ -77,7 +78,7 @@ class Listening(Membership):
         )
         config = ConnectionConfig(connect_timeout_seconds=connect_timeout)
         endpoint = Endpoint(config, random_bytes=network.random.randbytes)
-        self.worker.connect(endpoint, MASTER, network.now)
+        dial(self.worker, endpoint, MASTER, network.now)
         self.host = network.add("worker", endpoint, self.worker)
 
     def on_welcome(self, welcome: Welcome) -> None:

@@ -1,0 +1,19 @@
+"""`dial`: a worker dials a master where there is only one way to it."""
+
+from functools import partial
+
+from gradwire.worker.dialing import UDP, Dialing, Way
+from gradwire.worker.worker import Worker
+from gradwire_protocol import Endpoint
+
+
+def dial(worker: Worker, endpoint: Endpoint, address: object, now: float) -> None:
+    """Have a worker dial an address, and other masters of which it learns there."""
+    way = Way(UDP, partial(endpoint.connect, address))
+    dialing = Dialing(
+        [way],
+        str(address),
+        endpoint.config.connect_timeout_seconds,
+        reach=lambda name, other: Way(name, partial(endpoint.connect, other), other),
+    )
+    worker.dial(dialing, now)

@@ -1,0 +1,186 @@
+"""`Participant`: what a worker does in a step and at the end, played by hand."""
+
+import pytest
+
+from gradwire.errors import ConnectionLostError, DeadlineError, UsageError
+from gradwire_protocol.messages.admission import Peer
+from support.participants import Rig
+from support.wording import naming
+
+
+def test_a_step_numbers_its_update_keeps_it_and_hands_it_over_once() -> None:
+    rig = Rig()
+    rig.parameters[0] = 1.0
+
+    rig.play(rig.participant.step())
+
+    [update] = rig.participant.worker.own_updates.after(0)
+    assert update.sequence == 6
+    assert update.based_on == 7
+    assert rig.pushed() == [6]
+    assert rig.participant.shared.versions == {0: 7, 1: 6}
+
+
+def test_a_step_that_changes_too_little_hands_over_nothing() -> None:
+    rig = Rig()
+    rig.parameters[0] = 0.25
+
+    rig.play(rig.participant.step())
+
+    assert rig.pushed() == []
+    assert rig.participant.tally.steps == 1
+
+
+def test_a_pull_applies_what_has_come_and_says_what_that_was() -> None:
+    rig = Rig()
+    rig.hear(1.0, 0.0, -1.0, 0.0)
+
+    [applied] = rig.play(rig.participant.pull())
+
+    assert (applied.rank, applied.sequence, applied.elements) == (0, 8, 2)
+    assert rig.parameters.tolist() == [1.0, 0.0, -1.0, 0.0]
+    assert rig.participant.shared.versions == {0: 8, 1: 5}
+
+
+def test_while_paused_nothing_is_applied() -> None:
+    rig = Rig()
+    rig.hear(1.0, 0.0, 0.0, 0.0)
+    rig.participant.is_paused = True
+
+    assert rig.play(rig.participant.pull()) == []
+    rig.play(rig.participant.step())
+
+    assert rig.parameters.tolist() == [0.0] * 4
+
+
+def test_an_observer_applies_and_may_not_push() -> None:
+    rig = Rig(observes=True)
+    rig.hear(1.0, 0.0, 0.0, 0.0)
+
+    rig.play(rig.participant.step())
+    with pytest.raises(UsageError, match=naming("observer", "key")):
+        rig.play(rig.participant.push())
+
+    assert rig.parameters[0] == 1.0
+
+
+# Without the master.
+
+
+def test_steps_without_the_master_are_made_up_to_the_limit_and_then_wait_for_it() -> None:
+    rig = Rig(alone_steps_max=2, reconnect_seconds=50.0, connect_timeout_seconds=10.0)
+    rig.membership.on_lost("silence")
+    for _ in range(2):
+        rig.play(rig.participant.step())
+
+    third = rig.participant.step()
+    wait = rig.wait_of(third)
+
+    assert wait.deadline == rig.now + 60.0
+    assert not wait.condition()
+    rig.membership.on_back(None)
+    assert wait.condition()
+    rig.play(third)
+    assert rig.participant.tally.steps == 3
+
+
+def test_a_step_that_has_waited_in_vain_for_the_master_says_so() -> None:
+    rig = Rig(alone_steps_max=0, reconnect_seconds=50.0, connect_timeout_seconds=10.0)
+    rig.membership.on_lost("silence")
+    step = rig.participant.step()
+    wait = rig.wait_of(step)
+
+    rig.now = wait.deadline
+
+    with pytest.raises(DeadlineError, match=naming("0", "60 s", "master")):
+        rig.play(step)
+
+
+def test_who_is_cut_off_for_good_is_told_why() -> None:
+    rig = Rig()
+    rig.membership.on_closed(ConnectionLostError("gone for good"))
+
+    for procedure in (rig.participant.step(), rig.participant.pull(), rig.participant.finish(1.0)):
+        with pytest.raises(ConnectionLostError, match="gone for good"):
+            rig.play(procedure)
+
+
+def test_what_came_before_the_master_ended_is_applied_all_the_same() -> None:
+    rig = Rig()
+    rig.hear(1.0, 0.0, 0.0, 0.0)
+    rig.membership.on_stopping("maintenance")
+    rig.membership.on_closed(ConnectionLostError("maintenance"))
+
+    with pytest.raises(ConnectionLostError):
+        rig.play(rig.participant.step())
+
+    assert rig.parameters[0] == 1.0
+
+
+# The end.
+
+
+def test_at_the_end_all_of_the_residual_is_sent_and_the_others_are_waited_for() -> None:
+    rig = Rig()
+    rig.parameters[:] = [0.25, -0.25, 0.0, 0.0]
+    finish = rig.participant.finish(60.0)
+
+    wait = rig.wait_of(finish)
+
+    assert rig.pushed() == [6]
+    assert rig.posted[-1][0] == "finish"
+    assert not wait.condition()
+    rig.hear(1.0, 0.0, 0.0, 0.0)
+    assert wait.condition()
+    rig.membership.on_finished({0: 8, 1: 6})
+    rig.play(finish)
+    assert rig.parameters.tolist() == [1.25, -0.25, 0.0, 0.0]
+
+
+def test_a_residual_that_is_dropped_is_not_sent() -> None:
+    rig = Rig(finish_residual="drop")
+    rig.parameters[0] = 0.25
+    finish = rig.participant.finish(60.0)
+    rig.wait_of(finish)
+
+    rig.membership.on_finished({0: 7, 1: 5})
+    rig.play(finish)
+
+    assert rig.pushed() == []
+    assert rig.parameters.tolist() == [0.0] * 4
+
+
+def test_an_end_that_is_waited_for_in_vain_names_the_others_and_can_be_tried_again() -> None:
+    rig = Rig()
+    finish = rig.participant.finish(60.0)
+    wait = rig.wait_of(finish)
+    rig.now = wait.deadline
+
+    with pytest.raises(DeadlineError, match=naming("0 (zero)")):
+        rig.play(finish)
+
+    rig.membership.on_finished({0: 7, 1: 5})
+    rig.play(rig.participant.finish(60.0))
+
+
+def test_after_the_end_has_begun_nothing_more_is_trained() -> None:
+    rig = Rig()
+    rig.wait_of(rig.participant.finish(60.0))
+
+    with pytest.raises(UsageError, match=naming("finish()")):
+        rig.play(rig.participant.step())
+
+
+def test_workers_are_waited_for_until_they_are_there() -> None:
+    rig = Rig()
+    waiting = rig.participant.wait_for_workers(3, 60.0)
+    wait = rig.wait_of(waiting)
+
+    rig.membership.on_roster([Peer(rank, f"worker{rank}", False) for rank in range(3)])
+
+    assert wait.condition()
+    rig.play(waiting)
+    in_vain = rig.participant.wait_for_workers(4, 60.0)
+    rig.now = rig.wait_of(in_vain).deadline
+    with pytest.raises(DeadlineError, match=naming("60 s", "4 workers", "3")):
+        rig.play(in_vain)
