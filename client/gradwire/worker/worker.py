@@ -361,8 +361,16 @@ class Worker:
         )
         if refuse.code == RefusalCode.NOT_IN_CHARGE and self.stage is Stage.JOINING:
             self._turned_away(refused, refuse.master, now)
+        elif refuse.code == RefusalCode.RUN_FINISHED and self._has_left:
+            self.abort("left before", now)
         else:
             self._fail(refused, now)
+
+    @property
+    def _has_left(self) -> bool:
+        """Whether only the master's goodbye is missing."""
+        is_leaving = self._state.leave_reason is not None
+        return is_leaving and self._own.delivered == self.sequence
 
     def _take_welcome(self, welcome: Welcome, now: float) -> None:
         refused = self._admission.refuses(welcome)

@@ -1068,6 +1068,23 @@ def test_whatever_stage_it_is_in_it_can_be_closed_but_once() -> None:
     assert TRANSITIONS[Stage.CLOSED] == frozenset()
 
 
+@pytest.mark.parametrize("unsent", [False, True])
+def test_who_leaves_and_hears_that_the_run_is_finished_has_left_if_all_was_delivered(
+    unsent: bool,
+) -> None:
+    """The goodbye was lost, and the master knows the connection no more: it is dialled again."""
+    talk = Conversation().live()
+    if unsent:
+        push(talk.worker, [b"not delivered yet"], 0, talk.network.now)
+    talk.worker.leave("done", talk.network.now)
+
+    talk.master.say(Refuse(RefusalCode.RUN_FINISHED, "it was finished"))
+    talk.side.wait_for("closed")
+
+    error = talk.side.told[-1][1]
+    assert (error is not None) == unsent
+
+
 def test_whatever_follows_a_refusal_is_not_heard() -> None:
     talk = Conversation()
 
