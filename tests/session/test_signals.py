@@ -2,15 +2,17 @@
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import gradwire
 from gradwire.threads.signals import uninterrupted
 from gradwire.worker.inbox import Arrivals
 from support.local_master import LocalMaster
 from support.sessions import join, loss_of
+from support.wording import naming
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +94,52 @@ def test_a_handler_in_the_middle_of_a_step_leaves_when_that_is_over(
     session.step()
 
     assert session._over == "interrupted"
+    master.wait_for_workers(0)
+
+
+def test_a_handler_leaves_when_the_replica_is_lent_and_not_while_that_takes_a_lock(
+    master: LocalMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = join(master)
+    signal.signal(signal.SIGTERM, lambda number, frame: session.close("interrupted"))
+    applying = session._participant.applying
+    lend, lent = applying.lend, list[bool]()
+
+    def interrupted(*, applies: bool) -> None:
+        lent.append(applies)
+        if len(lent) == 1:
+            with session._participant.shared.changing:
+                signal.raise_signal(signal.SIGTERM)
+            assert session._over is None
+        lend(applies=applies)
+
+    monkeypatch.setattr(applying, "lend", interrupted)
+
+    with session.paused():
+        assert session._over == "interrupted"
+
+    assert lent == [False, True]
+    master.wait_for_workers(0)
+
+
+def test_a_handler_that_closes_while_the_end_is_waited_for_is_named_by_it(
+    master: LocalMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = join(master), join(master)
+    signal.signal(signal.SIGTERM, lambda number, frame: one.close("interrupted"))
+    wait = one._waits.wait
+
+    def interrupted(condition: Callable[[], bool], deadline: float) -> bool:
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGTERM)
+        return wait(condition, deadline)
+
+    monkeypatch.setattr(one._waits, "wait", interrupted)
+
+    with pytest.raises(gradwire.UsageError, match=naming("interrupted")):
+        one.finish()
+
+    other.close()
     master.wait_for_workers(0)
 
 

@@ -89,7 +89,7 @@ class WorkerAccounts:
             if rank == own:
                 continue
             for each in range(versions.get(rank, 0) + 1, self._versions.get(rank, 0) + 1):
-                # A master started anew has the replica of one worker; others may be ahead of it
+                # A restarted master has the replica of one worker; others may be ahead of it
                 # in what is then sent again.
                 assert run.masters > 1 or run.takes_back, "nothing is taken back"
                 assert run.master.run is not None

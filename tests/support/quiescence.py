@@ -8,7 +8,7 @@ Every function raises `AssertionError`, and says first which invariant is broken
 - bits: master and workers have the same replica, the sum of all updates in it, each once;
 - buffers: what is averaged is in the range of what was sent, and all end with the same mean;
 - conservation: what a worker's steps changed, it has sent or still has;
-- left: who has finished has sent all of it;
+- left: a worker that has finished has sent its whole residual;
 - memory: see `support.bounds`.
 
 That no update is applied twice, `Ledger` has watched all the time; and `Leads`, that with a bound

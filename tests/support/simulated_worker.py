@@ -251,7 +251,7 @@ class SimulatedWorker:
         self.go_on()
 
     def go_on(self) -> None:
-        """Go on with what waits, which may find that there is nothing to be done yet."""
+        """Resume what waits; it may find that it has to wait on."""
         procedure = self._procedure
         if procedure is None or not self.host.alive:
             return

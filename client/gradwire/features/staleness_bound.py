@@ -39,7 +39,7 @@ class StalenessBound(Feature):
         self._clock = participant.clock
         self.lags = lags
         self.held_by: Mapping[int, int] = {}
-        """By rank: who was too far behind at the last look, and by how many steps."""
+        """By rank: by how many steps each worker was too far behind, at the last look."""
         self._membership = membership = participant.membership
         self._heard = membership.clocks.first is not None
         self._reconnections = membership.reconnections

@@ -1,8 +1,8 @@
 """`Pull`: what peers have sent is applied to the parameters, and the replica kept right.
 
-It belongs to the training thread. While no step may come for long, the replica is lent to the
-network thread, which then reads it where a master needs it; in a session that leaves, that thread
-first applies what has come in.
+It belongs to the training half of a worker. While no step may come for long, the replica is lent to
+the network thread, which then reads it where a master needs it; in a session that leaves, that
+thread first applies what has come in.
 """
 
 from collections.abc import Callable, Iterator
@@ -98,7 +98,15 @@ class Pull:
 
     @contextmanager
     def lent(self, *, applies: bool) -> Iterator[None]:
-        """Let the network thread give the replica away inside the block, if a master wants it.
+        """Lend the replica inside the block; see `lend`."""
+        self.lend(applies=applies)
+        try:
+            yield
+        finally:
+            self.take_back()
+
+    def lend(self, *, applies: bool) -> None:
+        """Let the network thread give the replica away from now on, if a master wants it.
 
         The master was told that the replica contains all that has come in.
 
@@ -106,15 +114,14 @@ class Pull:
         ----------
         applies : bool
             Whether what has come in may be applied to the parameters for that. Otherwise the
-            replica is given only if nothing has; who was asked for it then gives it later.
+            replica is given only if nothing has, and else when this worker pulls next.
         """
-        give = self._apply_and_give if applies else self._give_if_whole
-        self._membership.lender = give
-        try:
-            give()
-            yield
-        finally:
-            self._membership.lender = None
+        self._membership.lender = self._apply_and_give if applies else self._give_if_whole
+        self._membership.lender()
+
+    def take_back(self) -> None:
+        """Lend the replica no more."""
+        self._membership.lender = None
 
     # Private: a master that was started anew.
 

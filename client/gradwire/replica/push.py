@@ -1,7 +1,8 @@
 """`Push`: what training changes is encoded and sent, step by step, and all of it at the end.
 
-It belongs to the training thread. What has reached the threshold is sent; the rest stays in the
-residual and is sent later. Where the network is behind, nothing is, and nothing is lost by that.
+It belongs to the training half of a worker. What has reached the threshold is sent; the rest stays
+in the residual and is sent later. Where the network is behind, nothing is, and nothing is lost by
+that.
 """
 
 from collections.abc import Callable

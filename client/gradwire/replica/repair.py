@@ -3,8 +3,8 @@
 It belongs to the training half of a worker, as the replica does. Every some seconds it computes the
 digest of the replica. Where the master finds that it is another one than the updates in it lead to,
 it says what the digest of every block was at some version vector of its own. The blocks that differ
-are the damage; they come anew, and what theirs are more than ours is added. The same makes a
-replica current that has missed updates which nobody keeps any more.
+are damaged: the master sends its own, and the difference is added. The same makes a replica current
+that has missed updates which nobody keeps any more.
 
 To know what its replica was at that version vector, it takes back what has come since: own updates
 and peers' last ones, which are kept for that. What was added up before it was applied cannot be

@@ -1,6 +1,6 @@
 """`SharedParameters`: what a worker holds of the shared parameters, and which updates are in it.
 
-It belongs to the training thread, and so do the parameters: they change in `Push`, `Pull`
+It belongs to the training half of a worker, and so do the parameters: they change in `Push`, `Pull`
 and `CheckpointState`, and at no other time but one. While no step may come for long, the replica is
 lent to the network thread: see `Pull.lent`.
 """

@@ -1,8 +1,9 @@
 """`Thresholds`: which threshold the next update uses, and what the policy learns of it.
 
-It belongs to the training thread. Three things decide: the policy, which sees every ordinary
-update; the shake-up, which every so many steps sends one with a much smaller threshold, so that
-small changes are not delayed for ever; and, where each tensor has its own, how much tensors change.
+It belongs to the training half of a worker. Three things decide: the policy, which sees every
+ordinary update; the shake-up, which every so many steps sends one with a much smaller threshold, so
+that small changes are not delayed for ever; and, where each tensor has its own, how much tensors
+change.
 """
 
 from collections.abc import Callable, Mapping

@@ -15,7 +15,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from gradwire.errors import UsageError
+from gradwire.errors import GradwireError, UsageError
 from gradwire.participant.participant import Participant
 from gradwire.replica.pull import PeerUpdate
 from gradwire.replica.stats import SessionStats
@@ -188,10 +188,24 @@ class Session:
         else:
             participant.is_paused = True
             try:
-                with participant.applying.lent(applies=False):
+                with self._replica_lent(applies=False):
                     yield
             finally:
                 participant.is_paused = False
+
+    @contextmanager
+    def _replica_lent(self, *, applies: bool) -> Iterator[None]:
+        """Lend the replica inside the block.
+
+        To lend it may take a lock, which a handler that closes the session must not interrupt.
+        """
+        applying = self._participant.applying
+        try:
+            with uninterrupted():
+                applying.lend(applies=applies)
+            yield
+        finally:
+            applying.take_back()
 
     @contextmanager
     def _residual_taken_out(self) -> Iterator[None]:
@@ -314,6 +328,9 @@ class Session:
         self._check_open()
         try:
             yield
+        except GradwireError:
+            self._check_open()  # a signal handler may have closed it meanwhile
+            raise
         finally:
             if self._membership.closed and self._over is None:
                 self._network.stop()
@@ -334,7 +351,7 @@ class Session:
         """Wait until the master has confirmed that we left, or for as long as that may take."""
         network, membership, participant = self._network, self._membership, self._participant
         timeout = participant.settings.leave_timeout_seconds
-        with participant.applying.lent(applies=True):  # to a master that was started anew
+        with self._replica_lent(applies=True):  # to a master that has restarted
             closed = self._waits.wait(lambda: membership.closed, monotonic() + timeout)
         if not closed:
             logger.warning(

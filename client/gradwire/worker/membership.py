@@ -221,21 +221,30 @@ class Membership:
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         """Take a peer's update."""
         is_later = update.sequence > self._fence.get(rank, 0)
-        with self._closing_if_malformed():
+        try:
             self._inbox(later=is_later).put_update(rank, update)
+        except MalformedUpdateError as error:
+            self._close_for(error)
+        else:
             self._note_received(1, {rank: update.clock} if update.clock else {})
 
     def on_sum(self, total: Sum) -> None:
         """Take updates of peers that the master has added up."""
-        with self._closing_if_malformed():
+        try:
             self._inbox(later=True).put_sum(total)
+        except MalformedUpdateError as error:
+            self._close_for(error)
+        else:
             self._note_received(total.updates, total.clocks)
 
     def on_correction(self, correction: EncodedUpdate) -> None:
         """Take what the master has clipped off an update of ours, with the sign turned."""
         self.updates_clipped += 1
-        with self._closing_if_malformed():
+        try:
             self._inbox(later=True).put_update(None, correction)
+        except MalformedUpdateError as error:
+            self._close_for(error)
+        else:
             self._note_received(1, {})
 
     def on_delivered(self, size: int) -> None:
@@ -290,13 +299,9 @@ class Membership:
         self.updates_received += updates
         self.notify()
 
-    @contextmanager
-    def _closing_if_malformed(self) -> Iterator[None]:
-        try:
-            yield
-        except MalformedUpdateError as error:
-            # The master checks what it relays, so this cannot come from another worker.
-            self.on_closed(ProtocolError(f"the master relayed an update of no use: {error}"))
+    def _close_for(self, error: MalformedUpdateError) -> None:
+        # The master checks what it relays, so this cannot come from another worker.
+        self.on_closed(ProtocolError(f"the master relayed an update of no use: {error}"))
 
 
 def _nothing(*arguments: Any) -> None:
