@@ -26,6 +26,10 @@ TENSORS_MAX: Final = 16_384
 DIMENSIONS_MAX: Final = 16
 NAME_CHARACTERS_MAX: Final = 256
 
+METADATA: Final = "__metadata__"
+"""The name of what a safetensors file holds besides tensors. No tensor can have it: see
+`checkpoint`."""
+
 LAYOUT_BYTES_MAX: Final = MESSAGE_BYTES_MAX // 2
 """A layout as it travels; some 40,000 tensors with names of 40 characters."""
 
@@ -51,6 +55,11 @@ class Tensor(Record):
 def _check_tensors(value: object) -> tuple[Tensor, ...]:
     tensors: tuple[Tensor, ...] = listing(record(Tensor), TENSORS_MAX)(value)
     integer(1, ELEMENTS_MAX)(sum(tensor.elements for tensor in tensors))
+    names = {METADATA}
+    for tensor in tensors:
+        if tensor.name in names:
+            raise ValueError(f"the name {tensor.name!r} is taken")
+        names.add(tensor.name)
     size = len(Layout(tensors).pack())
     if size > LAYOUT_BYTES_MAX:
         raise ValueError(f"they take {size} bytes; the limit is {LAYOUT_BYTES_MAX}")

@@ -40,6 +40,7 @@ from gradwire_protocol.messages.layout import (
     DIMENSIONS_MAX,
     ELEMENTS_MAX,
     LAYOUT_BYTES_MAX,
+    METADATA,
     NAME_CHARACTERS_MAX,
     TENSORS_MAX,
     Layout,
@@ -76,7 +77,10 @@ SEQUENCES = st.integers(0, SEQUENCE_MAX)
 EXPONENTS = st.integers(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX)
 VERSIONS = st.dictionaries(RANKS, SEQUENCES, max_size=5)
 TENSORS = st.builds(Tensor, NAMES, st.lists(st.integers(1, 9), max_size=4).map(tuple))
-LAYOUTS = st.builds(Layout, st.lists(TENSORS, min_size=1, max_size=5).map(tuple))
+LAYOUTS = st.builds(
+    Layout,
+    st.lists(TENSORS, min_size=1, max_size=5, unique_by=lambda tensor: tensor.name).map(tuple),
+)
 PEERS = st.lists(st.builds(Peer, RANKS, NAMES, st.booleans()), max_size=5).map(tuple)
 
 SPANS = st.builds(
@@ -209,6 +213,8 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
     (Layout, "tensors", (Tensor("large", (2**16, 2**15)),)),
     (Layout, "tensors", (Tensor("a", (ELEMENTS_MAX,)), Tensor("b", (1,)))),
     (Layout, "tensors", (Tensor("a", (1,)),) * (TENSORS_MAX + 1)),
+    (Layout, "tensors", (Tensor("a", (1,)), Tensor("b", (1,)), Tensor("a", (2,)))),
+    (Layout, "tensors", (Tensor(METADATA, (1,)),)),
     (Peer, "rank", RANKS_MAX),
     (Peer, "name", "line\nbreak"),
     (Peer, "finished", 1),
@@ -349,10 +355,10 @@ def test_the_largest_update_and_the_largest_block_fit_a_message() -> None:
 
 def layout_of(size: int) -> Layout:
     """Return a layout that takes so many bytes as it travels."""
-    wide, narrow = Tensor("x" * NAME_CHARACTERS_MAX, (1,)), Tensor("x" * NAME_CHARACTERS_MAX, ())
-    tensors = [wide] * (size // len(wide.pack()) + 1)
+    count = size // len(Tensor("x" * NAME_CHARACTERS_MAX, (1,)).pack()) + 1
+    tensors = [Tensor(f"{i:x>{NAME_CHARACTERS_MAX}}", (1,)) for i in range(count)]
     excess = len(Layout(tuple(tensors)).pack()) - size
-    tensors[:excess] = [narrow] * excess  # one byte less each
+    tensors[:excess] = [Tensor(each.name, ()) for each in tensors[:excess]]  # one byte less each
     return Layout(tuple(tensors))
 
 
