@@ -1,13 +1,16 @@
 """A real master that is killed and begins again from its checkpoints."""
 
 import json
+import re
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
 import pytest
+import safetensors
 
 import gradwire
 from gradwire_udp.files.checkpoints import names_in, read
@@ -92,6 +95,39 @@ def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(
     assert target.tolist() == [6.0, 6.0, 0.0, 0.0]
 
 
+def test_the_documentation_says_how_to_read_a_checkpoint_without_gradwire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[2] / "server" / "README.md").read_text(encoding="utf-8")
+    [snippet] = re.findall(r"```python\n(from safetensors .*?)```", text, re.DOTALL)
+    [shown, computed] = re.findall(r"\$ (.* run-000042\.safetensors .*)", text)
+    with MasterProcess("--checkpoint", str(tmp_path), *NEVER) as master:
+        session = join(master)
+        train(session)
+        digest = session.digest()
+        master.stop(signal.SIGTERM)
+    session.close()
+    (tmp_path / names_in(tmp_path)[0]).rename(tmp_path / "run-000042.safetensors")
+    monkeypatch.chdir(tmp_path)
+
+    names: dict[str, Any] = {}
+    exec(snippet, names)
+    digits = [subprocess.check_output(line, shell=True)[:64] for line in (shown, computed)]
+
+    target = np.zeros(4, np.float32)
+    gradwire.load_checkpoint(tmp_path, target)
+    assert names["parameters"].keys() == {"array"}
+    assert names["parameters"]["array"].dtype == np.float32
+    assert names["parameters"]["array"].tolist() == target.tolist() == [3.0, 0.0, 0.0, 0.0]
+    with safetensors.safe_open("run-000042.safetensors", framework="numpy") as file:
+        metadata = file.metadata()
+    assert (metadata["run"], metadata["finished"], metadata["versions"]) == (
+        "default", "false", "[[0,3]]",
+    )  # fmt: skip
+    assert metadata["digest"] == digest
+    assert digits[0] == digits[1] == metadata["sha256"].encode()
+
+
 @pytest.mark.deep("more ways for masters and workers to end")
 def test_a_master_that_is_stopped_writes_what_it_has(tmp_path: Path) -> None:
     options = ("--checkpoint", str(tmp_path / "new"), "--resume", "auto", *NEVER)
@@ -104,7 +140,7 @@ def test_a_master_that_is_stopped_writes_what_it_has(tmp_path: Path) -> None:
 
     assert state == 0
     assert "there is no checkpoint in" in err
-    assert "run 'default' with 3 updates is in run-000001.gradwire" in err
+    assert "run 'default' with 3 updates is in run-000001.safetensors" in err
     with MasterProcess(*options) as master:
         again = join(master)
         assert again.digest() == digest
@@ -116,7 +152,7 @@ def test_a_master_that_is_stopped_writes_what_it_has(tmp_path: Path) -> None:
         _, _, err = master.stop(signal.SIGTERM)
 
     assert last["versions"] == {"0": 6}
-    assert names_in(tmp_path / "new") == ["run-000002.gradwire", "run-000001.gradwire"]
+    assert names_in(tmp_path / "new") == ["run-000002.safetensors", "run-000001.safetensors"]
     assert " is in run-" not in err, "nothing has changed since"
 
 

@@ -125,7 +125,7 @@ def test_a_checkpoint_is_written_by_order_and_the_status_says_when(tmp_path: Pat
         wait_until(lambda: worker.stats.updates_delivered == 1, "the master to have an update")
 
         ordered = site.operate("checkpoint")
-        wait_until(lambda: (folder / "run-000001.gradwire").exists(), "a checkpoint")
+        wait_until(lambda: (folder / "run-000001.safetensors").exists(), "a checkpoint")
         wait_until(
             lambda: not json.loads(site.operate("status")[1])["checkpoint"]["writing"], "its end"
         )
@@ -140,7 +140,7 @@ def test_a_checkpoint_is_written_by_order_and_the_status_says_when(tmp_path: Pat
         "run 'default' is being written with the 1 updates there are; status says when it is "
         "done\n",
     )
-    assert again == (0, "nothing has changed since run-000001.gradwire was written\n")
+    assert again == (0, "nothing has changed since run-000001.safetensors was written\n")
     assert (loaded.updates, loaded.digest) == (1, digest)
 
 

@@ -226,5 +226,5 @@ def test_an_operator_hears_what_comes_of_his_order() -> None:
 
     assert first.startswith("run 'default' is being written with the 0 updates there are; ")
     assert status == {"file": None, "updates": None, "writing": True}
-    assert second == "nothing has changed since run-000001.gradwire was written"
-    assert operator.status()["checkpoint"]["file"] == "run-000001.gradwire"
+    assert second == "nothing has changed since run-000001.safetensors was written"
+    assert operator.status()["checkpoint"]["file"] == "run-000001.safetensors"

@@ -33,7 +33,7 @@ def naming(*parts: object) -> str:
     """Return what is equal to each message that names all of these, in any order and any words.
 
     It goes wherever a message would: ``match=naming("rank", -1, 4091)``,
-    ``assert caplog.messages == [naming("run-000001.gradwire", 4)]``.
+    ``assert caplog.messages == [naming("run-000001.safetensors", 4)]``.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Checkpoint files: what they are called, and how they are found and read.
 
-A folder has ``run-000042.gradwire`` for the 42nd checkpoint written to it, and
-``run-000042-finished.gradwire`` where that is the end of a run.
+A folder has ``run-000042.safetensors`` for the 42nd checkpoint written to it, and
+``run-000042-finished.safetensors`` where that is the end of a run.
 `gradwire_protocol.messages.checkpoint` knows what stands in one and does no I/O. Only a master
 writes them; everyone may read.
 """
@@ -28,7 +28,7 @@ from gradwire_protocol.messages.layout import ELEMENTS_MAX
 NUMBER_DIGITS: Final = 6
 """Names sort by number up to 999,999, two years of one a minute; beyond, only for us they do."""
 
-_NAME: Final = re.compile(r"run-([0-9]{6,18})(-finished)?\.gradwire")
+_NAME: Final = re.compile(r"run-([0-9]{6,18})(-finished)?\.safetensors")
 
 REASONS_MAX: Final = 3
 """Files of which an error says why they are of no use; the others are no different, as a rule."""
@@ -62,7 +62,7 @@ class Newest:
 
 def name_of(number: int, *, finished: bool) -> str:
     """Return the name of the file of a checkpoint."""
-    return f"run-{number:0{NUMBER_DIGITS}d}{'-finished' if finished else ''}.gradwire"
+    return f"run-{number:0{NUMBER_DIGITS}d}{'-finished' if finished else ''}.safetensors"
 
 
 def number_in(name: str) -> int | None:
@@ -172,8 +172,8 @@ def _read(path: Path, elements_max: int) -> CheckpointFile:
         size = status.st_size
         if size > FILE_BYTES_MAX:
             raise CheckpointError(f"it has {size} bytes; the limit is {FILE_BYTES_MAX}")
-        head = parse_head(_pread(descriptor, min(size, HEAD_BYTES_MAX)), size)
-        elements = head.checkpoint.layout.elements
+        checkpoint, _ = parse_head(_pread(descriptor, min(size, HEAD_BYTES_MAX)), size)
+        elements = checkpoint.layout.elements
         if elements > elements_max:
             raise UsageError(f"{path}: it has {elements} parameters; the limit is {elements_max}")
         checkpoint, values = parse(_pread(descriptor, size))

@@ -1,8 +1,8 @@
-"""Checkpoint files: the input is one, or the contents of one before its checksum.
+"""Checkpoint files: the input is one, or what a header has behind its checksum.
 
-Nearly no input has the checksum that belongs to it, so every one is read a second time with that
-behind it: else nothing beyond it would ever be reached. Whatever is accepted is written again as
-the same checkpoint, with the same replica.
+Nearly no input has the checksum that belongs to it, nor the length of its header. So every one is
+read twice more: with the right checksum in it, and as a header in a file of one parameter that has
+both. Whatever is accepted is what would be written.
 """
 
 import hashlib
@@ -11,9 +11,10 @@ from typing import Final
 
 from gradwire_protocol.messages.checkpoint import (
     ALIGNMENT,
-    FORMAT_VERSION,
-    MAGIC,
-    PRELUDE,
+    CHECKED_AT,
+    CHECKSUM_AT,
+    LENGTH,
+    SIGNATURE,
     Checkpoint,
     CheckpointError,
     parse,
@@ -28,26 +29,32 @@ BYTES_MAX: Final = 1_024
 def check(data: bytes) -> None:
     """Read a file."""
     check_file(data)
-    check_file(data + hashlib.sha256(data).digest())
+    check_file(sealed(data))
+    header = SIGNATURE + bytes(CHECKED_AT - CHECKSUM_AT) + data
+    header += b" " * (-(LENGTH.size + len(header)) % ALIGNMENT)
+    check_file(sealed(LENGTH.pack(len(header)) + header + bytes(4)))
+
+
+def sealed(data: bytes) -> bytes:
+    """Return a file with the checksum of its contents."""
+    checksum = hashlib.sha256(data[CHECKED_AT:]).hexdigest().encode()
+    return data[:CHECKSUM_AT] + checksum + data[CHECKED_AT:]
 
 
 def check_file(data: bytes) -> None:
     """Read a file, and what is written of what was read."""
     try:
-        head = parse_head(data, len(data))
+        head, start = parse_head(data, len(data))
     except CheckpointError:
         refuse(data)
         return
-    assert head.size == len(data)
-    assert head.start % ALIGNMENT == 0
+    assert start % ALIGNMENT == 0
     try:
         checkpoint, values = parse(data)
     except CheckpointError:
         return  # its checksum
-    assert checkpoint == head.checkpoint
-    again = b"".join(pieces_of(checkpoint, values))
-    assert len(again) <= len(data)
-    assert parse(again) == (checkpoint, values)
+    assert checkpoint == head
+    assert b"".join(pieces_of(checkpoint, values)) == data
 
 
 def refuse(data: bytes) -> None:
@@ -68,16 +75,16 @@ def seeds() -> Iterable[bytes]:
         (Checkpoint("run", layout, -24, {0: 5, 7: 2**32 - 1}, False, 2**64 - 1), values),
         (Checkpoint("another", small, 0, {}, True, 0), bytes(4)),
     ):
-        *contents, checksum = pieces_of(checkpoint, replica)
-        whole = b"".join(contents)
+        whole = b"".join(pieces_of(checkpoint, replica))
         yield whole
-        yield whole + checksum
         yield whole[:-1]
-        yield whole[:30]
-    yield MAGIC
-    yield PRELUDE.pack(MAGIC, FORMAT_VERSION + 1, 0)
-    yield PRELUDE.pack(MAGIC, FORMAT_VERSION, 2**32 - 1)
-    packed = Checkpoint("run", small, 0, {}, False, 0).pack()
-    huge = packed.replace(b"\x91\x01", b"\x91\xce\x40\x00\x00\x00")  # 2^30 elements
-    assert huge != packed
-    yield PRELUDE.pack(MAGIC, FORMAT_VERSION, len(huge)) + huge
+        yield whole[:200]
+        yield whole[CHECKED_AT : whole.index(b"}}") + 2]
+    header = whole[CHECKED_AT : whole.index(b"}}") + 2]
+    yield header.replace(b"I32", b"F32")
+    yield header.replace(b'"shape":[', b'"shape":[0,')
+    yield header.replace(b'"versions":"[]"', b'"versions":"[[0,5],[7,1e9]]"')
+    bias = b'"bias":{"dtype":"I32","shape":[],"data_offsets":[0,4]},'
+    yield header.replace(b'"array"', bias + b'"array"').replace(b"[0,4]}}", b"[4,8]}}")
+    yield LENGTH.pack(0) + SIGNATURE
+    yield LENGTH.pack(2**64 - 1) + SIGNATURE

@@ -1,22 +1,27 @@
-"""Checkpoints: what is written is read, and nothing else is."""
+"""Checkpoints: what is written is read, here and by safetensors, and nothing else is."""
 
 import hashlib
+import tracemalloc
 
 import numpy as np
 import pytest
+import safetensors
+import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradwire_codecs import Replica
 from gradwire_protocol.messages import checkpoint as module
 from gradwire_protocol.messages.admission import QUANTUM_EXPONENT_MAX, QUANTUM_EXPONENT_MIN
 from gradwire_protocol.messages.checkpoint import (
     ALIGNMENT,
-    CHECKSUM_BYTES,
-    FORMAT_VERSION,
+    CHECKED_AT,
+    CHECKSUM_AT,
     HEAD_BYTES_MAX,
     HEADER_BYTES_MAX,
-    MAGIC,
-    PRELUDE,
+    LENGTH,
+    METADATA_CHARACTERS_MAX,
+    SIGNATURE,
     Checkpoint,
     CheckpointError,
     parse,
@@ -25,7 +30,7 @@ from gradwire_protocol.messages.checkpoint import (
 )
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
 from gradwire_protocol.messages.kinds import RANKS_MAX
-from gradwire_protocol.messages.layout import Layout, Tensor
+from gradwire_protocol.messages.layout import ELEMENTS_MAX, TENSORS_MAX, Layout, Tensor
 from support.checkpointing import VALUES, bytes_of, checkpoint_of
 from support.wording import naming
 
@@ -35,8 +40,10 @@ WHOLE = bytes_of()
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
     shapes = draw(st.lists(st.lists(st.integers(0, 5), max_size=3), max_size=4))
-    tensors = [Tensor(f"tensor {i}", tuple(shape)) for i, shape in enumerate(shapes)]
-    return Layout((*tensors, Tensor("the last", (draw(st.integers(1, 9)),))))
+    printable = st.text(max_size=20).filter(str.isprintable)
+    names = draw(st.lists(printable, unique=True, min_size=len(shapes), max_size=len(shapes)))
+    tensors = [Tensor(name, tuple(shape)) for name, shape in zip(names, shapes, strict=True)]
+    return Layout((*tensors, Tensor("the last, of more characters", (draw(st.integers(1, 9)),))))
 
 
 @st.composite
@@ -59,17 +66,22 @@ def refusal(data: bytes) -> str:
     return str(refused.value)
 
 
-def sealed(content: bytes) -> bytes:
-    """Return contents with the checksum that belongs to them."""
-    return content + hashlib.sha256(content).digest()
+def with_header(header: bytes, *, length: int | None = None) -> bytes:
+    """Return a file with this header, the usual replica, and the checksum of both."""
+    header += b" " * (-(LENGTH.size + len(header)) % ALIGNMENT)
+    head = LENGTH.pack(len(header) if length is None else length) + header
+    data = head + VALUES.astype("<i4").tobytes()
+    checksum = hashlib.sha256(data[CHECKED_AT:]).hexdigest().encode()
+    return data[:CHECKSUM_AT] + checksum + data[CHECKED_AT:]
 
 
-def with_header(
-    header: bytes, *, length: int | None = None, version: int = FORMAT_VERSION
-) -> bytes:
-    """Return a file with this header and the usual replica."""
-    head = PRELUDE.pack(MAGIC, version, len(header) if length is None else length) + header
-    return sealed(head + bytes(-len(head) % ALIGNMENT) + VALUES.astype("<i4").tobytes())
+def edited(old: str, new: str | bytes) -> bytes:
+    """Return a file with something else in its header, and the right checksum."""
+    header = WHOLE[LENGTH.size : parse_head(WHOLE, len(WHOLE))[1]].rstrip(b" ")
+    assert header.count(old.encode()) == 1
+    return with_header(
+        header.replace(old.encode(), new if isinstance(new, bytes) else new.encode())
+    )
 
 
 @given(checkpoint=checkpoints(), seed=st.integers(0, 2**32 - 1))
@@ -85,8 +97,35 @@ def test_what_is_written_is_read(checkpoint: Checkpoint, seed: int) -> None:
     assert not replica.readonly, "the replica can be used where it was read"
 
 
+def test_a_name_may_look_like_a_header() -> None:
+    name = ',"b":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}}\\"'
+    checkpoint = checkpoint_of(run=name, layout=Layout((Tensor(name, (7,)), Tensor("", (0,)))))
+
+    assert parse(bytes_of(checkpoint))[0] == checkpoint
+
+
+@given(checkpoint=checkpoints(), seed=st.integers(0, 2**32 - 1))
+def test_safetensors_reads_what_is_written(checkpoint: Checkpoint, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    values = random.integers(-(2**31), 2**31, checkpoint.layout.elements, dtype=np.int32)
+
+    found = safetensors.numpy.load(bytes_of(checkpoint, values))
+
+    tensors = checkpoint.layout.tensors
+    assert {name: array.shape for name, array in found.items()} == {
+        tensor.name: tensor.shape for tensor in tensors
+    }
+    flat = np.concatenate([found[tensor.name].reshape(-1) for tensor in tensors])
+    assert flat.dtype == "<i4"
+    assert flat.tolist() == values.tolist()
+    parameters = np.empty(len(values), np.float32)
+    Replica(values, checkpoint.quantum_exponent).write_parameters(parameters)
+    quantum = 2.0**checkpoint.quantum_exponent
+    assert (flat * quantum).astype(np.float32).tolist() == parameters.tolist()
+
+
 def test_the_replica_stands_where_arrays_like_to_begin() -> None:
-    assert [parse_head(data, len(data)).start % ALIGNMENT for data in every_length_of_header()] == (
+    assert [parse_head(data, len(data))[1] % ALIGNMENT for data in every_length_of_header()] == (
         [0] * ALIGNMENT
     )
 
@@ -99,11 +138,11 @@ def test_a_replica_goes_out_piece_by_piece_and_uncopied(monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "PIECE_BYTES", 8)
     values = bytearray(VALUES.astype("<i4").tobytes())
 
-    head, *pieces, checksum = pieces_of(checkpoint_of(), values)
+    head, *pieces = pieces_of(checkpoint_of(), values)
 
     assert [len(piece) for piece in pieces] == [8, 8, 8, 4]
     assert all(piece.obj is values for piece in pieces if isinstance(piece, memoryview))
-    assert b"".join([head, *pieces, checksum]) == WHOLE
+    assert b"".join([head, *pieces]) == WHOLE
 
 
 def test_a_checkpoint_knows_how_many_updates_it_contains() -> None:
@@ -133,56 +172,99 @@ def test_what_stands_behind_the_end_is_found(more: bytes) -> None:
 
 @given(st.binary(max_size=300))
 def test_anything_else_is_refused_and_nothing_else_raised(data: bytes) -> None:
-    for each in (data, MAGIC + data, PRELUDE.pack(MAGIC, FORMAT_VERSION, len(data)) + data):
+    for each in (data, with_header(data), with_header(SIGNATURE + data)):
         assert refusal(each)
 
 
 @pytest.mark.parametrize(
     ("data", "named"),
     [
-        (b"", (0, 16)),
-        (MAGIC[:3], (3, 16)),
-        (b"PK\x03\x04 a zip", ("no checkpoint", r"b'PK\x03\x04 a z'")),
-        (WHOLE.replace(b"\n", b"\r\n", 1), ("no checkpoint", r"b'\x93GWCKPT\r'")),
-        (with_header(b"", version=2), ("format", 2, 1)),
+        (b"", ("no checkpoint", "b''", repr(SIGNATURE))),
+        (WHOLE[:11], ("no checkpoint", repr(WHOLE[:11]), repr(SIGNATURE))),
+        (b"PK\x03\x04 a zip", ("no checkpoint", r"b'PK\x03\x04 a zip'")),
+        (edited('checkpoint":"1"', 'checkpoint":"2"'), ("no checkpoint", '"2"', '"1"')),
+        (safetensors.numpy.save({"bias": VALUES}), ("no checkpoint", repr(SIGNATURE))),
         (
-            with_header(b"", length=HEADER_BYTES_MAX + 1),
+            with_header(SIGNATURE, length=HEADER_BYTES_MAX + 1),
             ("header", HEADER_BYTES_MAX + 1, HEADER_BYTES_MAX),
         ),
-        (WHOLE[:40], (40, "header")),
-        (with_header(b"\x80"), ("header", "Checkpoint", "fields")),
-        (with_header(b"\xc1"), ("header", "Checkpoint")),
-        (
-            with_header(checkpoint_of(versions={0: -1}).pack()),
-            ("header", "Checkpoint", "versions", -1, 0, SEQUENCE_MAX),
-        ),
-        (
-            with_header(checkpoint_of(quantum_exponent=1).pack()),
-            ("header", "Checkpoint", "quantum_exponent", 1, -40, 0),
-        ),
-        (WHOLE[:-1] + bytes([WHOLE[-1] ^ 1]), ("checksum",)),
+        (with_header(SIGNATURE, length=2**64 - 1), ("header", 2**64 - 1, HEADER_BYTES_MAX)),
+        (WHOLE[:200], (200, "header", parse_head(WHOLE, len(WHOLE))[1])),
+        (with_header(SIGNATURE + b'"'), ("header",)),
+        (with_header(SIGNATURE, length=0), ("header",)),
+        (with_header(SIGNATURE + b"0" * 64 + b'"}}'), ("header", "run", "versions", "digest")),
+        (edited('","run"', '0","run"'), ("header", CHECKED_AT - LENGTH.size)),
+        (edited('"finished":"false",', ""), ("header", "missing", "finished")),
+        (edited('"finished"', '"more":"1","finished"'), ("header", "unknown", "more")),
+        (edited("[[0,3],[2,1]]", "[[0,-1]]"), ("header", "versions", -1, 0, SEQUENCE_MAX)),
+        (edited("[[0,3],[2,1]]", "[[0,3],[0,3]]"), ("header", "versions", "twice")),
+        (edited("[[0,3],[2,1]]", "[" * 40_000), ("header",)),
+        (edited("[[0,3],[2,1]]", "[[0,3],"), ("header", "versions")),
+        (edited('"[[0,3],[2,1]]"', "[" * 40_000), ("header",)),
+        (edited('"[[0,3],[2,1]]"', "[[0,3],[2,1]]"), ("header", '"[[0,3],', "[[0,3],")),
+        (edited('"-24"', '"1"'), ("header", "quantum_exponent", 1, -40, 0)),
+        (edited('"-24"', '"NaN"'), ("header", "quantum_exponent", "nan")),
+        (edited('"-24"', '"-24 "'), ("header", '"-24 "', '"-24"')),
+        (edited('"-24"', '"' + "9" * 5_000 + '"'), ("header", "quantum_exponent")),
+        (edited('"digest":"5', '"digest":"x'), ("header", "digest")),
+        (edited("alpha", b"\xff"), ("header", "utf-8", "0xff")),
+        (edited("alpha", "\\ud800"), ("header", "run")),
+        (edited("alpha", "a" * 257), ("header", "run", 256)),
+        (edited('"bias"', '"weights"'), ("header", "weights", "taken")),
+        (edited('"bias"', '"__metadata__"'), ("header", "__metadata__", "taken")),
+        (edited('"run"', '"run":"beta","run"'), ("header", '"beta"', '"alpha"')),
+        (edited('"bias":{"dtype":"I32', '"bias":{"dtype":"F32'), ("header", '"F32"', '"I32"')),
+        (edited("[24,28]", "[20,24]"), ("header", "[20,24]", "[24,28]")),
+        (edited("[24,28]", "[28,32]"), ("header", "[28,32]", "[24,28]")),
+        (edited("[24,28]", "[24.0,28]"), ("header", "[24.0,28]", "[24,28]")),
+        (edited("[24,28]}", '[24,28],"more":1}'), ("header", '"more"')),
+        (edited('"shape":[1]', '"shape":[NaN]'), ("header", "shape", "nan")),
+        (edited('"shape":[1]', '"shape":[-1]'), ("header", "shape", -1, ELEMENTS_MAX)),
+        (edited('"shape":[1]', '"shape":[1,[1]]'), ("header", "[1,[1]]")),
+        (edited("[24,28]}}", '[24,28]}} "'), ("header",)),
+        (edited("[2,3]", "[3,2147483647]"), ("header", "tensors", 3 * (2**31 - 1) + 1)),
+        (edited("[0,24]", "[0, 24]"), ("header", "[0, 24]", "[0,24]")),
+        (WHOLE[:-1] + bytes([WHOLE[-1] ^ 1]), ("checksum", WHOLE[CHECKSUM_AT:CHECKED_AT].decode())),
     ],
 )
 def test_an_error_says_what_is_wrong(data: bytes, named: tuple[object, ...]) -> None:
     assert refusal(data) == naming(*named)
 
 
-def test_how_long_a_file_should_be_is_known_from_its_head_alone() -> None:
-    head = parse_head(WHOLE[:-CHECKSUM_BYTES], len(WHOLE))
+@pytest.mark.parametrize(
+    "flood",
+    ["[],", "{},", '"":{"dtype":"I32","shape":[],"data_offsets":[0,0]},', '"ab",', "[", '\\"'],
+)
+def test_a_header_takes_little_more_memory_than_it_has_bytes(flood: str) -> None:
+    count = HEADER_BYTES_MAX // len(flood) - 1_000
+    for data in (edited('"bias"', flood * count + '"bias"'), edited("alpha", flood * count)):
+        tracemalloc.start()
+        try:
+            assert refusal(data) == naming("header")
+            assert tracemalloc.get_traced_memory()[1] < 5 * len(data)
+        finally:
+            tracemalloc.stop()
 
-    assert (head.checkpoint, head.size) == (checkpoint_of(), len(WHOLE))
+
+def test_how_long_a_file_should_be_is_known_from_its_head_alone() -> None:
+    checkpoint, start = parse_head(WHOLE[: -VALUES.nbytes], len(WHOLE))
+
+    assert (checkpoint, start) == (checkpoint_of(), len(WHOLE) - VALUES.nbytes)
     with pytest.raises(CheckpointError, match=naming(4096, 7, len(WHOLE))):
         parse_head(WHOLE, 4096)
 
 
 def test_the_largest_header_there_may_be_is_written_and_read() -> None:
-    shape = (2**20,) * 5
-    tensors = tuple(Tensor(f"{i:05d}" + "n" * 95, (0, *shape)) for i in range(14_800))
+    # Names that take twice as long in JSON, and shapes that do, of as many tensors as there may be.
+    shape = (0, *(ELEMENTS_MAX,) * 8)
+    tensors = [Tensor(f"{i:05d}" + '"' * 60, shape) for i in range(TENSORS_MAX - 1)]
     layout = Layout((*tensors, Tensor("weights", (7,))))
     versions = dict.fromkeys(range(RANKS_MAX), SEQUENCE_MAX)
-    checkpoint = checkpoint_of(run="\U0001f680" * 256, layout=layout, versions=versions)
+    checkpoint = checkpoint_of(run='"' * 256, layout=layout, versions=versions)
 
     data = bytes_of(checkpoint)
 
     assert parse(data)[0] == checkpoint
-    assert parse_head(data, len(data)).start <= HEAD_BYTES_MAX
+    assert 0.6 * HEAD_BYTES_MAX < parse_head(data, len(data))[1] <= HEAD_BYTES_MAX
+    metadata = data[LENGTH.size :].index(b'"00000')
+    assert 0.8 * METADATA_CHARACTERS_MAX < metadata < METADATA_CHARACTERS_MAX

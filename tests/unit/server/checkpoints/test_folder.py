@@ -111,7 +111,10 @@ def test_files_are_numbered_and_whole_and_of_nobody_else(
     first = folder.write(pieces(OLD), finished=False)
     second = folder.write(pieces(NEW), finished=True)
 
-    assert (first.name, second.name) == ("run-000001.gradwire", "run-000002-finished.gradwire")
+    assert (first.name, second.name) == (
+        "run-000001.safetensors",
+        "run-000002-finished.safetensors",
+    )
     assert first.size == len(bytes_of()) == (path / first.name).stat().st_size
     assert (first.complaint, leftovers(path)) == ("", [])
     assert read(path / second.name).checkpoint == checkpoint_of(NEW)
@@ -125,7 +128,7 @@ def test_the_last_ones_are_kept_and_of_finished_runs_as_many(
     for i in range(1, 13):
         folder.write(pieces(), finished=i % 6 == 0 or i == 1)
 
-    kept = [name.removeprefix("run-0000").removesuffix(".gradwire") for name in names_in(path)]
+    kept = [name.removeprefix("run-0000").removesuffix(".safetensors") for name in names_in(path)]
     assert kept == ["12-finished", "11", "10", "09", "06-finished", "01-finished"]
 
 
@@ -134,21 +137,21 @@ def test_numbers_go_on_where_the_last_master_ended(path: Path) -> None:
         with closing(CheckpointFolder(path, 3)) as folder:
             folder.write(pieces(), finished=False)
 
-    assert names_in(path) == ["run-000002.gradwire", "run-000001.gradwire"]
+    assert names_in(path) == ["run-000002.safetensors", "run-000001.safetensors"]
 
 
 def test_numbers_go_on_behind_what_has_come_there_meanwhile(
     folder: CheckpointFolder, path: Path
 ) -> None:
     folder.write(pieces(), finished=False)
-    (path / "run-000050.gradwire").write_bytes(bytes_of())
+    (path / "run-000050.safetensors").write_bytes(bytes_of())
 
-    assert folder.write(pieces(), finished=False).name == "run-000051.gradwire"
+    assert folder.write(pieces(), finished=False).name == "run-000051.safetensors"
 
 
 def test_what_a_dead_master_was_writing_is_removed(path: Path) -> None:
     path.mkdir()
-    (path / f"{TEMPORARY_PREFIX}run-000007.gradwire").write_bytes(b"half a")
+    (path / f"{TEMPORARY_PREFIX}run-000007.safetensors").write_bytes(b"half a")
     (path / "notes.txt").write_text("of somebody else")
 
     CheckpointFolder(path, 3).close()
@@ -158,12 +161,12 @@ def test_what_a_dead_master_was_writing_is_removed(path: Path) -> None:
 
 def test_an_old_one_that_cannot_be_removed_is_complained_about(path: Path) -> None:
     with closing(CheckpointFolder(path, 1)) as folder:
-        (path / "run-000001.gradwire").mkdir()
+        (path / "run-000001.safetensors").mkdir()
 
         written = folder.write(pieces(), finished=False)
 
-    assert written.name == "run-000002.gradwire"
-    assert written.complaint.startswith(f"cannot remove {path / 'run-000001.gradwire'}: ")
+    assert written.name == "run-000002.safetensors"
+    assert written.complaint.startswith(f"cannot remove {path / 'run-000001.safetensors'}: ")
 
 
 # What it refuses.
@@ -212,7 +215,7 @@ def test_a_run_that_goes_on_does_so_while_nothing_can_be_written(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     CheckpointFolder(path, 3).close()
-    leftover = path / f"{TEMPORARY_PREFIX}run-000001.gradwire"
+    leftover = path / f"{TEMPORARY_PREFIX}run-000001.safetensors"
     leftover.touch()
 
     def read_only(path: Path) -> None:
@@ -306,7 +309,7 @@ def test_a_folder_that_has_vanished_is_an_error_and_may_come_back(
     assert not path.exists(), "it is not made anew: something may have been mounted there"
     gone.rename(path)
 
-    assert folder.write(pieces(NEW), finished=False).name == "run-000002.gradwire"
+    assert folder.write(pieces(NEW), finished=False).name == "run-000002.safetensors"
 
 
 def test_a_folder_that_cannot_be_brought_to_the_disk_will_do(

@@ -76,7 +76,7 @@ def test_of_damaged_ones_the_names_are_logged_and_an_older_one_is_taken(
 
     assert run is not None
     assert run.kept is not None
-    assert run.kept.name == "run-000001.gradwire"
+    assert run.kept.name == "run-000001.safetensors"
     assert caplog.messages == [
         naming(damaged, len(bytes_of()) - 1, len(bytes_of())),
         naming(lying, f"{checkpoint_of().digest:016x}", f"{5:016x}"),

@@ -186,15 +186,15 @@ def test_metrics_and_log_tell_of_what_was_written(
 ) -> None:
     watch.pass_time(SECONDS)
     with caplog.at_level(logging.INFO, "gradwire.master"):
-        watch.succeed("cannot remove run-000000.gradwire: Permission denied")
+        watch.succeed("cannot remove run-000000.safetensors: Permission denied")
 
     assert watch.sample("s_written_total") == 1
     assert watch.sample("_bytes") == 1_000
     assert watch.sample("_duration_seconds") == 2.0
     assert watch.sample("_timestamp_seconds") == 3e9
     assert caplog.messages == [
-        naming("alpha", "4 updates", "run-000001.gradwire", "1000 bytes", "2.0 s"),
-        naming("cannot remove run-000000.gradwire: Permission denied"),
+        naming("alpha", "4 updates", "run-000001.safetensors", "1000 bytes", "2.0 s"),
+        naming("cannot remove run-000000.safetensors: Permission denied"),
     ]
 
 
@@ -313,7 +313,7 @@ def test_an_order_has_it_written_at_once_and_says_so(watch: Watch) -> None:
     assert watch.checkpoints.status() == {"file": None, "updates": None, "writing": True}
     watch.succeed()
     assert watch.checkpoints.status() == {
-        "file": "run-000001.gradwire",
+        "file": "run-000001.safetensors",
         "updates": 4,
         "writing": False,
     }
@@ -337,7 +337,7 @@ def test_an_order_for_what_is_written_already_says_where(watch: Watch) -> None:
     watch.checkpoints.conclude()
     watch.succeed()
 
-    assert watch.checkpoints.ask() == naming("nothing", "run-000001.gradwire")
+    assert watch.checkpoints.ask() == naming("nothing", "run-000001.safetensors")
     watch.checkpoints.conclude()
     assert len(watch.copies) == 1
 

@@ -45,20 +45,25 @@ def test_a_name_tells_its_number_and_whether_its_run_was_finished(
 
 
 def test_names_sort_as_their_numbers_do() -> None:
-    assert name_of(42, finished=False) == "run-000042.gradwire"
-    assert name_of(43, finished=True) == "run-000043-finished.gradwire"
+    assert name_of(42, finished=False) == "run-000042.safetensors"
+    assert name_of(43, finished=True) == "run-000043-finished.safetensors"
 
 
 def test_other_files_are_none_of_our_business(tmp_path: Path) -> None:
-    for name in ("run-1.gradwire", ".writing-run-000001.gradwire", "run-000001.gradwire~", "x"):
+    for name in (
+        "run-1.safetensors",
+        ".writing-run-000001.safetensors",
+        "run-000001.safetensors~",
+        "x",
+    ):
         (tmp_path / name).touch()
     for number in (999_999, 1_000_000, 7):
         written_to(tmp_path, number)
 
     assert names_in(tmp_path) == [
-        "run-1000000.gradwire",
-        "run-999999.gradwire",
-        "run-000007.gradwire",
+        "run-1000000.safetensors",
+        "run-999999.safetensors",
+        "run-000007.safetensors",
     ]
 
 
@@ -101,7 +106,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(
     path = written_to(tmp_path)
     size = path.stat().st_size
 
-    def shorten(*arguments: object) -> checkpoint_format.Head:
+    def shorten(*arguments: object) -> tuple[checkpoint_format.Checkpoint, int]:
         os.truncate(path, 99)
         return checkpoint_format.parse_head(bytes_of(), size)
 
