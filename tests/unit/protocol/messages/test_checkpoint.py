@@ -30,7 +30,7 @@ from gradwire_protocol.messages.checkpoint import (
 )
 from gradwire_protocol.messages.fields import SEQUENCE_MAX
 from gradwire_protocol.messages.kinds import RANKS_MAX
-from gradwire_protocol.messages.layout import ELEMENTS_MAX, TENSORS_MAX, Layout, Tensor
+from gradwire_protocol.messages.layout import ELEMENTS_MAX, METADATA, TENSORS_MAX, Layout, Tensor
 from support.checkpointing import VALUES, bytes_of, checkpoint_of
 from support.wording import naming
 
@@ -40,8 +40,8 @@ WHOLE = bytes_of()
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
     shapes = draw(st.lists(st.lists(st.integers(0, 5), max_size=3), max_size=4))
-    printable = st.text(max_size=20).filter(str.isprintable)
-    names = draw(st.lists(printable, unique=True, min_size=len(shapes), max_size=len(shapes)))
+    name = st.text(max_size=20).filter(lambda name: name.isprintable() and name != METADATA)
+    names = draw(st.lists(name, unique=True, min_size=len(shapes), max_size=len(shapes)))
     tensors = [Tensor(name, tuple(shape)) for name, shape in zip(names, shapes, strict=True)]
     return Layout((*tensors, Tensor("the last, of more characters", (draw(st.integers(1, 9)),))))
 

@@ -76,7 +76,9 @@ RANKS = st.integers(0, RANKS_MAX - 1)
 SEQUENCES = st.integers(0, SEQUENCE_MAX)
 EXPONENTS = st.integers(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX)
 VERSIONS = st.dictionaries(RANKS, SEQUENCES, max_size=5)
-TENSORS = st.builds(Tensor, NAMES, st.lists(st.integers(1, 9), max_size=4).map(tuple))
+TENSORS = st.builds(
+    Tensor, NAMES.filter(METADATA.__ne__), st.lists(st.integers(1, 9), max_size=4).map(tuple)
+)
 LAYOUTS = st.builds(
     Layout,
     st.lists(TENSORS, min_size=1, max_size=5, unique_by=lambda tensor: tensor.name).map(tuple),
