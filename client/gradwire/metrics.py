@@ -12,7 +12,7 @@ as its residual, is scraped from the worker itself, over whatever HTTP server th
     start_http_server(9100, addr="127.0.0.1")
 
 Names follow ``gradwire_session_<what>_<unit>[_total]`` in base units. Every metric is described in
-README.md; a test compares.
+docs/thresholds.md, by a table that is generated; a test compares.
 """
 
 from collections.abc import Iterator, Mapping
