@@ -41,7 +41,7 @@ class Setting:
     or_else: Sequence[object] = ()
     """Values besides that mean something of their own, such as 0 for never."""
     characters_max: int | None = None
-    """Of a printable text."""
+    """Of a printable text, which is not empty: what may be left out has None for its default."""
     takes: Callable[[object], bool] | None = None
     """Says whether an object of another type is taken, too."""
     taken: str = ""
@@ -150,7 +150,7 @@ class Declared:
             return None if value in self.choices else f"is {self._kind}"
         if most is not None and not (value.isprintable() and 1 <= len(value) <= most):
             what = (self.about.metavar or "a printable text").lower()
-            return f"is {what} of at most {most} characters"
+            return f"is {what} of 1 to {most} characters"
         return None
 
     def _problem_of_number(self, value: object) -> str | None:
