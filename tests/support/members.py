@@ -29,7 +29,7 @@ def member(
             key_name, role, bytes([role, rank % 256]).ljust(KEY_ID_BYTES)
         )
     join = join_request(worker_id=bytes([rank % 256]) * WORKER_ID_BYTES, name=f"worker{rank}")
-    return Member(rank, join, link, InOrder(1), phase)
+    return Member(rank, join, link, InOrder(1), phase=phase)
 
 
 def roster_of(members: Iterable[Member]) -> Roster:

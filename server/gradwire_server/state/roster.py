@@ -14,7 +14,7 @@ the highest one down, so that those of workers stay close together.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, auto
 from typing import Final
 
@@ -67,6 +67,7 @@ class Member:
     link: Link
     updates: InOrder[UpdateReceived]
     """Its updates, put in order."""
+    _: KW_ONLY
     phase: Phase = Phase.WAITING
     feed: SnapshotFeed | None = None
     """The snapshot on its way to it."""
