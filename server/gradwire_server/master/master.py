@@ -336,14 +336,20 @@ class Master:
             )
 
     def _from_member(self, member: Member, message: Message) -> None:
-        if isinstance(message, Follow | Promise):
-            self.terms.receive(member, message)
-            return
-        if isinstance(message, Digest | Want):
-            self._repairs.receive(member, message)
-            return
-        if member.observes and not isinstance(message, Leave):
-            raise InvalidMessageError(f"{name_of(message)} from {member.name}, an observer")
+        """Act on what observers may say as well as workers; the rest only workers may."""
+        match message:
+            case Follow() | Promise():
+                self.terms.receive(member, message)
+            case Digest() | Want():
+                self._repairs.receive(member, message)
+            case Leave():
+                self._take_leave(member, message)
+            case _ if member.observes:
+                raise InvalidMessageError(f"{name_of(message)} from {member.name}, an observer")
+            case _:
+                self._from_worker(member, message)
+
+    def _from_worker(self, member: Member, message: Message) -> None:
         match message:
             case UpdateReceived():
                 self._take_update(member, message)
@@ -355,8 +361,6 @@ class Master:
                 self._states.receive(member, message)
             case Finish():
                 self._take_finish(member, message)
-            case Leave():
-                self._take_leave(member, message)
             case _:
                 raise InvalidMessageError(f"{name_of(message)} from {member.name}")
 
