@@ -122,6 +122,9 @@ ACK_DELAY_SECONDS_MAX: Final = 0.005
 PACKET_THRESHOLD: Final = 3
 TIME_THRESHOLD: Final = 9 / 8
 GRANULARITY_SECONDS: Final = 0.001
+"""The least that a probe timeout waits beyond the round trip, and that a packet which was overtaken
+gets before it counts as lost."""
+
 INITIAL_RTT_SECONDS: Final = 0.1
 """Shorter than RFC 9002's 333 ms: the handshake has its own timer, and then there is a sample."""
 
