@@ -31,15 +31,12 @@ from gradwire_codecs.format.block_packing import pack_block, unpack_block
 from gradwire_codecs.format.reading import encoded_hits
 from gradwire_codecs.format.sections import Sections
 from gradwire_codecs.format.update import NOTHING, Update, decode, encoded_bytes_max
-from gradwire_codecs.policies import (
-    ByteBudget,
-    DensityBand,
-    FixedThreshold,
-    Observation,
-    TargetDensity,
-    ThresholdPolicy,
-    WarmUp,
-)
+from gradwire_codecs.policies.band import DensityBand
+from gradwire_codecs.policies.budget import ByteBudget
+from gradwire_codecs.policies.density import TargetDensity
+from gradwire_codecs.policies.fixed import FixedThreshold
+from gradwire_codecs.policies.policy import Observation, ThresholdPolicy
+from gradwire_codecs.policies.warm_up import WarmUp
 from gradwire_codecs.replica.digests import BlockDigests, digest_of, unflip
 from gradwire_codecs.replica.replica import (
     Replica,

@@ -97,7 +97,7 @@ def in_environment(value: Any) -> str:
 def test_every_setting_is_tested_here_and_is_a_keyword_of_join() -> None:
     names = {field.name for field in fields(Settings)}
 
-    assert set(FROM_ALL_PLACES) == names - {"key"}
+    assert set(FROM_ALL_PLACES) == names - {"key"}, "FROM_ALL_PLACES has three values of each"
     assert set(inspect.signature(gradwire.join).parameters) == names | {
         "target",
         "optimizer",
@@ -336,21 +336,12 @@ def test_a_policy_of_the_caller_s_own_is_taken_as_it_is() -> None:
     assert Settings(master="somewhere", threshold=policy).make_policy() is policy
 
 
-VALUES: dict[str, Any] = {
-    "threshold": 0.5,
-    "target_density": 0.5,
-    "density_band": (0.1, 0.5),
-    "update_bytes": 100.0,
-    "bytes_per_second": 100.0,
-}
-
-
 @pytest.mark.parametrize(("one", "other"), list(combinations(CHOICES, 2)))
 def test_two_settings_that_choose_the_threshold_are_both_named(one: str, other: str) -> None:
     with pytest.raises(UsageError, match=naming(one, other)):
         resolve_settings(
-            {one: VALUES[one]},
-            MASTER | {f"GRADWIRE_{other.upper()}": in_environment(VALUES[other])},
+            {one: FROM_ALL_PLACES[one][0]},
+            MASTER | {f"GRADWIRE_{other.upper()}": in_environment(FROM_ALL_PLACES[other][0])},
         )
 
 

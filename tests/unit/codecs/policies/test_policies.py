@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gradwire_codecs
 from gradwire_codecs import (
     ByteBudget,
     CodecError,
@@ -18,8 +19,9 @@ from gradwire_codecs import (
     Observation,
     TargetDensity,
     ThresholdPolicy,
+    WarmUp,
 )
-from gradwire_codecs.policies import PolicyState
+from gradwire_codecs.policies.policy import PolicyState
 
 NORMAL = NormalDist()
 ELEMENTS = 1_000_000
@@ -61,6 +63,13 @@ def train(policy: ThresholdPolicy, updates: int, **options: float) -> list[Obser
 
 
 # What all of them do.
+
+
+def test_every_policy_that_adapts_is_held_to_what_all_of_them_do() -> None:
+    policies = {each for each in vars(gradwire_codecs).values() if hasattr(each, "first_density")}
+    held = {type(make(None)) for make in POLICIES.values()}
+
+    assert policies - {ThresholdPolicy, FixedThreshold, WarmUp} == held, "POLICIES names them"
 
 
 @ADAPTING

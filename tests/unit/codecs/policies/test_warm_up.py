@@ -15,7 +15,7 @@ from gradwire_codecs import (
     TargetDensity,
     WarmUp,
 )
-from gradwire_codecs.policies import PolicyState
+from gradwire_codecs.policies.policy import PolicyState
 from gradwire_codecs.policies.warm_up import Steered
 
 NORMAL = NormalDist()
