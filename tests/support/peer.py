@@ -19,12 +19,11 @@ from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Resume
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.kinds import CONTROL_STREAM
 from gradwire_protocol.messages.layout import Layout, Tensor
-from gradwire_protocol.messages.link import CONTROL_RECORDS, Control, Link, Message, UpdateReceived
+from gradwire_protocol.messages.link import Control, Link, Message, UpdateReceived
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.updates import EncodedUpdate
 from support.network import SimulatedNetwork
 
-KINDS = {record: kind for kind, record in CONTROL_RECORDS.items()}
 LAYOUT = Layout((Tensor("weights", (6,)),))
 
 Kept = TypeVar("Kept", bound=Message)
@@ -117,7 +116,7 @@ class ScriptedPeer:
         first = self._control_sent
         self._control_sent += len(records)
         for i in order:
-            kind, payload = KINDS[type(records[i])], records[i].pack()
+            kind, payload = records[i].KIND, records[i].pack()
             self.link.connection.send(CONTROL_STREAM, first + i, kind, payload, Priority.CONTROL)
         self.network.turn(self.host)
 

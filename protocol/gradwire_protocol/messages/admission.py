@@ -20,7 +20,7 @@ from gradwire_protocol.messages.fields import (
     WORKER_NAME,
     WORKER_NAME_CHARACTERS_MAX,
 )
-from gradwire_protocol.messages.kinds import RANKS_MAX
+from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
 from gradwire_protocol.messages.layout import LAYOUT_BYTES_MAX, NAME_CHARACTERS_MAX, Layout
 from gradwire_protocol.messages.schema import (
     SMALL_BYTES_MAX,
@@ -134,6 +134,7 @@ class Join(Record):
     gives_state: bool = False
     """Whether it gives the state of its optimizer to those who ask for one."""
 
+    KIND: ClassVar[Kind] = Kind.JOIN
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "run": optional(NAME),
         "worker_id": WORKER_ID,
@@ -179,6 +180,7 @@ class Welcome(Record):
     compares: bool = False
     """Whether BLOCKS are sent, and of the replica only what the worker then asks for."""
 
+    KIND: ClassVar[Kind] = Kind.WELCOME
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "run": NAME,
         "rank": RANK,
@@ -205,6 +207,7 @@ class Refuse(Record):
     master: str | None = None
     """``host:port`` of the master to try instead, if there is one."""
 
+    KIND: ClassVar[Kind] = Kind.REFUSE
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "code": text(NAME_CHARACTERS_MAX),
         "reason": text(REASON_CHARACTERS_MAX),
@@ -218,6 +221,7 @@ class Roster(Record):
 
     peers: tuple[Peer, ...]
 
+    KIND: ClassVar[Kind] = Kind.ROSTER
     CHECKS: ClassVar[Mapping[str, Check]] = {"peers": listing(record(Peer), RANKS_MAX)}
     BYTES_MAX: ClassVar[int] = ROSTER_BYTES_MAX
 

@@ -5,7 +5,7 @@ messages, and turns bytes into checked records.
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar, get_args
 
 from gradwire_protocol.connection.connection import Connection
 from gradwire_protocol.delivery.events import MessageReceived
@@ -24,7 +24,6 @@ from gradwire_protocol.messages.kinds import (
 from gradwire_protocol.messages.ordering import InOrder
 from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
-from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_protocol.messages.states import Buffers, StatePart, WantState
 from gradwire_protocol.messages.updates import (
@@ -61,30 +60,9 @@ Control: TypeAlias = (
     | WantState
 )
 
-CONTROL_RECORDS: dict[Kind, type[Control]] = {
-    Kind.JOIN: Join,
-    Kind.WELCOME: Welcome,
-    Kind.REFUSE: Refuse,
-    Kind.ROSTER: Roster,
-    Kind.STABLE: Stable,
-    Kind.FINISH: Finish,
-    Kind.FINISHED: Finished,
-    Kind.LEAVE: Leave,
-    Kind.ORDER: Order,
-    Kind.DONE: OrderDone,
-    Kind.CONTENTS: Contents,
-    Kind.RECALL: Recall,
-    Kind.STOPPING: Stopping,
-    Kind.FOLLOW: Follow,
-    Kind.PROMISE: Promise,
-    Kind.VOTERS: Voters,
-    Kind.DIGEST: Digest,
-    Kind.BLOCKS: Blocks,
-    Kind.WANT: Want,
-    Kind.BUFFERS: Buffers,
-    Kind.WANT_STATE: WantState,
+CONTROL_RECORDS: Final[dict[Kind, type[Control]]] = {
+    record.KIND: record for record in get_args(Control)
 }
-_KINDS: dict[type[Record], Kind] = {record: kind for kind, record in CONTROL_RECORDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +113,7 @@ class Link:
         number = self._control_sent
         self._control_sent += 1
         payload = packed or record.pack()
-        self.connection.send(
-            CONTROL_STREAM, number, _KINDS[type(record)], payload, Priority.CONTROL
-        )
+        self.connection.send(CONTROL_STREAM, number, record.KIND, payload, Priority.CONTROL)
         return number
 
     def send_update(self, rank: int, sequence: int, payload: Payload) -> None:

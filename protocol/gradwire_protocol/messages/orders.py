@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.fields import WORKER_NAME, WORKER_NAME_CHARACTERS_MAX
-from gradwire_protocol.messages.kinds import RANKS_MAX
+from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
 from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Check, Record, text
 
 ANSWER_BYTES_MAX: Final = SMALL_BYTES_MAX + RANKS_MAX * (4 * WORKER_NAME_CHARACTERS_MAX + 256)
@@ -50,6 +50,7 @@ class Order(Record):
     name: str
     """Whom or which rank it is about; empty where it is about nobody."""
 
+    KIND: ClassVar[Kind] = Kind.ORDER
     CHECKS: ClassVar[Mapping[str, Check]] = {"action": WORKER_NAME, "name": WORKER_NAME}
 
 
@@ -60,6 +61,7 @@ class OrderDone(Record):
     text: str
     """What there is to say about it; the status as JSON."""
 
+    KIND: ClassVar[Kind] = Kind.DONE
     CHECKS: ClassVar[Mapping[str, Check]] = {"text": ANSWER}
     BYTES_MAX: ClassVar[int] = ANSWER_BYTES_MAX + SMALL_BYTES_MAX
     LIST_ITEMS_MAX: ClassVar[int] = 0

@@ -13,6 +13,7 @@ from gradwire_protocol.messages.fields import (
     VERSIONS,
     VERSIONS_BYTES_MAX,
 )
+from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.layout import ELEMENTS_MAX
 from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Check, Record, blob, integer, listing
 
@@ -24,6 +25,7 @@ class Contents(Record):
     versions: Mapping[int, int]
     """Its own included."""
 
+    KIND: ClassVar[Kind] = Kind.CONTENTS
     CHECKS: ClassVar[Mapping[str, Check]] = {"versions": VERSIONS}
     BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX
 
@@ -37,6 +39,7 @@ class Recall(Record):
     first: int
     last: int
 
+    KIND: ClassVar[Kind] = Kind.RECALL
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "rank": RANK,
         "first": SEQUENCE,
@@ -55,6 +58,7 @@ class Digest(Record):
     corrections: int
     """How many corrections are in it of those that came over this connection."""
 
+    KIND: ClassVar[Kind] = Kind.DIGEST
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "versions": VERSIONS,
         "digest": integer(0, 2**64 - 1),
@@ -72,6 +76,7 @@ class Blocks(Record):
     digests: bytes
     """Little-endian, 8 bytes each."""
 
+    KIND: ClassVar[Kind] = Kind.BLOCKS
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "versions": VERSIONS,
         "digests": blob(DIGEST_BYTES, DIGEST_BYTES * BLOCKS_MAX),
@@ -86,6 +91,7 @@ class Want(Record):
     blocks: tuple[int, ...]
     """Their numbers; none where it has them all."""
 
+    KIND: ClassVar[Kind] = Kind.WANT
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "blocks": listing(integer(0, BLOCKS_MAX - 1), BLOCKS_MAX)
     }
@@ -100,6 +106,7 @@ class Snapshot(Record):
     values: bytes
     """Little-endian int32, or fewer bytes, of which it can be made."""
 
+    KIND: ClassVar[Kind] = Kind.SNAPSHOT
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "start": integer(0, ELEMENTS_MAX),
         "values": blob(1, 4 * BLOCK_ELEMENTS),

@@ -14,6 +14,7 @@ import msgpack
 
 from gradwire_protocol.errors import InvalidMessageError
 from gradwire_protocol.limits import KIB
+from gradwire_protocol.messages.kinds import Kind
 
 Check: TypeAlias = Callable[[object], Any]
 """Returns the value of a field as the record holds it, or raises `ValueError`."""
@@ -42,6 +43,9 @@ class Record:
 
     A subclass is a frozen dataclass and names a `Check` for each of its fields in `CHECKS`.
     """
+
+    KIND: ClassVar[Kind]
+    """Which message it is; of a record within another one, nothing."""
 
     CHECKS: ClassVar[Mapping[str, Check]]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gradwire_protocol.messages.fields import SEQUENCE, TERM, WORKER_ID, WORKER_ID_BYTES
-from gradwire_protocol.messages.kinds import RANKS_MAX
+from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
 from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Check, Record, listing, optional
 
 
@@ -18,6 +18,7 @@ class Follow(Record):
     voters: int | None
     """The number of the `Voters` that it has from this master; None with the first one."""
 
+    KIND: ClassVar[Kind] = Kind.FOLLOW
     CHECKS: ClassVar[Mapping[str, Check]] = {"term": TERM, "voters": optional(SEQUENCE)}
 
 
@@ -27,6 +28,7 @@ class Promise(Record):
 
     term: int
 
+    KIND: ClassVar[Kind] = Kind.PROMISE
     CHECKS: ClassVar[Mapping[str, Check]] = {"term": TERM}
 
 
@@ -41,6 +43,7 @@ class Voters(Record):
     workers: tuple[bytes, ...]
     """Their random ids."""
 
+    KIND: ClassVar[Kind] = Kind.VOTERS
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "number": SEQUENCE,
         "term": TERM,

@@ -6,6 +6,7 @@ from typing import ClassVar, Final
 
 from gradwire_protocol.limits import BUFFERS_BYTES_MAX, KIB, MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.fields import DIGEST_BYTES, RANK, REASON_CHARACTERS_MAX, SEQUENCE
+from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.layout import ELEMENTS_MAX
 from gradwire_protocol.messages.schema import (
     SMALL_BYTES_MAX,
@@ -47,6 +48,7 @@ class Buffers(Record):
     integers: bytes
     """Little-endian int64."""
 
+    KIND: ClassVar[Kind] = Kind.BUFFERS
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "rank": RANK,
         "final": boolean,
@@ -77,6 +79,7 @@ class WantState(Record):
     part: int | None
     """The part that is due; None where no more is wanted. From who asks, 0 or None."""
 
+    KIND: ClassVar[Kind] = Kind.WANT_STATE
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "number": SEQUENCE,
         "part": optional(integer(0, STATE_PARTS_MAX - 1)),
@@ -100,6 +103,7 @@ class StatePart(Record):
     reason: str = ""
     """Why there is none."""
 
+    KIND: ClassVar[Kind] = Kind.STATE
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "number": SEQUENCE,
         "part": integer(0, STATE_PARTS_MAX - 1),

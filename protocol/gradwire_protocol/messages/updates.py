@@ -14,7 +14,7 @@ from gradwire_protocol.messages.fields import (
     VERSIONS,
     VERSIONS_BYTES_MAX,
 )
-from gradwire_protocol.messages.kinds import RANKS_MAX
+from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
 from gradwire_protocol.messages.layout import ELEMENTS_MAX
 from gradwire_protocol.messages.schema import (
     SMALL_BYTES_MAX,
@@ -48,6 +48,7 @@ class EncodedUpdate(Record):
     clock: int = 0
     """How many steps of its origin are in its updates up to this one; 0 where it does not say."""
 
+    KIND: ClassVar[Kind] = Kind.UPDATE
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "sequence": integer(1, SEQUENCE_MAX),
         "based_on": integer(0, 2**63),
@@ -64,6 +65,7 @@ class Stable(Record):
 
     versions: Mapping[int, int]
 
+    KIND: ClassVar[Kind] = Kind.STABLE
     CHECKS: ClassVar[Mapping[str, Check]] = {"versions": VERSIONS}
     BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX
 
@@ -105,6 +107,7 @@ class Conflated(Record):
     span: Span | None
     """What the sum contains, in the last part."""
 
+    KIND: ClassVar[Kind] = Kind.CONFLATED
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "start": integer(0, ELEMENTS_MAX),
         "body": blob(0, 4 * PART_ELEMENTS + SMALL_BYTES_MAX),
@@ -120,6 +123,7 @@ class Finish(Record):
     sequence: int
     """Of its last update."""
 
+    KIND: ClassVar[Kind] = Kind.FINISH
     CHECKS: ClassVar[Mapping[str, Check]] = {"sequence": SEQUENCE}
 
 
@@ -130,6 +134,7 @@ class Finished(Record):
     versions: Mapping[int, int]
     """All updates of the run."""
 
+    KIND: ClassVar[Kind] = Kind.FINISHED
     CHECKS: ClassVar[Mapping[str, Check]] = {"versions": VERSIONS}
     BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX
 
@@ -142,6 +147,7 @@ class Leave(Record):
     """Of its last update."""
     reason: str
 
+    KIND: ClassVar[Kind] = Kind.LEAVE
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "sequence": SEQUENCE,
         "reason": text(REASON_CHARACTERS_MAX),
@@ -157,4 +163,5 @@ class Stopping(Record):
 
     reason: str
 
+    KIND: ClassVar[Kind] = Kind.STOPPING
     CHECKS: ClassVar[Mapping[str, Check]] = {"reason": text(REASON_CHARACTERS_MAX)}

@@ -3,6 +3,7 @@
 import json
 from dataclasses import fields, replace
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,7 +36,7 @@ from gradwire_protocol.messages.fields import (
     covers,
     total,
 )
-from gradwire_protocol.messages.kinds import RANKS_MAX, EndCode
+from gradwire_protocol.messages.kinds import RANKS_MAX, EndCode, Kind
 from gradwire_protocol.messages.layout import (
     DIMENSIONS_MAX,
     ELEMENTS_MAX,
@@ -46,6 +47,7 @@ from gradwire_protocol.messages.layout import (
     Layout,
     Tensor,
 )
+from gradwire_protocol.messages.link import CONTROL_RECORDS
 from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
@@ -69,6 +71,7 @@ from gradwire_protocol.messages.updates import (
     Stable,
     Stopping,
 )
+from support.records import EXAMPLES, LAYOUT, PEER, RESUME, SPAN
 from support.wording import naming
 
 NAMES = st.text(max_size=20).filter(str.isprintable)
@@ -97,8 +100,8 @@ TERMS = st.integers(0, TERM_MAX)
 STATE_PARTS = st.integers(0, STATE_PARTS_MAX - 1)
 WORKER_IDS = st.binary(min_size=WORKER_ID_BYTES, max_size=WORKER_ID_BYTES)
 RESUMES = st.builds(Resume, RANKS, SEQUENCES, VERSIONS, st.integers(0, RANKS_MAX), VERSIONS, TERMS)
-RECORDS: st.SearchStrategy[Record] = st.one_of(
-    st.builds(
+FIELDS: tuple[tuple[Any, ...], ...] = (
+    (
         Join,
         st.none() | NAMES,
         WORKER_IDS,
@@ -111,7 +114,7 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
         st.none() | VERSIONS,
         st.booleans(),
     ),
-    st.builds(
+    (
         Welcome,
         NAMES,
         RANKS,
@@ -126,12 +129,12 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
         st.none() | NAMES,
         st.booleans(),
     ),
-    st.builds(Contents, VERSIONS),
-    st.builds(Recall, RANKS, SEQUENCES, SEQUENCES),
-    st.builds(Conflated, st.integers(0, ELEMENTS_MAX), st.binary(max_size=50), st.none() | SPANS),
-    st.builds(Digest, VERSIONS, st.integers(0, 2**64 - 1), SEQUENCES),
-    st.builds(Blocks, VERSIONS, st.binary(min_size=8, max_size=64)),
-    st.builds(
+    (Contents, VERSIONS),
+    (Recall, RANKS, SEQUENCES, SEQUENCES),
+    (Conflated, st.integers(0, ELEMENTS_MAX), st.binary(max_size=50), st.none() | SPANS),
+    (Digest, VERSIONS, st.integers(0, 2**64 - 1), SEQUENCES),
+    (Blocks, VERSIONS, st.binary(min_size=8, max_size=64)),
+    (
         Buffers,
         RANKS,
         st.booleans(),
@@ -139,67 +142,34 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
         st.binary(max_size=50),
         st.binary(max_size=50),
     ),
-    st.builds(Want, st.lists(st.integers(0, BLOCKS_MAX - 1), max_size=5).map(tuple)),
-    st.builds(WantState, SEQUENCES, st.none() | STATE_PARTS),
-    st.builds(StatePart, SEQUENCES, STATE_PARTS, STATE_PARTS, st.binary(max_size=50), NAMES),
-    st.builds(Refuse, NAMES, NAMES, st.none() | NAMES),
-    st.builds(Follow, TERMS, st.none() | SEQUENCES),
-    st.builds(Promise, TERMS),
-    st.builds(Voters, SEQUENCES, TERMS, st.lists(WORKER_IDS, max_size=5).map(tuple)),
-    st.builds(Roster, PEERS),
-    st.builds(Snapshot, st.integers(0, ELEMENTS_MAX), st.binary(min_size=4, max_size=50)),
-    st.builds(
+    (Want, st.lists(st.integers(0, BLOCKS_MAX - 1), max_size=5).map(tuple)),
+    (WantState, SEQUENCES, st.none() | STATE_PARTS),
+    (StatePart, SEQUENCES, STATE_PARTS, STATE_PARTS, st.binary(max_size=50), NAMES),
+    (Refuse, NAMES, NAMES, st.none() | NAMES),
+    (Follow, TERMS, st.none() | SEQUENCES),
+    (Promise, TERMS),
+    (Voters, SEQUENCES, TERMS, st.lists(WORKER_IDS, max_size=5).map(tuple)),
+    (Roster, PEERS),
+    (Snapshot, st.integers(0, ELEMENTS_MAX), st.binary(min_size=4, max_size=50)),
+    (
         EncodedUpdate,
         st.integers(1, SEQUENCE_MAX),
         st.integers(0, 2**63),
         st.binary(max_size=50),
         st.integers(0, CLOCK_MAX),
     ),
-    st.builds(Stable, VERSIONS),
-    st.builds(Finish, SEQUENCES),
-    st.builds(Finished, VERSIONS),
-    st.builds(Leave, SEQUENCES, NAMES),
-    st.builds(Stopping, NAMES),
-    st.builds(Order, NAMES, NAMES),
-    st.builds(OrderDone, NAMES),
+    (Stable, VERSIONS),
+    (Finish, SEQUENCES),
+    (Finished, VERSIONS),
+    (Leave, SEQUENCES, NAMES),
+    (Stopping, NAMES),
+    (Order, NAMES, NAMES),
+    (OrderDone, NAMES),
 )
+"""Each message with what its fields can be."""
 
-LAYOUT = Layout((Tensor("weight", (3, 4)), Tensor("scale", ()), Tensor("bias", (4,))))
-PEER = Peer(1, "host:123", finished=False)
-RESUME = Resume(1, 7, {0: 5}, 3)
-SPAN = Span({1: 5}, {1: 7}, 2, 1)
-EXAMPLES: tuple[Record, ...] = (
-    Tensor("weight", (3, 4)),
-    LAYOUT,
-    PEER,
-    RESUME,
-    Join("run", bytes(WORKER_ID_BYTES), "host:123", 1, 1, -24, LAYOUT, RESUME),
-    Welcome("run", 1, 5, -24, LAYOUT, (PEER,), founder=True, versions={1: 5}),
-    Refuse("run_full", "16 workers take part, which is the limit"),
-    Roster((PEER,)),
-    Snapshot(0, bytes(4)),
-    EncodedUpdate(1, 0, b"body", clock=7),
-    Contents({1: 5}),
-    Recall(1, 5, 6),
-    SPAN,
-    Conflated(0, b"body", SPAN),
-    Digest({1: 5}, 2**64 - 1, 0),
-    Blocks({1: 5}, bytes(8)),
-    Want((0, 7)),
-    Buffers(1, final=True, layout_digest=bytes(8), floats=bytes(4), integers=bytes(8)),
-    WantState(3, 0),
-    StatePart(3, 0, 2, b"body"),
-    Stable({1: 5}),
-    Finish(5),
-    Finished({1: 5}),
-    Leave(5, "finished"),
-    Stopping("the master was stopped by SIGTERM"),
-    Follow(2, None),
-    Promise(3),
-    Voters(1, 1, (bytes(WORKER_ID_BYTES),)),
-    Order("deny", "gpu3"),
-    OrderDone("gpu3 is denied"),
-)
+RECORDS: st.SearchStrategy[Record] = st.one_of(*(st.builds(*row) for row in FIELDS))
+
 LONG_NAME = "x" * (NAME_CHARACTERS_MAX + 1)
 LONG_REASON = "x" * (REASON_CHARACTERS_MAX + 1)
 
@@ -317,6 +287,14 @@ REFUSED: tuple[tuple[type[Record], str, object], ...] = (
 )
 
 
+def test_every_message_is_tested_here() -> None:
+    messages = {*CONTROL_RECORDS.values(), EncodedUpdate, Snapshot, Conflated, StatePart}
+
+    assert messages == {row[0] for row in FIELDS}, "FIELDS has what each can hold"
+    assert messages <= {type(example) for example in EXAMPLES}, "support/records.py has one of each"
+    assert {record.KIND for record in messages} == set(Kind)
+
+
 @given(message=RECORDS)
 def test_a_message_is_read_as_it_was_written(message: Record) -> None:
     assert type(message).parse(message.pack()) == message
@@ -328,7 +306,8 @@ def test_every_field_has_a_check_and_an_example_that_it_refuses(example: Record)
 
     assert type(example).parse(example.pack()) == example
     assert example.CHECKS.keys() == names
-    assert {name for kind, name, _ in REFUSED if kind is type(example)} == names
+    refused = {name for kind, name, _ in REFUSED if kind is type(example)}
+    assert refused == names, "REFUSED has a value of each field that is not allowed"
 
 
 @pytest.mark.parametrize(

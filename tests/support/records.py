@@ -1,0 +1,73 @@
+"""Examples of what master and workers say: one of every message, and of what is in one."""
+
+from gradwire_protocol.messages.admission import (
+    Join,
+    Peer,
+    Refuse,
+    Resume,
+    Roster,
+    Welcome,
+)
+from gradwire_protocol.messages.fields import (
+    WORKER_ID_BYTES,
+)
+from gradwire_protocol.messages.layout import (
+    Layout,
+    Tensor,
+)
+from gradwire_protocol.messages.orders import Order, OrderDone
+from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
+from gradwire_protocol.messages.schema import Record
+from gradwire_protocol.messages.standby import Follow, Promise, Voters
+from gradwire_protocol.messages.states import (
+    Buffers,
+    StatePart,
+    WantState,
+)
+from gradwire_protocol.messages.updates import (
+    Conflated,
+    EncodedUpdate,
+    Finish,
+    Finished,
+    Leave,
+    Span,
+    Stable,
+    Stopping,
+)
+
+LAYOUT = Layout((Tensor("weight", (3, 4)), Tensor("scale", ()), Tensor("bias", (4,))))
+PEER = Peer(1, "host:123", finished=False)
+RESUME = Resume(1, 7, {0: 5}, 3)
+SPAN = Span({1: 5}, {1: 7}, 2, 1)
+EXAMPLES: tuple[Record, ...] = (
+    Tensor("weight", (3, 4)),
+    LAYOUT,
+    PEER,
+    RESUME,
+    Join("run", bytes(WORKER_ID_BYTES), "host:123", 1, 1, -24, LAYOUT, RESUME),
+    Welcome("run", 1, 5, -24, LAYOUT, (PEER,), founder=True, versions={1: 5}),
+    Refuse("run_full", "16 workers take part, which is the limit"),
+    Roster((PEER,)),
+    Snapshot(0, bytes(4)),
+    EncodedUpdate(1, 0, b"body", clock=7),
+    Contents({1: 5}),
+    Recall(1, 5, 6),
+    SPAN,
+    Conflated(0, b"body", SPAN),
+    Digest({1: 5}, 2**64 - 1, 0),
+    Blocks({1: 5}, bytes(8)),
+    Want((0, 7)),
+    Buffers(1, final=True, layout_digest=bytes(8), floats=bytes(4), integers=bytes(8)),
+    WantState(3, 0),
+    StatePart(3, 0, 2, b"body"),
+    Stable({1: 5}),
+    Finish(5),
+    Finished({1: 5}),
+    Leave(5, "finished"),
+    Stopping("the master was stopped by SIGTERM"),
+    Follow(2, None),
+    Promise(3),
+    Voters(1, 1, (bytes(WORKER_ID_BYTES),)),
+    Order("deny", "gpu3"),
+    OrderDone("gpu3 is denied"),
+)
