@@ -1,6 +1,5 @@
 """The messages of a run: each is read as it was written, and each field refuses what it must."""
 
-import json
 from dataclasses import fields, replace
 from itertools import product
 from typing import Any
@@ -548,18 +547,3 @@ def test_a_version_vector_covers_what_it_contains(
 )
 def test_the_name_in_a_key_comes_first(key_name: str | None, own_name: str, shown: str) -> None:
     assert name_in_roster(key_name, own_name) == shown
-
-
-def test_the_longest_status_fits_an_answer() -> None:
-    """As many workers as a run can have, with the names that take the most bytes."""
-    name = "\N{FERRIS WHEEL}" * WORKER_NAME_CHARACTERS_MAX
-    worker = {"rank": RANKS_MAX, "name": name, "phase": "founding", "quarantined": False}
-    status = {
-        "workers": [worker] * RANKS_MAX,
-        "versions": {str(rank): SEQUENCE_MAX for rank in range(RANKS_MAX)},
-        "denied": ["\N{FERRIS WHEEL}" * 15] * 1_000,
-    }
-    answer = OrderDone(json.dumps(status, ensure_ascii=False))
-
-    assert OrderDone.parse(answer.pack()) == answer
-    assert len(answer.pack()) <= MESSAGE_BYTES_MAX

@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import Role, UsageError
+from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.admission import RefusalCode, Refuse
+from gradwire_protocol.messages.fields import SEQUENCE_MAX, WORKER_NAME_CHARACTERS_MAX
+from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.orders import Action, Order, OrderDone
 from gradwire_server.master.orders import DENIED_NAMES_MAX, Orders, Powers
 from gradwire_server.master.status import status_of
@@ -93,6 +96,24 @@ def test_the_status_is_json_that_has_names_as_they_are() -> None:
     assert "größe" in text
     assert [worker["name"] for worker in json.loads(text)["workers"]] == ["größe at worker0"]
     assert [observer["rank"] for observer in json.loads(text)["observers"]] == [9]
+
+
+def test_the_longest_status_fits_an_answer() -> None:
+    """As many workers as a run can have, with the names that take the most bytes."""
+    widest = "\N{FERRIS WHEEL}"
+    status = json.loads(Desk([member(0)]).order("status"))
+    [worker] = status["workers"]
+    texts = {"name": widest * WORKER_NAME_CHARACTERS_MAX, "phase": "founding"}
+    shown = {name for name, value in worker.items() if isinstance(value, str | None)}
+    assert shown == texts.keys(), "texts has the longest of each"
+
+    status["workers"] = [worker | texts | {"rank": RANKS_MAX}] * RANKS_MAX
+    status["versions"] = {str(rank): SEQUENCE_MAX for rank in range(RANKS_MAX)}
+    status["denied"] = [widest * 15] * DENIED_NAMES_MAX
+    answer = OrderDone(json.dumps(status, ensure_ascii=False))
+
+    assert OrderDone.parse(answer.pack()) == answer
+    assert len(answer.pack()) <= MESSAGE_BYTES_MAX
 
 
 def test_draining_begins_and_ends_by_order() -> None:
