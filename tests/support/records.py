@@ -1,29 +1,13 @@
 """Examples of what master and workers say: one of every message, and of what is in one."""
 
-from gradwire_protocol.messages.admission import (
-    Join,
-    Peer,
-    Refuse,
-    Resume,
-    Roster,
-    Welcome,
-)
-from gradwire_protocol.messages.fields import (
-    WORKER_ID_BYTES,
-)
-from gradwire_protocol.messages.layout import (
-    Layout,
-    Tensor,
-)
+from gradwire_protocol.messages.admission import Join, Peer, Refuse, Resume, Roster, Welcome
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
+from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.orders import Order, OrderDone
 from gradwire_protocol.messages.replicas import Blocks, Contents, Digest, Recall, Snapshot, Want
 from gradwire_protocol.messages.schema import Record
 from gradwire_protocol.messages.standby import Follow, Promise, Voters
-from gradwire_protocol.messages.states import (
-    Buffers,
-    StatePart,
-    WantState,
-)
+from gradwire_protocol.messages.states import Buffers, StatePart, WantState
 from gradwire_protocol.messages.updates import (
     Conflated,
     EncodedUpdate,
