@@ -30,6 +30,7 @@ class TcpSide(Keeper):
         self.counters = TcpCounters()
         if accepts and listener is None:
             listener = open_listener(("127.0.0.1", 0))
+        self.address: SocketAddress = ("", 0) if listener is None else listener.getsockname()
         self.driver = TcpDriver(
             self.endpoint, self, asyncio.get_running_loop(), self.counters, listener
         )
@@ -43,6 +44,5 @@ class TcpSide(Keeper):
 
 async def connected_over_tcp(one: TcpSide, other: TcpSide) -> None:
     """Let one side dial the other, and wait until both know it."""
-    host, port = other.driver.address[:2]
-    one.dial((host, port))
+    one.dial(other.address)
     await until(lambda: one.connection and other.connection, "the connection")

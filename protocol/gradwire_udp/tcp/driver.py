@@ -11,34 +11,29 @@ A TCP connection that ends takes what it carried with it, at once: the endpoint 
 """
 
 import asyncio
-import logging
+import errno
+import os
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from gradwire_protocol import Address, Connection
 from gradwire_protocol.connection.train import ECN_NOT, Train
 from gradwire_protocol.limits import MIB, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX
+from gradwire_udp.accepting import Acceptor
 from gradwire_udp.endpoint_driver import Application, Driven, EndpointDriver
 from gradwire_udp.sockets import SocketAddress
 from gradwire_udp.tcp.counters import TcpCounters
 from gradwire_udp.tcp.framing import LENGTH_BYTES, FramingError, ReadBuffer
 from gradwire_udp.tcp.peer import TcpAddress, TcpPeer
 
-logger = logging.getLogger("gradwire.tcp")
-
 READ_BYTES: Final = 2**18
 """What is read at once: much to handle at once, and little enough for a processor's cache."""
 
 READS_PER_WAKE_MAX: Final = 4
 """Reads from one peer before others have their turn."""
-
-ACCEPTS_PER_WAKE_MAX: Final = 16
-
-ACCEPT_PAUSE_SECONDS: Final = 1.0
-"""How long nobody is let in when the process has no descriptors left."""
 
 PEERS_SPARE: Final = 8
 """TCP connections beyond those that the endpoint accepts: of strangers, and of those who have gone
@@ -99,17 +94,7 @@ class TcpDriver(EndpointDriver):
         self._sweep_at = 0.0
         self._buffer = ReadBuffer(READ_BYTES)
         self._scratch = memoryview(bytearray(TRAIN_BYTES_MAX + LENGTH_BYTES * TRAIN_PACKETS_MAX))
-        self._listener = listener
-        self._pause: asyncio.TimerHandle | None = None
-        if listener is not None:
-            loop.add_reader(listener.fileno(), self._accept)
-
-    @property
-    def address(self) -> tuple[Any, ...]:
-        """The address that it listens at."""
-        assert self._listener is not None
-        address: tuple[Any, ...] = self._listener.getsockname()
-        return address
+        self._acceptor = None if listener is None else Acceptor(loop, listener, self._let_in, "TCP")
 
     def dial(self, address: SocketAddress, family: socket.AddressFamily) -> TcpAddress:
         """Begin a TCP connection; return what the endpoint has to be told to connect to.
@@ -118,48 +103,25 @@ class TcpDriver(EndpointDriver):
         """
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setblocking(False)
-        failure = None
-        try:
-            sock.connect(address)
-        except (BlockingIOError, InterruptedError):
-            pass  # as always: it takes a round trip
-        except OSError as error:
-            failure = error
+        failure = sock.connect_ex(address)
         peer = self._add(sock, address, connected=False)
-        if failure is None:
+        if failure in (0, errno.EINPROGRESS):  # as always: it takes a round trip
             self._loop.add_writer(sock.fileno(), self._writable, peer)
         else:
-            self._loop.call_soon(self._fail, peer, failure)
+            self._loop.call_soon(self._fail, peer, OSError(failure, os.strerror(failure)))
         return peer.address
 
     # Coming in.
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        for _ in range(ACCEPTS_PER_WAKE_MAX):
-            try:
-                sock, address = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                # Out of descriptors, most likely: who waits would wake us again and again.
-                logger.warning("no TCP connection can be accepted: %s", error.strerror)
-                self._loop.remove_reader(self._listener.fileno())
-                self._pause = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._listen_again)
-                return
-            self.counters.accepted += 1
-            if len(self._peers) >= self._peers_max and not self._make_room():
-                self.counters.turned_away += 1
-                sock.close()
-                continue
-            sock.setblocking(False)
-            peer = self._add(sock, address, connected=True)
-            self._loop.add_reader(sock.fileno(), self._readable, peer)
+    def _let_in(self, sock: socket.socket, address: SocketAddress) -> None:
+        self.counters.accepted += 1
+        if len(self._peers) >= self._peers_max and not self._make_room():
+            self.counters.turned_away += 1
+            sock.close()
+            return
+        peer = self._add(sock, address, connected=True)
+        self._loop.add_reader(sock.fileno(), self._readable, peer)
         self._set_timer(monotonic())
-
-    def _listen_again(self) -> None:
-        if self._listener is not None and not self._closed:
-            self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def _readable(self, peer: TcpPeer) -> None:
         """Take in what has come from a peer."""
@@ -187,7 +149,7 @@ class TcpDriver(EndpointDriver):
 
     def _take_in(self, peer: TcpPeer, size: int) -> None:
         endpoint, counters, now = self._endpoint, self.counters, monotonic()
-        for view, segment in peer.packets(size):
+        for view, segment in peer.stream.packets(size):
             counters.packets_received += -(-len(view) // segment)
             endpoint.receive(view, segment, peer.address, ECN_NOT, now)
 
@@ -304,10 +266,7 @@ class TcpDriver(EndpointDriver):
         return super()._is_quiet() and not self.counters.queued_bytes
 
     def _close(self) -> None:
-        if self._pause is not None:
-            self._pause.cancel()
-        if self._listener is not None:
-            self._loop.remove_reader(self._listener.fileno())
-            self._listener.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         for peer in list(self._peers.values()):
             self._remove(peer)

@@ -4,7 +4,6 @@ import errno
 import os
 import socket
 from collections import deque
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -62,10 +61,11 @@ class TcpPeer:
         self.address = address
         self.connected = connected
         self.unused_since: float | None = unused_since
+        self.stream = PacketStream(buffer)
+        """Of what it says."""
         self.queued_bytes = 0
         """What the kernel has not taken yet."""
         self._counters = counters
-        self._stream = PacketStream(buffer)
         self._queue: deque[memoryview] = deque()
         # A packet waits for no other one: what belongs together comes together.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -88,7 +88,7 @@ class TcpPeer:
         self.connected = True
 
     def receive(self) -> int | None:
-        """Read once; return how many bytes came, 0 at the end, or None where nothing is there.
+        """Read once into `stream`; return the bytes, 0 at the end, None where nothing is there.
 
         Raises
         ------
@@ -96,16 +96,12 @@ class TcpPeer:
             If the connection is broken.
         """
         try:
-            size = self.socket.recv_into(self._stream.room())
+            size = self.socket.recv_into(self.stream.room())
         except (BlockingIOError, InterruptedError):
             return None
         self._counters.reads += 1
         self._counters.bytes_received += size
         return size
-
-    def packets(self, size: int) -> Iterator[tuple[memoryview, int]]:
-        """Return the packets of what `receive` has read: see `PacketStream.packets`."""
-        return self._stream.packets(size)
 
     def send(self, train: Train, scratch: memoryview) -> None:
         """Send a train, or keep a copy of what the kernel does not take.
@@ -128,7 +124,7 @@ class TcpPeer:
         if self.connected and not self._queue:
             with suppress(BlockingIOError, InterruptedError):
                 sent = self.socket.send(framed)
-            self._sent(sent)
+            self._counters.bytes_sent += sent
         self._counters.packets_sent += train.count
         if sent < size:
             self._queue.append(memoryview(bytes(framed[sent:])))
@@ -148,7 +144,7 @@ class TcpPeer:
                 sent = self.socket.sendmsg(list(islice(queue, BUFFERS_PER_SEND_MAX)))
             except (BlockingIOError, InterruptedError):
                 return False
-            self._sent(sent)
+            self._counters.bytes_sent += sent
             self._queued(-sent)
             while sent:
                 first = queue.popleft()
@@ -166,6 +162,3 @@ class TcpPeer:
     def _queued(self, size: int) -> None:
         self.queued_bytes += size
         self._counters.queued_bytes += size
-
-    def _sent(self, size: int) -> None:
-        self._counters.bytes_sent += size

@@ -1,21 +1,23 @@
 """`Gate`: lets connections in at a rate, few at a time, and each for a while only.
 
 aiohttp reads requests well, but takes as many connections as come, waits an hour for a request and
-for ever for a reader. And with asyncio's own way of accepting, a process without descriptors calls
-the loop's exception handler, which ends the daemon. So accepting is done here, and between each
-transport and aiohttp stands a `Visit` that counts and keeps the time.
+for ever for a reader. So accepting is done here, and between each transport and aiohttp stands a
+`Visit` that counts and keeps the time.
 """
 
 import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from math import inf
 from time import monotonic
 from traceback import format_tb
 from typing import Any, Final, cast
 
-from gradwire_server.http.limits import ACCEPT_PAUSE_SECONDS, HttpLimits
+from gradwire_server.http.limits import HttpLimits
 from gradwire_server.metrics import HttpRefusal, ServerMetrics
+from gradwire_udp.accepting import Acceptor
+from gradwire_udp.sockets import SocketAddress
 
 logger: Final = logging.getLogger("gradwire.http")
 
@@ -43,14 +45,19 @@ class Gate:
         metrics: ServerMetrics,
         limits: HttpLimits,
     ) -> None:
-        self._listener = listener
+        self._loop = asyncio.get_running_loop()
         self._protocol = protocol
         self._metrics = metrics
         self._limits = limits
         self._visits: dict[asyncio.BaseProtocol, Visit] = {}
         """By the protocol behind each, the oldest first."""
         self._next_failure_log = 0.0
-        self._admitting = asyncio.get_running_loop().create_task(self._admit())
+        self._interval = 1 / limits.connections_per_second_max
+        # Half an interval more than it takes for the last one of a burst, for rounding.
+        self._tolerance = (limits.connections_burst_max - 0.5) * self._interval
+        self._due = -inf
+        self._entering: set[asyncio.Task[None]] = set()
+        self._acceptor = Acceptor(self._loop, listener, self._let_in, "HTTP")
 
     def __len__(self) -> int:
         """Return how many visitors there are."""
@@ -64,9 +71,8 @@ class Gate:
 
     async def accept_no_more(self) -> None:
         """Let nobody in any more; those who are in stay."""
-        self._admitting.cancel()
-        await asyncio.gather(self._admitting, return_exceptions=True)
-        self._listener.close()
+        self._acceptor.close()
+        await asyncio.gather(*self._entering, return_exceptions=True)
 
     def turn_out(self) -> None:
         """End all visits, served or not."""
@@ -98,30 +104,21 @@ class Gate:
 
     # Private.
 
-    async def _admit(self) -> None:
-        loop, limits = asyncio.get_running_loop(), self._limits
-        interval = 1 / limits.connections_per_second_max
-        # Half an interval more than it takes for the last one of a burst, for rounding.
-        tolerance = (limits.connections_burst_max - 0.5) * interval
-        due = loop.time() - tolerance
-        while True:
-            try:
-                connection, _ = await loop.sock_accept(self._listener)
-            except OSError as error:
-                logger.warning("no HTTP connection can be accepted: %s", error.strerror)
-                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
-                continue
-            try:
-                await loop.connect_accepted_socket(self._visit, connection)
-            except OSError:
-                connection.close()  # it was gone already
-            due = max(due, loop.time() - tolerance) + interval
-            if (pause := due - loop.time()) > 0:
-                self._metrics.http_delayed.inc()
-                await asyncio.sleep(pause)
+    def _let_in(self, connection: socket.socket, _: SocketAddress) -> None:
+        entering = self._loop.create_task(self._connect(connection))
+        self._entering.add(entering)
+        entering.add_done_callback(self._entering.discard)
+        self._due = max(self._due, self._loop.time() - self._tolerance) + self._interval
+        if (pause := self._due - self._loop.time()) > 0:
+            self._metrics.http_delayed.inc()
+            self._acceptor.pause(pause)
 
-    def _visit(self) -> "Visit":
-        return Visit(self, self._protocol(), self._limits)
+    async def _connect(self, connection: socket.socket) -> None:
+        visit = Visit(self, self._protocol(), self._limits)
+        try:
+            await self._loop.connect_accepted_socket(lambda: visit, connection)
+        except OSError:
+            connection.close()  # it was gone already
 
 
 class Visit(asyncio.Protocol):

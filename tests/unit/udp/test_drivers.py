@@ -49,11 +49,9 @@ class Relay:
         self.udp = self.drivers.add(
             lambda shared: UdpDriver(self.socket, udp, shared, loop, SocketCounters())
         )
-        self.tcp = self.drivers.add(
-            lambda shared: TcpDriver(
-                tcp, shared, loop, TcpCounters(), open_listener(("127.0.0.1", 0))
-            )
-        )
+        listener = open_listener(("127.0.0.1", 0))
+        self.tcp_address = listener.getsockname()
+        self.drivers.add(lambda shared: TcpDriver(tcp, shared, loop, TcpCounters(), listener))
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         match event:
@@ -82,8 +80,7 @@ class Relay:
         for side in over_udp:
             side.dial(self.udp.address)
         for stream in over_tcp:
-            host, port = self.tcp.address
-            stream.dial((host, port))
+            stream.dial(self.tcp_address)
         await until(lambda: len(self.connections) == udp + tcp, "all of them")
         await until(lambda: all(s.connection for s in (*over_udp, *over_tcp)), "all connections")
         return over_udp, over_tcp

@@ -113,7 +113,7 @@ def test_where_a_peer_is_shows_that_it_is_reached_over_tcp(kind: str) -> None:
         await connected_over_tcp(one, other)
 
         assert one.connection is not None
-        assert str(one.connection.address) == f"tcp:127.0.0.1:{other.driver.address[1]}"
+        assert str(one.connection.address) == f"tcp:127.0.0.1:{other.address[1]}"
 
     run_on(kind, test)
 

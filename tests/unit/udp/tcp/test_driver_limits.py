@@ -12,7 +12,7 @@ from gradwire_protocol import CloseCode, Connected, Connection, Disconnected, Ev
 from gradwire_protocol.congestion.static import WINDOW_BYTES
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.wire.packets import ACCEPT
-from gradwire_udp import open_listener
+from gradwire_udp import accepting, open_listener
 from gradwire_udp.tcp import driver
 from support.driven_side import LOOPS, run_on
 from support.endpoints import first_packet, init_of
@@ -30,7 +30,7 @@ def dialled(side: TcpSide, *, receive_buffer: int | None = None) -> socket.socke
     sock = socket.socket()
     if receive_buffer is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-    sock.connect(side.driver.address[:2])
+    sock.connect(side.address)
     sock.setblocking(False)
     return sock
 
@@ -211,7 +211,7 @@ class Exhausted(socket.socket):
 def test_without_descriptors_nobody_is_let_in_until_there_are_some_again(
     kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(driver, "ACCEPT_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(accepting, "ACCEPT_PAUSE_SECONDS", 0.01)
 
     async def test() -> None:
         with open_listener(("127.0.0.1", 0)) as real:
