@@ -4,7 +4,6 @@ import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -30,31 +29,32 @@ TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """What somebody hears who is refused."""
+FIXED: Final = {"/": INDEX, HEALTH_PATH: HEALTH}
+"""Pages that are always the same."""
 
-    status: int
-    text: str
-    headers: tuple[tuple[str, str], ...] = ()
+TYPES: Final = {
+    "/": TEXT, HEALTH_PATH: JSON, METRICS_PATH: CONTENT_TYPE_LATEST, STATUS_PATH: JSON,
+}  # fmt: skip
+"""Of all pages that there are."""
 
-
-REFUSED: Final = {
-    HttpRefusal.METHOD: _Refused(405, "there is only GET and HEAD here", (("Allow", "GET, HEAD"),)),
-    HttpRefusal.UNAUTHORIZED: _Refused(
+REFUSED: Final[dict[HttpRefusal, tuple[int, str, dict[str, str]]]] = {
+    HttpRefusal.METHOD: (405, "there is only GET and HEAD here", {"Allow": "GET, HEAD"}),
+    HttpRefusal.UNAUTHORIZED: (
         401,
         "send the token of the master's --http-token-file as 'Authorization: Bearer TOKEN'",
-        (("WWW-Authenticate", 'Bearer realm="gradwire"'),),
+        {"WWW-Authenticate": 'Bearer realm="gradwire"'},
     ),
-    HttpRefusal.CLOSED: _Refused(
+    HttpRefusal.CLOSED: (
         403,
         "the master has no token, so it shows this only on its own machine, at a loopback address "
         "asked for as such. Start it with --http-token-file FILE, or, for metrics that everyone "
         "may read, with --public-metrics",
+        {},
     ),
-    HttpRefusal.NOT_FOUND: _Refused(404, INDEX.decode().strip()),
-    HttpRefusal.FAILED: _Refused(500, "the page could not be made; the master's log says why"),
+    HttpRefusal.NOT_FOUND: (404, INDEX.decode().strip(), {}),
+    HttpRefusal.FAILED: (500, "the page could not be made; the master's log says why", {}),
 }
+"""What a visitor hears who is refused: status, text, headers."""
 
 SILENT: Final = logging.Logger("gradwire.http.silent")
 """For aiohttp, which would log a request that it cannot read, at any rate and with what was sent,
@@ -104,9 +104,6 @@ class HttpServer:
             ),
             STATUS_PATH: SharedPage(STATUS_PATH, status_parts, load_max=limits.load_max),
         }
-        self._types = {
-            "/": TEXT, HEALTH_PATH: JSON, METRICS_PATH: CONTENT_TYPE_LATEST, STATUS_PATH: JSON,
-        }  # fmt: skip
         self._gate: Gate | None = None
         self._server: web.Server | None = None
         self.on_loopback = False
@@ -176,33 +173,18 @@ class HttpServer:
 
     async def _respond(self, request: web.BaseRequest) -> web.Response:
         path = request.path
-        refusal = self._refusal(request, path)
+        if request.method not in ("GET", "HEAD"):
+            return self._refuse(HttpRefusal.METHOD)
+        refusal = self._access.refusal(path, request.headers, on_loopback=self.on_loopback)
         if refusal is not None:
             return self._refuse(refusal)
-        return web.Response(
-            body=await self._page(path), headers={"Content-Type": self._types[path]}
-        )
-
-    def _refusal(self, request: web.BaseRequest, path: str) -> HttpRefusal | None:
-        if request.method not in ("GET", "HEAD"):
-            return HttpRefusal.METHOD
-        refusal = self._access.refusal(path, request.headers, on_loopback=self.on_loopback)
-        if refusal is None and path not in self._types:
-            return HttpRefusal.NOT_FOUND
-        return refusal
-
-    async def _page(self, path: str) -> bytes:
-        if path == HEALTH_PATH:
-            return HEALTH
-        if path in self._shared:
-            return await self._shared[path].get()
-        return INDEX
+        if path not in TYPES:
+            return self._refuse(HttpRefusal.NOT_FOUND)
+        body = FIXED[path] if path in FIXED else await self._shared[path].get()
+        return web.Response(body=body, headers={"Content-Type": TYPES[path]})
 
     def _refuse(self, reason: HttpRefusal) -> web.Response:
         self._metrics.http_refused.labels(reason).inc()
-        said = REFUSED[reason]
-        return web.Response(
-            status=said.status,
-            body=f"{said.text}\n".encode(),
-            headers={"Content-Type": TEXT, **dict(said.headers)},
-        )
+        status, text, headers = REFUSED[reason]
+        body = f"{text}\n".encode()
+        return web.Response(status=status, body=body, headers={"Content-Type": TEXT, **headers})
