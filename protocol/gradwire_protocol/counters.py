@@ -65,7 +65,7 @@ class Counters:
     stalls: int = 0
     drops: dict[Drop, int] = field(default_factory=lambda: dict.fromkeys(Drop, 0))
 
-    def drop(self, reason: Drop) -> None:
+    def count_drop(self, reason: Drop) -> None:
         """Count a datagram dropped."""
         self.drops[reason] += 1
 

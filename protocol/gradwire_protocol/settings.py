@@ -42,9 +42,9 @@ class Setting:
     """Values besides that mean something of their own, such as 0 for never."""
     characters_max: int | None = None
     """Of a printable text, which is not empty: what may be left out has None for its default."""
-    takes: Callable[[object], bool] | None = None
+    accepts: Callable[[object], bool] | None = None
     """Says whether an object of another type is taken, too."""
-    taken: str = ""
+    accepts_text: str = ""
     """What such an object is, in words."""
     is_secret: bool = False
     """Whether no message may show its value."""
@@ -63,7 +63,7 @@ def setting(default: Any, text: str, **about: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredSetting:
     """A setting with what its field says: its name, its types, its default."""
 
     name: str
@@ -85,7 +85,7 @@ class Declared:
         """
         if self.about.is_secret or (value is None and type(None) in self.kinds):
             return
-        if self.about.takes is not None and self.about.takes(value):
+        if self.about.accepts is not None and self.about.accepts(value):
             return
         problem = self._problem(value)
         if problem is not None:
@@ -133,7 +133,7 @@ class Declared:
         """Return what is wrong with a value, in words that say what it can be."""
         if isinstance(value, bool) or bool in self.kinds:
             is_fine = isinstance(value, bool) and bool in self.kinds
-            return None if is_fine else f"has to be {self._kind}"
+            return None if is_fine else f"has to be {self._allowed_values}"
         if isinstance(value, str) and (self.choices or str in self.kinds):
             return self._problem_of_text(value)
         if tuple in self.kinds:
@@ -142,12 +142,12 @@ class Declared:
             isinstance(value, int | float) and self._is_number
         ):
             return self._problem_of_number(value)
-        return f"has to be {self._kind}"
+        return f"has to be {self._allowed_values}"
 
     def _problem_of_text(self, value: str) -> str | None:
         most = self.about.characters_max
         if self.choices:
-            return None if value in self.choices else f"is {self._kind}"
+            return None if value in self.choices else f"is {self._allowed_values}"
         if most is not None and not (value.isprintable() and 1 <= len(value) <= most):
             what = (self.about.metavar or "a printable text").lower()
             return f"is {what} of 1 to {most} characters"
@@ -157,7 +157,7 @@ class Declared:
         if not isinstance(value, int | float):
             return None
         if float not in self.kinds and not isinstance(value, int):
-            return f"has to be {self._kind}"
+            return f"has to be {self._allowed_values}"
         if isinstance(value, int) and abs(value) > sys.float_info.max:
             return f"has to be at most {sys.float_info.max:g}"
         about = self.about
@@ -167,10 +167,10 @@ class Declared:
             and abs(value) != inf
         ):
             return None
-        return f"is {self._kind}" if self.choices else f"has to be {self._range}"
+        return f"is {self._allowed_values}" if self.choices else f"has to be {self._allowed_range}"
 
     @property
-    def _kind(self) -> str:
+    def _allowed_values(self) -> str:
         """What it can be, in words."""
         if bool in self.kinds:
             return "true or false"
@@ -178,26 +178,26 @@ class Declared:
         if self._is_number:
             words.append("a number" if float in self.kinds else "a whole number")
             if self.choices:
-                words[-1] += f" {self._range}"
+                words[-1] += f" {self._allowed_range}"
         elif str in self.kinds:
             words.append("a text")
         elif Path in self.kinds:
             words.append("a path")
         elif list in self.kinds:
             words.append("a list")
-        if self.about.taken:
-            words.append(self.about.taken)
+        if self.about.accepts_text:
+            words.append(self.about.accepts_text)
         *others, last = words
         return f"{', '.join(others)} or {last}" if others else last
 
     @property
-    def _range(self) -> str:
+    def _allowed_range(self) -> str:
         about = self.about
         if about.least > -inf and about.most < inf:
-            said = f"{_shown(about.least)} to {_shown(about.most)}"
+            said = f"{_format_limit(about.least)} to {_format_limit(about.most)}"
         else:
             said = " and ".join(
-                f"{word} {_shown(limit)}"
+                f"{word} {_format_limit(limit)}"
                 for word, limit in (
                     ("at least", about.least), ("above", about.above),
                     ("at most", about.most), ("below", about.below),
@@ -212,13 +212,13 @@ class Declared:
 
 
 @cache
-def declared(config: Any) -> dict[str, Declared]:
+def declared_settings(config: Any) -> dict[str, DeclaredSetting]:
     """Return the settings of a dataclass by name: its own ones first, then those it inherits."""
     hints = get_type_hints(config)
     found = {each.name: each for each in fields(config) if Setting in each.metadata}
     own_first = (name for part in config.__mro__[:-1] for name in part.__annotations__)
     return {
-        name: _declared(name, hints[name], found[name].default, found[name].metadata[Setting])
+        name: _declare(name, hints[name], found[name].default, found[name].metadata[Setting])
         for name in own_first
         if name in found
     }
@@ -233,29 +233,29 @@ def check_settings(config: Any) -> None:
         Names the first such setting, its value, and which values it can have.
     """
     kind: Any = type(config)
-    for each in declared(kind).values():
+    for each in declared_settings(kind).values():
         each.check(getattr(config, each.name))
 
 
-def _declared(name: str, annotation: Any, default: Any, about: Setting) -> Declared:
+def _declare(name: str, annotation: Any, default: Any, about: Setting) -> DeclaredSetting:
     assert default is not MISSING, f"{name} has no default"
     choices: tuple[str, ...] = ()
     kinds = set()
-    for part in _parts(annotation):
+    for part in _union_members(annotation):
         if get_origin(part) is Literal:
             choices += get_args(part)
         else:
             kinds.add(get_origin(part) or part)
-    return Declared(name, default, about, annotation, choices, frozenset(kinds))
+    return DeclaredSetting(name, default, about, annotation, choices, frozenset(kinds))
 
 
-def _parts(annotation: Any) -> Sequence[Any]:
+def _union_members(annotation: Any) -> Sequence[Any]:
     if get_origin(annotation) in (Union, types.UnionType):
-        return [each for part in get_args(annotation) for each in _parts(part)]
+        return [each for part in get_args(annotation) for each in _union_members(part)]
     return [annotation]
 
 
-def _shown(limit: float) -> str:
+def _format_limit(limit: float) -> str:
     return str(limit) if isinstance(limit, int) else f"{limit:g}"
 
 

@@ -38,7 +38,7 @@ from gradwire_protocol.wire.packets import (
     INIT_BYTES,
     RESET,
     RETRY,
-    SHORT_BYTES,
+    RETRY_OR_RESET_BYTES,
     TRANSPORT,
     TRANSPORT_HEADER,
     Init,
@@ -188,8 +188,8 @@ def test_under_load_an_address_that_is_spoofed_gets_little_and_nothing_is_kept_o
     answers = answers_to(endpoint, inits, seconds=1.0)
 
     assert {answer[0] for answer in answers} == {RETRY}
-    assert sum(map(len, answers)) <= sum(map(len, inits)) * SHORT_BYTES / len(inits[0])
-    assert len(inits[0]) / 10 > SHORT_BYTES
+    assert sum(map(len, answers)) <= sum(map(len, inits)) * RETRY_OR_RESET_BYTES / len(inits[0])
+    assert len(inits[0]) / 10 > RETRY_OR_RESET_BYTES
     assert len(endpoint._responder) == 0
 
 

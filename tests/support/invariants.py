@@ -39,7 +39,7 @@ from gradwire_protocol.connection.sender import Sender
 from gradwire_protocol.connection.train import Train
 from gradwire_protocol.delivery.outgoing import SENT
 from gradwire_protocol.limits import AMPLIFICATION_MAX, PACKET_HEADER_BYTES
-from gradwire_protocol.recovery.sent import Fate
+from gradwire_protocol.recovery.sent_packets import Fate
 from gradwire_protocol.wire.packets import INIT, TRANSPORT, TRANSPORT_HEADER
 from support.accounts import Account
 from support.network import Host, SimulatedNetwork
@@ -250,7 +250,7 @@ def _check_queue(sender: Sender) -> None:
         for fragment in contents.fragments
     }
     for message in messages:
-        if not message.next or (message.shaped.count == 1 and (message.key, 0) in shared):
+        if not message.next_fragment or (message.shaped.count == 1 and (message.key, 0) in shared):
             continue
         in_doubt = message._fates == SENT
         in_doubt[indexes[keys == message.key]] = False
@@ -268,7 +268,7 @@ def _check_progress(endpoint: Endpoint, connection: Connection) -> None:
         "I8: nothing would ever be acknowledged"
     )
     assert (
-        sender.queue.head() is None
+        sender.queue.next_message() is None
         or sender.recovery.sent.packets_in_flight
         or sender._paced_until is not None
         or connection in endpoint._turns
@@ -279,7 +279,7 @@ def _check_timer(host: Host, end: Account, now: float) -> None:
     endpoint, connection = host.endpoint, end.connection
     if connection.state is State.CLOSED:
         return
-    deadline, armed = connection.next_timer(), endpoint._timers.armed(connection)
+    deadline, armed = connection.next_timer(), endpoint._timers.deadline_of(connection)
     assert deadline is not None, "I8: nothing would ever wake it"
     # An ACK may show that it should have been asked for before; then that happens at once.
     end.overdue = end.overdue + 1 if deadline < now - host.slowness else 0

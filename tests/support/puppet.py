@@ -144,7 +144,7 @@ class Puppet:
             self.largest_datagram = max(self.largest_datagram, len(datagram))
             frames = frames_of(datagram)
             number = packet_number(datagram)
-            assert self.came.add(number, number + 1)
+            assert self.came.add_range(number, number + 1)
             self.challenges += [frame for frame in frames if isinstance(frame, Challenge)]
             packets.append((frames, address))
         return packets

@@ -32,21 +32,21 @@ class Line:
             payload = bytes(i % 251 for i in range(size))
             of_stream = self.count if stream is None else stream
             shaped = ShapedMessage.of(of_stream, self.count, 1, payload, FRAGMENT_BYTES)
-            self.queue.push(shaped, priority)
+            self.queue.enqueue(shaped, priority)
             self.count += 1
 
     def take(self, most: int = 1) -> list[Sent]:
         """Send some fragments of what goes next, as a sender does."""
-        message = self.queue.head()
+        message = self.queue.next_message()
         if message is None:
             return []
         if message.has_lost:
-            indexes = message.lost(most)
+            indexes = message.lost_fragments(most)
             message.on_sent_again(indexes)
         else:
-            stop = min(message.next + most, message.shaped.count)
-            indexes = [*range(message.next, stop)]
-            message.on_sent(message.next, stop)
+            stop = min(message.next_fragment + most, message.shaped.count)
+            indexes = [*range(message.next_fragment, stop)]
+            message.on_sent(message.next_fragment, stop)
         self.queue.on_sent(message)
         assert indexes, "what goes next has something to send"
         return [(message.key, message.shaped.number, index) for index in indexes]

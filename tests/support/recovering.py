@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from gradwire_protocol.recovery.recovery import Outcome, Recovery
-from gradwire_protocol.recovery.sent import Contents, Fate
+from gradwire_protocol.recovery.sent_packets import Contents, Fate
 from gradwire_protocol.wire.frames import Ack
 from support.sending import Diary
 

@@ -12,7 +12,7 @@ from gradwire_protocol.connection.sender import Packets, Sender
 from gradwire_protocol.delivery.incoming import Reassembly
 from gradwire_protocol.delivery.shaped_message import ShapedMessage, fragment_bytes_of
 from gradwire_protocol.limits import ACK_RANGES_MAX, WINDOW_BYTES
-from gradwire_protocol.recovery.received import ReceivedPackets
+from gradwire_protocol.recovery.received_packets import ReceivedPackets
 from gradwire_protocol.security.checksum import Checksum
 from gradwire_protocol.wire.frames import Ack, Data, Frame
 from gradwire_protocol.wire.ranges import RangeSet
@@ -128,7 +128,9 @@ class Rig:
     def receive(self, *numbers: int, now: float = START, completing: bool = True) -> None:
         """Receive packets that ask for an acknowledgement, by default at once."""
         for number in numbers:
-            self.received.add(number, number + 1, eliciting=True, completing=completing, now=now)
+            self.received.record_packets(
+                number, number + 1, eliciting=True, completing=completing, now=now
+            )
 
     def train(self, now: float = START) -> list[bytes]:
         """Send what leaves next: its datagrams, every one of which is authentic."""
@@ -230,7 +232,7 @@ class FarEnd:
 
     def _receive(self, datagram: bytes) -> None:
         number = packet_number(datagram)
-        self._came.add(number, number + 1)
+        self._came.add_range(number, number + 1)
         for frame in frames_of(datagram):
             if isinstance(frame, Data):
                 message = self._reassembly.receive(frame)

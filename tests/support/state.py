@@ -12,7 +12,7 @@ import numpy as np
 
 from gradwire_protocol.delivery.incoming import IncomingMessage
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
-from gradwire_protocol.recovery.sent import Fate, SentPackets
+from gradwire_protocol.recovery.sent_packets import Fate, SentPackets
 
 State: TypeAlias = Any
 """Numbers, texts and bytes, and lists of these."""

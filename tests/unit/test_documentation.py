@@ -22,7 +22,7 @@ from gradwire.metrics import SessionCollector
 from gradwire.optimizer.delays import Histogram
 from gradwire_codecs import ResidualStatistics
 from gradwire_protocol import Endpoint
-from gradwire_protocol.settings import declared
+from gradwire_protocol.settings import declared_settings
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.collector import MasterCollector
 from gradwire_server.master.master import Master
@@ -38,7 +38,7 @@ ARCHITECTURE_BYTES_MAX = 14 * 1024
 def settings_table() -> str:
     """Return README's table of settings."""
     rows = ["| setting | default | |", "| --- | --- | --- |"]
-    for name, each in declared(Settings).items():
+    for name, each in declared_settings(Settings).items():
         default = "" if each.default in (None, "") else f"`{each.default}`"
         rows.append(f"| `{name}` | {default} | {each.about.text.replace('`', '')} |")
     return "\n".join(rows)
@@ -133,7 +133,9 @@ def test_generated_tables_are_current(file: str, name: str) -> None:
 def test_every_setting_is_a_keyword_of_join_and_the_other_way_round() -> None:
     keywords = set(signature(join).parameters) - {"target", "optimizer", "config"}
 
-    assert keywords == set(declared(Settings)) == {field.name for field in fields(Settings)}
+    assert (
+        keywords == set(declared_settings(Settings)) == {field.name for field in fields(Settings)}
+    )
 
 
 def test_every_option_has_a_help_text() -> None:

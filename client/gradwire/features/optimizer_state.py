@@ -19,7 +19,7 @@ from gradwire.replica.waits import Procedure, until
 from gradwire.target.parameters import Parameters
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
-from gradwire_protocol.messages.fields import total
+from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.layout import Layout
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class OptimizerStateSharing(Feature):
             logger.info("the %s keeps the state that it has", name)
             return
         # In a run in which nobody has made a step, there is nothing to be missed.
-        is_under_way = total(welcome.versions, without=-1) > 0
+        is_under_way = count_updates(welcome.versions, without=-1) > 0
         level = logging.WARNING if is_under_way else logging.INFO
         try:
             state = yield from self._ask(applying, deadline, clock)

@@ -9,7 +9,7 @@ from gradwire.replica.push import Push
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
-from gradwire_protocol.messages.fields import covers, total
+from gradwire_protocol.messages.fields import count_updates, covers
 
 
 class Finishing:
@@ -100,5 +100,7 @@ class Finishing:
                 f"finish() waited in vain for these ranks to finish: {', '.join(others)}. "
                 "Call it again to wait on, or close() to leave without them"
             )
-        missing = total(finished, without=-1) - total(self._shared.versions, without=-1)
+        missing = count_updates(finished, without=-1) - count_updates(
+            self._shared.versions, without=-1
+        )
         return f"finish() waited in vain for {missing} updates of other workers to arrive"

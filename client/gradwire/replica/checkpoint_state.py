@@ -12,7 +12,7 @@ from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
 from gradwire.replica.thresholds import Thresholds
 from gradwire.settings.settings import Settings
-from gradwire_protocol.settings import declared
+from gradwire_protocol.settings import declared_settings
 
 STATE_VERSION: Final = 1
 
@@ -74,7 +74,7 @@ class CheckpointState:
             residual = np.asarray(state["residual"])
             shared.feedback.check_residual(residual)
             feedback = state.get("feedback", self._settings.feedback)
-            declared(Settings)["feedback"].check(feedback)
+            declared_settings(Settings)["feedback"].check(feedback)
             self._thresholds.restore(state)
             shared.parameters.gather()
             if not self._tally.steps:

@@ -13,7 +13,7 @@ from gradwire.worker.update_log import OwnUpdate
 from gradwire.worker.worker import Worker
 from gradwire_codecs import NOTHING, encoded_hits
 from gradwire_protocol.limits import MIB
-from gradwire_protocol.messages.fields import total
+from gradwire_protocol.messages.fields import count_updates
 
 OUTBOX_BYTES_MAX: Final = 8 * MIB
 OUTBOX_UPDATES_MAX: Final = 64
@@ -62,7 +62,7 @@ class Outbox:
             bodies = [NOTHING]
         self._clock_told = self.clock
         shared, membership, tally = self._shared, self._membership, self._tally
-        based_on = total(shared.versions, without=shared.rank)
+        based_on = count_updates(shared.versions, without=shared.rank)
         elements = sum(map(encoded_hits, bodies))
         if membership.comparison is None:
             shared.repair.forget_corrections(membership.stable.get(shared.rank, 0))

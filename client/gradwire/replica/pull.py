@@ -17,7 +17,7 @@ from gradwire.worker.inbox import Arrivals
 from gradwire.worker.membership import Comparison, Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs import CodecError
-from gradwire_protocol.messages.fields import total
+from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.updates import EncodedUpdate
 
 
@@ -187,7 +187,7 @@ class Pull:
                 shared.repair.note_correction(update)
                 continue  # the version vector has the update it belongs to
             shared.repair.note(rank, update)
-            staleness = total(shared.versions, without=rank) - update.based_on
+            staleness = count_updates(shared.versions, without=rank) - update.based_on
             shared.versions[rank] = update.sequence
             self._delays.note_update(rank, staleness)
             applied.append(PeerUpdate(rank, update.sequence, elements, staleness))

@@ -25,7 +25,7 @@ from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.replicas import Blocks, Digest
-from gradwire_protocol.messages.snapshots import span_of
+from gradwire_protocol.messages.snapshots import block_span
 from gradwire_protocol.messages.updates import EncodedUpdate
 
 logger = logging.getLogger("gradwire.session")
@@ -175,7 +175,7 @@ class Repair:
             bodies += [u.body for rank, u in self._recent if u.sequence > theirs.get(rank, 0)]
         values = self._feedback.replica.values
         since = [decode(body, len(values)) for body in bodies]
-        digests = BlockDigests.of(values, span_of(0, len(values)).stop)
+        digests = BlockDigests.of(values, block_span(0, len(values)).stop)
         for update in since:
             digests.subtract(update)
         differing = np.flatnonzero(digests.values != digests_in(blocks))
@@ -197,7 +197,7 @@ class Repair:
         digests = digests_in(blocks)
         mended = 0
         for number, values in rebase.values.items():
-            start = span_of(number, len(self._feedback.replica)).start
+            start = block_span(number, len(self._feedback.replica)).start
             theirs = np.frombuffer(values, "<i4").astype(np.int32, copy=False)
             if rebase.missed:
                 self._feedback.apply_sum(theirs - copies[number], start)
@@ -218,7 +218,7 @@ class Repair:
     def _block_without(self, updates: list[Update], number: int) -> Int32Array:
         """Return a copy of a block as it was before some updates."""
         values = self._feedback.replica.values
-        span = span_of(number, len(values))
+        span = block_span(number, len(values))
         block = values[span].copy()
         for update in updates:
             low, high = np.searchsorted(update.index, [span.start, span.stop])
@@ -230,7 +230,7 @@ class Repair:
         elements = len(self._feedback.replica)
         places = []
         for number in numbers[:BLOCKS_NAMED_MAX]:
-            span = span_of(number, elements)
+            span = block_span(number, elements)
             first, last = self._layout.locate(span.start), self._layout.locate(span.stop - 1)
             places.append(f"{number} ({first} to {last})")
         more = f" and {len(numbers) - len(places)} more" if len(numbers) > len(places) else ""

@@ -15,7 +15,7 @@ from gradwire.settings.settings import Settings, resolve_settings
 from gradwire.target.adapters import parameters_of
 from gradwire_codecs import warm_up
 from gradwire_codecs.kernels.compiled import cache_folder
-from gradwire_protocol.settings import declared
+from gradwire_protocol.settings import declared_settings
 
 logger = logging.getLogger("gradwire.join")
 
@@ -92,7 +92,7 @@ join.__signature__ = Signature(  # type: ignore[attr-defined]
         *(p for p in signature(join).parameters.values() if p.kind is not Parameter.VAR_KEYWORD),
         *(
             Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=each.annotation | None)
-            for name, each in declared(Settings).items()
+            for name, each in declared_settings(Settings).items()
         ),
     ]
 )

@@ -20,7 +20,7 @@ from gradwire_protocol.crypto.keys import RunKey, WorkerKey
 from gradwire_protocol.limits import DATAGRAM_BYTES, DATAGRAM_BYTES_MAX
 from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
-from gradwire_protocol.settings import check_settings, declared, setting
+from gradwire_protocol.settings import check_settings, declared_settings, setting
 from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential
 
 Loop = Literal["auto", "uvloop", "asyncio"]
@@ -229,7 +229,7 @@ def resolve_settings(
     UsageError
         If a name is not known, or a value cannot be what it should be.
     """
-    known = declared(Settings)
+    known = declared_settings(Settings)
     values: dict[str, Any] = {
         name: known[name].parse(environ[variable], variable)
         for name, variable in TORCHRUN.items()

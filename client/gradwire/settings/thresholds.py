@@ -41,8 +41,8 @@ class ThresholdSettings:
         "does what it does. Without it, it adapts: to `target_density`, `density_band`, "
         "`update_bytes` or `bytes_per_second`.",
         above=0,
-        takes=_is_policy,
-        taken="a threshold policy",
+        accepts=_is_policy,
+        accepts_text="a threshold policy",
     )
 
     initial_threshold: float | None = setting(

@@ -55,8 +55,8 @@ class TrainingSettings(ThresholdSettings):
         "mean staleness.",
         above=0,
         most=SCALE_MAX,
-        takes=callable,
-        taken="a function",
+        accepts=callable,
+        accepts_text="a function",
     )
 
     staleness_bound: int | None = setting(

@@ -21,9 +21,9 @@ from gradwire_codecs import pack_block, unpack_block
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.messages.admission import Join, RefusalCode, Resume, Welcome
-from gradwire_protocol.messages.fields import total
+from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.replicas import Blocks, Contents, Recall, Snapshot, Want
-from gradwire_protocol.messages.snapshots import SnapshotFeed, unpacked
+from gradwire_protocol.messages.snapshots import SnapshotFeed, expand_block
 from gradwire_protocol.messages.updates import Finish, Leave
 
 
@@ -149,7 +149,7 @@ class Admission:
             worker.move_to(Stage.SYNCING)
             self._origins.change_to(welcome.versions)
             self._membership.on_resync(welcome.versions)
-        self._own.based_on_max = total(welcome.versions, without=worker.rank)
+        self._own.based_on_max = count_updates(welcome.versions, without=worker.rank)
 
     # Where the master has no replica, ours goes there.
 
@@ -157,16 +157,16 @@ class Admission:
         """Start the run with a replica: little-endian int32, which must not change any more."""
         worker = self._worker
         if worker.stage is Stage.FOUNDING and worker.link is not None:
-            self._feed = SnapshotFeed.of(values, worker.link, _packed)
+            self._feed = SnapshotFeed.of_replica(values, worker.link, _packed)
 
     def found_again(self, values: Payload, versions: Mapping[int, int]) -> None:
         """Give a master that was started anew our replica, with what it contains."""
         worker = self._worker
         if worker.stage is Stage.FOUNDING and worker.is_cut_off and worker.link is not None:
             self._own.accepted = versions[worker.rank]
-            self._own.based_on_max = total(versions, without=worker.rank)
+            self._own.based_on_max = count_updates(versions, without=worker.rank)
             worker.link.send(Contents(versions))
-            self._feed = SnapshotFeed.of(values, worker.link, _packed)
+            self._feed = SnapshotFeed.of_replica(values, worker.link, _packed)
 
     def on_block_delivered(self) -> None:
         """Begin when the master has all of our replica."""
@@ -196,7 +196,7 @@ class Admission:
 
     def take_block(self, block: Snapshot) -> None:
         """Take a block of the replica."""
-        block = unpacked(block, self._elements, unpack_block)
+        block = expand_block(block, self._elements, unpack_block)
         resync = self._replica.resync
         if resync is not None:
             if resync.add_block(block):

@@ -19,7 +19,7 @@ from gradwire_codecs import BlockDigests, Replica
 from gradwire_codecs.arrays import Int32Array, UInt64Array
 from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages.replicas import Blocks
-from gradwire_protocol.messages.snapshots import span_of
+from gradwire_protocol.messages.snapshots import block_span
 from gradwire_protocol.messages.updates import EncodedUpdate
 
 INBOX_BYTES_MAX: Final = 16 * MIB
@@ -189,7 +189,7 @@ def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[in
         part.values += arrivals.conflated
     for _, update in arrivals.updates:
         part.apply(update.body)
-    digests = BlockDigests.of(part.values, span_of(0, len(part)).stop)
+    digests = BlockDigests.of(part.values, block_span(0, len(part)).stop)
     return tuple(np.flatnonzero(digests.values != digests_in(blocks)).tolist())
 
 

@@ -260,7 +260,7 @@ class OptimizerStateExchange:
 
     def _answer(self, part: StatePart) -> None:
         if self._worker.link is not None:
-            self._worker.link.send_state(part)
+            self._worker.link.send_state_part(part)
 
     def _want_copy(self) -> None:
         """Have the state copied, if the last copy is not wanted any more."""

@@ -171,7 +171,7 @@ class PeerSequences:
         arriving = self._of(received.rank)
         if arriving.is_duplicate(received.update.sequence):
             return None
-        return self._keep(arriving.push(received.update.sequence, received))
+        return self._keep(arriving.insert(received.update.sequence, received))
 
     def pass_over(self, rank: int, sequence: int) -> list[UpdateReceived]:
         """Note that all up to this one came in a sum; return those whose turn it is then."""

@@ -18,8 +18,8 @@ from gradwire_protocol.messages.snapshots import (
     ELEMENT_BYTES,
     BlockAssembly,
     SnapshotAssembly,
+    block_span,
     count_blocks,
-    span_of,
 )
 
 
@@ -64,7 +64,7 @@ class Resync:
         """
         if self._assembly is None:
             raise InvalidMessageError("a block of the replica that was not asked for")
-        return self._assembly.add(block)
+        return self._assembly.accept_block(block)
 
     @property
     def is_asked(self) -> bool:
@@ -81,7 +81,7 @@ class Resync:
 def fill(replica: memoryview, blocks: Mapping[int, bytes]) -> memoryview:
     """Put blocks, by number, into their places; return the replica."""
     for number, values in blocks.items():
-        start = ELEMENT_BYTES * span_of(number, len(replica) // ELEMENT_BYTES).start
+        start = ELEMENT_BYTES * block_span(number, len(replica) // ELEMENT_BYTES).start
         replica[start : start + len(values)] = values
     return replica
 
@@ -126,7 +126,7 @@ class IncomingReplica:
         """Take a block of a snapshot."""
         if self._assembly is None:
             self._assembly = SnapshotAssembly(self._elements)
-        self._assembly.add(block)
+        self._assembly.accept_block(block)
         self._membership.on_snapshot_progress(self._assembly.elements_received)
 
     def take_snapshot(self) -> memoryview | None:

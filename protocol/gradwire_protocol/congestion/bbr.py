@@ -35,7 +35,7 @@ from gradwire_protocol.congestion.controller import (
     WINDOW_PACKETS_MIN,
     AckSample,
 )
-from gradwire_protocol.congestion.delivery import (
+from gradwire_protocol.congestion.delivery_rate import (
     AckAggregation,
     DeliveryRate,
     Snapshot,
@@ -187,7 +187,7 @@ class BbrLite:
             self._round += 1
             self._round_end = sample.next_number
             self._end_round(sample.in_flight, app_limited, now)
-        self._advance(sample.in_flight, now)
+        self._change_phase(sample.in_flight, now)
         self._set_rate_and_window(sample.smoothed_rtt)
 
     def on_lost(self, size: int, sent_at: float, in_flight: int, now: float) -> None:
@@ -239,7 +239,7 @@ class BbrLite:
         """Look at what the round has brought."""
         queued = self._marked > 0 or self._round_trip.queued
         if self.phase is Phase.STARTUP:
-            self._look_whether_full(queued, app_limited)
+            self._check_pipe_full(queued, app_limited)
         else:
             self._cap.end_round(
                 gain=self._gain,
@@ -249,11 +249,11 @@ class BbrLite:
                 datagram_bytes=self._datagram_bytes,
             )
             if self.phase is Phase.PROBE_BANDWIDTH:
-                self._probe_on(now)
+                self._next_probe(now)
         self._marked = 0
         self._round_trip.end_round()
 
-    def _look_whether_full(self, queued: bool, app_limited: bool) -> None:
+    def _check_pipe_full(self, queued: bool, app_limited: bool) -> None:
         """Leave STARTUP where the path has no more to give."""
         cap = self._cap
         if self._bandwidth.value >= FULL_GROWTH * self._bandwidth_before:
@@ -272,9 +272,9 @@ class BbrLite:
             if overflowing or self._full_rounds >= FULL_ROUNDS:
                 self._full = True
                 self._enter(Phase.DRAIN, DRAIN_GAIN)
-        cap.forget()
+        cap.reset_counts()
 
-    def _probe_on(self, now: float) -> None:
+    def _next_probe(self, now: float) -> None:
         """Go on to the next gain, if this one has had its round trip."""
         if now < self._cycle_at + self._round_trip.minimum:
             return
@@ -282,9 +282,9 @@ class BbrLite:
         # What a probe brings is known a round later, at the end of the second gain.
         if cycle == 2 and self._bandwidth.value > REPEAT_GROWTH * self._bandwidth_before:
             cycle = 0
-        self._probe(cycle, now)
+        self._begin_probe(cycle, now)
 
-    def _probe(self, cycle: int, now: float) -> None:
+    def _begin_probe(self, cycle: int, now: float) -> None:
         if cycle == 0:
             self._bandwidth_before = self._bandwidth.value
         self._cycle = cycle
@@ -295,9 +295,9 @@ class BbrLite:
         """Begin at a random gain, but not with the one that makes up for a probe."""
         cycle = int(self._random() * (len(PROBE_GAINS) - 1))
         self._bandwidth_before = self._bandwidth.value
-        self._probe(cycle + 1 if cycle else 0, now)
+        self._begin_probe(cycle + 1 if cycle else 0, now)
 
-    def _advance(self, in_flight: int, now: float) -> None:
+    def _change_phase(self, in_flight: int, now: float) -> None:
         """Move on to another phase, where it is time."""
         if self.phase is Phase.PROBE_RTT:
             self._measure_round_trip(in_flight, now)

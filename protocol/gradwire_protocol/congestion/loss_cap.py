@@ -76,7 +76,7 @@ class LossCap:
         self._known_sent += self.acked + self.lost
         self.floor = min(self._known_lost / self._known_sent, FLOOR_MAX)
 
-    def forget(self) -> None:
+    def reset_counts(self) -> None:
         """Begin to count anew."""
         self.lost = self.acked = 0
 
@@ -109,7 +109,7 @@ class LossCap:
                 self.limit = inf
         if gain == 1:
             self.floor += FLOOR_GAIN * (min(self.loss, FLOOR_MAX) - self.floor)
-        self.forget()
+        self.reset_counts()
 
     def window(self, gain: float) -> float:
         """Return how many bytes may be in flight at a pacing gain."""

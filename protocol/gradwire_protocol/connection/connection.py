@@ -18,7 +18,7 @@ from gradwire_protocol.congestion import CONTROLLERS
 from gradwire_protocol.connection.config import ConnectionConfig
 from gradwire_protocol.connection.datagram_size import DatagramSizes
 from gradwire_protocol.connection.liveness import Liveness
-from gradwire_protocol.connection.path import PathValidation
+from gradwire_protocol.connection.path_validation import PathValidation
 from gradwire_protocol.connection.receiver import Receiver
 from gradwire_protocol.connection.sender import Sender
 from gradwire_protocol.connection.states import TRANSITIONS, State
@@ -45,7 +45,7 @@ from gradwire_protocol.limits import (
     MESSAGE_BYTES_MAX,
     STALL_IDLE_TIMEOUTS,
 )
-from gradwire_protocol.recovery.received import ReceivedPackets
+from gradwire_protocol.recovery.received_packets import ReceivedPackets
 from gradwire_protocol.security.handshake import Agreement, Initiator
 from gradwire_protocol.wire.close_codes import CloseCode
 from gradwire_protocol.wire.frames import (
@@ -164,7 +164,7 @@ class Connection:
             If it is no answer to our INIT.
         """
         if self.state is not State.CONNECTING or self._initiator is None:
-            self._counters.drop(Drop.DUPLICATE)
+            self._counters.count_drop(Drop.DUPLICATE)
             return
         self.establish(self._initiator.receive_accept(datagram), now)
         # Our first packet opens the connection on the other side.
@@ -181,7 +181,7 @@ class Connection:
         if self.state is State.CONNECTING and self._initiator is not None:
             self._initiator.receive_retry(datagram, now)
         else:
-            self._counters.drop(Drop.DUPLICATE)
+            self._counters.count_drop(Drop.DUPLICATE)
 
     def receive_reset(self, session_id: int, token: bytes) -> bool:
         """Return whether the peer has shown that it does not know this connection any more."""
@@ -206,7 +206,7 @@ class Connection:
         """
         versions = parse_versions(datagram)
         if self.state is not State.CONNECTING or self._initiator is None:
-            self._counters.drop(Drop.DUPLICATE)
+            self._counters.count_drop(Drop.DUPLICATE)
             return
         self._initiator.versions = versions
         if not self._initiator.is_sealed:
@@ -216,7 +216,7 @@ class Connection:
     def receive(self, datagram: memoryview, address: Address, ecn: int, now: float) -> None:
         """Take a TRANSPORT packet with our session id."""
         if self.state in (State.CONNECTING, State.CLOSED):
-            self._counters.drop(Drop.UNKNOWN_SESSION)
+            self._counters.count_drop(Drop.UNKNOWN_SESSION)
             return
         if self._receiver.receive(datagram, address, ecn, now):
             self._on_activity(self, False)
@@ -300,7 +300,7 @@ class Connection:
         if self.state is State.OPEN:
             self._end_with(error.code, str(error), now)
 
-    def on_worn_out(self, now: float) -> None:
+    def on_too_many_forgeries(self, now: float) -> None:
         """End the connection when nothing should be believed any more."""
         if self.state is State.OPEN:
             self._end_with(CloseCode.FORGERIES, "too many forged packets", now)
@@ -482,7 +482,7 @@ class Connection:
 
     def _end_if_stalled(self, now: float) -> None:
         # No deadline of its own: what is sent again and again, and keepalives, have timers.
-        patience = self._liveness.patience(self._sender.recovery.probe_timeout)
+        patience = self._liveness.stretched_timeout(self._sender.recovery.probe_timeout)
         stall = self._sender.stall(STALL_IDLE_TIMEOUTS * patience, now)
         if stall is not None:
             self._counters.stalls += 1

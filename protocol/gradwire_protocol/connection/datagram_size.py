@@ -43,7 +43,7 @@ class DatagramSizes:
         limit -= limit % WORD_BYTES  # packets are whole words, whatever the peer said
         self._start = min(start, limit)
         self._limit = limit
-        self._use(self._start)
+        self._set_size(self._start)
         self.probing = 0
         """Size of the probe that is under way; 0 while there is none."""
         self._tries = 0
@@ -69,7 +69,7 @@ class DatagramSizes:
         self._tries = 0
         if size <= self.current:
             return False
-        self._use(size)
+        self._set_size(size)
         return True
 
     def on_probe_lost(self, now: float) -> None:
@@ -100,17 +100,17 @@ class DatagramSizes:
         if self._bursts < BLACK_HOLE_BURSTS:
             return False
         self._bursts = 0
-        self._use(DATAGRAM_BYTES_MIN)
+        self._set_size(DATAGRAM_BYTES_MIN)
         self._next_search = now + BLACK_HOLE_SECONDS
         return True
 
     def on_path_changed(self) -> None:
         """Begin anew."""
-        self._use(self._start)
+        self._set_size(self._start)
         self._bursts = self._tries = self.probing = 0
         self._next_search = self._burst_ends = 0.0
 
-    def _use(self, size: int) -> None:
+    def _set_size(self, size: int) -> None:
         self.current = size
         """Largest datagram to send."""
         larger = (size for size in (*SIZES, self._limit) if self.current < size <= self._limit)

@@ -49,7 +49,7 @@ from gradwire_protocol.wire.packets import (
     VERSIONS,
     TransportLimits,
     pack_versions,
-    parse_short,
+    parse_retry_or_reset,
     session_id_of,
 )
 from gradwire_protocol.wire.words import WORD_BYTES
@@ -163,7 +163,7 @@ class Endpoint:
         """
         size = len(view)
         if not size:
-            self.counters.drop(Drop.SHORT)
+            self.counters.count_drop(Drop.SHORT)
             return
         count = size // segment
         at = 0
@@ -184,7 +184,7 @@ class Endpoint:
 
     def _receive_one(self, view: memoryview, address: Address, ecn: int, now: float) -> None:
         if len(view) < 8:
-            self.counters.drop(Drop.SHORT)
+            self.counters.count_drop(Drop.SHORT)
             return
         kind = view[0]
         try:
@@ -197,9 +197,9 @@ class Endpoint:
             elif kind == RESET:
                 self._receive_reset(view, now)
             else:
-                self.counters.drop(Drop.UNKNOWN_TYPE)
+                self.counters.count_drop(Drop.UNKNOWN_TYPE)
         except InvalidDatagramError:
-            self.counters.drop(Drop.INVALID_HANDSHAKE)
+            self.counters.count_drop(Drop.INVALID_HANDSHAKE)
 
     def address_lost(self, address: Address, reason: str) -> None:
         """End the connections with an address that nothing can reach, or be heard from, any more.
@@ -224,7 +224,7 @@ class Endpoint:
 
     def handle_timer(self, now: float) -> None:
         """Act on every deadline at or before `now`."""
-        for connection in self._timers.due(now):
+        for connection in self._timers.pop_due(now):
             connection.handle_timer(now)
 
     # Output.
@@ -265,7 +265,7 @@ class Endpoint:
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
-        deadline = self._timers.next_at
+        deadline = self._timers.next_deadline
         if self._paced_until is not None and (deadline is None or self._paced_until < deadline):
             return self._paced_until
         return deadline
@@ -282,7 +282,7 @@ class Endpoint:
 
     def _receive_transport(self, view: memoryview, address: Address, ecn: int, now: float) -> None:
         if len(view) < PACKET_HEADER_BYTES:
-            self.counters.drop(Drop.SHORT)
+            self.counters.count_drop(Drop.SHORT)
             return
         session_id = session_id_of(view)
         connection = self._connections.get(session_id)
@@ -304,7 +304,7 @@ class Endpoint:
         if half_open is None:
             return None
         if self._open >= self.connections_max:
-            self.counters.drop(Drop.FULL)
+            self.counters.count_drop(Drop.FULL)
             self._turn_away(half_open)
             return None
         connection = self._new_connection(session_id, half_open.address)
@@ -322,17 +322,17 @@ class Endpoint:
 
     def _receive_init(self, view: memoryview, address: Address, now: float) -> None:
         if not self.connections_max:
-            self.counters.drop(Drop.NOT_ACCEPTING)
+            self.counters.count_drop(Drop.NOT_ACCEPTING)
             return
         if view[1] != VERSION:
-            self.counters.drop(Drop.VERSION)
+            self.counters.count_drop(Drop.VERSION)
             if len(view) == INIT_BYTES:  # else the answer might be the larger one
                 self._replies.append((pack_versions(session_id_of(view)), address))
             return
         if len(view) != INIT_BYTES:
             raise InvalidDatagramError(f"INIT of {len(view)} bytes, not {INIT_BYTES}")
         if self._open >= self.connections_max:
-            self.counters.drop(Drop.FULL)
+            self.counters.count_drop(Drop.FULL)
             return
         answer = self._responder.receive_init(view, address, now)
         if answer is not None:
@@ -342,7 +342,7 @@ class Endpoint:
         # The source address proves nothing: a master with several may answer from another one.
         connection = self._connections.get(session_id_of(view))
         if connection is None:
-            self.counters.drop(Drop.UNKNOWN_SESSION)
+            self.counters.count_drop(Drop.UNKNOWN_SESSION)
             return
         if kind == ACCEPT:
             connection.receive_accept(view, now)
@@ -353,14 +353,14 @@ class Endpoint:
         self._note(connection)
 
     def _receive_reset(self, view: memoryview, now: float) -> None:
-        token = parse_short(view)
+        token = parse_retry_or_reset(view)
         # Only who dials out is ever told that, and has few connections to look through.
         connections = () if self.connections_max else tuple(self._connections.values())
         for connection in connections:
             if connection.receive_reset(session_id_of(view), token):
                 self._note(connection)
                 return
-        self.counters.drop(Drop.UNKNOWN_SESSION)
+        self.counters.count_drop(Drop.UNKNOWN_SESSION)
 
     def _transport_limits(self) -> TransportLimits:
         config = self.config
@@ -383,14 +383,14 @@ class Endpoint:
     def _new_session_id(self) -> int:
         while True:
             drawn = int.from_bytes(self._random_bytes(4), "little")
-            session_id = self._shard.own(drawn)
+            session_id = self._shard.to_own(drawn)
             taken = session_id in self._connections or session_id in self._responder
             if session_id and not taken:
                 return session_id
 
     def _note(self, connection: Connection, has_message: bool = False) -> None:
         self._reporting[connection] = None
-        self._turns.add(connection, first=has_message)
+        self._turns.enqueue(connection, first=has_message)
 
     def _arm(self, connection: Connection) -> None:
         """Put the timer of a connection where it belongs now; forget one that is closed."""

@@ -113,7 +113,7 @@ class FairQueue:
         """Return whether a connection waits for a turn."""
         return connection in self._first or connection in self._waiting
 
-    def add(self, connection: Connection, *, first: bool = False) -> None:
+    def enqueue(self, connection: Connection, *, first: bool = False) -> None:
         """Give a connection a turn, if it waits for none.
 
         Parameters

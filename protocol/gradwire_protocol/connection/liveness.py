@@ -2,11 +2,11 @@
 
 from typing import Final
 
-PROBES: Final = 3
+IDLE_PROBE_TIMEOUTS: Final = 3
 """Probe timeouts that an idle timeout covers (RFC 9000, section 10.1), so that a long path is not
 taken for a dead one."""
 
-PROBES_SHARE_MAX: Final = 2
+IDLE_STRETCH_MAX: Final = 2
 """A peer that withholds its acknowledgements stretches the idle timeout by no more than this."""
 
 
@@ -31,14 +31,14 @@ class Liveness:
         self._last_asked = float("-inf")
         self.last_heard = now
 
-    def patience(self, probe_timeout: float) -> float:
+    def stretched_timeout(self, probe_timeout: float) -> float:
         """Return after how many seconds of silence the peer is taken for dead."""
-        stretched = min(PROBES * probe_timeout, PROBES_SHARE_MAX * self._idle_timeout)
+        stretched = min(IDLE_PROBE_TIMEOUTS * probe_timeout, IDLE_STRETCH_MAX * self._idle_timeout)
         return max(self._idle_timeout, stretched)
 
     def idle_deadline(self, probe_timeout: float) -> float:
         """Return when the peer is taken for dead if it stays silent."""
-        return self.last_heard + self.patience(probe_timeout)
+        return self.last_heard + self.stretched_timeout(probe_timeout)
 
     def keepalive_deadline(self, last_sent: float) -> float:
         """Return when the peer has to be asked, if nothing else asks it."""

@@ -7,7 +7,7 @@ Parity fragments save it where the path loses packets now and then.
 from collections import deque
 
 from gradwire_protocol.delivery.outgoing import OutgoingMessage
-from gradwire_protocol.delivery.parity import parity_of, pays
+from gradwire_protocol.delivery.parity import parity_of, parity_pays
 from gradwire_protocol.recovery.loss_rate import LossRate
 from gradwire_protocol.wire.frames import Data, parity_groups
 
@@ -24,13 +24,13 @@ class ParityTail:
         self._fragments: deque[tuple[OutgoingMessage, Data]] = deque()
 
     @property
-    def waits(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether `next_parity` may have something."""
         return bool(self._messages or self._fragments)
 
-    def add(self, message: OutgoingMessage) -> None:
+    def schedule_parity(self, message: OutgoingMessage) -> None:
         """Note that a message was sent to its end, and nothing else is to be sent."""
-        if not message.parity_sent and pays(self.loss.rate, message.shaped.count):
+        if not message.parity_sent and parity_pays(self.loss.rate, message.shaped.count):
             message.parity_sent = True
             self._messages.append(message)
 

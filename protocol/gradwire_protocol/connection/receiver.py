@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from gradwire_protocol.connection.liveness import Liveness
-from gradwire_protocol.connection.path import PathValidation
+from gradwire_protocol.connection.path_validation import PathValidation
 from gradwire_protocol.connection.train import ECN_MARKED
 from gradwire_protocol.counters import Counters, Drop
 from gradwire_protocol.delivery.events import Address
@@ -18,7 +18,7 @@ from gradwire_protocol.delivery.incoming import IncomingMessage, Reassembly
 from gradwire_protocol.delivery.packet_rows import PacketRows
 from gradwire_protocol.errors import ViolationError
 from gradwire_protocol.limits import VECTOR_PACKETS_MIN
-from gradwire_protocol.recovery.received import ReceivedPackets
+from gradwire_protocol.recovery.received_packets import ReceivedPackets
 from gradwire_protocol.security.protection import Opening
 from gradwire_protocol.wire.close_codes import CloseCode
 from gradwire_protocol.wire.frames import Ack, Challenge, Close, Data, Frame, parse_frames
@@ -41,7 +41,7 @@ class Owner(Protocol):
     def on_violation(self, error: ViolationError, now: float) -> None:
         """Hear that the peer broke a rule."""
 
-    def on_worn_out(self, now: float) -> None:
+    def on_too_many_forgeries(self, now: float) -> None:
         """Hear that so many packets were forged that no further one should be believed."""
 
 
@@ -91,9 +91,9 @@ class Receiver:
         epoch = self._opening.epoch
         frames = self._opening.open(datagram)
         if frames is None:
-            self._counters.drop(Drop.NOT_AUTHENTIC)
-            if self._opening.worn_out:
-                self._owner.on_worn_out(now)
+            self._counters.count_drop(Drop.NOT_AUTHENTIC)
+            if self._opening.too_many_forgeries:
+                self._owner.on_too_many_forgeries(now)
             return False
         if self._opening.epoch != epoch:
             self._epoch_began(now)
@@ -126,7 +126,7 @@ class Receiver:
         """Erase the key of the epoch before, if it is time for that."""
         if self.deadline is not None and now >= self.deadline:
             self.deadline = None
-            self._opening.forget_previous()
+            self._opening.forget_previous_key()
 
     # Private.
 
@@ -159,9 +159,9 @@ class Receiver:
         """Take an authentic packet: its header, and what it held."""
         _, flags, reserved, _, number = TRANSPORT_HEADER.unpack_from(packet)
         if not self._received.is_new(number, number + 1):
-            self._counters.drop(Drop.DUPLICATE)
+            self._counters.count_drop(Drop.DUPLICATE)
             return False
-        self._accept(number, 1, len(packet), address, ecn, now)
+        self._record_accepted(number, 1, len(packet), address, ecn, now)
         try:
             if flags & ~SINGLE or reserved:
                 _refuse_flags(flags, reserved)
@@ -181,8 +181,8 @@ class Receiver:
             count = min(packets.whole_fragments(data) - data.index, stop - first)
             taken = (
                 count >= VECTOR_PACKETS_MIN
-                and self._received.takes_run(number, number + count)
-                and self._reassembly.takes_run(data)
+                and self._received.can_record_run(number, number + count)
+                and self._reassembly.can_receive_run(data)
             )
             if taken:
                 rows = packets.rows[first : first + count]
@@ -191,10 +191,10 @@ class Receiver:
             taken = False  # nothing has changed, and one by one tells which of them it is
         if not taken:
             return self._receive_singly(packets, first, stop, address, ecn, now)
-        self._accept(number, count, packets.size, address, ecn, now)
+        self._record_accepted(number, count, packets.size, address, ecn, now)
         if message is not None:
             self._owner.on_message(message)
-        self._received.add(
+        self._received.record_packets(
             number,
             number + count,
             eliciting=True,
@@ -205,7 +205,7 @@ class Receiver:
         self._receive_singly(packets, first + count, stop, address, ecn, now)
         return True
 
-    def _accept(
+    def _record_accepted(
         self, number: int, count: int, size: int, address: Address, ecn: int, now: float
     ) -> None:
         """Note packets with consecutive numbers that are authentic and new."""
@@ -235,7 +235,7 @@ class Receiver:
         if challenge is not None:
             # One answer to a packet, however many it asks for: see `path`.
             self._path.on_challenge(challenge.data, address)
-        self._received.add(
+        self._received.record_packets(
             number,
             number + 1,
             eliciting=eliciting,

@@ -31,9 +31,9 @@ from gradwire_protocol.limits import (
     TRAIN_PACKETS_MAX,
 )
 from gradwire_protocol.recovery.pacer import Pacer
-from gradwire_protocol.recovery.received import ReceivedPackets
+from gradwire_protocol.recovery.received_packets import ReceivedPackets
 from gradwire_protocol.recovery.recovery import Fragments, Outcome, Recovery, by_message
-from gradwire_protocol.recovery.sent import Contents
+from gradwire_protocol.recovery.sent_packets import Contents
 from gradwire_protocol.security.protection import Sealing
 from gradwire_protocol.wire.frames import (
     CREDIT_BYTES,
@@ -139,7 +139,7 @@ class Sender:
         """Queue a message."""
         if min(shaped.fragment_bytes, shaped.total) > self.fragment_bytes:
             shaped = shaped.reshaped(self.fragment_bytes, anew=False)
-        self.queue.push(shaped, priority)
+        self.queue.enqueue(shaped, priority)
 
     def on_ack(self, ack: Ack, now: float) -> list[ShapedMessage]:
         """Learn from an ACK; return the messages that have now arrived as a whole."""
@@ -150,7 +150,7 @@ class Sender:
             complete += self._arrived(arrived)
         for contents in outcome.arrived_contents:
             if contents.ack_largest is not None:
-                self._received.known(contents.ack_largest)
+                self._received.on_ack_delivered(contents.ack_largest)
             for key, index in contents.fragments:
                 message = self.queue.on_acked(key, [index])
                 if message is not None:
@@ -164,7 +164,7 @@ class Sender:
         if not self.queue.bytes_queued:
             self._unanswered = None
         self._counters.packets_spuriously_lost += outcome.spurious_losses
-        self._tail.loss.learn(outcome.lost_packets, outcome.acked_packets)
+        self._tail.loss.record(outcome.lost_packets, outcome.acked_packets)
         self._on_lost(outcome, now)
         return complete
 
@@ -204,7 +204,7 @@ class Sender:
         size = self.sizes.probe_to_send(now)
         if size:
             return self._size_probe(size, now)
-        message = self.queue.head()
+        message = self.queue.next_message()
         self._paced_until = None
         if message is None:
             return self._parity_packet(now)
@@ -248,7 +248,7 @@ class Sender:
         most = min(room // stride, TRAIN_BYTES_MAX // stride, TRAIN_PACKETS_MAX)
         session = self._peer_session_id
         if message.has_lost:
-            indexes = message.lost(most)
+            indexes = message.lost_fragments(most)
             number = self._next_number(len(indexes))
             buffers = self._sealing.seal_rows(shaped, indexes, session, number)
             message.on_sent_again(indexes)
@@ -257,14 +257,14 @@ class Sender:
             self._counters.fragments_retransmitted += len(indexes)
             size = stride * (len(indexes) - 1) + last_bytes
             return buffers, min(stride, size), size
-        first = message.next
+        first = message.next_fragment
         stop = min(first + most, shaped.count)
         number = self._next_number(stop - first)
         run = self._sealing.seal_run(shaped, first, stop, session, number)
         message.on_sent(first, stop)
         last_bytes = shaped.size_of(stop - 1)
         if self._note_train(message, _COUNTING[first:stop], last_bytes, now):
-            self._tail.add(message)
+            self._tail.schedule_parity(message)
         return [run], min(stride, len(run)), len(run)
 
     def _note_train(
@@ -276,7 +276,7 @@ class Sender:
         stride = message.shaped.stride
         queue = self.queue
         queue.on_sent(message)
-        idle = queue.head() is None
+        idle = queue.next_message() is None
         self.recovery.on_train(
             fragments,
             message.key,
@@ -318,7 +318,7 @@ class Sender:
             frames += pack_ping()
             eliciting = True
         while len(frames) + CREDIT_BYTES < room:
-            message = self.queue.head()
+            message = self.queue.next_message()
             if message is None or message.shaped.count > 1:
                 break
             shaped = message.shaped
@@ -356,7 +356,7 @@ class Sender:
         )
 
     def _ack_frame(self, contents: Contents, now: float) -> bytes:
-        ack = self._received.ack(credit=self._reassembly.credit, now=now)
+        ack = self._received.make_ack(credit=self._reassembly.credit, now=now)
         contents.ack_largest = ack.ranges[0][1]
         # ACKs alone are never acknowledged, so now and then one asks for it, unless something
         # is on its way that does: else the ranges would grow for ever.
@@ -368,7 +368,7 @@ class Sender:
     def _parity_packet(self, now: float) -> Packets | None:
         """Return a parity fragment, where there is nothing else to send and it is worth it."""
         size = self.sizes.current
-        if not self._tail.waits or not self._room_for(size, size, now):
+        if not self._tail.has_pending or not self._room_for(size, size, now):
             return None
         data = self._tail.next_parity()
         if data is None or DATA_HEADER_BYTES + len(data.payload) > self._room:
@@ -409,7 +409,7 @@ class Sender:
         self._skip_in -= count
         if self._skip_in < 0:
             self._skip_in = self._draw_skip()
-            sent.skip()
+            sent.skip_number()
         return sent.next_number
 
     def _draw_skip(self) -> int:
@@ -454,7 +454,7 @@ class Sender:
         """Find something to ask for an acknowledgement with: new data, else old, else a PING."""
         recovery = self.recovery
         recovery.probes = PROBE_PACKETS
-        if self.queue.head() is None:
+        if self.queue.next_message() is None:
             if recovery.sent.packets_in_flight <= TAIL_PROBE_PACKETS_MAX:
                 recovery.probes = TAIL_PROBE_PACKETS_MAX
             fragments, contents = recovery.oldest_in_flight(recovery.probes)
@@ -463,7 +463,7 @@ class Sender:
             for held in contents:
                 self._send_again(held)
         # A small packet too: where it arrives and the large ones do not, they are too large.
-        self.ping_due = self.queue.head() is None or recovery.timeouts > 1
+        self.ping_due = self.queue.next_message() is None or recovery.timeouts > 1
 
     def _size_changed(self) -> None:
         if self._unanswered is not None:

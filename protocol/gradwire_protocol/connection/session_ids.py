@@ -15,7 +15,7 @@ class SessionIds:
     index: int = 0
     count: int = 1
 
-    def own(self, session_id: int) -> int:
+    def to_own(self, session_id: int) -> int:
         """Return one of our ids for a random one."""
         return session_id if self.count == 1 else session_id & ~0xFF | self.index
 

@@ -28,7 +28,7 @@ class Timers(Generic[Owner]):
         """Return how many are kept, overtaken ones included."""
         return len(self._heap)
 
-    def armed(self, owner: Owner) -> float | None:
+    def deadline_of(self, owner: Owner) -> float | None:
         """Return when one has its turn; None where it has none."""
         return self._armed.get(owner)
 
@@ -46,7 +46,7 @@ class Timers(Generic[Owner]):
         """Give one no turn any more."""
         self._armed.pop(owner, None)
 
-    def due(self, now: float) -> Iterator[Owner]:
+    def pop_due(self, now: float) -> Iterator[Owner]:
         """Iterate over those whose turn it is; each has to be armed anew."""
         while self._heap and self._heap[0][0] <= now:
             deadline, _, owner = heapq.heappop(self._heap)
@@ -55,7 +55,7 @@ class Timers(Generic[Owner]):
                 yield owner
 
     @property
-    def next_at(self) -> float | None:
+    def next_deadline(self) -> float | None:
         """When the first one has its turn."""
         while self._heap and self._armed.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)

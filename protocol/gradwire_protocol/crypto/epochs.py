@@ -94,6 +94,6 @@ class OpeningKeys:
         self.forgeries = 0
         return True
 
-    def forget_previous(self) -> None:
+    def forget_previous_key(self) -> None:
         """Erase the key of the epoch before: what is still under way from then is late enough."""
         self._ciphers.pop(self.epoch - 1, None)

@@ -96,7 +96,7 @@ class WorkerKey:
 
     def format(self) -> str:
         """Return the line of a key file."""
-        text = _encoded(self.key_id + self.secret)
+        text = _encode(self.key_id + self.secret)
         return f"{WORKER_KEY_PREFIX}:{self.role.name.lower()}:{self.name}:{text}"
 
 
@@ -158,7 +158,7 @@ class RunKey:
 
     def format(self) -> str:
         """Return the line of a key file."""
-        return f"{RUN_KEY_PREFIX}:{_encoded(self._secret)}"
+        return f"{RUN_KEY_PREFIX}:{_encode(self._secret)}"
 
     def _derive(self, purpose: bytes, data: bytes, size: int) -> bytes:
         return blake2s(data, key=self._secret, person=purpose, digest_size=size).digest()
@@ -245,7 +245,7 @@ def parse_keys(text: str) -> list[RunKey] | WorkerKey:
         If it is none. The message does not repeat what it found.
     """
     lines = [line.strip() for line in text.splitlines()]
-    keys = [_parse_line(number, line) for number, line in enumerate(lines, 1) if _is_key(line)]
+    keys = [_parse_line(number, line) for number, line in enumerate(lines, 1) if _holds_key(line)]
     run_keys = [key for key in keys if isinstance(key, RunKey)]
     worker_keys = [key for key in keys if isinstance(key, WorkerKey)]
     if run_keys and not worker_keys:
@@ -260,27 +260,27 @@ def parse_keys(text: str) -> list[RunKey] | WorkerKey:
     )
 
 
-def _is_key(line: str) -> bool:
+def _holds_key(line: str) -> bool:
     return bool(line) and not line.startswith("#")
 
 
 def _parse_line(number: int, line: str) -> RunKey | WorkerKey:
     match line.split(":"):
         case [prefix, text] if prefix == RUN_KEY_PREFIX:
-            return RunKey(_decoded(number, text, SECRET_BYTES))
+            return RunKey(_decode(number, text, SECRET_BYTES))
         case [prefix, role, name, text] if prefix == WORKER_KEY_PREFIX:
             if role.upper() not in Role.__members__:
                 raise KeyFormatError(f"line {number}: no such role")
-            data = _decoded(number, text, KEY_ID_BYTES + SECRET_BYTES)
+            data = _decode(number, text, KEY_ID_BYTES + SECRET_BYTES)
             return WorkerKey(name, Role[role.upper()], data[:KEY_ID_BYTES], data[KEY_ID_BYTES:])
     raise KeyFormatError(f"line {number} is no key: `gradwire keygen` makes key files")
 
 
-def _encoded(data: bytes) -> str:
+def _encode(data: bytes) -> str:
     return urlsafe_b64encode(data + _check(data)).decode().rstrip("=")
 
 
-def _decoded(number: int, text: str, size: int) -> bytes:
+def _decode(number: int, text: str, size: int) -> bytes:
     try:
         data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError):

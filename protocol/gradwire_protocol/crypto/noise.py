@@ -70,7 +70,7 @@ class Handshake:
     def write_init(self, private_key: bytes, payload: bytes) -> tuple[bytes, bytes]:
         """Return our public key and the sealed payload."""
         public = self._generate(private_key)
-        self._take_public(public)
+        self._mix_public_key(public)
         return public, self._seal(payload)
 
     def read_accept(self, public_key: bytes, sealed: bytes) -> bytes:
@@ -83,7 +83,7 @@ class Handshake:
         """
         before = self._hash, self._chaining_key, self._key
         try:
-            self._take_public(public_key)
+            self._mix_public_key(public_key)
             self._exchange(public_key)
             return self._open(sealed)
         except NotAuthenticError:
@@ -101,7 +101,7 @@ class Handshake:
             If it was made with another key, or changed on the way.
         """
         self._remote = public_key
-        self._take_public(public_key)
+        self._mix_public_key(public_key)
         return self._open(sealed)
 
     def write_accept(self, private_key: bytes, payload: bytes) -> tuple[bytes, bytes]:
@@ -113,7 +113,7 @@ class Handshake:
             If the initiator's public key is one that no honest initiator has.
         """
         public = self._generate(private_key)
-        self._take_public(public)
+        self._mix_public_key(public)
         self._exchange(self._remote)
         return public, self._seal(payload)
 
@@ -131,7 +131,7 @@ class Handshake:
         self._ephemeral = X25519PrivateKey.from_private_bytes(private_key)
         return self._ephemeral.public_key().public_bytes_raw()
 
-    def _take_public(self, public_key: bytes) -> None:
+    def _mix_public_key(self, public_key: bytes) -> None:
         """Process the token "e", as patterns with a pre-shared key do (section 9.2)."""
         self._mix_hash(public_key)
         self._mix_key(public_key)

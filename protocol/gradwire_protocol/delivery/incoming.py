@@ -8,7 +8,7 @@ construction, and a peer that exceeds it is at fault.
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwire_protocol.delivery.parity import restore
+from gradwire_protocol.delivery.parity import restore_fragment
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.errors import ViolationError
 from gradwire_protocol.limits import (
@@ -48,7 +48,7 @@ class IncomingMessage:
         """Whether nothing is missing."""
         return not self._missing
 
-    def accepts(self, data: Data) -> bool:
+    def accept_shape(self, data: Data) -> bool:
         """Return whether a fragment belongs to the shape that counts; a newer one begins anew."""
         shaped = self.shaped
         if data.total != shaped.total or data.kind != shaped.kind:
@@ -69,7 +69,7 @@ class IncomingMessage:
             )
         return True
 
-    def add(self, data: Data) -> None:
+    def place_fragment(self, data: Data) -> None:
         """Put a fragment in its place."""
         if data.parity:
             if data.index not in self._parity:
@@ -77,9 +77,9 @@ class IncomingMessage:
                 self._restore(data.index)
         elif not self._received[data.index]:
             self.shaped.place(data)
-            self._note(data.index)
+            self._mark_received(data.index)
 
-    def add_run(self, first: int, packets: NDArray[np.uint8]) -> None:
+    def place_run(self, first: int, packets: NDArray[np.uint8]) -> None:
         """Put packets of consecutive fragments, a row each and none shorter, in place."""
         stop = first + len(packets)
         if self._parity or self._received.count(1, first, stop):
@@ -87,13 +87,13 @@ class IncomingMessage:
             for index in range(first, stop):
                 if not self._received[index]:
                     self.shaped.place_rows(index, packets[index - first : index - first + 1])
-                    self._note(index)
+                    self._mark_received(index)
             return
         self.shaped.place_rows(first, packets)
         self._received[first:stop] = b"\1" * len(packets)
         self._missing -= len(packets)
 
-    def _note(self, index: int) -> None:
+    def _mark_received(self, index: int) -> None:
         self._received[index] = 1
         self._missing -= 1
         if self._parity:
@@ -107,7 +107,7 @@ class IncomingMessage:
         groups = parity_groups(shaped.count)
         missing = [i for i in range(group, shaped.count, groups) if not self._received[i]]
         if len(missing) == 1:
-            payload = restore(shaped, group, self._parity[group], missing[0])
+            payload = restore_fragment(shaped, group, self._parity[group], missing[0])
             shaped.payload_of(missing[0])[:] = payload
             self._received[missing[0]] = 1
             self._missing -= 1
@@ -151,10 +151,10 @@ class Reassembly:
         message = self._message_of(data)
         if message is None:
             return None
-        message.add(data)
+        message.place_fragment(data)
         return self._if_complete(message, data)
 
-    def takes_run(self, data: Data) -> bool:
+    def can_receive_run(self, data: Data) -> bool:
         """Return whether `receive_run` breaks no rule when it completes the message."""
         finished = self._finished.get(data.stream)
         if finished is None:
@@ -164,7 +164,7 @@ class Reassembly:
     def receive_run(self, data: Data, packets: NDArray[np.uint8]) -> IncomingMessage | None:
         """Take consecutive fragments, none of them shorter than the others, as `receive` does.
 
-        To be called only where `takes_run` says so.
+        To be called only where `can_receive_run` says so.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class Reassembly:
         message = self._message_of(data)
         if message is None:
             return None
-        message.add_run(data.index, packets)
+        message.place_run(data.index, packets)
         return self._if_complete(message, data)
 
     @property
@@ -202,7 +202,7 @@ class Reassembly:
         """
         finished = self._finished.get(stream)
         if finished is not None:
-            finished.add(0, number)
+            finished.add_range(0, number)
 
     def _message_of(self, data: Data) -> IncomingMessage | None:
         """Return the message that a fragment belongs to; None where it is of no use."""
@@ -211,7 +211,7 @@ class Reassembly:
             return None
         message = self._open.get((data.stream, data.number))
         if message is not None:
-            return message if message.accepts(data) else None
+            return message if message.accept_shape(data) else None
         declared = self.declared + charge_of(data.total)
         if declared > self.credit:
             raise ViolationError(
@@ -235,7 +235,7 @@ class Reassembly:
             if len(self._finished) >= STREAMS_MAX:
                 raise ViolationError(CloseCode.VIOLATION, f"more than {STREAMS_MAX} streams")
             finished = self._finished[stream] = RangeSet()
-        finished.add(number, number + 1)
+        finished.add_range(number, number + 1)
         if len(finished) > FINISHED_RANGES_MAX:
             raise ViolationError(
                 CloseCode.VIOLATION,

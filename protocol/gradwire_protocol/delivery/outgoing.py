@@ -51,8 +51,8 @@ class OutgoingMessage:
     priority : Priority
     """
 
-    __slots__ = ("_acked_count", "_fates", "_lost_count", "begun", "key", "next", "parity_sent",
-                 "priority", "shaped", "turn")  # fmt: skip
+    __slots__ = ("_acked_count", "_fates", "_lost_count", "begun", "key", "next_fragment",
+                 "parity_sent", "priority", "shaped", "turn")  # fmt: skip
 
     def __init__(self, key: int, shaped: ShapedMessage, priority: Priority) -> None:
         self.priority = priority
@@ -60,13 +60,13 @@ class OutgoingMessage:
         """Whether the peer knows of it, and has been charged for it."""
         self.turn: Turn | None = None
         """Its place in a heap, if there is something of it to send."""
-        self.cut(key, shaped)
+        self.restart(key, shaped)
 
-    def cut(self, key: int, shaped: ShapedMessage) -> None:
+    def restart(self, key: int, shaped: ShapedMessage) -> None:
         """Begin with these fragments; what was known of others is forgotten."""
         self.key = key
         self.shaped = shaped
-        self.next = 0
+        self.next_fragment = 0
         """The first fragment that was never sent."""
         self.parity_sent = False
         self._fates = np.zeros(shaped.count, np.uint8)
@@ -86,7 +86,7 @@ class OutgoingMessage:
     @property
     def packets_left(self) -> int:
         """How many fragments have to be sent, for the first time or again."""
-        return self.shaped.count - self.next + self._lost_count
+        return self.shaped.count - self.next_fragment + self._lost_count
 
     @property
     def bytes_left(self) -> int:
@@ -98,7 +98,7 @@ class OutgoingMessage:
         """Whether a fragment has to be sent again."""
         return self._lost_count > 0
 
-    def lost(self, count: int) -> list[int]:
+    def lost_fragments(self, count: int) -> list[int]:
         """Return the first fragments that have to be sent again."""
         indexes: list[int] = np.flatnonzero(self._fates == LOST)[:count].tolist()
         return indexes
@@ -106,7 +106,7 @@ class OutgoingMessage:
     def on_sent(self, first: int, stop: int) -> None:
         """Note that consecutive fragments are being sent for the first time."""
         self._fates[first:stop] = SENT
-        self.next = stop
+        self.next_fragment = stop
 
     def on_sent_again(self, indexes: list[int]) -> None:
         """Note that fragments are being sent again."""
@@ -150,7 +150,7 @@ class SendQueue:
 
     # Input.
 
-    def push(self, shaped: ShapedMessage, priority: Priority) -> None:
+    def enqueue(self, shaped: ShapedMessage, priority: Priority) -> None:
         """Append a message."""
         message = OutgoingMessage(self._next_key, shaped, priority)
         self._messages[self._next_key] = message
@@ -159,7 +159,7 @@ class SendQueue:
         behind = self._behind.get(shaped.stream)
         if behind is None:
             self._behind[shaped.stream] = deque()
-            self._place(message)
+            self._update_turn(message)
         else:
             behind.append(message)
 
@@ -169,7 +169,7 @@ class SendQueue:
         if message is None:
             return None
         if not message.on_acked(indexes):
-            self._place(message)  # what was only late need not be sent again
+            self._update_turn(message)  # what was only late need not be sent again
             return None
         del self._messages[key]
         self._open -= 1
@@ -181,7 +181,7 @@ class SendQueue:
         message = self._messages.get(key)
         if message is not None:
             message.on_lost(indexes)
-            self._place(message)
+            self._update_turn(message)
 
     def reshape(self, fragment_bytes: int) -> None:
         """Cut what has larger fragments into fragments of this size."""
@@ -192,15 +192,15 @@ class SendQueue:
             if shaped.shape == SHAPES_MAX - 1:
                 continue  # the connection will be closed for making no progress
             del self._messages[message.key]
-            message.cut(self._next_key, shaped.reshaped(fragment_bytes, anew=message.begun))
+            message.restart(self._next_key, shaped.reshaped(fragment_bytes, anew=message.begun))
             self._messages[message.key] = message
             self._next_key += 1
             if message.turn is not None or message.begun:
-                self._place(message)
+                self._update_turn(message)
 
     # Output.
 
-    def head(self) -> OutgoingMessage | None:
+    def next_message(self) -> OutgoingMessage | None:
         """Return the message to send from next; None where nothing may be sent."""
         begun, fresh = self._top(self._begun), self._top(self._fresh)
         if fresh is None or (begun is not None and self._begun[0] < self._fresh[0]):
@@ -212,7 +212,7 @@ class SendQueue:
         return begun
 
     def on_sent(self, message: OutgoingMessage) -> None:
-        """Note that some of what `head` has returned was sent."""
+        """Note that some of what `next_message` has returned was sent."""
         if not message.begun:
             message.begun = True
             message.turn = None
@@ -221,14 +221,14 @@ class SendQueue:
             heapq.heappop(self._fresh)
             behind = self._behind[message.shaped.stream]
             if behind:
-                self._place(behind.popleft())
+                self._update_turn(behind.popleft())
             else:
                 del self._behind[message.shaped.stream]
-        self._place(message)
+        self._update_turn(message)
 
     # Private.
 
-    def _place(self, message: OutgoingMessage) -> None:
+    def _update_turn(self, message: OutgoingMessage) -> None:
         """Put a message where its turn is, now that what is left of it has changed."""
         if not message.packets_left:
             message.turn = None

@@ -49,7 +49,7 @@ class PacketRows:
         self.words: Words = data.view("<u4").reshape(self.count, size // WORD_BYTES)
 
     @classmethod
-    def of(cls, view: memoryview, rows: NDArray[np.uint8], words: Words) -> "PacketRows":
+    def from_rows(cls, view: memoryview, rows: NDArray[np.uint8], words: Words) -> "PacketRows":
         """Return packets that were cut into rows and words before."""
         packets = cls.__new__(cls)
         packets._view = view

@@ -22,14 +22,16 @@ LOSS_MAX: Final = 0.05
 FRAGMENTS_MIN: Final = 4
 """Of fewer, a parity fragment is too large a part."""
 
-HITS_MIN: Final = 0.02
+EXPECTED_LOSSES_MIN: Final = 0.02
 """Fragments that have to be expected lost of a message, for parity to be worth its bytes."""
 
 
-def pays(loss: float, fragments: int) -> bool:
+def parity_pays(loss: float, fragments: int) -> bool:
     """Return whether a message should have parity on a path that loses this part of its packets."""
     return (
-        LOSS_MIN <= loss <= LOSS_MAX and fragments >= FRAGMENTS_MIN and fragments * loss >= HITS_MIN
+        LOSS_MIN <= loss <= LOSS_MAX
+        and fragments >= FRAGMENTS_MIN
+        and fragments * loss >= EXPECTED_LOSSES_MIN
     )
 
 
@@ -54,7 +56,7 @@ def parity_of(message: ShapedMessage, group: int) -> Data:
     )
 
 
-def restore(
+def restore_fragment(
     message: ShapedMessage, group: int, parity: NDArray[np.uint8], missing: int
 ) -> NDArray[np.uint8]:
     """Return the payload of the one fragment of a group that is missing."""

@@ -46,7 +46,7 @@ ADDRESS: Final = text(ADDRESS_CHARACTERS_MAX)
 WORKER_ID: Final = blob(WORKER_ID_BYTES, WORKER_ID_BYTES)
 
 
-def total(versions: Mapping[int, int], *, without: int) -> int:
+def count_updates(versions: Mapping[int, int], *, without: int) -> int:
     """Return how many updates a version vector contains, those of one rank left out."""
     return sum(sequence for rank, sequence in versions.items() if rank != without)
 

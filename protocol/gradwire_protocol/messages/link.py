@@ -132,7 +132,7 @@ class Link:
             SNAPSHOT_STREAM, number, Kind.SNAPSHOT, block.pack(), Priority.SNAPSHOT
         )
 
-    def send_part(self, part: Conflated) -> None:
+    def send_conflated(self, part: Conflated) -> None:
         """Send a part of a sum of updates."""
         number = self._parts_sent
         self._parts_sent += 1
@@ -140,7 +140,7 @@ class Link:
             CONFLATED_STREAM, number, Kind.CONFLATED, part.pack(), Priority.CONFLATED
         )
 
-    def send_state(self, part: StatePart) -> int:
+    def send_state_part(self, part: StatePart) -> int:
         """Send a part of an optimizer's state; return its number in `STATE_STREAM`."""
         number = self._states_sent
         self._states_sent += 1
@@ -187,7 +187,7 @@ class Link:
     def _in_order(
         self, order: InOrder[tuple[InTurn, int]], event: MessageReceived, message: InTurn
     ) -> list[Message]:
-        ready = order.push(event.number, (message, event.charge))
+        ready = order.insert(event.number, (message, event.charge))
         for _, charge in ready:
             self.connection.release(charge)
         return [each for each, _ in ready]

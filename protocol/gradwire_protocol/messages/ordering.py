@@ -40,7 +40,7 @@ class InOrder(Generic[Item]):
         """Return whether an item with this number came before."""
         return number < self.expected or number in self._waiting
 
-    def push(self, number: int, item: Item) -> list[Item]:
+    def insert(self, number: int, item: Item) -> list[Item]:
         """Take an item; return those whose turn it is, in order."""
         if self.is_duplicate(number):
             return []

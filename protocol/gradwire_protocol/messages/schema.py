@@ -100,7 +100,7 @@ class Record:
         if size > cls.BYTES_MAX:
             raise InvalidMessageError(f"{cls.__name__}: {size} bytes; the limit is {cls.BYTES_MAX}")
         try:
-            count = _Counting(COLLECTIONS_MAX)
+            count = _CollectionLimit(COLLECTIONS_MAX)
             plain = msgpack.unpackb(
                 payload,
                 use_list=True,
@@ -116,7 +116,7 @@ class Record:
             raise InvalidMessageError(f"{cls.__name__}: {error}") from None
 
 
-class _Counting:
+class _CollectionLimit:
     """Counts what passes through, up to a limit."""
 
     __slots__ = ("_left",)
@@ -136,7 +136,7 @@ def integer(low: int, high: int) -> Check:
 
     def check(value: object) -> int:
         if type(value) is not int or not low <= value <= high:
-            raise ValueError(f"{_shown(value)} is not an integer from {low} to {high}")
+            raise ValueError(f"{_abbreviate(value)} is not an integer from {low} to {high}")
         return value
 
     return check
@@ -147,7 +147,9 @@ def text(length_max: int) -> Check:
 
     def check(value: object) -> str:
         if not isinstance(value, str) or len(value) > length_max or not value.isprintable():
-            raise ValueError(f"{_shown(value)} is not a text of at most {length_max} characters")
+            raise ValueError(
+                f"{_abbreviate(value)} is not a text of at most {length_max} characters"
+            )
         return value
 
     return check
@@ -158,7 +160,7 @@ def blob(low: int, high: int) -> Check:
 
     def check(value: object) -> bytes:
         if not isinstance(value, bytes) or not low <= len(value) <= high:
-            raise ValueError(f"{_shown(value)} is not a byte string of {low} to {high} bytes")
+            raise ValueError(f"{_abbreviate(value)} is not a byte string of {low} to {high} bytes")
         return value
 
     return check
@@ -167,7 +169,7 @@ def blob(low: int, high: int) -> Check:
 def boolean(value: object) -> bool:
     """Allow true and false."""
     if not isinstance(value, bool):
-        raise ValueError(f"{_shown(value)} is not true or false")  # noqa: TRY004
+        raise ValueError(f"{_abbreviate(value)} is not true or false")  # noqa: TRY004
     return value
 
 
@@ -181,7 +183,7 @@ def listing(check: Check, length_max: int) -> Check:
 
     def check_all(value: object) -> tuple[Any, ...]:
         if not isinstance(value, list) or len(value) > length_max:
-            raise ValueError(f"{_shown(value)} is not a list of at most {length_max}")
+            raise ValueError(f"{_abbreviate(value)} is not a list of at most {length_max}")
         return tuple(map(check, value))
 
     return check_all
@@ -195,11 +197,11 @@ def mapping(key: Check, item: Check, length_max: int) -> Check:
 
     def check_all(value: object) -> dict[Any, Any]:
         if not isinstance(value, list) or len(value) > length_max:
-            raise ValueError(f"{_shown(value)} is not a list of at most {length_max}")
+            raise ValueError(f"{_abbreviate(value)} is not a list of at most {length_max}")
         checked = {}
         for pair in value:
             if not isinstance(pair, list) or len(pair) != 2:
-                raise ValueError(f"{_shown(pair)} is not a pair")
+                raise ValueError(f"{_abbreviate(pair)} is not a pair")
             checked[key(pair[0])] = item(pair[1])
         if len(checked) != len(value):
             raise ValueError("a key occurs twice")
@@ -223,6 +225,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _shown(value: object) -> str:
+def _abbreviate(value: object) -> str:
     shown = repr(value)
     return shown if len(shown) <= SHOWN_MAX else shown[:SHOWN_MAX] + "…"

@@ -28,13 +28,13 @@ def count_blocks(elements: int) -> int:
     return -(-elements // BLOCK_ELEMENTS)
 
 
-def span_of(number: int, elements: int) -> slice:
+def block_span(number: int, elements: int) -> slice:
     """Return which elements of a replica a block has."""
     start = number * BLOCK_ELEMENTS
     return slice(start, min(start + BLOCK_ELEMENTS, elements))
 
 
-def unpacked(block: Snapshot, elements: int, unpack: Callable[[bytes, int], bytes]) -> Snapshot:
+def expand_block(block: Snapshot, elements: int, unpack: Callable[[bytes, int], bytes]) -> Snapshot:
     """Return a block with its elements as they are, if it has a place in the replica.
 
     Parameters
@@ -53,7 +53,7 @@ def unpacked(block: Snapshot, elements: int, unpack: Callable[[bytes, int], byte
     """
     if block.start % BLOCK_ELEMENTS or block.start >= elements:
         return block  # who puts it in its place says what is wrong with it
-    span = span_of(block.start // BLOCK_ELEMENTS, elements)
+    span = block_span(block.start // BLOCK_ELEMENTS, elements)
     try:
         return replace(block, values=unpack(block.values, span.stop - span.start))
     except ValueError as error:
@@ -87,7 +87,7 @@ class SnapshotFeed:
         return self._under_way * Snapshot.BYTES_MAX
 
     @classmethod
-    def of(
+    def of_replica(
         cls, values: Payload, link: Link, pack: Callable[[memoryview], Payload] = memoryview
     ) -> "SnapshotFeed":
         """Send a whole replica.
@@ -102,7 +102,7 @@ class SnapshotFeed:
         """
         whole = memoryview(values).cast("B").cast("i")
         numbers = range(count_blocks(len(whole)))
-        return cls(lambda number: pack(whole[span_of(number, len(whole))]), numbers, link)
+        return cls(lambda number: pack(whole[block_span(number, len(whole))]), numbers, link)
 
     def on_delivered(self) -> bool:
         """Send the next block in place of one that arrived; return whether all have arrived."""
@@ -136,7 +136,7 @@ class BlockAssembly:
         self.values: dict[int, bytes] = {}
         """By number: what has come."""
 
-    def add(self, block: Snapshot) -> bool:
+    def accept_block(self, block: Snapshot) -> bool:
         """Take a block; return whether all are here.
 
         Raises
@@ -144,7 +144,7 @@ class BlockAssembly:
         InvalidMessageError
             If the block is none of this replica's, or was not asked for.
         """
-        number = _number_of(block, self._elements)
+        number = _block_number(block, self._elements)
         if number not in self._wanted:
             raise InvalidMessageError(f"block {number} was not asked for")
         self.values.setdefault(number, block.values)
@@ -172,7 +172,7 @@ class SnapshotAssembly:
         """How much of the replica is there."""
         self._received = set[int]()
 
-    def begin_again(self) -> None:
+    def restart(self) -> None:
         """Wait for all blocks anew, of another sender perhaps."""
         for start in self._received:  # no more work than it was to put them there
             block = self.values[ELEMENT_BYTES * start :][: ELEMENT_BYTES * BLOCK_ELEMENTS]
@@ -180,7 +180,7 @@ class SnapshotAssembly:
         self.elements_received = 0
         self._received.clear()
 
-    def add(self, block: Snapshot) -> bool:
+    def accept_block(self, block: Snapshot) -> bool:
         """Put a block in its place; return whether the replica is complete.
 
         Raises
@@ -188,7 +188,7 @@ class SnapshotAssembly:
         InvalidMessageError
             If the block is none of this replica's.
         """
-        _number_of(block, self.elements)
+        _block_number(block, self.elements)
         if block.start not in self._received:
             self._received.add(block.start)
             at = ELEMENT_BYTES * block.start
@@ -202,7 +202,7 @@ class SnapshotAssembly:
         return self.elements_received == self.elements
 
 
-def _number_of(block: Snapshot, elements: int) -> int:
+def _block_number(block: Snapshot, elements: int) -> int:
     """Return which block it is; `InvalidMessageError` if it is none of a replica's."""
     size, rest = divmod(len(block.values), ELEMENT_BYTES)
     where = f"Snapshot: {len(block.values)} bytes from element {block.start} on"

@@ -23,7 +23,7 @@ class LossRate:
         """The part that was lost; 0 as long as too little is known."""
         return self._lost / self._seen if self._seen >= TRUSTED_PACKETS else 0.0
 
-    def learn(self, lost: int, arrived: int) -> None:
+    def record(self, lost: int, arrived: int) -> None:
         """Note what became of some packets."""
         self._seen += lost + arrived
         self._lost += lost

@@ -32,7 +32,7 @@ from gradwire_protocol.limits import (
     TIME_THRESHOLD_MAX,
 )
 from gradwire_protocol.recovery.rtt import RttEstimator
-from gradwire_protocol.recovery.sent import Batch, Contents, Fate, SentPackets
+from gradwire_protocol.recovery.sent_packets import Batch, Contents, Fate, SentPackets
 from gradwire_protocol.wire.close_codes import CloseCode
 from gradwire_protocol.wire.frames import Ack
 
@@ -114,7 +114,7 @@ class Recovery:
         """
         count = len(fragments)
         batch = self._batch(size * (count - 1) + last_size, app_limited=app_limited, now=now)
-        self.sent.add(fragments, message, size, last_size, batch)
+        self.sent.record_train(fragments, message, size, last_size, batch)
         self.probes = max(self.probes - count, 0)
 
     def on_packet(
@@ -122,10 +122,10 @@ class Recovery:
     ) -> None:
         """Note any other packet."""
         if not eliciting:
-            self.sent.add_one(size, Batch(now, None), contents, eliciting=False)
+            self.sent.record_packet(size, Batch(now, None), contents, eliciting=False)
             return
         batch = self._batch(size, app_limited=True, now=now)
-        self.sent.add_one(size, batch, contents, eliciting=True)
+        self.sent.record_packet(size, batch, contents, eliciting=True)
         self.probes = max(self.probes - 1, 0)
 
     def on_ack(self, ack: Ack, now: float) -> Outcome:
@@ -144,8 +144,8 @@ class Recovery:
                 f"acknowledgement of packet {largest}; {sent.next_number} were sent",
             )
         outcome = Outcome()
-        newest = self._take(ack.ranges, outcome, now)
-        for number in _named(sent.contents, ack.ranges):
+        newest = self._record_acked(ack.ranges, outcome, now)
+        for number in _named_numbers(sent.contents, ack.ranges):
             outcome.arrived_contents.append(sent.contents.pop(number))
         self._largest_acked = max(self._largest_acked, largest)
         if newest < 0:
@@ -231,7 +231,7 @@ class Recovery:
         backoff = 1 << min(self.timeouts, PTO_BACKOFF_MAX)
         return self._last_eliciting_at + self.probe_timeout * backoff
 
-    def _take(self, ranges: Sequence[tuple[int, int]], outcome: Outcome, now: float) -> int:
+    def _record_acked(self, ranges: Sequence[tuple[int, int]], outcome: Outcome, now: float) -> int:
         """Note what arrived; return the highest number that did so for the first time, or -1."""
         sent = self.sent
         newest = -1
@@ -249,7 +249,7 @@ class Recovery:
                         CloseCode.VIOLATION,
                         f"acknowledgement of a packet from {first} to {last} that was not sent",
                     )
-                self._take_late(first, fates, outcome, now)
+                self._record_late(first, fates, outcome, now)
                 fates[fates == Fate.UNASKED] = Fate.ACKED
                 if not count:
                     continue
@@ -268,7 +268,7 @@ class Recovery:
             outcome.arrived.append(sent.fragments(numbers))
         return newest
 
-    def _take_late(
+    def _record_late(
         self, first: int, fates: NDArray[np.uint8], outcome: Outcome, now: float
     ) -> None:
         """Take back what was taken for lost, and wait longer from now on."""
@@ -360,7 +360,7 @@ def _probes_among(contents: list[Contents]) -> list[int]:
     return [each.probe_bytes for each in contents if each.probe_bytes]
 
 
-def _named(known: dict[int, Contents], runs: Sequence[tuple[int, int]]) -> list[int]:
+def _named_numbers(known: dict[int, Contents], runs: Sequence[tuple[int, int]]) -> list[int]:
     """Return the numbers of `known`, which ascend, that are in `runs`, which descend.
 
     A run may reach back behind everything that is remembered, and there may be many of them, so

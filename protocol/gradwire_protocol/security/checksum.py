@@ -63,7 +63,7 @@ class Checksum:
     __slots__ = ("_start", "_start32")
 
     epoch: Final = 0
-    worn_out: Final = False
+    too_many_forgeries: Final = False
 
     def __init__(self, secret: bytes) -> None:
         self._start = zlib.crc32(secret)  # what the weighted sum of an authentic packet is
@@ -146,7 +146,7 @@ class Checksum:
         sums += words[:, tag]
         return packets if (sums == self._start32).all() else None
 
-    def forget_previous(self) -> None:
+    def forget_previous_key(self) -> None:
         """Do nothing: there is only one key."""
 
 

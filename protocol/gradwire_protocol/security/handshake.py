@@ -32,7 +32,7 @@ from gradwire_protocol.wire.packets import (
     Init,
     Reply,
     TransportLimits,
-    parse_short,
+    parse_retry_or_reset,
 )
 
 
@@ -75,14 +75,14 @@ class Agreement:
         return self.reset_token != NO_TOKEN and hmac.compare_digest(token, self.reset_token)
 
 
-def handshake_of(suite: Suite, secret: bytes, prologue: bytes) -> HandshakeState:
+def start_handshake(suite: Suite, secret: bytes, prologue: bytes) -> HandshakeState:
     """Return what begins a handshake."""
     if suite is Suite.CHECKSUM:
         return ChecksumHandshake(prologue)
     return Handshake(suite, secret, prologue)
 
 
-def protections(
+def make_protections(
     suite: Suite, sealing_key: bytes, opening_key: bytes, workspace: Workspace
 ) -> tuple[Sealing, Opening]:
     """Return what seals and what opens the packets of a connection."""
@@ -154,7 +154,7 @@ class Initiator:
             suite, key_id, secret = credentials.suite, key.key_id, key.secret
             greeting = Greeting(self._limits, credentials.unix_time_ns(), key.name)
         init = Init(suite, self._session_id, key_id, b"", b"")
-        self._state = handshake_of(suite, secret, init.prologue)
+        self._state = start_handshake(suite, secret, init.prologue)
         private_key = self._random_bytes(PUBLIC_KEY_BYTES)
         public_key, sealed = self._state.write_init(private_key, greeting.pack())
         self.init = replace(init, public_key=public_key, sealed=sealed)
@@ -185,7 +185,7 @@ class Initiator:
 
     def receive_retry(self, datagram: memoryview, now: float) -> None:
         """Come back with a cookie, at once; raise `InvalidDatagramError` if that is not to be."""
-        cookie = parse_short(datagram)
+        cookie = parse_retry_or_reset(datagram)
         if not self._retries_left or cookie == self.init.cookie:
             raise InvalidDatagramError("RETRY again")
         self._retries_left -= 1
@@ -201,7 +201,7 @@ class Initiator:
             raise InvalidDatagramError("ACCEPT for another session id or suite")
         reply = Reply.parse(self._state.read_accept(accept.public_key, accept.sealed))
         ours, theirs = self._state.keys
-        sealing, opening = protections(init.suite, ours, theirs, self._workspace)
+        sealing, opening = make_protections(init.suite, ours, theirs, self._workspace)
         return Agreement(
             reply.session_id, reply.limits, sealing, opening, reset_token=reply.reset_token
         )

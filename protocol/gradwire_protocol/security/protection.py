@@ -49,7 +49,7 @@ class Opening(Protocol):
         """Of the newest key that was used."""
 
     @property
-    def worn_out(self) -> bool:
+    def too_many_forgeries(self) -> bool:
         """Whether so many packets were forged that no further one should be believed."""
 
     def open(self, datagram: memoryview) -> memoryview | None:
@@ -61,5 +61,5 @@ class Opening(Protocol):
         They are valid until anything is opened in the same endpoint again.
         """
 
-    def forget_previous(self) -> None:
+    def forget_previous_key(self) -> None:
         """Erase the key before the newest one."""

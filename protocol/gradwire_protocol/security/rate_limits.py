@@ -22,7 +22,7 @@ class TokenBucket:
         self._tokens = burst
         self._at = float("-inf")
 
-    def take(self, now: float, times: int = 1) -> bool:
+    def try_spend(self, now: float, times: int = 1) -> bool:
         """Return whether it may be done once more, or so many times, and count it."""
         elapsed = now - self._at
         self._at = now
@@ -53,7 +53,7 @@ class SourceBuckets:
         """Return how many are remembered."""
         return len(self._buckets)
 
-    def take(self, source: Hashable, now: float) -> bool:
+    def try_spend(self, source: Hashable, now: float) -> bool:
         """Return whether it may be done once more for a source, and count it."""
         bucket = self._buckets.get(source)
         if bucket is None:
@@ -62,4 +62,4 @@ class SourceBuckets:
             bucket = self._buckets[source] = TokenBucket(self._rate, self._burst)
         else:
             self._buckets.move_to_end(source)
-        return bucket.take(now)
+        return bucket.try_spend(now)

@@ -48,7 +48,7 @@ from gradwire_protocol.limits import (
     SOURCES_MAX,
 )
 from gradwire_protocol.security.cookies import Cookies
-from gradwire_protocol.security.handshake import Agreement, handshake_of, protections
+from gradwire_protocol.security.handshake import Agreement, make_protections, start_handshake
 from gradwire_protocol.security.rate_limits import SourceBuckets, TokenBucket
 from gradwire_protocol.security.sealed import Workspace
 from gradwire_protocol.wire.packets import (
@@ -91,7 +91,7 @@ class Replays:
     def __init__(self) -> None:
         self._last: OrderedDict[bytes, int] = OrderedDict()
 
-    def is_new(self, key_id: bytes, unix_time_ns: int) -> bool:
+    def record_if_newer(self, key_id: bytes, unix_time_ns: int) -> bool:
         """Return whether an INIT is newer than all before it with the same key, and note it."""
         if unix_time_ns <= self._last.get(key_id, -1):
             return False
@@ -176,23 +176,23 @@ class Responder:
         """
         keyring = self.keyring
         if keyring is not None and not keyring.knows(view[KEY_ID_AT]):
-            self._counters.drop(Drop.UNKNOWN_KEY if view[SUITE_AT] else Drop.OTHER_SUITE)
+            self._counters.count_drop(Drop.UNKNOWN_KEY if view[SUITE_AT] else Drop.OTHER_SUITE)
             return None
         has_cookie = self._has_cookie(view, address, now)
-        if not has_cookie and not self._inits.take(now):
+        if not has_cookie and not self._inits.try_spend(now):
             # Tens of thousands a second have to pass here: it is not even parsed.
             self._counters.retries_sent += 1
             cookie = self._cookies.make(address, view[KEY_ID_AT], now)
             return pack_retry(session_id_of(view), cookie)
         init = Init.parse(view)
         if (init.suite is Suite.CHECKSUM) is (keyring is not None):
-            self._counters.drop(Drop.OTHER_SUITE)
+            self._counters.count_drop(Drop.OTHER_SUITE)
             return None
-        if has_cookie and not self._sources.take(self._source_of(address), now):
-            self._counters.drop(Drop.TOO_MANY)
+        if has_cookie and not self._sources.try_spend(self._source_of(address), now):
+            self._counters.count_drop(Drop.TOO_MANY)
             return None
         self._expire(now)
-        half_open = self._known(init, address) or self._answer(init, address, now)
+        half_open = self._earlier_answer(init, address) or self._answer(init, address, now)
         if half_open is None:
             return None
         self._counters.handshakes_answered += 1
@@ -203,10 +203,10 @@ class Responder:
         self._expire(now)
         half_open = self._half_open.get(session_id)
         if half_open is None:
-            self._counters.drop(Drop.UNKNOWN_SESSION)
+            self._counters.count_drop(Drop.UNKNOWN_SESSION)
             return None
         if half_open.agreement.opening.open(view) is None:
-            self._counters.drop(Drop.NOT_AUTHENTIC)
+            self._counters.count_drop(Drop.NOT_AUTHENTIC)
             return None
         # All that this initiator was answered, with what it sent until there was an answer.
         asked = (half_open.address, half_open.init.session_id, half_open.init.key_id)
@@ -217,7 +217,7 @@ class Responder:
 
     def reset_for(self, session_id: int, size: int, now: float) -> bytes | None:
         """Return what to answer to a packet of a session that nobody knows, if anything."""
-        if size < RESET_DATAGRAM_BYTES_MIN or not self._resets.take(now):
+        if size < RESET_DATAGRAM_BYTES_MIN or not self._resets.try_spend(now):
             return None
         token = self._token(session_id)
         if token == NO_TOKEN:
@@ -241,10 +241,10 @@ class Responder:
         cookie = bytes(view[COOKIE_AT])
         if self._cookies.is_valid(cookie, address, view[KEY_ID_AT], now):
             return True
-        self._counters.drop(Drop.COOKIE)
+        self._counters.count_drop(Drop.COOKIE)
         return False
 
-    def _known(self, init: Init, address: Address) -> HalfOpen | None:
+    def _earlier_answer(self, init: Init, address: Address) -> HalfOpen | None:
         known = self._answered.get((address, init.session_id))
         if known is None:
             return None
@@ -253,22 +253,22 @@ class Responder:
 
     def _answer(self, init: Init, address: Address, now: float) -> HalfOpen | None:
         secret = None if self.keyring is None else self.keyring.secret_of(init.key_id)
-        state = handshake_of(init.suite, secret or b"", init.prologue)
+        state = start_handshake(init.suite, secret or b"", init.prologue)
         try:
             greeting = Greeting.parse(state.read_init(init.public_key, init.sealed))
         except NotAuthenticError:
-            self._counters.drop(Drop.NOT_AUTHENTIC)
+            self._counters.count_drop(Drop.NOT_AUTHENTIC)
             return None
         identity = None
         if self.keyring is not None:
-            identity = self._identified(init, greeting)
+            identity = self._identify(init, greeting)
             if identity is None:
                 return None
         session_id = self._new_session_id()
         reply = Reply(session_id, self._limits, self._token(session_id))
         public_key, sealed = state.write_accept(self._random_bytes(PUBLIC_KEY_BYTES), reply.pack())
         theirs, ours = state.keys
-        sealing, opening = protections(init.suite, ours, theirs, self._workspace)
+        sealing, opening = make_protections(init.suite, ours, theirs, self._workspace)
         half_open = HalfOpen(
             session_id,
             init.without_cookie(),
@@ -282,17 +282,17 @@ class Responder:
         self._answered[address, init.session_id] = session_id
         return half_open
 
-    def _identified(self, init: Init, greeting: Greeting) -> Identity | None:
+    def _identify(self, init: Init, greeting: Greeting) -> Identity | None:
         """Return who the initiator is, if it may come in."""
         assert self.keyring is not None
         identity = self.keyring.identity(init.key_id, greeting.name)
         if identity is None:
             raise InvalidDatagramError("a name that is not the key's")
         if not self.keyring.admits(identity):
-            self._counters.drop(Drop.DENIED)
+            self._counters.count_drop(Drop.DENIED)
             return None
-        if not self._replays.is_new(init.key_id, greeting.unix_time_ns):
-            self._counters.drop(Drop.REPLAYED)
+        if not self._replays.record_if_newer(init.key_id, greeting.unix_time_ns):
+            self._counters.count_drop(Drop.REPLAYED)
             return None
         return identity
 

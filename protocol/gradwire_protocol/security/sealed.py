@@ -48,7 +48,7 @@ READ_BYTES_MAX: Final = 2**16
 CipherArguments: TypeAlias = tuple[memoryview, memoryview, memoryview, memoryview]
 
 
-class TrainRoom:
+class TrainBuffer:
     """Room for packets of one size, cut into what a cipher takes.
 
     Parameters
@@ -59,7 +59,7 @@ class TrainRoom:
     """
 
     __slots__ = (
-        "_headed",
+        "_headers_for",
         "_view",
         "capacity",
         "numbers",
@@ -89,25 +89,25 @@ class TrainRoom:
         """Of each packet: nonce, frames, header, and where frames and tag go."""
         self.openings = [(nonce, body, header, frames) for nonce, frames, header, body in parts]
         """Of each packet: nonce, frames and tag, header, and where the frames go."""
-        self._headed: tuple[int, int] | None = None
+        self._headers_for: tuple[int, int] | None = None
 
-    def forget(self) -> None:
+    def invalidate_headers(self) -> None:
         """Note that somebody else writes to the buffer."""
-        self._headed = None
+        self._headers_for = None
 
     def address(self, n: int, session_id: int, number: int) -> None:
         """Write the headers and nonces of the first packets."""
         low, high = number & MASK, number >> 32
         words = self.words
-        if self._headed != (session_id, high):
-            self._headed = session_id, high
+        if self._headers_for != (session_id, high):
+            self._headers_for = session_id, high
             words[:, 0] = SINGLE_DATA
             words[:, SESSION] = session_id
             words[:, NUMBER_HIGH] = self.numbers[:, 1] = high
         lows = COUNTING[:n] + np.uint32(low)
         words[:n, NUMBER_LOW] = self.numbers[:n, 0] = lows
         if low + n > MASK:
-            self._headed = None
+            self._headers_for = None
             words[MASK - low + 1 : n, NUMBER_HIGH] += np.uint32(1)
             self.numbers[:n, 1] = words[:n, NUMBER_HIGH]
 
@@ -117,7 +117,9 @@ class TrainRoom:
 
     def packets(self, count: int) -> PacketRows:
         """Return the first packets, to be read."""
-        return PacketRows.of(self._view[: count * self.size], self.rows[:count], self.words[:count])
+        return PacketRows.from_rows(
+            self._view[: count * self.size], self.rows[:count], self.words[:count]
+        )
 
     def last_sealing(self, index: int, size: int) -> CipherArguments:
         """Return one of `sealings` for a packet that is shorter than the others."""
@@ -132,34 +134,37 @@ class Workspace:
 
     def __init__(self) -> None:
         self._buffers = tuple(np.zeros(READ_BYTES_MAX, np.uint8) for _ in range(2))
-        self._rooms: tuple[OrderedDict[int, TrainRoom], ...] = (OrderedDict(), OrderedDict())
-        self._outgoing: TrainRoom | None = None
+        self._train_buffers: tuple[OrderedDict[int, TrainBuffer], ...] = (
+            OrderedDict(),
+            OrderedDict(),
+        )
+        self._outgoing: TrainBuffer | None = None
 
-    def outgoing(self, size: int) -> TrainRoom:
-        """Return room for a train of packets of this size on its way out."""
+    def outgoing(self, size: int) -> TrainBuffer:
+        """Return a buffer for a train of packets of this size on its way out."""
         last = self._outgoing
         if last is not None and last.size == size:
             return last
         if last is not None:
-            last.forget()
-        self._outgoing = self._room(0, size)
+            last.invalidate_headers()
+        self._outgoing = self._train_buffer(0, size)
         return self._outgoing
 
-    def incoming(self, size: int) -> TrainRoom:
-        """Return room for packets of this size on their way in."""
-        return self._room(1, size)
+    def incoming(self, size: int) -> TrainBuffer:
+        """Return a buffer for packets of this size on their way in."""
+        return self._train_buffer(1, size)
 
-    def _room(self, which: int, size: int) -> TrainRoom:
-        rooms = self._rooms[which]
-        room = rooms.get(size)
-        if room is None:
+    def _train_buffer(self, which: int, size: int) -> TrainBuffer:
+        buffers = self._train_buffers[which]
+        train = buffers.get(size)
+        if train is None:
             # Sizes are a peer's to choose, and this takes longer than opening the train.
-            if len(rooms) >= WORKSPACE_SIZES_MAX:
-                rooms.popitem(last=False)
-            room = rooms[size] = TrainRoom(self._buffers[which], size)
+            if len(buffers) >= WORKSPACE_SIZES_MAX:
+                buffers.popitem(last=False)
+            train = buffers[size] = TrainBuffer(self._buffers[which], size)
         else:
-            rooms.move_to_end(size)
-        return room
+            buffers.move_to_end(size)
+        return train
 
 
 class CipherSealing:
@@ -210,19 +215,19 @@ class CipherSealing:
         if n == 1:
             header = TRANSPORT_HEADER.pack(TRANSPORT, SINGLE, 0, session_id, number)
             return self.seal(bytearray(header) + rows[0, HEAD : size - TAG_BYTES].data)
-        room = self._workspace.outgoing(message.stride)
-        room.rows[:n, HEAD:] = rows[:, HEAD:]
-        room.address(n, session_id, number)
-        sealings = room.sealings[:n]
+        train = self._workspace.outgoing(message.stride)
+        train.rows[:n, HEAD:] = rows[:, HEAD:]
+        train.address(n, session_id, number)
+        sealings = train.sealings[:n]
         if size < message.stride:
-            sealings[-1] = room.last_sealing(n - 1, size)
+            sealings[-1] = train.last_sealing(n - 1, size)
         at = 0
         while at < n:
             # A train may reach into the next epoch, and the key of this one is gone then.
             stop = min(n, at + _left_in_epoch(number + at))
             _for_each(self._cipher(number + at, stop - at).encrypt_into, sealings[at:stop])
             at = stop
-        return room.datagrams((n - 1) * message.stride + size)
+        return train.datagrams((n - 1) * message.stride + size)
 
     def _cipher(self, number: int, count: int) -> Cipher:
         # The one thing that must never happen, so `python -O` must not remove the check: two
@@ -255,7 +260,7 @@ class CipherOpening:
         return self._keys.epoch
 
     @property
-    def worn_out(self) -> bool:
+    def too_many_forgeries(self) -> bool:
         """Whether the limit of forgeries is reached."""
         return self._keys.forgeries >= FORGERIES_MAX
 
@@ -282,23 +287,27 @@ class CipherOpening:
     def open_rows(self, packets: PacketRows) -> PacketRows | None:
         """Open several packets in the workspace; None where one is not authentic."""
         count = packets.count
-        room = self._workspace.incoming(packets.size)
+        train = self._workspace.incoming(packets.size)
         last = packets.number(count - 1)
         cipher = self._keys.cipher(last)
-        if count > room.capacity or cipher is None or epoch_of(packets.number(0)) != epoch_of(last):
+        if (
+            count > train.capacity
+            or cipher is None
+            or epoch_of(packets.number(0)) != epoch_of(last)
+        ):
             return None  # one by one it goes, too
-        room.rows[:count] = packets.rows
-        room.numbers[:count] = packets.words[:, NUMBER_LOW : NUMBER_HIGH + 1]
+        train.rows[:count] = packets.rows
+        train.numbers[:count] = packets.words[:, NUMBER_LOW : NUMBER_HIGH + 1]
         try:
-            _for_each(cipher.decrypt_into, room.openings[:count])
+            _for_each(cipher.decrypt_into, train.openings[:count])
         except InvalidTag:
             return None  # one by one tells which, and counts it
         self._keys.on_authentic(last)
-        return room.packets(count)
+        return train.packets(count)
 
-    def forget_previous(self) -> None:
+    def forget_previous_key(self) -> None:
         """Erase the key before the newest one."""
-        self._keys.forget_previous()
+        self._keys.forget_previous_key()
 
 
 def _for_each(call: Callable[..., Any], arguments: Iterable[CipherArguments]) -> None:

@@ -113,7 +113,7 @@ _LIMITS: Final = struct.Struct("<QII")
 _GREETING: Final = struct.Struct("<16sQB63s")
 _REPLY: Final = struct.Struct("<II16s16s")
 _VERSIONS: Final = struct.Struct("<BBHI")
-_SHORT: Final = struct.Struct("<B3sI16s")
+_RETRY_OR_RESET: Final = struct.Struct("<B3sI16s")
 
 INIT_BYTES: Final = DATAGRAM_BYTES_MIN
 ACCEPT_BYTES: Final = _ACCEPT.size
@@ -123,7 +123,7 @@ KEY_ID_AT: Final = slice(8, 24)
 COOKIE_AT: Final = slice(24, 40)
 """Where these are in an INIT."""
 
-SHORT_BYTES: Final = _SHORT.size
+RETRY_OR_RESET_BYTES: Final = _RETRY_OR_RESET.size
 """Of RETRY and RESET."""
 PUBLIC_KEY_BYTES: Final = 32
 COOKIE_BYTES: Final = 16
@@ -137,7 +137,9 @@ _NO_COOKIE: Final = bytes(COOKIE_BYTES)
 assert TRANSPORT_HEADER.size == PACKET_HEADER_BYTES
 assert _GREETING.size + TAG_BYTES == 104
 assert _REPLY.size + TAG_BYTES == 56
-assert max(ACCEPT_BYTES, SHORT_BYTES) < INIT_BYTES, "an answer never exceeds what asked for it"
+assert max(ACCEPT_BYTES, RETRY_OR_RESET_BYTES) < INIT_BYTES, (
+    "an answer never exceeds what asked for it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,19 +301,21 @@ class Accept:
 
 def pack_retry(session_id: int, cookie: bytes) -> bytes:
     """Return the datagram that asks an initiator to come back with a cookie."""
-    return _SHORT.pack(RETRY, b"", session_id, cookie)
+    return _RETRY_OR_RESET.pack(RETRY, b"", session_id, cookie)
 
 
 def pack_reset(session_id: int, token: bytes) -> bytes:
     """Return the datagram that says that there is no session with this id."""
-    return _SHORT.pack(RESET, b"", session_id, token)
+    return _RETRY_OR_RESET.pack(RESET, b"", session_id, token)
 
 
-def parse_short(datagram: bytes | memoryview) -> bytes:
+def parse_retry_or_reset(datagram: bytes | memoryview) -> bytes:
     """Return the cookie of a RETRY or the token of a RESET."""
-    if len(datagram) != SHORT_BYTES:
-        raise InvalidDatagramError(f"RETRY or RESET of {len(datagram)} bytes, not {SHORT_BYTES}")
-    _, reserved, _, content = _SHORT.unpack(datagram)
+    if len(datagram) != RETRY_OR_RESET_BYTES:
+        raise InvalidDatagramError(
+            f"RETRY or RESET of {len(datagram)} bytes, not {RETRY_OR_RESET_BYTES}"
+        )
+    _, reserved, _, content = _RETRY_OR_RESET.unpack(datagram)
     if any(reserved):
         raise InvalidDatagramError("RETRY or RESET with something in a reserved field")
     return bytes(content)

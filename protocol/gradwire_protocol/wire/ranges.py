@@ -51,7 +51,7 @@ class RangeSet:
         """Iterate over (start, stop), largest first."""
         return iter(zip(reversed(self._starts), reversed(self._stops), strict=True))
 
-    def add(self, start: int, stop: int) -> bool:
+    def add_range(self, start: int, stop: int) -> bool:
         """Add the numbers ``start <= i < stop``; return whether any of them was new."""
         starts, stops = self._starts, self._stops
         if stops and starts[-1] <= start <= stops[-1]:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from gradwire_protocol import GradwireError, UsageError
-from gradwire_protocol.settings import Declared, declared, setting
+from gradwire_protocol.settings import DeclaredSetting, declared_settings, setting
 from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.checkpoints.resuming import resumed_run
 from gradwire_server.config import MasterConfig
@@ -118,7 +118,10 @@ class DaemonOptions:
 
 OPTIONS: Final = {
     each.option: each
-    for each in (*declared(DaemonOptions).values(), *declared(MasterConfig).values())
+    for each in (
+        *declared_settings(DaemonOptions).values(),
+        *declared_settings(MasterConfig).values(),
+    )
     if each.about.is_option
 }
 """Every option but ``--config``, by its name."""
@@ -190,10 +193,10 @@ def master(**given: Any) -> None:
 
 
 def _of(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in declared(config) if name in values}
+    return {name: values[name] for name in declared_settings(config) if name in values}
 
 
-def _parameter(name: str, each: Declared) -> Parameter:
+def _parameter(name: str, each: DeclaredSetting) -> Parameter:
     """Return what typer makes an option of."""
     names = [f"--{name}"] if name in SWITCHED_ON_ONLY else []
     option = typer.Option(

@@ -45,7 +45,7 @@ class BufferRelay:
         if buffers.rank != member.rank:
             self._take_of_another(buffers)
         elif feed.has_final or not (
-            buffers.final or feed.allowance.take(state.now, buffers.nbytes)
+            buffers.final or feed.allowance.try_spend(state.now, buffers.nbytes)
         ):
             state.metrics.buffers_refused.inc()
         else:

@@ -23,7 +23,7 @@ from functools import partial
 
 from gradwire_codecs import MalformedUpdateError, Update
 from gradwire_protocol import CloseCode, InvalidMessageError
-from gradwire_protocol.messages.fields import total
+from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_server.config import MasterConfig
@@ -100,7 +100,7 @@ class Intake:
             member.link.connection.release(received.charge)
             self._metrics.updates_duplicate.inc()
             return
-        ready = member.updates.push(sequence, received)
+        ready = member.updates.insert(sequence, received)
         if ready and member.last_sequence is not None:
             # What waited for this one may be behind the last one, of which was heard only then.
             _check_last(member, ready[-1].update.sequence, member.last_sequence)
@@ -326,7 +326,7 @@ def _check_last(member: Member, sequence: int, last: int) -> None:
 def _staleness(run: Run, member: Member, received: UpdateReceived) -> int:
     """Return how many updates of others an update does not know of."""
     update = received.update
-    accepted = total(run.relay.versions, without=member.rank)
+    accepted = count_updates(run.relay.versions, without=member.rank)
     if update.based_on > accepted and not run.recovered:
         raise InvalidMessageError(
             f"update {update.sequence} of {member.name} is based on {update.based_on} "

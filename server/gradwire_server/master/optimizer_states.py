@@ -230,7 +230,7 @@ class OptimizerStates:
         self._state.queues_grew = True
 
     def _send(self, asker: Member, part: StatePart) -> None:
-        asker.state_parts.add(asker.link.send_state(part))
+        asker.state_parts.add(asker.link.send_state_part(part))
         self._state.queues_grew = True
 
     def _end(self, transfer: _Transfer) -> None:

@@ -12,7 +12,7 @@ from gradwire_protocol.messages.admission import Resume, Welcome
 from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.replicas import Contents, Snapshot
-from gradwire_protocol.messages.snapshots import SnapshotFeed, unpacked
+from gradwire_protocol.messages.snapshots import SnapshotFeed, expand_block
 from gradwire_server.replica.recall import go_on, may_keep_replica, recall, take_recalled
 from gradwire_server.replica.repairs import offer
 from gradwire_server.state.restart import RunRecovery
@@ -120,7 +120,7 @@ def take_block(
     """
     if run is None or run.assembly is None or member.phase is not Phase.FOUNDING:
         raise InvalidMessageError(f"Snapshot from {member.name}, who was not asked for it")
-    run.add_first(unpacked(block, run.layout.elements, unpack_block))
+    run.add_first(expand_block(block, run.layout.elements, unpack_block))
     _begin_if_complete(run, roster, now)
 
 

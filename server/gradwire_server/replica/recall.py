@@ -50,7 +50,7 @@ def take_recalled(member: Member, received: UpdateReceived, run: Run, now: float
             f"{member.name} sent update {sequence} of rank {rank} again: {error}"
         ) from None
     recovery.deadline = now + recovery.seconds
-    for ready in asked.arriving.push(sequence, received):
+    for ready in asked.arriving.insert(sequence, received):
         member.link.connection.release(ready.charge)
         recovery.put_update(ready)
         if ready.update.sequence == asked.last:

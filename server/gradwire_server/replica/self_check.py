@@ -9,7 +9,7 @@ its digest does not confirm.
 
 from typing import Final
 
-from gradwire_protocol.messages.snapshots import count_blocks, span_of
+from gradwire_protocol.messages.snapshots import block_span, count_blocks
 from gradwire_server.state.replica_copy import check_block
 from gradwire_server.state.run import Run
 from gradwire_server.state.state import State
@@ -67,7 +67,7 @@ class SelfCheck:
         assert run.digests is not None
         if number in run.damaged:
             return  # it was said
-        block = run.replica.values[span_of(number, len(run.replica))]
+        block = run.replica.values[block_span(number, len(run.replica))]
         mended = check_block(block, number, run.digests.blocks.values, run.layout)
         if mended is None:
             return

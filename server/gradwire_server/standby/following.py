@@ -15,7 +15,7 @@ from gradwire_protocol import InOrder, InvalidMessageError
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.replicas import Snapshot
-from gradwire_protocol.messages.snapshots import SnapshotAssembly, unpacked
+from gradwire_protocol.messages.snapshots import SnapshotAssembly, expand_block
 from gradwire_server.config import RelayLimits
 from gradwire_server.state.relay import Relay
 from gradwire_server.state.run import Run
@@ -83,7 +83,7 @@ class Following:
     def _take_block(self, run: Run, block: Snapshot) -> None:
         if run.assembly is None or self._apart is None:
             raise InvalidMessageError("Snapshot behind its end")
-        if run.assembly.add(unpacked(block, run.layout.elements, unpack_block)):
+        if run.assembly.accept_block(expand_block(block, run.layout.elements, unpack_block)):
             run.replica.values += self._apart.values
             self._apart = None
             run.found()
@@ -99,7 +99,7 @@ class Following:
         origin = self._origins[rank]
         if origin.is_duplicate(sequence):
             raise InvalidMessageError(f"update {sequence} of rank {rank} for a second time")
-        for ready in origin.push(sequence, received):
+        for ready in origin.insert(sequence, received):
             try:
                 update = decode(ready.update.body, run.layout.elements)
                 if self._apart is None:

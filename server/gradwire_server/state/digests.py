@@ -14,7 +14,7 @@ import numpy as np
 
 from gradwire_codecs import BlockDigests, Update
 from gradwire_codecs.arrays import Int32Array, UInt64Array
-from gradwire_protocol.messages.snapshots import span_of
+from gradwire_protocol.messages.snapshots import block_span
 
 HISTORY: Final = 2**12
 """Updates of each rank that a worker may be behind with and still be checked: forty seconds of a
@@ -64,7 +64,7 @@ class Digests:
     """
 
     def __init__(self, values: Int32Array, versions: Mapping[int, int]) -> None:
-        self.blocks = BlockDigests.of(values, span_of(0, len(values)).stop)
+        self.blocks = BlockDigests.of(values, block_span(0, len(values)).stop)
         """What every block has to be."""
         self._first = self.blocks.whole
         self._ranks = {rank: _Sums(sequence) for rank, sequence in versions.items()}

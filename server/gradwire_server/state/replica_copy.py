@@ -7,7 +7,7 @@ from gradwire_codecs import digest_of, pack_block, unflip
 from gradwire_codecs.arrays import Int32Array, UInt64Array
 from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.replicas import Blocks
-from gradwire_protocol.messages.snapshots import count_blocks, span_of
+from gradwire_protocol.messages.snapshots import block_span, count_blocks
 
 logger = logging.getLogger("gradwire.master")
 
@@ -54,7 +54,7 @@ class ReplicaCopy:
 
         A bit of it that is wrong is turned back.
         """
-        block = self._values[span_of(number, len(self._values))]
+        block = self._values[block_span(number, len(self._values))]
         check_block(block, number, self._digests, self._layout)
         return pack_block(block)
 
@@ -84,7 +84,7 @@ def check_block(
     bool or None
         None where it is what it has to be, and else whether it is again.
     """
-    start = span_of(number, layout.elements).start
+    start = block_span(number, layout.elements).start
     digest = int(digests[number])
     if digest_of(block, start) == digest:
         return None

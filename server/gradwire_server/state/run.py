@@ -121,7 +121,7 @@ class Run:
         They come into the same memory, so there is no question whether there is enough.
         """
         assert self.assembly is not None
-        self.assembly.begin_again()
+        self.assembly.restart()
         self.replica = _replica_of(self.assembly, join)
 
     def add_first(self, block: Snapshot) -> bool:
@@ -141,7 +141,7 @@ class Run:
                     f"first parameters with {value} quanta; the limit is {FIRST_VALUE_MAX}: choose "
                     "a larger quantum"
                 )
-        return self.assembly.add(block)
+        return self.assembly.accept_block(block)
 
     def found(self) -> None:
         """Begin with the parameters that are here."""

@@ -123,6 +123,6 @@ class SumFeed:
         total, span = self.total, None
         if self._next is None:
             span = Span(total.before, total.after, total.updates, self._sent, total.clocks)
-        self._link.send_part(Conflated(start, body, span))
+        self._link.send_conflated(Conflated(start, body, span))
         self._under_way += 1
         return True

@@ -15,7 +15,7 @@ from gradwire_protocol import Connection, Endpoint, State
 from gradwire_protocol.crypto.suites import Suite
 from gradwire_protocol.errors import InvalidDatagramError
 from gradwire_protocol.limits import RETRIES_MAX
-from gradwire_protocol.security.handshake import handshake_of
+from gradwire_protocol.security.handshake import start_handshake
 from gradwire_protocol.wire.packets import (
     ACCEPT,
     INIT,
@@ -87,7 +87,7 @@ def addressed(connection: Connection, kind: int, rest: bytes) -> bytes:
 def authentic(init: Init, *, keyed: bool, reply: bytes) -> tuple[bytes, bool]:
     """Return the ACCEPT of a responder that has the key, and whether it is one to believe."""
     reply = reply[:REPLY_BYTES].ljust(REPLY_BYTES, b"\0")
-    state = handshake_of(init.suite, WORKER_KEY.secret if keyed else b"", init.prologue)
+    state = start_handshake(init.suite, WORKER_KEY.secret if keyed else b"", init.prologue)
     state.read_init(init.public_key, init.sealed)
     public_key, sealed = state.write_accept(bytes(range(PUBLIC_KEY_BYTES)), reply)
     datagram = Accept(init.suite, init.session_id, public_key, sealed).pack()

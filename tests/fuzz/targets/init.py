@@ -15,7 +15,7 @@ from gradwire_protocol import Endpoint
 from gradwire_protocol.crypto.keys import SECRET_BYTES, WorkerKey
 from gradwire_protocol.crypto.suites import Suite
 from gradwire_protocol.errors import InvalidDatagramError
-from gradwire_protocol.security.handshake import HandshakeState, handshake_of
+from gradwire_protocol.security.handshake import HandshakeState, start_handshake
 from gradwire_protocol.wire.packets import (
     ACCEPT,
     COOKIE_BYTES,
@@ -30,7 +30,7 @@ from gradwire_protocol.wire.packets import (
     Greeting,
     Init,
     Reply,
-    parse_short,
+    parse_retry_or_reset,
 )
 from support.endpoints import LIMITS, ask
 
@@ -113,12 +113,12 @@ def check_authentic(how: int, greeting: bytes) -> None:
 def cookie_from(endpoint: Endpoint, init: Init) -> bytes:
     """Let an endpoint have more INITs than it answers at once; return the cookie it asks for."""
     inits = endpoint._responder._inits
-    while inits.take(NOW):
+    while inits.try_spend(NOW):
         pass
     [retry] = ask(endpoint, init.pack(), ADDRESS, NOW)
     assert retry[0] == RETRY
     check_smaller([retry])
-    return parse_short(retry)
+    return parse_retry_or_reset(retry)
 
 
 def is_welcome(greeting: bytes, key: WorkerKey, *, keyed: bool) -> bool:
@@ -136,7 +136,7 @@ def _sealed(how: int, key: WorkerKey | None, greeting: bytes) -> tuple[Init, Han
     if key is not None:
         suite, key_id, secret = SUITES[how % len(SUITES)], key.key_id, key.secret
     blank = Init(suite, 7, key_id, b"", b"")
-    state = handshake_of(suite, secret, blank.prologue)
+    state = start_handshake(suite, secret, blank.prologue)
     public_key, sealed = state.write_init(bytes(range(PUBLIC_KEY_BYTES)), greeting)
     return replace(blank, public_key=public_key, sealed=sealed), state
 

@@ -66,7 +66,7 @@ def check_block(block: Snapshot) -> None:
     """Put a block where it belongs, or not."""
     assembly = SnapshotAssembly(REPLICA_ELEMENTS)
     try:
-        complete = assembly.add(block)
+        complete = assembly.accept_block(block)
     except InvalidMessageError:
         assert not assembly.elements_received
         return

@@ -15,9 +15,9 @@ def test_at_first_every_counter_is_zero() -> None:
 def test_a_drop_is_counted_under_its_reason() -> None:
     counters = Counters()
 
-    counters.drop(Drop.SHORT)
-    counters.drop(Drop.SHORT)
-    counters.drop(Drop.FULL)
+    counters.count_drop(Drop.SHORT)
+    counters.count_drop(Drop.SHORT)
+    counters.count_drop(Drop.FULL)
 
     assert {reason: n for reason, n in counters.drops.items() if n} == {Drop.SHORT: 2, Drop.FULL: 1}
 
@@ -25,7 +25,7 @@ def test_a_drop_is_counted_under_its_reason() -> None:
 def test_two_endpoints_count_apart() -> None:
     one, other = Counters(), Counters()
 
-    one.drop(Drop.SHORT)
+    one.count_drop(Drop.SHORT)
 
     assert other.drops[Drop.SHORT] == 0
 

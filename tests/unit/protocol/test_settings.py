@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import UsageError
-from gradwire_protocol.settings import check_settings, declared, setting
+from gradwire_protocol.settings import check_settings, declared_settings, setting
 from support.wording import naming
 
 
@@ -27,7 +27,7 @@ class Config(Inherited):
     free: float = setting(0.0, "Anything that is finite.")
     kind: Literal["a", "b"] = setting("a", "Which.")
     scale: Literal["sum", "mean"] | float = setting(
-        "sum", "By what.", above=0, most=8, takes=callable, taken="a function"
+        "sum", "By what.", above=0, most=8, accepts=callable, accepts_text="a function"
     )
     name: str | None = setting(None, "Who.", characters_max=5)
     address: str = setting("x", "Where.", characters_max=9, metavar="HOST:PORT")
@@ -97,7 +97,7 @@ def test_another_one_is_refused_with_its_name_and_its_limits(
 
 @given(value=st.integers(1, 4092), seconds=st.floats(1e-9, 1e9))
 def test_a_text_stands_for_what_it_shows(value: int, seconds: float) -> None:
-    settings = declared(Config)
+    settings = declared_settings(Config)
 
     assert settings["count"].parse(str(value), "COUNT") == value
     assert settings["seconds"].parse(str(seconds), "SECONDS") == seconds
@@ -117,7 +117,7 @@ def test_a_text_stands_for_what_it_shows(value: int, seconds: float) -> None:
     ],
 )
 def test_a_text_is_read_by_the_type_of_the_setting(name: str, text: str, value: object) -> None:
-    assert declared(Config)[name].parse(text, "SOURCE") == value
+    assert declared_settings(Config)[name].parse(text, "SOURCE") == value
 
 
 @pytest.mark.parametrize(
@@ -125,11 +125,11 @@ def test_a_text_is_read_by_the_type_of_the_setting(name: str, text: str, value: 
 )
 def test_a_text_that_stands_for_nothing_is_refused_with_its_source(name: str, text: str) -> None:
     with pytest.raises(UsageError, match=naming("GRADWIRE_X", repr(text))):
-        declared(Config)[name].parse(text, "GRADWIRE_X")
+        declared_settings(Config)[name].parse(text, "GRADWIRE_X")
 
 
 def test_settings_are_listed_before_those_that_are_inherited_and_other_fields_are_not() -> None:
-    names = list(declared(Config))
+    names = list(declared_settings(Config))
 
     assert (names[0], names[-1], "other" in names) == ("count", "ratio", False)
 
@@ -139,7 +139,7 @@ def test_an_option_counts_in_its_unit() -> None:
     class Sizes:
         log_bytes_max: int = setting(2**20, "How much.", unit=2**20)
 
-    [each] = declared(Sizes).values()
+    [each] = declared_settings(Sizes).values()
 
     assert (each.option, each.default) == ("log_mib_max", 2**20)
 

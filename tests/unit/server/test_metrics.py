@@ -250,7 +250,7 @@ def test_the_collector_shows_the_counters_of_socket_and_endpoint() -> None:
     }
     not_shown = {"marked", "truncated"}
     counters = run.master_endpoint.counters
-    counters.drop(Drop.SHORT)
+    counters.count_drop(Drop.SHORT)
 
     run.metrics.registry.register(MasterCollector(run.master, counters, sockets))
 

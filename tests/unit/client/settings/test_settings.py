@@ -19,7 +19,7 @@ from gradwire.settings.thresholds import CHOICES
 from gradwire.settings.training import SCALE_MAX
 from gradwire_codecs import ByteBudget, DensityBand, FixedThreshold, TargetDensity
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
-from gradwire_protocol.settings import declared
+from gradwire_protocol.settings import declared_settings
 from support.wording import naming
 
 FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
@@ -109,7 +109,7 @@ def test_what_type_checkers_know_of_join_is_what_settings_are() -> None:
     keywords = get_type_hints(SettingKeywords)
     settings = get_type_hints(Settings)
 
-    assert list(keywords) == list(declared(Settings))
+    assert list(keywords) == list(declared_settings(Settings))
     for name, keyword in keywords.items():
         # A keyword may also be None, which means that it was not passed, and a key file any path.
         extra = str | PathLike[str] | None if name == "key_file" else None

@@ -74,7 +74,7 @@ def origins(**waiting: int) -> dict[int, InOrder[UpdateReceived]]:
     """Return what has come of rank 0: four updates, and one that waits perhaps."""
     origin: InOrder[UpdateReceived] = InOrder(5)
     for sequence in waiting.values():
-        origin.push(sequence, None)  # type: ignore[arg-type]
+        origin.insert(sequence, None)  # type: ignore[arg-type]
     return {0: origin}
 
 

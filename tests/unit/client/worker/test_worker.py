@@ -33,7 +33,7 @@ from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import Control, UpdateReceived
 from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot, Want
-from gradwire_protocol.messages.snapshots import unpacked
+from gradwire_protocol.messages.snapshots import expand_block
 from gradwire_protocol.messages.standby import Promise
 from gradwire_protocol.messages.states import Buffers
 from gradwire_protocol.messages.updates import (
@@ -351,7 +351,7 @@ def test_a_founder_is_live_when_the_master_has_all_its_blocks() -> None:
     talk.side.wait_for("live")
 
     came = sorted(talk.master.all(Snapshot), key=lambda block: block.start)
-    blocks = [unpacked(block, elements, unpack_block) for block in came]
+    blocks = [expand_block(block, elements, unpack_block) for block in came]
     assert [block.start for block in blocks] == [0, BLOCK_ELEMENTS, 2 * BLOCK_ELEMENTS]
     assert sum(len(block.values) for block in came) < len(values)
     assert b"".join(block.values for block in blocks) == values
@@ -446,7 +446,7 @@ def test_sequences_are_not_used_twice_so_they_can_run_out() -> None:
 
 
 def say_part(talk: Conversation, body: bytes, span: Span | None) -> None:
-    talk.master.link.send_part(Conflated(0, body, span))
+    talk.master.link.send_conflated(Conflated(0, body, span))
     talk.network.turn(talk.master.host)
 
 

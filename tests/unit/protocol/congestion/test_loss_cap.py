@@ -128,7 +128,7 @@ def test_losses_known_to_be_without_a_queue_are_the_floor_at_once() -> None:
     for lost, acked in ((0, 40_000), (10_000, 50_000)):
         cap.lost, cap.acked = lost, acked
         cap.learn_floor()
-        cap.forget()
+        cap.reset_counts()
 
     assert cap.floor == 0.1
     assert cap.loss == 0

@@ -25,7 +25,7 @@ from gradwire_protocol.wire.packets import (
     ACCEPT_BYTES,
     INIT_BYTES,
     RESET,
-    SHORT_BYTES,
+    RETRY_OR_RESET_BYTES,
     pack_versions,
     parse_versions,
 )
@@ -291,9 +291,9 @@ def test_versions_after_the_connection_is_open_change_nothing() -> None:
         (bytes([0x01]) + bytes(15), Drop.UNKNOWN_SESSION),
         (bytes([0x00]) + bytes(100), Drop.UNKNOWN_TYPE),
         (bytes([0x15]) + bytes(100), Drop.UNKNOWN_TYPE),
-        (bytes([0x12]) + bytes(SHORT_BYTES - 1), Drop.UNKNOWN_SESSION),
-        (bytes([0x14]) + bytes(SHORT_BYTES), Drop.INVALID_HANDSHAKE),
-        (bytes([0x14]) + bytes(SHORT_BYTES - 1), Drop.UNKNOWN_SESSION),
+        (bytes([0x12]) + bytes(RETRY_OR_RESET_BYTES - 1), Drop.UNKNOWN_SESSION),
+        (bytes([0x14]) + bytes(RETRY_OR_RESET_BYTES), Drop.INVALID_HANDSHAKE),
+        (bytes([0x14]) + bytes(RETRY_OR_RESET_BYTES - 1), Drop.UNKNOWN_SESSION),
         (bytes([0x10, 1]) + bytes(INIT_BYTES - 2), Drop.INVALID_HANDSHAKE),
         (bytes([0x10, 1]) + bytes(100), Drop.INVALID_HANDSHAKE),
         (bytes([0x10, 2]) + bytes(100), Drop.VERSION),
@@ -370,4 +370,4 @@ def test_a_shard_gives_out_session_ids_of_its_own() -> None:
 
 
 def test_one_process_alone_uses_all_session_ids() -> None:
-    assert [SessionIds().own(n) for n in (1, 255, 2**32 - 1)] == [1, 255, 2**32 - 1]
+    assert [SessionIds().to_own(n) for n in (1, 255, 2**32 - 1)] == [1, 255, 2**32 - 1]

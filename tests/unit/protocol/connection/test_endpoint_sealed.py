@@ -362,7 +362,7 @@ def test_a_packet_of_a_key_that_is_erased_is_dropped() -> None:
     line.wait(1.0)
     [late], _, _ = line.dialled._sender.packet_with(pack_ping(), line.now, eliciting=False)
     opening_keys(line.accepted).on_authentic(EPOCH)
-    opening_keys(line.accepted).forget_previous()
+    opening_keys(line.accepted).forget_previous_key()
 
     hand_over(line.master, [bytes(late)], "worker", line.now)
 

@@ -58,7 +58,7 @@ def turns_of(*connections: Connection) -> FairQueue:
     """Let connections wait for a turn."""
     turns = FairQueue()
     for connection in connections:
-        turns.add(connection)
+        turns.enqueue(connection)
     return turns
 
 
@@ -160,8 +160,8 @@ def test_who_has_a_message_goes_before_those_who_wait_unless_it_waits_already() 
         queue(connection, 1000)
     turns = turns_of(first, second)
 
-    turns.add(third, first=True)
-    turns.add(second, first=True)
+    turns.enqueue(third, first=True)
+    turns.enqueue(second, first=True)
 
     order = []
     while (train := turns.next_train(START)[0]) is not None:
@@ -176,7 +176,7 @@ def test_who_always_has_another_message_does_not_stop_the_others() -> None:
     sent: Counter[object] = Counter()
     for number in range(200):
         eager.send(0, number, 1, bytes(3000), Priority.UPDATE)
-        turns.add(eager, first=True)
+        turns.enqueue(eager, first=True)
         train, _ = turns.next_train(START)
         assert train is not None
         sent[train.address] += train.size
@@ -192,7 +192,7 @@ def test_who_comes_later_is_not_owed_what_others_have_had() -> None:
     for _ in range(20):
         turns.next_train(START)
 
-    turns.add(second)
+    turns.enqueue(second)
     sent: Counter[object] = Counter()
     for _ in range(20):
         train, _ = turns.next_train(START)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.connection.liveness import PROBES, PROBES_SHARE_MAX, Liveness
+from gradwire_protocol.connection.liveness import IDLE_PROBE_TIMEOUTS, IDLE_STRETCH_MAX, Liveness
 
 NEVER = float("-inf")
 
@@ -18,11 +18,11 @@ def test_a_peer_is_taken_for_dead_when_it_was_silent_for_the_idle_timeout() -> N
 
 
 def test_a_long_path_is_not_taken_for_a_dead_one() -> None:
-    assert Liveness(1.0, 10.0, now=0.0).patience(0.5) == PROBES * 0.5
+    assert Liveness(1.0, 10.0, now=0.0).stretched_timeout(0.5) == IDLE_PROBE_TIMEOUTS * 0.5
 
 
 def test_a_peer_that_makes_its_path_seem_long_is_not_waited_for_for_ever() -> None:
-    assert Liveness(1.0, 10.0, now=0.0).patience(100.0) == PROBES_SHARE_MAX * 1.0
+    assert Liveness(1.0, 10.0, now=0.0).stretched_timeout(100.0) == IDLE_STRETCH_MAX * 1.0
 
 
 def test_a_peer_is_asked_when_nothing_was_heard_sent_or_asked_for_a_while() -> None:
@@ -52,4 +52,4 @@ def test_a_silent_peer_is_asked_twice_before_it_is_taken_for_dead(
     second = liveness.keepalive_deadline(first)
 
     assert 0 < first < second < liveness.idle_deadline(probe_timeout)
-    assert liveness.idle_deadline(probe_timeout) <= PROBES_SHARE_MAX * idle_timeout
+    assert liveness.idle_deadline(probe_timeout) <= IDLE_STRETCH_MAX * idle_timeout

@@ -17,7 +17,7 @@ FRAGMENTS = 40
 def tail() -> ParityTail:
     """Return the tail of a path that loses one packet in a hundred."""
     tail = ParityTail()
-    tail.loss.learn(lost=10, arrived=990)
+    tail.loss.record(lost=10, arrived=990)
     return tail
 
 
@@ -42,46 +42,46 @@ def all_of(message: OutgoingMessage) -> list[Data]:
 
 
 def test_at_first_there_is_nothing_to_send(tail: ParityTail) -> None:
-    assert not tail.waits
+    assert not tail.has_pending
     assert tail.next_parity() is None
 
 
 def test_every_group_of_every_message_gets_its_parity(tail: ParityTail) -> None:
     messages = [sent(0), sent(1)]
     for message in messages:
-        tail.add(message)
-    assert tail.waits
+        tail.schedule_parity(message)
+    assert tail.has_pending
 
     assert list(parities(tail)) == all_of(messages[0]) + all_of(messages[1])
-    assert not tail.waits
+    assert not tail.has_pending
 
 
 def test_a_message_gets_its_parity_once(tail: ParityTail) -> None:
     message = sent()
-    tail.add(message)
-    tail.add(message)
+    tail.schedule_parity(message)
+    tail.schedule_parity(message)
 
     assert list(parities(tail)) == all_of(message)
-    tail.add(message)
+    tail.schedule_parity(message)
 
-    assert not tail.waits
+    assert not tail.has_pending
     assert message.parity_sent
 
 
 def test_where_nothing_is_lost_there_is_no_parity() -> None:
     tail, message = ParityTail(), sent()
-    tail.loss.learn(lost=0, arrived=1000)
+    tail.loss.record(lost=0, arrived=1000)
 
-    tail.add(message)
+    tail.schedule_parity(message)
 
-    assert not tail.waits
+    assert not tail.has_pending
     assert not message.parity_sent
 
 
 def test_a_message_that_has_arrived_needs_no_parity(tail: ParityTail) -> None:
     arrived, message = sent(0), sent(1)
-    tail.add(arrived)
-    tail.add(message)
+    tail.schedule_parity(arrived)
+    tail.schedule_parity(message)
     first = tail.next_parity()
 
     arrived.on_acked(list(range(FRAGMENTS)))
@@ -92,9 +92,9 @@ def test_a_message_that_has_arrived_needs_no_parity(tail: ParityTail) -> None:
 
 def test_a_message_that_is_cut_anew_needs_other_parity(tail: ParityTail) -> None:
     message = sent()
-    tail.add(message)
+    tail.schedule_parity(message)
     tail.next_parity()
 
-    message.cut(1, message.shaped.reshaped(1148, anew=True))
+    message.restart(1, message.shaped.reshaped(1148, anew=True))
 
     assert list(parities(tail)) == []

@@ -32,12 +32,12 @@ def test_each_has_its_turn_at_its_earliest_deadline_once(
             earliest.pop(owner, None)
         elif time is not None:
             due = sorted((each for each, when in earliest.items() if when <= time), key=str)
-            assert sorted(timers.due(time), key=str) == due
+            assert sorted(timers.pop_due(time), key=str) == due
             for each in due:
                 del earliest[each]
 
-        assert timers.next_at == min(earliest.values(), default=None)
-        assert all(timers.armed(each) == earliest.get(each) for each in "abc")
+        assert timers.next_deadline == min(earliest.values(), default=None)
+        assert all(timers.deadline_of(each) == earliest.get(each) for each in "abc")
 
 
 def test_who_has_no_deadline_has_no_turn() -> None:
@@ -45,8 +45,8 @@ def test_who_has_no_deadline_has_no_turn() -> None:
 
     timers.arm("a", None)
 
-    assert timers.next_at is None
-    assert list(timers.due(1e9)) == []
+    assert timers.next_deadline is None
+    assert list(timers.pop_due(1e9)) == []
 
 
 def test_overtaken_ones_are_thrown_out_when_there_are_many() -> None:
@@ -59,4 +59,4 @@ def test_overtaken_ones_are_thrown_out_when_there_are_many() -> None:
         most = max(most, len(timers))
 
     assert TIMERS_SPARE < most <= TIMERS_SPARE + 4
-    assert timers.armed("busy") == 1 - 10.0 * TIMERS_SPARE
+    assert timers.deadline_of("busy") == 1 - 10.0 * TIMERS_SPARE

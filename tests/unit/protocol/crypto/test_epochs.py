@@ -98,8 +98,8 @@ def test_the_key_before_is_erased_when_it_is_told_to_and_stays_so() -> None:
     keys.on_authentic(EPOCH)
     assert keys.cipher(EPOCH - 1) is not None
 
-    keys.forget_previous()
-    keys.forget_previous()
+    keys.forget_previous_key()
+    keys.forget_previous_key()
 
     assert keys.cipher(EPOCH - 1) is None
     assert keys.cipher(EPOCH) is not None

@@ -239,7 +239,7 @@ def small_order_init(suite: Suite, public_key: bytes) -> tuple[Handshake, Callab
     """Return a responder that has read an INIT with this public key, and what answers it."""
     # Who has the secret can seal a greeting for any public key.
     forger, responder = pair(suite)
-    forger._take_public(public_key)
+    forger._mix_public_key(public_key)
     responder.read_init(public_key, forger._seal(b"greeting"))
     return forger, lambda: responder.write_accept(b"r" * 32, b"reply")
 

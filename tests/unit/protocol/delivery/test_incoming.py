@@ -155,16 +155,16 @@ def test_a_run_is_refused_where_the_end_of_its_message_could_be_a_violation() ->
     streams, gaps = Reassembly(PLENTY), Reassembly(PLENTY)
     receive(streams, *(whole(1, stream=stream) for stream in range(STREAMS_MAX - 1)))
     receive(gaps, *(whole(1, number=2 * n) for n in range(FINISHED_RANGES_MAX - 1)))
-    assert streams.takes_run(whole(1, stream=STREAMS_MAX))
-    assert gaps.takes_run(whole(1, number=5))
+    assert streams.can_receive_run(whole(1, stream=STREAMS_MAX))
+    assert gaps.can_receive_run(whole(1, number=5))
 
     receive(streams, whole(1, stream=STREAMS_MAX - 1))
     receive(gaps, whole(1, number=2 * FINISHED_RANGES_MAX))
 
-    assert not streams.takes_run(whole(1, stream=STREAMS_MAX))
-    assert streams.takes_run(whole(1, stream=0, number=9))
-    assert not gaps.takes_run(whole(1, number=5))
-    assert gaps.takes_run(whole(1, stream=1, number=5))
+    assert not streams.can_receive_run(whole(1, stream=STREAMS_MAX))
+    assert streams.can_receive_run(whole(1, stream=0, number=9))
+    assert not gaps.can_receive_run(whole(1, number=5))
+    assert gaps.can_receive_run(whole(1, stream=1, number=5))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_a_message_has_arrived_when_every_fragment_has() -> None:
 
 def test_a_message_that_has_arrived_changes_no_more() -> None:
     line = line_of(100)
-    message = line.queue.head()
+    message = line.queue.next_message()
     assert message is not None
     line.acknowledge(*line.take_all())
 
@@ -139,7 +139,7 @@ def test_a_message_of_which_all_was_only_late_has_nothing_to_send() -> None:
 
     line.acknowledge(sent[0], sent[1])
 
-    assert line.queue.head() is None
+    assert line.queue.next_message() is None
     line.lose(sent[2])
     assert line.take_all() == [sent[2]]
 
@@ -161,7 +161,7 @@ def test_what_has_arrived_cannot_be_lost() -> None:
 
     line.lose(short, first)
 
-    assert line.queue.head() is None
+    assert line.queue.next_message() is None
     line.lose(second)
     assert line.take_all() == [second]
 
@@ -172,7 +172,7 @@ def test_what_has_arrived_cannot_be_lost() -> None:
 def test_no_message_begins_without_credit_for_all_of_it() -> None:
     line = line_of(300, credit=charge_of(300) - 1)
 
-    assert line.queue.head() is None
+    assert line.queue.next_message() is None
     line.queue.credit += 1
 
     assert len(line.take_all()) == 3

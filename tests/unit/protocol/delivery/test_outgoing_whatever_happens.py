@@ -33,7 +33,7 @@ def test_only_what_may_have_arrived_in_part_is_another_shape() -> None:
     line.queue.reshape(60)
 
     shapes = []
-    while (message := line.queue.head()) is not None:
+    while (message := line.queue.next_message()) is not None:
         shapes.append((message.shaped.number, message.shaped.shape))
         line.take(100)
     assert shapes == [(0, 1), (1, 0)]
@@ -41,13 +41,13 @@ def test_only_what_may_have_arrived_in_part_is_another_shape() -> None:
 
 def test_what_fits_stays_as_it_is() -> None:
     line = line_of(60, 250)
-    message = line.queue.head()
+    message = line.queue.next_message()
     assert message is not None
     sent = line.take_all()
 
     line.queue.reshape(100)
 
-    assert line.queue.head() is None
+    assert line.queue.next_message() is None
     line.queue.reshape(60)
     line.acknowledge(sent[0])
     assert line.complete == [0]
@@ -73,7 +73,7 @@ def test_a_message_is_not_cut_more_often_than_its_header_can_say() -> None:
     for fragment_bytes in range(96, 96 - 4 * (SHAPES_MAX + 2), -4):
         line.take()
         line.queue.reshape(fragment_bytes)
-        message = line.queue.head()
+        message = line.queue.next_message()
         assert message is not None
         shapes.append(message.shaped.shape)
 

@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.delivery.parity import LOSS_MAX, LOSS_MIN, parity_of, pays, restore
+from gradwire_protocol.delivery.parity import (
+    LOSS_MAX,
+    LOSS_MIN,
+    parity_of,
+    parity_pays,
+    restore_fragment,
+)
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
 from gradwire_protocol.wire.frames import parity_groups
 from support.fragments import message_of
@@ -28,7 +34,7 @@ def test_the_fragment_of_a_group_that_is_missing_is_made_up(
     payload = message.payload_of(missing).copy()
     message.rows[missing] ^= 0xFF
 
-    assert (restore(message, group, parity, missing) == payload).all()
+    assert (restore_fragment(message, group, parity, missing) == payload).all()
 
 
 @given(message=MESSAGES)
@@ -62,4 +68,4 @@ def test_a_parity_fragment_says_whose_it_is_and_has_the_size_of_a_full_one(
 def test_parity_pays_where_a_fragment_is_lost_now_and_then(
     loss: float, fragments: int, worth_it: bool
 ) -> None:
-    assert pays(loss, fragments) == worth_it
+    assert parity_pays(loss, fragments) == worth_it

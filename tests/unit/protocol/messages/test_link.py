@@ -152,7 +152,7 @@ def test_parts_of_sums_arrive_in_a_stream_of_their_own() -> None:
     parts = [Conflated(0, b"body", None), Conflated(2**16, b"", Span({1: 5}, {1: 7}, 2, 2))]
 
     for part in parts:
-        conversation.sending.send_part(part)
+        conversation.sending.send_conflated(part)
     conversation.turn()
     events, messages = conversation.received(2)
 
@@ -167,7 +167,7 @@ def test_parts_of_states_arrive_in_a_stream_of_their_own() -> None:
     conversation = Conversation(Link())
     parts = [StatePart(3, part, 2, b"body") for part in (0, 1)]
 
-    numbers = [conversation.sending.send_state(part) for part in parts]
+    numbers = [conversation.sending.send_state_part(part) for part in parts]
     conversation.turn()
     events, messages = conversation.received(2)
 

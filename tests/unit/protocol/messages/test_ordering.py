@@ -28,7 +28,7 @@ def test_items_come_out_once_and_in_order(
     for number in numbers:
         assert items.is_duplicate(number) == (number < first or number in pushed)
         pushed.add(number)
-        came_out += items.push(number, f"item {number}")
+        came_out += items.insert(number, f"item {number}")
 
     assert came_out == [f"item {number}" for number in range(first, first + n)]
     assert items.expected == first + n
@@ -38,39 +38,39 @@ def test_items_come_out_once_and_in_order(
 def test_an_item_waits_for_its_predecessors() -> None:
     items = InOrder[str](1)
 
-    assert items.push(3, "c") == []
-    assert items.push(2, "b") == []
+    assert items.insert(3, "c") == []
+    assert items.insert(2, "b") == []
     assert len(items) == 2
-    assert items.push(1, "a") == ["a", "b", "c"]
+    assert items.insert(1, "a") == ["a", "b", "c"]
     assert len(items) == 0
 
 
 def test_the_first_of_two_items_with_one_number_counts() -> None:
     items = InOrder[str](1)
 
-    items.push(2, "first")
-    items.push(2, "second")
+    items.insert(2, "first")
+    items.insert(2, "second")
 
-    assert items.push(1, "a") == ["a", "first"]
+    assert items.insert(1, "a") == ["a", "first"]
 
 
 def test_what_is_passed_over_is_not_waited_for() -> None:
     items = InOrder[str](1)
-    items.push(6, "f")
-    items.push(8, "h")
+    items.insert(6, "f")
+    items.insert(8, "h")
 
     assert items.lowest_waiting == 6
     assert items.pass_over(4) == []
     assert items.is_duplicate(3)
     assert items.pass_over(6) == ["f"]
     assert (items.expected, items.lowest_waiting) == (7, 8)
-    assert items.push(7, "g") == ["g", "h"]
+    assert items.insert(7, "g") == ["g", "h"]
     assert items.lowest_waiting is None
 
 
 def test_what_waits_cannot_be_passed_over() -> None:
     items = InOrder[str](1)
-    items.push(3, "c")
+    items.insert(3, "c")
 
     with pytest.raises(AssertionError):
         items.pass_over(4)

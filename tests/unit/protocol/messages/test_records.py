@@ -32,8 +32,8 @@ from gradwire_protocol.messages.fields import (
     TERM_MAX,
     WORKER_ID_BYTES,
     WORKER_NAME_CHARACTERS_MAX,
+    count_updates,
     covers,
-    total,
 )
 from gradwire_protocol.messages.kinds import RANKS_MAX, EndCode, Kind
 from gradwire_protocol.messages.layout import (
@@ -520,7 +520,7 @@ def test_an_element_behind_the_last_tensor_is_nowhere_and_named(element: int) ->
 
 @given(versions=VERSIONS, rank=RANKS)
 def test_a_total_leaves_one_rank_out(versions: dict[int, int], rank: int) -> None:
-    assert total(versions, without=rank) == sum(versions.values()) - versions.get(rank, 0)
+    assert count_updates(versions, without=rank) == sum(versions.values()) - versions.get(rank, 0)
 
 
 @given(versions=VERSIONS, others=VERSIONS)

@@ -18,9 +18,9 @@ from gradwire_protocol.messages.snapshots import (
     BlockAssembly,
     SnapshotAssembly,
     SnapshotFeed,
+    block_span,
     count_blocks,
-    span_of,
-    unpacked,
+    expand_block,
 )
 from support.pair import Pair
 from support.puppet import Puppet
@@ -47,11 +47,11 @@ def test_a_snapshot_arrives_whole() -> None:
     receiving = Link(pair.responder.connection)
     pair.responder.releases = False  # the link does it
 
-    SnapshotFeed.of(values, Link(pair.initiator.connection))
+    SnapshotFeed.of_replica(values, Link(pair.initiator.connection))
     pair.network.turn(pair.initiator.host)
     pair.network.run(lambda: len(pair.initiator.delivered) == 3, seconds=60)
     blocks = [block for event in pair.responder.messages for block in receiving.receive(event)]
-    complete = [assembly.add(block) for block in blocks if isinstance(block, Snapshot)]
+    complete = [assembly.accept_block(block) for block in blocks if isinstance(block, Snapshot)]
 
     assert complete == [False, False, True]
     assert bytes(assembly.values) == values
@@ -62,7 +62,7 @@ def test_no_more_blocks_are_under_way_than_a_few() -> None:
     connection = Puppet().connection
     values = memoryview(bytes(7 * BLOCK_BYTES - 40))
 
-    feed = SnapshotFeed.of(values, Link(connection))
+    feed = SnapshotFeed.of_replica(values, Link(connection))
     queued = [round(connection.bytes_queued / BLOCK_BYTES, 3)]
     complete = []
     for _ in range(7):
@@ -78,7 +78,7 @@ def test_no_more_blocks_are_under_way_than_a_few() -> None:
 def test_a_small_snapshot_is_handed_over_at_once(blocks: int) -> None:
     connection = Puppet().connection
 
-    feed = SnapshotFeed.of(bytes(blocks * BLOCK_BYTES), Link(connection))
+    feed = SnapshotFeed.of_replica(bytes(blocks * BLOCK_BYTES), Link(connection))
     queued = feed.nbytes
     complete = [feed.on_delivered() for _ in range(blocks)]
 
@@ -89,7 +89,7 @@ def test_a_small_snapshot_is_handed_over_at_once(blocks: int) -> None:
 
 @pytest.mark.parametrize("elements", [1, BLOCK_ELEMENTS, BLOCK_ELEMENTS + 1])
 def test_blocks_follow_each_other_without_a_gap(elements: int) -> None:
-    spans = [span_of(number, elements) for number in range(count_blocks(elements))]
+    spans = [block_span(number, elements) for number in range(count_blocks(elements))]
 
     assert [i for span in spans for i in (span.start, span.stop)][1:-1] == [
         BLOCK_ELEMENTS for _ in range(2 * (len(spans) - 1))
@@ -116,7 +116,7 @@ def test_only_the_blocks_that_were_asked_for_are_sent() -> None:
 
     assert sent == [2, 0]
     assert [feed.on_delivered() for _ in range(2)] == [False, True]
-    assert [assembly.add(b) for b in came if isinstance(b, Snapshot)] == [False, True]
+    assert [assembly.accept_block(b) for b in came if isinstance(b, Snapshot)] == [False, True]
     assert assembly.values == {0: bytes(BLOCK_BYTES), 2: b"\2" * BLOCK_BYTES}
 
 
@@ -125,7 +125,9 @@ def test_a_block_travels_as_small_as_it_can_be_made() -> None:
     receiving = Link(pair.responder.connection)
     pair.responder.releases = False  # the link does it
 
-    SnapshotFeed.of(bytes(BLOCK_BYTES + 8), Link(pair.initiator.connection), lambda block: b"0")
+    SnapshotFeed.of_replica(
+        bytes(BLOCK_BYTES + 8), Link(pair.initiator.connection), lambda block: b"0"
+    )
     pair.network.turn(pair.initiator.host)
     pair.network.run(lambda: len(pair.initiator.delivered) == 2, seconds=60)
 
@@ -144,13 +146,13 @@ def test_a_block_is_unpacked_to_as_many_elements_as_it_has() -> None:
         asked.append((values, elements))
         return 4 * elements * values
 
-    block = unpacked(Snapshot(BLOCK_ELEMENTS, b"a"), BLOCK_ELEMENTS + 2, unpack)
-    beyond = unpacked(Snapshot(5 * BLOCK_ELEMENTS, b"a"), BLOCK_ELEMENTS + 2, unpack)
+    block = expand_block(Snapshot(BLOCK_ELEMENTS, b"a"), BLOCK_ELEMENTS + 2, unpack)
+    beyond = expand_block(Snapshot(5 * BLOCK_ELEMENTS, b"a"), BLOCK_ELEMENTS + 2, unpack)
 
     assert asked == [(b"a", 2)]
     assert block == Snapshot(BLOCK_ELEMENTS, 8 * b"a")
     with pytest.raises(InvalidMessageError, match="the replica has"):
-        SnapshotAssembly(BLOCK_ELEMENTS + 2).add(beyond)
+        SnapshotAssembly(BLOCK_ELEMENTS + 2).accept_block(beyond)
 
 
 def test_a_block_that_cannot_be_unpacked_is_refused() -> None:
@@ -158,17 +160,19 @@ def test_a_block_that_cannot_be_unpacked_is_refused() -> None:
         raise ValueError("no block")
 
     with pytest.raises(InvalidMessageError, match="Snapshot: no block"):
-        unpacked(Snapshot(0, b"a"), 1, unpack)
+        expand_block(Snapshot(0, b"a"), 1, unpack)
 
 
 def test_a_block_that_nobody_asked_for_is_refused_and_the_second_of_two_changes_nothing() -> None:
     assembly = BlockAssembly(2 * BLOCK_ELEMENTS + 1, [2])
 
     with pytest.raises(InvalidMessageError, match=naming("block 0", "not asked")):
-        assembly.add(Snapshot(0, bytes(BLOCK_BYTES)))
+        assembly.accept_block(Snapshot(0, bytes(BLOCK_BYTES)))
     with pytest.raises(InvalidMessageError, match=naming(BLOCK_ELEMENTS, 4, "blocks")):
-        assembly.add(Snapshot(BLOCK_ELEMENTS, bytes(4)))
-    complete = [assembly.add(Snapshot(2 * BLOCK_ELEMENTS, 4 * value)) for value in (b"a", b"b")]
+        assembly.accept_block(Snapshot(BLOCK_ELEMENTS, bytes(4)))
+    complete = [
+        assembly.accept_block(Snapshot(2 * BLOCK_ELEMENTS, 4 * value)) for value in (b"a", b"b")
+    ]
 
     assert complete == [True, True]
     assert assembly.values == {2: b"aaaa"}
@@ -197,7 +201,7 @@ def check_assembly(seed: int, elements: int, size: int, shuffle: Random) -> None
 
     came = set[int]()
     for block in blocks:
-        complete = assembly.add(block)
+        complete = assembly.accept_block(block)
 
         came |= {*range(block.start, block.start + len(block.values) // ELEMENT_BYTES)}
         assert assembly.elements_received == len(came)
@@ -220,7 +224,7 @@ def test_a_block_that_does_not_fit_is_refused(block: Snapshot, named: tuple[obje
     assembly = SnapshotAssembly(10)
 
     with pytest.raises(InvalidMessageError, match=naming(*named)):
-        assembly.add(block)
+        assembly.accept_block(block)
 
     assert assembly.elements_received == 0
 
@@ -228,7 +232,10 @@ def test_a_block_that_does_not_fit_is_refused(block: Snapshot, named: tuple[obje
 def test_the_second_of_two_blocks_for_one_place_changes_nothing() -> None:
     assembly = SnapshotAssembly(2)
 
-    complete = [assembly.add(Snapshot(0, 8 * b"a")), assembly.add(Snapshot(0, 8 * b"b"))]
+    complete = [
+        assembly.accept_block(Snapshot(0, 8 * b"a")),
+        assembly.accept_block(Snapshot(0, 8 * b"b")),
+    ]
 
     assert complete == [True, True]
     assert assembly.values == 8 * b"a"
@@ -239,22 +246,22 @@ def test_an_assembly_begins_again_in_the_same_memory() -> None:
     assembly = SnapshotAssembly(BLOCK_ELEMENTS + 2)
     memory = assembly.values
     first, last = blocks_of(values, BLOCK_ELEMENTS)
-    assembly.add(first)
-    assembly.add(last)
+    assembly.accept_block(first)
+    assembly.accept_block(last)
 
-    assembly.begin_again()
+    assembly.restart()
 
     assert assembly.values is memory
     assert not any(memory)
-    assert not assembly.add(last)
+    assert not assembly.accept_block(last)
     assert assembly.elements_received == 2
-    assert assembly.add(first)
+    assert assembly.accept_block(first)
     assert memory == values
 
 
 def test_a_replica_may_be_given_as_integers() -> None:
     connection = Puppet().connection
 
-    SnapshotFeed.of(memoryview(bytes(2 * BLOCK_BYTES)).cast("i"), Link(connection))
+    SnapshotFeed.of_replica(memoryview(bytes(2 * BLOCK_BYTES)).cast("i"), Link(connection))
 
     assert connection.bytes_queued > 2 * BLOCK_BYTES

@@ -18,7 +18,7 @@ from gradwire_protocol.limits import (
     PTO_BACKOFF_MAX,
 )
 from gradwire_protocol.recovery.recovery import Fragments, by_message
-from gradwire_protocol.recovery.sent import Contents
+from gradwire_protocol.recovery.sent_packets import Contents
 from gradwire_protocol.wire.frames import Ack
 from support.recovering import SIZE, ack, arrived, in_flight, lost, new_recovery, send, send_other
 from support.wording import naming
@@ -113,7 +113,7 @@ def test_acknowledging_a_packet_never_sent_is_a_violation_and_changes_nothing() 
 def test_acknowledging_a_packet_number_left_out_is_a_violation(lie: Ack) -> None:
     recovery, _ = new_recovery()
     send(recovery, 2)
-    recovery.sent.skip()
+    recovery.sent.skip_number()
     send(recovery, 2)
 
     with pytest.raises(ViolationError, match="was not sent") as violation:
@@ -125,7 +125,7 @@ def test_acknowledging_a_packet_number_left_out_is_a_violation(lie: Ack) -> None
 def test_who_names_all_but_the_numbers_left_out_says_the_truth() -> None:
     recovery, _ = new_recovery()
     send(recovery, 2)
-    recovery.sent.skip()
+    recovery.sent.skip_number()
     send(recovery, 2)
     send(recovery, 1)
 

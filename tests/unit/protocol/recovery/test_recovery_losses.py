@@ -14,7 +14,7 @@ from gradwire_protocol.limits import (
     TIME_THRESHOLD_MAX,
 )
 from gradwire_protocol.recovery.recovery import Recovery
-from gradwire_protocol.recovery.sent import Contents
+from gradwire_protocol.recovery.sent_packets import Contents
 from gradwire_protocol.wire.frames import Ack
 from support.recovering import SIZE, ack, arrived, in_flight, lost, new_recovery, send, send_other
 
@@ -280,7 +280,7 @@ def losing_apart(
         send(recovery, now=now)
         recovery.on_ack(ack((0, 0)), now=now + 0.1)
     else:
-        recovery.sent.skip()
+        recovery.sent.skip_number()
     now += 1.0
     apart = timeouts * (0.1 + 4 * 0.0375 + 0.005)
     send(recovery, now=now)

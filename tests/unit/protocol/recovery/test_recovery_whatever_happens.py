@@ -26,7 +26,7 @@ from gradwire_protocol.limits import (
 )
 from gradwire_protocol.recovery.recovery import Outcome, Recovery
 from gradwire_protocol.recovery.rtt import RttEstimator
-from gradwire_protocol.recovery.sent import Contents, Fate
+from gradwire_protocol.recovery.sent_packets import Contents, Fate
 from gradwire_protocol.wire.frames import Ack
 from support.sending import Diary
 from support.tiers import examples
@@ -211,7 +211,7 @@ class Bookkeeping(RuleBasedStateMachine):
     def leave_a_number_out(self, after: float) -> None:
         self.now += after
         number = self.recovery.sent.next_number
-        self.recovery.sent.skip()
+        self.recovery.sent.skip_number()
         self.naive.packets[number] = Packet(0, self.now, Fate.SKIPPED)
 
     # What is heard.

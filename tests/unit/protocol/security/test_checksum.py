@@ -171,7 +171,7 @@ def test_there_is_one_key_for_ever() -> None:
     datagram = checksum.seal(bytearray(20))
     assert checksum.open(datagram) is not None
 
-    checksum.forget_previous()
+    checksum.forget_previous_key()
 
     assert checksum.open(datagram) is not None
     assert checksum.epoch == 0
@@ -184,7 +184,7 @@ def test_no_number_of_damaged_packets_wears_it_out() -> None:
     for _ in range(1000):
         assert checksum.open(memoryview(bytes(40))) is None
 
-    assert not checksum.worn_out
+    assert not checksum.too_many_forgeries
 
 
 # The handshake.

@@ -7,7 +7,12 @@ import pytest
 
 from gradwire_protocol import Credentials, InvalidDatagramError, Suite, UsageError, WorkerKey
 from gradwire_protocol.limits import HALF_OPEN_SECONDS_MAX, INIT_SECONDS_MAX, RETRIES_MAX
-from gradwire_protocol.security.handshake import Agreement, Initiator, handshake_of, protections
+from gradwire_protocol.security.handshake import (
+    Agreement,
+    Initiator,
+    make_protections,
+    start_handshake,
+)
 from gradwire_protocol.security.sealed import Workspace
 from gradwire_protocol.wire.packets import (
     NO_KEY_ID,
@@ -51,11 +56,11 @@ def initiator_of(
 def answer_to(init: Init, reply: Reply = REPLY) -> tuple[bytes, Greeting, Agreement]:
     """Return the ACCEPT of a responder that knows the key, what it has read, and what it has."""
     secret = b"" if init.suite is Suite.CHECKSUM else WORKER_KEY.secret
-    state = handshake_of(init.suite, secret, init.prologue)
+    state = start_handshake(init.suite, secret, init.prologue)
     greeting = Greeting.parse(state.read_init(init.public_key, init.sealed))
     public_key, sealed = state.write_accept(b"p" * PUBLIC_KEY_BYTES, reply.pack())
     theirs, ours = state.keys
-    sealing, opening = protections(init.suite, ours, theirs, Workspace())
+    sealing, opening = make_protections(init.suite, ours, theirs, Workspace())
     accept = Accept(init.suite, init.session_id, public_key, sealed)
     return accept.pack(), greeting, Agreement(1, LIMITS, sealing, opening)
 

@@ -17,7 +17,7 @@ def test_in_no_interval_more_is_allowed_than_burst_and_rate(
     now, taken = 1000.0, list[float]()
     for step in steps:
         now += step
-        if bucket.take(now):
+        if bucket.try_spend(now):
             taken.append(now)
 
     for i, first in enumerate(taken):
@@ -28,8 +28,8 @@ def test_in_no_interval_more_is_allowed_than_burst_and_rate(
 def test_a_full_bucket_gives_its_burst_at_once_and_then_its_rate() -> None:
     bucket = TokenBucket(8, 3)
 
-    at_once = [bucket.take(1000.0) for _ in range(5)]
-    later = [bucket.take(1000.0 + n / 16) for n in range(1, 9)]
+    at_once = [bucket.try_spend(1000.0) for _ in range(5)]
+    later = [bucket.try_spend(1000.0 + n / 16) for n in range(1, 9)]
 
     assert at_once == [True] * 3 + [False] * 2
     assert later == [False, True] * 4
@@ -37,24 +37,24 @@ def test_a_full_bucket_gives_its_burst_at_once_and_then_its_rate() -> None:
 
 def test_a_pause_does_not_save_up_more_than_the_burst() -> None:
     bucket = TokenBucket(10, 3)
-    bucket.take(1000.0)
+    bucket.try_spend(1000.0)
 
-    assert [bucket.take(5000.0) for _ in range(4)] == [True] * 3 + [False]
+    assert [bucket.try_spend(5000.0) for _ in range(4)] == [True] * 3 + [False]
 
 
 def test_several_are_allowed_together_or_not_at_all() -> None:
     bucket = TokenBucket(1, 5)
 
-    assert [bucket.take(1000.0, times) for times in (4, 2, 1)] == [True, False, True]
+    assert [bucket.try_spend(1000.0, times) for times in (4, 2, 1)] == [True, False, True]
 
 
 def test_one_source_does_not_use_up_what_another_one_has() -> None:
     sources = SourceBuckets(10, 2, sources_max=5)
 
-    greedy = [sources.take("greedy", 1000.0) for _ in range(5)]
+    greedy = [sources.try_spend("greedy", 1000.0) for _ in range(5)]
 
     assert greedy == [True] * 2 + [False] * 3
-    assert sources.take("modest", 1000.0)
+    assert sources.try_spend("modest", 1000.0)
 
 
 @pytest.mark.parametrize("used", [0, 1])
@@ -62,14 +62,14 @@ def test_the_source_unused_for_longest_is_forgotten(used: int) -> None:
     sources = SourceBuckets(0.001, 1, sources_max=2)
     names = ["first", "second"]
     for name in names:
-        assert sources.take(name, 1000.0)
-    assert not sources.take(names[used], 1000.0)
+        assert sources.try_spend(name, 1000.0)
+    assert not sources.try_spend(names[used], 1000.0)
 
-    sources.take("third", 1000.0)
+    sources.try_spend("third", 1000.0)
 
     assert len(sources) == 2
-    assert not sources.take(names[used], 1000.0), "it is remembered"
-    assert sources.take(names[1 - used], 1000.0), "it is forgotten"
+    assert not sources.try_spend(names[used], 1000.0), "it is remembered"
+    assert sources.try_spend(names[1 - used], 1000.0), "it is forgotten"
 
 
 @given(names=st.lists(st.integers(0, 1000), max_size=200))
@@ -77,5 +77,5 @@ def test_no_more_sources_are_remembered_than_agreed(names: list[int]) -> None:
     sources = SourceBuckets(1, 1, sources_max=7)
 
     for name in names:
-        sources.take(name, 1000.0)
+        sources.try_spend(name, 1000.0)
         assert len(sources) <= 7

@@ -41,7 +41,7 @@ from gradwire_protocol.wire.packets import (
     TRANSPORT,
     TRANSPORT_HEADER,
     pack_retry,
-    parse_short,
+    parse_retry_or_reset,
     session_id_of,
 )
 from support.endpoints import LIMITS, NOW
@@ -280,20 +280,20 @@ def test_only_what_is_newer_than_everything_before_is_new(times: list[int]) -> N
     replays = Replays()
 
     for n, time in enumerate(times):
-        assert replays.is_new(b"key", time) == (time > max(times[:n], default=-1))
+        assert replays.record_if_newer(b"key", time) == (time > max(times[:n], default=-1))
 
 
 def test_the_keys_remembered_are_bounded_and_the_one_unused_for_longest_is_forgotten() -> None:
     replays = Replays()
     for n in range(REPLAYS_MAX):
-        assert replays.is_new(n.to_bytes(4), 5)
-    assert replays.is_new((0).to_bytes(4), 6)
+        assert replays.record_if_newer(n.to_bytes(4), 5)
+    assert replays.record_if_newer((0).to_bytes(4), 6)
 
-    assert replays.is_new(b"one more", 5)
+    assert replays.record_if_newer(b"one more", 5)
 
     assert len(replays._last) == REPLAYS_MAX
-    assert not replays.is_new((0).to_bytes(4), 6)
-    assert replays.is_new((1).to_bytes(4), 5), "it is forgotten"
+    assert not replays.record_if_newer((0).to_bytes(4), 6)
+    assert replays.record_if_newer((1).to_bytes(4), 5), "it is forgotten"
 
 
 # Memory.
@@ -451,7 +451,7 @@ def test_a_cookie_of_another_address_or_time_is_as_none(address: str, later: flo
     another = door.ask(initiator.datagram, address, NOW + later)
     assert another is not None
     assert another[0] == RETRY
-    assert parse_short(another) != parse_short(retry)
+    assert parse_retry_or_reset(another) != parse_retry_or_reset(retry)
     assert door.drops()[Drop.COOKIE] == 1
     assert len(door.responder) == 0
 
@@ -473,7 +473,7 @@ def test_a_source_with_cookies_cannot_use_up_what_another_one_has() -> None:
     forged = replace(initiator_of().init, sealed=bytes(104))
     retry = door.ask(forged.pack(), "flood:1")
     assert retry is not None
-    forged = replace(forged, cookie=parse_short(retry))
+    forged = replace(forged, cookie=parse_retry_or_reset(retry))
     before = door.drops()[Drop.NOT_AUTHENTIC]
 
     for _ in range(SOURCE_INITS_BURST + 5):
@@ -509,7 +509,7 @@ def test_the_token_of_a_reset_is_that_of_the_handshake_whatever_happened_since()
 
     assert reset is not None
     assert session_id_of(reset) == agreement.peer_session_id
-    assert agreement.is_reset(parse_short(reset))
+    assert agreement.is_reset(parse_retry_or_reset(reset))
 
 
 def test_a_new_run_key_in_front_leaves_the_tokens_as_they_are() -> None:
@@ -519,7 +519,7 @@ def test_a_new_run_key_in_front_leaves_the_tokens_as_they_are() -> None:
     reset = rotated.reset_for(agreement.peer_session_id, 1400, NOW)
 
     assert reset is not None
-    assert agreement.is_reset(parse_short(reset))
+    assert agreement.is_reset(parse_retry_or_reset(reset))
 
 
 def test_a_run_key_that_was_taken_out_makes_no_tokens_any_more() -> None:
@@ -534,8 +534,8 @@ def test_a_run_key_that_was_taken_out_makes_no_tokens_any_more() -> None:
     )
     assert old is not None
     assert new is not None
-    assert not agreement.is_reset(parse_short(old))
-    assert agreement.is_reset(parse_short(new))
+    assert not agreement.is_reset(parse_retry_or_reset(old))
+    assert agreement.is_reset(parse_retry_or_reset(new))
 
 
 @pytest.mark.parametrize(
@@ -547,7 +547,7 @@ def test_another_master_gives_away_no_token_of_ours(door: Door) -> None:
     reset = door.responder.reset_for(agreement.peer_session_id, 1400, NOW)
 
     assert reset is not None
-    assert not agreement.is_reset(parse_short(reset))
+    assert not agreement.is_reset(parse_retry_or_reset(reset))
 
 
 def test_a_packet_that_is_hardly_larger_than_a_reset_gets_none() -> None:
@@ -583,9 +583,9 @@ def test_without_keys_every_master_can_reset_the_sessions_of_the_one_before() ->
     other = Door(None).responder.reset_for(agreement.peer_session_id + 1, 1400, NOW)
 
     assert reset is not None
-    assert agreement.is_reset(parse_short(reset))
+    assert agreement.is_reset(parse_retry_or_reset(reset))
     assert other is not None
-    assert not agreement.is_reset(parse_short(other))
+    assert not agreement.is_reset(parse_retry_or_reset(other))
 
 
 def test_an_endpoint_that_only_dials_has_no_keyring_and_resets_nothing() -> None:

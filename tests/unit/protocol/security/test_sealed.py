@@ -309,7 +309,7 @@ def test_the_key_of_the_epoch_before_can_be_erased() -> None:
     assert receiver.epoch == 1
     assert receiver.open(memoryview(late)) is not None
 
-    receiver.forget_previous()
+    receiver.forget_previous_key()
 
     assert receiver.open(memoryview(late)) is None
     assert receiver.open(memoryview(early)) is not None
@@ -324,7 +324,7 @@ def test_so_many_forgeries_wear_a_key_out(monkeypatch: pytest.MonkeyPatch) -> No
     worn_out = []
     for _ in range(3):
         assert receiver.open(memoryview(packet)) is None
-        worn_out.append(receiver.worn_out)
+        worn_out.append(receiver.too_many_forgeries)
 
     assert worn_out == [False, False, True]
 
@@ -344,7 +344,7 @@ def test_a_workspace_keeps_room_for_few_sizes_and_forgets_the_one_unused_for_lon
     assert workspace.outgoing(1200) is first
     assert workspace.outgoing(1204) is not second
     assert rooms[-1] is workspace.outgoing(1208 + 4 * (WORKSPACE_SIZES_MAX - 3))
-    assert len(workspace._rooms[0]) == WORKSPACE_SIZES_MAX
+    assert len(workspace._train_buffers[0]) == WORKSPACE_SIZES_MAX
 
 
 def test_what_comes_in_lies_elsewhere_than_what_goes_out() -> None:

@@ -23,7 +23,7 @@ from gradwire_protocol.wire.packets import (
     COOKIE_BYTES,
     INIT_BYTES,
     PUBLIC_KEY_BYTES,
-    SHORT_BYTES,
+    RETRY_OR_RESET_BYTES,
     TOKEN_BYTES,
     Accept,
     Greeting,
@@ -33,7 +33,7 @@ from gradwire_protocol.wire.packets import (
     pack_reset,
     pack_retry,
     pack_versions,
-    parse_short,
+    parse_retry_or_reset,
     parse_versions,
     session_id_of,
 )
@@ -123,7 +123,7 @@ def test_cookie_and_token_are_read_as_they_were_written(
     datagram = pack(session_id, content)
 
     assert session_id_of(datagram) == session_id
-    assert parse_short(memoryview(datagram)) == content
+    assert parse_retry_or_reset(memoryview(datagram)) == content
 
 
 @given(init=INITS, accept=ACCEPTS, content=COOKIES)
@@ -133,8 +133,8 @@ def test_no_answer_is_larger_than_what_asked_for_it(
     assert len(init.pack()) == INIT_BYTES == 1200
     assert len(accept.pack()) == ACCEPT_BYTES == 96
     assert len(pack_versions(init.session_id)) == 9
-    assert len(pack_retry(1, content)) == len(pack_reset(1, content)) == SHORT_BYTES == 24
-    assert SHORT_BYTES < RESET_DATAGRAM_BYTES_MIN, "two strangers do not go on for ever"
+    assert len(pack_retry(1, content)) == len(pack_reset(1, content)) == RETRY_OR_RESET_BYTES == 24
+    assert RETRY_OR_RESET_BYTES < RESET_DATAGRAM_BYTES_MIN, "two strangers do not go on for ever"
 
 
 @given(init=INITS)
@@ -358,16 +358,16 @@ def test_an_accept_has_one_size(size: int) -> None:
         Accept.parse(ACCEPT.pack().ljust(size, b"\0")[:size])
 
 
-@pytest.mark.parametrize("size", [0, SHORT_BYTES - 1, SHORT_BYTES + 1])
+@pytest.mark.parametrize("size", [0, RETRY_OR_RESET_BYTES - 1, RETRY_OR_RESET_BYTES + 1])
 def test_a_short_answer_has_one_size(size: int) -> None:
     with pytest.raises(InvalidDatagramError, match=naming("RETRY", "RESET", size, 24)):
-        parse_short(pack_reset(1, b"t" * 16).ljust(size, b"\0")[:size])
+        parse_retry_or_reset(pack_reset(1, b"t" * 16).ljust(size, b"\0")[:size])
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_short_answer_has_nothing_in_its_reserved_field(at: int) -> None:
     with pytest.raises(InvalidDatagramError, match=naming("reserved field")):
-        parse_short(changed(pack_retry(1, b"c" * 16), {at: 1}))
+        parse_retry_or_reset(changed(pack_retry(1, b"c" * 16), {at: 1}))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def range_set(ranges: Iterable[tuple[int, int]]) -> RangeSet:
     """Return a set with all of `ranges`."""
     numbers = RangeSet()
     for start, stop in ranges:
-        numbers.add(start, stop)
+        numbers.add_range(start, stop)
     return numbers
 
 
@@ -33,7 +33,7 @@ def test_a_range_set_holds_what_was_added(ranges: list[tuple[int, int]]) -> None
     numbers, plain = RangeSet(), set[int]()
 
     for start, stop in ranges:
-        brings_something_new = numbers.add(start, stop)
+        brings_something_new = numbers.add_range(start, stop)
 
         assert brings_something_new == (not plain.issuperset(range(start, stop)))
         plain.update(range(start, stop))

@@ -22,7 +22,7 @@ from support.wording import naming
 def run_in_progress(name: str = "alpha", *, finished: bool = False) -> Run:
     run = Run.begin(name, join_request())
     assert run.assembly is not None
-    run.assembly.add(Snapshot(0, np.arange(6, dtype="<i4").tobytes()))
+    run.assembly.accept_block(Snapshot(0, np.arange(6, dtype="<i4").tobytes()))
     run.assembly = None
     run.finished = finished
     return run

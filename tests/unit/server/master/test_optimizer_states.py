@@ -42,7 +42,7 @@ def peer_in(run: SimulatedRun, name: str, *, gives: bool = True) -> ScriptedPeer
 
 def give(peer: ScriptedPeer, *parts: StatePart) -> None:
     for part in parts:
-        peer.link.send_state(part)
+        peer.link.send_state_part(part)
     peer.network.turn(peer.host)
 
 

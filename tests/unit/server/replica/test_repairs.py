@@ -8,7 +8,7 @@ import pytest
 from gradwire_codecs import unpack_block
 from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot, Want
-from gradwire_protocol.messages.snapshots import unpacked
+from gradwire_protocol.messages.snapshots import expand_block
 from gradwire_server.replica.repairs import OFFER_PASSES_MAX, PAUSE_SECONDS
 from gradwire_server.replica.self_check import PASS_SECONDS
 from gradwire_server.state.run import Run
@@ -75,7 +75,7 @@ def test_a_digest_that_is_wrong_is_answered_with_those_of_all_blocks(run: Simula
     state = state_of(run)
     assert state.digests is not None
     assert blocks == Blocks({}, state.digests.blocks.values.astype("<u8").tobytes())
-    sent = [unpacked(block, ELEMENTS, unpack_block) for block in peer.all(Snapshot)[3:]]
+    sent = [expand_block(block, ELEMENTS, unpack_block) for block in peer.all(Snapshot)[3:]]
     assert [block.start for block in sent] == [0, 2 * BLOCK]
     for block in sent:
         start, values = block.start, np.frombuffer(block.values, "<i4")

@@ -70,7 +70,7 @@ def test_a_packet_goes_to_the_shard_that_gave_out_its_session_id_wherever_it_com
     group = group_at(stack, bound, family)
 
     for index in range(COUNT):
-        session_id = SessionIds(index, COUNT).own(0x89ABCDEF)
+        session_id = SessionIds(index, COUNT).to_own(0x89ABCDEF)
         for _ in range(8):
             send(stack, host, group[0], packet_to(session_id))
         assert arrived_at(group) == [index] * 8

@@ -110,7 +110,7 @@ def test_a_few_updates_may_follow_a_sum_and_then_there_is_the_next_one() -> None
 
 def test_a_sum_waits_for_the_snapshot_that_is_under_way() -> None:
     rig, late = Rig(1), member(1)
-    late.feed = SnapshotFeed.of(bytes(SUM_BYTES), late.link)
+    late.feed = SnapshotFeed.of_replica(bytes(SUM_BYTES), late.link)
     rig.accept(late, n=2)
     rig.deliver(late, 1)
     sent = [late.backlog.feed]

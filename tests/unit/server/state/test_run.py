@@ -40,8 +40,8 @@ def test_blocks_that_come_in_are_the_replica() -> None:
     run = Run.begin("alpha", join_request(layout=TWO_BLOCKS))
     assert run.assembly is not None
 
-    assert not run.assembly.add(block(BLOCK_ELEMENTS, np.array([5, -6], np.int32)))
-    assert run.assembly.add(block(0, np.arange(BLOCK_ELEMENTS, dtype=np.int32)))
+    assert not run.assembly.accept_block(block(BLOCK_ELEMENTS, np.array([5, -6], np.int32)))
+    assert run.assembly.accept_block(block(0, np.arange(BLOCK_ELEMENTS, dtype=np.int32)))
 
     assert run.replica.values.tolist() == [*range(BLOCK_ELEMENTS), 5, -6]
 
@@ -49,7 +49,7 @@ def test_blocks_that_come_in_are_the_replica() -> None:
 def test_the_replica_can_be_changed_when_it_is_complete() -> None:
     run = Run.begin("alpha", join_request())
     assert run.assembly is not None
-    run.assembly.add(block(0, np.arange(6, dtype=np.int32)))
+    run.assembly.accept_block(block(0, np.arange(6, dtype=np.int32)))
 
     run.replica.values += 1
 
@@ -59,7 +59,7 @@ def test_the_replica_can_be_changed_when_it_is_complete() -> None:
 def test_a_run_begins_again_with_nothing_of_the_worker_that_is_gone() -> None:
     run = Run.begin("alpha", join_request(layout=TWO_BLOCKS))
     assert run.assembly is not None
-    run.assembly.add(block(BLOCK_ELEMENTS, np.array([7, 7], np.int32)))
+    run.assembly.accept_block(block(BLOCK_ELEMENTS, np.array([7, 7], np.int32)))
 
     run.begin_again(join_request(layout=TWO_BLOCKS, quantum_exponent=-10))
 

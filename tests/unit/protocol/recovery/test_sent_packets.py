@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradwire_protocol.limits import ACK_RECORDS_MAX, SENT_PACKETS_MAX
-from gradwire_protocol.recovery.sent import (
+from gradwire_protocol.recovery.sent_packets import (
     CAPACITY_MIN,
     NO_MESSAGE,
     REMEMBERED_MAX,
@@ -31,7 +31,7 @@ def batch(now: float = 0.0) -> Batch:
 def train(sent: SentPackets, n: int, now: float = 0.0) -> Batch:
     """Send the first fragments of message 0."""
     shared = batch(now)
-    sent.add(range(n), 0, SIZE, SIZE, shared)
+    sent.record_train(range(n), 0, SIZE, SIZE, shared)
     return shared
 
 
@@ -52,7 +52,7 @@ def test_a_train_is_noted_packet_by_packet() -> None:
     sent = SentPackets()
     shared = batch(5.0)
 
-    sent.add([3, 4, 7], 9, 1400, 600, shared)
+    sent.record_train([3, 4, 7], 9, 1400, 600, shared)
 
     keys, indexes = sent.fragments(slice(0, 3))
     assert (keys.tolist(), indexes.tolist()) == ([9, 9, 9], [3, 4, 7])
@@ -67,8 +67,8 @@ def test_any_other_packet_has_no_fragment_of_its_own_and_may_have_contents() -> 
     sent = SentPackets()
     contents = Contents(credit=True)
 
-    sent.add_one(100, batch(), contents, eliciting=True)
-    sent.add_one(200, batch(), None, eliciting=True)
+    sent.record_packet(100, batch(), contents, eliciting=True)
+    sent.record_packet(200, batch(), None, eliciting=True)
 
     keys, _ = sent.fragments(np.array([0, 1]))
     assert keys.tolist() == [NO_MESSAGE] * 2
@@ -79,8 +79,8 @@ def test_any_other_packet_has_no_fragment_of_its_own_and_may_have_contents() -> 
 def test_what_nobody_has_to_acknowledge_and_what_was_left_out_are_not_in_flight() -> None:
     sent = SentPackets()
 
-    sent.add_one(100, batch(), Contents(ack_largest=1), eliciting=False)
-    sent.skip()
+    sent.record_packet(100, batch(), Contents(ack_largest=1), eliciting=False)
+    sent.skip_number()
 
     assert sent.fates(0, 2).tolist() == [Fate.UNASKED, Fate.SKIPPED]
     assert (sent.next_number, sent.packets_in_flight, sent.bytes_in_flight) == (2, 0, 0)
@@ -92,8 +92,8 @@ def test_what_nobody_has_to_acknowledge_and_what_was_left_out_are_not_in_flight(
 def test_all_below_the_first_packet_in_flight_is_accounted_for() -> None:
     sent = SentPackets()
     train(sent, 3)
-    sent.skip()
-    sent.add_one(100, batch(), None, eliciting=False)
+    sent.skip_number()
+    sent.record_packet(100, batch(), None, eliciting=False)
     last = train(sent, 2)
     lows = []
 
@@ -154,7 +154,7 @@ def test_contents_that_nobody_asks_for_any_more_are_few(fate: int) -> None:
     """A sender of small messages hardly ever sends anything else that would clear them away."""
     sent = SentPackets()
     for number in range(10 * ACK_RECORDS_MAX):
-        sent.add_one(100, batch(number), Contents(fragments=[(number, 0)]), eliciting=True)
+        sent.record_packet(100, batch(number), Contents(fragments=[(number, 0)]), eliciting=True)
         settle(sent, number, number + 1, fate)
         sent.advance(number - 3.0)
 
@@ -165,8 +165,8 @@ def test_contents_that_nobody_asks_for_any_more_are_few(fate: int) -> None:
 def test_contents_of_a_packet_in_flight_are_kept_however_many_there_are() -> None:
     sent = SentPackets()
     for _ in range(3 * ACK_RECORDS_MAX):
-        sent.add_one(100, batch(), Contents(credit=True), eliciting=True)
-        sent.add_one(100, batch(), Contents(ack_largest=1), eliciting=False)
+        sent.record_packet(100, batch(), Contents(credit=True), eliciting=True)
+        sent.record_packet(100, batch(), Contents(ack_largest=1), eliciting=False)
     sent.advance(NEVER)
 
     eliciting = [number for number, contents in sent.contents.items() if contents.credit]
@@ -177,8 +177,8 @@ def test_of_packets_that_nobody_has_to_acknowledge_only_the_newest_are_remembere
     sent = SentPackets()
     train(sent, 1)
     for _ in range(3 * ACK_RECORDS_MAX):
-        sent.add_one(100, batch(), Contents(ack_largest=1), eliciting=False)
-        sent.add_one(100, batch(), None, eliciting=False)
+        sent.record_packet(100, batch(), Contents(ack_largest=1), eliciting=False)
+        sent.record_packet(100, batch(), None, eliciting=False)
 
     assert len(sent.contents) == ACK_RECORDS_MAX
     assert max(sent.contents) == sent.next_number - 2
@@ -193,10 +193,10 @@ def test_a_peer_that_never_acknowledges_anything_does_not_make_the_columns_grow(
     shared = batch()
     capacities = set()
     for _ in range(8 * SENT_PACKETS_MAX // 2**10):
-        sent.add_one(100, shared, Contents(credit=True), eliciting=True)
+        sent.record_packet(100, shared, Contents(credit=True), eliciting=True)
         for _ in range(2**10 - 2):
-            sent.add_one(100, shared, None, eliciting=False)
-        sent.skip()
+            sent.record_packet(100, shared, None, eliciting=False)
+        sent.skip_number()
         capacities.add(sum(column.nbytes for column in sent._columns()))
 
     assert max(capacities) <= 31 * 4 * SENT_PACKETS_MAX
@@ -233,7 +233,7 @@ class Notebook:
         """Send a train of a message of its own."""
         number = self.sent.next_number
         shared = batch(now)
-        self.sent.add(range(5, 5 + n), number, SIZE, 7, shared)
+        self.sent.record_train(range(5, 5 + n), number, SIZE, 7, shared)
         for i in range(n):
             size = SIZE if i < n - 1 else 7
             self.notes[number + i] = Note(Fate.IN_FLIGHT, size, (number, 5 + i), shared)
@@ -244,7 +244,7 @@ class Notebook:
         fate = Fate.IN_FLIGHT if eliciting else Fate.UNASKED
         number = self.sent.next_number
         self.notes[number] = Note(fate, 99, None, shared if eliciting else None)
-        self.sent.add_one(99, shared, None, eliciting=eliciting)
+        self.sent.record_packet(99, shared, None, eliciting=eliciting)
 
     def settle(self, first: int, stop: int, fate: int) -> None:
         """Account for packets, as far as they are in flight."""
@@ -289,7 +289,7 @@ def test_columns_slide_and_grow_and_no_packet_of_interest_changes(
             book.train(n, now)
         elif action == "skip":
             book.notes[sent.next_number] = Note(Fate.SKIPPED, 0, None, None)
-            sent.skip()
+            sent.skip_number()
         elif action in ("asks", "says"):
             book.single(now, eliciting=action == "asks")
         else:

@@ -56,7 +56,7 @@ class ReceivedPackets:
         """Return whether none of these numbers came before, or is too old to tell."""
         return first >= self._floor and self._numbers.isdisjoint(first, stop)
 
-    def takes_run(self, first: int, stop: int) -> bool:
+    def can_record_run(self, first: int, stop: int) -> bool:
         """Return whether it is the same to `add` these numbers at once or one by one.
 
         All of them are new then. Where the oldest range is about to be forgotten it is not: numbers
@@ -66,7 +66,7 @@ class ReceivedPackets:
             return True
         return len(self._numbers) < RECEIVED_RANGES_MAX and self.is_new(first, stop)
 
-    def add(
+    def record_packets(
         self,
         first: int,
         stop: int,
@@ -94,7 +94,7 @@ class ReceivedPackets:
         in_order = first == self.largest + 1
         if stop > self.largest + 1:
             self._largest_at = now
-        self._numbers.add(first, stop)
+        self._numbers.add_range(first, stop)
         if len(self._numbers) > RECEIVED_RANGES_MAX:
             self._numbers.drop_lowest()
             self._floor = next(iter(self._numbers))[0]
@@ -108,11 +108,11 @@ class ReceivedPackets:
         elif self._deadline is None:
             self._deadline = now + ACK_DELAY_SECONDS_MAX
 
-    def known(self, largest: int) -> None:
+    def on_ack_delivered(self, largest: int) -> None:
         """Note that the peer has received an ACK that reached up to `largest`."""
         self._known_below = max(self._known_below, largest + 1)
 
-    def ack(self, *, credit: int, now: float) -> Ack:
+    def make_ack(self, *, credit: int, now: float) -> Ack:
         """Return what to acknowledge, and owe nothing from then on.
 
         To be called while an ACK is owed, that is, while there is a `deadline`.

@@ -35,7 +35,7 @@ class PathValidation:
         self._candidate: Address | None = None
         self._data = b""
         self._tries_left = 0
-        self._room = 0
+        self._bytes_allowed = 0
         """Bytes that may still be sent to the candidate: those that came from there, less."""
         self._next: float | None = None
         self._responses: deque[tuple[bytes, Address]] = deque(maxlen=RESPONSES_MAX)
@@ -43,8 +43,8 @@ class PathValidation:
     @property
     def next_timer(self) -> float | None:
         """When `challenge_to_send` has something to say; None while no address is in doubt."""
-        waits_for_room = self._tries_left and self._room < CHALLENGE_DATAGRAM_BYTES
-        return None if waits_for_room else self._next
+        waits_for_bytes = self._tries_left and self._bytes_allowed < CHALLENGE_DATAGRAM_BYTES
+        return None if waits_for_bytes else self._next
 
     def on_packet(self, address: Address, size: int, now: float) -> None:
         """Note that the newest packet so far came from `address`, in `size` bytes."""
@@ -55,16 +55,16 @@ class PathValidation:
             self._candidate = address
             self._data = self._random_bytes(8)
             self._tries_left = CHALLENGE_TRIES_MAX
-            self._room = 0
+            self._bytes_allowed = 0
             self._next = now
-        self._room += size
+        self._bytes_allowed += size
 
     def on_challenge(self, data: bytes, address: Address) -> None:
         """Owe a response, if one may go to where the challenge came from."""
         if address != self.address:
-            if address != self._candidate or self._room < CHALLENGE_DATAGRAM_BYTES:
+            if address != self._candidate or self._bytes_allowed < CHALLENGE_DATAGRAM_BYTES:
                 return
-            self._room -= CHALLENGE_DATAGRAM_BYTES
+            self._bytes_allowed -= CHALLENGE_DATAGRAM_BYTES
         self._responses.append((data, address))
 
     def response_to_send(self) -> tuple[bytes, Address] | None:
@@ -80,7 +80,7 @@ class PathValidation:
             self._drop_candidate()
             return None
         self._tries_left -= 1
-        self._room -= CHALLENGE_DATAGRAM_BYTES
+        self._bytes_allowed -= CHALLENGE_DATAGRAM_BYTES
         self._next = now + interval
         return self._data, self._candidate
 

@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.connection.path import PathValidation
+from gradwire_protocol.connection.path_validation import PathValidation
 from gradwire_protocol.limits import CHALLENGE_DATAGRAM_BYTES, CHALLENGE_TRIES_MAX, RESPONSES_MAX
 
 FULL = CHALLENGE_TRIES_MAX * CHALLENGE_DATAGRAM_BYTES

@@ -10,7 +10,7 @@ from gradwire_protocol.limits import (
     ACK_RANGES_MAX,
     RECEIVED_RANGES_MAX,
 )
-from gradwire_protocol.recovery.received import ReceivedPackets
+from gradwire_protocol.recovery.received_packets import ReceivedPackets
 from gradwire_protocol.wire.frames import Ack
 from support.state import state_of
 
@@ -27,14 +27,14 @@ def receive(
 ) -> None:
     """Receive packets that ask for an acknowledgement, unless told otherwise."""
     for number in numbers:
-        received.add(
+        received.record_packets(
             number, number + 1, eliciting=eliciting, completing=completing, marked=marked, now=now
         )
 
 
 def acknowledge(received: ReceivedPackets, now: float = 0.0) -> Ack:
     """Take the acknowledgement that is owed."""
-    return received.ack(credit=0, now=now)
+    return received.make_ack(credit=0, now=now)
 
 
 def test_at_first_nothing_came_and_nothing_is_owed() -> None:
@@ -111,7 +111,7 @@ def test_an_acknowledgement_names_all_runs_newest_first_and_how_long_it_was_held
     receive(received, 7, 8, now=1.002)
     receive(received, 5, now=1.003)
 
-    ack = received.ack(credit=5000, now=1.004)
+    ack = received.make_ack(credit=5000, now=1.004)
 
     assert ack.ranges == [(7, 8), (4, 5), (0, 1)]
     assert ack.delay_seconds == pytest.approx(0.002)
@@ -129,7 +129,7 @@ def test_what_the_peer_knows_is_not_repeated_and_still_a_duplicate() -> None:
     received = ReceivedPackets()
     receive(received, 0, 2, 4)
 
-    received.known(2)
+    received.on_ack_delivered(2)
     receive(received, 6)
 
     assert acknowledge(received).ranges == [(6, 6), (4, 4)]
@@ -140,8 +140,8 @@ def test_knowledge_never_goes_back() -> None:
     received = ReceivedPackets()
     receive(received, 0, 2, 4)
 
-    received.known(2)
-    received.known(0)
+    received.on_ack_delivered(2)
+    received.on_ack_delivered(0)
 
     assert acknowledge(received).ranges == [(4, 4)]
 
@@ -149,7 +149,7 @@ def test_knowledge_never_goes_back() -> None:
 def test_the_newest_run_is_named_although_the_peer_knows_it() -> None:
     received = ReceivedPackets()
     receive(received, 0, 2)
-    received.known(2)
+    received.on_ack_delivered(2)
 
     receive(received, 1)
 
@@ -185,7 +185,7 @@ def test_marked_packets_are_counted_and_acknowledged_at_once() -> None:
     receive(received, 0, now=1.0)
     assert received.marked == acknowledge(received).marked == 0
 
-    received.add(1, 4, eliciting=True, marked=True, now=1.001)
+    received.record_packets(1, 4, eliciting=True, marked=True, now=1.001)
     assert received.deadline == 1.001
     receive(received, 4, eliciting=False, marked=True)
 
@@ -219,10 +219,12 @@ def test_a_run_that_is_taken_is_what_its_packets_are_one_by_one(
     together, singly = ReceivedPackets(), ReceivedPackets()
 
     for now, ((first, stop), marked, completing) in enumerate(runs):
-        taken = together.takes_run(first, stop)
+        taken = together.can_record_run(first, stop)
         assert taken == together.is_new(first, stop)
         if taken:
-            together.add(first, stop, eliciting=True, completing=completing, marked=marked, now=now)
+            together.record_packets(
+                first, stop, eliciting=True, completing=completing, marked=marked, now=now
+            )
             receive(
                 singly, *range(first, stop), completing=completing, marked=marked, now=float(now)
             )
@@ -244,8 +246,8 @@ def test_a_run_that_would_be_taken_otherwise_one_by_one_is_not_taken(
     """Fill a gap when there are so many that the oldest range is about to be forgotten."""
     received = ReceivedPackets()
     receive(received, *range(0, 10 * RECEIVED_RANGES_MAX - 10, 10))
-    assert received.takes_run(91, 94)
+    assert received.can_record_run(91, 94)
 
     receive(received, 10 * RECEIVED_RANGES_MAX - 10)
 
-    assert received.takes_run(first, stop) == taken
+    assert received.can_record_run(first, stop) == taken

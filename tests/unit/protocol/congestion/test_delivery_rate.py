@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.congestion.delivery import AckAggregation, DeliveryRate, WindowedMax
+from gradwire_protocol.congestion.delivery_rate import AckAggregation, DeliveryRate, WindowedMax
 
 # The largest value of the last rounds.
 

@@ -108,7 +108,7 @@ class SentPackets:
         """Whether another train may be noted."""
         return self.next_number - self.low < SENT_PACKETS_MAX
 
-    def add(
+    def record_train(
         self,
         fragments: Sequence[int] | NDArray[np.uint32],
         message: int,
@@ -132,7 +132,7 @@ class SentPackets:
         self.bytes_in_flight += size * (count - 1) + last_size
         self.packets_in_flight += count
 
-    def add_one(
+    def record_packet(
         self, size: int, batch: Batch, contents: Contents | None, *, eliciting: bool
     ) -> None:
         """Note any other packet."""
@@ -154,7 +154,7 @@ class SentPackets:
             if len(self._unasked) > ACK_RECORDS_MAX:
                 self.contents.pop(self._unasked.popleft(), None)
 
-    def skip(self) -> None:
+    def skip_number(self) -> None:
         """Leave a packet number out."""
         number = self.next_number
         at = self._reserve(1)
@@ -216,7 +216,7 @@ class SentPackets:
         while len(self.contents) > ACK_RECORDS_MAX and (oldest := next(iter(self.contents))) < low:
             del self.contents[oldest]
 
-    def _give_up(self, count: int) -> None:
+    def _forget_oldest(self, count: int) -> None:
         """Forget the oldest packets, whatever becomes of them."""
         stop = self.low + count
         fates = self.fates(self.low, stop)
@@ -241,7 +241,7 @@ class SentPackets:
 
     def _make_room(self, count: int) -> int:
         if self.next_number - self.low > REMEMBERED_MAX:
-            self._give_up(self.next_number - self.low - SENT_PACKETS_MAX)
+            self._forget_oldest(self.next_number - self.low - SENT_PACKETS_MAX)
         live = self.next_number - self.low
         capacity = self._capacity
         while 2 * (live + count) > capacity:
