@@ -1,11 +1,11 @@
-"""gradwire's protocol, without any I/O: datagrams and the time in, datagrams and events out.
+"""gradwire's protocol without any I/O: datagrams and the time in, datagrams and events out.
 
-The way of a message through the modules: `outgoing` cuts it into fragments, `sender` puts them into
-packets, `recovery` and `congestion` decide when they leave and whether they arrived; `received`
-notes what came, `incoming` puts it together. `handshake` and `responder` let two sides find out
-whom they talk to, `protection` seals and opens packets. `connection` ties these into one peer,
-`endpoint` many peers into one socket. `packets` and `frames` hold the wire format, `messages` what
-master and workers say to each other with it.
+The way of a message through the modules: `outgoing` cuts it into fragments and `sender` puts them
+into packets. `recovery` and `congestion` decide when packets leave and whether they arrived.
+`received_packets` records what came in, and `incoming` reassembles the message. `handshake` and
+`responder` establish the identity of both sides; `protection` seals and opens packets. `connection`
+joins these into one peer, `endpoint` joins many peers on one socket. `packets` and `frames` hold
+the wire format, `messages` the messages between master and workers.
 """
 
 from gradwire_protocol.connection.config import ConnectionConfig

@@ -1,4 +1,4 @@
-"""Counters of one endpoint: what came in, what was dropped and why, what was sent again."""
+"""Counters of one endpoint: packets received, dropped (by reason) and sent again."""
 
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -10,39 +10,41 @@ class Drop(StrEnum):
     SHORT = "short"
     """Shorter than the packet it claims to be."""
     UNKNOWN_TYPE = "unknown_type"
-    """No packet of this version begins like that."""
+    """The first byte is no packet type of this version."""
     UNKNOWN_SESSION = "unknown_session"
-    """No connection has this session id, or not any more."""
+    """No connection has this session id, or no longer has it."""
     NOT_AUTHENTIC = "not_authentic"
-    """The tag does not match: damaged, truncated or forged, or made with another key."""
+    """The tag does not match: the packet is damaged, truncated or forged, or made with another
+    key."""
     DUPLICATE = "duplicate"
-    """The packet number came before."""
+    """A packet with the same number came before."""
     INVALID_HANDSHAKE = "invalid_handshake"
-    """An INIT, ACCEPT, RETRY, VERSIONS or RESET that cannot be one."""
+    """A malformed INIT, ACCEPT, RETRY, VERSIONS or RESET."""
     NOT_ACCEPTING = "not_accepting"
-    """An INIT at an endpoint that only dials out, or is shutting down."""
+    """An INIT at an endpoint that only dials out or is shutting down."""
     FULL = "full"
-    """Beyond the number of connections: an INIT, which is not answered, or the first packet after
-    one that was, which is answered with a CLOSE."""
+    """All connections are in use. An INIT gets no answer; the first packet after an answered INIT
+    gets a CLOSE."""
     OTHER_SUITE = "other_suite"
-    """An INIT with a sealed suite where there are no keys, or without one where there are."""
+    """An INIT with a sealed suite at an endpoint without keys, or without one at an endpoint with
+    keys."""
     UNKNOWN_KEY = "unknown_key"
-    """An INIT with a key that no run key of ours has made, by what it says."""
+    """An INIT whose key id names none of our run keys."""
     COOKIE = "cookie"
-    """A cookie that was not made for its address, or too long ago: as if its INIT had none."""
+    """A cookie made for another address or too long ago. The INIT is treated as if it had none."""
     TOO_MANY = "too_many"
-    """An INIT beyond what its source may send in a while."""
+    """An INIT beyond the rate allowed for its source."""
     DENIED = "denied"
-    """An INIT of a name that is denied."""
+    """An INIT with a denied name."""
     REPLAYED = "replayed"
     """An INIT that is not newer than the last one with the same key."""
     VERSION = "version"
-    """An INIT of another version; answered with the versions this side knows."""
+    """An INIT of another version; the answer lists the versions this side knows."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """What happened at one endpoint, over all its connections, since it was made."""
+    """Counts of one endpoint over all its connections since it was made."""
 
     packets_accepted: int = 0
     handshakes_answered: int = 0
@@ -66,7 +68,7 @@ class Counters:
     drops: dict[Drop, int] = field(default_factory=lambda: dict.fromkeys(Drop, 0))
 
     def count_drop(self, reason: Drop) -> None:
-        """Count a datagram dropped."""
+        """Count a dropped datagram."""
         self.drops[reason] += 1
 
     def flat(self) -> dict[str, int]:

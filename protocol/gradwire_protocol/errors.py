@@ -1,9 +1,8 @@
 """Every exception that gradwire raises on purpose.
 
-Catch `GradwireError` for all of them. Its branches answer one question, who has to act: the
-network (`TransportError`: try again later), the other side (`ProtocolError`: a mismatch of
-versions, or a fault to report; `RefusedError`: it said no, and why) or the caller (`UsageError`:
-fix the call).
+Catch `GradwireError` for all of them. Its branches say what has to act. `TransportError`: the
+network; try again later. `ProtocolError`: the other side; the versions differ, or there is a fault
+to report. `RefusedError`: the other side said no, and why. `UsageError`: the caller; fix the call.
 """
 
 
@@ -16,19 +15,19 @@ class TransportError(GradwireError):
 
 
 class UnreachableError(TransportError):
-    """Nobody answered at that address, or it has no address at all."""
+    """No answer came from that address, or it cannot be resolved."""
 
 
 class ConnectionLostError(TransportError):
-    """The connection existed and is over. The session cannot be used any more."""
+    """The connection existed and is over. The session is unusable from then on."""
 
 
 class DeadlineError(TransportError, TimeoutError):
-    """What was waited for did not happen in time. The session can still be used."""
+    """The awaited condition did not occur in time. The session can still be used."""
 
 
 class ProtocolError(GradwireError):
-    """The other side did what the protocol forbids."""
+    """The other side broke the protocol."""
 
 
 class InvalidDatagramError(ProtocolError):
@@ -58,7 +57,7 @@ class ViolationError(ProtocolError):
 
 
 class RefusedError(GradwireError):
-    """The other side understood and said no; the message says why and what to do.
+    """The other side refused; the message says why and what to do.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
-"""Every bound of the protocol in one place, each with its reason or its arithmetic.
+"""Every bound of the protocol, each with its reason or its arithmetic.
 
-A loop over something that a peer controls, and a buffer that a peer can fill, ends at one of
-these numbers.
+Each loop over data that a peer controls, and each buffer that a peer can fill, ends at one of these
+numbers.
 """
 
 from typing import Final
@@ -14,69 +14,68 @@ GIB: Final = 2**30
 
 DATAGRAM_BYTES_MIN: Final = 1_200
 """Largest UDP payload that every path is expected to carry (RFC 9000, section 14). An INIT is
-padded to it, so that a path that cannot is found out at once."""
+padded to this size, so a path that cannot carry it shows at once."""
 
 DATAGRAM_BYTES: Final = 1_400
-"""UDP payload unless configured otherwise: 1,428 bytes of IPv4, which fits an Ethernet of 1,500
-less the headers of most tunnels. WireGuard's default of 1,420 leaves 1,392: there the kernel cuts
-every full datagram in two, and 1,392 is the better setting. A path that carries less and says
-nothing of it ends the connection after `STALL_IDLE_TIMEOUTS`."""
+"""Default UDP payload: 1,428 bytes of IPv4, which fits an Ethernet frame of 1,500 less the headers
+of most tunnels. WireGuard's default of 1,420 leaves 1,392: there the kernel splits every full
+datagram in two, and 1,392 is the better setting. If a path carries less and reports nothing, the
+connection ends after `STALL_IDLE_TIMEOUTS`."""
 
 DATAGRAM_BYTES_MAX: Final = 8_900
 """Fits the jumbo frames of 9,000 bytes that data centres use."""
 
 PACKET_HEADER_BYTES: Final = 16
 TAG_BYTES: Final = 16
-"""Of every suite: the size of a fragment does not depend on who gets it."""
+"""The same in every suite, so the size of a fragment does not depend on its receiver."""
 
 DATA_HEADER_BYTES: Final = 20
 
 FRAGMENT_BYTES_MIN: Final = DATAGRAM_BYTES_MIN - PACKET_HEADER_BYTES - DATA_HEADER_BYTES - TAG_BYTES
-"""Smallest fragment but for the last of a message, 1,148 bytes. A peer that sent smaller ones
-could make the bookkeeping of a message larger than the message."""
+"""Smallest fragment, except for the last of a message: 1,148 bytes. With smaller ones a peer could
+make the bookkeeping of a message larger than the message."""
 
 FRAGMENT_BYTES_MAX: Final = DATAGRAM_BYTES_MAX - PACKET_HEADER_BYTES - DATA_HEADER_BYTES - TAG_BYTES
 
 # Messages.
 
 MESSAGE_BYTES_MAX: Final = 4 * MIB
-"""Largest message. Larger things travel as several: a snapshot in blocks, a dense update in
-ranges."""
+"""Largest message. A snapshot travels in blocks and a dense update in ranges, one message each."""
 
 MESSAGE_OVERHEAD_BYTES: Final = 4_608
-"""Charged to flow control for every message besides its length: what its bookkeeping takes, and the
-pages of memory that it touches and does not fill. Measured: 2.5 KB for two fragments of 1,148
-bytes, 4.5 KB for two of 8,844."""
+"""Charged to flow control for every message on top of its length. It covers the bookkeeping and the
+partly filled memory pages. Measured: 2.5 KB for two fragments of 1,148 bytes, 4.5 KB for two of
+8,844."""
 
 
 def charge_of(total: int) -> int:
-    """Return what a message of `total` bytes costs of the credit for messages under way.
+    """Return the credit that a message of `total` bytes costs while it is under way.
 
-    It is what the message may take of the receiver's memory before it is complete, whatever its
-    sender does: the eighth covers the places of headers and tags (52 of 1,200 bytes) and the parity
-    that is kept until it is needed (one of 16 fragments).
+    The charge is the most memory that the receiver may spend on the message before it is complete,
+    whatever the sender does. The extra eighth covers the space for headers and tags (52 of 1,200
+    bytes) and the parity kept until it is needed (one of 16 fragments).
     """
     return total + total // 8 + MESSAGE_OVERHEAD_BYTES
 
 
 BUFFERS_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 256
-"""Values of one worker's buffers: what a message holds less the map around it, a million float32.
-A master keeps the latest of each rank, and those of who has finished and is gone, of twice as many
-ranks as there may be workers: with 56 of these 448 MiB at most. A worker keeps as many of its own
-size. Ordinary ones are smaller: the running statistics of a ResNet-50 are 212 KB."""
+"""Values of one worker's buffers: a message less the map around it, a million float32. A master
+keeps the latest buffers of each rank, including finished ranks, for twice as many ranks as there
+may be workers: with 56 workers 448 MiB at most. A worker keeps as many of its own size. Ordinary
+buffers are smaller: the running statistics of a ResNet-50 are 212 KB."""
 
 BUFFERS_BYTES_PER_SECOND_MAX: Final = MESSAGE_BYTES_MAX
 BUFFERS_BURST_BYTES: Final = 2 * MESSAGE_BYTES_MAX
-"""What a master takes of one worker's buffers, and passes on to all others: the largest once a
-second, or those of a ResNet-50 twenty times."""
+"""Rate at which a master accepts one worker's buffers and relays them to all others: the largest
+once a second, or those of a ResNet-50 twenty times."""
 
 BUFFERS_UNDER_WAY_BYTES_MAX: Final = MESSAGE_BYTES_MAX
-"""Buffers that are under way to one member at once; of what waits only the latest of each rank is
-sent. It is what the largest takes, and a quarter of what the member lets us have under way."""
+"""Buffers under way to one member at once. Of those that wait, only the latest of each rank is
+sent. The limit is the size of the largest buffers, and a quarter of the member's window."""
 
 OPEN_MESSAGES_MAX: Final = 1_024
-"""Messages that a sender has in flight at once: begun and not yet acknowledged as a whole. Those
-of 4 KiB fill 300 Mbit/s over 100 ms."""
+"""Messages that a sender has begun and the peer has not yet acknowledged as a whole. With messages
+of 4 KiB this fills 300 Mbit/s over 100 ms."""
 
 STREAMS_MAX: Final = 4_096
 """Streams of one connection: one for each worker of a run, and a few for control."""
@@ -86,15 +85,15 @@ FINISHED_RANGES_MAX: Final = 2 * OPEN_MESSAGES_MAX
 `OPEN_MESSAGES_MAX` messages under way, so it leaves fewer gaps than that."""
 
 WINDOW_BYTES: Final = 16 * MIB
-"""What one peer may have under way towards us, declared and not yet released: 1 Gbit/s over
-100 ms are 12.5 MB."""
+"""Message bytes that one peer may have declared to us and we have not released: 1 Gbit/s over 100
+ms is 12.5 MB."""
 
 WINDOW_BYTES_MIN: Final = charge_of(MESSAGE_BYTES_MAX)
 """A smaller window would stop the largest message for ever."""
 
 REASSEMBLY_BYTES_MAX: Final = GIB
-"""What all peers together may have under way towards us, unless configured otherwise. It is kept
-by construction: connections times window never exceed it."""
+"""Message bytes that all peers together may have under way towards us, unless configured otherwise.
+Connections times window never exceed it, so it holds by construction."""
 
 assert WINDOW_BYTES >= WINDOW_BYTES_MIN
 
@@ -105,17 +104,18 @@ ACK_RANGES_MAX: Final = 64
 
 RECEIVED_RANGES_MAX: Final = 1_024
 """Ranges of received packet numbers that are remembered. With one packet in a hundred lost they
-reach back a hundred thousand packets; what is older than that is taken for a duplicate."""
+reach back a hundred thousand packets. Older packets are treated as duplicates."""
 
 ACK_EVERY: Final = 32
-"""Acknowledge at least every so many packets that ask for it."""
+"""Packets asking for an acknowledgement after which one is sent at once."""
 
 ACKS_UNASKED_MAX: Final = 8
-"""Every so many packets with nothing but an acknowledgement, one asks for an acknowledgement
-itself: else the ranges would grow for ever."""
+"""After this many packets with nothing but an acknowledgement, one asks for an acknowledgement
+itself. Without it the received ranges would grow without end."""
 
 ACK_DELAY_SECONDS_MAX: Final = 0.005
-"""Acknowledge no later than this: below what a probe timeout tolerates, above a timer tick."""
+"""Longest delay of an acknowledgement: shorter than a probe timeout allows for, longer than a timer
+tick."""
 
 # Loss recovery (RFC 9002; the section is named where the constant is used).
 
@@ -126,147 +126,150 @@ GRANULARITY_SECONDS: Final = 0.001
 gets before it counts as lost."""
 
 INITIAL_RTT_SECONDS: Final = 0.1
-"""Shorter than RFC 9002's 333 ms: the handshake has its own timer, and then there is a sample."""
+"""Shorter than RFC 9002's 333 ms: the handshake has a timer of its own, and the first sample
+follows soon."""
 
 ACK_RECORDS_MAX: Final = 256
-"""Packets without anything to acknowledge of which a record is kept. Their acknowledgement tells
-which of our ACKs arrived; a peer that never gives one must not make the records grow."""
+"""Records kept of packets that ask for no acknowledgement. When one is acknowledged after all, it
+shows which of our ACKs arrived. The limit keeps the records bounded if the peer never does."""
 
 PTO_BACKOFF_MAX: Final = 6
-"""Probe timeouts double at most so often: 64 times the first one."""
+"""Most doublings of the probe timeout: 64 times the first one."""
 
 PROBE_PACKETS: Final = 2
 TAIL_PROBE_PACKETS_MAX: Final = 8
-"""Packets that a probe timeout sends again where nothing else is to be sent: the end of a message
-whose last packets are lost would otherwise take a round trip for every two of them."""
+"""Packets that a probe timeout sends again when there is nothing new to send. If the last packets
+of a message are lost, resending two at a time would cost a round trip for every two."""
 
 PACKET_THRESHOLD_MAX: Final = 2**15
 TIME_THRESHOLD_MAX: Final = 2.0
-"""What reordering can widen the two thresholds to."""
+"""Limits up to which reordering can raise the two thresholds."""
 
 PERSISTENT_CONGESTION_TIMEOUTS: Final = 3
-"""Losing everything for so many probe timeouts means that the path is not what it was (RFC 9002,
-section 7.6)."""
+"""If every packet is lost for this many probe timeouts, the path has changed (RFC 9002, section
+7.6)."""
 
 SENT_PACKETS_MAX: Final = 2**17
-"""Packets sent of which the oldest is not accounted for; more wait. 180 MB of 1,400 bytes."""
+"""Packets from the oldest unresolved one to the newest; sending pauses at this limit. 180 MB at
+1,400 bytes each."""
 
 SKIP_PACKETS_MEAN: Final = 1_024
-"""One packet number in so many is left out, at random: who acknowledges it lies (RFC 9000, section
-21.4)."""
+"""On average one packet number in this many is skipped at random. A peer that acknowledges a
+skipped number is lying (RFC 9000, section 21.4)."""
 
 # Trains.
 
 TRAIN_BYTES_MAX: Final = 64_000
 TRAIN_PACKETS_MAX: Final = 64
-"""What the kernel cuts into datagrams in one call: 65,507 bytes is its limit, and more than 64
-segments are refused by older ones."""
+"""Limits of a train, which the kernel splits into datagrams in one call: it takes at most 65,507
+bytes, and older kernels refuse more than 64 segments."""
 
 VECTOR_PACKETS_MIN: Final = 4
-"""Fewer packets than these are handled one by one: below, numpy costs more than it saves."""
+"""Fewer packets than this are handled one by one, because numpy would cost more than it saves."""
 
 # Keys and handshakes.
 
 RUN_KEYS_MAX: Final = 8
-"""Run keys that a master accepts at once: one, and the one before it while keys are rotated."""
+"""Run keys that a master accepts at once. Normally there is one, and two while keys are rotated."""
 
 PACKET_NUMBERS_BITS: Final = 62
-"""Packet numbers of a direction, with room to spare in their 64 bits: at ten million a second they
-last for 14,000 years, so nothing has to be done where they end."""
+"""Bits of a packet number, of the 64 in its field. At ten million packets a second they last for
+14,000 years, so nothing handles their end."""
 
 EPOCH_PACKETS_BITS: Final = 24
-"""Packets of one key, as a power of two: 16.8 million, 36 seconds at 5 Gbit/s. A key may see 2^28
-packets of 2 KiB (RFC 9001, appendix B.1), and these have up to 8,900 bytes, 4.4 times as many."""
+"""Packets of one key, as a power of two: 16.8 million, 36 seconds at 5 Gbit/s. A key may protect
+2^28 packets of 2 KiB (RFC 9001, appendix B.1); ours have up to 8,900 bytes, 4.4 times as many."""
 
 FORGERIES_MAX: Final = 2**36
-"""Packets that did not open, in one epoch, before the connection is closed. The chance that a
-forged one opens is then below 2^-57 (RFC 9001, appendix B, with packets of 8,900 bytes), and
-nobody can reach it: 2^36 datagrams take three hours at 5 million a second. A limit that could be
-reached would be a way to end connections for everyone who can send datagrams."""
+"""Forged packets in one epoch after which the connection is closed. The chance that a forged packet
+opens is then below 2^-57 (RFC 9001, appendix B, with packets of 8,900 bytes). An attacker cannot
+reach the limit: 2^36 datagrams take three hours at 5 million a second. With a reachable limit,
+anyone able to send datagrams could end connections."""
 
 WORKSPACE_SIZES_MAX: Final = 8
-"""Packet sizes for which an endpoint keeps its room for trains cut up, the longest unused giving
-way; about 64 KiB each. A path has one or two."""
+"""Packet sizes for which an endpoint keeps a train buffer, about 64 KiB each; the least recently
+used is evicted. A path uses one or two."""
 
 INITS_PER_SECOND: Final = 200
 INITS_BURST: Final = 200
-"""INITs without a cookie that are looked at; beyond, a cookie is asked for. At 15 us for a forged
-one they take 0.3 % of a core, at 100 us for an honest one 2 %."""
+"""INITs without a cookie that are processed. Beyond this rate the sender is asked for a cookie. At
+15 us for a forged INIT they take 0.3 % of a core, at 100 us for an honest one 2 %."""
 
 SOURCE_INITS_PER_SECOND: Final = 20
 SOURCE_INITS_BURST: Final = 40
-"""INITs of one source, an IPv4 address or half an IPv6 one, that are looked at. The burst is that
-of a machine on which dozens of workers start at once."""
+"""INITs processed from one source, which is an IPv4 address or half an IPv6 one. The burst allows
+for a machine on which dozens of workers start at once."""
 
 SOURCES_MAX: Final = 2**16
-"""Sources of which such a count is kept, the oldest giving way; about 150 bytes each. With cookies
-nobody fills it who does not own as many addresses."""
+"""Sources counted at once, about 150 bytes each; the oldest is evicted. With cookies, filling the
+table takes as many real addresses."""
 
 RETRIES_MAX: Final = 3
-"""Cookies that an initiator takes up for one INIT: whoever sends more is no master of ours."""
+"""Cookies that an initiator accepts for one INIT. A genuine master never sends more."""
 
 COOKIE_SECONDS: Final = 120.0
-"""The secret behind cookies is renewed so often, and the one before still holds."""
+"""Interval at which the secret behind cookies is renewed. The previous secret remains valid."""
 
 REPLAYS_MAX: Final = 2**16
-"""Keys of which the time of the last INIT is known, the longest unused giving way; about 150 bytes
-each. Only who has the run key can make more than that."""
+"""Keys whose last INIT time is remembered, about 150 bytes each; the least recently used is
+evicted. Only a holder of the run key can make more keys than that."""
 
 RESETS_PER_SECOND: Final = 500
-"""Packets of unknown sessions that are answered with a RESET, 1 % of a core at 20 us each. A worker
-of a master that was restarted probes with two packets, and then waits twice as long as before: who
-gets no answer loses seconds, and holds up everyone. A RESET is smaller than what it answers, so it
-is useless for attacking a third party."""
+"""Packets of unknown sessions answered with a RESET: 1 % of a core at 20 us each. After a master
+restarts, each worker probes with two packets and then waits twice as long as before. A worker
+without an answer loses seconds and holds up the run. A RESET is smaller than the packet it answers,
+so it is useless for attacking a third party."""
 
 RESET_DATAGRAM_BYTES_MIN: Final = 48
-"""Smaller packets are not answered with one, so that two who do not know each other's sessions fall
-silent: a RESET has 24."""
+"""Smaller packets get no RESET. A RESET has 24 bytes, so two hosts that do not know each other's
+sessions cannot answer each other's RESETs for ever."""
 
 # Handshake and life of a connection.
 
 HANDSHAKE_TIMER_SECONDS: Final = 0.25
 HANDSHAKE_TIMER_SECONDS_MAX: Final = 2.0
-"""An INIT is repeated after this time, doubled every time up to the latter."""
+"""First interval between repeated INITs, and the limit up to which it doubles."""
 
 INIT_SECONDS_MAX: Final = 5.0
-"""After this time an initiator makes a new INIT: the responder may have answered the old one, its
-answer may be lost, and it may have forgotten it since."""
+"""Age at which an initiator replaces its INIT. The responder may have answered the old one, the
+answer may be lost, and the responder may have forgotten it since."""
 
 HALF_OPEN_MAX: Final = 256
 HALF_OPEN_SECONDS_MAX: Final = 10.0
-"""INITs that were answered and not yet followed by a packet, the oldest giving way; about 2 KiB
-each, keys and ACCEPT included."""
+"""INITs answered but not yet followed by a packet, about 2 KiB each with keys and ACCEPT; the
+oldest is evicted."""
 
 HALF_OPEN_OF_KEY_MAX: Final = 4
-"""Of which with one key, the oldest giving way: a worker dials once at a time, so these are it and
-attempts that it gave up. Without keys, anybody may have all of them."""
+"""Half-open connections of one key; the oldest is evicted. A worker dials once at a time, so these
+are its current attempt and abandoned ones. Without keys, one peer may hold them all."""
 
 IDLE_TIMEOUT_SECONDS_MAX: Final = 3_600.0
-"""Nobody gone for an hour is waited for."""
+"""A peer that is silent for an hour is given up."""
 
 STALL_IDLE_TIMEOUTS: Final = 2
-"""A message of which nothing arrives for so many idle timeouts ends the connection, although the
-peer is there: small packets keep it alive on a path that swallows the large ones."""
+"""Idle timeouts without progress of a message after which the connection ends, although the peer
+answers. On a path that drops large packets, small ones would keep the connection alive for ever."""
 
 CHALLENGE_TRIES_MAX: Final = 3
-"""Challenges sent to a new address before it is given up, each when enough has come from there."""
+"""Challenges sent to a new address before it is given up. Each is sent once enough bytes have come
+from there."""
 
 RESPONSES_MAX: Final = 2
-"""Answers to challenges that are owed at once; the oldest gives way, and is asked for again."""
+"""Responses to challenges owed at once. The oldest is dropped; the peer asks for it again."""
 
 AMPLIFICATION_MAX: Final = 1
-"""What an address that has not proved itself gets is at most so many times what came from there.
-RFC 9000, section 8.1, allows three times as much, for the sake of certificates."""
+"""Bytes sent to an unproved address per byte received from it. RFC 9000, section 8.1, allows three,
+because of certificates."""
 
 CHALLENGE_DATAGRAM_BYTES: Final = PACKET_HEADER_BYTES + 16 + TAG_BYTES
-"""A packet with a CHALLENGE and nothing else."""
+"""Size of a packet with a CHALLENGE and nothing else."""
 
 CLOSE_COPIES: Final = 3
-"""A CLOSE is not acknowledged; it is sent so often, a probe timeout apart."""
+"""Copies of a CLOSE that are sent, a probe timeout apart, because a CLOSE is not acknowledged."""
 
 REASON_BYTES_MAX: Final = 255
 """Length of the reason in a CLOSE frame: its length field is one byte."""
 
 EVENTS_MAX: Final = 2**16
-"""Events waiting for the application; it has to take them after every call, so this is a fault
-of ours, not of a peer."""
+"""Events waiting for the application. It has to take them after every call, so exceeding this is
+our fault and not a peer's."""

@@ -1,4 +1,4 @@
-"""Settings, each declared once: its default, its limits, and what it is for.
+"""Settings, each declared once with its default, its limits and its purpose.
 
 ::
 
@@ -9,8 +9,8 @@
         def __post_init__(self) -> None:
             check_settings(self)
 
-What else there is of a setting follows from the declaration: the error for a wrong value, what a
-text in the environment stands for, the option of a command line, the tables of the documentation.
+Everything else follows from the declaration: the error for a wrong value, the meaning of a text in
+the environment, the command-line option, the tables of the documentation.
 """
 
 import sys
@@ -29,59 +29,59 @@ SWITCH_TEXTS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a field says of itself besides its type and its default."""
+    """The declaration of a setting, besides the type and the default of its field."""
 
     text: str
-    """What it is for, in whole sentences."""
+    """Its purpose, in whole sentences."""
     least: float = -inf
     above: float = -inf
-    """What it has to be above; `least` and `most` are allowed themselves."""
+    """Exclusive lower limit; `least` and `most` are inclusive."""
     most: float = inf
     below: float = inf
     or_else: Sequence[object] = ()
-    """Values besides that mean something of their own, such as 0 for never."""
+    """Values outside the limits with a meaning of their own, such as 0 for never."""
     characters_max: int | None = None
-    """Of a printable text, which is not empty: what may be left out has None for its default."""
+    """Longest printable text. It is not empty: a text that may be left out defaults to None."""
     accepts: Callable[[object], bool] | None = None
-    """Says whether an object of another type is taken, too."""
+    """Returns whether an object of another type is allowed, too."""
     accepts_text: str = ""
-    """What such an object is, in words."""
+    """Describes such an object, for error messages."""
     is_secret: bool = False
-    """Whether no message may show its value."""
+    """Whether messages have to hide its value."""
     unit: int = 1
-    """What an option counts in, where that is not bytes: MiB."""
+    """Bytes per unit of the command-line option, such as 2**20 for MiB."""
     metavar: str | None = None
-    """What an option calls its value in its help."""
+    """Placeholder for the value in the option's help."""
     is_option: bool = True
-    """Whether the command line has it."""
+    """Whether it is a command-line option."""
 
 
 def setting(default: Any, text: str, **about: Any) -> Any:
-    """Declare a field of a dataclass as a setting; `Setting` says what can be said about it."""
+    """Declare a field of a dataclass as a setting; `about` holds further fields of `Setting`."""
     declaration = Setting(text, **about)
     return field(default=default, repr=not declaration.is_secret, metadata={Setting: declaration})
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSetting:
-    """A setting with what its field says: its name, its types, its default."""
+    """A setting together with the name, types and default of its field."""
 
     name: str
     default: Any
     about: Setting
     annotation: Any
     choices: tuple[str, ...]
-    """Names that it can have."""
+    """Its allowed texts."""
     kinds: frozenset[Any]
-    """The other types that it can have."""
+    """Its other allowed types."""
 
     def check(self, value: object) -> None:
-        """Refuse a value that it cannot have.
+        """Refuse a value that is not allowed.
 
         Raises
         ------
         UsageError
-            Names the setting, the value, and which values it can have.
+            Names the setting, the value and the allowed values.
         """
         if self.about.is_secret or (value is None and type(None) in self.kinds):
             return
@@ -92,18 +92,18 @@ class DeclaredSetting:
             raise UsageError(f"{self.name}={value!r}; it {problem}")
 
     def parse(self, text: str, source: str) -> Any:
-        """Return what a text stands for.
+        """Return the value that a text stands for.
 
         Parameters
         ----------
         text : str
         source : str
-            Where it was found, such as the name of a variable.
+            Where the text was found, such as the name of a variable.
 
         Raises
         ------
         UsageError
-            If it is no such value. Whether that is within the limits is not looked at.
+            If the text is no value of the setting's type. The limits are not checked here.
         """
         if text in self.choices or str in self.kinds:
             return text
@@ -112,7 +112,7 @@ class DeclaredSetting:
                 raise UsageError(f"{source}={text!r} is neither true nor false")
             return SWITCH_TEXTS[text.lower()]
         if self.choices and not self._is_number:
-            return text  # to be refused with what it can be
+            return text  # `check` refuses it and names the allowed values
         try:
             if tuple in self.kinds:
                 return tuple(map(float, text.split(",")))
@@ -122,7 +122,7 @@ class DeclaredSetting:
 
     @property
     def option(self) -> str:
-        """Its name as an option: of bytes that it counts in MiB, with that in it."""
+        """Its name as an option; bytes counted in MiB are named so."""
         return self.name if self.about.unit == 1 else self.name.replace("bytes", "mib")
 
     @property
@@ -130,7 +130,7 @@ class DeclaredSetting:
         return bool(self.kinds & {int, float})
 
     def _problem(self, value: object) -> str | None:
-        """Return what is wrong with a value, in words that say what it can be."""
+        """Return what is wrong with a value, or None, in words that name the allowed values."""
         if isinstance(value, bool) or bool in self.kinds:
             is_fine = isinstance(value, bool) and bool in self.kinds
             return None if is_fine else f"has to be {self._allowed_values}"
@@ -171,7 +171,7 @@ class DeclaredSetting:
 
     @property
     def _allowed_values(self) -> str:
-        """What it can be, in words."""
+        """The allowed values, in words."""
         if bool in self.kinds:
             return "true or false"
         words = [repr(choice) for choice in self.choices]
@@ -213,7 +213,7 @@ class DeclaredSetting:
 
 @cache
 def declared_settings(config: Any) -> dict[str, DeclaredSetting]:
-    """Return the settings of a dataclass by name: its own ones first, then those it inherits."""
+    """Return the settings of a dataclass by name: its own first, then inherited ones."""
     hints = get_type_hints(config)
     found = {each.name: each for each in fields(config) if Setting in each.metadata}
     own_first = (name for part in config.__mro__[:-1] for name in part.__annotations__)
@@ -225,12 +225,12 @@ def declared_settings(config: Any) -> dict[str, DeclaredSetting]:
 
 
 def check_settings(config: Any) -> None:
-    """Refuse values that settings cannot have, of an object of a dataclass.
+    """Check every setting of a dataclass instance.
 
     Raises
     ------
     UsageError
-        Names the first such setting, its value, and which values it can have.
+        Names the first wrong setting, its value and the allowed values.
     """
     kind: Any = type(config)
     for each in declared_settings(kind).values():

@@ -1,10 +1,10 @@
 """Congestion control: how much may be in flight, and how fast it leaves.
 
-`CongestionController` is the interface; every controller has a module of its own, and `CONTROLLERS`
+`CongestionController` is the interface. Every controller has a module of its own, and `CONTROLLERS`
 names them all:
 
-- ``bbr``: `BbrLite` models the path and is not impressed by random losses.
-- ``cubic``: `Cubic` shares a link fairly with TCP, and like TCP takes every loss for congestion.
+- ``bbr``: `BbrLite` models the path and ignores random losses.
+- ``cubic``: `Cubic` shares a link fairly with TCP, and like TCP treats every loss as congestion.
 - ``static``: `StaticWindow` for links that are known and not shared.
 """
 
@@ -24,7 +24,7 @@ CONTROLLERS: Final[dict[str, ControllerFactory]] = {
     Cubic.name: Cubic,
     StaticWindow.name: StaticWindow,
 }
-"""What makes a controller, by the name it has in a configuration."""
+"""Controller factories, by their name in a configuration."""
 
 __all__ = [
     "CONTROLLERS",

@@ -1,9 +1,9 @@
-"""BbrLite: sends at the rate the path was seen to deliver, and no more than that needs in flight.
+"""BbrLite: sends at the rate the path was seen to deliver, with just enough in flight.
 
 Two numbers describe a path: the bandwidth, which is the largest delivery rate of the last rounds,
-and the round trip without a queue. Their product is what is in flight where the path is busy and
-its queue is empty. This is version 1 of BBR [1]_ with the constants of version 3 [2]_, and with
-`LossCap` for losses: a loss as such means nothing to it, which is why it fills paths that Cubic
+and the round trip without a queue. Their product is the bytes in flight when the path is busy and
+its queue empty. This is version 1 of BBR [1]_ with the constants of version 3 [2]_. `LossCap`
+handles losses: a loss by itself does not lower the rate, so this controller fills paths that Cubic
 cannot.
 
 ::
@@ -14,10 +14,10 @@ cannot.
                             |                                   |
                         PROBE_RTT ---------- measured ----------'
 
-STARTUP doubles the rate every round until the bandwidth stops growing. PROBE_BANDWIDTH sends a
-quarter more than the path delivers for one round in eight, and as much less in the next, to see
-whether there is more. PROBE_RTT leaves little in flight, so that the round trip is measured
-without our own queue; an application that pauses does so by itself, and then it is left out.
+STARTUP doubles the rate every round until the bandwidth stops growing. PROBE_BANDWIDTH looks for
+more bandwidth: in one round of eight it sends a quarter more than the path delivers, and in the
+next as much less. PROBE_RTT keeps little in flight, so that the round trip is measured without our
+own queue. An application that pauses makes PROBE_RTT unnecessary.
 
 References
 ----------
@@ -50,44 +50,44 @@ PROBE_GAINS: Final = (1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 """Pacing gains of PROBE_BANDWIDTH, a round each."""
 
 WINDOW_GAIN: Final = 2.0
-"""In flight are at most so many times bandwidth times round trip: acknowledgements come late."""
+"""Window as a multiple of bandwidth times round trip, because acknowledgements come late."""
 
 PACING_MARGIN: Final = 0.99
-"""Pacing stays so much below the bandwidth, so that queues drain in the long run."""
+"""Share of the bandwidth at which packets are paced, so that queues drain in the long run."""
 
 BANDWIDTH_ROUNDS: Final = 10
 SAMPLE_RTT_SHARE_MIN: Final = 0.9
-"""A delivery rate measured over less than this part of the round trip is none."""
+"""Shortest time for a delivery rate sample, as a share of the round trip."""
 
 FULL_GROWTH: Final = 1.25
 FULL_ROUNDS: Final = 3
-"""The path is full where the bandwidth did not grow by so much in so many rounds."""
+"""The path is full when the bandwidth has not grown by this factor in this many rounds."""
 
 STARTUP_LOST_PACKETS: Final = 8
 STARTUP_LOSS_MAX: Final = 0.10
-"""It is full, too, where a round without growth loses more than this and shows a queue, or more
-than both in a second such round."""
+"""The path is also full after a round without growth that loses more than the first limit and shows
+a queue, or after two such rounds that exceed both limits."""
 
 REPEAT_GROWTH: Final = 1.1
-"""A probe that found so much more bandwidth is repeated at once: a path that has become free is
-filled in a few rounds, and not in dozens."""
+"""If a probe raises the bandwidth by this factor, it is repeated at once. A path that has become
+free is then filled in a few rounds instead of dozens."""
 
 PROBE_RTT_SECONDS: Final = 0.2
 PROBE_RTT_SHARE: Final = 0.5
-"""The part of the pipe that is in flight while the round trip is measured."""
+"""Share of the pipe that stays in flight while the round trip is measured."""
 
 QUANTUM_SECONDS: Final = 0.001
 QUANTUM_PACKETS_MIN: Final = 2
 QUANTUM_BYTES_MAX: Final = 64_000
-"""What is paced leaves in trains of this time, within these bounds."""
+"""Paced trains cover this time, within these bounds."""
 
 WINDOW_QUANTA: Final = 3
-"""So many trains more than the path holds may be in flight: one leaving, one arriving, one being
+"""Trains in flight beyond what the path holds: one leaving, one arriving, one being
 acknowledged."""
 
 
 class Phase(Enum):
-    """What a connection is doing; the diagram above says when it changes."""
+    """The phase of a connection; the diagram above shows when it changes."""
 
     STARTUP = auto()
     DRAIN = auto()
@@ -103,7 +103,7 @@ class BbrLite:
     datagram_bytes : int
         Largest datagram sent.
     random : callable
-        Returns numbers in [0, 1): flows that share a path must not probe in step.
+        Returns numbers in [0, 1), so that flows on one path do not probe in step.
     """
 
     __slots__ = (
@@ -142,15 +142,15 @@ class BbrLite:
     """Bytes per second at which trains should leave."""
     phase: Phase
     _bandwidth_before: float
-    """Bandwidth when it last had grown in STARTUP, or when the last probe began."""
+    """Bandwidth when it last grew in STARTUP, or when the last probe began."""
     _full: bool
     """Whether STARTUP is over."""
     _measured_until: float | None
-    """PROBE_RTT ends no earlier; None while more is in flight than it wants."""
+    """Earliest end of PROBE_RTT; None until the bytes in flight have fallen to its window."""
     _pipe: float
-    """What has to be in flight to keep the path busy, in bytes."""
+    """Bytes in flight that keep the path busy."""
     _quiet_bytes: float
-    """With no more than this in flight, no queue is ours."""
+    """With at most this many bytes in flight, a queue is not ours."""
 
     def __init__(self, datagram_bytes: int, random: Callable[[], float]) -> None:
         self._datagram_bytes = datagram_bytes
@@ -163,7 +163,7 @@ class BbrLite:
     # Input.
 
     def on_sent(self, size: int, in_flight: int, *, app_limited: bool, now: float) -> Snapshot:
-        """Note a train; return the state in which it left."""
+        """Record a train; return the state in which it left."""
         return self._delivery.on_sent(size, in_flight, app_limited, now)
 
     def on_ack(self, sample: AckSample) -> None:
@@ -177,7 +177,7 @@ class BbrLite:
             round_trip.on_sample(rtt, in_flight_then <= self._quiet_bytes, now)
         shortest = SAMPLE_RTT_SHARE_MIN * round_trip.minimum
         rate = self._delivery.sample(acked, snapshot, sample.sent_at, now, shortest)
-        # An application that has little to send shows what it sends, not what the path carries.
+        # A sample limited by the application shows what it sent, not what the path carries.
         if rate > bandwidth.value or (rate and not app_limited):
             bandwidth.update(self._round, rate)
         self._aggregation.on_ack(acked, bandwidth.value, self._round, now)
@@ -191,19 +191,19 @@ class BbrLite:
         self._set_rate_and_window(sample.smoothed_rtt)
 
     def on_lost(self, size: int, sent_at: float, in_flight: int, now: float) -> None:
-        """Count the loss; what follows from it is decided at the end of the round."""
+        """Count the loss; the end of the round decides about consequences."""
         self._cap.lost += size
 
     def on_spurious_loss(self, size: int, now: float) -> None:
-        """Take it out of the count."""
+        """Remove it from the count."""
         self._cap.lost = max(self._cap.lost - size, 0)
 
     def on_persistent_congestion(self) -> None:
-        """Start anew with the smallest window."""
+        """Restart with the smallest window."""
         self._restart(WINDOW_PACKETS_MIN)
 
     def on_path_changed(self) -> None:
-        """Start anew."""
+        """Restart with the initial window."""
         self._restart(WINDOW_PACKETS_INITIAL)
 
     def set_datagram_bytes(self, datagram_bytes: int) -> None:
@@ -236,7 +236,7 @@ class BbrLite:
         self.pacing_rate = self.window_bytes / UNKNOWN_RTT_SECONDS
 
     def _end_round(self, in_flight: int, app_limited: bool, now: float) -> None:
-        """Look at what the round has brought."""
+        """Evaluate the round."""
         queued = self._marked > 0 or self._round_trip.queued
         if self.phase is Phase.STARTUP:
             self._check_pipe_full(queued, app_limited)
@@ -254,13 +254,13 @@ class BbrLite:
         self._round_trip.end_round()
 
     def _check_pipe_full(self, queued: bool, app_limited: bool) -> None:
-        """Leave STARTUP where the path has no more to give."""
+        """Leave STARTUP when the path is full."""
         cap = self._cap
         if self._bandwidth.value >= FULL_GROWTH * self._bandwidth_before:
             self._bandwidth_before = self._bandwidth.value
             self._full_rounds = self._lossy_rounds = 0
             if self._round_trip.unqueued and not queued:
-                # A path that still has room and no queue loses what it always loses.
+                # The path has room and no queue, so its losses are its normal ones.
                 cap.learn_floor()
         else:
             self._full_rounds += not app_limited
@@ -275,11 +275,11 @@ class BbrLite:
         cap.reset_counts()
 
     def _next_probe(self, now: float) -> None:
-        """Go on to the next gain, if this one has had its round trip."""
+        """Move to the next gain when this one has lasted a round trip."""
         if now < self._cycle_at + self._round_trip.minimum:
             return
         cycle = (self._cycle + 1) % len(PROBE_GAINS)
-        # What a probe brings is known a round later, at the end of the second gain.
+        # The result of a probe is known a round later, at the end of the second gain.
         if cycle == 2 and self._bandwidth.value > REPEAT_GROWTH * self._bandwidth_before:
             cycle = 0
         self._begin_probe(cycle, now)
@@ -292,13 +292,13 @@ class BbrLite:
         self._enter(Phase.PROBE_BANDWIDTH, PROBE_GAINS[cycle])
 
     def _start_probing(self, now: float) -> None:
-        """Begin at a random gain, but not with the one that makes up for a probe."""
+        """Begin at a random gain, except the one that compensates for a probe."""
         cycle = int(self._random() * (len(PROBE_GAINS) - 1))
         self._bandwidth_before = self._bandwidth.value
         self._begin_probe(cycle + 1 if cycle else 0, now)
 
     def _change_phase(self, in_flight: int, now: float) -> None:
-        """Move on to another phase, where it is time."""
+        """Move to another phase when it is time."""
         if self.phase is Phase.PROBE_RTT:
             self._measure_round_trip(in_flight, now)
         elif self._round_trip.is_outdated(now):
@@ -308,7 +308,7 @@ class BbrLite:
             self._start_probing(now)
 
     def _measure_round_trip(self, in_flight: int, now: float) -> None:
-        """Wait until little is in flight, and then for some time and a whole round."""
+        """Wait until little is in flight, then for a fixed time and a whole round."""
         if self._measured_until is None:
             if in_flight <= self.window_bytes:
                 self._measured_until = now + PROBE_RTT_SECONDS
@@ -325,7 +325,7 @@ class BbrLite:
         self._gain = gain
 
     def _set_rate_and_window(self, smoothed_rtt: float) -> None:
-        """Draw the conclusions from the model."""
+        """Derive rate and window from the model."""
         bandwidth = self._bandwidth.value
         if not bandwidth:
             self.pacing_rate = STARTUP_GAIN * self.window_bytes / smoothed_rtt
@@ -338,7 +338,7 @@ class BbrLite:
             # A short first message says little about the path.
             least = self._restart_packets * datagram_bytes
             rate = max(rate, STARTUP_GAIN * least / smoothed_rtt)
-            # Where acknowledgements come in lumps, it is the lump that has to double.
+            # If acknowledgements come in lumps, the lump has to double.
             extra *= WINDOW_GAIN
         quantum = QUANTUM_SECONDS * rate
         quantum = min(max(quantum, QUANTUM_PACKETS_MIN * datagram_bytes), QUANTUM_BYTES_MAX)

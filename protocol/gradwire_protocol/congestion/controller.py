@@ -4,27 +4,28 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 WINDOW_PACKETS_INITIAL: Final = 32
-"""Datagrams in flight before anything is known of a path, where RFC 9002 has 10: they leave paced,
+"""Datagrams in flight before anything is known of the path. RFC 9002 allows 10. These leave paced,
 and a small update then takes one round trip."""
 
 WINDOW_PACKETS_MIN: Final = 4
-"""Fewer are never allowed: with less in flight, a loss is found by a timer only."""
+"""Datagrams in flight that are always allowed: with fewer, a loss is found only by a timer."""
 
 UNKNOWN_RTT_SECONDS: Final = 0.001
-"""Paces the initial window before there is a sample: a local network must not wait for it."""
+"""Paces the initial window before the first sample; short, so that a local network does not
+wait."""
 
 
 class AckSample(NamedTuple):
-    """What one ACK says, put together for a controller.
+    """The contents of one ACK, prepared for a controller.
 
-    A named tuple because one is made for every ACK: a frozen dataclass takes six times as long.
+    A named tuple, because there is one per ACK: a frozen dataclass takes six times as long to make.
     """
 
     now: float
     acked_bytes: int
     """Newly acknowledged by this ACK."""
     in_flight: int
-    """What is in flight after it; losses that it made known are taken off too."""
+    """Bytes in flight after this ACK and without the losses that it revealed."""
     snapshot: object
     """What `on_sent` returned for the train of the newest packet newly acknowledged."""
     sent_at: float
@@ -32,24 +33,25 @@ class AckSample(NamedTuple):
     number: int
     """Its packet number."""
     next_number: int
-    """The next packet number to be used: acknowledging it, or a later one, is a round later."""
+    """The next packet number to be used. When it or a later one is acknowledged, a round is
+    over."""
     rtt: float | None
-    """Round-trip time as this ACK shows it, positive; None where it shows none."""
+    """Round-trip time measured by this ACK, positive; None if it gives no sample."""
     smoothed_rtt: float
     marked: int
     """Packets newly reported with the ECN mark CE."""
 
 
 class CongestionController(Protocol):
-    """Learns what happens to packets and answers with a window and a rate.
+    """Sets a window and a rate from what happens to packets.
 
-    Sizes are in bytes of UDP payload, times in seconds of the owner's clock. Losses that an ACK
-    makes known are reported before the ACK.
+    Sizes are in bytes of UDP payload, times in seconds of the owner's clock. Losses revealed by an
+    ACK are reported before the ACK.
     """
 
     @property
     def name(self) -> str:
-        """What it is called in a configuration."""
+        """Its name in a configuration."""
 
     @property
     def window_bytes(self) -> int:
@@ -60,29 +62,30 @@ class CongestionController(Protocol):
         """Bytes per second at which packets should leave; infinite for no pacing."""
 
     def on_sent(self, size: int, in_flight: int, *, app_limited: bool, now: float) -> object:
-        """Note a train sent.
+        """Record a train that is sent.
 
         Parameters
         ----------
         size : int
             Bytes of the whole train.
         in_flight : int
-            What was in flight before it.
+            Bytes in flight before it.
         app_limited : bool
-            Whether nothing is left to send: the application, not the network, sets the pace.
+            Whether nothing is left to send, so that the application limits the rate and not the
+            network.
         now : float
 
         Returns
         -------
         object
-            To be kept for as long as a packet of the train is, and given back in an `AckSample`.
+            Kept with the packets of the train and returned in an `AckSample`.
         """
 
     def on_ack(self, sample: AckSample) -> None:
         """Learn from an ACK that acknowledged something."""
 
     def on_lost(self, size: int, sent_at: float, in_flight: int, now: float) -> None:
-        """Note a loss.
+        """Record a loss.
 
         Parameters
         ----------
@@ -91,21 +94,21 @@ class CongestionController(Protocol):
         sent_at : float
             When the newest of them left.
         in_flight : int
-            What is in flight without them.
+            Bytes in flight without them.
         now : float
         """
 
     def on_spurious_loss(self, size: int, now: float) -> None:
-        """Take back a loss: so many bytes arrived after all."""
+        """Take back the loss of `size` bytes that arrived after all."""
 
     def on_persistent_congestion(self) -> None:
-        """Start anew with the smallest window: nothing got through for a long time."""
+        """Restart with the smallest window: every packet was lost for a long time."""
 
     def on_path_changed(self) -> None:
-        """Start anew: the peer is somewhere else now."""
+        """Restart: the peer has moved to another address."""
 
     def set_datagram_bytes(self, datagram_bytes: int) -> None:
-        """Note that datagrams are of another size from now on."""
+        """Use another datagram size from now on."""
 
 
 ControllerFactory: TypeAlias = Callable[[int, Callable[[], float]], CongestionController]

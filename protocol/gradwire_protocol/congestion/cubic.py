@@ -1,10 +1,10 @@
-"""Cubic, as RFC 9438: the window that most of TCP uses.
+"""Cubic of RFC 9438, the window control of most TCP.
 
-After a loss the window is cut to 70 % and grows back along a cubic function of time: fast at
-first, slowly around the window at which packets were lost, and then fast again. Where an
-additive-increase flow would be larger by now, it is as large as that (the Reno-friendly region).
-It shares a link fairly with TCP, and like TCP it takes every loss for congestion: at 1 % random
-loss it uses a few percent of a long path.
+After a loss the window is cut to 70 % and grows back along a cubic function of time: fast at first,
+slowly around the window at which packets were lost, then fast again. Where an additive-increase
+flow would have a larger window, that window is used (the Reno-friendly region). Cubic shares a link
+fairly with TCP and, like TCP, treats every loss as congestion: at 1 % random loss it uses a few
+percent of a long path.
 """
 
 from collections.abc import Callable
@@ -24,23 +24,25 @@ C: Final = 0.4
 """Datagrams per cubic second."""
 
 ALPHA: Final = 3 * (1 - BETA) / (1 + BETA)
-"""Growth per round trip at which an additive-increase flow with the reduction `BETA` gets what
-Reno gets (section 4.3)."""
+"""Growth per round trip with which an additive-increase flow with the reduction `BETA` gets the
+same share as Reno (section 4.3)."""
 
 TARGET_MAX: Final = 1.5
 """The window grows by no more than half in a round trip (section 4.2)."""
 
 PACING_GAIN: Final = 1.25
 PACING_GAIN_SLOW_START: Final = 2.0
-"""Faster than window over round trip, so that pacing alone never keeps the window from filling."""
+"""Pacing as a multiple of window over round trip, so that pacing alone never keeps the window from
+filling."""
 
 FULL_SHARE: Final = 0.5
-"""The window was in use where at least this part of it was in flight; only then may it grow."""
+"""Share of the window that has to be in flight for the window to count as used; it grows only
+then."""
 
 
 @dataclass(slots=True)
 class State:
-    """What a reduction changes, and what is put back when it was a mistake. Sizes in bytes."""
+    """The state that a reduction changes and an undo restores. Sizes in bytes."""
 
     window: float
     """cwnd in the RFC."""
@@ -53,11 +55,11 @@ class State:
     estimate: float = 0.0
     """W_est: the window of an additive-increase flow."""
     epoch: float | None = None
-    """t_epoch: when the window began to grow again; None until it does."""
+    """t_epoch: when the window began to grow again; None before that."""
     plateau_after: float = 0.0
-    """K: seconds from then to the plateau."""
+    """K: seconds from `epoch` to the plateau."""
     recovery_since: float = -inf
-    """When the reduction was made; losses of packets sent before belong to it."""
+    """When the reduction was made. Losses of packets sent earlier belong to it."""
 
 
 class Cubic:
@@ -90,9 +92,9 @@ class Cubic:
     """Bytes per second at which trains should leave."""
     _state: State
     _saved: State | None
-    """What the last reduction changed; None where it stands."""
+    """State before the last reduction; None if that cannot be undone."""
     _doubtful_bytes: int
-    """Lost since the last reduction, and not found to be only late."""
+    """Bytes lost since the last reduction and not found to be late."""
     _acked_at: float
 
     def __init__(self, datagram_bytes: int, random: Callable[[], float]) -> None:
@@ -103,7 +105,7 @@ class Cubic:
     # Input.
 
     def on_sent(self, size: int, in_flight: int, *, app_limited: bool, now: float) -> None:
-        """Remember when: what was sent on a former path says nothing about a new one."""
+        """Record when: packets sent on a former path say nothing about a new one."""
         self._sent_at = now
 
     def on_ack(self, sample: AckSample) -> None:
@@ -115,7 +117,7 @@ class Cubic:
                 self._saved = None
             elif sample.in_flight + acked < FULL_SHARE * state.window:
                 if state.epoch is not None:
-                    # Time in which the application has little to send does not count (5.8).
+                    # Time in which the application has little to send does not count (section 5.8).
                     state.epoch += now - self._acked_at
             elif state.window < state.threshold:
                 state.window += acked
@@ -128,13 +130,13 @@ class Cubic:
         self.pacing_rate = gain * state.window / sample.smoothed_rtt
 
     def on_lost(self, size: int, sent_at: float, in_flight: int, now: float) -> None:
-        """Cut the window, unless this loss belongs to a reduction already made."""
+        """Cut the window, unless an earlier reduction covers this loss."""
         if sent_at > self._state.recovery_since:
             self._reduce(now)
         self._doubtful_bytes += size
 
     def on_spurious_loss(self, size: int, now: float) -> None:
-        """Undo the last reduction when all that was lost since has arrived after all (4.9)."""
+        """Undo the last reduction if all packets lost since have arrived (section 4.9)."""
         self._doubtful_bytes -= size
         if self._saved is not None and self._doubtful_bytes <= 0:
             window = self._state.window
@@ -144,7 +146,7 @@ class Cubic:
             self.window_bytes = int(self._state.window)
 
     def on_persistent_congestion(self) -> None:
-        """Start from the smallest window, up to the threshold that the losses left (4.8)."""
+        """Start from the smallest window, up to the threshold left by the losses (section 4.8)."""
         self._state = State(
             WINDOW_PACKETS_MIN * self._datagram_bytes,
             self._state.threshold,
@@ -154,12 +156,12 @@ class Cubic:
         self.window_bytes = int(self._state.window)
 
     def on_path_changed(self) -> None:
-        """Start anew; what is under way belongs to the former path."""
+        """Restart; packets under way belong to the former path."""
         self._start()
         self._state.recovery_since = self._sent_at
 
     def set_datagram_bytes(self, datagram_bytes: int) -> None:
-        """Grow by datagrams of another size from now on."""
+        """Use another datagram size from now on."""
         self._datagram_bytes = datagram_bytes
 
     # Private.
@@ -173,7 +175,7 @@ class Cubic:
         self.pacing_rate = self.window_bytes / UNKNOWN_RTT_SECONDS
 
     def _reduce(self, now: float) -> None:
-        """Answer a congestion event (4.6), and leave room for others that come (4.7)."""
+        """Answer a congestion event (section 4.6) and leave room for other flows (section 4.7)."""
         state = self._saved = self._state
         window = max(BETA * state.window, WINDOW_PACKETS_MIN * self._datagram_bytes)
         shrinking = state.window < state.peak
@@ -183,7 +185,7 @@ class Cubic:
         self.window_bytes = int(window)
 
     def _avoid_congestion(self, acked: int, smoothed_rtt: float, now: float) -> None:
-        """Follow the cubic function (4.2), or the additive-increase flow if it is ahead (4.3)."""
+        """Follow the cubic function (4.2), or the additive-increase flow if that is ahead (4.3)."""
         state, datagram_bytes = self._state, self._datagram_bytes
         window = state.window
         if state.epoch is None:

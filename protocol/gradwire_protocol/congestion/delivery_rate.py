@@ -1,28 +1,26 @@
-"""How fast bytes arrive: delivery rates measured from train to acknowledgement.
+"""Delivery rate: how fast bytes arrive, measured from train to acknowledgement.
 
-What was acknowledged between sending a train and the acknowledgement of it, over the time that
-took, is a sample of the rate the path delivers (draft-ietf-ccwg-bbr, "Delivery Rate Samples").
-Acknowledgements can come faster than the data was delivered, when something holds them back and
-lets them go together; nothing is delivered faster than it was sent, so the longer of the time
-taken to send and the time taken to acknowledge counts.
+A sample is the bytes acknowledged between sending a train and receiving its acknowledgement,
+divided by that time (draft-ietf-ccwg-bbr, "Delivery Rate Samples"). Acknowledgements that were held
+back can come faster than the data was delivered. Data is never delivered faster than it was sent,
+so the longer of the sending time and the acknowledging time counts.
 """
 
 from collections import deque
 from typing import TypeAlias
 
 Snapshot: TypeAlias = tuple[int, int, float, float, bool, int]
-"""The state in which a train left: restarts and bytes delivered so far, when the latter was
-noted, when the train left whose acknowledgement was the last, whether the application set the
-pace, and the bytes in flight."""
+"""The state when a train left: number of restarts; bytes delivered, and when that was recorded;
+when the last acknowledged train left; whether the application limits the rate; bytes in flight."""
 
 
 class WindowedMax:
-    """The largest value of the last few rounds.
+    """The largest value of the last rounds.
 
     Parameters
     ----------
     rounds : int
-        How many.
+        Number of rounds.
     """
 
     __slots__ = ("_kept", "_rounds", "value")
@@ -34,9 +32,9 @@ class WindowedMax:
         """0 before the first update."""
 
     def update(self, at: int, value: float) -> None:
-        """Learn a value of the round `at`; only then are old ones forgotten."""
+        """Record a value of the round `at`; old values expire only here."""
         kept = self._kept
-        # A value counts until there is one as large that will be kept for longer.
+        # A value can be dropped when a later one is at least as large.
         while kept and kept[-1][1] <= value:
             kept.pop()
         if not kept or kept[-1][0] != at:
@@ -65,7 +63,7 @@ class DeliveryRate:
         self._app_limited_until = -1
 
     def on_sent(self, size: int, in_flight: int, app_limited: bool, now: float) -> Snapshot:
-        """Note a train, and return what `sample` needs to know of this moment."""
+        """Record a train; return the state that `sample` needs later."""
         delivered = self._delivered
         if not in_flight:
             self._first_sent_at = self._delivered_at = now
@@ -76,7 +74,7 @@ class DeliveryRate:
             delivered,
             self._delivered_at,
             self._first_sent_at,
-            # The same until it is passed: after a pause, the path is unproven for a round trip.
+            # After a pause the path is unproven for a round trip, until this is passed.
             delivered <= self._app_limited_until,
             in_flight,
         )
@@ -84,7 +82,7 @@ class DeliveryRate:
     def sample(
         self, acked: int, snapshot: Snapshot, sent_at: float, now: float, shortest: float
     ) -> float:
-        """Note an ACK, and return the rate it shows.
+        """Record an ACK; return the rate that it shows.
 
         Parameters
         ----------
@@ -96,12 +94,12 @@ class DeliveryRate:
             When that train left.
         now : float
         shortest : float
-            A time that cannot be shorter, in seconds: the round trip.
+            Shortest plausible interval, in seconds: the round trip.
 
         Returns
         -------
         float
-            Bytes per second; 0 if nothing can be said.
+            Bytes per second; 0 if the ACK shows none.
         """
         self._delivered += acked
         self._delivered_at = now
@@ -113,26 +111,26 @@ class DeliveryRate:
         return (self._delivered - delivered) / interval if interval >= shortest else 0.0
 
     def is_current(self, snapshot: Snapshot) -> bool:
-        """Whether a train left since the last restart."""
+        """Return whether a train left after the last restart."""
         return snapshot[0] == self._restarts
 
     def restart(self) -> None:
-        """Let trains that are under way give no samples: they were sent in another world."""
+        """Ignore trains under way, which were sent under other conditions."""
         self._restarts += 1
         self._app_limited_until = -1
 
 
 class AckAggregation:
-    """How many bytes more than the bandwidth explains are acknowledged at once.
+    """Bytes acknowledged at once beyond what the bandwidth explains.
 
-    Acknowledgements come in lumps: of 32 packets, of a whole train, of what a busy peer found
-    waiting. Until a lump comes its bytes are in flight, and a window that leaves no room for them
-    stops the sender in between.
+    Acknowledgements come in lumps: of 32 packets, of a whole train, or of all that a busy peer
+    found waiting. The bytes of a lump stay in flight until it arrives, and a window without room
+    for them stops the sender meanwhile.
 
     Parameters
     ----------
     rounds : int
-        Over how many rounds the largest lump is remembered.
+        Rounds for which the largest lump is remembered.
     """
 
     __slots__ = ("_bytes", "_largest", "_since")
@@ -144,11 +142,11 @@ class AckAggregation:
 
     @property
     def extra_bytes(self) -> float:
-        """Return the size of the largest lump."""
+        """Size of the largest lump."""
         return self._largest.value
 
     def on_ack(self, acked: int, bandwidth: float, at_round: int, now: float) -> None:
-        """Note an ACK of `acked` bytes."""
+        """Record an ACK of `acked` bytes."""
         expected = bandwidth * (now - self._since)
         if self._bytes <= expected:
             # The bandwidth has caught up with the lump; the next one begins here.

@@ -1,25 +1,25 @@
-"""The round trip without a queue, and whether a round had one."""
+"""`RoundTrip`: the round trip without a queue, and whether a round had a queue."""
 
 from math import inf
 from typing import Final
 
 VALID_SECONDS: Final = 5.0
-"""How long a minimum is believed: paths change."""
+"""How long a minimum is valid, because paths change."""
 
 VALID_ROUND_TRIPS: Final = 20
-"""Nor is it measured more often than this: that takes one of them, at half the rate."""
+"""Round trips between two measurements of the minimum, at least: each takes a round trip at half
+the rate."""
 
 QUEUED: Final = 1.05
-"""A round trip so many times the minimum had to wait in a queue."""
+"""A round trip longer than the minimum by this factor had to wait in a queue."""
 
 
 class RoundTrip:
-    """Learns round trips of one path; times in seconds.
+    """Round trips of one path, in seconds.
 
-    A sample is quiet when so little was in flight as it was taken that no queue of ours can be in
-    it. Where there are such samples, because the application pauses now and then, the shortest of
-    them takes the place of a minimum that has become old. Where there are none, somebody has to
-    make room for one.
+    A sample is quiet when too little was in flight for a queue of ours. If the application pauses
+    now and then, there are quiet samples, and the shortest of them replaces a minimum that is out
+    of date. Otherwise the sender has to leave room for one.
     """
 
     __slots__ = ("_at", "_quiet", "_round_max", "_round_min", "minimum")
@@ -43,7 +43,7 @@ class RoundTrip:
         return self._round_max <= QUEUED * self.minimum
 
     def on_sample(self, rtt: float, quiet: bool, now: float) -> None:
-        """Learn a round trip."""
+        """Record a sample."""
         if rtt <= self.minimum:
             self.minimum = rtt
             self._at = now
@@ -56,12 +56,12 @@ class RoundTrip:
             self._round_max = rtt
 
     def end_round(self) -> None:
-        """Begin another round."""
+        """Begin the next round."""
         self._round_min = inf
         self._round_max = 0.0
 
     def is_outdated(self, now: float) -> bool:
-        """Return whether the minimum is too old, and there is nothing to put in its place."""
+        """Return whether the minimum is out of date and no quiet sample can replace it."""
         if self.minimum == inf:
             return False
         if now <= self._at + max(VALID_SECONDS, VALID_ROUND_TRIPS * min(self.minimum, 1.0)):
@@ -72,7 +72,7 @@ class RoundTrip:
         return False
 
     def renew(self, now: float) -> None:
-        """Replace the minimum by the shortest quiet sample since it was measured, if any."""
+        """Replace the minimum by the shortest quiet sample taken since, if there is one."""
         if self._quiet < inf:
             self.minimum = self._quiet
             self._quiet = inf

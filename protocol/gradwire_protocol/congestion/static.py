@@ -1,7 +1,7 @@
-"""StaticWindow: the window and the rate that the operator gives, whatever happens.
+"""StaticWindow: a fixed window and rate, set by the operator.
 
-For links that are known and not shared: nothing has to be found out, and nothing is unlearned.
-Elsewhere it either leaves the path idle or floods it.
+For known links that are not shared: nothing is measured, and losses change nothing. On other links
+it leaves the path idle or floods it.
 """
 
 from collections.abc import Callable
@@ -16,18 +16,18 @@ WINDOW_BYTES: Final = 4 * MIB
 
 
 class StaticWindow:
-    """No control.
+    """A fixed window and rate.
 
     Parameters
     ----------
     datagram_bytes : int
-        Largest datagram sent; of no consequence.
+        Not used.
     random : callable
         Not used.
     window_bytes : int
         Most bytes in flight: rate times round trip of the link.
     pacing_rate : float
-        Bytes per second; not paced unless given.
+        Bytes per second; infinite for no pacing.
     """
 
     __slots__ = ("pacing_rate", "window_bytes")

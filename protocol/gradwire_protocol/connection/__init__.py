@@ -1,1 +1,1 @@
-"""One connection from its handshake to its end, and the endpoint that holds many."""
+"""Connections from handshake to end, and the endpoint that holds them."""

@@ -1,4 +1,4 @@
-"""How connections behave: every setting with its default, its unit and its reason."""
+"""`ConnectionConfig`: every setting of a connection with its default, unit and reason."""
 
 from dataclasses import dataclass, replace
 
@@ -20,30 +20,30 @@ class ConnectionConfig:
     """Settings of a connection. Durations are in seconds, sizes in bytes, as the names say."""
 
     datagram_bytes: int = DATAGRAM_BYTES
-    """Size of full datagrams to begin with, without IP and UDP headers."""
+    """Initial size of full datagrams, without IP and UDP headers."""
 
     datagram_bytes_max: int = DATAGRAM_BYTES_MAX
-    """Largest datagram to accept, and to find out whether the path carries it."""
+    """Largest datagram to accept, and largest size to probe the path for."""
 
     window_bytes: int = WINDOW_BYTES
     """Message bytes that the peer may have under way."""
 
     idle_timeout_seconds: float = 30.0
-    """Close when nothing was heard for this long. The smaller one of both sides holds."""
+    """Close after this much silence. The smaller value of both sides counts."""
 
     keepalive_seconds: float = 10.0
-    """Ask for a sign of life when nothing happened for this long; a third of the idle timeout
-    where that is less, so that a single lost datagram never ends a connection."""
+    """Ask for a sign of life after this much inactivity. At most a third of the idle timeout
+    counts, so a single lost datagram never ends a connection."""
 
     connect_timeout_seconds: float = 10.0
-    """Give up when an INIT was not answered for this long."""
+    """Give up if an INIT is not answered for this long."""
 
     congestion: str = "bbr"
-    """Congestion control, by its name: see `congestion`."""
+    """Name of the congestion control: see `congestion`."""
 
     lossless: bool = False
-    """What carries the packets loses none as long as it lasts: TCP. An acknowledgement that does
-    not come is then on its way, and asking for it would only lengthen the queue it is in."""
+    """Whether the packets travel over TCP, which loses none while it lasts. A missing
+    acknowledgement is then still on its way, and asking for it would only lengthen the queue."""
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, naming value and limit."""
@@ -51,31 +51,31 @@ class ConnectionConfig:
             size = getattr(self, name)
             if not DATAGRAM_BYTES_MIN <= size <= DATAGRAM_BYTES_MAX or size % 4:
                 raise UsageError(
-                    f"{name}={size}; it is a multiple of 4 from {DATAGRAM_BYTES_MIN} to "
+                    f"{name}={size}; use a multiple of 4 from {DATAGRAM_BYTES_MIN} to "
                     f"{DATAGRAM_BYTES_MAX}"
                 )
         if self.congestion not in CONTROLLERS:
             known = ", ".join(sorted(CONTROLLERS))
-            raise UsageError(f"congestion={self.congestion!r}; it is one of {known}")
+            raise UsageError(f"congestion={self.congestion!r}; use one of {known}")
         if not WINDOW_BYTES_MIN <= self.window_bytes <= REASSEMBLY_BYTES_MAX:
             raise UsageError(
-                f"window_bytes={self.window_bytes}; it is "
+                f"window_bytes={self.window_bytes}; use "
                 f"{WINDOW_BYTES_MIN} to {REASSEMBLY_BYTES_MAX}"
             )
         if not 0.001 <= self.idle_timeout_seconds <= IDLE_TIMEOUT_SECONDS_MAX:
             raise UsageError(
-                f"idle_timeout_seconds={self.idle_timeout_seconds}; it is 0.001 to "
+                f"idle_timeout_seconds={self.idle_timeout_seconds}; use 0.001 to "
                 f"{IDLE_TIMEOUT_SECONDS_MAX:g}"
             )
         for name in ("keepalive_seconds", "connect_timeout_seconds"):
             if not 0 < getattr(self, name) < float("inf"):
-                raise UsageError(f"{name}={getattr(self, name)}; it has to be above 0 and finite")
+                raise UsageError(f"{name}={getattr(self, name)}; use a finite number above 0")
 
     @property
     def over_tcp(self) -> "ConnectionConfig":
-        """The same, for packets that travel over TCP: see `gradwire_udp.tcp.driver`.
+        """The same settings for packets over TCP: see `gradwire_udp.tcp.driver`.
 
-        TCP cuts what it is given as the path needs it, and has a congestion control of its own.
+        TCP cuts its stream into packets of any size and has a congestion control of its own.
         """
         return replace(
             self,

@@ -1,9 +1,9 @@
-"""How large datagrams may be: a search with probes, and a way back (RFC 8899, in spirit).
+"""Size of datagrams: a search by probes, and a way back (RFC 8899, in spirit).
 
-A path carries 1,200 bytes, or there was no handshake. What more it carries is tried out, size by
-size, with packets that hold nothing but padding, so their loss harms nobody and says nothing about
-congestion. Routers that swallow large datagrams without a word are found by the bursts of losses
-in which only large packets were lost while small ones got through.
+Every path carries 1,200 bytes, or the handshake would have failed. Larger sizes are tried one by
+one, with packets of padding only, so their loss harms nothing and says nothing about congestion.
+Routers that silently drop large datagrams are detected by bursts of losses in which only large
+packets were lost while small ones arrived.
 """
 
 from typing import Final
@@ -12,17 +12,18 @@ from gradwire_protocol.limits import DATAGRAM_BYTES_MIN
 from gradwire_protocol.wire.words import WORD_BYTES
 
 SIZES: Final = (1_200, 1_400, 1_452, 4_000, 8_900)
-"""What is tried: common tunnels, Ethernet with IPv6, and jumbo frames of two kinds."""
+"""Sizes to try: the minimum, common tunnels, Ethernet with IPv6, two kinds of jumbo frames."""
 
 TRIES: Final = 3
-"""Probes of a size that may be lost before it is given up for now."""
+"""Lost probes of a size after which the search pauses."""
 
 SEARCH_AGAIN_SECONDS: Final = 600.0
 BLACK_HOLE_BURSTS: Final = 3
-"""Bursts of losses that only large packets suffered, with none of them arriving in between."""
+"""Bursts of losses of large packets only, with none of these arriving in between, that make a black
+hole."""
 
 BLACK_HOLE_SECONDS: Final = 60.0
-"""How long the least size is kept after that."""
+"""How long the smallest size is used after a black hole."""
 
 
 class DatagramSizes:
@@ -31,7 +32,7 @@ class DatagramSizes:
     Parameters
     ----------
     start : int
-        To begin with.
+        Initial size.
     limit : int
         The largest that both sides and the configuration allow.
     """
@@ -40,12 +41,12 @@ class DatagramSizes:
                  "_tries", "current", "probing")  # fmt: skip
 
     def __init__(self, start: int, limit: int) -> None:
-        limit -= limit % WORD_BYTES  # packets are whole words, whatever the peer said
+        limit -= limit % WORD_BYTES  # packets are whole words; the peer's limit may not be
         self._start = min(start, limit)
         self._limit = limit
         self._set_size(self._start)
         self.probing = 0
-        """Size of the probe that is under way; 0 while there is none."""
+        """Size of the probe under way; 0 if there is none."""
         self._tries = 0
         self._next_search = 0.0
         self._bursts = 0
@@ -53,7 +54,7 @@ class DatagramSizes:
 
     @property
     def next_timer(self) -> float | None:
-        """When `probe_to_send` may have something to say; None where the search is over."""
+        """When `probe_to_send` may return a probe; None when the search is over."""
         return self._next_search if self._candidate and not self.probing else None
 
     def probe_to_send(self, now: float) -> int:
@@ -64,7 +65,7 @@ class DatagramSizes:
         return self.probing
 
     def on_probe_acked(self, size: int) -> bool:
-        """Note that a probe arrived; return whether datagrams can be larger now."""
+        """Record that a probe arrived; return whether datagrams can be larger now."""
         self.probing = 0
         self._tries = 0
         if size <= self.current:
@@ -73,7 +74,7 @@ class DatagramSizes:
         return True
 
     def on_probe_lost(self, now: float) -> None:
-        """Note that a probe was lost."""
+        """Record that a probe was lost."""
         self.probing = 0
         self._tries += 1
         if self._tries == TRIES:
@@ -81,15 +82,15 @@ class DatagramSizes:
             self._next_search = now + SEARCH_AGAIN_SECONDS
 
     def on_acked(self, largest: int) -> None:
-        """Note the size of the largest packet that has arrived."""
+        """Record the size of the largest packet that has arrived."""
         if largest > DATAGRAM_BYTES_MIN:
             self._bursts = 0
 
     def on_lost(self, smallest: int, rtt: float, now: float) -> bool:
-        """Note the size of the smallest packet lost; return whether this is a black hole.
+        """Record the size of the smallest lost packet; return whether this is a black hole.
 
-        Losses that are found within a round trip are one burst: a queue that overflows while a
-        connection starts loses packets for a whole round trip, and timers find them one by one.
+        Losses detected within a round trip are one burst: a queue that overflows at the start of a
+        connection loses packets for a whole round trip, and timers find them one by one.
         """
         if smallest <= DATAGRAM_BYTES_MIN or self.current == DATAGRAM_BYTES_MIN:
             return False
@@ -105,7 +106,7 @@ class DatagramSizes:
         return True
 
     def on_path_changed(self) -> None:
-        """Begin anew."""
+        """Start the search again from the initial size."""
         self._set_size(self._start)
         self._bursts = self._tries = self.probing = 0
         self._next_search = self._burst_ends = 0.0
@@ -115,4 +116,4 @@ class DatagramSizes:
         """Largest datagram to send."""
         larger = (size for size in (*SIZES, self._limit) if self.current < size <= self._limit)
         self._candidate = min(larger, default=0)
-        """The next size to try; 0 where there is none."""
+        """The next size to try; 0 if there is none."""

@@ -1,8 +1,8 @@
-"""Who sends next: fair turns among connections, and one pace for the link they share.
+"""Order of sending: fair turns among connections, and one pace for their common link.
 
-Congestion control finds the bottleneck on the way to each peer. The link of this machine is the
-one that all connections have in common, and there they would compete with each other and lose
-packets in their own queue, so one `LinkPacer` stands before all of them.
+Congestion control finds the bottleneck on the way to each peer. All connections share the link of
+this machine, where they would compete and lose packets in their own queue, so one `LinkPacer`
+limits them together.
 """
 
 from typing import Final
@@ -13,35 +13,35 @@ from gradwire_protocol.limits import TRAIN_BYTES_MAX
 from gradwire_protocol.recovery.pacer import Pacer
 
 LEARNING_SECONDS_MIN: Final = 0.01
-"""A rate is learned from no shorter time."""
+"""Shortest time over which a rate is measured."""
 
 DRAIN_GAIN: Final = 0.98
-"""A little less than the link takes, so that the queue before it runs empty."""
+"""Share of the measured rate that is used, so that the queue in front of the link drains."""
 
 GROWTH: Final = 1.1
 GROWTH_SECONDS: Final = 1.0
-"""A learned rate grows so much, so often, while the link takes everything."""
+"""Growth of a learned rate per interval, while the link accepts everything."""
 
 FORGET_GROWTHS: Final = 20
-"""After so many, it is not the link that limits us: 1.1^20 is more than 6 times as much."""
+"""Growths after which the link no longer counts as the limit: 1.1^20 is more than 6."""
 
 
 class LinkPacer:
-    """What all connections together may send.
+    """Paces all connections together.
 
     Parameters
     ----------
     rate : float or None
-        Bytes per second, headers of IP and below not counted. None learns it: whenever the socket
-        takes no more, the link is what limits us, and what went through since it last took no more
-        is its rate.
+        Bytes per second without the headers of IP and below. With None the rate is learned: when
+        the socket blocks, the link is the limit, and the bytes sent since it last blocked give its
+        rate.
     """
 
     __slots__ = ("_configured", "_grow_at", "_growths", "_pacer", "_sent", "_since", "rate")
 
     def __init__(self, rate: float | None = None) -> None:
         self.rate = float("inf") if rate is None else rate
-        """Bytes per second; infinite while the link was never found to be full."""
+        """Bytes per second; infinite until the link was found to be full."""
         self._configured = rate is not None
         self._pacer = Pacer(2 * TRAIN_BYTES_MAX)
         self._since: float | None = None
@@ -50,7 +50,7 @@ class LinkPacer:
         self._grow_at = float("inf")
 
     def wait_until(self, now: float) -> float | None:
-        """Return when the next train may leave; None for now."""
+        """Return when the next train may leave; None if it may leave now."""
         if self.rate == float("inf"):
             return None
         if now >= self._grow_at:
@@ -60,17 +60,17 @@ class LinkPacer:
         return self._pacer.ready_at(TRAIN_BYTES_MAX, self.rate, now)
 
     def on_sent(self, size: int) -> None:
-        """Note that so many bytes left."""
+        """Record the bytes of a train that left."""
         self._sent += size
         if self.rate != float("inf"):
             self._pacer.on_sent(size)
 
     def on_idle(self) -> None:
-        """Note that there is nothing to send: what the link carries meanwhile is not its rate."""
+        """Record a pause: the bytes sent during one do not show the link's rate."""
         self._since = None
 
     def on_blocked(self, now: float) -> None:
-        """Note that the socket takes no more."""
+        """Record that the socket accepts no more."""
         if self._configured:
             return
         if self._since is None:
@@ -92,10 +92,10 @@ class LinkPacer:
 
 
 class FairQueue:
-    """Connections that may have something to send, each with its share.
+    """Connections with data to send, served in fair turns.
 
-    Deficit round robin: a connection in its turn may send a quantum of bytes, and what it overdraws
-    is taken off its next turn (Shreedhar and Varghese, SIGCOMM 1995).
+    Deficit round robin: in its turn a connection may send a quantum of bytes. Bytes sent beyond
+    that are deducted from its next turn (Shreedhar and Varghese, SIGCOMM 1995).
     """
 
     __slots__ = ("_allowed", "_first", "_waiting")
@@ -114,20 +114,20 @@ class FairQueue:
         return connection in self._first or connection in self._waiting
 
     def enqueue(self, connection: Connection, *, first: bool = False) -> None:
-        """Give a connection a turn, if it waits for none.
+        """Queue a connection for a turn, unless it is queued already.
 
         Parameters
         ----------
         connection : Connection
         first : bool
-            Before those that are not. That is for messages: acknowledgements can wait for a few
-            of them, but not the other way.
+            Whether it goes before connections that are not first. Set for messages:
+            acknowledgements can wait for a few messages, but not the reverse.
         """
         if connection not in self:
             (self._first if first else self._waiting)[connection] = None
 
     def next_train(self, now: float) -> tuple[Train | None, list[Connection]]:
-        """Return the next train, if any, and the connections that have nothing more to send."""
+        """Return the next train, if any, and the connections with nothing more to send."""
         done: list[Connection] = []
         while queue := self._first or self._waiting:
             connection = next(iter(queue))

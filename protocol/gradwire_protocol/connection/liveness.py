@@ -1,25 +1,26 @@
-"""`Liveness`: whether the peer is still there, and when to ask."""
+"""`Liveness`: when to ask a silent peer for a sign of life, and when to give it up."""
 
 from typing import Final
 
 IDLE_PROBE_TIMEOUTS: Final = 3
-"""Probe timeouts that an idle timeout covers (RFC 9000, section 10.1), so that a long path is not
-taken for a dead one."""
+"""Probe timeouts that the idle timeout has to cover (RFC 9000, section 10.1), so that a long path
+is not mistaken for a dead one."""
 
 IDLE_STRETCH_MAX: Final = 2
-"""A peer that withholds its acknowledgements stretches the idle timeout by no more than this."""
+"""Most idle timeouts to which a long probe timeout can stretch the limit. A peer can lengthen the
+probe timeout by withholding acknowledgements."""
 
 
 class Liveness:
-    """When one peer was heard last.
+    """The time of a peer's last packet.
 
     Parameters
     ----------
     idle_timeout : float
-        Seconds of silence after which it is taken for dead.
+        Seconds of silence after which the peer counts as dead.
     keepalive : float
-        Seconds of silence after which it is asked; a third of `idle_timeout` where that is less, so
-        that a single lost datagram never ends a connection.
+        Seconds of silence after which the peer is asked. At most a third of `idle_timeout` counts,
+        so a single lost datagram never ends a connection.
     now : float
     """
 
@@ -32,12 +33,12 @@ class Liveness:
         self.last_heard = now
 
     def stretched_timeout(self, probe_timeout: float) -> float:
-        """Return after how many seconds of silence the peer is taken for dead."""
+        """Return the seconds of silence after which the peer counts as dead."""
         stretched = min(IDLE_PROBE_TIMEOUTS * probe_timeout, IDLE_STRETCH_MAX * self._idle_timeout)
         return max(self._idle_timeout, stretched)
 
     def idle_deadline(self, probe_timeout: float) -> float:
-        """Return when the peer is taken for dead if it stays silent."""
+        """Return when the peer counts as dead if it stays silent."""
         return self.last_heard + self.stretched_timeout(probe_timeout)
 
     def keepalive_deadline(self, last_sent: float) -> float:
@@ -45,5 +46,5 @@ class Liveness:
         return max(self.last_heard, self._last_asked, last_sent) + self._keepalive
 
     def on_asked(self, now: float) -> None:
-        """Note that the peer is being asked."""
+        """Record that the peer is being asked."""
         self._last_asked = now

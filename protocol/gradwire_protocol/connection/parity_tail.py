@@ -1,7 +1,7 @@
-"""`ParityTail`: what a sender does when it has nothing else to send.
+"""`ParityTail`: parity for the last messages before a sender pauses.
 
-The last messages before a pause are on their way, and what a loss among them costs is a round trip.
-Parity fragments save it where the path loses packets now and then.
+When nothing else is to be sent, a lost fragment of the last messages costs a round trip. Parity
+fragments avoid that where the path loses packets now and then.
 """
 
 from collections import deque
@@ -19,23 +19,23 @@ class ParityTail:
 
     def __init__(self) -> None:
         self.loss = LossRate()
-        """Of the path."""
+        """Loss rate of the path."""
         self._messages: deque[OutgoingMessage] = deque()
         self._fragments: deque[tuple[OutgoingMessage, Data]] = deque()
 
     @property
     def has_pending(self) -> bool:
-        """Whether `next_parity` may have something."""
+        """Whether `next_parity` may return a fragment."""
         return bool(self._messages or self._fragments)
 
     def schedule_parity(self, message: OutgoingMessage) -> None:
-        """Note that a message was sent to its end, and nothing else is to be sent."""
+        """Schedule parity for a fully sent message with nothing queued behind it."""
         if not message.parity_sent and parity_pays(self.loss.rate, message.shaped.count):
             message.parity_sent = True
             self._messages.append(message)
 
     def next_parity(self) -> Data | None:
-        """Return a parity fragment of a message that has not arrived as a whole."""
+        """Return a parity fragment of a message that is not yet acknowledged as a whole."""
         while self._messages or self._fragments:
             if self._fragments:
                 message, data = self._fragments.popleft()

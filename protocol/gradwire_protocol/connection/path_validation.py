@@ -1,10 +1,10 @@
-"""Address validation of a peer that moved (RFC 9000, section 9, in its simplest form).
+"""Validation of a peer's new address (RFC 9000, section 9, in its simplest form).
 
-A packet that is authentic and newer than all others, from an address that is not the peer's,
-means that the peer, or a NAT before it, changed its address. The new address is challenged a few
-times; until it answers, everything else goes on to the old one, but for one RESPONSE to each packet
-that has a CHALLENGE. Both together are never more than the data that came from there, so nobody can
-turn a connection towards a third party by replaying packets, and gain anything by it.
+If an authentic packet, newer than all others, comes from another address, the peer or a NAT in
+front of it has changed its address. The new address is challenged a few times. Until it answers,
+everything else still goes to the old one, except for one RESPONSE to each packet with a CHALLENGE.
+Challenges and responses together never exceed the bytes received from there, so an attacker gains
+nothing by replaying packets to turn a connection towards a third party.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ class PathValidation:
     Parameters
     ----------
     address : Address
-        Where it is, as the handshake has shown.
+        The address proved by the handshake.
     random_bytes : callable
         Source of unpredictable bytes.
     """
@@ -36,18 +36,19 @@ class PathValidation:
         self._data = b""
         self._tries_left = 0
         self._bytes_allowed = 0
-        """Bytes that may still be sent to the candidate: those that came from there, less."""
+        """Bytes that may still be sent to the candidate: those received from it, less those
+        sent."""
         self._next: float | None = None
         self._responses: deque[tuple[bytes, Address]] = deque(maxlen=RESPONSES_MAX)
 
     @property
     def next_timer(self) -> float | None:
-        """When `challenge_to_send` has something to say; None while no address is in doubt."""
+        """When `challenge_to_send` is due; None while no address is in doubt."""
         waits_for_bytes = self._tries_left and self._bytes_allowed < CHALLENGE_DATAGRAM_BYTES
         return None if waits_for_bytes else self._next
 
     def on_packet(self, address: Address, size: int, now: float) -> None:
-        """Note that the newest packet so far came from `address`, in `size` bytes."""
+        """Record that the newest packet came from `address`, in `size` bytes."""
         if address == self.address:
             self._drop_candidate()
             return
@@ -60,7 +61,7 @@ class PathValidation:
         self._bytes_allowed += size
 
     def on_challenge(self, data: bytes, address: Address) -> None:
-        """Owe a response, if one may go to where the challenge came from."""
+        """Queue a response, if one may be sent to this address."""
         if address != self.address:
             if address != self._candidate or self._bytes_allowed < CHALLENGE_DATAGRAM_BYTES:
                 return
@@ -68,11 +69,11 @@ class PathValidation:
         self._responses.append((data, address))
 
     def response_to_send(self) -> tuple[bytes, Address] | None:
-        """Return a response that is owed, and where it goes."""
+        """Return a queued response and its destination."""
         return self._responses.popleft() if self._responses else None
 
     def challenge_to_send(self, interval: float, now: float) -> tuple[bytes, Address] | None:
-        """Return a challenge and where it goes, if one is due; the next after `interval`."""
+        """Return a challenge and its destination, if one is due; wait `interval` for the next."""
         due = self.next_timer
         if due is None or now < due or self._candidate is None:
             return None

@@ -1,9 +1,9 @@
-"""`Receiver`: opens what comes in over one connection, and notes what it was.
+"""`Receiver`: opens the packets of one connection and dispatches their contents.
 
-Packets that come together are taken together where they hold consecutive fragments of one message,
-as they do when much is sent. What that does is the same as taking them one by one.
+Packets that arrive together are processed together if they hold consecutive fragments of one
+message, as they do under load. The result is the same as processing them one by one.
 
-What a packet says besides fragments of messages is its `Owner`'s to act on.
+Frames other than fragments are passed to the `Owner`.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,36 +26,36 @@ from gradwire_protocol.wire.packets import SINGLE, TRANSPORT_HEADER
 
 
 class Owner(Protocol):
-    """The connection that packets are for."""
+    """The connection that receives the packets."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes part in what packets say; afterwards it only hears of a CLOSE."""
+        """Whether it is open; after that, it is only told of a CLOSE."""
 
     def on_message(self, message: IncomingMessage) -> None:
-        """Hear of a message that is complete."""
+        """Handle a complete message."""
 
     def on_frame(self, frame: Frame, address: Address, now: float) -> None:
-        """Hear of an ACK, CREDIT, RESPONSE or CLOSE."""
+        """Handle an ACK, CREDIT, RESPONSE or CLOSE."""
 
     def on_violation(self, error: ViolationError, now: float) -> None:
-        """Hear that the peer broke a rule."""
+        """Handle a broken rule of the protocol."""
 
     def on_too_many_forgeries(self, now: float) -> None:
-        """Hear that so many packets were forged that no further one should be believed."""
+        """Handle the limit of forged packets: no further packet may be trusted."""
 
 
 class Receiver:
-    """The receiving half of an open connection; its `Sender` is the other one.
+    """The receiving half of an open connection; `Sender` is the other half.
 
     Parameters
     ----------
     owner : Owner
     opening : Opening
     received : ReceivedPackets
-        Where the numbers of packets are noted.
+        Records the packet numbers.
     reassembly : Reassembly
-        Where fragments are put together.
+        Reassembles the messages.
     path : PathValidation
     liveness : Liveness
     counters : Counters
@@ -87,7 +87,7 @@ class Receiver:
         self._probe_timeout = probe_timeout
 
     def receive(self, datagram: memoryview, address: Address, ecn: int, now: float) -> bool:
-        """Take a TRANSPORT packet; return whether it was authentic and new."""
+        """Process a TRANSPORT packet; return whether it was authentic and new."""
         epoch = self._opening.epoch
         frames = self._opening.open(datagram)
         if frames is None:
@@ -100,7 +100,7 @@ class Receiver:
         return self._receive_opened(datagram, frames, address, ecn, now)
 
     def receive_train(self, packets: PacketRows, address: Address, ecn: int, now: float) -> bool:
-        """Take several TRANSPORT packets of one size, while the connection is open.
+        """Process several TRANSPORT packets of one size, while the connection is open.
 
         Returns
         -------
@@ -115,7 +115,7 @@ class Receiver:
             self._epoch_began(now)
         accepted = False
         for first, stop in opened.runs():
-            # Any of them may have ended the connection.
+            # An earlier run may have ended the connection.
             if stop - first < VECTOR_PACKETS_MIN or not self._owner.is_open:
                 accepted |= self._receive_singly(opened, first, stop, address, ecn, now)
             else:
@@ -123,7 +123,7 @@ class Receiver:
         return accepted
 
     def handle_timer(self, now: float) -> None:
-        """Erase the key of the epoch before, if it is time for that."""
+        """Erase the key of the previous epoch when its time is over."""
         if self.deadline is not None and now >= self.deadline:
             self.deadline = None
             self._opening.forget_previous_key()
@@ -131,12 +131,12 @@ class Receiver:
     # Private.
 
     def _epoch_began(self, now: float) -> None:
-        """Keep the key of the epoch before for what is still under way."""
+        """Keep the key of the previous epoch for packets still under way."""
         self._counters.epochs_begun += 1
         self.deadline = now + 3 * self._probe_timeout()
 
     def _receive_each(self, packets: PacketRows, address: Address, ecn: int, now: float) -> bool:
-        """Take packets one by one that are sealed still."""
+        """Process sealed packets one by one."""
         accepted = False
         for row in range(packets.count):
             accepted |= self.receive(packets.datagram(row), address, ecn, now)
@@ -145,7 +145,7 @@ class Receiver:
     def _receive_singly(
         self, packets: PacketRows, first: int, stop: int, address: Address, ecn: int, now: float
     ) -> bool:
-        """Take packets one by one that were opened."""
+        """Process opened packets one by one."""
         accepted = False
         for row in range(first, stop):
             accepted |= self._receive_opened(
@@ -156,7 +156,7 @@ class Receiver:
     def _receive_opened(
         self, packet: memoryview, frames: memoryview, address: Address, ecn: int, now: float
     ) -> bool:
-        """Take an authentic packet: its header, and what it held."""
+        """Process the header and the frames of an authentic packet."""
         _, flags, reserved, _, number = TRANSPORT_HEADER.unpack_from(packet)
         if not self._received.is_new(number, number + 1):
             self._counters.count_drop(Drop.DUPLICATE)
@@ -173,7 +173,7 @@ class Receiver:
     def _receive_run(
         self, packets: PacketRows, first: int, stop: int, address: Address, ecn: int, now: float
     ) -> bool:
-        """Take packets with consecutive numbers and consecutive fragments of one message."""
+        """Process packets with consecutive numbers and consecutive fragments of one message."""
         number = packets.number(first)
         message = None
         try:
@@ -188,7 +188,7 @@ class Receiver:
                 rows = packets.rows[first : first + count]
                 message = self._reassembly.receive_run(data, rows)
         except ViolationError:
-            taken = False  # nothing has changed, and one by one tells which of them it is
+            taken = False  # nothing has changed; processing singly finds the packet at fault
         if not taken:
             return self._receive_singly(packets, first, stop, address, ecn, now)
         self._record_accepted(number, count, packets.size, address, ecn, now)
@@ -208,7 +208,7 @@ class Receiver:
     def _record_accepted(
         self, number: int, count: int, size: int, address: Address, ecn: int, now: float
     ) -> None:
-        """Note packets with consecutive numbers that are authentic and new."""
+        """Record packets with consecutive numbers that are authentic and new."""
         self._counters.packets_accepted += count
         if ecn == ECN_MARKED:
             self._counters.packets_marked += count
@@ -233,7 +233,7 @@ class Receiver:
             else:
                 self._owner.on_frame(frame, address, now)
         if challenge is not None:
-            # One answer to a packet, however many it asks for: see `path`.
+            # One response per packet, however many challenges it has: see `path_validation`.
             self._path.on_challenge(challenge.data, address)
         self._received.record_packets(
             number,
@@ -245,7 +245,7 @@ class Receiver:
         )
 
     def _receive_data(self, data: Data) -> bool:
-        """Take a fragment; return whether its message is now complete."""
+        """Store a fragment; return whether its message is now complete."""
         message = self._reassembly.receive(data)
         if message is None:
             return False
@@ -255,5 +255,5 @@ class Receiver:
 
 def _refuse_flags(flags: int, reserved: int) -> None:
     raise ViolationError(
-        CloseCode.VIOLATION, f"packet with flags {flags} and {reserved} in a reserved field"
+        CloseCode.VIOLATION, f"packet has unknown flags ({flags}) or a reserved field of {reserved}"
     )

@@ -1,4 +1,4 @@
-"""`SessionIds`: which session ids are whose, where several processes share an address."""
+"""`SessionIds`: splits session ids among processes that share an address."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,17 +6,17 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class SessionIds:
-    """Which part of the session ids an endpoint gives out: those whose low byte is `index`.
+    """The session ids that an endpoint may assign: those whose low byte is `index`.
 
-    A kernel that looks at this byte hands every packet to the process that knows its connection,
-    whatever address it comes from. Where there is one process, all ids are its own.
+    A kernel filter on this byte hands every packet to the process with its connection, whatever
+    address it comes from. A single process uses all ids.
     """
 
     index: int = 0
     count: int = 1
 
     def to_own(self, session_id: int) -> int:
-        """Return one of our ids for a random one."""
+        """Turn a random id into one of ours."""
         return session_id if self.count == 1 else session_id & ~0xFF | self.index
 
     def owns(self, session_id: int) -> bool:
@@ -25,4 +25,4 @@ class SessionIds:
 
 
 WHOLE: Final = SessionIds()
-"""Where there is one process."""
+"""The ids of a single process."""

@@ -1,4 +1,4 @@
-"""`State`: where a connection is in its life.
+"""`State`: the phases of a connection.
 
 ::
 
@@ -7,8 +7,8 @@
         └──no answer────────┴──idle timeout────────────────────────┘
 
 A responder's connection begins OPEN, with the first authentic packet of its peer. In CLOSING our
-CLOSE is repeated, in DRAINING nothing is sent; both last long enough that late packets do not
-look like those of a stranger.
+CLOSE is repeated; in DRAINING nothing is sent. Both last long enough for late packets to arrive,
+which would otherwise look like a stranger's.
 """
 
 from enum import Enum, auto
@@ -16,7 +16,7 @@ from typing import Final
 
 
 class State(Enum):
-    """Where a connection is in its life."""
+    """The phase of a connection."""
 
     CONNECTING = auto()
     OPEN = auto()

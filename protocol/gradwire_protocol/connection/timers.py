@@ -1,7 +1,7 @@
-"""`Timers`: which connection's deadline is the next.
+"""`Timers`: finds the connection with the next deadline.
 
-Most deadlines move with every packet, to a later time. So one that has moved to later keeps its
-place, fires in vain, and is armed anew then; only an earlier one takes its place.
+Most deadlines move to a later time with every packet. A timer is therefore not moved: it fires
+early and is armed again then. Only an earlier deadline replaces it.
 """
 
 import heapq
@@ -12,28 +12,28 @@ from typing import Final, Generic, TypeVar
 Owner = TypeVar("Owner", bound=Hashable)
 
 TIMERS_SPARE: Final = 64
-"""Overtaken timers kept before they are thrown out."""
+"""Replaced timers kept before they are removed."""
 
 
 class Timers(Generic[Owner]):
-    """Deadlines of connections, or of whatever has one each."""
+    """Deadlines of connections, or of any other owners with one each."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Owner]] = []
-        """Those that were overtaken by an earlier one are there, too."""
+        """Also holds timers that were replaced by earlier ones."""
         self._armed: dict[Owner, float] = {}
         self._tiebreak = count()
 
     def __len__(self) -> int:
-        """Return how many are kept, overtaken ones included."""
+        """Return the number of timers, replaced ones included."""
         return len(self._heap)
 
     def deadline_of(self, owner: Owner) -> float | None:
-        """Return when one has its turn; None where it has none."""
+        """Return when an owner's timer fires; None if it has none."""
         return self._armed.get(owner)
 
     def arm(self, owner: Owner, deadline: float | None) -> None:
-        """See to it that one has its turn by its deadline, if it has any."""
+        """Make an owner's timer fire no later than its deadline, if it has one."""
         if deadline is None or deadline >= self._armed.get(owner, float("inf")):
             return
         self._armed[owner] = deadline
@@ -43,20 +43,20 @@ class Timers(Generic[Owner]):
             heapq.heapify(self._heap)
 
     def forget(self, owner: Owner) -> None:
-        """Give one no turn any more."""
+        """Cancel an owner's timer."""
         self._armed.pop(owner, None)
 
     def pop_due(self, now: float) -> Iterator[Owner]:
-        """Iterate over those whose turn it is; each has to be armed anew."""
+        """Yield the owners whose timers fire; each has to be armed again."""
         while self._heap and self._heap[0][0] <= now:
             deadline, _, owner = heapq.heappop(self._heap)
-            if self._armed.get(owner) == deadline:  # else it was overtaken by an earlier one
+            if self._armed.get(owner) == deadline:  # else it was replaced
                 del self._armed[owner]
                 yield owner
 
     @property
     def next_deadline(self) -> float | None:
-        """When the first one has its turn."""
+        """When the first timer fires."""
         while self._heap and self._armed.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

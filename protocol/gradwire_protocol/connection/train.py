@@ -10,15 +10,15 @@ ECN_NOT: Final = 0
 ECN_CAPABLE: Final = 2
 """ECT(0), RFC 3168, section 5: this sender reacts to marks."""
 ECN_MARKED: Final = 3
-"""CE: a router on the way had a queue."""
+"""CE: a router on the path had a queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """What one `sendmsg` takes.
+    """The arguments of one `sendmsg`.
 
-    The buffers are valid and unchanged until the endpoint is asked for its next train: packets
-    that go to many are sent from one place, and only their headers are written anew in between.
+    The buffers stay unchanged until the endpoint is asked for its next train. A packet for several
+    receivers is sent from one place in memory, and only its headers are rewritten in between.
     """
 
     buffers: Sequence[memoryview]
@@ -28,7 +28,7 @@ class Train:
     """Bytes of every datagram but the last."""
 
     size: int
-    """Bytes of all of them."""
+    """Bytes of all datagrams together."""
 
     address: Address
     ecn: int = ECN_CAPABLE
@@ -36,10 +36,10 @@ class Train:
 
     @property
     def count(self) -> int:
-        """How many datagrams it is."""
+        """Number of datagrams."""
         return -(-self.size // self.segment)
 
     def datagrams(self) -> list[bytes]:
-        """Return the datagrams one by one, copied: for kernels that cannot cut them, and tests."""
+        """Return copies of the datagrams, for kernels that cannot segment and for tests."""
         joined = b"".join(self.buffers)
         return [joined[at : at + self.segment] for at in range(0, self.size, self.segment)]

@@ -1,4 +1,4 @@
-"""`Credentials`: what an endpoint proves itself with, and whom it believes."""
+"""`Credentials`: the keys that prove an endpoint's identity and check that of its peers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from gradwire_protocol.crypto.suites import Suite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Keys of one endpoint; an endpoint without any speaks suite 0, and only that."""
+    """Keys of one endpoint. An endpoint without any speaks suite 0 and no other."""
 
     unix_time_ns: Callable[[], int]
-    """The time of day, `time.time_ns`: INITs carry it, and one that is not newer than the last one
-    of its key is a replay."""
+    """The time of day, `time.time_ns`. Every INIT carries it; an INIT that is not newer than the
+    last one of its key is a replay."""
 
     key: WorkerKey | None = None
-    """What it dials out with; without one, it does not."""
+    """Key for dialling out; without one the endpoint cannot dial."""
 
     keyring: Keyring | None = None
-    """Whom it lets in."""
+    """Keys of the peers that may connect."""
 
     suite: Suite = Suite.AES
-    """What it dials out with; it lets in all sealed ones."""
+    """Suite for dialling out. Incoming connections may use any sealed suite."""
 
     instance: str = ""
-    """Tells a master from others with the same run key, and stays the same over its restarts: host
-    and address. Empty where no session outlives the process, as over TCP."""
+    """Host and address of a master. It tells masters with the same run key apart and stays the same
+    over restarts. Empty where no session outlives the process, as over TCP."""

@@ -1,10 +1,11 @@
-"""`SealingKeys` and `OpeningKeys`: the key that belongs to a packet number.
+"""`SealingKeys` and `OpeningKeys`: the key for each packet number.
 
-Every 2^24 packets of a direction have a key of their own, its epoch being the packet number
-divided by that, and each key follows from the one before by a one-way function. So there is no
-update to agree on: the number of a packet, which is never used twice, names key and nonce.
+Every 2^24 packets of a direction form an epoch with a key of its own. The epoch is the packet
+number divided by 2^24, and each key follows from the previous one by a one-way function. The two
+sides need not agree on a key change: the packet number, which is never reused, determines key and
+nonce.
 
-2^24 packets of at most 8,900 bytes are 2^33.2 blocks of AES, and a million packets more would not
+2^24 packets of at most 8,900 bytes are 2^33.2 blocks of AES. A million packets more would not
 matter: see the limits of RFC 9001, appendix B.
 """
 
@@ -28,13 +29,13 @@ def next_key(key: bytes) -> bytes:
 
 
 class SealingKeys:
-    """Keys of the direction we send in: only forward.
+    """Keys of the direction we send in; they only move forward.
 
     Parameters
     ----------
     suite : Suite
     key : bytes
-        Of epoch 0.
+        Key of epoch 0.
     """
 
     __slots__ = ("_cipher", "_key", "_suite", "epoch")
@@ -46,7 +47,7 @@ class SealingKeys:
         self._cipher = cipher_of(suite, key)
 
     def cipher(self, number: int) -> Cipher:
-        """Return what seals a packet; the key before it is gone from then on."""
+        """Return the cipher that seals a packet, and erase the keys of earlier epochs."""
         assert number >> PACKET_NUMBERS_BITS == 0
         epoch = epoch_of(number)
         assert epoch >= self.epoch, f"packet {number} would use a key of the past"
@@ -58,32 +59,32 @@ class SealingKeys:
 
 
 class OpeningKeys:
-    """Keys of the direction we receive in: of the newest epoch, the one before, and the one after.
+    """Keys of the direction we receive in: the newest epoch, the one before and the one after.
 
     Parameters
     ----------
     suite : Suite
     key : bytes
-        Of epoch 0.
+        Key of epoch 0.
     """
 
     __slots__ = ("_ciphers", "_key", "_suite", "epoch", "forgeries")
 
     def __init__(self, suite: Suite, key: bytes) -> None:
         self.epoch = 0
-        """The newest one of which an authentic packet came."""
+        """The newest epoch with an authentic packet."""
         self.forgeries = 0
-        """Packets that were opened in vain since the epoch began."""
+        """Packets that failed to open since the epoch began."""
         self._suite = suite
         self._key = next_key(key)
         self._ciphers = {0: cipher_of(suite, key), 1: cipher_of(suite, self._key)}
 
     def cipher(self, number: int) -> Cipher | None:
-        """Return what opens a packet; None where no key of its epoch is at hand."""
+        """Return the cipher that opens a packet; None where no key of its epoch is held."""
         return self._ciphers.get(number >> EPOCH_PACKETS_BITS)
 
     def on_authentic(self, number: int) -> bool:
-        """Note a packet that was authentic; return whether it begins an epoch."""
+        """Record an authentic packet; return whether it begins an epoch."""
         epoch = epoch_of(number)
         if epoch <= self.epoch:
             return False
@@ -95,5 +96,5 @@ class OpeningKeys:
         return True
 
     def forget_previous_key(self) -> None:
-        """Erase the key of the epoch before: what is still under way from then is late enough."""
+        """Erase the key of the previous epoch; its last packets have had time to arrive."""
         self._ciphers.pop(self.epoch - 1, None)

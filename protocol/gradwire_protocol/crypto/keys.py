@@ -1,29 +1,29 @@
-"""Keys: who may take part in a run, under which name, and in which role.
+"""Keys: which names may take part in a run, and in which role.
 
-A run has a secret, the *run key*, which stays where its master is. From it follow *worker keys*,
-one for each name and role, by keyed BLAKE2s (RFC 7693, section 2.9), so that the master stores none
-of them: an INIT names its key by a *key id*, and the master computes the secret anew.
+A run has a secret, the *run key*, which never leaves its master. *Worker keys*, one for each name
+and role, are derived from it by keyed BLAKE2s (RFC 7693, section 2.9), so the master stores none of
+them: an INIT names its key by a *key id*, from which the master recomputes the secret.
 
 ::
 
     key id            16 bytes, public; travels in the clear
     0       1         role
-    1       3         fingerprint of the run key: tells which of several, as while keys are rotated
+    1       3         fingerprint of the run key: selects one of several while keys are rotated
     4       12        pseudonym of the name: keyed hash of role and name
 
     secret            32 bytes: keyed hash of the key id; the pre-shared key of the handshake
 
-Who has a worker key knows neither the run key nor any other worker key, and who reads the traffic
-learns no names. The role is part of the key id, which the secret depends on, so nobody can give
-himself another one; the name comes sealed in the INIT and has to fit the key id.
+The holder of a worker key knows neither the run key nor any other worker key, and an eavesdropper
+learns no names. The secret depends on the key id, which contains the role, so a worker cannot give
+itself another role. The name comes sealed in the INIT and has to match the key id.
 
-A key file is text, one key a line; empty lines and those that begin with ``#`` are comments::
+A key file is text with one key a line. Empty lines and lines that begin with ``#`` are skipped::
 
-    gradwire-run-key:BASE64               a run key; several: all are accepted, the first makes keys
-    gradwire-worker-key:ROLE:NAME:BASE64  a worker key; only one
+    gradwire-run-key:BASE64               a run key; of several, the first makes new keys
+    gradwire-worker-key:ROLE:NAME:BASE64  a worker key; only one a file
 
-BASE64 is the URL-safe alphabet (RFC 4648, section 5) without padding, of the secret (a worker's:
-key id and secret) and 4 bytes of its hash, so that half a line is found out.
+BASE64 is the URL-safe alphabet (RFC 4648, section 5) without padding. It encodes the secret (for a
+worker: key id and secret) and 4 bytes of its hash, which detect a truncated line.
 """
 
 import binascii
@@ -45,32 +45,32 @@ PSEUDONYM_BYTES: Final = KEY_ID_BYTES - 1 - FINGERPRINT_BYTES
 CHECK_BYTES: Final = 4
 
 NAME_BYTES_MAX: Final = 63
-"""UTF-8 bytes of the name in a key: what a host may be called (RFC 1035, section 2.3.4)."""
+"""UTF-8 bytes of the name in a key: the longest label of a host name (RFC 1035, section 2.3.4)."""
 
 RUN_KEY_PREFIX: Final = "gradwire-run-key"
 WORKER_KEY_PREFIX: Final = "gradwire-worker-key"
 
 
 class KeyFormatError(UsageError):
-    """A key that cannot be read. The message never repeats any of it."""
+    """A key that cannot be read. The message never repeats any part of it."""
 
 
 class Role(IntEnum):
     """What the holder of a key may do. The number is the first byte of its key id."""
 
     WORKER = 1
-    """Takes part: sends updates and receives those of others."""
+    """Sends updates and receives those of other workers."""
     OBSERVER = 2
-    """Receives what workers receive, and sends nothing that would change anything."""
+    """Receives what workers receive and cannot change the run."""
     OPERATOR = 3
-    """Gives the master orders, and has no part in the training."""
+    """Gives orders to the master and does not train."""
     STANDBY = 4
-    """Takes the master's place when it is lost. Who has the run key makes itself one."""
+    """Takes the master's place when it is lost. A holder of the run key derives this key itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who is at the other end of a connection, as its key has proved."""
+    """The peer of a connection, as proved by its key."""
 
     name: str
     role: Role
@@ -87,12 +87,14 @@ class WorkerKey:
     secret: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse parts that are no key."""
+        """Check that the parts fit together."""
         check_name(self.name)
         if len(self.key_id) != KEY_ID_BYTES or self.key_id[0] != self.role:
             raise KeyFormatError("the id of the worker key does not fit its role")
         if len(self.secret) != SECRET_BYTES:
-            raise KeyFormatError(f"worker key of {len(self.secret)} bytes, not {SECRET_BYTES}")
+            raise KeyFormatError(
+                f"the worker key has {len(self.secret)} bytes; it has to have {SECRET_BYTES}"
+            )
 
     def format(self) -> str:
         """Return the line of a key file."""
@@ -106,28 +108,30 @@ class RunKey:
     Parameters
     ----------
     secret : bytes
-        `SECRET_BYTES` random ones.
+        `SECRET_BYTES` random bytes.
     """
 
     __slots__ = ("_secret", "fingerprint")
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) != SECRET_BYTES:
-            raise KeyFormatError(f"run key of {len(secret)} bytes, not {SECRET_BYTES}")
+            raise KeyFormatError(
+                f"the run key has {len(secret)} bytes; it has to have {SECRET_BYTES}"
+            )
         self._secret = bytes(secret)
         self.fingerprint = self._derive(b"gw-print", b"", FINGERPRINT_BYTES)
-        """Public; tells run keys apart."""
+        """Public identifier of the run key."""
 
     def __repr__(self) -> str:
-        """Return nothing secret."""
+        """Show the fingerprint and never the secret."""
         return f"RunKey(fingerprint={self.fingerprint.hex()})"
 
     def __eq__(self, other: object) -> bool:
-        """Return whether it is the same secret."""
+        """Return whether both have the same secret."""
         return isinstance(other, RunKey) and hmac.compare_digest(self._secret, other._secret)
 
     def __hash__(self) -> int:
-        """Return a hash of what is public."""
+        """Hash the fingerprint."""
         return hash(self.fingerprint)
 
     def worker_key(self, name: str, role: Role = Role.WORKER) -> WorkerKey:
@@ -146,13 +150,13 @@ class RunKey:
         return self._derive(b"gw-psk", key_id, SECRET_BYTES)
 
     def reset_key(self, instance: str) -> bytes:
-        """Return the key for the reset tokens of one master: the same after its restart.
+        """Return the key for the reset tokens of one master; it survives restarts.
 
         Parameters
         ----------
         instance : str
-            Tells masters apart that share this run key: else one would give away the tokens of the
-            other's connections (RFC 9000, section 21.11).
+            Identifies the master among those with this run key. If two shared a key, each could
+            reveal the tokens of the other's connections (RFC 9000, section 21.11).
         """
         return self._derive(b"gw-reset", instance.encode(), SECRET_BYTES)
 
@@ -165,38 +169,40 @@ class RunKey:
 
 
 class Keyring:
-    """What a master knows of keys: the run keys it accepts, and the names it does not.
+    """The run keys that a master accepts, and the names that it denies.
 
     Parameters
     ----------
     run_keys : sequence of RunKey
-        The newest first; at least one, at most `limits.RUN_KEYS_MAX`.
+        Newest first; 1 to `limits.RUN_KEYS_MAX`.
     denied : iterable of str
-        Names that may not take part, whatever key of theirs is used.
+        Names that may not take part, whichever of their keys is used.
     """
 
     def __init__(self, run_keys: Sequence[RunKey], denied: Iterable[str] = ()) -> None:
         if not 1 <= len(run_keys) <= RUN_KEYS_MAX:
-            raise UsageError(f"{len(run_keys)} run keys; it is 1 to {RUN_KEYS_MAX}")
+            raise UsageError(f"{len(run_keys)} run keys were given; use 1 to {RUN_KEYS_MAX}")
         self.run_keys = tuple(run_keys)
         self.denied = frozenset(map(check_name, denied))
         self._by_fingerprint = {key.fingerprint: key for key in self.run_keys}
         if len(self._by_fingerprint) != len(self.run_keys):
-            raise UsageError("a run key occurs twice, or two have the same fingerprint")
+            raise UsageError(
+                "two run keys are equal or have the same fingerprint; remove one of them"
+            )
 
     def knows(self, key_id: bytes | memoryview) -> bool:
-        """Return whether the key with this id follows from one of the run keys, by what it says."""
+        """Return whether the key id names one of our run keys; nothing is proved yet."""
         return (
             bytes(key_id[1 : 1 + FINGERPRINT_BYTES]) in self._by_fingerprint and key_id[0] in ROLES
         )
 
     def secret_of(self, key_id: bytes) -> bytes | None:
-        """Return the secret of the key with this id; None where no run key could have made it."""
+        """Return the secret of the key with this id; None where none of our run keys made it."""
         run_key = self._by_fingerprint.get(key_id[1 : 1 + FINGERPRINT_BYTES])
         return None if run_key is None else run_key.secret_of(key_id)
 
     def identity(self, key_id: bytes, name: str) -> Identity | None:
-        """Return who has proved to own this key and says to have this name; None where it lies."""
+        """Return the proved owner of a key, or None if the claimed name does not match."""
         run_key = self._by_fingerprint.get(key_id[1 : 1 + FINGERPRINT_BYTES])
         if run_key is None or key_id[0] not in ROLES:
             return None
@@ -208,7 +214,7 @@ class Keyring:
         return Identity(name, role, key_id) if hmac.compare_digest(own, key_id) else None
 
     def admits(self, identity: Identity) -> bool:
-        """Return whether its key is accepted still, and its name not denied."""
+        """Return whether its key is still accepted and its name not denied."""
         return identity.name not in self.denied and self.knows(identity.key_id)
 
 
@@ -216,18 +222,21 @@ ROLES: Final = frozenset(int(role) for role in Role)
 
 
 def check_name(name: str) -> str:
-    """Return a name that a key can have.
+    """Return the name if a key can have it.
 
     Raises
     ------
     KeyFormatError
-        If it is empty, too long, not printable, or has a colon, a comma or white space in it.
+        If the name is empty, too long or not printable, or contains a colon, a comma or white
+        space.
     """
     size = len(name.encode(errors="replace"))
     if not 1 <= size <= NAME_BYTES_MAX:
-        raise KeyFormatError(f"name of {size} bytes; it has 1 to {NAME_BYTES_MAX}")
+        raise KeyFormatError(f"the name has {size} bytes; it has to have 1 to {NAME_BYTES_MAX}")
     if not name.isprintable() or any(c.isspace() or c in ":," for c in name):
-        raise KeyFormatError(f"name {name!r}; it is printable, without colons, commas and spaces")
+        raise KeyFormatError(
+            f"name {name!r} has to be printable, without colons, commas and spaces"
+        )
     return name
 
 
@@ -237,12 +246,12 @@ def parse_keys(text: str) -> list[RunKey] | WorkerKey:
     Returns
     -------
     list of RunKey, or WorkerKey
-        Run keys in their order, or the one worker key.
+        The run keys in their order, or the single worker key.
 
     Raises
     ------
     KeyFormatError
-        If it is none. The message does not repeat what it found.
+        If the text is no key file. The message does not repeat what it found.
     """
     lines = [line.strip() for line in text.splitlines()]
     keys = [_parse_line(number, line) for number, line in enumerate(lines, 1) if _holds_key(line)]
@@ -250,7 +259,9 @@ def parse_keys(text: str) -> list[RunKey] | WorkerKey:
     worker_keys = [key for key in keys if isinstance(key, WorkerKey)]
     if run_keys and not worker_keys:
         if len(run_keys) > RUN_KEYS_MAX:
-            raise KeyFormatError(f"{len(run_keys)} run keys; the limit is {RUN_KEYS_MAX}")
+            raise KeyFormatError(
+                f"the key file has {len(run_keys)} run keys; the limit is {RUN_KEYS_MAX}"
+            )
         return run_keys
     if len(worker_keys) == 1 and not run_keys:
         return worker_keys[0]
@@ -270,7 +281,7 @@ def _parse_line(number: int, line: str) -> RunKey | WorkerKey:
             return RunKey(_decode(number, text, SECRET_BYTES))
         case [prefix, role, name, text] if prefix == WORKER_KEY_PREFIX:
             if role.upper() not in Role.__members__:
-                raise KeyFormatError(f"line {number}: no such role")
+                raise KeyFormatError(f"line {number} names an unknown role")
             data = _decode(number, text, KEY_ID_BYTES + SECRET_BYTES)
             return WorkerKey(name, Role[role.upper()], data[:KEY_ID_BYTES], data[KEY_ID_BYTES:])
     raise KeyFormatError(f"line {number} is no key: `gradwire keygen` makes key files")

@@ -1,15 +1,16 @@
 """The handshake of the sealed suites: Noise NNpsk0 with X25519 and SHA-256.
 
-From "The Noise Protocol Framework", revision 34, https://noiseprotocol.org/noise.html; numbers of
-its sections are given below. Written for this one pattern::
+From "The Noise Protocol Framework", revision 34, https://noiseprotocol.org/noise.html; section
+numbers below refer to it. Written for this one pattern::
 
     -> psk, e       in INIT, with a payload
     <- e, ee        in ACCEPT, with a payload
 
-The pre-shared key comes first, so the payload of the INIT is authentic before the responder has
-computed any Diffie-Hellman exchange or kept anything. The ephemeral keys make all but that payload
-secret even from those who learn the pre-shared key later. The prologue is the beginning of the
-INIT: type, version, suite, session id and key id, so that a change of any of them shows.
+The pre-shared key comes first, so the payload of the INIT is authentic before the responder
+computes a Diffie-Hellman exchange or stores anything. The ephemeral keys keep everything but that
+payload secret, even from an attacker who learns the pre-shared key later. The prologue is the
+beginning of the INIT (type, version, suite, session id and key id), so changing any of them is
+detected.
 
 An all-zero exchange cannot happen by accident; `cryptography` raises `ValueError` for it.
 """
@@ -31,7 +32,7 @@ _FIRST_NONCE: Final = bytes(12)  # every key of this pattern is used once
 
 
 class NotAuthenticError(InvalidDatagramError):
-    """A handshake message that was not made with the same pre-shared key, or was changed."""
+    """A handshake message that was made with another pre-shared key, or was changed."""
 
 
 class Handshake:
@@ -47,7 +48,7 @@ class Handshake:
     secret : bytes
         The pre-shared key, 32 bytes.
     prologue : bytes
-        What both have to agree on besides.
+        Further data on which both sides have to agree.
     """
 
     __slots__ = ("_chaining_key", "_ephemeral", "_hash", "_key", "_remote", "_suite")
@@ -79,7 +80,7 @@ class Handshake:
         Raises
         ------
         NotAuthenticError
-            If it is none to what `write_init` returned. Nothing has changed then.
+            If it does not answer what `write_init` returned. The state is then unchanged.
         """
         before = self._hash, self._chaining_key, self._key
         try:
@@ -93,12 +94,12 @@ class Handshake:
     # The responder.
 
     def read_init(self, public_key: bytes, sealed: bytes) -> bytes:
-        """Return the payload of an INIT; takes no Diffie-Hellman exchange.
+        """Return the payload of an INIT, without a Diffie-Hellman exchange.
 
         Raises
         ------
         NotAuthenticError
-            If it was made with another key, or changed on the way.
+            If the INIT was made with another key or changed on the way.
         """
         self._remote = public_key
         self._mix_public_key(public_key)
@@ -110,7 +111,7 @@ class Handshake:
         Raises
         ------
         NotAuthenticError
-            If the initiator's public key is one that no honest initiator has.
+            If the initiator's public key is of small order, which an honest initiator never sends.
         """
         public = self._generate(private_key)
         self._mix_public_key(public)
@@ -142,7 +143,7 @@ class Handshake:
         try:
             shared = self._ephemeral.exchange(X25519PublicKey.from_public_bytes(public_key))
         except ValueError:
-            raise NotAuthenticError("a public key of small order") from None
+            raise NotAuthenticError("the peer's public key is of small order") from None
         self._mix_key(shared)
 
     def _mix_hash(self, data: bytes) -> None:
@@ -160,13 +161,13 @@ class Handshake:
         try:
             payload = cipher_of(self._suite, self._key).decrypt(_FIRST_NONCE, sealed, self._hash)
         except InvalidTag:
-            raise NotAuthenticError("a handshake message that was not made with this key") from None
+            raise NotAuthenticError("the handshake message was made with another key") from None
         self._mix_hash(sealed)
         return payload
 
 
 def hkdf(chaining_key: bytes, data: bytes, count: int) -> tuple[bytes, ...]:
-    """Return so many outputs of 32 bytes (HKDF of section 4.3)."""
+    """Return `count` outputs of 32 bytes (HKDF of section 4.3)."""
     key = hmac.digest(chaining_key, data, "sha256")
     outputs: list[bytes] = []
     previous = b""

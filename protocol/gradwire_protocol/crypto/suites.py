@@ -1,8 +1,8 @@
 """Suites: which algorithms make the bytes of a connection trustworthy.
 
-The initiator names one in its INIT, and there is nothing to negotiate: every responder that has
-keys takes every sealed suite, one that has none takes suite 0, and neither takes the other's. The
-number is part of what the handshake hashes, so nobody on the way can change it.
+The initiator names one in its INIT; there is no negotiation. A responder with keys accepts every
+sealed suite, and one without keys accepts suite 0 only. The handshake hashes the number, so it
+cannot be changed on the way.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class Suite(IntEnum):
     """The number of a suite in INIT and ACCEPT."""
 
     CHECKSUM = 0
-    """Nothing secret, nobody proves anything: packets are only checked for damage."""
+    """No secrecy and no proof of identity: packets are only checked for damage."""
     AES = 1
     """Noise_NNpsk0_25519_AESGCM_SHA256; packets are sealed with AES-256-GCM."""
     CHACHA = 2
@@ -26,7 +26,7 @@ class Suite(IntEnum):
 
 
 class Cipher(Protocol):
-    """An authenticated cipher with a key in it (RFC 5116): of AES-GCM or ChaCha20-Poly1305."""
+    """An authenticated cipher with its key (RFC 5116): AES-GCM or ChaCha20-Poly1305."""
 
     def encrypt(self, nonce: Buffer, data: Buffer, associated_data: Buffer) -> bytes:
         """Return the sealed data, tag included."""
@@ -42,7 +42,7 @@ class Cipher(Protocol):
     def decrypt_into(
         self, nonce: Buffer, data: Buffer, associated_data: Buffer, buf: Buffer
     ) -> int:
-        """Write the data to `buf`, which may be where the sealed data lie."""
+        """Write the data to `buf`, which may be the memory of the sealed data."""
 
 
 CIPHERS: Final[dict[Suite, Callable[[bytes], Cipher]]] = {

@@ -1,4 +1,4 @@
-"""What a connection tells its application."""
+"""Events that a connection reports to its application."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import TypeAlias
 from gradwire_protocol.delivery.shaped_message import Payload, ShapedMessage
 
 Address: TypeAlias = Hashable
-"""Where datagrams go; opaque here, whatever the sockets of the owner use."""
+"""Destination of datagrams: opaque here, in the form that the owner's sockets use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +17,10 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class MessageReceived:
-    """A message came in whole, for the first time.
+    """A message arrived completely, for the first time.
 
-    The application has to give `charge` back with `Connection.release` when it is done with the
-    payload; until then it counts against what the peer may send.
+    The application has to return `charge` with `Connection.release` when it has finished with the
+    payload. Until then the charge counts against the peer's credit.
     """
 
     message: ShapedMessage
@@ -38,7 +38,7 @@ class MessageReceived:
 
     @property
     def kind(self) -> int:
-        """What it is, as the application of the peer said."""
+        """Its kind, as chosen by the peer's application."""
         return self.message.kind
 
     @property
@@ -49,7 +49,7 @@ class MessageReceived:
 
 @dataclass(frozen=True, slots=True)
 class MessageDelivered:
-    """Every byte of a message we sent is in the peer's process."""
+    """Every byte of a message we sent has reached the peer's process."""
 
     stream: int
     number: int
@@ -57,17 +57,17 @@ class MessageDelivered:
 
 @dataclass(frozen=True, slots=True)
 class AddressChanged:
-    """The peer proved that it is now at another address; the connection goes on there."""
+    """The peer proved that it is at another address now; the connection continues there."""
 
     address: Address
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The connection is over. Comes once, and nothing after it.
+    """The connection is over. This event comes once and is the last.
 
-    `code` is a `CloseCode` or the application's own, `by_peer` says whose decision it was.
-    Closing a connection oneself brings no event.
+    `code` is a `CloseCode` or the application's own; `by_peer` tells which side ended the
+    connection. Closing a connection ourselves brings no event.
     """
 
     code: int

@@ -1,8 +1,8 @@
-"""Incoming messages: fragments put together, each message delivered once, memory bounded.
+"""Incoming messages: reassembled from fragments, delivered once each, within bounded memory.
 
-The peer may have as many message bytes under way as it was given credit for, counted from the
-first fragment of a message to its release by the application. So the bound holds by
-construction, and a peer that exceeds it is at fault.
+The peer may have as many message bytes under way as its credit allows, counted from the first
+fragment of a message until the application releases it. So the bound holds by construction, and a
+peer that exceeds it breaks the protocol.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ from gradwire_protocol.wire.ranges import RangeSet
 
 
 class IncomingMessage:
-    """A message of which fragments have come."""
+    """A message with at least one fragment received."""
 
     __slots__ = ("_missing", "_parity", "_received", "shaped")
 
@@ -40,7 +40,7 @@ class IncomingMessage:
 
     @property
     def charge(self) -> int:
-        """What it costs of the credit we gave."""
+        """Its share of the credit we gave."""
         return charge_of(self.shaped.total)
 
     @property
@@ -49,13 +49,13 @@ class IncomingMessage:
         return not self._missing
 
     def accept_shape(self, data: Data) -> bool:
-        """Return whether a fragment belongs to the shape that counts; a newer one begins anew."""
+        """Return whether a fragment has the current shape; a newer one starts the message over."""
         shaped = self.shaped
         if data.total != shaped.total or data.kind != shaped.kind:
             raise ViolationError(
                 CloseCode.VIOLATION,
                 f"message {data.number} of stream {data.stream} has changed from {shaped.total} "
-                f"bytes of kind {shaped.kind} to {data.total} of {data.kind}",
+                f"bytes of kind {shaped.kind} to {data.total} bytes of kind {data.kind}",
             )
         if data.shape > shaped.shape:
             self._begin(data)
@@ -64,13 +64,13 @@ class IncomingMessage:
         elif data.fragment_bytes != shaped.fragment_bytes:
             raise ViolationError(
                 CloseCode.VIOLATION,
-                f"fragments of {shaped.fragment_bytes} and {data.fragment_bytes} bytes in message "
-                f"{data.number} of stream {data.stream}",
+                f"message {data.number} of stream {data.stream} has fragments of "
+                f"{shaped.fragment_bytes} and of {data.fragment_bytes} bytes",
             )
         return True
 
     def place_fragment(self, data: Data) -> None:
-        """Put a fragment in its place."""
+        """Store a fragment."""
         if data.parity:
             if data.index not in self._parity:
                 self._parity[data.index] = np.frombuffer(bytes(data.payload), np.uint8)
@@ -80,10 +80,11 @@ class IncomingMessage:
             self._mark_received(data.index)
 
     def place_run(self, first: int, packets: NDArray[np.uint8]) -> None:
-        """Put packets of consecutive fragments, a row each and none shorter, in place."""
+        """Store consecutive fragments, one packet a row, none shorter than the others."""
         stop = first + len(packets)
         if self._parity or self._received.count(1, first, stop):
-            # What came first counts, also where parity makes it up in between.
+            # The first copy of a fragment counts, even if parity restores it in the middle of the
+            # run.
             for index in range(first, stop):
                 if not self._received[index]:
                     self.shaped.place_rows(index, packets[index - first : index - first + 1])
@@ -100,7 +101,7 @@ class IncomingMessage:
             self._restore(index % parity_groups(self.shaped.count))
 
     def _restore(self, group: int) -> None:
-        """Make up the one fragment that is missing of a group, if it is only one."""
+        """Restore the missing fragment of a group, if exactly one is missing."""
         if group not in self._parity:
             return
         shaped = self.shaped
@@ -114,34 +115,34 @@ class IncomingMessage:
 
 
 class Reassembly:
-    """Messages of one connection on their way in.
+    """Incoming messages of one connection.
 
     Parameters
     ----------
     window_bytes : int
-        What the peer may have under way, by `limits.charge_of`.
+        Message bytes that the peer may have under way, by `limits.charge_of`.
     """
 
     def __init__(self, window_bytes: int) -> None:
         self.window_bytes = window_bytes
         self.credit = window_bytes
-        """What the peer may declare in all; every ACK tells it."""
+        """Total bytes that the peer may declare; every ACK reports it."""
         self.announced = window_bytes
-        """What the peer is sure to be told: by the handshake, or by a CREDIT frame, which is
-        sent again when it is lost. An ACK is not."""
+        """The credit that is certain to reach the peer: by the handshake, or by a CREDIT frame,
+        which is sent again when lost. ACKs are not."""
         self.declared = 0
-        """What the peer has declared."""
+        """Total bytes that the peer has declared."""
         self.released = 0
         self._open: dict[tuple[int, int], IncomingMessage] = {}
         self._finished: dict[int, RangeSet] = {}
 
     @property
     def bytes_held(self) -> int:
-        """What is under way or waits for its release; at most the window."""
+        """Bytes under way or waiting for release; at most the window."""
         return self.declared - self.released
 
     def receive(self, data: Data) -> IncomingMessage | None:
-        """Take a fragment; return its message if that is now complete, once.
+        """Store a fragment; return its message when this completes it.
 
         Raises
         ------
@@ -155,27 +156,27 @@ class Reassembly:
         return self._if_complete(message, data)
 
     def can_receive_run(self, data: Data) -> bool:
-        """Return whether `receive_run` breaks no rule when it completes the message."""
+        """Return whether `receive_run` stays within the limits even if it completes the message."""
         finished = self._finished.get(data.stream)
         if finished is None:
             return len(self._finished) < STREAMS_MAX
         return len(finished) < FINISHED_RANGES_MAX
 
     def receive_run(self, data: Data, packets: NDArray[np.uint8]) -> IncomingMessage | None:
-        """Take consecutive fragments, none of them shorter than the others, as `receive` does.
+        """Store consecutive fragments, none shorter than the others, as `receive` does.
 
-        To be called only where `can_receive_run` says so.
+        The caller has to check `can_receive_run` first.
 
         Parameters
         ----------
         data : Data
-            The first one; its payload is not looked at.
+            The first fragment; its payload is ignored.
         packets : array of uint8, shape (fragments, bytes of a packet)
 
         Raises
         ------
         ViolationError
-            If the first fragment does so in `receive`; nothing has changed then.
+            If `receive` would raise it for the first fragment. The state is then unchanged.
         """
         message = self._message_of(data)
         if message is None:
@@ -190,22 +191,22 @@ class Reassembly:
         return self.credit > self.announced and self.announced - self.declared < low
 
     def release(self, charge: int) -> None:
-        """Note that the application is done with a message."""
+        """Give back the credit of a message that the application has finished with."""
         self.released += charge
         assert self.released <= self.declared, "released more than was received"
         self.credit = self.released + self.window_bytes
 
     def pass_over(self, stream: int, number: int) -> None:
-        """Note that no message of a stream comes any more whose number is below this one.
+        """Expect no further message of a stream with a number below this one.
 
-        Where the numbers that never come were not said, each of them would be a gap for ever.
+        Otherwise each number that is never sent would remain a gap for ever.
         """
         finished = self._finished.get(stream)
         if finished is not None:
             finished.add_range(0, number)
 
     def _message_of(self, data: Data) -> IncomingMessage | None:
-        """Return the message that a fragment belongs to; None where it is of no use."""
+        """Return the message of a fragment; None where the fragment is not needed."""
         finished = self._finished.get(data.stream)
         if finished is not None and data.number in finished:
             return None
@@ -216,7 +217,7 @@ class Reassembly:
         if declared > self.credit:
             raise ViolationError(
                 CloseCode.FLOW_CONTROL,
-                f"{declared} message bytes declared; the credit is {self.credit}",
+                f"the peer declared {declared} message bytes; its credit is {self.credit}",
             )
         self.declared = declared
         message = self._open[data.stream, data.number] = IncomingMessage(data)
@@ -233,11 +234,13 @@ class Reassembly:
         finished = self._finished.get(stream)
         if finished is None:
             if len(self._finished) >= STREAMS_MAX:
-                raise ViolationError(CloseCode.VIOLATION, f"more than {STREAMS_MAX} streams")
+                raise ViolationError(
+                    CloseCode.VIOLATION, f"the peer uses more than {STREAMS_MAX} streams"
+                )
             finished = self._finished[stream] = RangeSet()
         finished.add_range(number, number + 1)
         if len(finished) > FINISHED_RANGES_MAX:
             raise ViolationError(
                 CloseCode.VIOLATION,
-                f"more than {FINISHED_RANGES_MAX} gaps among the messages of stream {stream}",
+                f"stream {stream} has more than {FINISHED_RANGES_MAX} gaps among its messages",
             )

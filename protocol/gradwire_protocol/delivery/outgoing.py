@@ -1,11 +1,11 @@
-"""Outgoing messages: which goes next, and what is left of each.
+"""Outgoing messages: which one is sent next, and how much of each is left.
 
 A message has a place in a stream (`stream`, `number`) and a `kind`, all chosen by the application.
-Among those that wait, control messages go first, then sums of updates, then updates, then
-snapshots, and of one kind the message with the fewest bytes left (shortest remaining processing
-time first): so a few kilobytes never wait for many megabytes, whenever they come. Messages of one
-stream begin in order: they are used in order, and one that was overtaken for ever would hold up all
-the others.
+Waiting messages are ordered by priority: control messages, sums of updates, updates, snapshots.
+Within a priority the message with the fewest bytes left goes first (shortest remaining processing
+time), so a few kilobytes never wait for many megabytes. Messages of one stream begin in order,
+because the peer uses them in order: a message that is overtaken again and again would hold up all
+later ones.
 """
 
 import heapq
@@ -22,17 +22,17 @@ from gradwire_protocol.wire.frames import SHAPES_MAX
 
 
 class Priority(IntEnum):
-    """What goes first when several messages wait."""
+    """The order in which waiting messages are sent."""
 
     CONTROL = 0
     CONFLATED = 1
-    """Sums of updates: later updates wait for them at the peer, and hold its credit there."""
+    """Sums of updates. Later updates wait for them at the peer and hold its credit meanwhile."""
     UPDATE = 2
     SNAPSHOT = 3
 
 
 Turn: TypeAlias = tuple[int, int, int]
-"""Priority, bytes left and key: the least goes first."""
+"""Priority, bytes left and key; the smallest turn is sent first."""
 
 SENT: Final = 1
 LOST: Final = 2
@@ -40,14 +40,14 @@ ACKED: Final = 3
 
 
 class OutgoingMessage:
-    """A message on its way to one peer, and how far it has got.
+    """A message on its way to one peer, with the state of each fragment.
 
     Parameters
     ----------
     key : int
-        Names it within the connection.
+        Identifies the message within the connection.
     shaped : ShapedMessage
-        Shared with other connections that send the same message.
+        May be shared with other connections that send the same message.
     priority : Priority
     """
 
@@ -57,13 +57,13 @@ class OutgoingMessage:
     def __init__(self, key: int, shaped: ShapedMessage, priority: Priority) -> None:
         self.priority = priority
         self.begun = False
-        """Whether the peer knows of it, and has been charged for it."""
+        """Whether a fragment was sent, so that the peer has charged its credit."""
         self.turn: Turn | None = None
-        """Its place in a heap, if there is something of it to send."""
+        """Its place in a heap while any of it is left to send."""
         self.restart(key, shaped)
 
     def restart(self, key: int, shaped: ShapedMessage) -> None:
-        """Begin with these fragments; what was known of others is forgotten."""
+        """Start over with another set of fragments."""
         self.key = key
         self.shaped = shaped
         self.next_fragment = 0
@@ -75,7 +75,7 @@ class OutgoingMessage:
 
     @property
     def charge(self) -> int:
-        """What it costs of the peer's credit."""
+        """Its share of the peer's credit."""
         return charge_of(self.shaped.total)
 
     @property
@@ -85,12 +85,12 @@ class OutgoingMessage:
 
     @property
     def packets_left(self) -> int:
-        """How many fragments have to be sent, for the first time or again."""
+        """Fragments left to send, for the first time or again."""
         return self.shaped.count - self.next_fragment + self._lost_count
 
     @property
     def bytes_left(self) -> int:
-        """About how many bytes have to be sent."""
+        """Approximate bytes left to send."""
         return self.packets_left * self.shaped.stride
 
     @property
@@ -99,22 +99,22 @@ class OutgoingMessage:
         return self._lost_count > 0
 
     def lost_fragments(self, count: int) -> list[int]:
-        """Return the first fragments that have to be sent again."""
+        """Return up to `count` fragments that have to be sent again."""
         indexes: list[int] = np.flatnonzero(self._fates == LOST)[:count].tolist()
         return indexes
 
     def on_sent(self, first: int, stop: int) -> None:
-        """Note that consecutive fragments are being sent for the first time."""
+        """Record that consecutive fragments are being sent for the first time."""
         self._fates[first:stop] = SENT
         self.next_fragment = stop
 
     def on_sent_again(self, indexes: list[int]) -> None:
-        """Note that fragments are being sent again."""
+        """Record that fragments are being sent again."""
         self._fates[indexes] = SENT
         self._lost_count -= len(indexes)
 
     def on_acked(self, indexes: NDArray[np.int32] | list[int]) -> bool:
-        """Note that fragments arrived; return whether that completes the message."""
+        """Record that fragments arrived; return whether that completes the message."""
         if self.complete:
             return False
         fates = self._fates
@@ -125,7 +125,7 @@ class OutgoingMessage:
         return self.complete
 
     def on_lost(self, indexes: NDArray[np.int32]) -> None:
-        """Note that fragments have to be sent again, but for those that arrived otherwise."""
+        """Mark fragments for sending again, except those that have arrived since."""
         fates = self._fates
         fates[indexes[fates[indexes] == SENT]] = LOST
         self._lost_count = int(np.count_nonzero(fates == LOST))
@@ -136,7 +136,7 @@ class SendQueue:
 
     def __init__(self) -> None:
         self.credit = 0
-        """Message bytes that the peer lets us declare in all."""
+        """Total message bytes that the peer lets us declare."""
         self.declared = 0
         self.bytes_queued = 0
         """Payload of all messages that are not yet acknowledged as a whole."""
@@ -145,7 +145,7 @@ class SendQueue:
         self._begun: list[Turn] = []
         self._fresh: list[Turn] = []
         self._behind: dict[int, deque[OutgoingMessage]] = {}
-        """By stream: messages after the first one that has not begun."""
+        """By stream: the messages behind the first one that has not begun."""
         self._open = 0
 
     # Input.
@@ -164,12 +164,12 @@ class SendQueue:
             behind.append(message)
 
     def on_acked(self, key: int, indexes: NDArray[np.int32] | list[int]) -> ShapedMessage | None:
-        """Note that fragments arrived; return their message if that completes it."""
+        """Record that fragments arrived; return their message if that completes it."""
         message = self._messages.get(key)
         if message is None:
             return None
         if not message.on_acked(indexes):
-            self._update_turn(message)  # what was only late need not be sent again
+            self._update_turn(message)  # fragments taken for lost may have arrived
             return None
         del self._messages[key]
         self._open -= 1
@@ -177,14 +177,14 @@ class SendQueue:
         return message.shaped
 
     def on_lost(self, key: int, indexes: NDArray[np.int32]) -> None:
-        """Send fragments again."""
+        """Queue lost fragments to be sent again."""
         message = self._messages.get(key)
         if message is not None:
             message.on_lost(indexes)
             self._update_turn(message)
 
     def reshape(self, fragment_bytes: int) -> None:
-        """Cut what has larger fragments into fragments of this size."""
+        """Cut messages with larger fragments into fragments of this size."""
         for message in list(self._messages.values()):
             shaped = message.shaped
             if min(shaped.total, shaped.fragment_bytes) <= fragment_bytes:
@@ -201,18 +201,18 @@ class SendQueue:
     # Output.
 
     def next_message(self) -> OutgoingMessage | None:
-        """Return the message to send from next; None where nothing may be sent."""
+        """Return the message to send from next; None if nothing may be sent."""
         begun, fresh = self._top(self._begun), self._top(self._fresh)
         if fresh is None or (begun is not None and self._begun[0] < self._fresh[0]):
             return begun
         if self._open < OPEN_MESSAGES_MAX and self.declared + fresh.charge <= self.credit:
             return fresh
-        # A less urgent one that fits must not overtake it for ever, but one that has begun may
-        # go on.
+        # If the most urgent new message does not fit the credit, a smaller one must not overtake it
+        # again and again. Messages that have begun may continue.
         return begun
 
     def on_sent(self, message: OutgoingMessage) -> None:
-        """Note that some of what `next_message` has returned was sent."""
+        """Record that part of the message from `next_message` was sent."""
         if not message.begun:
             message.begun = True
             message.turn = None
@@ -229,7 +229,7 @@ class SendQueue:
     # Private.
 
     def _update_turn(self, message: OutgoingMessage) -> None:
-        """Put a message where its turn is, now that what is left of it has changed."""
+        """Move a message to its turn after its bytes left have changed."""
         if not message.packets_left:
             message.turn = None
             return
@@ -248,5 +248,5 @@ class SendQueue:
             message = self._messages.get(heap[0][2])
             if message is not None and message.turn == heap[0]:
                 return message
-            heapq.heappop(heap)  # it has another turn now, or none
+            heapq.heappop(heap)  # this entry is outdated
         return None

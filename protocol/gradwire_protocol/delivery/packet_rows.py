@@ -1,7 +1,7 @@
-"""`PacketRows`: several packets of one size that came together, as rows of 32-bit words.
+"""`PacketRows`: packets of one size that arrived together, as rows of 32-bit words.
 
-Their headers are read by comparing each row with the one before: where fragments of one message
-follow each other, packet number and index grow by one and everything else is equal.
+Headers are read by comparing each row with the previous one: between consecutive fragments of a
+message, packet number and index grow by one and everything else stays equal.
 """
 
 from collections.abc import Iterator
@@ -28,14 +28,14 @@ _STEP[NUMBER_LOW] = _STEP[INDEX] = 1
 
 
 class PacketRows:
-    """Packets of one size, one behind the other; what stands behind the header may be sealed still.
+    """Packets of one size, one after the other; all behind the headers may still be sealed.
 
     Parameters
     ----------
     view : memoryview
-        Their bytes.
+        All the packets.
     size : int
-        Of each, a multiple of 4, at least `MINIMUM_BYTES`.
+        Bytes of each packet: a multiple of 4, at least `MINIMUM_BYTES`.
     """
 
     __slots__ = ("_view", "count", "rows", "size", "words")
@@ -50,7 +50,7 @@ class PacketRows:
 
     @classmethod
     def from_rows(cls, view: memoryview, rows: NDArray[np.uint8], words: Words) -> "PacketRows":
-        """Return packets that were cut into rows and words before."""
+        """Return packets already cut into rows and words."""
         packets = cls.__new__(cls)
         packets._view = view
         packets.count, packets.size = rows.shape
@@ -59,11 +59,11 @@ class PacketRows:
         return packets
 
     def datagram(self, row: int) -> memoryview:
-        """Return one of them."""
+        """Return the packet in a row."""
         return self._view[row * self.size : (row + 1) * self.size]
 
     def session_id(self) -> int:
-        """Return the session id of all, or 0 where they differ in what stands before the number."""
+        """Return the common session id, or 0 if the headers differ before the packet number."""
         # Comparing bytes takes a quarter of the time that comparing arrays does.
         before: bytes = self.words[:, :NUMBER_LOW].tobytes()
         first = before[: NUMBER_LOW * WORD_BYTES]
@@ -72,17 +72,17 @@ class PacketRows:
         return int.from_bytes(first[SESSION * WORD_BYTES :], "little")
 
     def frames(self, row: int) -> memoryview:
-        """Return what stands between header and tag of one of them."""
+        """Return the frames of the packet in a row."""
         at = row * self.size
         return self._view[at + PACKET_HEADER_BYTES : at + self.size - TAG_BYTES]
 
     def number(self, row: int) -> int:
-        """Return a packet number."""
+        """Return the packet number in a row."""
         at = row * self.size + WORD_BYTES * NUMBER_LOW
         return int.from_bytes(self._view[at : at + 8], "little")
 
     def data(self, row: int) -> Data:
-        """Return the header of the fragment in a row, which `runs` has found to be one."""
+        """Return the header of the fragment in a row, which has to be in a run found by `runs`."""
         _, flags, fragment_bytes, number, index, total, stream, kind = DATA_HEADER.unpack_from(
             self._view, row * self.size + PACKET_HEADER_BYTES
         )
@@ -90,15 +90,15 @@ class PacketRows:
         return Data(stream, number, kind, total, fragment_bytes, index, self._view[:0], flags >> 4)
 
     def whole_fragments(self, data: Data) -> int:
-        """Return how many fragments of a message fill packets of this size to the last byte."""
+        """Return how many fragments of a message exactly fill packets of this size."""
         if data.fragment_bytes + HEADERS_BYTES + TAG_BYTES != self.size:
             return 0
         return data.total // data.fragment_bytes
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Cut the rows where they are no consecutive fragments: first row, and the one behind.
+        """Yield runs of consecutive fragments: their first row and the row behind the last.
 
-        A row that holds anything else is a run of its own.
+        A row with anything else is a run of its own.
         """
         headers = self.words[:, :PAYLOAD]
         follows = headers[1:] - headers[:-1] == _STEP
@@ -119,8 +119,8 @@ class PacketRows:
         return frame & 0xFF == DATA and not frame >> 8 & PARITY
 
     def _counts_up(self, first: int, stop: int) -> bool:
-        # The higher word of the packet number does not change in a run, so the lower one must not
-        # begin anew.
+        # The higher word of the packet number is constant within a run, so the lower word must not
+        # wrap around.
         return int(self.words[first, NUMBER_LOW]) + stop - first <= MASK + 1
 
 

@@ -1,10 +1,10 @@
-"""Parity: one more fragment for some, so that one lost of them need not be asked for.
+"""Parity: one extra fragment per group, from which one lost fragment can be restored.
 
-Fragment i of a message belongs to group ``i mod groups``; the parity fragment of a group is the sum
-(exclusive or) of its payloads, the last one filled up with zeros. Neighbours are in different
-groups, so a burst of losses does not hit one group twice. The price is a sixteenth of the bytes,
-which matters where the congestion window is what holds the sender up, and not where it has nothing
-else to send: there, what a loss costs is a round trip.
+Fragment i of a message belongs to group ``i mod groups``. The parity fragment of a group is the
+exclusive or of its payloads, with the last one padded with zeros. Neighbours are in different
+groups, so a burst of losses does not hit one group twice. Parity costs a sixteenth of the bytes.
+That matters while the congestion window limits the sender. It does not when the sender has nothing
+else to send, where a loss costs a round trip.
 """
 
 from typing import Final
@@ -17,17 +17,18 @@ from gradwire_protocol.wire.frames import Data, parity_groups
 
 LOSS_MIN: Final = 0.003
 LOSS_MAX: Final = 0.05
-"""Below, hardly a message is hit; above, too many groups are hit twice."""
+"""Below the first limit few messages lose a fragment; above the second, too many groups lose
+two."""
 
 FRAGMENTS_MIN: Final = 4
-"""Of fewer, a parity fragment is too large a part."""
+"""In a message with fewer fragments, parity is too large a share."""
 
 EXPECTED_LOSSES_MIN: Final = 0.02
-"""Fragments that have to be expected lost of a message, for parity to be worth its bytes."""
+"""Expected losses per message above which parity is worth its bytes."""
 
 
 def parity_pays(loss: float, fragments: int) -> bool:
-    """Return whether a message should have parity on a path that loses this part of its packets."""
+    """Return whether parity is worth its bytes on a path with this loss rate."""
     return (
         LOSS_MIN <= loss <= LOSS_MAX
         and fragments >= FRAGMENTS_MIN
@@ -59,7 +60,7 @@ def parity_of(message: ShapedMessage, group: int) -> Data:
 def restore_fragment(
     message: ShapedMessage, group: int, parity: NDArray[np.uint8], missing: int
 ) -> NDArray[np.uint8]:
-    """Return the payload of the one fragment of a group that is missing."""
+    """Return the payload of the only missing fragment of a group."""
     groups = parity_groups(message.count)
     sums = parity.copy()
     for index in range(group, message.count, groups):

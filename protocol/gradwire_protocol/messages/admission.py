@@ -40,14 +40,15 @@ assert LAYOUT_BYTES_MAX + ROSTER_BYTES_MAX + VERSIONS_BYTES_MAX < MESSAGE_BYTES_
 QUANTUM_EXPONENT_MIN: Final = -40
 
 QUANTUM_EXPONENT_MAX: Final = 0
-"""As of a replica; `gradwire_codecs.replica.replica` has the same bounds, and their reason."""
+"""Bounds of a replica's quantum; `gradwire_codecs.replica.replica` has the same, and their
+reason."""
 
 CODEC_VERSION: Final = 1
-"""Of the format of encoded updates; two versions cannot take part in one run."""
+"""Version of the format of encoded updates. All workers of a run need the same."""
 
 
 class RefusalCode(StrEnum):
-    """Why a worker may not join, or an order is not carried out."""
+    """Why a worker may not join or an order is not carried out."""
 
     OTHER_RUN = "other_run"
     OTHER_LAYOUT = "other_layout"
@@ -66,7 +67,7 @@ class RefusalCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Peer(Record):
-    """A worker as others know it."""
+    """A worker as listed in the roster."""
 
     rank: int
     name: str
@@ -86,17 +87,18 @@ class Resume(Record):
 
     rank: int
     sequence: int
-    """Of the last update that it has encoded, sent or not."""
+    """Sequence of the last update that it has encoded, sent or not."""
     versions: Mapping[int, int]
-    """The updates of others that it has."""
+    """The updates of other workers that it has."""
     workers: int
-    """How many workers took part when it last heard of them."""
+    """Number of workers in the last roster it received."""
     kept: Mapping[int, int] = field(default_factory=dict)
-    """By rank: the first update that it keeps, and all after it that it has; its own included."""
+    """By rank, its own included: the first update that it still keeps; it has all later ones
+    too."""
     term: int = 0
-    """The highest term that it has followed a master in, or has promised to."""
+    """The highest term in which it has followed a master or promised to."""
     leaving: bool = False
-    """Whether it only wants to know that it has left."""
+    """Whether it only asks for confirmation that it has left."""
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "rank": RANK,
@@ -114,25 +116,24 @@ class Join(Record):
     """A worker asks to take part."""
 
     run: str | None
-    """The run it means; None for whichever the master has."""
+    """The run to join; None for any run of the master."""
     worker_id: bytes
-    """Random, the same as long as the session lives."""
+    """Random, and constant for the life of the session."""
     name: str
-    """For people: host and process."""
+    """Host and process, for people to read."""
     rank: int | None
-    """The rank it would like, if that is free."""
+    """The rank it prefers, if that is free."""
     codec: int
     """Version of the format of encoded updates."""
     quantum_exponent: int
-    """The quantum that suits its parameters, used if it is the first one."""
+    """The quantum that suits its parameters; it counts if the worker founds the run."""
     layout: Layout
     resume: Resume | None = None
-    """What it has, if it is back."""
+    """What a returning worker has."""
     partial: Mapping[int, int] | None = None
-    """The updates in the part of the replica that it has, if its connection was lost while that
-    came."""
+    """The updates in the part of a snapshot that had arrived when its connection was lost."""
     gives_state: bool = False
-    """Whether it gives the state of its optimizer to those who ask for one."""
+    """Whether it gives the state of its optimizer to workers that ask for it."""
 
     KIND: ClassVar[Kind] = Kind.JOIN
     CHECKS: ClassVar[Mapping[str, Check]] = {
@@ -152,33 +153,35 @@ class Join(Record):
 
 @dataclass(frozen=True, slots=True)
 class Welcome(Record):
-    """A worker takes part.
+    """A worker is accepted.
 
-    With `founder` set it asks for the first parameters; without, a snapshot comes too, unless the
-    worker has something already: then the updates that it lacks come, if they are still kept, and
-    where these do not lead to a replica, BLOCKS. Who joins while another worker's are on their way
-    is welcomed when they are here, or, where that worker is gone before, may be asked for its own.
+    With `founder` set, the worker sends the first parameters. Otherwise it receives a snapshot. A
+    worker that already has a replica receives the updates it lacks if the master still keeps them,
+    or BLOCKS if those updates are not enough. A worker that joins while a founder's parameters are
+    under way is welcomed when they have arrived; if the founder is lost before that, this worker
+    may be asked for its own.
     """
 
     run: str
     rank: int
     sequence: int
-    """The sequence of the last update of this rank; the worker goes on with the next."""
+    """The sequence of the last update of this rank; the worker continues with the next."""
     quantum_exponent: int
     layout: Layout
     roster: tuple[Peer, ...]
     founder: bool
-    """Whether this worker's parameters start the run; otherwise a snapshot follows."""
+    """Whether this worker's parameters start the run."""
     versions: Mapping[int, int]
-    """What the snapshot contains."""
+    """The updates in the snapshot."""
     resumed: bool = False
-    """Whether every update is sent to the worker that what it has lacks."""
+    """Whether the worker receives every update that its own replica lacks."""
     term: int = 1
-    """Of the master; the worker follows none of an earlier one any more."""
+    """Term of the master; the worker no longer follows a master of an earlier term."""
     standby: str | None = None
-    """``host:port`` of the other master, where this one may be lost."""
+    """``host:port`` of the standby to turn to if this master is lost."""
     compares: bool = False
-    """Whether BLOCKS are sent, and of the replica only what the worker then asks for."""
+    """Whether the master sends BLOCKS, and then only the blocks of the replica that the worker
+    wants."""
 
     KIND: ClassVar[Kind] = Kind.WELCOME
     CHECKS: ClassVar[Mapping[str, Check]] = {
@@ -200,7 +203,7 @@ class Welcome(Record):
 
 @dataclass(frozen=True, slots=True)
 class Refuse(Record):
-    """A worker may not take part, or an order is not carried out."""
+    """A worker may not take part or an order is not carried out."""
 
     code: str
     reason: str
@@ -227,17 +230,17 @@ class Roster(Record):
 
 
 def name_in_roster(key_name: str | None, own_name: str) -> str:
-    """Return what everyone knows a worker by.
+    """Return the name of a worker in the roster.
 
-    The name in its key comes first, which nobody else can have; what it calls itself may be
-    anything.
+    The name in its key comes first, because no other worker can have it; the name a worker gives
+    itself is unchecked.
 
     Parameters
     ----------
     key_name : str or None
-        The name in its key; None without one.
+        The name in its key; None without a key.
     own_name : str
-        What it calls itself.
+        The name it gives itself.
     """
     if key_name is None or key_name == own_name:
         return own_name

@@ -1,4 +1,4 @@
-"""What fields of many messages have in common: their bounds, and how they are checked."""
+"""Bounds and checks shared by the fields of several messages."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -18,15 +18,15 @@ REASON_CHARACTERS_MAX: Final = 1_000
 WORKER_ID_BYTES: Final = 16
 
 TERM_MAX: Final = 2**32 - 1
-"""Terms; each takes the loss of a master, or of its standby."""
+"""Terms of a run. Each new one needs the loss of a master or of its standby."""
 
 ADDRESS_CHARACTERS_MAX: Final = 300
-"""Of ``host:port``: a name of 253 characters (RFC 1035, section 2.3.4), brackets and a port."""
+"""Characters of ``host:port``: a name of 253 (RFC 1035, section 2.3.4), brackets and a port."""
 
 ROSTER_BYTES_MAX: Final = SMALL_BYTES_MAX + RANKS_MAX * (4 * WORKER_NAME_CHARACTERS_MAX + 40)
 
 VERSIONS_BYTES_MAX: Final = SMALL_BYTES_MAX + 10 * RANKS_MAX
-"""A pair is 1 byte, a rank at most 3, a sequence at most 5."""
+"""A pair takes 1 byte, a rank at most 3, a sequence at most 5."""
 
 BLOCK_ELEMENTS: Final = 2**18
 """Elements in a block of a snapshot: 1 MiB."""
@@ -47,10 +47,10 @@ WORKER_ID: Final = blob(WORKER_ID_BYTES, WORKER_ID_BYTES)
 
 
 def count_updates(versions: Mapping[int, int], *, without: int) -> int:
-    """Return how many updates a version vector contains, those of one rank left out."""
+    """Return how many updates a version vector contains, except those of one rank."""
     return sum(sequence for rank, sequence in versions.items() if rank != without)
 
 
 def covers(versions: Mapping[int, int], others: Mapping[int, int]) -> bool:
-    """Return whether a version vector contains everything that another one does."""
+    """Return whether a version vector contains all updates of another one."""
     return all(versions.get(rank, 0) >= sequence for rank, sequence in others.items())

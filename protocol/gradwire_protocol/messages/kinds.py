@@ -1,49 +1,48 @@
-"""Kinds of messages, and their streams: what workers and the master of a run say to each other.
+"""Kinds of messages and their streams: the language of workers and masters.
 
 ::
 
     kind  name       from    says
-    1     JOIN       worker  who I am, what my model looks like, what I have if I am back
-    2     WELCOME    master  your rank, who takes part, where your updates and the run's stand
-    3     REFUSE     master  no, and why
-    4     ROSTER     master  who takes part now
-    5     SNAPSHOT   both    a block of the replica: the first worker to the master, then the
-                             master to every later worker
-    6     UPDATE     both    an encoded update; the master passes it on as it is, or clipped
-    7     STABLE     master  every live worker has these updates
-    8     FINISH     worker  that was my last update
-    9     FINISHED   master  nobody sends any more; these are all updates there are
-    10    LEAVE      worker  that was my last update, do not wait for me
-    11    ORDER      operator  do this
-    12    DONE       master  it is done, or what was asked for
-    13    CONTENTS   worker  which updates the replica contains that I send you
-    14    CONFLATED  master  a part of a sum of updates, in place of them: you are slow
-    15    FOLLOW     standby  I am your standby, and in charge of nothing
-    16    DIGEST     worker  the digest of my replica, and what is in it
-    17    BLOCKS     master  the digests of all blocks of the replica, and what is in it: which of
-                             yours differ?
-    18    WANT       worker  these: send them to me
-    19    PROMISE    both    will you follow me in this term? I follow nobody of an earlier one
-    20    VOTERS     master  to its standby: whose promises it takes to go on in my place
-    21    RECALL     master  send me these updates again, which you keep
-    22    STOPPING   master  I am about to end: leave
-    23    BUFFERS    both    what the buffers of a worker's module hold; the master passes it on
-    24    WANT_STATE both    give me a part of an optimizer's state; or: no more of it
-    25    STATE      both    a part of it; the master passes it on; or: there is none
+    1     JOIN       worker  its identity, its model's layout, and what it has if it is back
+    2     WELCOME    master  the worker's rank, the roster, the state of the run
+    3     REFUSE     master  the reason why a worker or an order is refused
+    4     ROSTER     master  the current roster
+    5     SNAPSHOT   both    a block of the replica: from the first worker to the master, then from
+                             the master to every later worker
+    6     UPDATE     both    an encoded update; the master relays it unchanged or clipped
+    7     STABLE     master  the updates that every live worker has
+    8     FINISH     worker  its last update was sent; it waits for the others
+    9     FINISHED   master  all workers have finished; these are all the updates
+    10    LEAVE      worker  its last update was sent; it does not wait
+    11    ORDER      operator  an order to the master
+    12    DONE       master  the result of an order
+    13    CONTENTS   worker  the updates in the replica that it is sending
+    14    CONFLATED  master  to a slow worker: a part of a sum, in place of the updates in it
+    15    FOLLOW     standby  it follows this master
+    16    DIGEST     worker  the digest of its replica, and the updates in it
+    17    BLOCKS     master  the digests of all blocks of the replica, and the updates in it
+    18    WANT       worker  the blocks that differ and that it wants
+    19    PROMISE    both    the master asks a worker to follow it in a term; the worker answers
+    20    VOTERS     master  to its standby: the workers whose promises it needs to take over
+    21    RECALL     master  a request for updates that the worker still keeps
+    22    STOPPING   master  it is about to end; workers have to leave
+    23    BUFFERS    both    the values of a worker's buffers; the master relays them
+    24    WANT_STATE both    a request for a part of an optimizer's state, or its cancellation
+    25    STATE      both    such a part, relayed by the master, or the answer that there is none
 
-An observer says JOIN, DIGEST, WANT and LEAVE, and hears what workers hear; an operator says ORDER,
-and hears DONE or REFUSE, one for each, in order. A standby says FOLLOW, and hears what workers
-hear, and VOTERS (see `gradwire_server.master.terms`). What a peer is, its key says; without keys,
-everyone is a worker.
+An observer sends JOIN, DIGEST, WANT and LEAVE, and receives what workers receive. An operator sends
+ORDER and receives DONE or REFUSE, one for each order, in order. A standby sends FOLLOW and receives
+what workers receive, and VOTERS (see `gradwire_server.master.terms`). The role of a peer follows
+from its key; without keys, every peer is a worker.
 
-Streams give messages their place: updates travel in the stream of their origin's rank with their
-sequence as number, so a relayed message is the same for everyone. The stream of a worker's own rank
-brings it corrections only: what an update of its own is less for the others. `CONTROL_STREAM`
-carries the rest in order, numbered from 0 on each connection; `SNAPSHOT_STREAM` numbers blocks from
-0, `CONFLATED_STREAM` parts of sums, and `STATE_STREAM` parts of optimizers' states.
+Updates travel in the stream of their origin's rank with their sequence as number, so a relayed
+message is the same for every receiver. A worker's own stream brings it only corrections: what the
+master clipped from its updates. `CONTROL_STREAM` carries the rest in order, numbered from 0 on each
+connection. `SNAPSHOT_STREAM` numbers blocks from 0, `CONFLATED_STREAM` parts of sums, and
+`STATE_STREAM` parts of optimizers' states.
 
-Every message is a msgpack map, checked field by field (see `schema`). An encoded update, the values
-of a block and the state of an optimizer are opaque here.
+Every message is a msgpack map, checked field by field (see `schema`). Encoded updates, values of
+blocks and states of optimizers are opaque here.
 """
 
 from enum import IntEnum
@@ -52,7 +51,7 @@ from typing import Final
 from gradwire_protocol.limits import STREAMS_MAX
 
 RANKS_MAX: Final = STREAMS_MAX - 4
-"""Most workers of one run: a stream each, and four more."""
+"""Most workers of one run: a stream for each, and four for control."""
 
 CONTROL_STREAM: Final = 2**16 - 1
 SNAPSHOT_STREAM: Final = 2**16 - 2
@@ -61,7 +60,7 @@ STATE_STREAM: Final = 2**16 - 4
 
 
 class Kind(IntEnum):
-    """Which message it is."""
+    """The kind of a message."""
 
     JOIN = 1
     WELCOME = 2
@@ -91,29 +90,31 @@ class Kind(IntEnum):
 
 
 class EndCode(IntEnum):
-    """Why a master or a worker closed a connection; above the transport's own codes."""
+    """Why a master or a worker closed a connection. The transport's own codes are lower."""
 
     LEFT = 64
     """The worker left; its LEAVE was received."""
     REFUSED = 65
-    """The REFUSE was delivered, or nobody took it in time."""
+    """The REFUSE was delivered, or not taken in time."""
     STOPPED = 66
     """The master was told to stop."""
     TOO_SLOW = 67
-    """More waits for this worker than the master keeps for it, or it took nothing for too long."""
+    """More data waits for this worker than the master keeps for it, or it took nothing for too
+    long."""
     MALFORMED_UPDATE = 68
     """The worker sent an update that does not fit the run."""
     NO_JOIN = 69
-    """Nothing was asked for in time."""
+    """No JOIN or other request came in time."""
     ABORTED = 70
     """The worker gave up: its training failed, or its process is about to end."""
     QUARANTINED = 71
-    """The worker was in quarantine for an update far too large, and is not waited for."""
+    """The worker was in quarantine for an update that was far too large; the master does not wait
+    for it."""
     EXPELLED = 72
     """An operator sent the worker or observer away."""
     RUN_OVER = 73
     """The observer was still there when the next run began."""
     DONE = 74
-    """The operator has its answers."""
+    """The operator has received its answers."""
     STEPPED_DOWN = 75
-    """This master is not in charge any more; another one is, or it will be again."""
+    """This master is not in charge, for good or for now."""

@@ -1,7 +1,7 @@
-"""`Layout`: how the parameters of a run are made of named tensors, in order.
+"""`Layout`: the named tensors, in order, that form the parameters of a run.
 
-All workers of a run have the same one. It tells what belongs to which element of the flat vector,
-for errors that people read, and how long that vector is.
+All workers of a run have the same one. It gives the length of the flat vector, and the name of each
+element for error messages.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ METADATA: Final = "__metadata__"
 `checkpoint`."""
 
 LAYOUT_BYTES_MAX: Final = MESSAGE_BYTES_MAX // 2
-"""A layout as it travels; some 40,000 tensors with names of 40 characters."""
+"""Most bytes of a packed layout: some 40,000 tensors with names of 40 characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Tensor(Record):
 
     @property
     def elements(self) -> int:
-        """How many numbers it holds."""
+        """Number of elements."""
         return prod(self.shape)
 
 
@@ -62,13 +62,13 @@ def _check_tensors(value: object) -> tuple[Tensor, ...]:
         names.add(tensor.name)
     size = len(Layout(tensors).pack())
     if size > LAYOUT_BYTES_MAX:
-        raise ValueError(f"they take {size} bytes; the limit is {LAYOUT_BYTES_MAX}")
+        raise ValueError(f"the tensors take {size} bytes; the limit is {LAYOUT_BYTES_MAX}")
     return tensors
 
 
 @dataclass(frozen=True, slots=True)
 class Layout(Record):
-    """How the flat vector of parameters is made of tensors, in order."""
+    """The tensors that form the flat vector of parameters, in order."""
 
     tensors: tuple[Tensor, ...]
 
@@ -86,7 +86,7 @@ class Layout(Record):
         return hashlib.blake2b(self.pack(), digest_size=4).hexdigest()
 
     def difference(self, other: "Layout") -> str | None:
-        """Say how `other` differs, by its first difference; None where it does not."""
+        """Describe the first difference of `other`; return None if there is none."""
         for mine, theirs in zip(self.tensors, other.tensors, strict=False):
             if mine != theirs:
                 return (
@@ -111,4 +111,4 @@ class Layout(Record):
                     place.append(at)
                 return f"{tensor.name}{list(reversed(place))}" if place else tensor.name
             element -= tensor.elements
-        raise IndexError(f"element {wanted} behind the last tensor")
+        raise IndexError(f"element {wanted} is behind the last tensor")

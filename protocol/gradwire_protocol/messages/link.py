@@ -1,7 +1,7 @@
-"""`Link`: messages over a connection, each in the stream where it belongs.
+"""`Link`: typed messages over a connection, each in its stream.
 
-Master and worker both talk through one. It numbers what is sent, restores the order of control
-messages, and turns bytes into checked records.
+Master and worker both use one. It numbers outgoing messages, restores the order of control
+messages, and parses bytes into checked records.
 """
 
 from dataclasses import dataclass
@@ -67,13 +67,14 @@ CONTROL_RECORDS: Final[dict[Kind, type[Control]]] = {
 
 @dataclass(frozen=True, slots=True)
 class UpdateReceived:
-    """An update of the worker with this rank, as it came and as it reads."""
+    """An update of the worker with this rank, both parsed and as it arrived."""
 
     rank: int
     update: EncodedUpdate
     message: ShapedMessage
     charge: int
-    """To be released when it is used or dropped: until then it holds its sender's credit."""
+    """Credit to release when the update has been used or dropped; until then it counts against the
+    sender."""
 
 
 InTurn = TypeVar("InTurn", bound=Control | StatePart)
@@ -82,7 +83,7 @@ Message: TypeAlias = Control | Snapshot | Conflated | StatePart | UpdateReceived
 
 
 class Link:
-    """One peer, as master or worker see it.
+    """The messages to and from one peer.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ class Link:
         ----------
         record : Control
         packed : bytes, optional
-            The same in bytes, where it goes to many.
+            The packed record, to save packing it again for each receiver.
         """
         number = self._control_sent
         self._control_sent += 1
@@ -117,7 +118,7 @@ class Link:
         return number
 
     def send_update(self, rank: int, sequence: int, payload: Payload) -> None:
-        """Send an update of the worker with this rank: a packed `EncodedUpdate`."""
+        """Send a packed `EncodedUpdate` of the worker with this rank."""
         self.connection.send(rank, sequence, Kind.UPDATE, payload, Priority.UPDATE)
 
     def relay_update(self, message: ShapedMessage) -> None:
@@ -148,27 +149,26 @@ class Link:
         return number
 
     def receive(self, event: MessageReceived) -> list[Message]:
-        """Check a message; return those whose turn it is: none, it, or it and its successors.
+        """Parse a message; return the messages that are now in order, which may be none.
 
-        A control message that waits for its predecessors, or a part of a state, holds its sender's
-        credit until its turn comes, and so does an update until the caller releases its `charge`;
-        so credit bounds what a peer that leaves a number out can make us keep. Everything else is
-        released.
+        Control messages and parts of a state hold their sender's credit while they wait for their
+        predecessors. An update holds it until the caller releases its `charge`. So credit bounds
+        what we store for a peer that skips a number. All other messages are released at once.
 
         Raises
         ------
         InvalidMessageError
-            If it breaks its schema or stands in the wrong stream.
+            If the message breaks its schema or is in the wrong stream.
         """
         try:
             kind = Kind(event.kind)
         except ValueError:
-            raise InvalidMessageError(f"unknown kind {event.kind} of message") from None
+            raise InvalidMessageError(f"a message has the unknown kind {event.kind}") from None
         if kind is Kind.UPDATE and event.stream < RANKS_MAX:
             update = EncodedUpdate.parse(event.payload)
             if update.sequence != event.number:
                 raise InvalidMessageError(
-                    f"update {update.sequence} in the place of update {event.number}"
+                    f"update {update.sequence} came as message {event.number} of its stream"
                 )
             return [UpdateReceived(event.stream, update, event.message, event.charge)]
         if kind is Kind.SNAPSHOT and event.stream == SNAPSHOT_STREAM:
@@ -181,7 +181,7 @@ class Link:
             return self._in_order(self._states_in, event, StatePart.parse(event.payload))
         record = CONTROL_RECORDS.get(kind)
         if record is None or event.stream != CONTROL_STREAM:
-            raise InvalidMessageError(f"{kind.name} in stream {event.stream}")
+            raise InvalidMessageError(f"{kind.name} came in stream {event.stream}")
         return self._in_order(self._control_in, event, record.parse(event.payload))
 
     def _in_order(

@@ -1,8 +1,8 @@
-"""`InOrder`: puts numbered items that come in any order, more than once, into sequence.
+"""`InOrder`: puts numbered items that arrive in any order, with repeats, into sequence.
 
-The transport delivers every message of a connection exactly once, in the order they happen to
-complete. Where order matters, as for the control messages of a connection and for the updates of
-one origin, this restores it, and keeps out what came before over another connection.
+The transport delivers every message of a connection exactly once, in the order in which messages
+complete. `InOrder` restores their order for the control messages of a connection and the updates of
+one origin. It also drops items that already came over another connection.
 """
 
 from typing import Generic, TypeVar
@@ -29,7 +29,7 @@ class InOrder(Generic[Item]):
 
     def __init__(self, expected: int) -> None:
         self.expected = expected
-        """The number of the item that is due."""
+        """The number of the next item."""
         self._waiting: dict[int, Item] = {}
 
     def __len__(self) -> int:
@@ -37,11 +37,11 @@ class InOrder(Generic[Item]):
         return len(self._waiting)
 
     def is_duplicate(self, number: int) -> bool:
-        """Return whether an item with this number came before."""
+        """Return whether an item with this number already came."""
         return number < self.expected or number in self._waiting
 
     def insert(self, number: int, item: Item) -> list[Item]:
-        """Take an item; return those whose turn it is, in order."""
+        """Add an item; return the items that are now next, in order."""
         if self.is_duplicate(number):
             return []
         self._waiting[number] = item
@@ -53,9 +53,9 @@ class InOrder(Generic[Item]):
         return min(self._waiting, default=None)
 
     def pass_over(self, expected: int) -> list[Item]:
-        """Wait for no item before this number; return those whose turn it is now, in order.
+        """Skip the items before this number; return those that are now next, in order.
 
-        None of the items that wait may come before it.
+        No waiting item may have a number below `expected`.
         """
         lowest = self.lowest_waiting
         assert lowest is None or lowest >= expected >= self.expected

@@ -11,31 +11,31 @@ from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
 from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Check, Record, text
 
 ANSWER_BYTES_MAX: Final = SMALL_BYTES_MAX + RANKS_MAX * (4 * WORKER_NAME_CHARACTERS_MAX + 256)
-"""What answers an order: besides its name, a worker takes at most 100 bytes of a status, and its
-version 20; the rest is for names that are denied."""
+"""Longest answer to an order. Besides its name, a worker takes at most 100 bytes of a status and 20
+of its version; the rest is for denied names."""
 
 assert ANSWER_BYTES_MAX < MESSAGE_BYTES_MAX, "the longest answer fits a message"
 
 
 class Action(StrEnum):
-    """What an operator can have done."""
+    """What an operator can order."""
 
     STATUS = "status"
-    """Say who takes part and how far the run has got, as JSON."""
+    """Report the roster and the progress of the run as JSON."""
     DRAIN = "drain"
-    """Let nobody in any more, and stop when the last worker has left."""
+    """Let no more workers in, and stop when the last one has left."""
     RESUME = "resume"
     """Let workers in again."""
     DENY = "deny"
-    """Accept no key of this name, and close what is open of it."""
+    """Accept no key of this name, and close its open connections."""
     ADMIT = "admit"
-    """Accept them again."""
+    """Accept keys of this name again."""
     RELEASE = "release"
-    """End the quarantine of a worker: what was kept aside is accepted."""
+    """End the quarantine of a worker and accept its updates that were set aside."""
     EXPEL = "expel"
     """Close the connection of a worker or an observer; it may join again."""
     CHECKPOINT = "checkpoint"
-    """Write down what there is of the run."""
+    """Write a checkpoint."""
 
 
 ANSWER: Final = text(ANSWER_BYTES_MAX)
@@ -43,12 +43,12 @@ ANSWER: Final = text(ANSWER_BYTES_MAX)
 
 @dataclass(frozen=True, slots=True)
 class Order(Record):
-    """An operator wants something done."""
+    """An operator's order."""
 
     action: str
-    """An `Action`; one that the master does not know is refused."""
+    """An `Action`; the master refuses one that it does not know."""
     name: str
-    """Whom or which rank it is about; empty where it is about nobody."""
+    """The name or rank concerned; empty if there is none."""
 
     KIND: ClassVar[Kind] = Kind.ORDER
     CHECKS: ClassVar[Mapping[str, Check]] = {"action": WORKER_NAME, "name": WORKER_NAME}
@@ -59,7 +59,7 @@ class OrderDone(Record):
     """An order was carried out."""
 
     text: str
-    """What there is to say about it; the status as JSON."""
+    """The result; for a status, JSON."""
 
     KIND: ClassVar[Kind] = Kind.DONE
     CHECKS: ClassVar[Mapping[str, Check]] = {"text": ANSWER}

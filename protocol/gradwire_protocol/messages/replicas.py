@@ -1,4 +1,4 @@
-"""Messages about replicas: blocks of them, what they contain, and how they are compared."""
+"""Messages about replicas: their blocks, their contents, their comparison."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Check, Record, bl
 
 @dataclass(frozen=True, slots=True)
 class Contents(Record):
-    """A worker says which updates the replica contains that it sends to a master started anew."""
+    """A worker says which updates are in the replica that it sends to a restarted master."""
 
     versions: Mapping[int, int]
     """Its own included."""
@@ -32,10 +32,10 @@ class Contents(Record):
 
 @dataclass(frozen=True, slots=True)
 class Recall(Record):
-    """A master that was started anew asks for updates that a worker has said it keeps."""
+    """A restarted master asks a worker for updates that it keeps."""
 
     rank: int
-    """Whose they are."""
+    """The origin of the updates."""
     first: int
     last: int
 
@@ -49,14 +49,14 @@ class Recall(Record):
 
 @dataclass(frozen=True, slots=True)
 class Digest(Record):
-    """A worker says what its replica is."""
+    """A worker reports the digest of its replica."""
 
     versions: Mapping[int, int]
     """Its own included."""
     digest: int
-    """Of the replica with these updates."""
+    """Digest of the replica with these updates."""
     corrections: int
-    """How many corrections are in it of those that came over this connection."""
+    """How many corrections received over this connection are in it."""
 
     KIND: ClassVar[Kind] = Kind.DIGEST
     CHECKS: ClassVar[Mapping[str, Check]] = {
@@ -69,10 +69,10 @@ class Digest(Record):
 
 @dataclass(frozen=True, slots=True)
 class Blocks(Record):
-    """The master says what every block of the replica is, so that a worker finds which differ."""
+    """The master sends the digest of every block, so that a worker finds the blocks that differ."""
 
     versions: Mapping[int, int]
-    """The updates in it, the worker's own included."""
+    """The updates in the replica, the worker's own included."""
     digests: bytes
     """Little-endian, 8 bytes each."""
 
@@ -86,10 +86,10 @@ class Blocks(Record):
 
 @dataclass(frozen=True, slots=True)
 class Want(Record):
-    """A worker asks for blocks of the replica that BLOCKS was about."""
+    """A worker asks for blocks of the replica described by BLOCKS."""
 
     blocks: tuple[int, ...]
-    """Their numbers; none where it has them all."""
+    """Numbers of the blocks; none if all are equal."""
 
     KIND: ClassVar[Kind] = Kind.WANT
     CHECKS: ClassVar[Mapping[str, Check]] = {
@@ -104,7 +104,7 @@ class Snapshot(Record):
 
     start: int
     values: bytes
-    """Little-endian int32, or fewer bytes, of which it can be made."""
+    """Little-endian int32, plain or packed."""
 
     KIND: ClassVar[Kind] = Kind.SNAPSHOT
     CHECKS: ClassVar[Mapping[str, Check]] = {

@@ -1,9 +1,8 @@
 """`Record`: a msgpack map whose fields are checked one by one.
 
-What arrives from the network is a map from field names to plain values. A record says for each
-field what is allowed, and anything else (an unknown or missing field, a wrong type, a number out
-of range, a text or list that is too long) is refused with the name of the field, the value and
-the limit.
+A message from the network is a map from field names to plain values. A record declares what each
+field may hold. Anything else (an unknown or missing field, a wrong type, a number out of range, a
+text or list that is too long) is refused with the name of the field, the value and the limit.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,19 +22,19 @@ SHOWN_MAX = 60
 """Characters of an offending value that an error message repeats."""
 
 SMALL_BYTES_MAX: Final = 8 * KIB
-"""Bytes of a record without long lists: a reason of a thousand characters, four bytes each, and
+"""Bytes of a record without long lists: a reason of a thousand characters at four bytes each, and
 as much again."""
 
 LIST_ITEMS_MAX: Final = 2**15
-"""Longer than any list that a record may hold; its check then says which one is too long."""
+"""Longer than any list a record may hold; the field's check then names the field."""
 
 MAP_FIELDS_MAX: Final = 16
 """More than any record has fields."""
 
 COLLECTIONS_MAX: Final = 2**16
-"""Lists and maps in one record, however nested. A byte on the wire can be one of 64 bytes in
-memory, so 2 MiB could become 128 MiB before any check sees them; so many are 4 MiB. The largest
-honest record, a WELCOME with 2^14 tensors, 2^12 peers and as many versions, has 41,000."""
+"""Lists and maps in one record, at any depth. One byte on the wire can become an object of 64
+bytes, so 2 MiB could become 128 MiB before any check. This many take 4 MiB. The largest honest
+record, a WELCOME with 2^14 tensors, 2^12 peers and as many versions, has 41,000."""
 
 
 class Record:
@@ -50,35 +49,35 @@ class Record:
     CHECKS: ClassVar[Mapping[str, Check]]
 
     BYTES_MAX: ClassVar[int] = SMALL_BYTES_MAX
-    """Longest form on the wire. A byte can unpack to an empty list of 64 bytes, before any check
-    sees it: the record is refused by its length first."""
+    """Most bytes on the wire. A byte can unpack to an empty list of 64 bytes before any check, so
+    the length is checked first."""
 
     LIST_ITEMS_MAX: ClassVar[int] = LIST_ITEMS_MAX
-    """Longest list that is unpacked; 0 for a record that holds none."""
+    """Longest list that is unpacked; 0 for a record without lists."""
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the fields as msgpack can write them."""
+        """Return the fields as plain values for msgpack."""
         return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
 
     def pack(self) -> bytes:
-        """Return the bytes of the wire."""
+        """Return the record as msgpack bytes."""
         packed: bytes = msgpack.packb(self.to_plain())
         return packed
 
     @classmethod
     def from_plain(cls, plain: object) -> Self:
-        """Check a map and make a record of it.
+        """Make a record from a map after checking every field.
 
         Raises
         ------
         ValueError
-            If a field is not what it should be.
+            If a field is missing, unknown or breaks its check.
         """
         if not isinstance(plain, dict):
-            raise ValueError(f"a {type(plain).__name__} where a map should be")  # noqa: TRY004
+            raise ValueError(f"a map is needed, not a {type(plain).__name__}")  # noqa: TRY004
         if plain.keys() != cls.CHECKS.keys():
             wrong = sorted(map(str, plain.keys() ^ cls.CHECKS.keys()))
-            raise ValueError(f"missing or unknown fields: {', '.join(wrong)[:SHOWN_MAX]}")
+            raise ValueError(f"these fields are missing or unknown: {', '.join(wrong)[:SHOWN_MAX]}")
         checked = {}
         for name, check in cls.CHECKS.items():
             try:
@@ -89,12 +88,12 @@ class Record:
 
     @classmethod
     def parse(cls, payload: bytes | bytearray | memoryview) -> Self:
-        """Read the bytes of the wire.
+        """Parse the msgpack bytes of a record.
 
         Raises
         ------
         InvalidMessageError
-            If they are not a valid record of this kind.
+            If the bytes are no valid record of this kind.
         """
         size = memoryview(payload).nbytes
         if size > cls.BYTES_MAX:
@@ -117,7 +116,7 @@ class Record:
 
 
 class _CollectionLimit:
-    """Counts what passes through, up to a limit."""
+    """Counts the collections of a record, up to a limit."""
 
     __slots__ = ("_left",)
 
@@ -127,7 +126,7 @@ class _CollectionLimit:
     def __call__(self, collection: object) -> object:
         self._left -= 1
         if self._left < 0:
-            raise ValueError(f"more than {COLLECTIONS_MAX} lists and maps")
+            raise ValueError(f"the record has more than {COLLECTIONS_MAX} lists and maps")
         return collection
 
 
@@ -143,7 +142,7 @@ def integer(low: int, high: int) -> Check:
 
 
 def text(length_max: int) -> Check:
-    """Allow printable texts of at most so many characters."""
+    """Allow printable texts of at most `length_max` characters."""
 
     def check(value: object) -> str:
         if not isinstance(value, str) or len(value) > length_max or not value.isprintable():
@@ -174,12 +173,12 @@ def boolean(value: object) -> bool:
 
 
 def optional(check: Check) -> Check:
-    """Allow nil besides."""
+    """Allow nil as well."""
     return lambda value: None if value is None else check(value)
 
 
 def listing(check: Check, length_max: int) -> Check:
-    """Allow lists of at most so many items; the record holds a tuple."""
+    """Allow lists of at most `length_max` items; the record holds a tuple."""
 
     def check_all(value: object) -> tuple[Any, ...]:
         if not isinstance(value, list) or len(value) > length_max:
@@ -192,7 +191,7 @@ def listing(check: Check, length_max: int) -> Check:
 def mapping(key: Check, item: Check, length_max: int) -> Check:
     """Allow lists of pairs with distinct keys; the record holds a dict.
 
-    A msgpack map with integer keys would do, but then every reader has to be told to accept it.
+    A msgpack map with integer keys would need every reader to be configured to accept them.
     """
 
     def check_all(value: object) -> dict[Any, Any]:

@@ -1,8 +1,8 @@
-"""Snapshots: a whole replica on its way, or some of its blocks.
+"""Snapshots: a whole replica or some of its blocks under way.
 
-From the first worker to the master, when a run begins; from the master to every later worker; and
-to one whose replica differs, only the blocks that do. A replica is a buffer of little-endian int32
-here; nobody looks inside. How a block is made smaller for its way, the codec knows.
+A snapshot goes from the first worker to the master when a run begins, and from the master to every
+later worker. A worker whose replica differs receives only the blocks that do. A replica is a buffer
+of little-endian int32 here and is not interpreted; the codec packs and unpacks blocks.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,39 +20,40 @@ from gradwire_protocol.messages.replicas import Snapshot
 ELEMENT_BYTES: Final = 4
 
 BLOCKS_UNDER_WAY_MAX: Final = 4
-"""Blocks handed to a connection at once: enough to fill it, and no second copy of the replica."""
+"""Blocks handed to a connection at once: enough to keep it busy without a second copy of the
+replica."""
 
 
 def count_blocks(elements: int) -> int:
-    """Return into how many blocks a replica is cut."""
+    """Return the number of blocks of a replica."""
     return -(-elements // BLOCK_ELEMENTS)
 
 
 def block_span(number: int, elements: int) -> slice:
-    """Return which elements of a replica a block has."""
+    """Return the elements of a replica in a block."""
     start = number * BLOCK_ELEMENTS
     return slice(start, min(start + BLOCK_ELEMENTS, elements))
 
 
 def expand_block(block: Snapshot, elements: int, unpack: Callable[[bytes, int], bytes]) -> Snapshot:
-    """Return a block with its elements as they are, if it has a place in the replica.
+    """Return a block with unpacked elements, if it has a place in the replica.
 
     Parameters
     ----------
     block : Snapshot
-        As it came.
+        The block as received.
     elements : int
         Length of the replica.
     unpack : callable
-        Called with what a block travels as and how many elements it has; raises `ValueError`.
+        Called with the packed values and the number of elements; raises `ValueError`.
 
     Raises
     ------
     InvalidMessageError
-        If it is none of a block of this replica.
+        If the values are no block of this replica.
     """
     if block.start % BLOCK_ELEMENTS or block.start >= elements:
-        return block  # who puts it in its place says what is wrong with it
+        return block  # `accept_block` refuses it with the reason
     span = block_span(block.start // BLOCK_ELEMENTS, elements)
     try:
         return replace(block, values=unpack(block.values, span.stop - span.start))
@@ -61,16 +62,16 @@ def expand_block(block: Snapshot, elements: int, unpack: Callable[[bytes, int], 
 
 
 class SnapshotFeed:
-    """Sends blocks of a snapshot, a few at a time.
+    """Sends the blocks of a snapshot, a few at a time.
 
     Parameters
     ----------
     block : callable
-        Returns the block with a number as it travels. The replica must not change any more.
+        Returns the packed block with a number. The replica must not change meanwhile.
     numbers : iterable of int
-        Which blocks.
+        The blocks to send.
     link : Link
-        Where to.
+        The receiver.
     """
 
     def __init__(self, block: Callable[[int], Payload], numbers: Iterable[int], link: Link) -> None:
@@ -83,7 +84,7 @@ class SnapshotFeed:
 
     @property
     def nbytes(self) -> int:
-        """What the blocks under way take at most."""
+        """Most bytes that the blocks under way can take."""
         return self._under_way * Snapshot.BYTES_MAX
 
     @classmethod
@@ -98,14 +99,14 @@ class SnapshotFeed:
             The replica.
         link : Link
         pack : callable
-            Makes a block smaller, if it can.
+            Packs a block into fewer bytes where possible.
         """
         whole = memoryview(values).cast("B").cast("i")
         numbers = range(count_blocks(len(whole)))
         return cls(lambda number: pack(whole[block_span(number, len(whole))]), numbers, link)
 
     def on_delivered(self) -> bool:
-        """Send the next block in place of one that arrived; return whether all have arrived."""
+        """Send the next block after one has arrived; return whether all have arrived."""
         self._under_way -= 1
         return not self._send() and not self._under_way
 
@@ -127,26 +128,26 @@ class BlockAssembly:
     elements : int
         Length of the replica.
     numbers : iterable of int
-        Which blocks.
+        The blocks asked for.
     """
 
     def __init__(self, elements: int, numbers: Iterable[int]) -> None:
         self._elements = elements
         self._wanted = set(numbers)
         self.values: dict[int, bytes] = {}
-        """By number: what has come."""
+        """By number: the values received."""
 
     def accept_block(self, block: Snapshot) -> bool:
-        """Take a block; return whether all are here.
+        """Store a block; return whether all have arrived.
 
         Raises
         ------
         InvalidMessageError
-            If the block is none of this replica's, or was not asked for.
+            If the block does not fit this replica or was not asked for.
         """
         number = _block_number(block, self._elements)
         if number not in self._wanted:
-            raise InvalidMessageError(f"block {number} was not asked for")
+            raise InvalidMessageError(f"the peer sent block {number}, which was not asked for")
         self.values.setdefault(number, block.values)
         return len(self.values) == len(self._wanted)
 
@@ -154,9 +155,8 @@ class BlockAssembly:
 class SnapshotAssembly:
     """Puts the blocks of a snapshot together.
 
-    They lie on a grid, as a `SnapshotFeed` cuts them: each begins at a multiple of
-    `BLOCK_ELEMENTS`, and only the last one is shorter. So a peer cannot make the bookkeeping
-    larger than the replica.
+    The blocks lie on the grid of a `SnapshotFeed`: each begins at a multiple of `BLOCK_ELEMENTS`,
+    and only the last one is shorter. So a peer cannot make the bookkeeping larger than the replica.
 
     Parameters
     ----------
@@ -166,27 +166,27 @@ class SnapshotAssembly:
 
     def __init__(self, elements: int) -> None:
         self.elements = elements
-        # Pages that were not written yet cost nothing, as those of a bytearray would.
+        # Unlike a bytearray, zeros take no memory for pages that are not yet written.
         self.values = np.zeros(ELEMENT_BYTES * elements, np.uint8).data
         self.elements_received = 0
-        """How much of the replica is there."""
+        """Elements of the replica received so far."""
         self._received = set[int]()
 
     def restart(self) -> None:
-        """Wait for all blocks anew, of another sender perhaps."""
-        for start in self._received:  # no more work than it was to put them there
+        """Forget all blocks and wait for them again, perhaps from another sender."""
+        for start in self._received:  # clears only what was written
             block = self.values[ELEMENT_BYTES * start :][: ELEMENT_BYTES * BLOCK_ELEMENTS]
             block[:] = bytes(len(block))
         self.elements_received = 0
         self._received.clear()
 
     def accept_block(self, block: Snapshot) -> bool:
-        """Put a block in its place; return whether the replica is complete.
+        """Store a block; return whether the replica is complete.
 
         Raises
         ------
         InvalidMessageError
-            If the block is none of this replica's.
+            If the block does not fit this replica.
         """
         _block_number(block, self.elements)
         if block.start not in self._received:
@@ -198,12 +198,12 @@ class SnapshotAssembly:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all blocks are here."""
+        """Whether all blocks have arrived."""
         return self.elements_received == self.elements
 
 
 def _block_number(block: Snapshot, elements: int) -> int:
-    """Return which block it is; `InvalidMessageError` if it is none of a replica's."""
+    """Return the number of a block, or raise `InvalidMessageError` if it does not fit."""
     size, rest = divmod(len(block.values), ELEMENT_BYTES)
     where = f"Snapshot: {len(block.values)} bytes from element {block.start} on"
     if rest or block.start + size > elements:

@@ -1,4 +1,4 @@
-"""Messages between two masters, and to those that vote: FOLLOW, PROMISE, VOTERS."""
+"""Messages between two masters and the voters: FOLLOW, PROMISE, VOTERS."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Check, Record, li
 
 @dataclass(frozen=True, slots=True)
 class Follow(Record):
-    """A standby says that it is in charge of nothing, and follows; and which voters it knows."""
+    """A standby says that it follows this master, and which voters it knows."""
 
     term: int
-    """The highest one that it has heard of, or has asked workers to follow it in."""
+    """The highest term that it has heard of or asked for promises in."""
     voters: int | None
-    """The number of the `Voters` that it has from this master; None with the first one."""
+    """Number of the last `Voters` received from this master; None at first."""
 
     KIND: ClassVar[Kind] = Kind.FOLLOW
     CHECKS: ClassVar[Mapping[str, Check]] = {"term": TERM, "voters": optional(SEQUENCE)}
@@ -24,7 +24,7 @@ class Follow(Record):
 
 @dataclass(frozen=True, slots=True)
 class Promise(Record):
-    """A master asks whether a worker follows it in a term, and the worker answers in which."""
+    """A master asks a worker to follow it in a term; the worker answers with its own term."""
 
     term: int
 
@@ -34,14 +34,14 @@ class Promise(Record):
 
 @dataclass(frozen=True, slots=True)
 class Voters(Record):
-    """A master tells its standby whose promises it takes to go on in its place."""
+    """A master tells its standby which workers have to promise before it may take over."""
 
     number: int
-    """The standby answers with it."""
+    """Number that the standby repeats in its answer."""
     term: int
-    """Of the master."""
+    """Term of the master."""
     workers: tuple[bytes, ...]
-    """Their random ids."""
+    """Random ids of the workers."""
 
     KIND: ClassVar[Kind] = Kind.VOTERS
     CHECKS: ClassVar[Mapping[str, Check]] = {

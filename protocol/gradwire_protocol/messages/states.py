@@ -1,4 +1,4 @@
-"""Messages with what belongs to a worker besides its parameters: buffers, optimizer state."""
+"""Messages with the buffers and the optimizer state of a worker."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,28 +23,29 @@ STATE_PART_BYTES: Final = 256 * KIB
 """Most bytes in a part of an optimizer's state: two seconds on a link of 1 Mbit/s."""
 
 STATE_SLOTS_MAX: Final = 8
-"""Most numbers that an optimizer keeps for each parameter; Adam's two are many already."""
+"""Most numbers that an optimizer keeps for each parameter. Adam keeps two."""
 
 STATE_PARTS_MAX: Final = 1 + -(-(4 * STATE_SLOTS_MAX + 8) * ELEMENTS_MAX // STATE_PART_BYTES)
-"""Parts of the largest state: what it is made of, then its values and some numbers for each
+"""Parts of the largest state: its description, then its values and a few numbers for each
 tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buffers(Record):
-    """What the buffers of a worker's module hold, of which everyone takes the mean.
+    """The values of the buffers of a worker's module; every worker uses the mean over all workers.
 
-    The latest one of each rank counts. One without values says that none does any more.
+    The latest message of each rank counts. One without values withdraws the rank's buffers.
     """
 
     rank: int
-    """Whose they are."""
+    """The worker they belong to."""
     final: bool
-    """Whether it is the last one: the worker finishes, and it counts until the run has, too."""
+    """Whether it is the rank's last: the worker is finishing, and these values count until the run
+    ends."""
     layout_digest: bytes
-    """Of names, shapes and types: only buffers of the same layout are averaged."""
+    """Digest of names, shapes and types. Only buffers of the same layout are averaged."""
     floats: bytes
-    """Little-endian; the layout says whether they have 4 bytes or 8."""
+    """Little-endian floats of 4 or 8 bytes, as the layout says."""
     integers: bytes
     """Little-endian int64."""
 
@@ -61,7 +62,7 @@ class Buffers(Record):
 
     @classmethod
     def none_of(cls, rank: int) -> "Buffers":
-        """Return what says that nothing of a rank counts any more."""
+        """Return a message that withdraws the buffers of a rank."""
         return cls(rank, final=False, layout_digest=bytes(DIGEST_BYTES), floats=b"", integers=b"")
 
     @property
@@ -72,12 +73,12 @@ class Buffers(Record):
 
 @dataclass(frozen=True, slots=True)
 class WantState(Record):
-    """A worker asks for the state of another one's optimizer, or the master asks that one."""
+    """A worker asks the master for an optimizer's state, or the master asks another worker."""
 
     number: int
-    """Which of all that the master gets for somebody; 0 from the worker that asks."""
+    """Number of the request, assigned by the master; 0 from the worker that asks."""
     part: int | None
-    """The part that is due; None where no more is wanted. From who asks, 0 or None."""
+    """The part wanted next; None to cancel. The worker that asks sends 0 or None."""
 
     KIND: ClassVar[Kind] = Kind.WANT_STATE
     CHECKS: ClassVar[Mapping[str, Check]] = {
@@ -88,20 +89,20 @@ class WantState(Record):
 
 @dataclass(frozen=True, slots=True)
 class StatePart(Record):
-    """A part of the state of an optimizer, or that there is none.
+    """A part of the state of an optimizer, or the answer that there is none.
 
-    The first part says what the state is made of; the others are its bytes, in order. With another
-    number another state begins, in place of one that could not be had to its end.
+    The first part describes the state; the others are its bytes, in order. A new number begins
+    another state and replaces one that could not be completed.
     """
 
     number: int
-    """As it was asked for."""
+    """Number of the request."""
     part: int
     parts: int
-    """How many there are; 0 where there is no state to be had."""
+    """How many parts there are; 0 if no state is available."""
     body: bytes
     reason: str = ""
-    """Why there is none."""
+    """Why no state is available."""
 
     KIND: ClassVar[Kind] = Kind.STATE
     CHECKS: ClassVar[Mapping[str, Check]] = {

@@ -1,4 +1,4 @@
-"""Messages with updates, and about where they end: UPDATE, CONFLATED, STABLE, FINISH, LEAVE."""
+"""Messages with updates and about their end: UPDATE, CONFLATED, STABLE, FINISH, LEAVE."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,24 +29,24 @@ from gradwire_protocol.messages.schema import (
 )
 
 UPDATE_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 256
-"""Largest encoded update: what a message holds less the map around it."""
+"""Largest encoded update: a message less the map around it."""
 
 PART_ELEMENTS: Final = 2**16
-"""Elements in a part of a sum, 256 KiB at most: smaller than a block, as it is for who is slow, and
-every part that arrives shows that he is there."""
+"""Elements in a part of a sum: at most 256 KiB. It is smaller than a block, because its receiver is
+slow and each part that arrives proves that the receiver is alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedUpdate(Record):
-    """An update on its way; its origin is the stream it travels in."""
+    """An encoded update; the stream tells its origin."""
 
     sequence: int
     based_on: int
-    """How many updates of others the parameters contained that it was computed with."""
+    """How many updates of other workers the parameters contained when it was computed."""
     body: bytes
-    """Nothing where it changes nothing, and only says how far its origin is."""
+    """Empty for an update that changes nothing and only reports its origin's progress."""
     clock: int = 0
-    """How many steps of its origin are in its updates up to this one; 0 where it does not say."""
+    """Steps of its origin in all updates up to this one; 0 if unknown."""
 
     KIND: ClassVar[Kind] = Kind.UPDATE
     CHECKS: ClassVar[Mapping[str, Check]] = {
@@ -61,7 +61,7 @@ class EncodedUpdate(Record):
 
 @dataclass(frozen=True, slots=True)
 class Stable(Record):
-    """Every live worker has the updates up to these."""
+    """Every live worker has the updates up to these versions."""
 
     versions: Mapping[int, int]
 
@@ -72,17 +72,17 @@ class Stable(Record):
 
 @dataclass(frozen=True, slots=True)
 class Span(Record):
-    """Which updates a sum contains: of each rank, those after `before` up to `after`."""
+    """The updates in a sum: of each rank, those after `before` up to `after`."""
 
     before: Mapping[int, int]
     after: Mapping[int, int]
-    """Of the same ranks."""
+    """Has the same ranks as `before`."""
     updates: int
-    """How many these are."""
+    """How many updates the sum contains."""
     parts: int
-    """How many messages the sum takes."""
+    """How many messages carry the sum."""
     clocks: Mapping[int, int] = field(default_factory=dict)
-    """By rank: what the last update in it says of its origin's steps, where it does."""
+    """By rank: the clock of the last update in the sum, where known."""
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "before": VERSIONS,
@@ -95,17 +95,17 @@ class Span(Record):
 
 @dataclass(frozen=True, slots=True)
 class Conflated(Record):
-    """A part of a sum of updates, which the master sends in place of them to who is slow.
+    """A part of a sum of updates, which the master sends to a slow worker in their place.
 
-    What is not in any part does not change. The sum counts when all parts are here.
+    Elements in no part do not change. The sum takes effect when all its parts have arrived.
     """
 
     start: int
-    """The first element that it covers; a multiple of `PART_ELEMENTS`."""
+    """The first element covered; a multiple of `PART_ELEMENTS`."""
     body: bytes
-    """An encoded update of at most `PART_ELEMENTS`; none where the whole sum is zero."""
+    """An encoded update of at most `PART_ELEMENTS`; empty where the whole sum is zero."""
     span: Span | None
-    """What the sum contains, in the last part."""
+    """The updates in the sum; only in the last part."""
 
     KIND: ClassVar[Kind] = Kind.CONFLATED
     CHECKS: ClassVar[Mapping[str, Check]] = {
@@ -118,10 +118,10 @@ class Conflated(Record):
 
 @dataclass(frozen=True, slots=True)
 class Finish(Record):
-    """A worker will send no more updates and waits for the others."""
+    """A worker sends no more updates and waits for the others."""
 
     sequence: int
-    """Of its last update."""
+    """Sequence of its last update."""
 
     KIND: ClassVar[Kind] = Kind.FINISH
     CHECKS: ClassVar[Mapping[str, Check]] = {"sequence": SEQUENCE}
@@ -141,10 +141,10 @@ class Finished(Record):
 
 @dataclass(frozen=True, slots=True)
 class Leave(Record):
-    """A worker goes, and its connection ends when this is delivered."""
+    """A worker leaves; its connection ends when this is delivered."""
 
     sequence: int
-    """Of its last update."""
+    """Sequence of its last update."""
     reason: str
 
     KIND: ClassVar[Kind] = Kind.LEAVE
@@ -156,9 +156,9 @@ class Leave(Record):
 
 @dataclass(frozen=True, slots=True)
 class Stopping(Record):
-    """The master is about to end, and waits for the last update of everyone.
+    """The master is about to end and waits for every worker's last update.
 
-    A worker answers with LEAVE, unless it has said before that no more updates come.
+    A worker answers with LEAVE, unless it has already said that it sends no more updates.
     """
 
     reason: str

@@ -1,16 +1,16 @@
-"""`LossRate`: which part of its packets a path loses, as far as lately seen."""
+"""`LossRate`: the share of packets that a path has lately lost."""
 
 from typing import Final
 
 MEMORY_PACKETS: Final = 4_096
-"""When so many packets were seen, they count half from then on."""
+"""Packets after which all counts are halved, so that older ones matter less."""
 
 TRUSTED_PACKETS: Final = 256
-"""Before so many packets, there is nothing to be said."""
+"""Packets needed before the rate is trusted."""
 
 
 class LossRate:
-    """Packets sent and lost, the old ones fading."""
+    """Packets seen and lost, with older ones fading."""
 
     __slots__ = ("_lost", "_seen")
 
@@ -20,11 +20,11 @@ class LossRate:
 
     @property
     def rate(self) -> float:
-        """The part that was lost; 0 as long as too little is known."""
+        """The share lost; 0 while too few packets were seen."""
         return self._lost / self._seen if self._seen >= TRUSTED_PACKETS else 0.0
 
     def record(self, lost: int, arrived: int) -> None:
-        """Note what became of some packets."""
+        """Record lost and arrived packets."""
         self._seen += lost + arrived
         self._lost += lost
         if self._seen > MEMORY_PACKETS:

@@ -5,15 +5,15 @@ from typing import Final
 from gradwire_protocol.limits import TRAIN_BYTES_MAX
 
 BURST_SECONDS: Final = 0.002
-"""What may leave at once is what the rate allows in this time: more would fill queues on the way,
-less would need timers that are more exact than operating systems are."""
+"""Time whose share of the rate may leave at once. A longer time would fill queues on the path; a
+shorter one would need more exact timers than operating systems have."""
 
 LATE_SECONDS_MAX: Final = 0.01
-"""Who was to be woken and is woken late makes up for so much: a busy machine would else send less
-than the rate, the path would seem slower than it is, and the rate would fall for it."""
+"""Most delay of a late timer that is made up for. Without this, a busy machine would send below its
+rate, the path would seem slower than it is, and the rate would fall."""
 
 WAIT_SECONDS_MIN: Final = 0.0002
-"""Nor is a shorter wait than this worth a timer: then so much more is collected first."""
+"""Shortest wait worth a timer; the allowance accumulates meanwhile."""
 
 
 class Pacer:
@@ -22,7 +22,7 @@ class Pacer:
     Parameters
     ----------
     least_bytes : int
-        What may always leave at once after a pause.
+        Bytes that may always leave at once after a pause.
     """
 
     __slots__ = ("_at", "_tokens", "_waits", "least_bytes")
@@ -52,15 +52,15 @@ class Pacer:
             self._tokens = TRAIN_BYTES_MAX
         elif elapsed > 0.0:
             self._tokens = min(self._tokens + elapsed * rate, burst)
-        # Rounded, so that whoever comes at `ready_at` is not sent away for a part of a byte.
+        # Rounded, so that a caller at `ready_at` is not refused for a fraction of a byte.
         return round(self._tokens)
 
     def ready_at(self, size: int, rate: float, now: float) -> float:
-        """Return when so many bytes may leave, or at least as much as is worth a timer."""
+        """Return when `size` bytes may leave, or as many as are worth a timer."""
         self._waits = True
         wait = max((size - self._tokens) / rate, WAIT_SECONDS_MIN)
         return now + wait
 
     def on_sent(self, size: int) -> None:
-        """Note that so many bytes left."""
+        """Record that `size` bytes left."""
         self._tokens -= size

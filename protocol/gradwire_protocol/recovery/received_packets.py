@@ -1,8 +1,8 @@
-"""`ReceivedPackets`: which packet numbers came in, and when to say so.
+"""`ReceivedPackets`: the packet numbers received, and when to acknowledge them.
 
-One structure finds duplicates, keeps replays out and yields the ranges of an ACK. Numbers that
-the peer knows we have are dropped from the ACK (their ACK was itself acknowledged), but stay
-known here, so that a late duplicate is still one.
+One structure detects duplicates and replays and yields the ranges of an ACK. When an ACK was itself
+acknowledged, later ACKs omit its numbers. They stay known here, so that a late duplicate is still
+detected.
 """
 
 from gradwire_protocol.limits import (
@@ -44,23 +44,24 @@ class ReceivedPackets:
 
     @property
     def deadline(self) -> float | None:
-        """When an ACK has to be sent at the latest; None while none is owed."""
+        """Latest time to send an ACK; None while none is owed."""
         return self._deadline
 
     @property
     def marked(self) -> int:
-        """Packets that came with the mark "congestion experienced"."""
+        """Packets received with the mark "congestion experienced"."""
         return self._marked
 
     def is_new(self, first: int, stop: int) -> bool:
-        """Return whether none of these numbers came before, or is too old to tell."""
+        """Return whether all these numbers are new; numbers too old to tell are not."""
         return first >= self._floor and self._numbers.isdisjoint(first, stop)
 
     def can_record_run(self, first: int, stop: int) -> bool:
-        """Return whether it is the same to `add` these numbers at once or one by one.
+        """Return whether recording these numbers together has the same result as one by one.
 
-        All of them are new then. Where the oldest range is about to be forgotten it is not: numbers
-        behind the newest fill a gap, and the first ones alone may be one range more.
+        If so, all of them are new. The results can differ when the oldest range is about to be
+        forgotten: numbers behind the newest fill a gap, and the first of them alone may add a
+        range.
         """
         if first > self.largest:
             return True
@@ -76,7 +77,7 @@ class ReceivedPackets:
         marked: bool = False,
         now: float,
     ) -> None:
-        """Note authentic packets with consecutive numbers that `is_new` has let pass.
+        """Record authentic packets with consecutive numbers, after `is_new` has returned true.
 
         Parameters
         ----------
@@ -85,11 +86,11 @@ class ReceivedPackets:
         eliciting : bool
             Whether they ask for an acknowledgement.
         completing : bool
-            Whether one completed a message: its sender waits for nothing but the acknowledgement.
+            Whether one completed a message, so that its sender waits only for the acknowledgement.
         marked : bool
-            Whether a router on the way had a queue.
+            Whether they carry the mark of a router with a queue.
         now : float
-            When they came.
+            When they arrived.
         """
         in_order = first == self.largest + 1
         if stop > self.largest + 1:
@@ -109,13 +110,13 @@ class ReceivedPackets:
             self._deadline = now + ACK_DELAY_SECONDS_MAX
 
     def on_ack_delivered(self, largest: int) -> None:
-        """Note that the peer has received an ACK that reached up to `largest`."""
+        """Record that the peer has received an ACK up to `largest`."""
         self._known_below = max(self._known_below, largest + 1)
 
     def make_ack(self, *, credit: int, now: float) -> Ack:
-        """Return what to acknowledge, and owe nothing from then on.
+        """Return the ACK that is owed.
 
-        To be called while an ACK is owed, that is, while there is a `deadline`.
+        The caller has to check that an ACK is owed, which is when there is a `deadline`.
         """
         ranges: list[tuple[int, int]] = []
         for start, stop in self._numbers.descending():

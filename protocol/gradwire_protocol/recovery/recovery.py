@@ -1,12 +1,12 @@
-"""Loss recovery: which sent packets arrived, which are lost, and when to ask (RFC 9002).
+"""Loss recovery: which packets arrived, which are lost, and when to probe (RFC 9002).
 
-A packet is lost when a later one was acknowledged and it is some numbers or some part of a round
-trip older (section 6.1). When nothing is acknowledged at all, a probe timeout asks for an
-acknowledgement; it declares nothing lost (section 6.2).
+A packet is lost when a later one was acknowledged and it is older by some numbers or some part of a
+round trip (section 6.1). If nothing is acknowledged, a probe timeout asks for an acknowledgement;
+it declares nothing lost (section 6.2).
 
-What a lost packet carried is sent again in a new packet, so a packet number never has two
-meanings. If an ACK names a lost packet after all, it was only late: then both thresholds move so
-that a packet as late as that one is waited for (the idea of RACK, RFC 8985), and congestion control
+The contents of a lost packet are sent again in a new packet, so a packet number never has two
+meanings. If an ACK names a lost packet after all, the packet was only late. Both thresholds then
+rise so that a packet this late is waited for (the idea of RACK, RFC 8985), and congestion control
 takes the loss back.
 """
 
@@ -37,12 +37,12 @@ from gradwire_protocol.wire.close_codes import CloseCode
 from gradwire_protocol.wire.frames import Ack
 
 Fragments: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32]]
-"""Of several packets: key of the message, and index in it. A negative key is none."""
+"""Of several packets: message key and fragment index. A negative key means no message."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What an ACK or a timer has shown."""
+    """The result of an ACK or a timer."""
 
     arrived: list[Fragments] = field(default_factory=list)
     """Fragments of packets acknowledged for the first time."""
@@ -65,7 +65,7 @@ class Recovery:
     Parameters
     ----------
     controller : CongestionController
-        Told of everything sent, acknowledged and lost.
+        Informed of everything sent, acknowledged and lost.
     """
 
     def __init__(self, controller: CongestionController) -> None:
@@ -73,14 +73,14 @@ class Recovery:
         self.controller = controller
         self.sent = SentPackets()
         self.probes = 0
-        """Packets that may be sent now whatever the congestion window says."""
+        """Packets that may be sent now regardless of the congestion window."""
         self.timeouts = 0
-        """Probe timeouts since something was acknowledged."""
+        """Probe timeouts since the last new acknowledgement."""
         self.probing = True
-        """Whether silence is asked about, as it has to be where packets get lost."""
+        """Whether probe timeouts are active; they are needed where packets can get lost."""
         self._largest_acked = -1
         self._sampled_at = float("inf")
-        """When there was the first sample of the round-trip time."""
+        """Time of the first round-trip sample."""
         self._last_eliciting_at = 0.0
         self._loss_deadline: float | None = None
         self._packet_threshold = PACKET_THRESHOLD
@@ -99,7 +99,7 @@ class Recovery:
         app_limited: bool,
         now: float,
     ) -> None:
-        """Note a train with one fragment of a message in each packet, just handed to the network.
+        """Record a train just sent, with one fragment of a message in each packet.
 
         Parameters
         ----------
@@ -107,9 +107,9 @@ class Recovery:
         message : int
             Key of the message.
         size, last_size : int
-            Bytes of every packet but the last, and of that one.
+            Bytes of every packet except the last, and of the last.
         app_limited : bool
-            Whether there was nothing more to send.
+            Whether nothing more was left to send.
         now : float
         """
         count = len(fragments)
@@ -120,7 +120,7 @@ class Recovery:
     def on_packet(
         self, size: int, contents: Contents | None, *, eliciting: bool, now: float
     ) -> None:
-        """Note any other packet."""
+        """Record any other packet."""
         if not eliciting:
             self.sent.record_packet(size, Batch(now, None), contents, eliciting=False)
             return
@@ -129,19 +129,19 @@ class Recovery:
         self.probes = max(self.probes - 1, 0)
 
     def on_ack(self, ack: Ack, now: float) -> Outcome:
-        """Learn from an ACK.
+        """Process an ACK.
 
         Raises
         ------
         ViolationError
-            If it names a packet that was never sent.
+            If the ACK names a packet that was never sent.
         """
         sent = self.sent
         largest = ack.ranges[0][1]
         if largest >= sent.next_number:
             raise ViolationError(
                 CloseCode.VIOLATION,
-                f"acknowledgement of packet {largest}; {sent.next_number} were sent",
+                f"acknowledgement of packet {largest}; only {sent.next_number} were sent",
             )
         outcome = Outcome()
         newest = self._record_acked(ack.ranges, outcome, now)
@@ -182,9 +182,9 @@ class Recovery:
         Returns
         -------
         outcome : Outcome
-            What counts as lost now.
+            Packets that count as lost now.
         probing : bool
-            Whether it was a probe timeout, and `probes` has to be set.
+            Whether it was a probe timeout, after which the caller has to set `probes`.
         """
         outcome = Outcome()
         if self._loss_deadline is not None and now >= self._loss_deadline:
@@ -211,7 +211,7 @@ class Recovery:
         return self.rtt.probe_timeout(ACK_DELAY_SECONDS_MAX)
 
     def oldest_in_flight(self, count: int) -> tuple[Fragments, list[Contents]]:
-        """Return what the oldest packets in flight carried."""
+        """Return the contents of the oldest packets in flight."""
         sent = self.sent
         waiting = np.flatnonzero(sent.fates(sent.low, sent.next_number) == Fate.IN_FLIGHT)
         numbers = waiting[:count] + sent.low
@@ -232,7 +232,7 @@ class Recovery:
         return self._last_eliciting_at + self.probe_timeout * backoff
 
     def _record_acked(self, ranges: Sequence[tuple[int, int]], outcome: Outcome, now: float) -> int:
-        """Note what arrived; return the highest number that did so for the first time, or -1."""
+        """Record acknowledged packets; return the highest newly acknowledged number, or -1."""
         sent = self.sent
         newest = -1
         for first, last in ranges:
@@ -247,7 +247,7 @@ class Recovery:
                 if (fates == Fate.SKIPPED).any():
                     raise ViolationError(
                         CloseCode.VIOLATION,
-                        f"acknowledgement of a packet from {first} to {last} that was not sent",
+                        f"acknowledgement of a skipped packet number from {first} to {last}",
                     )
                 self._record_late(first, fates, outcome, now)
                 fates[fates == Fate.UNASKED] = Fate.ACKED
@@ -271,7 +271,7 @@ class Recovery:
     def _record_late(
         self, first: int, fates: NDArray[np.uint8], outcome: Outcome, now: float
     ) -> None:
-        """Take back what was taken for lost, and wait longer from now on."""
+        """Take back losses that were only late, and wait longer from now on."""
         late = np.flatnonzero(fates == Fate.LOST)
         if not len(late):
             return
@@ -305,8 +305,8 @@ class Recovery:
         delay = max(patience, GRANULARITY_SECONDS)
         times = sent.sent_times(low, low + len(fates))[waiting]
         overtaken = self._largest_acked - self._packet_threshold
-        # Numbers and times ascend, so those lost are the first ones. Without the margin, rounding
-        # could arm the timer for `now` again and again.
+        # Numbers and times ascend, so the lost packets come first. Without the margin, rounding
+        # could set the timer to `now` again and again.
         count = max(
             int(np.searchsorted(times, now - delay + 1e-7, "right")),
             int(np.searchsorted(waiting, overtaken - low, "right")),
@@ -328,7 +328,7 @@ class Recovery:
         probes = _probes_among(outcome.lost_contents)
         outcome.lost_packets = count - len(probes)
         outcome.smallest_lost_bytes = int(sizes.min())
-        if len(probes) < count:  # a datagram that was too large says nothing about congestion
+        if len(probes) < count:  # the loss of a size probe says nothing about congestion
             size -= sum(probes)
             self.controller.on_lost(size, float(times[count - 1]), sent.bytes_in_flight, now)
             self._notice_persistent_congestion(fates, lost, times)
@@ -336,8 +336,8 @@ class Recovery:
     def _notice_persistent_congestion(
         self, fates: NDArray[np.uint8], lost: NDArray[np.int64], times: NDArray[np.float64]
     ) -> None:
-        # Nothing between the oldest and the newest of them may have arrived, and before there was
-        # a sample nobody knew how long to wait.
+        # Only an unbroken period of losses counts: no packet in it was acknowledged. It also begins
+        # after the first sample, because before that the timeout was a guess.
         arrived = np.flatnonzero(fates[lost[0] : lost[-1]] == Fate.ACKED)
         first = int(np.searchsorted(lost, lost[0] + arrived[-1])) if len(arrived) else 0
         sampled = int(np.searchsorted(times[: len(lost)], self._sampled_at, "right"))
@@ -356,15 +356,15 @@ class Recovery:
 
 
 def _probes_among(contents: list[Contents]) -> list[int]:
-    """Return the sizes of the packets that were sent to try a size out."""
+    """Return the sizes of the packets that probed a datagram size."""
     return [each.probe_bytes for each in contents if each.probe_bytes]
 
 
 def _named_numbers(known: dict[int, Contents], runs: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the numbers of `known`, which ascend, that are in `runs`, which descend.
+    """Return the numbers in `known`, which ascend, that are in `runs`, which descend.
 
-    A run may reach back behind everything that is remembered, and there may be many of them, so
-    this looks at the numbers named or at those known, whichever are fewer.
+    A run may reach far behind the remembered packets, and there may be many runs. So this iterates
+    over the named or the known numbers, whichever are fewer.
     """
     if not known:
         return []
@@ -383,7 +383,7 @@ def _named_numbers(known: dict[int, Contents], runs: Sequence[tuple[int, int]]) 
 
 
 def by_message(fragments: Fragments) -> list[tuple[int, NDArray[np.int32]]]:
-    """Split the fragments of several packets by message; those that carried none are left out."""
+    """Split the fragments of several packets by message; packets without one are left out."""
     keys, indexes = fragments
     if not len(keys):
         return []

@@ -1,4 +1,4 @@
-"""Round-trip time, estimated as RFC 9002, section 5, says."""
+"""Round-trip time, estimated by RFC 9002, section 5."""
 
 from gradwire_protocol.limits import GRANULARITY_SECONDS, INITIAL_RTT_SECONDS
 
@@ -16,14 +16,14 @@ class RttEstimator:
         self.variation = INITIAL_RTT_SECONDS / 2
 
     def update(self, sample: float, ack_delay: float) -> None:
-        """Learn a sample.
+        """Record a sample.
 
         Parameters
         ----------
         sample : float
             From sending the newest packet that an ACK names to receiving that ACK.
         ack_delay : float
-            How long the peer says it held the ACK back; bounded by the caller.
+            How long the peer claims to have delayed the ACK; bounded by the caller.
         """
         if not self.latest:
             self.latest = self.minimum = self.smoothed = sample
@@ -31,11 +31,11 @@ class RttEstimator:
             return
         self.latest = sample
         self.minimum = min(self.minimum, sample)
-        # A peer cannot make the path look faster than it was ever seen to be.
+        # A claimed delay cannot make the path look faster than the fastest sample.
         adjusted = sample - ack_delay if sample - ack_delay >= self.minimum else sample
         self.variation += (abs(self.smoothed - adjusted) - self.variation) / 4
         self.smoothed += (adjusted - self.smoothed) / 8
 
     def probe_timeout(self, ack_delay_max: float) -> float:
-        """How long to wait for an ACK before asking for one (RFC 9002, section 6.2.1)."""
+        """Return how long to wait for an ACK before probing (RFC 9002, section 6.2.1)."""
         return self.smoothed + max(4 * self.variation, GRANULARITY_SECONDS) + ack_delay_max

@@ -1,9 +1,9 @@
-"""`SentPackets`: what became of every packet sent, in columns indexed by packet number.
+"""`SentPackets`: the fate of every packet sent, in columns indexed by packet number.
 
-The columns begin at the oldest packet that is not accounted for and slide along with it, so that
-whole trains are noted, acknowledged and lost by operations on slices, and no packet costs an
-object. Packets with more than one fragment, or with something that has to be known when they
-arrive, have a `Contents` besides: those are few.
+The columns begin at the oldest unresolved packet and slide along with it. Whole trains are
+recorded, acknowledged and lost by operations on slices, and no packet costs an object. Only packets
+with more than one fragment, or with information needed when they arrive, have a `Contents` as well;
+these are few.
 """
 
 from collections import deque
@@ -21,50 +21,51 @@ Numbers: TypeAlias = NDArray[np.int64]
 CAPACITY_MIN: Final = 256
 
 REMEMBERED_MAX: Final = 3 * SENT_PACKETS_MAX // 2
-"""Trains stop at `SENT_PACKETS_MAX`; what answers the peer goes on. A peer that never acknowledges
-anything must not make the columns grow: beyond this, the oldest packets are forgotten."""
+"""Packets remembered at most. Trains stop at `SENT_PACKETS_MAX`, but answers to the peer continue.
+Beyond this limit the oldest packets are forgotten, because a peer that never acknowledges must not
+make the columns grow."""
 
 NO_MESSAGE: Final = -1
 
 
 class Fate:
-    """What became of a packet."""
+    """The fate of a packet."""
 
     IN_FLIGHT: Final = 1
     ACKED: Final = 2
     LOST: Final = 3
-    """It may still turn out to have been late only."""
+    """The packet may still arrive late."""
     SKIPPED: Final = 4
-    """It was never sent: who acknowledges it lies."""
+    """The number was never sent: a peer that acknowledges it is lying."""
     UNASKED: Final = 5
-    """It asked for no acknowledgement, and is not in flight."""
+    """The packet asked for no acknowledgement and is not in flight."""
 
 
 @dataclass(slots=True)
 class Contents:
-    """What a packet carried, where that is more than one fragment."""
+    """The contents of a packet that carried more than one fragment."""
 
     ack_largest: int | None = None
-    """Highest packet number that an ACK frame in it named."""
+    """Highest packet number in its ACK frame."""
     credit: bool = False
     """Whether it carried a CREDIT frame."""
     probe_bytes: int = 0
-    """Its size, where it was sent to find out whether the path carries that."""
+    """Its size, if it probes whether the path carries that size."""
     fragments: list[tuple[int, int]] = field(default_factory=list)
     """Key of the message, and index in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What all packets of one train have in common."""
+    """The data shared by all packets of a train."""
 
     sent_at: float
     snapshot: object
-    """What congestion control wants back with the acknowledgement."""
+    """The controller's state, returned with the acknowledgement."""
 
 
 class SentPackets:
-    """Packets of one connection, from the oldest one of interest to the last one sent."""
+    """Packets of one connection, from the oldest unresolved one to the newest."""
 
     __slots__ = (
         "_base",
@@ -88,11 +89,11 @@ class SentPackets:
     def __init__(self) -> None:
         self.next_number = 0
         self.low = 0
-        """All packets below are accounted for."""
+        """All packets below this number are resolved."""
         self.bytes_in_flight = 0
         self.packets_in_flight = 0
         self.lost_packets = 0
-        """Packets taken for lost that may still turn out to have been late only."""
+        """Packets counted as lost that may still arrive late."""
         self.contents: dict[int, Contents] = {}
         self._base = 0
         self._capacity = 0
@@ -101,11 +102,11 @@ class SentPackets:
         """The newest packets with `contents` that asked for no acknowledgement."""
         self._allocate(CAPACITY_MIN)
 
-    # Noting.
+    # Recording.
 
     @property
     def has_room(self) -> bool:
-        """Whether another train may be noted."""
+        """Whether another train may be sent."""
         return self.next_number - self.low < SENT_PACKETS_MAX
 
     def record_train(
@@ -116,7 +117,7 @@ class SentPackets:
         last_size: int,
         batch: Batch,
     ) -> None:
-        """Note a train with one fragment of a message in each packet."""
+        """Record a train with one fragment of a message in each packet."""
         count = len(fragments)
         number = self.next_number
         at = self._reserve(count)
@@ -135,7 +136,7 @@ class SentPackets:
     def record_packet(
         self, size: int, batch: Batch, contents: Contents | None, *, eliciting: bool
     ) -> None:
-        """Note any other packet."""
+        """Record any other packet."""
         number = self.next_number
         at = self._reserve(1)
         self._fate[at] = Fate.IN_FLIGHT if eliciting else Fate.UNASKED
@@ -155,7 +156,7 @@ class SentPackets:
                 self.contents.pop(self._unasked.popleft(), None)
 
     def skip_number(self) -> None:
-        """Leave a packet number out."""
+        """Skip a packet number."""
         number = self.next_number
         at = self._reserve(1)
         self._fate[at] = Fate.SKIPPED
@@ -164,7 +165,7 @@ class SentPackets:
     # Asking.
 
     def fates(self, first: int, stop: int) -> NDArray[np.uint8]:
-        """Return what became of consecutive packets: a view that may be written."""
+        """Return the fates of consecutive packets as a writable view."""
         return self._fate[first - self._base : stop - self._base]
 
     def sent_at(self, number: int) -> float:
@@ -176,16 +177,16 @@ class SentPackets:
         return self._sent_at[first - self._base : stop - self._base]
 
     def sizes(self, numbers: slice | Numbers) -> NDArray[np.uint16]:
-        """Return the bytes of packets."""
+        """Return the sizes of packets in bytes."""
         return self._size[self._places(numbers)]
 
     def fragments(self, numbers: slice | Numbers) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return key of the message and index of the fragment, for every packet."""
+        """Return the message key and the fragment index of every packet."""
         places = self._places(numbers)
         return self._message[places], self._fragment[places]
 
     def batch(self, number: int) -> Batch:
-        """Return what a packet that is not accounted for has in common with its train."""
+        """Return the train data of an unresolved packet."""
         return self._batches[int(self._batch_at[number - self._base])]
 
     def advance(self, forget_before: float) -> None:
@@ -212,12 +213,12 @@ class SentPackets:
             if number >= keep:
                 break
             del self._batches[number]
-        # What was lost for good, and acknowledgements that were: a few may still turn up.
+        # Contents of lost packets, and ACKs that may still be acknowledged, are kept for a while.
         while len(self.contents) > ACK_RECORDS_MAX and (oldest := next(iter(self.contents))) < low:
             del self.contents[oldest]
 
     def _forget_oldest(self, count: int) -> None:
-        """Forget the oldest packets, whatever becomes of them."""
+        """Forget the oldest packets, whatever their fate."""
         stop = self.low + count
         fates = self.fates(self.low, stop)
         flying = fates == Fate.IN_FLIGHT
@@ -232,7 +233,7 @@ class SentPackets:
         return numbers - self._base
 
     def _reserve(self, count: int) -> int:
-        """Return the place of the next `count` packets, and take their numbers."""
+        """Reserve the next `count` packet numbers; return their place in the columns."""
         at = self.next_number - self._base
         if at + count > self._capacity:
             at = self._make_room(count)

@@ -1,18 +1,19 @@
-"""Suite 0: whole datagrams are recognized, and nothing is secret.
+"""Suite 0: detects damaged packets; nothing is secret.
 
-The last word of a packet makes the sum of all its words, each times the weight of its place, a
-value that both nonces of the handshake and the direction determine; the three words before it are
-zeros, because tags have 16 bytes. The weights are odd, so every change of a single word is found,
-and they differ, so words that changed places are too, unless they are alike but for their highest
-bits; the checksum of UDP misses those. Truncation, stray datagrams and packets of an older
-connection go unnoticed once in 2^32 times, and whoever cannot see the handshake has to guess 64
-bits. It keeps nothing secret and does not stop someone who can read the traffic.
+The last word of a packet makes the sum of all its words, each times a weight for its place, equal
+to a value that both nonces of the handshake and the direction determine. The three words before it
+are zeros, because tags have 16 bytes. The weights are odd, so every change of a single word is
+detected. They differ, so swapped words are detected too, unless the words differ only in their
+highest bits; the checksum of UDP misses all swaps. Truncated packets, stray ones and packets of an
+older connection pass once in 2^32 times. An attacker who cannot see the handshake has to guess 64
+bits, but one who can read the traffic is not stopped.
 
-The sum is linear, which is what makes relaying cheap: the part of it that belongs to a fragment is
-the same for every destination, and a destination adds its three words of header.
+The sum is linear, which makes relaying cheap: a fragment's part of the sum is the same for every
+destination, and each destination only adds its three header words.
 
-In the handshake the public keys are random bytes, and the tags are CRC-32s with zeros behind: of
-all of the INIT that comes before it, cookie left out, and of that and the ACCEPT.
+In the handshake the public keys are random bytes, and the tags are CRC-32s followed by zeros. The
+tag of the INIT covers everything before it except the cookie. The tag of the ACCEPT also covers the
+ACCEPT.
 """
 
 import struct
@@ -57,7 +58,7 @@ class Checksum:
     Parameters
     ----------
     secret : bytes
-        What both sides and nobody else know of this direction.
+        Known to both sides and to no other host.
     """
 
     __slots__ = ("_start", "_start32")
@@ -66,7 +67,7 @@ class Checksum:
     too_many_forgeries: Final = False
 
     def __init__(self, secret: bytes) -> None:
-        self._start = zlib.crc32(secret)  # what the weighted sum of an authentic packet is
+        self._start = zlib.crc32(secret)  # the weighted sum of an authentic packet
         self._start32 = np.uint32(self._start)
 
     # Sealing.
@@ -82,7 +83,7 @@ class Checksum:
     def seal_run(
         self, message: ShapedMessage, first: int, stop: int, session_id: int, number: int
     ) -> memoryview:
-        """Address consecutive rows where they lie."""
+        """Write headers and tags of consecutive rows in place."""
         sums = _sums_of(message)
         n = stop - first
         low, high = number & MASK, number >> 32
@@ -108,7 +109,7 @@ class Checksum:
     def seal_rows(
         self, message: ShapedMessage, indexes: Sequence[int], session_id: int, number: int
     ) -> list[memoryview]:
-        """Address any rows where they lie."""
+        """Write headers and tags of any rows in place."""
         for i, index in enumerate(indexes):
             self._address(message, index, session_id, number + i)
         return [message.run(index, index + 1) for index in indexes]
@@ -128,7 +129,7 @@ class Checksum:
     # Opening.
 
     def open(self, datagram: memoryview) -> memoryview | None:
-        """Return what stands between header and tag, if the sum is right."""
+        """Return the frames if the sum is right."""
         size = len(datagram)
         end = size - TAG_BYTES
         if end < PACKET_HEADER_BYTES or size % WORD_BYTES or size > DATAGRAM_BYTES_MAX:
@@ -139,7 +140,7 @@ class Checksum:
         return datagram[PACKET_HEADER_BYTES:end]
 
     def open_rows(self, packets: PacketRows) -> PacketRows | None:
-        """Return the packets as they are, if all sums are right."""
+        """Return the packets unchanged if all sums are right."""
         words = packets.words
         tag = words.shape[1] - 1
         sums: Words = np.einsum("ij,j->i", words[:, :tag], WEIGHTS[:tag])
@@ -151,7 +152,7 @@ class Checksum:
 
 
 class ChecksumHandshake:
-    """One side of a handshake that proves nothing: see `noise.Handshake` for the one that does.
+    """One side of a handshake without proofs; `noise.Handshake` has them.
 
     Parameters
     ----------
@@ -179,7 +180,7 @@ class ChecksumHandshake:
         Raises
         ------
         InvalidDatagramError
-            If it was damaged on the way.
+            If the INIT was damaged on the way.
         """
         return self._checked(nonce, tagged)
 
@@ -189,7 +190,7 @@ class ChecksumHandshake:
 
     @property
     def keys(self) -> tuple[bytes, bytes]:
-        """What tells the directions initiator to responder, and back, from all others."""
+        """Values that identify the directions initiator to responder, and back."""
         return self._nonces + b"\0", self._nonces + b"\1"
 
     def _tagged(self, nonce: bytes, payload: bytes) -> bytes:
@@ -201,20 +202,20 @@ class ChecksumHandshake:
         payload = tagged[:-TAG_BYTES]
         checksum = zlib.crc32(nonce + payload, self._checksum)
         if tagged[-TAG_BYTES:] != _HANDSHAKE_TAG.pack(checksum):
-            raise InvalidDatagramError("the checksum does not match")
+            raise InvalidDatagramError("the checksum of the handshake does not match")
         self._checksum = checksum
         self._nonces += nonce
         return payload
 
 
 def weighted_sum(data: bytes | bytearray | memoryview) -> int:
-    """Return the sum of a packet's first words, each times the weight of its place."""
+    """Return the weighted sum of a packet's first words."""
     words = np.frombuffer(data, "<u4")
     return int(np.dot(words, WEIGHTS[: len(words)]))
 
 
 def _sums_of(message: ShapedMessage) -> Words:
-    """Return the part of the rows' sums that all destinations share; computed once."""
+    """Return the part of each row's sum that all destinations share; it is computed once."""
     if message.sums is None:
         words = message.framed()
         message.clear_tags()

@@ -1,7 +1,7 @@
-"""Cookies: a proof that who sends from an address also receives there, of which nothing is kept.
+"""Cookies: prove, without stored state, that a sender receives at its address.
 
-A cookie is a keyed hash of the address and of the key id that the INIT names. The secret behind it
-is renewed every `limits.COOKIE_SECONDS`, and the one before is still good.
+A cookie is a keyed hash of the address and of the key id in the INIT. The secret behind it is
+renewed every `limits.COOKIE_SECONDS`; the previous secret remains valid.
 """
 
 import hmac
@@ -38,7 +38,7 @@ class Cookies:
     def is_valid(
         self, cookie: bytes, address: Address, key_id: bytes | memoryview, now: float
     ) -> bool:
-        """Return whether a cookie is one that `make` gave to this address not long ago."""
+        """Return whether `make` gave this cookie to this address not long ago."""
         self._renew(now)
         return any(
             hmac.compare_digest(_cookie(secret, address, key_id), cookie)

@@ -1,7 +1,7 @@
-"""The initiator's side of the handshake: repeat the INIT until there is an answer.
+"""The initiator's side of the handshake: it repeats the INIT until it is answered.
 
-The responder keeps no timer: it answers every INIT, and the initiator repeats. See `packets` for
-the datagrams and `responder` for the other side. Both leave an `Agreement`.
+The responder has no timer: it answers every INIT, and the initiator repeats it. See `packets` for
+the datagrams and `responder` for the other side. Both sides end with an `Agreement`.
 """
 
 import hmac
@@ -37,7 +37,7 @@ from gradwire_protocol.wire.packets import (
 
 
 class HandshakeState(Protocol):
-    """What a suite does in a handshake: `noise.Handshake`, or that of `checksum`."""
+    """One side of a suite's handshake: `noise.Handshake`, or the one in `checksum`."""
 
     def write_init(self, private_key: bytes, payload: bytes) -> tuple[bytes, bytes]:
         """Return public key and sealed greeting."""
@@ -58,25 +58,25 @@ class HandshakeState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What a handshake has led to, for one of its sides."""
+    """The result of a handshake for one side."""
 
     peer_session_id: int
     limits: TransportLimits
-    """The peer's."""
+    """The peer's limits."""
     sealing: Sealing
     opening: Opening
     identity: Identity | None = None
-    """Who the initiator is; None at the initiator, and in suite 0."""
+    """The initiator's identity; None at the initiator, and in suite 0."""
     reset_token: bytes = field(default=NO_TOKEN, repr=False)
-    """Of the RESET that ends this connection."""
+    """Token of a RESET that ends this connection."""
 
     def is_reset(self, token: bytes) -> bool:
-        """Return whether this is the token of the RESET that ends it."""
+        """Return whether a RESET with this token ends the connection."""
         return self.reset_token != NO_TOKEN and hmac.compare_digest(token, self.reset_token)
 
 
 def start_handshake(suite: Suite, secret: bytes, prologue: bytes) -> HandshakeState:
-    """Return what begins a handshake."""
+    """Return a new handshake of a suite."""
     if suite is Suite.CHECKSUM:
         return ChecksumHandshake(prologue)
     return Handshake(suite, secret, prologue)
@@ -85,7 +85,7 @@ def start_handshake(suite: Suite, secret: bytes, prologue: bytes) -> HandshakeSt
 def make_protections(
     suite: Suite, sealing_key: bytes, opening_key: bytes, workspace: Workspace
 ) -> tuple[Sealing, Opening]:
-    """Return what seals and what opens the packets of a connection."""
+    """Return the sealing and the opening of a connection."""
     if suite is Suite.CHECKSUM:
         return Checksum(sealing_key), Checksum(opening_key)
     return (
@@ -97,8 +97,8 @@ def make_protections(
 class Initiator:
     """One attempt to connect.
 
-    The same INIT is sent again and again, but not for ever: the other side forgets what it has
-    answered, and would then take it for a replay.
+    The same INIT is repeated for a limited time. The other side eventually forgets INITs that it
+    has answered and would then take a repeated one for a replay.
 
     Parameters
     ----------
@@ -107,14 +107,14 @@ class Initiator:
     limits : TransportLimits
         Ours.
     credentials : Credentials or None
-        None for suite 0; else with a key.
+        Credentials with a key; None for suite 0.
     random_bytes : callable
         Source of unpredictable bytes.
     workspace : Workspace
     timeout_seconds : float
-        How long to go on.
+        Seconds after which the attempt is given up.
     now : float
-        When it begins.
+        Start of the attempt.
     """
 
     def __init__(
@@ -129,9 +129,9 @@ class Initiator:
         now: float,
     ) -> None:
         if credentials is not None and credentials.key is None:
-            raise UsageError("credentials without a key: what is dialled would not be sealed")
+            raise UsageError("dialling out needs credentials with a key")
         self.versions: tuple[int, ...] = ()
-        """What somebody says that the other side speaks, if not our version."""
+        """Versions of the other side, if a VERSIONS came; it is not authenticated."""
         self.sent = 0
         self.deadline = now + timeout_seconds
         self._session_id = session_id
@@ -144,7 +144,7 @@ class Initiator:
         self._begin(now)
 
     def _begin(self, now: float) -> None:
-        """Make an INIT."""
+        """Make a new INIT."""
         credentials = self._credentials
         key = None if credentials is None else credentials.key
         if credentials is None or key is None:
@@ -164,7 +164,7 @@ class Initiator:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the answer has to prove itself."""
+        """Whether the suite is sealed, so that the answer proves itself."""
         return self.init.suite is not Suite.CHECKSUM
 
     @property
@@ -173,7 +173,7 @@ class Initiator:
         return min(self._next, self.deadline)
 
     def datagram_to_send(self, now: float) -> bytes | None:
-        """Return the INIT if it is time for it."""
+        """Return the INIT if it is due."""
         if now < self._next:
             return None
         if now >= self._renew_at:
@@ -184,21 +184,23 @@ class Initiator:
         return self.datagram
 
     def receive_retry(self, datagram: memoryview, now: float) -> None:
-        """Come back with a cookie, at once; raise `InvalidDatagramError` if that is not to be."""
+        """Add the cookie and resend at once; raise `InvalidDatagramError` for an excess RETRY."""
         cookie = parse_retry_or_reset(datagram)
         if not self._retries_left or cookie == self.init.cookie:
-            raise InvalidDatagramError("RETRY again")
+            raise InvalidDatagramError(
+                f"the RETRY repeats its cookie, or {RETRIES_MAX} came before it"
+            )
         self._retries_left -= 1
         self.init = replace(self.init, cookie=cookie)
         self.datagram = self.init.pack()
         self._next = now
 
     def receive_accept(self, datagram: memoryview) -> Agreement:
-        """Read the answer; raise `InvalidDatagramError` if it is none to this INIT."""
+        """Parse the answer; raise `InvalidDatagramError` if it does not answer this INIT."""
         accept = Accept.parse(datagram)
         init = self.init
         if accept.session_id != init.session_id or accept.suite is not init.suite:
-            raise InvalidDatagramError("ACCEPT for another session id or suite")
+            raise InvalidDatagramError("the ACCEPT is for another session id or suite")
         reply = Reply.parse(self._state.read_accept(accept.public_key, accept.sealed))
         ours, theirs = self._state.keys
         sealing, opening = make_protections(init.suite, ours, theirs, self._workspace)

@@ -1,8 +1,8 @@
-"""Protection: what makes the bytes of a packet trustworthy, in one direction of a connection.
+"""Protection: sealing and opening of packets, in one direction of a connection.
 
-Every suite has a `Sealing` for what leaves and an `Opening` for what comes: suite 0 those of
-`checksum`, the others those of `sealed`. A packet is a whole number of 32-bit words in all of them,
-and its last 16 bytes are the tag, so nothing else has to know which suite it is.
+Every suite has a `Sealing` and an `Opening`: suite 0 in `checksum`, the others in `sealed`. In all
+of them a packet is a whole number of 32-bit words whose last 16 bytes are the tag, so no other code
+depends on the suite.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from gradwire_protocol.delivery.shaped_message import ShapedMessage
 
 
 class Sealing(Protocol):
-    """Packets on their way out. No packet number is given twice."""
+    """Seals outgoing packets. No packet number may be used twice."""
 
     def seal(self, packet: bytearray) -> memoryview:
         """Return the datagram for a header and its frames."""
@@ -23,7 +23,7 @@ class Sealing(Protocol):
     ) -> memoryview:
         """Return consecutive rows of a message as datagrams, one behind the other.
 
-        They are valid until anything is sealed in the same endpoint again.
+        They are valid until the next packet is sealed in the same endpoint.
 
         Parameters
         ----------
@@ -32,33 +32,33 @@ class Sealing(Protocol):
         session_id : int
             The receiver's.
         number : int
-            Packet number of the first one; the others follow.
+            Packet number of the first row; the others follow.
         """
 
     def seal_rows(
         self, message: ShapedMessage, indexes: Sequence[int], session_id: int, number: int
     ) -> list[memoryview]:
-        """Return any rows of a message as datagrams; joined they are as from `seal_run`."""
+        """Return any rows of a message as datagrams, which joined look as from `seal_run`."""
 
 
 class Opening(Protocol):
-    """Packets on their way in."""
+    """Opens incoming packets."""
 
     @property
     def epoch(self) -> int:
-        """Of the newest key that was used."""
+        """Epoch of the newest key used."""
 
     @property
     def too_many_forgeries(self) -> bool:
-        """Whether so many packets were forged that no further one should be believed."""
+        """Whether the limit of forged packets was reached: trust no further packet."""
 
     def open(self, datagram: memoryview) -> memoryview | None:
         """Return the frames of a datagram, or None where it is not authentic."""
 
     def open_rows(self, packets: PacketRows) -> PacketRows | None:
-        """Return several packets with their frames to be read; None where one is not authentic.
+        """Return several packets with readable frames; None if any is not authentic.
 
-        They are valid until anything is opened in the same endpoint again.
+        They are valid until the next packet is opened in the same endpoint.
         """
 
     def forget_previous_key(self) -> None:

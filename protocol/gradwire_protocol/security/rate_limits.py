@@ -1,11 +1,11 @@
-"""Token buckets: how often something may be done for those who have proved nothing yet."""
+"""Token buckets: rate limits for peers that have proved nothing yet."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
 
 
 class TokenBucket:
-    """So many a second, and so many at once after a pause.
+    """Allows `rate` uses a second and `burst` at once after a pause.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class TokenBucket:
         self._at = float("-inf")
 
     def try_spend(self, now: float, times: int = 1) -> bool:
-        """Return whether it may be done once more, or so many times, and count it."""
+        """Spend `times` tokens; return whether there were enough."""
         elapsed = now - self._at
         self._at = now
         self._tokens = min(self._tokens + elapsed * self._rate, self._burst)
@@ -34,13 +34,13 @@ class TokenBucket:
 
 
 class SourceBuckets:
-    """A `TokenBucket` for each source, of which at most so many are remembered.
+    """A `TokenBucket` for each of a limited number of sources.
 
     Parameters
     ----------
     rate, burst : float
     sources_max : int
-        The one unused for longest is forgotten.
+        Sources remembered; the least recently used is forgotten.
     """
 
     def __init__(self, rate: float, burst: float, sources_max: int) -> None:
@@ -50,11 +50,11 @@ class SourceBuckets:
         self._buckets: OrderedDict[Hashable, TokenBucket] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many are remembered."""
+        """Return the number of sources remembered."""
         return len(self._buckets)
 
     def try_spend(self, source: Hashable, now: float) -> bool:
-        """Return whether it may be done once more for a source, and count it."""
+        """Spend a token of a source; return whether there was one."""
         bucket = self._buckets.get(source)
         if bucket is None:
             if len(self._buckets) >= self._sources_max:

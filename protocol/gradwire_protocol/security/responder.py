@@ -1,25 +1,25 @@
-"""`Responder`: lets in who has a key, at a price that whoever has none cannot drive up.
+"""`Responder`: admits peers with a key, at a cost that peers without one cannot drive up.
 
-What an INIT has to pass, the cheapest first, and what it costs then:
+An INIT has to pass these checks, the cheapest first:
 
-1. Its size, and a key id that one of our run keys could have made. 1 us.
-2. A cookie, while more INITs come than `limits.INITS_PER_SECOND`: a RETRY asks for it, and
-   nothing is kept. 5 us. So an address that is not the sender's leads no further, and INITs with
-   a cookie are counted by source: nobody can use up what another one has. 3 us. A cookie that is
-   not good is as none: who got it before we were started anew, before a NAT gave him another
-   address, or from somebody else, is asked for another one.
-3. Its greeting has to open with the key that it names, 15 us, to fit the name in it, which has to
-   be one that is not denied, and to be newer than the last one of this key: INITs cannot be
-   replayed.
-4. Then it is answered, 60 us, and costs a `HalfOpen` of about 2 KiB and no timer, until a packet
-   shows that the initiator got the answer; at most `limits.HALF_OPEN_MAX`, and few of one key,
-   the oldest giving way. The same INIT again gets the same answer.
+1. The size, and a key id that one of our run keys could have made: 1 us.
+2. A cookie, while more INITs come than `limits.INITS_PER_SECOND`. A RETRY asks for it and stores
+   nothing: 5 us. So a forged source address leads no further. INITs with a cookie are counted by
+   source, so no source can use up the share of another: 3 us. An invalid cookie counts as none,
+   and the initiator is asked again: the master may have restarted, or a NAT may have changed the
+   initiator's address, since the cookie was made.
+3. The greeting has to open with the named key: 15 us. The name in it has to match the key and
+   must not be denied. The greeting has to be newer than the last one of this key, so that INITs
+   cannot be replayed.
+4. The answer: 60 us. It needs a `HalfOpen` of about 2 KiB, but no timer, until a packet shows that
+   the initiator received the answer. There are at most `limits.HALF_OPEN_MAX`, and few for one
+   key; the oldest is evicted. The same INIT again gets the same answer.
 
-In suite 0 there are no keys, so 1 and 3 let everyone pass; the rest is the same.
+In suite 0 there are no keys, so checks 1 and 3 pass every INIT; the rest is the same.
 
-An INIT that fails is not answered. That something is there shows all the same: in a RESET for a
-packet of an unknown session, and in the endpoint's answer to an INIT of an unknown version. Every
-answer is smaller than what it answers.
+An INIT that fails is not answered. The endpoint is visible all the same: it sends a RESET for a
+packet of an unknown session, and an answer to an INIT of an unknown version. Every answer is
+smaller than the packet it answers.
 """
 
 from collections import OrderedDict
@@ -72,7 +72,7 @@ from gradwire_protocol.wire.packets import (
 
 @dataclass(frozen=True, slots=True)
 class HalfOpen:
-    """An INIT that was answered."""
+    """An answered INIT whose initiator has sent no packet yet."""
 
     session_id: int
     init: Init
@@ -85,14 +85,14 @@ class HalfOpen:
 class Replays:
     """The time of the last INIT of each key.
 
-    Sealed greetings name the time of day, so an INIT that was seen before is older than the last.
+    A sealed greeting holds the time of day, so a replayed INIT is not newer than the last one.
     """
 
     def __init__(self) -> None:
         self._last: OrderedDict[bytes, int] = OrderedDict()
 
     def record_if_newer(self, key_id: bytes, unix_time_ns: int) -> bool:
-        """Return whether an INIT is newer than all before it with the same key, and note it."""
+        """Return whether an INIT is newer than all earlier ones of its key; if so, record it."""
         if unix_time_ns <= self._last.get(key_id, -1):
             return False
         self._last[key_id] = unix_time_ns
@@ -103,21 +103,21 @@ class Replays:
 
 
 class Responder:
-    """The half of an endpoint that is dialled.
+    """The half of an endpoint that accepts connections.
 
     Parameters
     ----------
     limits : TransportLimits
         Ours.
     credentials : Credentials or None
-        None, or without a keyring, for suite 0.
+        Credentials with a keyring; suite 0 if there is none.
     counters : Counters
     random_bytes : callable
         Source of unpredictable bytes.
     new_session_id : callable
-        Returns one that is free.
+        Returns a free session id.
     source_of : callable
-        Returns what is counted of an address.
+        Returns the part of an address that counts as its source.
     workspace : Workspace
     """
 
@@ -139,7 +139,7 @@ class Responder:
         self._source_of = source_of
         self._workspace = workspace
         self.keyring = None if credentials is None else credentials.keyring
-        """Whom to let in; None for everyone, in suite 0."""
+        """Keys of the peers to admit; None admits every peer, in suite 0."""
         self._half_open: OrderedDict[int, HalfOpen] = OrderedDict()
         self._answered: dict[tuple[Address, int], int] = {}
         self._cookies = Cookies(random_bytes)
@@ -149,14 +149,15 @@ class Responder:
         self._resets = TokenBucket(RESETS_PER_SECOND, RESETS_PER_SECOND)
         self._instance = "" if credentials is None else credentials.instance
         self._is_unsealed = credentials is None
-        """Then whoever knows a session id can end the session, by a CLOSE or by a RESET."""
+        """Without keys, any host that knows a session id can end the session by a CLOSE or a
+        RESET."""
 
     def __contains__(self, session_id: int) -> bool:
         """Return whether an INIT was answered with this session id."""
         return session_id in self._half_open
 
     def __len__(self) -> int:
-        """Return how many INITs were answered and not yet followed by a packet."""
+        """Return the number of half-open connections."""
         return len(self._half_open)
 
     def receive_init(self, view: memoryview, address: Address, now: float) -> bytes | None:
@@ -165,14 +166,14 @@ class Responder:
         Parameters
         ----------
         view : memoryview
-            `INIT_BYTES` of them.
+            The INIT, `INIT_BYTES` long.
         address : Address
         now : float
 
         Raises
         ------
         InvalidDatagramError
-            If it cannot be one.
+            If the datagram is malformed.
         """
         keyring = self.keyring
         if keyring is not None and not keyring.knows(view[KEY_ID_AT]):
@@ -180,7 +181,7 @@ class Responder:
             return None
         has_cookie = self._has_cookie(view, address, now)
         if not has_cookie and not self._inits.try_spend(now):
-            # Tens of thousands a second have to pass here: it is not even parsed.
+            # Not even parsed: this path has to cope with tens of thousands a second.
             self._counters.retries_sent += 1
             cookie = self._cookies.make(address, view[KEY_ID_AT], now)
             return pack_retry(session_id_of(view), cookie)
@@ -199,7 +200,7 @@ class Responder:
         return half_open.accept
 
     def establish(self, session_id: int, view: memoryview, now: float) -> HalfOpen | None:
-        """Return the half-open connection of which this packet shows that it can be opened."""
+        """Return the half-open connection that this packet completes, if the packet opens."""
         self._expire(now)
         half_open = self._half_open.get(session_id)
         if half_open is None:
@@ -208,7 +209,7 @@ class Responder:
         if half_open.agreement.opening.open(view) is None:
             self._counters.count_drop(Drop.NOT_AUTHENTIC)
             return None
-        # All that this initiator was answered, with what it sent until there was an answer.
+        # Forget every answer to this initiator, which may have sent several INITs.
         asked = (half_open.address, half_open.init.session_id, half_open.init.key_id)
         for other in list(self._half_open.values()):
             if (other.address, other.init.session_id, other.init.key_id) == asked:
@@ -216,7 +217,7 @@ class Responder:
         return half_open
 
     def reset_for(self, session_id: int, size: int, now: float) -> bytes | None:
-        """Return what to answer to a packet of a session that nobody knows, if anything."""
+        """Return the RESET for a packet of an unknown session, if any."""
         if size < RESET_DATAGRAM_BYTES_MIN or not self._resets.try_spend(now):
             return None
         token = self._token(session_id)
@@ -226,7 +227,7 @@ class Responder:
         return pack_reset(session_id, token)
 
     def forget_denied(self) -> None:
-        """Forget those that the keyring does not admit any more."""
+        """Forget half-open connections that the keyring no longer admits."""
         for half_open in list(self._half_open.values()):
             identity = half_open.agreement.identity
             if self.keyring and identity and not self.keyring.admits(identity):
@@ -235,7 +236,7 @@ class Responder:
     # Private.
 
     def _has_cookie(self, view: memoryview, address: Address, now: float) -> bool:
-        """Return whether an INIT has a cookie that is good."""
+        """Return whether an INIT has a valid cookie."""
         if not view[COOKIE_LENGTH_AT]:
             return False
         cookie = bytes(view[COOKIE_AT])
@@ -283,11 +284,11 @@ class Responder:
         return half_open
 
     def _identify(self, init: Init, greeting: Greeting) -> Identity | None:
-        """Return who the initiator is, if it may come in."""
+        """Return the initiator's identity, if it is admitted."""
         assert self.keyring is not None
         identity = self.keyring.identity(init.key_id, greeting.name)
         if identity is None:
-            raise InvalidDatagramError("a name that is not the key's")
+            raise InvalidDatagramError("the name in the INIT does not match its key")
         if not self.keyring.admits(identity):
             self._counters.count_drop(Drop.DENIED)
             return None
@@ -297,12 +298,12 @@ class Responder:
         return identity
 
     def _make_room(self, identity: Identity | None) -> None:
-        """Have the oldest half-open connections give way to one more, of this identity."""
+        """Evict the oldest half-open connections to make room for one of this identity."""
         if len(self._half_open) >= HALF_OPEN_MAX:
             self._forget(next(iter(self._half_open.values())))
         if identity is None:
             return
-        # Else a single worker could push out all others by asking again and again.
+        # Otherwise a single worker could push out all others by repeated INITs.
         same = [h for h in self._half_open.values() if h.agreement.identity == identity]
         if len(same) >= HALF_OPEN_OF_KEY_MAX:
             self._forget(same[0])
@@ -312,8 +313,8 @@ class Responder:
             return blake2s(session_id.to_bytes(4, "little"), digest_size=TOKEN_BYTES).digest()
         if self.keyring is None or not self._instance:
             return NO_TOKEN
-        # Of the oldest run key, which one more leaves as it is. One that was taken out, perhaps
-        # because others have it, must not make any more.
+        # Use the oldest run key, which stays the same when a key is added. A removed run key, which
+        # may have been leaked, makes no more tokens.
         key = self.keyring.run_keys[-1].reset_key(self._instance)
         data = session_id.to_bytes(4, "little")
         return blake2s(data, key=key, digest_size=TOKEN_BYTES).digest()

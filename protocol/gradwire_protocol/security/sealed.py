@@ -1,10 +1,10 @@
-"""The sealed suites: every packet encrypted and authenticated, many of them at little cost.
+"""The sealed suites: every packet is encrypted and authenticated, whole trains at little cost.
 
-A packet's nonce is its number, behind four zeros; what is authenticated besides the frames is the
-header. Calling the cipher costs half a microsecond, and cutting its four arguments out of buffers
-as much again: so they are cut once, for all trains of one packet size, from a buffer of a
-`Workspace`. A train is copied there, on its way out from the rows of a message that others get too,
-on its way in from the socket's buffer, and sealed or opened in place, which both ciphers allow.
+A packet's nonce is four zeros and its number; the header is authenticated together with the frames.
+Calling the cipher costs half a microsecond, and slicing its four arguments out of buffers as much
+again. So they are sliced once per packet size, from a buffer of a `Workspace`. An outgoing train is
+copied there from the rows of a message that other receivers get too, an incoming one from the
+socket's buffer. It is sealed or opened in place, which both ciphers allow.
 """
 
 from collections import OrderedDict, deque
@@ -49,13 +49,13 @@ CipherArguments: TypeAlias = tuple[memoryview, memoryview, memoryview, memoryvie
 
 
 class TrainBuffer:
-    """Room for packets of one size, cut into what a cipher takes.
+    """A buffer for packets of one size, with the slices that a cipher takes.
 
     Parameters
     ----------
     buffer : ndarray of uint8
     size : int
-        Of a packet.
+        Bytes of a packet.
     """
 
     __slots__ = (
@@ -79,24 +79,24 @@ class TrainBuffer:
         self.words: Words = cut.view("<u4").reshape(count, size // WORD_BYTES)
         nonces = np.zeros((count, CIPHER_NONCE_BYTES), np.uint8)
         self.numbers: Words = nonces.view("<u4")[:, 1:]
-        """The words of the nonces that differ: to be set to those of the packet numbers."""
+        """The variable words of the nonces, to be set to the packet numbers."""
         parts: list[CipherArguments] = [
             (nonce.data, view[at + HEAD : at + size - TAG_BYTES], view[at : at + HEAD],
              view[at + HEAD : at + size])
             for nonce, at in zip(nonces, range(0, count * size, size), strict=True)
         ]  # fmt: skip
         self.sealings = parts
-        """Of each packet: nonce, frames, header, and where frames and tag go."""
+        """For each packet: nonce, frames, header, and the place for frames and tag."""
         self.openings = [(nonce, body, header, frames) for nonce, frames, header, body in parts]
-        """Of each packet: nonce, frames and tag, header, and where the frames go."""
+        """For each packet: nonce, frames and tag, header, and the place for the frames."""
         self._headers_for: tuple[int, int] | None = None
 
     def invalidate_headers(self) -> None:
-        """Note that somebody else writes to the buffer."""
+        """Mark the headers as overwritten by another user of the buffer."""
         self._headers_for = None
 
     def address(self, n: int, session_id: int, number: int) -> None:
-        """Write the headers and nonces of the first packets."""
+        """Write the headers and nonces of the first `n` packets."""
         low, high = number & MASK, number >> 32
         words = self.words
         if self._headers_for != (session_id, high):
@@ -112,17 +112,17 @@ class TrainBuffer:
             self.numbers[:n, 1] = words[:n, NUMBER_HIGH]
 
     def datagrams(self, size: int) -> memoryview:
-        """Return so many bytes of packets, one behind the other."""
+        """Return the first `size` bytes of packets."""
         return self._view[:size]
 
     def packets(self, count: int) -> PacketRows:
-        """Return the first packets, to be read."""
+        """Return the first packets for reading."""
         return PacketRows.from_rows(
             self._view[: count * self.size], self.rows[:count], self.words[:count]
         )
 
     def last_sealing(self, index: int, size: int) -> CipherArguments:
-        """Return one of `sealings` for a packet that is shorter than the others."""
+        """Return the arguments of `sealings` for a shorter last packet."""
         nonce, _, header, _ = self.sealings[index]
         at = index * self.size
         view = self._view
@@ -130,7 +130,7 @@ class TrainBuffer:
 
 
 class Workspace:
-    """Where the connections of an endpoint seal and open trains, one at a time."""
+    """The buffers in which the connections of an endpoint seal and open trains, one at a time."""
 
     def __init__(self) -> None:
         self._buffers = tuple(np.zeros(READ_BYTES_MAX, np.uint8) for _ in range(2))
@@ -141,7 +141,7 @@ class Workspace:
         self._outgoing: TrainBuffer | None = None
 
     def outgoing(self, size: int) -> TrainBuffer:
-        """Return a buffer for a train of packets of this size on its way out."""
+        """Return the buffer for an outgoing train with packets of this size."""
         last = self._outgoing
         if last is not None and last.size == size:
             return last
@@ -151,14 +151,15 @@ class Workspace:
         return self._outgoing
 
     def incoming(self, size: int) -> TrainBuffer:
-        """Return a buffer for packets of this size on their way in."""
+        """Return the buffer for incoming packets of this size."""
         return self._train_buffer(1, size)
 
     def _train_buffer(self, which: int, size: int) -> TrainBuffer:
         buffers = self._train_buffers[which]
         train = buffers.get(size)
         if train is None:
-            # Sizes are a peer's to choose, and this takes longer than opening the train.
+            # The peer chooses packet sizes, and making a buffer takes longer than opening a train,
+            # so buffers are kept and their number is bounded.
             if len(buffers) >= WORKSPACE_SIZES_MAX:
                 buffers.popitem(last=False)
             train = buffers[size] = TrainBuffer(self._buffers[which], size)
@@ -195,13 +196,13 @@ class CipherSealing:
     def seal_run(
         self, message: ShapedMessage, first: int, stop: int, session_id: int, number: int
     ) -> memoryview:
-        """Seal consecutive rows, one behind the other."""
+        """Seal consecutive rows as one block of datagrams."""
         return self._seal(message, slice(first, stop), session_id, number)
 
     def seal_rows(
         self, message: ShapedMessage, indexes: Sequence[int], session_id: int, number: int
     ) -> list[memoryview]:
-        """Seal any rows, one behind the other."""
+        """Seal any rows as one block of datagrams."""
         return [self._seal(message, list(indexes), session_id, number)]
 
     def _seal(
@@ -223,17 +224,19 @@ class CipherSealing:
             sealings[-1] = train.last_sealing(n - 1, size)
         at = 0
         while at < n:
-            # A train may reach into the next epoch, and the key of this one is gone then.
+            # A train may reach into the next epoch, where the key of this one no longer exists.
             stop = min(n, at + _left_in_epoch(number + at))
             _for_each(self._cipher(number + at, stop - at).encrypt_into, sealings[at:stop])
             at = stop
         return train.datagrams((n - 1) * message.stride + size)
 
     def _cipher(self, number: int, count: int) -> Cipher:
-        # The one thing that must never happen, so `python -O` must not remove the check: two
-        # packets under one key and nonce give both away, and the means to forge others.
+        # Two packets under one key and nonce would reveal both and allow forgeries. An exception,
+        # because `python -O` removes assertions.
         if number < self._next_number:
-            raise RuntimeError(f"packet number {number} again, after {self._next_number - 1}")
+            raise RuntimeError(
+                f"packet number {number} would be reused: {self._next_number - 1} was sealed before"
+            )
         self._next_number = number + count
         return self._keys.cipher(number)
 
@@ -256,7 +259,7 @@ class CipherOpening:
 
     @property
     def epoch(self) -> int:
-        """Of the newest key that was used."""
+        """Epoch of the newest key used."""
         return self._keys.epoch
 
     @property
@@ -285,7 +288,7 @@ class CipherOpening:
         return memoryview(frames)
 
     def open_rows(self, packets: PacketRows) -> PacketRows | None:
-        """Open several packets in the workspace; None where one is not authentic."""
+        """Open several packets in the workspace; None if any is not authentic."""
         count = packets.count
         train = self._workspace.incoming(packets.size)
         last = packets.number(count - 1)
@@ -295,13 +298,13 @@ class CipherOpening:
             or cipher is None
             or epoch_of(packets.number(0)) != epoch_of(last)
         ):
-            return None  # one by one it goes, too
+            return None  # the caller opens them one by one
         train.rows[:count] = packets.rows
         train.numbers[:count] = packets.words[:, NUMBER_LOW : NUMBER_HIGH + 1]
         try:
             _for_each(cipher.decrypt_into, train.openings[:count])
         except InvalidTag:
-            return None  # one by one tells which, and counts it
+            return None  # opening one by one finds and counts the forged packet
         self._keys.on_authentic(last)
         return train.packets(count)
 
@@ -311,10 +314,10 @@ class CipherOpening:
 
 
 def _for_each(call: Callable[..., Any], arguments: Iterable[CipherArguments]) -> None:
-    """Call something with each of several tuples of arguments, without a loop in Python."""
+    """Call a function with each tuple of arguments, without a loop in Python."""
     deque(starmap(call, arguments), maxlen=0)
 
 
 def _left_in_epoch(number: int) -> int:
-    """Return how many packets from this one on have its key."""
+    """Return how many packets from this one on are in its epoch."""
     return ((epoch_of(number) + 1) << EPOCH_PACKETS_BITS) - number

@@ -4,33 +4,33 @@ from enum import IntEnum
 
 
 class CloseCode(IntEnum):
-    """Why a connection ended, as far as the transport knows. Applications use 64 and above."""
+    """The transport's reason for the end of a connection. Applications use codes from 64 on."""
 
     NONE = 0
-    """Nothing more to say."""
+    """No reason given."""
     VIOLATION = 1
     """The peer broke a rule of the transport."""
     FLOW_CONTROL = 2
-    """The peer sent more than it had credit for."""
+    """The peer declared more message bytes than its credit."""
     IDLE = 3
-    """Nothing was heard for the idle timeout; never sent, only reported."""
+    """The peer was silent for the idle timeout; never sent, only reported."""
     UNREACHABLE = 4
-    """Nobody answered the INIT; never sent, only reported."""
+    """The INIT was not answered; never sent, only reported."""
     VERSION = 5
     """No version in common; never sent, only reported."""
     INVALID_MESSAGE = 6
     """The peer sent an application message that breaks its schema."""
     STALLED = 7
-    """Nothing more of a message arrived, although the peer is there."""
+    """A message made no progress, although the peer answers."""
     FULL = 8
-    """The peer has as many connections as it wants."""
+    """The peer has reached its limit of connections."""
     LOST = 9
-    """What carried the packets, a TCP connection, is gone; never sent, only reported."""
+    """The TCP connection below was lost; never sent, only reported."""
     RESET = 10
-    """The peer does not know this connection any more; never sent, only reported."""
+    """The peer no longer knows this connection; never sent, only reported."""
     DENIED = 11
-    """The key that the peer came in with is not accepted any more."""
+    """The peer's key is no longer accepted."""
     REPLACED = 12
-    """Somebody else came in with the same key."""
+    """Another peer connected with the same key."""
     FORGERIES = 13
-    """So many packets were forged that no further one would be believed."""
+    """The limit of forged packets was reached."""

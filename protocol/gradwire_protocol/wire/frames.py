@@ -1,4 +1,4 @@
-"""Frames: what stands inside the packets of a connection, one after the other.
+"""Frames: the contents of the packets of a connection, one after the other.
 
 Integers are unsigned and little-endian; the first byte is the type.
 
@@ -8,33 +8,33 @@ Integers are unsigned and little-endian; the first byte is the type.
 
     DATA 0x01       20 bytes and the payload: a fragment of a message
     1       1      flags            bit 1, PARITY: see `parity`; bits 4 to 7: the shape, see below
-    2       2      fragment bytes   p: what every fragment of this message but the last carries
+    2       2      fragment bytes   p: payload of every fragment of this message except the last
     4       4      number           of the message in its stream
-    8       4      index            i: this is the part of the message from i p on
+    8       4      index            i: the payload begins at byte i p of the message
     12      4      total            length of the message, at most `limits.MESSAGE_BYTES_MAX`
     16      2      stream           see `messages`
     18      2      kind             what the message is; opaque to the transport
     20      ...    payload          p bytes, or what is left of the message
 
-                    A message has one p. When the path has become too narrow for it, the sender cuts
-                    the message anew, beginning with fragment 0, and says so by the next shape, from
-                    0 to 15; the receiver forgets what came in an earlier shape.
+                    All fragments of a message have one p. If the path can no longer carry it, the
+                    sender cuts the message again from fragment 0 on and uses the next shape, 0 to
+                    15; the receiver then forgets the fragments of earlier shapes.
 
     ACK 0x02        28 + 4 n bytes; at most one in a packet
     1       1      n                further ranges, at most `limits.ACK_RANGES_MAX`
     2       2      delay            from receiving `largest` to sending this, in units of 8 us
     4       4      first run        received packets up to `largest` without a gap, less 1
     8       8      largest          highest packet number received
-    16      8      credit           message bytes that may have been declared in all, see CREDIT
-    24      4      marked           packets received with the ECN mark "congestion experienced";
-                                    2^32 - 1 where there are more
+    16      8      credit           total message bytes that may be declared, see CREDIT
+    24      4      marked           packets received with the ECN mark "congestion experienced",
+                                    2^32 - 1 at most
     28      4 n    ranges           newest first: u16 packets missing less 1, u16 received less 1
 
     PING 0x03       1 byte; asks for an acknowledgement
 
     CREDIT 0x04     16 bytes
     1       7      reserved         0
-    8       8      credit           cumulative; a smaller one than before has no meaning
+    8       8      credit           cumulative; a value below an earlier one is ignored
 
     CHALLENGE 0x05, RESPONSE 0x06   16 bytes
     1       7      reserved         0
@@ -46,11 +46,11 @@ Integers are unsigned and little-endian; the first byte is the type.
     4       4      reserved         0
     8       ...    reason           UTF-8
 
-A frame asks for an acknowledgement unless it is PADDING, ACK or CLOSE. 0x07 and 0x08 are kept for
-messages given up half-way. A packet with a frame of an unknown type, of a wrong length or with a
-reserved field that is not 0, or with a second ACK, is a violation, and the connection is closed.
-One ACK can name all that was sent, and a packet has room for dozens: their cost is bounded by
-their number.
+A frame asks for an acknowledgement unless it is PADDING, ACK or CLOSE. 0x07 and 0x08 are reserved
+for messages given up half-way. A frame of an unknown type, of a wrong length or with a reserved
+field that is not 0 is a violation, as is a second ACK in a packet: the connection is closed. One
+ACK can name every packet sent and a packet has room for dozens, so the limit of one bounds their
+cost.
 """
 
 import struct
@@ -70,14 +70,14 @@ from gradwire_protocol.limits import (
 from gradwire_protocol.wire.close_codes import CloseCode
 
 PARITY: Final = 0x02
-"""Flag of a DATA frame that carries no part of its message, but the sum of some."""
+"""Flag of a DATA frame with parity in place of a fragment."""
 
 DATA_FLAGS_UNUSED: Final = 0x0D
 SHAPES_MAX: Final = 16
-"""Times that a message is cut, the first included."""
+"""Most times that a message may be cut, the first included."""
 
 PARITY_GROUP_FRAGMENTS: Final = 16
-"""Fragments of a message to one of parity, at most."""
+"""Most fragments covered by one parity fragment."""
 
 PADDING: Final = 0x00
 DATA: Final = 0x01
@@ -105,7 +105,7 @@ U32_MAX: Final = 2**32 - 1
 assert DATA_HEADER.size == DATA_HEADER_BYTES
 
 
-@dataclass(slots=True)  # not frozen: that would take a microsecond for each
+@dataclass(slots=True)  # not frozen: freezing would cost a microsecond for each
 class Data:
     """A fragment of a message. `payload` is a view into the datagram."""
 
@@ -121,12 +121,12 @@ class Data:
 
     @property
     def fragments(self) -> int:
-        """How many fragments the message has."""
+        """Number of fragments of the message."""
         return -(-self.total // self.fragment_bytes)
 
     @property
     def offset(self) -> int:
-        """Where in the message the payload belongs."""
+        """Position of the payload in the message."""
         return self.index * self.fragment_bytes
 
 
@@ -147,14 +147,14 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Message bytes that may have been declared in all."""
+    """Total message bytes that may be declared."""
 
     credit: int
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """Asks the address it is sent to for a `Response`."""
+    """Asks the receiving address for a `Response`."""
 
     data: bytes
 
@@ -195,7 +195,7 @@ def pack_data(data: Data) -> bytes:
 
 
 def pack_ack(ack: Ack) -> bytes:
-    """Return an ACK frame; ranges that its fields cannot express are left out, oldest first."""
+    """Return an ACK frame; ranges beyond what its fields can express are left out, oldest first."""
     first, last = ack.ranges[0]
     packed = bytearray()
     rest = ack.ranges[1 : ACK_RANGES_MAX + 1] if last - first <= U32_MAX else ()
@@ -240,18 +240,18 @@ def pack_response(data: bytes) -> bytes:
 
 
 def pack_close(code: int, reason: str) -> bytes:
-    """Return a CLOSE frame; a reason that is too long is cut."""
+    """Return a CLOSE frame; a longer reason is cut at the limit."""
     encoded = reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore").encode()
     return _CLOSE.pack(CLOSE, len(encoded), code, b"") + encoded
 
 
 def parse_frames(view: memoryview) -> list[Frame]:
-    """Read all frames of an authentic packet.
+    """Parse all frames of an authentic packet.
 
     Raises
     ------
     ViolationError
-        If one of them breaks the format; none of the packet may then be used.
+        If a frame breaks the format; no frame of the packet may then be used.
     """
     frames: list[Frame] = []
     at = 0
@@ -259,7 +259,7 @@ def parse_frames(view: memoryview) -> list[Frame]:
         kind = view[at]
         if kind == PADDING:
             if any(view[at:]):
-                raise ViolationError(CloseCode.VIOLATION, "padding is not zero")
+                raise ViolationError(CloseCode.VIOLATION, "the padding is not zero")
             break
         parse = _PARSERS.get(kind)
         if parse is None:
@@ -277,35 +277,36 @@ def parse_frames(view: memoryview) -> list[Frame]:
 
 
 def parity_groups(fragments: int) -> int:
-    """Return how many parity fragments a message of so many fragments can have."""
+    """Return the number of parity groups of a message."""
     return -(-fragments // PARITY_GROUP_FRAGMENTS)
 
 
 def check_data(flags: int, fragment_bytes: int, index: int, total: int) -> int:
-    """Check the fields of a DATA header; return the length of the payload that goes with them.
+    """Check the fields of a DATA header; return the length of its payload.
 
     Raises
     ------
     ViolationError
-        If no fragment of any message looks like that.
+        If the fields do not fit together or exceed a limit.
     """
     if not FRAGMENT_BYTES_MIN <= fragment_bytes <= FRAGMENT_BYTES_MAX:
         raise ViolationError(
             CloseCode.VIOLATION,
-            f"fragments of {fragment_bytes} bytes; they are {FRAGMENT_BYTES_MIN} to "
+            f"fragments of {fragment_bytes} bytes; the limits are {FRAGMENT_BYTES_MIN} to "
             f"{FRAGMENT_BYTES_MAX}",
         )
     if not 1 <= total <= MESSAGE_BYTES_MAX:
         raise ViolationError(
-            CloseCode.VIOLATION, f"message of {total} bytes; it is 1 to {MESSAGE_BYTES_MAX}"
+            CloseCode.VIOLATION,
+            f"message of {total} bytes; the limits are 1 to {MESSAGE_BYTES_MAX}",
         )
     fragments = -(-total // fragment_bytes)
     limit = parity_groups(fragments) if flags & PARITY else fragments
     if flags & DATA_FLAGS_UNUSED or index >= limit:
         raise ViolationError(
             CloseCode.VIOLATION,
-            f"fragment {index} of a message of {total} bytes in parts of {fragment_bytes} "
-            f"(flags {flags})",
+            f"fragment {index} with flags {flags} does not fit a message of {total} bytes in "
+            f"fragments of {fragment_bytes}",
         )
     if flags & PARITY:
         return min(fragment_bytes, total)
@@ -336,7 +337,10 @@ def _parse_ack(view: memoryview, at: int) -> tuple[Ack, int]:
     at += ACK_BYTES
     end = at + RANGE_BYTES * n
     if n > ACK_RANGES_MAX or end > len(view):
-        raise ViolationError(CloseCode.VIOLATION, f"acknowledgement of {n} ranges is cut short")
+        raise ViolationError(
+            CloseCode.VIOLATION,
+            f"acknowledgement of {n} ranges is cut short or above the limit of {ACK_RANGES_MAX}",
+        )
     first = largest - first_run
     ranges = [(first, largest)]
     for gap, run in struct.iter_unpack("<HH", view[at:end]):
@@ -344,7 +348,7 @@ def _parse_ack(view: memoryview, at: int) -> tuple[Ack, int]:
         first = last - run
         ranges.append((first, last))
     if first < 0:
-        raise ViolationError(CloseCode.VIOLATION, "acknowledgement below packet 0")
+        raise ViolationError(CloseCode.VIOLATION, "acknowledgement of packets below number 0")
     return Ack(ranges, delay * DELAY_UNIT_SECONDS, credit, marked), end
 
 
@@ -381,9 +385,9 @@ def _parse_close(view: memoryview, at: int) -> tuple[Close, int]:
     end = start + length
     _check_reserved(reserved)
     if end > len(view):
-        raise ViolationError(CloseCode.VIOLATION, "close frame is cut short")
+        raise ViolationError(CloseCode.VIOLATION, "the close frame is cut short")
     reason = bytes(view[start:end]).decode(errors="replace")
-    # It ends up in logs and error messages.
+    # The reason ends up in logs and error messages.
     return Close(code, "".join(c if c.isprintable() else "?" for c in reason)), end
 
 

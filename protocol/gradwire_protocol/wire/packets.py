@@ -1,26 +1,26 @@
 """Packets: the first bytes of everything gradwire puts on the network.
 
-Integers are unsigned and little-endian; offsets and sizes are in bytes. The first byte is the
-type. A datagram carries one packet. Over TCP they come one behind the other, each behind its length
-in two bytes, 1 to `DATAGRAM_BYTES_MAX`; anything else there ends the TCP connection.
+Integers are unsigned and little-endian; offsets and sizes are in bytes. The first byte is the type.
+A datagram carries one packet. Over TCP packets follow each other, each after its length in two
+bytes, 1 to `DATAGRAM_BYTES_MAX`; any other length ends the TCP connection.
 
 ::
 
     TRANSPORT 0x01: a packet of an established connection
     0       1      type
-    1       1      flags            bit 0, SINGLE: one DATA frame fills the packet, but for up to
-                                    3 zeros; the other bits are 0
+    1       1      flags            bit 0, SINGLE: the packet holds one DATA frame and up to 3 zeros
+                                    of padding; the other bits are 0
     2       2      reserved         0
-    4       4      session id       the receiver's, chosen by it; its low byte can name a shard
+    4       4      session id       chosen by the receiver; its low byte can name a shard
     8       8      packet number    counts the packets of this direction, never reused
-    16      ...    frames           see `frames`; sealed, but in suite 0
+    16      ...    frames           see `frames`; sealed except in suite 0
     ...     0..3   padding          zeros, up to a whole 32-bit word; sealed too
     end-16  16     tag              see `protection`
 
     INIT 0x10: asks for a connection; exactly 1,200 bytes, so that no answer is larger
     0       1      type
-    1       1      version          `VERSION`; the only field, with the type and the session id,
-                                    that every version keeps in its place
+    1       1      version          `VERSION`; every version keeps the type, this field and the
+                                    session id in place
     2       1      suite            see `suites`
     3       1      cookie length    0 or 16: whether `cookie` is used
     4       4      session id       the initiator's, not 0
@@ -41,7 +41,7 @@ in two bytes, 1 to `DATAGRAM_BYTES_MAX`; anything else there ends the TCP connec
     40      40     reply            sealed, see below
     80      16     tag              of the reply
 
-    RETRY 0x12: "come back with this cookie"; 24 bytes, authenticated by nothing
+    RETRY 0x12: asks for the INIT again, with this cookie; 24 bytes, not authenticated
     0       1      type
     1       3      reserved         0
     4       4      session id       the initiator's
@@ -54,28 +54,27 @@ in two bytes, 1 to `DATAGRAM_BYTES_MAX`; anything else there ends the TCP connec
     4       4      session id       the initiator's
     8       n      versions         one byte each
 
-    RESET 0x14: "there is no such session (any more)"; 24 bytes
+    RESET 0x14: the session does not exist (any more); 24 bytes
     0       1      type
     1       3      reserved         0
-    4       4      session id       that of the packet which it answers
-    8       16     token            the one that the reply of this session's handshake named
+    4       4      session id       that of the packet it answers
+    8       16     token            from the reply in this session's handshake
 
     greeting, 88 bytes
     0       16     limits           u64 window, u32 largest datagram, u32 idle timeout (ms)
     16      8      time             Unix time in nanoseconds; grows from INIT to INIT of one key
     24      1      n                length of the name
-    25      63     name             the one that the key was made for, UTF-8, then zeros; empty in
-                                    suite 0
+    25      63     name             of the key, UTF-8, then zeros; empty in suite 0
 
     reply, 40 bytes
     0       4      session id       the responder's, not 0
     4       4      reserved         0
     8       16     limits           as in the greeting
-    24      16     token            of a RESET; zeros where none will be sent
+    24      16     token            of a later RESET; zeros if none will be sent
 
-How greeting and reply are sealed is the handshake's: `noise` in the sealed suites. What it hashes
-of an INIT besides is bytes 0 to 23, the cookie length taken as 0: the same INIT is sent again with
-a cookie. In suite 0 nothing is sealed, and the tags are CRC-32s: see `checksum`.
+The handshake seals greeting and reply: see `noise` for the sealed suites. It also hashes bytes 0 to
+23 of the INIT, with a cookie length of 0, because the same INIT is sent again with a cookie. In
+suite 0 nothing is sealed, and the tags are CRC-32s: see `checksum`.
 """
 
 import struct
@@ -98,7 +97,7 @@ VERSION: Final = 1
 
 TRANSPORT: Final = 0x01
 SINGLE: Final = 0x01
-"""Flag of a TRANSPORT packet. Packets with it and of one size are read many at a time."""
+"""Flag of a TRANSPORT packet. Packets of one size with this flag are read many at a time."""
 
 INIT: Final = 0x10
 ACCEPT: Final = 0x11
@@ -121,10 +120,10 @@ SUITE_AT: Final = 2
 COOKIE_LENGTH_AT: Final = 3
 KEY_ID_AT: Final = slice(8, 24)
 COOKIE_AT: Final = slice(24, 40)
-"""Where these are in an INIT."""
+"""Positions in an INIT."""
 
 RETRY_OR_RESET_BYTES: Final = _RETRY_OR_RESET.size
-"""Of RETRY and RESET."""
+"""Size of a RETRY or a RESET."""
 PUBLIC_KEY_BYTES: Final = 32
 COOKIE_BYTES: Final = 16
 TOKEN_BYTES: Final = 16
@@ -144,16 +143,16 @@ assert max(ACCEPT_BYTES, RETRY_OR_RESET_BYTES) < INIT_BYTES, (
 
 @dataclass(frozen=True, slots=True)
 class TransportLimits:
-    """What one side tells the other about itself when they connect."""
+    """The limits that each side reports when they connect."""
 
     window_bytes: int
-    """Credit to begin with: message bytes that the other side may have under way."""
+    """Initial credit: message bytes that the other side may have under way."""
 
     datagram_bytes_max: int
-    """Largest datagram it wants to receive."""
+    """Largest datagram it accepts."""
 
     idle_timeout_seconds: float
-    """It closes the connection when it has heard nothing for so long; sent in milliseconds."""
+    """It closes the connection after this much silence; sent in milliseconds."""
 
     def pack(self) -> bytes:
         """Return the 16 bytes of the wire."""
@@ -163,20 +162,28 @@ class TransportLimits:
 
     @classmethod
     def parse(cls, data: bytes | memoryview) -> "TransportLimits":
-        """Read the 16 bytes; refuse limits that no honest peer has."""
+        """Parse the 16 bytes; refuse limits that no honest peer has."""
         window_bytes, datagram_bytes_max, idle_milliseconds = _LIMITS.unpack(data)
         if window_bytes < WINDOW_BYTES_MIN:
-            raise InvalidDatagramError(f"window of {window_bytes} bytes, below {WINDOW_BYTES_MIN}")
+            raise InvalidDatagramError(
+                f"window of {window_bytes} bytes; the least is {WINDOW_BYTES_MIN}"
+            )
         if not DATAGRAM_BYTES_MIN <= datagram_bytes_max <= DATAGRAM_BYTES_MAX:
-            raise InvalidDatagramError(f"largest datagram of {datagram_bytes_max} bytes")
+            raise InvalidDatagramError(
+                f"largest datagram of {datagram_bytes_max} bytes; it is {DATAGRAM_BYTES_MIN} to "
+                f"{DATAGRAM_BYTES_MAX}"
+            )
         if not 0 < idle_milliseconds <= IDLE_TIMEOUT_SECONDS_MAX * 1000:
-            raise InvalidDatagramError(f"idle timeout of {idle_milliseconds} ms")
+            raise InvalidDatagramError(
+                f"idle timeout of {idle_milliseconds} ms; it is 1 to "
+                f"{IDLE_TIMEOUT_SECONDS_MAX * 1000:g}"
+            )
         return cls(window_bytes, datagram_bytes_max, idle_milliseconds / 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What an initiator says about itself."""
+    """An initiator's limits, time and name."""
 
     limits: TransportLimits
     unix_time_ns: int = 0
@@ -192,17 +199,17 @@ class Greeting:
         """Read them."""
         limits, unix_time_ns, size, name = _GREETING.unpack(data)
         if size > NAME_BYTES_MAX or any(name[size:]):
-            raise InvalidDatagramError(f"name of {size} bytes with something behind it")
+            raise InvalidDatagramError(f"name of {size} bytes; the bytes behind it are not 0")
         try:
             decoded = name[:size].decode()
         except UnicodeDecodeError:
-            raise InvalidDatagramError("name that is not UTF-8") from None
+            raise InvalidDatagramError("the name is not UTF-8") from None
         return cls(TransportLimits.parse(limits), unix_time_ns, decoded)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a responder answers."""
+    """A responder's session id, limits and reset token."""
 
     session_id: int
     limits: TransportLimits
@@ -242,7 +249,7 @@ class Init:
 
     @classmethod
     def parse(cls, datagram: bytes | memoryview) -> "Init":
-        """Read an INIT of this version; whether it is authentic is the handshake's to say."""
+        """Parse an INIT of this version; the handshake checks that it is authentic."""
         if len(datagram) != INIT_BYTES:
             raise InvalidDatagramError(f"INIT of {len(datagram)} bytes, not {INIT_BYTES}")
         _, _, suite, cookie_bytes, session_id, key_id, cookie, public_key, sealed = (
@@ -260,12 +267,12 @@ class Init:
 
     @property
     def prologue(self) -> bytes:
-        """What the handshake hashes of it, besides public key and greeting: no cookie."""
+        """The part that the handshake hashes besides public key and greeting: no cookie."""
         head = (INIT, VERSION, self.suite, 0, self.session_id, self.key_id)
         return _PROLOGUE.pack(*head)
 
     def without_cookie(self) -> "Init":
-        """Return it as it was sent at first."""
+        """Return the INIT as first sent."""
         return replace(self, cookie=b"") if self.cookie else self
 
 
@@ -290,7 +297,7 @@ class Accept:
 
     @classmethod
     def parse(cls, datagram: bytes | memoryview) -> "Accept":
-        """Read an ACCEPT; whether it is authentic is the handshake's to say."""
+        """Parse an ACCEPT; the handshake checks that it is authentic."""
         if len(datagram) != ACCEPT_BYTES:
             raise InvalidDatagramError(f"ACCEPT of {len(datagram)} bytes, not {ACCEPT_BYTES}")
         _, version, suite, reserved, session_id, public_key, sealed = _ACCEPT.unpack(datagram)
@@ -300,12 +307,12 @@ class Accept:
 
 
 def pack_retry(session_id: int, cookie: bytes) -> bytes:
-    """Return the datagram that asks an initiator to come back with a cookie."""
+    """Return a RETRY, which asks an initiator to repeat its INIT with a cookie."""
     return _RETRY_OR_RESET.pack(RETRY, b"", session_id, cookie)
 
 
 def pack_reset(session_id: int, token: bytes) -> bytes:
-    """Return the datagram that says that there is no session with this id."""
+    """Return a RESET, which says that there is no session with this id."""
     return _RETRY_OR_RESET.pack(RESET, b"", session_id, token)
 
 
@@ -317,12 +324,12 @@ def parse_retry_or_reset(datagram: bytes | memoryview) -> bytes:
         )
     _, reserved, _, content = _RETRY_OR_RESET.unpack(datagram)
     if any(reserved):
-        raise InvalidDatagramError("RETRY or RESET with something in a reserved field")
+        raise InvalidDatagramError("a reserved field of the RETRY or RESET is not 0")
     return bytes(content)
 
 
 def pack_versions(session_id: int) -> bytes:
-    """Return the datagram that says which versions this side knows."""
+    """Return a VERSIONS, which lists the versions this side knows."""
     return _VERSIONS.pack(VERSIONS, 1, 0, session_id) + bytes([VERSION])
 
 
@@ -332,10 +339,10 @@ def parse_versions(datagram: bytes | memoryview) -> tuple[int, ...]:
         raise InvalidDatagramError(f"VERSIONS of {len(datagram)} bytes")
     versions = tuple(bytes(datagram[_VERSIONS.size :]))
     if VERSION in versions:
-        raise InvalidDatagramError("VERSIONS that names our own version")
+        raise InvalidDatagramError(f"VERSIONS names our own version {VERSION}")
     return versions
 
 
 def session_id_of(datagram: bytes | memoryview) -> int:
-    """Return the session id, which every packet has at offset 4."""
+    """Return the session id, which every packet holds at offset 4."""
     return int.from_bytes(datagram[4:8], "little")

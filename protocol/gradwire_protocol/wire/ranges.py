@@ -1,7 +1,7 @@
-"""`RangeSet`: a set of integers kept as sorted ranges that do not touch.
+"""`RangeSet`: a set of integers, stored as sorted ranges that do not touch.
 
-Packet numbers received and messages completed are nearly contiguous, so a set of them is a handful
-of ranges, and adding to the last one is the common case.
+Received packet numbers and finished messages are nearly contiguous, so they need only a few ranges.
+Adding to the last range is the common case.
 """
 
 from bisect import bisect_left, bisect_right
@@ -38,13 +38,13 @@ class RangeSet:
         return at >= 0 and number < self._stops[at]
 
     def isdisjoint(self, start: int, stop: int) -> bool:
-        """Return whether none of the numbers ``start <= i < stop`` is in one of the ranges."""
+        """Return whether the set has none of the numbers ``start <= i < stop``."""
         at = bisect_left(self._starts, stop) - 1
         return at < 0 or self._stops[at] <= start
 
     @property
     def last_stop(self) -> int:
-        """One more than the largest number; 0 where there is none."""
+        """One more than the largest number; 0 for an empty set."""
         return self._stops[-1] if self._stops else 0
 
     def descending(self) -> Iterator[tuple[int, int]]:
@@ -59,7 +59,7 @@ class RangeSet:
                 return False
             stops[-1] = stop
             return True
-        # Ranges `first` to `last` (exclusive) overlap or touch the new one and melt into it.
+        # Ranges `first` to `last` (exclusive) overlap or touch the new one and are merged with it.
         first = bisect_left(stops, start)
         last = bisect_right(starts, stop)
         if first < last:
@@ -72,5 +72,5 @@ class RangeSet:
         return True
 
     def drop_lowest(self) -> None:
-        """Forget the lowest range."""
+        """Remove the lowest range."""
         del self._starts[0], self._stops[0]

@@ -1,4 +1,4 @@
-"""Packets as 32-bit little-endian words: what numpy reads and writes many of at a time."""
+"""Packets as 32-bit little-endian words, so that numpy can read and write many at a time."""
 
 from typing import Final, TypeAlias
 
@@ -14,4 +14,4 @@ assert DATAGRAM_BYTES_MAX % WORD_BYTES == 0
 assert TAG_BYTES % WORD_BYTES == 0
 
 Words: TypeAlias = NDArray[np.uint32]
-"""Words of one packet, or one row for each of several."""
+"""The words of one packet, or a row of words for each packet."""

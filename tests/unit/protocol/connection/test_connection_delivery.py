@@ -330,7 +330,7 @@ def test_declaring_more_than_the_credit_ends_the_connection() -> None:
     puppet = Puppet(NARROW)
     puppet.events()
     charge = charge_of(2 * 2**20)
-    reason = f"{2 * charge} message bytes declared; the credit is {WINDOW_BYTES_MIN}"
+    reason = naming(2 * charge, "credit", WINDOW_BYTES_MIN)
 
     for number in range(2):
         puppet.send(data_frame(bytes(FRAGMENT_BYTES), number=number, total=2 * 2**20))

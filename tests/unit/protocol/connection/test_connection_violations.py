@@ -154,7 +154,7 @@ def test_flags_of_a_later_version_are_a_violation(flags: int) -> None:
     [event] = puppet.events()
     assert isinstance(event, Disconnected)
     assert (event.code, event.by_peer) == (CloseCode.VIOLATION, False)
-    assert event.reason.startswith("packet with flags")
+    assert event.reason == naming("flags", flags & 0xFF, "reserved", flags >> 8)
 
 
 def test_nothing_of_a_malformed_packet_is_used() -> None:

@@ -203,7 +203,7 @@ def test_a_keyring_has_one_run_key_to_eight(count: int) -> None:
 
 
 def test_a_keyring_has_every_run_key_once() -> None:
-    with pytest.raises(UsageError, match="occurs twice"):
+    with pytest.raises(UsageError, match=naming("run keys", "equal")):
         Keyring([RUN_KEY, RUN_KEY])
 
 

@@ -278,7 +278,7 @@ def test_control_messages_that_wait_for_their_turn_hold_their_senders_credit() -
         (b"x", SNAPSHOT_STREAM, Kind.SNAPSHOT, ("Snapshot",)),
         (b"x", CONTROL_STREAM, Kind.WELCOME, ("Welcome",)),
         (Finish(5).pack(), CONTROL_STREAM, Kind.LEAVE, ("Leave",)),
-        (EncodedUpdate(6, 0, b"body").pack(), 0, Kind.UPDATE, ("update 6", "update 5")),
+        (EncodedUpdate(6, 0, b"body").pack(), 0, Kind.UPDATE, ("update", 6, 5)),
     ],
 )
 def test_a_message_that_is_not_what_it_should_be_is_refused(

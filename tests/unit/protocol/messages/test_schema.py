@@ -174,7 +174,7 @@ def test_a_record_is_read_as_it_was_written(kind: type[bytes]) -> None:
     [
         ([], ("list", "map")),
         ({}, ("fields", "inner, inners, name, versions")),
-        (PLAIN | {"more": 1}, ("fields: more",)),
+        (PLAIN | {"more": 1}, ("fields", "more")),
         (PLAIN | {b"name": 1}, ("fields",)),
         (PLAIN | {"name": 1}, ("name", 1, "text")),
         (PLAIN | {"inner": {"number": 10}}, ("inner: number", 10)),

@@ -30,6 +30,7 @@ from gradwire_protocol.wire.frames import pack_ping
 from gradwire_protocol.wire.packets import SINGLE, TRANSPORT, TRANSPORT_HEADER
 from support.fragments import message_of
 from support.unsealing import Unsealing
+from support.wording import naming
 
 KEY = bytes(range(32))
 EPOCH = 2**EPOCH_PACKETS_BITS
@@ -175,11 +176,11 @@ def test_a_number_used_again_is_refused_whatever_it_is_used_for(again: int) -> N
     seal = sealing()
     seal.seal_run(message, 0, 3, SESSION_ID, 8)
 
-    with pytest.raises(RuntimeError, match=f"packet number {again} again, after 10"):
+    with pytest.raises(RuntimeError, match=naming("packet number", again, 10)):
         seal.seal_run(message, 0, 3, SESSION_ID, again)
-    with pytest.raises(RuntimeError, match=f"packet number {again} again, after 10"):
+    with pytest.raises(RuntimeError, match=naming("packet number", again, 10)):
         seal.seal_rows(message, [0, 2], SESSION_ID, again)
-    with pytest.raises(RuntimeError, match=f"packet number {again} again, after 10"):
+    with pytest.raises(RuntimeError, match=naming("packet number", again, 10)):
         seal.seal(bytearray(header_of(again)))
     seal.seal(bytearray(header_of(11)))
 
@@ -189,7 +190,7 @@ def test_numbers_of_another_epoch_are_refused_when_they_come_again() -> None:
     seal = sealing()
     seal.seal_run(message, 0, 8, SESSION_ID, EPOCH - 4)
 
-    with pytest.raises(RuntimeError, match="again"):
+    with pytest.raises(RuntimeError, match=naming("packet number", EPOCH + 3)):
         seal.seal_run(message, 0, 8, SESSION_ID, EPOCH + 3)
 
 
