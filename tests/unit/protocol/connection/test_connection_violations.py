@@ -112,7 +112,7 @@ def test_acknowledging_a_packet_that_was_left_out_ends_the_connection() -> None:
     [event] = puppet.events()
     assert isinstance(event, Disconnected)
     assert event.code == CloseCode.VIOLATION
-    assert event.reason == naming("acknowledgement", "not sent")
+    assert event.reason == naming("acknowledgement", "skipped")
 
 
 @given(
