@@ -210,7 +210,7 @@ class Flow:
     def _send_train(self, packets: int) -> None:
         network, size = self.network, self.datagram_bytes
         now, link, random = network.now, network.link, network.random.random
-        snapshot = self.controller.on_sent(
+        departure = self.controller.on_sent(
             packets * size, self.in_flight, app_limited=not self.backlog, now=now
         )
         delay = self.rtt / 2
@@ -224,7 +224,7 @@ class Flow:
             if link.grain:
                 arrives = -(-arrives // link.grain) * link.grain
             network.at(arrives, self._arrive, number, left[1])
-        self._trains += [(now, snapshot)] * packets
+        self._trains += [(now, departure)] * packets
         self._state += bytes(packets)
         self.sent += packets
         self.in_flight += packets * size
@@ -247,7 +247,7 @@ class Flow:
         acked *= self.datagram_bytes
         self.in_flight -= acked
         self._pto_count = self._probes = 0
-        sent_at, snapshot = trains[newest]
+        sent_at, departure = trains[newest]
         rtt = None
         if newest > self._largest:
             self._largest = newest
@@ -259,7 +259,7 @@ class Flow:
                 now=now,
                 acked_bytes=acked,
                 in_flight=self.in_flight,
-                snapshot=snapshot,
+                departure=departure,
                 sent_at=sent_at,
                 number=newest,
                 next_number=self.sent,

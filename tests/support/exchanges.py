@@ -36,11 +36,11 @@ class Exchanges:
 
         Whatever is `in_flight` besides stays there.
         """
-        snapshot = self.send(size, in_flight=in_flight, app_limited=app_limited)
+        departure = self.send(size, in_flight=in_flight, app_limited=app_limited)
         self.now += rtt
         if lost:
             self.controller.on_lost(lost, self.sent_at, in_flight, self.now)
-        self.acknowledge(size - lost, snapshot, rtt=rtt, in_flight=in_flight, marked=marked)
+        self.acknowledge(size - lost, departure, rtt=rtt, in_flight=in_flight, marked=marked)
 
     def send(self, size: int, *, in_flight: int = 0, app_limited: bool = False) -> object:
         """Send a train; return what the controller wants to see again."""
@@ -51,7 +51,7 @@ class Exchanges:
     def acknowledge(
         self,
         size: int,
-        snapshot: object,
+        departure: object,
         *,
         rtt: float | None = RTT,
         in_flight: int = 0,
@@ -63,7 +63,7 @@ class Exchanges:
                 now=self.now,
                 acked_bytes=size,
                 in_flight=in_flight,
-                snapshot=snapshot,
+                departure=departure,
                 sent_at=self.sent_at,
                 number=self._number - 1,
                 next_number=self._number,

@@ -226,8 +226,8 @@ def _check_reassembly(connection: Connection) -> None:
 
 def _check_in_flight(sender: Sender) -> None:
     sent = sender.recovery.sent
-    in_flight = sent.fates(sent.low, sent.next_number) == Fate.IN_FLIGHT
-    sizes = sent.sizes(slice(sent.low, sent.next_number))[in_flight]
+    in_flight = sent.fates(sent.oldest, sent.next_number) == Fate.IN_FLIGHT
+    sizes = sent.sizes(slice(sent.oldest, sent.next_number))[in_flight]
     assert (sent.packets_in_flight, sent.bytes_in_flight) == (len(sizes), int(sizes.sum())), (
         f"I4: {sent.packets_in_flight} packets, {sent.bytes_in_flight} bytes are not {len(sizes)}, "
         f"{int(sizes.sum())}"
@@ -240,13 +240,13 @@ def _check_queue(sender: Sender) -> None:
     assert queue.bytes_queued == sum(m.shaped.total for m in messages), "I4: bytes queued"
     if not messages:
         return
-    fates = sent.fates(sent.low, sent.next_number)
-    numbers = np.flatnonzero(fates == Fate.IN_FLIGHT) + sent.low
+    fates = sent.fates(sent.oldest, sent.next_number)
+    numbers = np.flatnonzero(fates == Fate.IN_FLIGHT) + sent.oldest
     keys, indexes = sent.fragments(numbers)
     shared = {
         fragment
         for number, contents in sent.contents.items()
-        if number >= sent.low and fates[number - sent.low] == Fate.IN_FLIGHT
+        if number >= sent.oldest and fates[number - sent.oldest] == Fate.IN_FLIGHT
         for fragment in contents.fragments
     }
     for message in messages:

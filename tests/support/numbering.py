@@ -9,4 +9,4 @@ def go_on_from(connection: Connection, number: int) -> None:
     assert not sent.packets_in_flight, "something is under way"
     assert not sent.lost_packets, "something may still arrive"
     assert number >= sent.next_number, f"packet {number} was sent"
-    sent.next_number = sent.low = sent._base = number
+    sent.next_number = sent.oldest = sent._base = number

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from gradwire_protocol.recovery.recovery import Outcome, Recovery
-from gradwire_protocol.recovery.sent_packets import Contents, Fate
+from gradwire_protocol.recovery.sent_packets import Fate, PacketContents
 from gradwire_protocol.wire.frames import Ack
 from support.sending import Diary
 
@@ -26,7 +26,7 @@ def send(recovery: Recovery, n: int = 1, *, now: float = 0.0) -> None:
 
 def send_other(
     recovery: Recovery,
-    contents: Contents | None = None,
+    contents: PacketContents | None = None,
     *,
     now: float = 0.0,
     eliciting: bool = True,
@@ -58,5 +58,5 @@ def lost(outcome: Outcome) -> list[int]:
 def in_flight(recovery: Recovery) -> list[int]:
     """Return the packets in flight."""
     sent = recovery.sent
-    flying = np.flatnonzero(sent.fates(sent.low, sent.next_number) == Fate.IN_FLIGHT)
-    return [int(number) + sent.low for number in flying]
+    flying = np.flatnonzero(sent.fates(sent.oldest, sent.next_number) == Fate.IN_FLIGHT)
+    return [int(number) + sent.oldest for number in flying]

@@ -9,7 +9,7 @@ from gradwire_protocol.crypto.suites import NOISE_NAMES, Suite
 
 
 class ReferenceHandshake:
-    """One side of a handshake, as `gradwire_protocol.crypto.noise.Handshake` is one.
+    """One side of a handshake, as `gradwire_protocol.crypto.noise.NoiseHandshake` is one.
 
     Parameters
     ----------

@@ -80,17 +80,17 @@ class _Walk:
         return [*_names(shaped), received, rows, held]
 
     def _of_sent(self, sent: SentPackets) -> State:
-        numbers = np.arange(sent.low, sent.next_number)
+        numbers = np.arange(sent.oldest, sent.next_number)
         keys, indexes = (column.tolist() for column in sent.fragments(numbers))
-        fates, sizes = sent.fates(sent.low, sent.next_number).tolist(), sent.sizes(numbers)
+        fates, sizes = sent.fates(sent.oldest, sent.next_number).tolist(), sent.sizes(numbers)
         packets = [
             [fate]
             if fate == Fate.SKIPPED
-            else [fate, sent.sent_at(i), int(sizes[i - sent.low]), key, index if key >= 0 else 0]
+            else [fate, sent.sent_at(i), int(sizes[i - sent.oldest]), key, index if key >= 0 else 0]
             for i, fate, key, index in zip(numbers.tolist(), fates, keys, indexes, strict=True)
         ]
         in_flight = [sent.bytes_in_flight, sent.packets_in_flight]
-        return [sent.low, packets, in_flight, self.of(sent.contents), self.of(sent._batches)]
+        return [sent.oldest, packets, in_flight, self.of(sent.contents), self.of(sent._trains)]
 
 
 def _names(shaped: ShapedMessage) -> list[int]:

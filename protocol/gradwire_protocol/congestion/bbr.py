@@ -38,7 +38,7 @@ from gradwire_protocol.congestion.controller import (
 from gradwire_protocol.congestion.delivery_rate import (
     AckAggregation,
     DeliveryRate,
-    Snapshot,
+    Departure,
     WindowedMax,
 )
 from gradwire_protocol.congestion.loss_cap import LossCap
@@ -162,21 +162,21 @@ class BbrLite:
 
     # Input.
 
-    def on_sent(self, size: int, in_flight: int, *, app_limited: bool, now: float) -> Snapshot:
+    def on_sent(self, size: int, in_flight: int, *, app_limited: bool, now: float) -> Departure:
         """Record a train; return the state in which it left."""
         return self._delivery.on_sent(size, in_flight, app_limited, now)
 
     def on_ack(self, sample: AckSample) -> None:
         """Learn from an ACK."""
-        snapshot = sample.snapshot
-        assert isinstance(snapshot, tuple)
-        _, _, _, _, app_limited, in_flight_then = snapshot
+        departure = sample.departure
+        assert isinstance(departure, tuple)
+        _, _, _, _, app_limited, in_flight_then = departure
         now, acked, rtt = sample.now, sample.acked_bytes, sample.rtt
         bandwidth, round_trip, cap = self._bandwidth, self._round_trip, self._cap
-        if rtt is not None and self._delivery.is_current(snapshot):
+        if rtt is not None and self._delivery.is_current(departure):
             round_trip.on_sample(rtt, in_flight_then <= self._quiet_bytes, now)
         shortest = SAMPLE_RTT_SHARE_MIN * round_trip.minimum
-        rate = self._delivery.sample(acked, snapshot, sample.sent_at, now, shortest)
+        rate = self._delivery.sample(acked, departure, sample.sent_at, now, shortest)
         # A sample limited by the application shows what it sent, not what the path carries.
         if rate > bandwidth.value or (rate and not app_limited):
             bandwidth.update(self._round, rate)

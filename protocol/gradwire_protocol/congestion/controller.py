@@ -26,7 +26,7 @@ class AckSample(NamedTuple):
     """Newly acknowledged by this ACK."""
     in_flight: int
     """Bytes in flight after this ACK and without the losses that it revealed."""
-    snapshot: object
+    departure: object
     """What `on_sent` returned for the train of the newest packet newly acknowledged."""
     sent_at: float
     """When that packet left."""

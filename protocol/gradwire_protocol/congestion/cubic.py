@@ -41,7 +41,7 @@ then."""
 
 
 @dataclass(slots=True)
-class State:
+class CubicState:
     """The state that a reduction changes and an undo restores. Sizes in bytes."""
 
     window: float
@@ -90,8 +90,8 @@ class Cubic:
     """Most bytes that may be in flight."""
     pacing_rate: float
     """Bytes per second at which trains should leave."""
-    _state: State
-    _saved: State | None
+    _state: CubicState
+    _saved: CubicState | None
     """State before the last reduction; None if that cannot be undone."""
     _doubtful_bytes: int
     """Bytes lost since the last reduction and not found to be late."""
@@ -147,7 +147,7 @@ class Cubic:
 
     def on_persistent_congestion(self) -> None:
         """Start from the smallest window, up to the threshold left by the losses (section 4.8)."""
-        self._state = State(
+        self._state = CubicState(
             WINDOW_PACKETS_MIN * self._datagram_bytes,
             self._state.threshold,
             recovery_since=self._state.recovery_since,
@@ -167,7 +167,7 @@ class Cubic:
     # Private.
 
     def _start(self) -> None:
-        self._state = State(WINDOW_PACKETS_INITIAL * self._datagram_bytes)
+        self._state = CubicState(WINDOW_PACKETS_INITIAL * self._datagram_bytes)
         self._saved = None
         self._doubtful_bytes = 0
         self._acked_at = 0.0
@@ -180,7 +180,7 @@ class Cubic:
         window = max(BETA * state.window, WINDOW_PACKETS_MIN * self._datagram_bytes)
         shrinking = state.window < state.peak
         peak = state.window * (1 + BETA) / 2 if shrinking else state.window
-        self._state = State(window, window, peak, prior=state.window, recovery_since=now)
+        self._state = CubicState(window, window, peak, prior=state.window, recovery_since=now)
         self._doubtful_bytes = 0
         self.window_bytes = int(window)
 

@@ -9,7 +9,7 @@ so the longer of the sending time and the acknowledging time counts.
 from collections import deque
 from typing import TypeAlias
 
-Snapshot: TypeAlias = tuple[int, int, float, float, bool, int]
+Departure: TypeAlias = tuple[int, int, float, float, bool, int]
 """The state when a train left: number of restarts; bytes delivered, and when that was recorded;
 when the last acknowledged train left; whether the application limits the rate; bytes in flight."""
 
@@ -62,7 +62,7 @@ class DeliveryRate:
         self._first_sent_at = 0.0
         self._app_limited_until = -1
 
-    def on_sent(self, size: int, in_flight: int, app_limited: bool, now: float) -> Snapshot:
+    def on_sent(self, size: int, in_flight: int, app_limited: bool, now: float) -> Departure:
         """Record a train; return the state that `sample` needs later."""
         delivered = self._delivered
         if not in_flight:
@@ -80,7 +80,7 @@ class DeliveryRate:
         )
 
     def sample(
-        self, acked: int, snapshot: Snapshot, sent_at: float, now: float, shortest: float
+        self, acked: int, departure: Departure, sent_at: float, now: float, shortest: float
     ) -> float:
         """Record an ACK; return the rate that it shows.
 
@@ -88,7 +88,7 @@ class DeliveryRate:
         ----------
         acked : int
             Bytes newly acknowledged.
-        snapshot : Snapshot
+        departure : Departure
             Of the train of the newest packet among them.
         sent_at : float
             When that train left.
@@ -103,16 +103,16 @@ class DeliveryRate:
         """
         self._delivered += acked
         self._delivered_at = now
-        restarts, delivered, delivered_at, first_sent_at, _, _ = snapshot
+        restarts, delivered, delivered_at, first_sent_at, _, _ = departure
         self._first_sent_at = sent_at
         if restarts != self._restarts:
             return 0.0
         interval = max(sent_at - first_sent_at, now - delivered_at)
         return (self._delivered - delivered) / interval if interval >= shortest else 0.0
 
-    def is_current(self, snapshot: Snapshot) -> bool:
+    def is_current(self, departure: Departure) -> bool:
         """Return whether a train left after the last restart."""
-        return snapshot[0] == self._restarts
+        return departure[0] == self._restarts
 
     def restart(self) -> None:
         """Ignore trains under way, which were sent under other conditions."""

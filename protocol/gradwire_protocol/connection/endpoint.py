@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable
 from gradwire_protocol.connection.config import ConnectionConfig
 from gradwire_protocol.connection.connection import Connection
 from gradwire_protocol.connection.fair_queue import FairQueue, LinkPacer
-from gradwire_protocol.connection.session_ids import WHOLE, SessionIds
+from gradwire_protocol.connection.session_ids import ALL_SESSION_IDS, SessionIds
 from gradwire_protocol.connection.states import State
 from gradwire_protocol.connection.timers import Timers
 from gradwire_protocol.connection.train import ECN_NOT, Train
@@ -87,7 +87,7 @@ class Endpoint:
         random_bytes: Callable[[int], bytes],
         connections_max: int = 0,
         link_rate: float | None = None,
-        shard: SessionIds = WHOLE,
+        shard: SessionIds = ALL_SESSION_IDS,
         counters: Counters | None = None,
         elsewhere: Callable[[], int] = lambda: 0,
         credentials: Credentials | None = None,

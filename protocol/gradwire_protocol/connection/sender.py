@@ -33,7 +33,7 @@ from gradwire_protocol.limits import (
 from gradwire_protocol.recovery.pacer import Pacer
 from gradwire_protocol.recovery.received_packets import ReceivedPackets
 from gradwire_protocol.recovery.recovery import Fragments, Outcome, Recovery, by_message
-from gradwire_protocol.recovery.sent_packets import Contents
+from gradwire_protocol.recovery.sent_packets import PacketContents
 from gradwire_protocol.security.protection import Sealing
 from gradwire_protocol.wire.frames import (
     CREDIT_BYTES,
@@ -302,7 +302,7 @@ class Sender:
     def _shared_packet(self, now: float) -> Packets:
         """Return a packet with all that is due and the small messages that fit."""
         frames = bytearray()
-        contents = Contents()
+        contents = PacketContents()
         room = self._room
         eliciting = False
         if self._received.deadline is not None:
@@ -331,7 +331,7 @@ class Sender:
         known = contents.ack_largest is not None or contents.credit or contents.fragments
         return self._sealed(frames, contents if known else None, eliciting=eliciting, now=now)
 
-    def _whole(self, message: OutgoingMessage, contents: Contents) -> bytes:
+    def _whole(self, message: OutgoingMessage, contents: PacketContents) -> bytes:
         """Return the only fragment of a message as a frame, and note that it is being sent."""
         shaped = message.shaped
         contents.fragments.append((message.key, 0))
@@ -355,7 +355,7 @@ class Sender:
             )
         )
 
-    def _ack_frame(self, contents: Contents, now: float) -> bytes:
+    def _ack_frame(self, contents: PacketContents, now: float) -> bytes:
         ack = self._received.make_ack(credit=self._reassembly.credit, now=now)
         contents.ack_largest = ack.ranges[0][1]
         # ACKs alone are never acknowledged, so now and then one asks for it, unless something
@@ -379,11 +379,11 @@ class Sender:
     def _size_probe(self, size: int, now: float) -> Packets:
         frames = bytearray(pack_ping())
         frames += bytes(size - self.sizes.current + self._room - len(frames))
-        contents = Contents(probe_bytes=size)
+        contents = PacketContents(probe_bytes=size)
         return self._sealed(frames, contents, eliciting=True, now=now)
 
     def _sealed(
-        self, frames: bytearray, contents: Contents | None, *, eliciting: bool, now: float
+        self, frames: bytearray, contents: PacketContents | None, *, eliciting: bool, now: float
     ) -> Packets:
         number = self._next_number(1)
         header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, self._peer_session_id, number)
@@ -439,14 +439,14 @@ class Sender:
             self._size_changed()
             self.queue.reshape(self.fragment_bytes)
 
-    def _on_lost_contents(self, contents: Contents, now: float) -> None:
+    def _on_lost_contents(self, contents: PacketContents, now: float) -> None:
         if contents.credit:
             self._reassembly.announced = 0  # say it again, with what is true by then
         self._send_again(contents)
         if contents.probe_bytes:
             self.sizes.on_probe_lost(now)
 
-    def _send_again(self, contents: Contents) -> None:
+    def _send_again(self, contents: PacketContents) -> None:
         for key, index in contents.fragments:
             self.queue.on_lost(key, np.array([index], np.int32))
 

@@ -24,5 +24,5 @@ class SessionIds:
         return self.count == 1 or session_id & 0xFF == self.index
 
 
-WHOLE: Final = SessionIds()
+ALL_SESSION_IDS: Final = SessionIds()
 """The ids of a single process."""

@@ -35,7 +35,7 @@ class NotAuthenticError(InvalidDatagramError):
     """A handshake message that was made with another pre-shared key, or was changed."""
 
 
-class Handshake:
+class NoiseHandshake:
     """One side of a handshake: the symmetric state of section 5.2, and both ephemeral keys.
 
     The initiator calls `write_init` and `read_accept`, the responder `read_init` and

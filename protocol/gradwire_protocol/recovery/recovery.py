@@ -32,7 +32,7 @@ from gradwire_protocol.limits import (
     TIME_THRESHOLD_MAX,
 )
 from gradwire_protocol.recovery.rtt import RttEstimator
-from gradwire_protocol.recovery.sent_packets import Batch, Contents, Fate, SentPackets
+from gradwire_protocol.recovery.sent_packets import Fate, PacketContents, SentPackets, SentTrain
 from gradwire_protocol.wire.close_codes import CloseCode
 from gradwire_protocol.wire.frames import Ack
 
@@ -46,9 +46,9 @@ class Outcome:
 
     arrived: list[Fragments] = field(default_factory=list)
     """Fragments of packets acknowledged for the first time."""
-    arrived_contents: list[Contents] = field(default_factory=list)
+    arrived_contents: list[PacketContents] = field(default_factory=list)
     lost: Fragments | None = None
-    lost_contents: list[Contents] = field(default_factory=list)
+    lost_contents: list[PacketContents] = field(default_factory=list)
     acked_packets: int = 0
     acked_bytes: int = 0
     largest_acked_bytes: int = 0
@@ -113,19 +113,19 @@ class Recovery:
         now : float
         """
         count = len(fragments)
-        batch = self._batch(size * (count - 1) + last_size, app_limited=app_limited, now=now)
-        self.sent.record_train(fragments, message, size, last_size, batch)
+        train = self._begin_train(size * (count - 1) + last_size, app_limited=app_limited, now=now)
+        self.sent.record_train(fragments, message, size, last_size, train)
         self.probes = max(self.probes - count, 0)
 
     def on_packet(
-        self, size: int, contents: Contents | None, *, eliciting: bool, now: float
+        self, size: int, contents: PacketContents | None, *, eliciting: bool, now: float
     ) -> None:
         """Record any other packet."""
         if not eliciting:
-            self.sent.record_packet(size, Batch(now, None), contents, eliciting=False)
+            self.sent.record_packet(size, SentTrain(now, None), contents, eliciting=False)
             return
-        batch = self._batch(size, app_limited=True, now=now)
-        self.sent.record_packet(size, batch, contents, eliciting=True)
+        train = self._begin_train(size, app_limited=True, now=now)
+        self.sent.record_packet(size, train, contents, eliciting=True)
         self.probes = max(self.probes - 1, 0)
 
     def on_ack(self, ack: Ack, now: float) -> Outcome:
@@ -150,10 +150,10 @@ class Recovery:
         self._largest_acked = max(self._largest_acked, largest)
         if newest < 0:
             return outcome
-        batch = sent.batch(newest)
+        train = sent.train_of(newest)
         rtt = None
         if newest == largest:
-            rtt = max(now - batch.sent_at, 1e-6)
+            rtt = max(now - train.sent_at, 1e-6)
             self.rtt.update(rtt, min(ack.delay_seconds, ACK_DELAY_SECONDS_MAX))
             self._sampled_at = min(self._sampled_at, now)
         self.timeouts = self.probes = 0
@@ -164,8 +164,8 @@ class Recovery:
                 now=now,
                 acked_bytes=outcome.acked_bytes,
                 in_flight=sent.bytes_in_flight,
-                snapshot=batch.snapshot,
-                sent_at=batch.sent_at,
+                departure=train.departure,
+                sent_at=train.sent_at,
                 number=newest,
                 next_number=sent.next_number,
                 rtt=rtt,
@@ -210,20 +210,20 @@ class Recovery:
         """The probe timeout without backoff, in seconds."""
         return self.rtt.probe_timeout(ACK_DELAY_SECONDS_MAX)
 
-    def oldest_in_flight(self, count: int) -> tuple[Fragments, list[Contents]]:
+    def oldest_in_flight(self, count: int) -> tuple[Fragments, list[PacketContents]]:
         """Return the contents of the oldest packets in flight."""
         sent = self.sent
-        waiting = np.flatnonzero(sent.fates(sent.low, sent.next_number) == Fate.IN_FLIGHT)
-        numbers = waiting[:count] + sent.low
+        waiting = np.flatnonzero(sent.fates(sent.oldest, sent.next_number) == Fate.IN_FLIGHT)
+        numbers = waiting[:count] + sent.oldest
         return sent.fragments(numbers), self._contents_of(numbers)
 
     # Private.
 
-    def _batch(self, size: int, *, app_limited: bool, now: float) -> Batch:
+    def _begin_train(self, size: int, *, app_limited: bool, now: float) -> SentTrain:
         in_flight = self.sent.bytes_in_flight
         self._last_eliciting_at = now
-        snapshot = self.controller.on_sent(size, in_flight, app_limited=app_limited, now=now)
-        return Batch(now, snapshot)
+        departure = self.controller.on_sent(size, in_flight, app_limited=app_limited, now=now)
+        return SentTrain(now, departure)
 
     def _probe_deadline(self) -> float | None:
         if not self.sent.packets_in_flight or not self.probing:
@@ -236,9 +236,9 @@ class Recovery:
         sent = self.sent
         newest = -1
         for first, last in ranges:
-            if last < sent.low:
+            if last < sent.oldest:
                 break
-            first = max(first, sent.low)
+            first = max(first, sent.oldest)
             fates = sent.fates(first, last + 1)
             new = fates == Fate.IN_FLIGHT
             count = int(np.count_nonzero(new))
@@ -296,7 +296,7 @@ class Recovery:
     def _detect_lost(self, outcome: Outcome, now: float) -> None:
         self._loss_deadline = None
         sent = self.sent
-        low = sent.low
+        low = sent.oldest
         fates = sent.fates(low, max(self._largest_acked + 1, low))
         waiting = np.flatnonzero(fates == Fate.IN_FLIGHT)
         if not len(waiting):
@@ -348,19 +348,19 @@ class Recovery:
         if lasted > PERSISTENT_CONGESTION_TIMEOUTS * self.probe_timeout:
             self.controller.on_persistent_congestion()
 
-    def _contents_of(self, numbers: NDArray[np.int64]) -> list[Contents]:
+    def _contents_of(self, numbers: NDArray[np.int64]) -> list[PacketContents]:
         contents = self.sent.contents
         if not contents:
             return []
         return [contents[n] for n in numbers.tolist() if n in contents]
 
 
-def _probes_among(contents: list[Contents]) -> list[int]:
+def _probes_among(contents: list[PacketContents]) -> list[int]:
     """Return the sizes of the packets that probed a datagram size."""
     return [each.probe_bytes for each in contents if each.probe_bytes]
 
 
-def _named_numbers(known: dict[int, Contents], runs: Sequence[tuple[int, int]]) -> list[int]:
+def _named_numbers(known: dict[int, PacketContents], runs: Sequence[tuple[int, int]]) -> list[int]:
     """Return the numbers in `known`, which ascend, that are in `runs`, which descend.
 
     A run may reach far behind the remembered packets, and there may be many runs. So this iterates

@@ -42,7 +42,7 @@ class Fate:
 
 
 @dataclass(slots=True)
-class Contents:
+class PacketContents:
     """The contents of a packet that carried more than one fragment."""
 
     ack_largest: int | None = None
@@ -56,11 +56,11 @@ class Contents:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SentTrain:
     """The data shared by all packets of a train."""
 
     sent_at: float
-    snapshot: object
+    departure: object
     """The controller's state, returned with the acknowledgement."""
 
 
@@ -69,35 +69,35 @@ class SentPackets:
 
     __slots__ = (
         "_base",
-        "_batch_at",
-        "_batches",
         "_capacity",
         "_fate",
         "_fragment",
         "_message",
         "_sent_at",
         "_size",
+        "_train_start",
+        "_trains",
         "_unasked",
         "bytes_in_flight",
         "contents",
         "lost_packets",
-        "low",
         "next_number",
+        "oldest",
         "packets_in_flight",
     )
 
     def __init__(self) -> None:
         self.next_number = 0
-        self.low = 0
+        self.oldest = 0
         """All packets below this number are resolved."""
         self.bytes_in_flight = 0
         self.packets_in_flight = 0
         self.lost_packets = 0
         """Packets counted as lost that may still arrive late."""
-        self.contents: dict[int, Contents] = {}
+        self.contents: dict[int, PacketContents] = {}
         self._base = 0
         self._capacity = 0
-        self._batches: dict[int, Batch] = {}
+        self._trains: dict[int, SentTrain] = {}
         self._unasked: deque[int] = deque()
         """The newest packets with `contents` that asked for no acknowledgement."""
         self._allocate(CAPACITY_MIN)
@@ -107,7 +107,7 @@ class SentPackets:
     @property
     def has_room(self) -> bool:
         """Whether another train may be sent."""
-        return self.next_number - self.low < SENT_PACKETS_MAX
+        return self.next_number - self.oldest < SENT_PACKETS_MAX
 
     def record_train(
         self,
@@ -115,7 +115,7 @@ class SentPackets:
         message: int,
         size: int,
         last_size: int,
-        batch: Batch,
+        train: SentTrain,
     ) -> None:
         """Record a train with one fragment of a message in each packet."""
         count = len(fragments)
@@ -123,31 +123,31 @@ class SentPackets:
         at = self._reserve(count)
         stop = at + count
         self._fate[at:stop] = Fate.IN_FLIGHT
-        self._sent_at[at:stop] = batch.sent_at
+        self._sent_at[at:stop] = train.sent_at
         self._size[at:stop] = size
         self._size[stop - 1] = last_size
         self._message[at:stop] = message
         self._fragment[at:stop] = fragments
-        self._batch_at[at:stop] = number
-        self._batches[number] = batch
+        self._train_start[at:stop] = number
+        self._trains[number] = train
         self.bytes_in_flight += size * (count - 1) + last_size
         self.packets_in_flight += count
 
     def record_packet(
-        self, size: int, batch: Batch, contents: Contents | None, *, eliciting: bool
+        self, size: int, train: SentTrain, contents: PacketContents | None, *, eliciting: bool
     ) -> None:
         """Record any other packet."""
         number = self.next_number
         at = self._reserve(1)
         self._fate[at] = Fate.IN_FLIGHT if eliciting else Fate.UNASKED
-        self._sent_at[at] = batch.sent_at
+        self._sent_at[at] = train.sent_at
         self._size[at] = size
         self._message[at] = NO_MESSAGE
-        self._batch_at[at] = number
+        self._train_start[at] = number
         if contents is not None:
             self.contents[number] = contents
         if eliciting:
-            self._batches[number] = batch
+            self._trains[number] = train
             self.bytes_in_flight += size
             self.packets_in_flight += 1
         elif contents is not None:
@@ -160,7 +160,7 @@ class SentPackets:
         number = self.next_number
         at = self._reserve(1)
         self._fate[at] = Fate.SKIPPED
-        self._batch_at[at] = number
+        self._train_start[at] = number
 
     # Asking.
 
@@ -185,45 +185,45 @@ class SentPackets:
         places = self._places(numbers)
         return self._message[places], self._fragment[places]
 
-    def batch(self, number: int) -> Batch:
+    def train_of(self, number: int) -> SentTrain:
         """Return the train data of an unresolved packet."""
-        return self._batches[int(self._batch_at[number - self._base])]
+        return self._trains[int(self._train_start[number - self._base])]
 
     def advance(self, forget_before: float) -> None:
-        """Move `low` up to the first packet in flight, or lost and sent after `forget_before`."""
+        """Move `oldest` to the first packet in flight, or lost but sent after `forget_before`."""
         low = stop = self.next_number
-        fates = self.fates(self.low, stop)
+        fates = self.fates(self.oldest, stop)
         if self.packets_in_flight:
-            low = self.low + int((fates == Fate.IN_FLIGHT).argmax())
+            low = self.oldest + int((fates == Fate.IN_FLIGHT).argmax())
         if self.lost_packets:
             lost = np.flatnonzero(fates == Fate.LOST)
-            recent = lost[self.sent_times(self.low, stop)[lost] > forget_before]
+            recent = lost[self.sent_times(self.oldest, stop)[lost] > forget_before]
             self.lost_packets = len(recent)
             if len(recent):
-                low = min(low, self.low + int(recent[0]))
-        if low > self.low:
+                low = min(low, self.oldest + int(recent[0]))
+        if low > self.oldest:
             self._forget_below(low)
 
     # Private.
 
     def _forget_below(self, low: int) -> None:
-        self.low = low
-        keep = int(self._batch_at[low - self._base]) if low < self.next_number else low
-        for number in list(self._batches):
+        self.oldest = low
+        keep = int(self._train_start[low - self._base]) if low < self.next_number else low
+        for number in list(self._trains):
             if number >= keep:
                 break
-            del self._batches[number]
+            del self._trains[number]
         # Contents of lost packets, and ACKs that may still be acknowledged, are kept for a while.
         while len(self.contents) > ACK_RECORDS_MAX and (oldest := next(iter(self.contents))) < low:
             del self.contents[oldest]
 
     def _forget_oldest(self, count: int) -> None:
         """Forget the oldest packets, whatever their fate."""
-        stop = self.low + count
-        fates = self.fates(self.low, stop)
+        stop = self.oldest + count
+        fates = self.fates(self.oldest, stop)
         flying = fates == Fate.IN_FLIGHT
         self.packets_in_flight -= int(np.count_nonzero(flying))
-        self.bytes_in_flight -= int(self.sizes(slice(self.low, stop))[flying].sum())
+        self.bytes_in_flight -= int(self.sizes(slice(self.oldest, stop))[flying].sum())
         self.lost_packets -= int(np.count_nonzero(fates == Fate.LOST))
         self._forget_below(stop)
 
@@ -241,24 +241,24 @@ class SentPackets:
         return at
 
     def _make_room(self, count: int) -> int:
-        if self.next_number - self.low > REMEMBERED_MAX:
-            self._forget_oldest(self.next_number - self.low - SENT_PACKETS_MAX)
-        live = self.next_number - self.low
+        if self.next_number - self.oldest > REMEMBERED_MAX:
+            self._forget_oldest(self.next_number - self.oldest - SENT_PACKETS_MAX)
+        live = self.next_number - self.oldest
         capacity = self._capacity
         while 2 * (live + count) > capacity:
             capacity *= 2
-        start = self.low - self._base
+        start = self.oldest - self._base
         old = [column[start : start + live] for column in self._columns()]
         if capacity > self._capacity:
             self._allocate(capacity)
         for column, values in zip(self._columns(), old, strict=True):
             column[:live] = values
-        self._base = self.low
+        self._base = self.oldest
         return live
 
     def _columns(self) -> list[NDArray[Any]]:
         return [self._fate, self._sent_at, self._size, self._message, self._fragment,
-                self._batch_at]  # fmt: skip
+                self._train_start]  # fmt: skip
 
     def _allocate(self, capacity: int) -> None:
         self._capacity = capacity
@@ -267,4 +267,4 @@ class SentPackets:
         self._size = np.empty(capacity, np.uint16)
         self._message = np.empty(capacity, np.int32)
         self._fragment = np.empty(capacity, np.int32)
-        self._batch_at = np.empty(capacity, np.int64)
+        self._train_start = np.empty(capacity, np.int64)

@@ -152,7 +152,7 @@ class Checksum:
 
 
 class ChecksumHandshake:
-    """One side of a handshake without proofs; `noise.Handshake` has them.
+    """One side of a handshake without proofs; `NoiseHandshake` has them.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from gradwire_protocol.crypto.credentials import Credentials
 from gradwire_protocol.crypto.keys import Identity
-from gradwire_protocol.crypto.noise import Handshake
+from gradwire_protocol.crypto.noise import NoiseHandshake
 from gradwire_protocol.crypto.suites import Suite
 from gradwire_protocol.errors import InvalidDatagramError, UsageError
 from gradwire_protocol.limits import (
@@ -37,7 +37,7 @@ from gradwire_protocol.wire.packets import (
 
 
 class HandshakeState(Protocol):
-    """One side of a suite's handshake: `noise.Handshake`, or the one in `checksum`."""
+    """One side of a suite's handshake: `NoiseHandshake`, or the one in `checksum`."""
 
     def write_init(self, private_key: bytes, payload: bytes) -> tuple[bytes, bytes]:
         """Return public key and sealed greeting."""
@@ -79,7 +79,7 @@ def start_handshake(suite: Suite, secret: bytes, prologue: bytes) -> HandshakeSt
     """Return a new handshake of a suite."""
     if suite is Suite.CHECKSUM:
         return ChecksumHandshake(prologue)
-    return Handshake(suite, secret, prologue)
+    return NoiseHandshake(suite, secret, prologue)
 
 
 def make_protections(

@@ -200,11 +200,11 @@ def test_probing_goes_through_its_gains_a_round_each() -> None:
 def test_a_round_ends_with_the_first_acknowledgement_of_what_was_sent_in_it() -> None:
     flow = Flow().fill()
 
-    snapshot = flow.send(SIZE)
+    departure = flow.send(SIZE)
     flow.now += RTT
-    flow.acknowledge(SIZE // 2, snapshot)
+    flow.acknowledge(SIZE // 2, departure)
     flow.now += RTT
-    flow.acknowledge(SIZE // 2, snapshot)
+    flow.acknowledge(SIZE // 2, departure)
 
     assert flow.gain == 0.75
 
@@ -220,10 +220,10 @@ def test_flows_begin_at_different_gains() -> None:
 
 def test_a_gain_lasts_for_a_round_trip_even_where_rounds_are_shorter() -> None:
     flow = Flow().fill()
-    snapshot = flow.send(SIZE)
+    departure = flow.send(SIZE)
     flow.now += 0.01
 
-    flow.acknowledge(SIZE, snapshot, rtt=None)
+    flow.acknowledge(SIZE, departure, rtt=None)
 
     assert flow.gain == 1.25
 
@@ -287,13 +287,13 @@ def test_losses_of_a_probe_cap_the_window() -> None:
 def test_losses_that_were_none_do_not() -> None:
     flow = Flow().fill()
     before = flow.bbr.window_bytes
-    snapshot = flow.send(SIZE)
+    departure = flow.send(SIZE)
     flow.bbr.on_lost(SIZE // 10, flow.now, 0, flow.now)
 
     flow.bbr.on_spurious_loss(SIZE // 10, flow.now)
     flow.bbr.on_spurious_loss(SIZE // 10, flow.now)
     flow.now += RTT
-    flow.acknowledge(SIZE, snapshot)
+    flow.acknowledge(SIZE, departure)
 
     assert flow.bbr.window_bytes == pytest.approx(before, rel=0.05)
 
@@ -382,11 +382,11 @@ def test_after_persistent_congestion_it_starts_anew_with_the_smallest_window() -
 
 def test_on_another_path_it_starts_anew_and_learns_nothing_from_what_is_under_way() -> None:
     flow = Flow().fill()
-    snapshot = flow.send(SIZE)
+    departure = flow.send(SIZE)
 
     flow.bbr.on_path_changed()
     flow.now += 0.001
-    flow.acknowledge(SIZE, snapshot, rtt=0.001)
+    flow.acknowledge(SIZE, departure, rtt=0.001)
 
     assert flow.phase() is Phase.STARTUP
     assert flow.bbr.window_bytes == INITIAL

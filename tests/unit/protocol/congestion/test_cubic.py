@@ -93,10 +93,10 @@ def test_the_window_never_falls_below_a_few_datagrams() -> None:
 
 def test_what_was_sent_before_the_cut_does_not_open_the_window() -> None:
     exchanges = start()
-    snapshot = exchanges.send(INITIAL)
+    departure = exchanges.send(INITIAL)
     exchanges.controller.on_lost(DATAGRAM, exchanges.now, INITIAL, exchanges.now + 0.1)
 
-    exchanges.acknowledge(INITIAL, snapshot)
+    exchanges.acknowledge(INITIAL, departure)
 
     assert exchanges.controller.window_bytes == int(BETA * INITIAL)
 
@@ -235,14 +235,14 @@ def test_on_another_path_it_starts_anew() -> None:
     exchanges = start()
     controller = exchanges.controller
     lose(exchanges)
-    snapshot = exchanges.send(INITIAL)
+    departure = exchanges.send(INITIAL)
 
     controller.on_path_changed()
     assert controller.window_bytes == INITIAL
     assert controller.pacing_rate == INITIAL / 0.001
 
     # What becomes of the packets of the former path means nothing here.
-    exchanges.acknowledge(INITIAL // 2, snapshot)
+    exchanges.acknowledge(INITIAL // 2, departure)
     controller.on_lost(INITIAL // 2, exchanges.sent_at, 0, exchanges.now)
     assert controller.window_bytes == INITIAL
     exchanges.now += 0.01

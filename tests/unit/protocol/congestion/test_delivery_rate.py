@@ -37,9 +37,9 @@ RTT = 0.1
 
 def test_a_train_alone_shows_its_size_over_the_round_trip() -> None:
     delivery = DeliveryRate()
-    snapshot = delivery.on_sent(10_000, 0, False, now=5.0)
+    departure = delivery.on_sent(10_000, 0, False, now=5.0)
 
-    assert delivery.sample(10_000, snapshot, 5.0, 5.0 + RTT, RTT / 2) == pytest.approx(100_000)
+    assert delivery.sample(10_000, departure, 5.0, 5.0 + RTT, RTT / 2) == pytest.approx(100_000)
 
 
 def test_trains_in_a_row_show_the_rate_at_which_they_are_acknowledged() -> None:
@@ -71,9 +71,9 @@ def test_acknowledgements_that_come_together_do_not_look_like_a_fast_path() -> N
 
 def test_what_is_measured_over_too_short_a_time_says_nothing() -> None:
     delivery = DeliveryRate()
-    snapshot = delivery.on_sent(1_000, 0, False, now=5.0)
+    departure = delivery.on_sent(1_000, 0, False, now=5.0)
 
-    assert delivery.sample(1_000, snapshot, 5.0, 5.01, 0.011) == 0
+    assert delivery.sample(1_000, departure, 5.0, 5.01, 0.011) == 0
 
 
 def test_where_the_application_paused_the_first_round_trip_is_marked() -> None:

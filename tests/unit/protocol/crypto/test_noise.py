@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import InvalidDatagramError, Suite
-from gradwire_protocol.crypto.noise import Handshake, NotAuthenticError, hkdf
+from gradwire_protocol.crypto.noise import NoiseHandshake, NotAuthenticError, hkdf
 from gradwire_protocol.crypto.suites import NOISE_NAMES, cipher_of
 from support.reference_noise import ReferenceHandshake
 from support.wording import naming
@@ -32,9 +32,9 @@ PROLOGUE = b"prologue"
 
 def pair(
     suite: Suite, *, secret: bytes = SECRET, prologue: bytes = PROLOGUE
-) -> tuple[Handshake, Handshake]:
+) -> tuple[NoiseHandshake, NoiseHandshake]:
     """Return both sides of a handshake, one of which has this secret and this prologue."""
-    return Handshake(suite, SECRET, PROLOGUE), Handshake(suite, secret, prologue)
+    return NoiseHandshake(suite, SECRET, PROLOGUE), NoiseHandshake(suite, secret, prologue)
 
 
 def flip(data: bytes, bit: int) -> bytes:
@@ -51,7 +51,9 @@ def flip(data: bytes, bit: int) -> bytes:
 def test_every_byte_is_that_of_the_other_implementation(vector: dict[str, str]) -> None:
     data = {what: bytes.fromhex(text) for what, text in vector.items() if what != "name"}
     suite = SUITES_BY_NAME[vector["name"]]
-    initiator, responder = (Handshake(suite, data["secret"], data["prologue"]) for _ in range(2))
+    initiator, responder = (
+        NoiseHandshake(suite, data["secret"], data["prologue"]) for _ in range(2)
+    )
 
     init = initiator.write_init(data["initiator_private_key"], data["greeting"])
     greeting = responder.read_init(*init)
@@ -85,7 +87,7 @@ def test_an_initiator_of_ours_and_a_responder_of_theirs_understand_each_other(
     theirs: bytes,
     payloads: tuple[bytes, bytes],
 ) -> None:
-    initiator = Handshake(suite, secret, prologue)
+    initiator = NoiseHandshake(suite, secret, prologue)
     responder = ReferenceHandshake(suite, secret, prologue, theirs, initiator=False)
 
     assert responder.read(*initiator.write_init(ours, payloads[0])) == payloads[0]
@@ -110,7 +112,7 @@ def test_an_initiator_of_theirs_and_a_responder_of_ours_understand_each_other(
     payloads: tuple[bytes, bytes],
 ) -> None:
     initiator = ReferenceHandshake(suite, secret, prologue, theirs, initiator=True)
-    responder = Handshake(suite, secret, prologue)
+    responder = NoiseHandshake(suite, secret, prologue)
 
     assert responder.read_init(*initiator.write(payloads[0])) == payloads[0]
     assert initiator.read(*responder.write_accept(ours, payloads[1])) == payloads[1]
@@ -167,8 +169,8 @@ def test_who_has_heard_another_prologue_cannot_read_an_init(suite: Suite) -> Non
 
 
 def test_one_suite_cannot_read_what_another_wrote() -> None:
-    initiator = Handshake(Suite.AES, SECRET, PROLOGUE)
-    responder = Handshake(Suite.CHACHA, SECRET, PROLOGUE)
+    initiator = NoiseHandshake(Suite.AES, SECRET, PROLOGUE)
+    responder = NoiseHandshake(Suite.CHACHA, SECRET, PROLOGUE)
 
     with pytest.raises(NotAuthenticError):
         responder.read_init(*initiator.write_init(b"i" * 32, b"greeting"))
@@ -235,7 +237,9 @@ SMALL_ORDER: Final = {
 }
 
 
-def small_order_init(suite: Suite, public_key: bytes) -> tuple[Handshake, Callable[[], object]]:
+def small_order_init(
+    suite: Suite, public_key: bytes
+) -> tuple[NoiseHandshake, Callable[[], object]]:
     """Return a responder that has read an INIT with this public key, and what answers it."""
     # Who has the secret can seal a greeting for any public key.
     forger, responder = pair(suite)

@@ -18,7 +18,7 @@ from gradwire_protocol.limits import (
     PTO_BACKOFF_MAX,
 )
 from gradwire_protocol.recovery.recovery import Fragments, by_message
-from gradwire_protocol.recovery.sent_packets import Contents
+from gradwire_protocol.recovery.sent_packets import PacketContents
 from gradwire_protocol.wire.frames import Ack
 from support.recovering import SIZE, ack, arrived, in_flight, lost, new_recovery, send, send_other
 from support.wording import naming
@@ -65,7 +65,7 @@ def test_of_what_is_named_that_is_taken_which_is_remembered_and_nothing_else_loo
     recovery.on_ack(ack((0, 10**4 - 1)), now=0.1)
     base = recovery.sent.next_number
     for number in range(60):
-        send_other(recovery, Contents(ack_largest=number), now=0.1)
+        send_other(recovery, PacketContents(ack_largest=number), now=0.1)
     took = []
     if first:
         runs = [(base + n, base + n) for n in sorted(first, reverse=True)]
@@ -88,7 +88,7 @@ def test_of_what_is_named_that_is_taken_which_is_remembered_and_nothing_else_loo
 def test_contents_known_and_an_acknowledgement_of_older_packets_have_nothing_in_common() -> None:
     recovery, _ = new_recovery()
     send(recovery, 2)
-    send_other(recovery, Contents(credit=True))
+    send_other(recovery, PacketContents(credit=True))
 
     outcome = recovery.on_ack(ack((0, 1)), now=0.1)
 
@@ -164,7 +164,7 @@ def test_without_packets_in_flight_there_is_nothing_to_wait_for() -> None:
 
 def test_what_only_says_something_is_known_to_have_arrived_and_is_nothing_else() -> None:
     recovery, diary = new_recovery()
-    contents = [Contents(ack_largest=n) for n in range(2 * ACK_RECORDS_MAX)]
+    contents = [PacketContents(ack_largest=n) for n in range(2 * ACK_RECORDS_MAX)]
     for each in contents:
         send_other(recovery, each, eliciting=False)
 
@@ -233,7 +233,7 @@ def test_the_controller_gets_back_what_it_gave_for_the_newest_train_that_arrived
     recovery.on_ack(ack((4, 4), (0, 1)), now=3.1)
     recovery.on_ack(ack((8, 8), (4, 4)), now=3.2)
 
-    samples = [(s.snapshot, s.sent_at, s.number, s.next_number) for s in diary.acks]
+    samples = [(s.departure, s.sent_at, s.number, s.next_number) for s in diary.acks]
     assert samples == [(1, 2.0, 4, 9), (2, 3.0, 8, 9)]
     assert diary.acks[0].in_flight == 5 * SIZE, "losses are taken off before: packet 2 by time"
 
@@ -275,7 +275,7 @@ def test_before_its_time_a_probe_timeout_does_nothing() -> None:
 
 def test_the_oldest_in_flight_are_what_a_probe_repeats() -> None:
     recovery, _ = new_recovery()
-    contents = Contents(fragments=[(4, 0)])
+    contents = PacketContents(fragments=[(4, 0)])
     send(recovery, 2)
     send_other(recovery, contents)
     send(recovery, 2)

@@ -14,7 +14,7 @@ from gradwire_protocol.limits import (
     TIME_THRESHOLD_MAX,
 )
 from gradwire_protocol.recovery.recovery import Recovery
-from gradwire_protocol.recovery.sent_packets import Contents
+from gradwire_protocol.recovery.sent_packets import PacketContents
 from gradwire_protocol.wire.frames import Ack
 from support.recovering import SIZE, ack, arrived, in_flight, lost, new_recovery, send, send_other
 
@@ -105,7 +105,7 @@ def test_a_packet_sent_after_the_newest_acknowledged_one_is_not_lost() -> None:
 def test_losing_what_only_says_something_is_no_sign_of_congestion() -> None:
     recovery, diary = new_recovery()
     for _ in range(10):
-        send_other(recovery, Contents(ack_largest=1), eliciting=False)
+        send_other(recovery, PacketContents(ack_largest=1), eliciting=False)
     send(recovery)
 
     outcome = recovery.on_ack(ack((10, 10)), now=0.01)
@@ -118,7 +118,7 @@ def test_losing_what_only_says_something_is_no_sign_of_congestion() -> None:
 
 def test_losing_a_size_probe_is_no_sign_of_congestion() -> None:
     recovery, diary = new_recovery()
-    probe = Contents(probe_bytes=SIZE)
+    probe = PacketContents(probe_bytes=SIZE)
     send_other(recovery, probe)
     send(recovery, 3)
 
@@ -131,7 +131,7 @@ def test_losing_a_size_probe_is_no_sign_of_congestion() -> None:
 
 def test_of_what_is_lost_together_the_size_probe_does_not_count() -> None:
     recovery, diary = new_recovery()
-    send_other(recovery, Contents(probe_bytes=SIZE))
+    send_other(recovery, PacketContents(probe_bytes=SIZE))
     send(recovery, 5)
 
     outcome = recovery.on_ack(ack((5, 5)), now=0.1)
@@ -144,7 +144,7 @@ def test_of_what_is_lost_together_the_size_probe_does_not_count() -> None:
 def test_a_size_probe_that_was_only_late_takes_nothing_back(first: int, told: list[int]) -> None:
     recovery, diary = new_recovery()
     send(recovery, 2)
-    probe = Contents(probe_bytes=SIZE)
+    probe = PacketContents(probe_bytes=SIZE)
     send_other(recovery, probe)
     send(recovery, 3)
     recovery.on_ack(ack((5, 5)), now=0.1)
@@ -315,7 +315,7 @@ def test_one_size_probe_after_the_other_lost_is_no_persistent_congestion() -> No
     send(recovery, now=1.0)
     recovery.on_ack(ack((0, 0)), now=1.1)
     for now in (2.0, 3.0, 4.0):
-        send_other(recovery, Contents(probe_bytes=SIZE), now=now)
+        send_other(recovery, PacketContents(probe_bytes=SIZE), now=now)
     send(recovery, now=5.0)
 
     recovery.on_ack(ack((4, 4)), now=5.1)

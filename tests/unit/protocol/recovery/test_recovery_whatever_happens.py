@@ -26,7 +26,7 @@ from gradwire_protocol.limits import (
 )
 from gradwire_protocol.recovery.recovery import Outcome, Recovery
 from gradwire_protocol.recovery.rtt import RttEstimator
-from gradwire_protocol.recovery.sent_packets import Contents, Fate
+from gradwire_protocol.recovery.sent_packets import Fate, PacketContents
 from gradwire_protocol.wire.frames import Ack
 from support.sending import Diary
 from support.tiers import examples
@@ -46,7 +46,7 @@ class Packet:
     fate: int
     train: int = -1
     fragment: tuple[int, int] | None = None
-    contents: Contents | None = None
+    contents: PacketContents | None = None
 
     @property
     def is_size_probe(self) -> bool:
@@ -194,9 +194,9 @@ class Bookkeeping(RuleBasedStateMachine):
         number = self.recovery.sent.next_number
         contents = {
             "nothing": None,
-            "message": Contents(fragments=[(number, 0)]),
-            "size probe": Contents(probe_bytes=size),
-            "acknowledgement": Contents(ack_largest=number),
+            "message": PacketContents(fragments=[(number, 0)]),
+            "size probe": PacketContents(probe_bytes=size),
+            "acknowledgement": PacketContents(ack_largest=number),
         }[kind]
         eliciting = kind != "acknowledgement"
         self.recovery.on_packet(size, contents, eliciting=eliciting, now=self.now)
@@ -261,7 +261,7 @@ class Bookkeeping(RuleBasedStateMachine):
     def check_sample(self, outcome: Outcome, newest: int) -> None:
         sample, packet = self.diary.acks[-1], self.naive.packets[newest]
         assert (sample.number, sample.sent_at) == (newest, packet.sent_at)
-        assert sample.snapshot == packet.train
+        assert sample.departure == packet.train
         assert sample.acked_bytes == outcome.acked_bytes
         assert sample.in_flight == self.recovery.sent.bytes_in_flight
         assert sample.smoothed_rtt == self.naive.rtt.smoothed
@@ -340,11 +340,13 @@ class Bookkeeping(RuleBasedStateMachine):
     @invariant()
     def every_packet_of_interest_is_where_it_belongs(self) -> None:
         sent, packets = self.recovery.sent, self.naive.packets
-        assert (sent.low, sent.next_number) == (self.naive.low, len(packets))
-        for number, fate in enumerate(sent.fates(sent.low, sent.next_number).tolist(), sent.low):
+        assert (sent.oldest, sent.next_number) == (self.naive.low, len(packets))
+        for number, fate in enumerate(
+            sent.fates(sent.oldest, sent.next_number).tolist(), sent.oldest
+        ):
             assert fate == packets[number].fate
             if fate == Fate.IN_FLIGHT:
-                assert sent.batch(number).snapshot == packets[number].train
+                assert sent.train_of(number).departure == packets[number].train
         lost = [n for n, packet in packets.items() if packet.fate == Fate.LOST]
         assert sent.lost_packets == len(lost)
 

@@ -12,10 +12,10 @@ from gradwire_protocol.recovery.sent_packets import (
     CAPACITY_MIN,
     NO_MESSAGE,
     REMEMBERED_MAX,
-    Batch,
-    Contents,
     Fate,
+    PacketContents,
     SentPackets,
+    SentTrain,
 )
 from support.tiers import examples
 
@@ -23,12 +23,12 @@ SIZE = 1000
 NEVER = float("-inf")
 
 
-def batch(now: float = 0.0) -> Batch:
+def batch(now: float = 0.0) -> SentTrain:
     """Return what a train has in common."""
-    return Batch(now, object())
+    return SentTrain(now, object())
 
 
-def train(sent: SentPackets, n: int, now: float = 0.0) -> Batch:
+def train(sent: SentPackets, n: int, now: float = 0.0) -> SentTrain:
     """Send the first fragments of message 0."""
     shared = batch(now)
     sent.record_train(range(n), 0, SIZE, SIZE, shared)
@@ -59,13 +59,13 @@ def test_a_train_is_noted_packet_by_packet() -> None:
     assert sent.sizes(slice(0, 3)).tolist() == [1400, 1400, 600]
     assert sent.sent_times(0, 3).tolist() == [5.0] * 3
     assert sent.sent_at(2) == 5.0
-    assert [sent.batch(number) for number in range(3)] == [shared] * 3
+    assert [sent.train_of(number) for number in range(3)] == [shared] * 3
     assert (sent.next_number, sent.packets_in_flight, sent.bytes_in_flight) == (3, 3, 3400)
 
 
 def test_any_other_packet_has_no_fragment_of_its_own_and_may_have_contents() -> None:
     sent = SentPackets()
-    contents = Contents(credit=True)
+    contents = PacketContents(credit=True)
 
     sent.record_packet(100, batch(), contents, eliciting=True)
     sent.record_packet(200, batch(), None, eliciting=True)
@@ -79,7 +79,7 @@ def test_any_other_packet_has_no_fragment_of_its_own_and_may_have_contents() -> 
 def test_what_nobody_has_to_acknowledge_and_what_was_left_out_are_not_in_flight() -> None:
     sent = SentPackets()
 
-    sent.record_packet(100, batch(), Contents(ack_largest=1), eliciting=False)
+    sent.record_packet(100, batch(), PacketContents(ack_largest=1), eliciting=False)
     sent.skip_number()
 
     assert sent.fates(0, 2).tolist() == [Fate.UNASKED, Fate.SKIPPED]
@@ -100,9 +100,9 @@ def test_all_below_the_first_packet_in_flight_is_accounted_for() -> None:
     for first, stop in ((1, 2), (0, 1), (2, 3), (6, 7), (5, 6)):
         settle(sent, first, stop)
         sent.advance(NEVER)
-        lows.append(sent.low)
-        if sent.low < sent.next_number:
-            assert sent.batch(6) is last
+        lows.append(sent.oldest)
+        if sent.oldest < sent.next_number:
+            assert sent.train_of(6) is last
 
     assert lows == [0, 2, 5, 5, 7]
 
@@ -117,7 +117,7 @@ def test_a_lost_packet_is_of_interest_until_it_is_old() -> None:
 
     for forget_before in (NEVER, 0.9, 1.0, 1.9, 2.0):
         sent.advance(forget_before)
-        lows.append(sent.low)
+        lows.append(sent.oldest)
         waiting.append(sent.lost_packets)
 
     assert lows == [0, 0, 2, 2, 6]
@@ -132,7 +132,7 @@ def test_a_packet_in_flight_is_of_interest_however_old_it_is() -> None:
 
     sent.advance(8.0)
 
-    assert (sent.low, sent.lost_packets) == (0, 2)
+    assert (sent.oldest, sent.lost_packets) == (0, 2)
 
 
 def test_there_is_room_for_a_train_as_long_as_few_enough_are_unaccounted_for() -> None:
@@ -154,7 +154,9 @@ def test_contents_that_nobody_asks_for_any_more_are_few(fate: int) -> None:
     """A sender of small messages hardly ever sends anything else that would clear them away."""
     sent = SentPackets()
     for number in range(10 * ACK_RECORDS_MAX):
-        sent.record_packet(100, batch(number), Contents(fragments=[(number, 0)]), eliciting=True)
+        sent.record_packet(
+            100, batch(number), PacketContents(fragments=[(number, 0)]), eliciting=True
+        )
         settle(sent, number, number + 1, fate)
         sent.advance(number - 3.0)
 
@@ -165,8 +167,8 @@ def test_contents_that_nobody_asks_for_any_more_are_few(fate: int) -> None:
 def test_contents_of_a_packet_in_flight_are_kept_however_many_there_are() -> None:
     sent = SentPackets()
     for _ in range(3 * ACK_RECORDS_MAX):
-        sent.record_packet(100, batch(), Contents(credit=True), eliciting=True)
-        sent.record_packet(100, batch(), Contents(ack_largest=1), eliciting=False)
+        sent.record_packet(100, batch(), PacketContents(credit=True), eliciting=True)
+        sent.record_packet(100, batch(), PacketContents(ack_largest=1), eliciting=False)
     sent.advance(NEVER)
 
     eliciting = [number for number, contents in sent.contents.items() if contents.credit]
@@ -177,7 +179,7 @@ def test_of_packets_that_nobody_has_to_acknowledge_only_the_newest_are_remembere
     sent = SentPackets()
     train(sent, 1)
     for _ in range(3 * ACK_RECORDS_MAX):
-        sent.record_packet(100, batch(), Contents(ack_largest=1), eliciting=False)
+        sent.record_packet(100, batch(), PacketContents(ack_largest=1), eliciting=False)
         sent.record_packet(100, batch(), None, eliciting=False)
 
     assert len(sent.contents) == ACK_RECORDS_MAX
@@ -193,20 +195,20 @@ def test_a_peer_that_never_acknowledges_anything_does_not_make_the_columns_grow(
     shared = batch()
     capacities = set()
     for _ in range(8 * SENT_PACKETS_MAX // 2**10):
-        sent.record_packet(100, shared, Contents(credit=True), eliciting=True)
+        sent.record_packet(100, shared, PacketContents(credit=True), eliciting=True)
         for _ in range(2**10 - 2):
             sent.record_packet(100, shared, None, eliciting=False)
         sent.skip_number()
         capacities.add(sum(column.nbytes for column in sent._columns()))
 
     assert max(capacities) <= 31 * 4 * SENT_PACKETS_MAX
-    assert sent.next_number - sent.low <= 4 * SENT_PACKETS_MAX
+    assert sent.next_number - sent.oldest <= 4 * SENT_PACKETS_MAX
     assert REMEMBERED_MAX > SENT_PACKETS_MAX, "an honest peer is never given up"
-    fates = sent.fates(sent.low, sent.next_number)
+    fates = sent.fates(sent.oldest, sent.next_number)
     assert sent.packets_in_flight == np.count_nonzero(fates == Fate.IN_FLIGHT)
     assert sent.bytes_in_flight == 100 * sent.packets_in_flight
     assert sent.lost_packets == 0
-    assert sent.batch(sent.next_number - 2**10) is shared
+    assert sent.train_of(sent.next_number - 2**10) is shared
 
 
 # The columns slide and grow.
@@ -219,7 +221,7 @@ class Note:
     fate: int
     size: int
     fragment: tuple[int, int] | None
-    batch: Batch | None
+    batch: SentTrain | None
 
 
 @dataclass(slots=True)
@@ -256,17 +258,17 @@ class Notebook:
     def check(self) -> None:
         """Compare."""
         sent = self.sent
-        kept = {n: note for n, note in self.notes.items() if n >= sent.low}
-        assert sent.fates(sent.low, sent.next_number).tolist() == [n.fate for n in kept.values()]
+        kept = {n: note for n, note in self.notes.items() if n >= sent.oldest}
+        assert sent.fates(sent.oldest, sent.next_number).tolist() == [n.fate for n in kept.values()]
         flying = [note.size for note in kept.values() if note.fate == Fate.IN_FLIGHT]
         assert (sent.packets_in_flight, sent.bytes_in_flight) == (len(flying), sum(flying))
-        keys, indexes = sent.fragments(slice(sent.low, sent.next_number))
+        keys, indexes = sent.fragments(slice(sent.oldest, sent.next_number))
         for (number, note), key, index in zip(kept.items(), keys, indexes, strict=True):
             if note.fragment is not None:
                 assert (key, index) == note.fragment
             if note.fate in (Fate.IN_FLIGHT, Fate.LOST):
                 assert sent.sizes(np.array([number])).tolist() == [note.size]
-                assert sent.batch(number) is note.batch
+                assert sent.train_of(number) is note.batch
 
 
 ACTIONS = st.one_of(
@@ -293,7 +295,7 @@ def test_columns_slide_and_grow_and_no_packet_of_interest_changes(
         elif action in ("asks", "says"):
             book.single(now, eliciting=action == "asks")
         else:
-            first = sent.low + int(where * where * (sent.next_number - sent.low))
+            first = sent.oldest + int(where * where * (sent.next_number - sent.oldest))
             stop = min(first + n, sent.next_number)
             book.settle(first, stop, Fate.ACKED if action == "acked" else Fate.LOST)
             sent.advance(NEVER if where < 0.5 else now - 10.0)
