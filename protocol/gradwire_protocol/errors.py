@@ -1,6 +1,6 @@
 """Every exception that gradwire raises on purpose.
 
-Catch `GradwireError` for all of them. Its branches say what has to act. `TransportError`: the
+Catch `GradwireError` for all of them. Its branches say which side has to act. `TransportError`: the
 network; try again later. `ProtocolError`: the other side; the versions differ, or there is a fault
 to report. `RefusedError`: the other side said no, and why. `UsageError`: the caller; fix the call.
 """

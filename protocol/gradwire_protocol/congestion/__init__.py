@@ -5,7 +5,7 @@ names them all:
 
 - ``bbr``: `BbrLite` models the path and ignores random losses.
 - ``cubic``: `Cubic` shares a link fairly with TCP, and like TCP treats every loss as congestion.
-- ``static``: `StaticWindow` for links that are known and not shared.
+- ``static``: `StaticWindow` for known links that are not shared.
 """
 
 from typing import Final

@@ -27,7 +27,7 @@ class AckSample(NamedTuple):
     in_flight: int
     """Bytes in flight after this ACK and without the losses that it revealed."""
     departure: object
-    """What `on_sent` returned for the train of the newest packet newly acknowledged."""
+    """Returned by `on_sent` for the train of the newest packet newly acknowledged."""
     sent_at: float
     """When that packet left."""
     number: int
@@ -82,7 +82,7 @@ class CongestionController(Protocol):
         """
 
     def on_ack(self, sample: AckSample) -> None:
-        """Learn from an ACK that acknowledged something."""
+        """Process an ACK with newly acknowledged packets."""
 
     def on_lost(self, size: int, sent_at: float, in_flight: int, now: float) -> None:
         """Record a loss.

@@ -1,1 +1,1 @@
-"""Keys, and the Noise handshake that is made with them."""
+"""Keys and the Noise handshake."""

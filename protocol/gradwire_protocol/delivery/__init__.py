@@ -1,1 +1,1 @@
-"""Messages in fragments: cut up, put together again, and handed over once."""
+"""Messages cut into fragments, reassembled and delivered once."""

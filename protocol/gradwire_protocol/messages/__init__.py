@@ -1,1 +1,1 @@
-"""What master and workers say to each other: records in msgpack, their bounds, and their order."""
+"""Messages between master and workers: msgpack records, their bounds and their order."""

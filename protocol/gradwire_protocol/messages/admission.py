@@ -83,7 +83,7 @@ class Peer(Record):
 
 @dataclass(frozen=True, slots=True)
 class Resume(Record):
-    """What a worker still has that took part before and lost its connection."""
+    """The state of a returning worker, which took part before and lost its connection."""
 
     rank: int
     sequence: int
@@ -220,7 +220,7 @@ class Refuse(Record):
 
 @dataclass(frozen=True, slots=True)
 class Roster(Record):
-    """Who takes part."""
+    """The workers that take part."""
 
     peers: tuple[Peer, ...]
 

@@ -23,7 +23,7 @@
     17    BLOCKS     master  the digests of all blocks of the replica, and the updates in it
     18    WANT       worker  the blocks that differ and that it wants
     19    PROMISE    both    the master asks a worker to follow it in a term; the worker answers
-    20    VOTERS     master  to its standby: the workers whose promises it needs to take over
+    20    VOTERS     master  to its standby: the workers whose promises count in a takeover
     21    RECALL     master  a request for updates that the worker still keeps
     22    STOPPING   master  it is about to end; workers have to leave
     23    BUFFERS    both    the values of a worker's buffers; the master relays them

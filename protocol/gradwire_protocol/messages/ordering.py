@@ -21,7 +21,7 @@ class InOrder(Generic[Item]):
     Examples
     --------
     >>> letters = InOrder(1)
-    >>> letters.push(2, "b"), letters.push(1, "a"), letters.push(2, "b")
+    >>> letters.insert(2, "b"), letters.insert(1, "a"), letters.insert(2, "b")
     ([], ['a', 'b'], [])
     """
 

@@ -34,7 +34,7 @@ class Promise(Record):
 
 @dataclass(frozen=True, slots=True)
 class Voters(Record):
-    """A master tells its standby which workers have to promise before it may take over."""
+    """A master tells its standby the voters: the workers whose promises count."""
 
     number: int
     """Number that the standby repeats in its answer."""

@@ -1,1 +1,1 @@
-"""What was sent, what was received, what is lost, and when to send it again."""
+"""Records of sent and received packets, loss detection, probe timeouts and pacing."""

@@ -5,12 +5,12 @@ from typing import Final
 from gradwire_protocol.limits import TRAIN_BYTES_MAX
 
 BURST_SECONDS: Final = 0.002
-"""Time whose share of the rate may leave at once. A longer time would fill queues on the path; a
+"""A burst is what the rate allows in this time. A longer burst would fill queues on the path; a
 shorter one would need more exact timers than operating systems have."""
 
 LATE_SECONDS_MAX: Final = 0.01
-"""Most delay of a late timer that is made up for. Without this, a busy machine would send below its
-rate, the path would seem slower than it is, and the rate would fall."""
+"""Longest lateness of a timer that the pacer makes up for. Without this, a busy machine would send
+below its rate, the path would seem slower than it is, and the rate would fall."""
 
 WAIT_SECONDS_MIN: Final = 0.0002
 """Shortest wait worth a timer; the allowance accumulates meanwhile."""
@@ -41,7 +41,7 @@ class Pacer:
         rate : float
             Bytes per second; may be infinite.
         now : float
-            Never less than in an earlier call.
+            Not earlier than in the previous call.
         """
         elapsed = now - self._at
         self._at = now

@@ -1,1 +1,1 @@
-"""Who may talk: handshakes and cookies, and what seals each packet."""
+"""Admission of peers by handshakes and cookies, and protection of every packet."""

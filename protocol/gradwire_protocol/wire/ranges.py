@@ -12,8 +12,10 @@ class RangeSet:
     """Integers as half-open ranges, ascending.
 
     >>> numbers = RangeSet()
-    >>> numbers.add(1, 3), numbers.add(5, 6), numbers.add(3, 4), numbers.add(1, 2)
-    (True, True, True, False)
+    >>> numbers.add_range(1, 3), numbers.add_range(5, 6), numbers.add_range(3, 4)
+    (True, True, True)
+    >>> numbers.add_range(1, 2)
+    False
     >>> list(numbers)
     [(1, 4), (5, 6)]
     """

@@ -56,7 +56,7 @@ class Side:
     def __init__(self, stage: Stage = Stage.LIVE, *, keeps: bool = True) -> None:
         self.said: list[WantState | StatePart] = []
         self.told: list[Any] = []
-        link = SimpleNamespace(send=self.said.append, send_state=self.said.append)
+        link = SimpleNamespace(send=self.said.append, send_state_part=self.said.append)
         self.standing = SimpleNamespace(link=link, stage=stage)
         self.exchange = OptimizerStateExchange(cast("WorkerState", self.standing))
         if keeps:

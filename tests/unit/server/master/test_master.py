@@ -173,7 +173,7 @@ def test_what_a_worker_does_not_say_ends_the_connection(message: Control) -> Non
         (CONTROL_STREAM, Kind.LEAVE, b"\x80", ("Leave", "missing", "sequence", "reason")),
         (CONTROL_STREAM, Kind.LEAVE, b"\xc1", ("Leave",)),
         (SNAPSHOT_STREAM, Kind.SNAPSHOT, b"\x80", ("Snapshot", "missing", "start", "values")),
-        (2, Kind.UPDATE, EncodedUpdate(9, 0, b"?").pack(), ("update 9", "update 100")),
+        (2, Kind.UPDATE, EncodedUpdate(9, 0, b"?").pack(), ("update", 9, 100)),
     ],
 )
 def test_what_is_no_message_ends_the_connection(

@@ -35,7 +35,7 @@ class Recording:
     def __init__(self) -> None:
         self.parts: list[Conflated] = []
 
-    def send_part(self, part: Conflated) -> None:
+    def send_conflated(self, part: Conflated) -> None:
         self.parts.append(part)
 
 
