@@ -171,7 +171,6 @@ class DeclaredSetting:
 
     @property
     def _allowed_values(self) -> str:
-        """The allowed values, in words."""
         if bool in self.kinds:
             return "true or false"
         words = [repr(choice) for choice in self.choices]

@@ -24,7 +24,6 @@ CONTROLLERS: Final[dict[str, ControllerFactory]] = {
     Cubic.name: Cubic,
     StaticWindow.name: StaticWindow,
 }
-"""Controller factories, by their name in a configuration."""
 
 __all__ = [
     "CONTROLLERS",

@@ -236,7 +236,6 @@ class BbrLite:
         self.pacing_rate = self.window_bytes / UNKNOWN_RTT_SECONDS
 
     def _end_round(self, in_flight: int, app_limited: bool, now: float) -> None:
-        """Evaluate the round."""
         queued = self._marked > 0 or self._round_trip.queued
         if self.phase is Phase.STARTUP:
             self._check_pipe_full(queued, app_limited)
@@ -298,7 +297,6 @@ class BbrLite:
         self._begin_probe(cycle + 1 if cycle else 0, now)
 
     def _change_phase(self, in_flight: int, now: float) -> None:
-        """Move to another phase when it is time."""
         if self.phase is Phase.PROBE_RTT:
             self._measure_round_trip(in_flight, now)
         elif self._round_trip.is_outdated(now):
@@ -325,7 +323,6 @@ class BbrLite:
         self._gain = gain
 
     def _set_rate_and_window(self, smoothed_rtt: float) -> None:
-        """Derive rate and window from the model."""
         bandwidth = self._bandwidth.value
         if not bandwidth:
             self.pacing_rate = STARTUP_GAIN * self.window_bytes / smoothed_rtt

@@ -19,7 +19,6 @@ class ParityTail:
 
     def __init__(self) -> None:
         self.loss = LossRate()
-        """Loss rate of the path."""
         self._messages: deque[OutgoingMessage] = deque()
         self._fragments: deque[tuple[OutgoingMessage, Data]] = deque()
 

@@ -110,14 +110,14 @@ class Receiver:
         epoch = self._opening.epoch
         opened = self._opening.open_rows(packets)
         if opened is None:
-            return self._receive_each(packets, address, ecn, now)
+            return self._receive_sealed_singly(packets, address, ecn, now)
         if self._opening.epoch != epoch:
             self._epoch_began(now)
         accepted = False
         for first, stop in opened.runs():
             # An earlier run may have ended the connection.
             if stop - first < VECTOR_PACKETS_MIN or not self._owner.is_open:
-                accepted |= self._receive_singly(opened, first, stop, address, ecn, now)
+                accepted |= self._receive_opened_singly(opened, first, stop, address, ecn, now)
             else:
                 accepted |= self._receive_run(opened, first, stop, address, ecn, now)
         return accepted
@@ -135,17 +135,17 @@ class Receiver:
         self._counters.epochs_begun += 1
         self.deadline = now + 3 * self._probe_timeout()
 
-    def _receive_each(self, packets: PacketRows, address: Address, ecn: int, now: float) -> bool:
-        """Process sealed packets one by one."""
+    def _receive_sealed_singly(
+        self, packets: PacketRows, address: Address, ecn: int, now: float
+    ) -> bool:
         accepted = False
         for row in range(packets.count):
             accepted |= self.receive(packets.datagram(row), address, ecn, now)
         return accepted
 
-    def _receive_singly(
+    def _receive_opened_singly(
         self, packets: PacketRows, first: int, stop: int, address: Address, ecn: int, now: float
     ) -> bool:
-        """Process opened packets one by one."""
         accepted = False
         for row in range(first, stop):
             accepted |= self._receive_opened(
@@ -190,7 +190,7 @@ class Receiver:
         except ViolationError:
             taken = False  # nothing has changed; processing singly finds the packet at fault
         if not taken:
-            return self._receive_singly(packets, first, stop, address, ecn, now)
+            return self._receive_opened_singly(packets, first, stop, address, ecn, now)
         self._record_accepted(number, count, packets.size, address, ecn, now)
         if message is not None:
             self._owner.on_message(message)
@@ -202,7 +202,7 @@ class Receiver:
             marked=ecn == ECN_MARKED,
             now=now,
         )
-        self._receive_singly(packets, first + count, stop, address, ecn, now)
+        self._receive_opened_singly(packets, first + count, stop, address, ecn, now)
         return True
 
     def _record_accepted(

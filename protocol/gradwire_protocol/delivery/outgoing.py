@@ -229,7 +229,6 @@ class SendQueue:
     # Private.
 
     def _update_turn(self, message: OutgoingMessage) -> None:
-        """Move a message to its turn after its bytes left have changed."""
         if not message.packets_left:
             message.turn = None
             return

@@ -93,8 +93,7 @@ class Resume(Record):
     workers: int
     """Number of workers in the last roster it received."""
     kept: Mapping[int, int] = field(default_factory=dict)
-    """By rank, its own included: the first update that it still keeps; it has all later ones
-    too."""
+    """By rank, its own included: the first update that it keeps; it keeps all later ones it has."""
     term: int = 0
     """The highest term in which it has followed a master or promised to."""
     leaving: bool = False

@@ -51,7 +51,7 @@ from typing import Final
 from gradwire_protocol.limits import STREAMS_MAX
 
 RANKS_MAX: Final = STREAMS_MAX - 4
-"""Most workers of one run: a stream for each, and four for control."""
+"""Most workers of one run: a stream for each, and four others."""
 
 CONTROL_STREAM: Final = 2**16 - 1
 SNAPSHOT_STREAM: Final = 2**16 - 2

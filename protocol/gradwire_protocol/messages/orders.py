@@ -35,7 +35,6 @@ class Action(StrEnum):
     EXPEL = "expel"
     """Close the connection of a worker or an observer; it may join again."""
     CHECKPOINT = "checkpoint"
-    """Write a checkpoint."""
 
 
 ANSWER: Final = text(ANSWER_BYTES_MAX)

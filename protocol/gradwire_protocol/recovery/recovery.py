@@ -286,7 +286,7 @@ class Recovery:
         wanted = min(1 + 1.25 * lateness / smoothed, TIME_THRESHOLD_MAX)
         self._time_threshold = max(self._time_threshold, wanted)
         sizes = self.sent.sizes(numbers)
-        probes = _probes_among(self._contents_of(numbers))
+        probes = _probe_sizes(self._contents_of(numbers))
         if len(probes) < len(late):
             self.controller.on_spurious_loss(int(sizes.sum()) - sum(probes), now)
         outcome.largest_acked_bytes = max(outcome.largest_acked_bytes, int(sizes.max()))
@@ -325,7 +325,7 @@ class Recovery:
         sent.lost_packets += count
         outcome.lost = sent.fragments(numbers)
         outcome.lost_contents = self._contents_of(numbers)
-        probes = _probes_among(outcome.lost_contents)
+        probes = _probe_sizes(outcome.lost_contents)
         outcome.lost_packets = count - len(probes)
         outcome.smallest_lost_bytes = int(sizes.min())
         if len(probes) < count:  # the loss of a size probe says nothing about congestion
@@ -355,8 +355,7 @@ class Recovery:
         return [contents[n] for n in numbers.tolist() if n in contents]
 
 
-def _probes_among(contents: list[PacketContents]) -> list[int]:
-    """Return the sizes of the packets that probed a datagram size."""
+def _probe_sizes(contents: list[PacketContents]) -> list[int]:
     return [each.probe_bytes for each in contents if each.probe_bytes]
 
 

@@ -1,9 +1,9 @@
 """`SentPackets`: the fate of every packet sent, in columns indexed by packet number.
 
 The columns begin at the oldest unresolved packet and slide along with it. Whole trains are
-recorded, acknowledged and lost by operations on slices, and no packet costs an object. Only packets
-with more than one fragment, or with information needed when they arrive, have a `Contents` as well;
-these are few.
+recorded, acknowledged and lost by operations on slices, and no packet costs an object. Only the few
+packets with more than one fragment, or with information needed when they arrive, have
+`PacketContents` as well.
 """
 
 from collections import deque
@@ -218,7 +218,6 @@ class SentPackets:
             del self.contents[oldest]
 
     def _forget_oldest(self, count: int) -> None:
-        """Forget the oldest packets, whatever their fate."""
         stop = self.oldest + count
         fates = self.fates(self.oldest, stop)
         flying = fates == Fate.IN_FLIGHT

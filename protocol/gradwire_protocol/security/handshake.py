@@ -141,10 +141,9 @@ class Initiator:
         self._workspace = workspace
         self._interval = HANDSHAKE_TIMER_SECONDS
         self._next = now
-        self._begin(now)
+        self._make_init(now)
 
-    def _begin(self, now: float) -> None:
-        """Make a new INIT."""
+    def _make_init(self, now: float) -> None:
         credentials = self._credentials
         key = None if credentials is None else credentials.key
         if credentials is None or key is None:
@@ -177,7 +176,7 @@ class Initiator:
         if now < self._next:
             return None
         if now >= self._renew_at:
-            self._begin(now)
+            self._make_init(now)
         self.sent += 1
         self._next = now + self._interval
         self._interval = min(2 * self._interval, HANDSHAKE_TIMER_SECONDS_MAX)

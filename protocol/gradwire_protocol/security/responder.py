@@ -179,7 +179,7 @@ class Responder:
         if keyring is not None and not keyring.knows(view[KEY_ID_AT]):
             self._counters.count_drop(Drop.UNKNOWN_KEY if view[SUITE_AT] else Drop.OTHER_SUITE)
             return None
-        has_cookie = self._has_cookie(view, address, now)
+        has_cookie = self._has_valid_cookie(view, address, now)
         if not has_cookie and not self._inits.try_spend(now):
             # Not even parsed: this path has to cope with tens of thousands a second.
             self._counters.retries_sent += 1
@@ -235,8 +235,7 @@ class Responder:
 
     # Private.
 
-    def _has_cookie(self, view: memoryview, address: Address, now: float) -> bool:
-        """Return whether an INIT has a valid cookie."""
+    def _has_valid_cookie(self, view: memoryview, address: Address, now: float) -> bool:
         if not view[COOKIE_LENGTH_AT]:
             return False
         cookie = bytes(view[COOKIE_AT])
