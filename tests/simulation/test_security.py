@@ -57,6 +57,7 @@ from support.network import Link, damage
 from support.numbering import go_on_from
 from support.pair import INITIATOR, RESPONDER, Pair, Passing, Side
 from support.tiers import examples
+from support.wording import naming
 
 SEEDS = pytest.mark.seeds(3)
 SEALED = pytest.mark.parametrize("suite", SEALED_SUITES)
@@ -612,5 +613,5 @@ def test_the_nonces_of_a_suite_are_looked_at_at_all() -> None:
     assert len(key) == 32
     assert number == 0
     packet = lying(pair.initiator.connection, pack_ping(), now=pair.network.now)
-    with pytest.raises(RuntimeError, match="again"):
+    with pytest.raises(RuntimeError, match=naming("packet number", "reused")):
         pair.initiator.connection._sender._sealing.seal(bytearray(packet[:16]))
