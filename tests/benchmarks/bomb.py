@@ -55,7 +55,7 @@ class Bomber:
 
     def throw(self, total: int, fragment_bytes: int) -> int:
         """Begin as many messages of a size as there is credit for; return how many that were."""
-        count = self._connection._sender.queue.credit // charge_of(total)
+        count = self._connection.sender.queue.credit // charge_of(total)
         for number in range(count):
             self.begin(number, total, fragment_bytes)
         return count
@@ -82,7 +82,7 @@ class Bomber:
         payload = memoryview(os.urandom(fragment_bytes))
         for index in range((total - 1) // fragment_bytes):
             frame = pack_data(Data(1, number, 1, total, fragment_bytes, index, payload))
-            [packet], _, _ = self._connection._sender.packet_with(
+            [packet], _, _ = self._connection.sender.packet_with(
                 frame, time.monotonic(), eliciting=True
             )
             self._socket.send(packet)

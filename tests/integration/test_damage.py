@@ -8,7 +8,7 @@ import pytest
 
 import gradwire
 from support.local_master import MasterProcess
-from support.sessions import finish
+from support.sessions import finish, replica_of
 from support.tiers import variants
 from support.waiting import wait_until
 
@@ -49,7 +49,7 @@ def test_damage_is_found_counted_and_mended_while_both_train(
 
         for _ in range(5):
             train()
-        values = damaged._participant.shared.feedback.replica.values
+        values = replica_of(damaged)
         values[[7, 300_000]] ^= 1 << 18
 
         def is_mended() -> bool:

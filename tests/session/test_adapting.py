@@ -20,7 +20,16 @@ from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol import Keyring, Role, RunKey
 from gradwire_protocol.crypto.keys import SECRET_BYTES
 from support.local_master import LocalMaster
-from support.sessions import HALF, change, delivered, finish, join, pull, zeros
+from support.sessions import (
+    HALF,
+    change,
+    delivered,
+    finish,
+    join,
+    membership_of,
+    pull,
+    zeros,
+)
 from support.waiting import wait_until
 from support.wording import naming
 
@@ -492,7 +501,7 @@ def test_staleness_is_known_for_each_rank_and_for_our_own_updates(master: LocalM
     third.push(change(0, 0, HALF, 0))
     delivered(one, 2)
     delivered(third, 1)
-    wait_until(lambda: other._membership.updates_received == 3, "what the others sent")
+    wait_until(lambda: membership_of(other).updates_received == 3, "what the others sent")
 
     other.push(change(0, HALF, 0, 0))  # computed without any of these
     pull(one, 2)

@@ -12,7 +12,7 @@ from gradwire.metrics import SessionCollector
 from gradwire_protocol import Keyring, Role, RunKey
 from gradwire_server.config import MasterConfig
 from support.local_master import LocalMaster
-from support.sessions import finish, join
+from support.sessions import finish, join, membership_of
 from support.waiting import wait_until
 from support.wording import naming
 
@@ -81,7 +81,7 @@ def test_while_paused_the_buffers_stay_as_they_are(master: LocalMaster) -> None:
     for session in (one, other):
         session.step()
     relayed(master, 2)
-    wait_until(lambda: len(one._membership.buffers) == 1, "the buffers of the other one")
+    wait_until(lambda: len(membership_of(one).buffers) == 1, "the buffers of the other one")
 
     with one.paused():
         one.step()

@@ -22,6 +22,7 @@ from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.replicas import Blocks
 from support.local_master import LocalMaster
+from support.sessions import participant_of
 from support.wording import naming
 
 NOWHERE = "127.0.0.1:9"
@@ -179,7 +180,7 @@ def test_what_cannot_be_copied_is_said_to_who_asks_and_once_in_the_log(
         one = join(master, first, plain)
         step(one, first, plain)
         [part] = [
-            part for part in one._participant.features if isinstance(part, OptimizerStateSharing)
+            part for part in participant_of(one).features if isinstance(part, OptimizerStateSharing)
         ]
         for _ in range(2):
             part.on_state_wanted()

@@ -15,7 +15,7 @@ from gradwire.participant.feature import Feature
 from gradwire_protocol import Keyring, Role, RunKey
 from gradwire_server.config import MasterConfig
 from support.local_master import LocalMaster
-from support.sessions import HALF, change, finish, join, zeros
+from support.sessions import HALF, change, finish, join, membership_of, participant_of, zeros
 from support.waiting import wait_until
 
 RUN_KEY = RunKey(bytes(range(32)))
@@ -41,7 +41,7 @@ class Recorder(Feature):
 def recorded(session: Session) -> Recorder:
     """Give a session a part that is called behind all others."""
     recorder = Recorder()
-    session._participant.features = (*session._participant.features, recorder)
+    participant_of(session).features = (*participant_of(session).features, recorder)
     return recorder
 
 
@@ -168,7 +168,7 @@ def test_whatever_is_called_every_push_is_ended_once_by_what_pulls_next(
         is_open |= pushes
         expected += ["stepped"] * (is_open and pulls)
         is_open &= not pulls
-    shared_session._participant.features = shared_session._participant.features[:-1]
+    participant_of(shared_session).features = participant_of(shared_session).features[:-1]
     assert recorder.calls == expected
 
 
@@ -237,7 +237,7 @@ def test_an_observer_that_only_pulls_gets_the_buffers() -> None:
 def test_who_pushes_and_pulls_waits_for_who_is_too_far_behind(master: LocalMaster) -> None:
     bound = {"staleness_bound": 1, "staleness_timeout_seconds": 60.0}
     one, other = join(master, **bound), join(master, **bound)
-    wait_until(lambda: bool(one._membership.clocks.latest), "one to hear of the other")
+    wait_until(lambda: bool(membership_of(one).clocks.latest), "one to hear of the other")
     with ThreadPoolExecutor(1) as pool:
         while one.stats.steps_waited == 0:
             one.push(change(HALF, 0, 0, 0))

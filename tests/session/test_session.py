@@ -24,7 +24,17 @@ from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.config import MasterConfig
 from gradwire_server.updates.vetting import NORMS_MIN, OutlierPolicy
 from support.local_master import Answering, LocalMaster
-from support.sessions import HALF, change, delivered, finish, join, loss_of, pull, zeros
+from support.sessions import (
+    HALF,
+    change,
+    delivered,
+    finish,
+    join,
+    loss_of,
+    membership_of,
+    pull,
+    zeros,
+)
 from support.waiting import wait_until
 from support.wording import naming
 
@@ -463,7 +473,7 @@ def test_who_is_alone_trains_for_some_steps_and_then_waits(master: LocalMaster) 
     before = session.stats.steps
 
     with master.held_up():
-        wait_until(lambda: session._membership.lost is not None, "the silence to be noticed")
+        wait_until(lambda: membership_of(session).lost is not None, "the silence to be noticed")
         for _ in range(3):
             session.step()
         with pytest.raises(gradwire.ConnectionLostError):

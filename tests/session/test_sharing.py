@@ -26,7 +26,10 @@ from support.sessions import (
     delivered,
     double_zeros,
     join,
+    membership_of,
+    participant_of,
     pull,
+    replica_of,
     stepping_changes,
     zeros,
 )
@@ -631,7 +634,7 @@ def given_by(session: Session) -> list[tuple[bytes, dict[int, int]]]:
     def found_again(values: Payload, versions: Mapping[int, int], now: float) -> None:
         given.append((bytes(values), dict(versions)))
 
-    session._participant.worker.found_again = found_again  # type: ignore[method-assign]
+    participant_of(session).worker.found_again = found_again  # type: ignore[method-assign]
     return given
 
 
@@ -643,13 +646,11 @@ def test_while_paused_a_master_that_wants_the_replica_does_not_wait_for_a_step(
     given = given_by(one)
 
     with one.paused():
-        one._network.call(lambda now: one._membership.on_wanted())
+        membership_of(one).post(lambda now: membership_of(one).on_wanted())
         wait_until(lambda: bool(given), "the replica")
 
-    assert given == [
-        (one._participant.shared.feedback.replica.values.astype("<i4").tobytes(), {0: 1})
-    ]
-    assert not one._membership.wanted
+    assert given == [(replica_of(one).astype("<i4").tobytes(), {0: 1})]
+    assert not membership_of(one).wanted
     one.close()
 
 
@@ -659,9 +660,9 @@ def test_while_paused_it_is_not_given_without_what_has_come_in(master: LocalMast
 
     with one.paused():
         other.push(change(HALF, 0, 0, 0))
-        wait_until(lambda: not one._membership.inbox.is_empty, "the update")
-        one._membership.on_wanted()
-        assert one._membership.wanted
+        wait_until(lambda: not membership_of(one).inbox.is_empty, "the update")
+        membership_of(one).on_wanted()
+        assert membership_of(one).wanted
     one.pull()
     wait_until(lambda: bool(given), "the replica")
 
@@ -674,15 +675,15 @@ def test_a_session_that_leaves_gives_it_with_what_has_come_in(master: LocalMaste
     one, other = join(master), join(master)
     given = given_by(one)
     other.push(change(HALF, 0, 0, 0))
-    wait_until(lambda: not one._membership.inbox.is_empty, "the update")
-    one._membership.on_wanted()
+    wait_until(lambda: not membership_of(one).inbox.is_empty, "the update")
+    membership_of(one).on_wanted()
 
-    with one._participant.applying.lent(applies=True):
+    with participant_of(one).applying.lent(applies=True):
         wait_until(lambda: bool(given), "the replica")
 
     [(values, versions)] = given
     assert versions == {0: 0, 1: 1}
-    assert values == other._participant.shared.feedback.replica.values.astype("<i4").tobytes()
+    assert values == replica_of(other).astype("<i4").tobytes()
     one.close()
     other.close()
 
@@ -692,7 +693,7 @@ def test_a_master_that_wanted_the_replica_before_a_pause_gets_it_at_once(
 ) -> None:
     one = join(master)
     given = given_by(one)
-    one._membership.on_wanted()
+    membership_of(one).on_wanted()
 
     with one.paused():
         wait_until(lambda: bool(given), "the replica")

@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import gradwire
+from gradwire import Session
 from gradwire.threads.signals import uninterrupted
+from gradwire.threads.waits import Waits
 from gradwire.worker.inbox import Arrivals
 from support.local_master import LocalMaster
-from support.sessions import join, loss_of
+from support.sessions import join, loss_of, membership_of, participant_of
 from support.wording import naming
 
 
@@ -76,24 +78,29 @@ def test_a_session_that_another_thread_closes_is_closed_all_the_same(master: Loc
     master.wait_for_workers(0)
 
 
+def assert_is_over(session: Session, reason: str) -> None:
+    with pytest.raises(gradwire.UsageError, match=naming(reason)):
+        session.step()
+
+
 def test_a_handler_in_the_middle_of_a_step_leaves_when_that_is_over(
     master: LocalMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = join(master)
     signal.signal(signal.SIGTERM, lambda number, frame: session.close("interrupted"))
-    take = session._membership.inbox.take_all
+    take = membership_of(session).inbox.take_all
 
     def interrupted() -> Arrivals:
-        with session._participant.shared.changing:
+        with participant_of(session).shared.changing:
             signal.raise_signal(signal.SIGTERM)
-        assert session._over is None
+        assert not membership_of(session).closed
         return take()
 
-    monkeypatch.setattr(session._membership.inbox, "take_all", interrupted)
+    monkeypatch.setattr(membership_of(session).inbox, "take_all", interrupted)
 
     session.step()
 
-    assert session._over == "interrupted"
+    assert_is_over(session, "interrupted")
     master.wait_for_workers(0)
 
 
@@ -102,21 +109,21 @@ def test_a_handler_leaves_when_the_replica_is_lent_and_not_while_that_takes_a_lo
 ) -> None:
     session = join(master)
     signal.signal(signal.SIGTERM, lambda number, frame: session.close("interrupted"))
-    applying = session._participant.applying
+    applying = participant_of(session).applying
     lend, lent = applying.lend, list[bool]()
 
     def interrupted(*, applies: bool) -> None:
         lent.append(applies)
         if len(lent) == 1:
-            with session._participant.shared.changing:
+            with participant_of(session).shared.changing:
                 signal.raise_signal(signal.SIGTERM)
-            assert session._over is None
+            assert not membership_of(session).closed
         lend(applies=applies)
 
     monkeypatch.setattr(applying, "lend", interrupted)
 
     with session.paused():
-        assert session._over == "interrupted"
+        assert_is_over(session, "interrupted")
 
     assert lent == [False, True]
     master.wait_for_workers(0)
@@ -127,14 +134,14 @@ def test_a_handler_that_closes_while_the_end_is_waited_for_is_named_by_it(
 ) -> None:
     one, other = join(master), join(master)
     signal.signal(signal.SIGTERM, lambda number, frame: one.close("interrupted"))
-    wait = one._waits.wait
+    wait = Waits.wait
 
-    def interrupted(condition: Callable[[], bool], deadline: float) -> bool:
+    def interrupted(self: Waits, condition: Callable[[], bool], deadline: float) -> bool:
         monkeypatch.undo()
         signal.raise_signal(signal.SIGTERM)
-        return wait(condition, deadline)
+        return wait(self, condition, deadline)
 
-    monkeypatch.setattr(one._waits, "wait", interrupted)
+    monkeypatch.setattr(Waits, "wait", interrupted)
 
     with pytest.raises(gradwire.UsageError, match=naming("interrupted")):
         one.finish()
@@ -154,7 +161,9 @@ def test_a_handler_that_raises_in_the_middle_of_a_step_ends_that_and_the_session
     signal.signal(signal.SIGTERM, raises)
     with monkeypatch.context() as patch:
         patch.setattr(
-            session._membership.inbox, "take_all", lambda: signal.raise_signal(signal.SIGTERM)
+            membership_of(session).inbox,
+            "take_all",
+            lambda: signal.raise_signal(signal.SIGTERM),
         )
         with pytest.raises(SystemExit):
             session.step()
@@ -169,4 +178,4 @@ def test_what_another_thread_closes_is_not_put_off(master: LocalMaster) -> None:
 
     with uninterrupted(), ThreadPoolExecutor(1) as pool:
         pool.submit(session.close).result()
-        assert session._over == "closed"
+        assert membership_of(session).closed

@@ -14,7 +14,7 @@ from gradwire import Session
 from gradwire.metrics import SessionCollector
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster
-from support.sessions import finish, join, zeros
+from support.sessions import finish, join, membership_of, participant_of, zeros
 from support.waiting import wait_until
 from support.wording import naming
 
@@ -46,12 +46,12 @@ def two(master: LocalMaster, **options: Any) -> tuple[Session, Session]:
 
 
 def heard(session: Session) -> dict[int, int]:
-    return dict(session._membership.clocks.latest)
+    return dict(membership_of(session).clocks.latest)
 
 
 def clock(session: Session) -> int:
     """Return how many steps a session counts as its own."""
-    return session._participant.outbox.clock
+    return participant_of(session).outbox.clock
 
 
 def steps(session: Session, n: int) -> None:
@@ -219,7 +219,7 @@ def test_who_waits_has_told_its_steps_before(
     assert told < clock(one)
 
     monkeypatch.undo()
-    one._membership.notify()  # as when an update is delivered
+    membership_of(one).notify()  # as when an update is delivered
     wait_until(lambda: heard(other)[one.rank] == clock(one), "it to tell its steps")
     assert not waiting.done()
     other.step()

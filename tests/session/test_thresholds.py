@@ -13,7 +13,7 @@ from gradwire.metrics import PERCENTILES, STATISTICS, SessionCollector
 from gradwire.optimizer.delays import BUCKETS
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster
-from support.sessions import HALF, change, double_zeros, join, pull, zeros
+from support.sessions import HALF, change, double_zeros, join, pull, replica_of, zeros
 from support.waiting import wait_until
 
 FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
@@ -58,7 +58,7 @@ def test_tensors_with_thresholds_of_their_own_are_the_same_bits_everywhere(
 
     assert one.session.digest() == other.session.digest()
     # The bias, whose steps are a twentieth of the weight's, would never reach one common threshold.
-    bias = one.session._participant.shared.feedback.replica.values[2_000:]
+    bias = replica_of(one.session)[2_000:]
     assert np.count_nonzero(bias) > 10
     assert np.abs(bias).max() * one.session.quantum < one.session.stats.threshold
     one.session.close()

@@ -239,9 +239,7 @@ class Attack(RuleBasedStateMachine):
     def an_attacker_leaves_nothing_behind(self) -> None:
         if hasattr(self, "pair"):
             responder = self.pair.responder.endpoint
-            assert len(responder) + len(responder._responder) <= len(
-                self.pair.initiator.connections
-            )
+            assert len(responder) + responder.half_open <= len(self.pair.initiator.connections)
             assert responder.counters.violations == 0
             assert self.pair.initiator.endpoint.counters.violations == 0
 
@@ -256,7 +254,7 @@ class Attack(RuleBasedStateMachine):
         self.pair.connect()
         self.pair.initiator.send(b"it is as if nothing had been", stream=9)
         self.network.run(lambda: not self.pair.initiator.connection.bytes_queued, seconds=5.0)
-        assert len(self.pair.responder.endpoint._responder) == 0
+        assert self.pair.responder.endpoint.half_open == 0
 
     # Private.
 

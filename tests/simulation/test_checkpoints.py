@@ -61,7 +61,7 @@ def test_a_run_that_is_resumed_goes_on_exactly_where_the_checkpoint_ends(seed: i
     versions = dict(resumed.relay.versions)
 
     run = run_with(0, ScriptedWriter(), seed=seed + 100, resumed=resumed)
-    assert run.metrics.registry.get_sample_value("gradwire_parameters") == 60
+    assert run.sample("parameters") == 60
     run.join_and_wait(2)
     for worker in run.workers:
         assert worker.welcome is not None

@@ -103,7 +103,7 @@ def test_who_is_back_gets_what_is_kept_and_else_the_replica(
 
     assert (lost.reconnections, lost.rebases) == (1, rebases)
     assert [worker.rank for worker in run.workers] == ranks
-    assert run.metrics.registry.get_sample_value("gradwire_rejoins_total") == 1
+    assert run.sample("rejoins_total") == 1
     run.finish()
 
 
@@ -211,7 +211,7 @@ def test_a_place_is_kept_for_who_is_expected_back() -> None:
 
 def test_who_was_away_for_too_long_is_told_to_join_anew() -> None:
     config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, rejoin_seconds=5.0)
-    run = SimulatedRun(3, Link(), idle_timeout_seconds=IDLE_SECONDS, master=config)
+    run = SimulatedRun(3, idle_timeout_seconds=IDLE_SECONDS, master=config)
     run.join_and_wait(2)
     lost = run.workers[0]
 
@@ -243,7 +243,7 @@ def lost_impostor(run: SimulatedRun, resume: Resume) -> ScriptedPeer:
     run.network.run(lambda: len(run.master.roster) == len(run.workers) - 1, seconds=30)
     impostor = ScriptedPeer(run.network, "impostor", dial=MASTER)
     request = join_request(
-        worker_id=lost.worker._state.join.worker_id, layout=run.layout, resume=resume
+        worker_id=lost.worker.state.join.worker_id, layout=run.layout, resume=resume
     )
     impostor.say(request)
     return impostor
@@ -285,7 +285,7 @@ def test_who_is_back_before_it_was_missed_takes_its_own_place() -> None:
     before, after = (ScriptedPeer(run.network, name, dial=MASTER) for name in ("old", "new"))
     before.say(join_request(layout=run.layout))
     rank = before.wait_for(Welcome).rank
-    run.network.run(lambda: run.metrics.snapshots_sent._value.get() >= 2, seconds=5)
+    run.network.run(lambda: run.sample("snapshots_sent_total") >= 2, seconds=5)
 
     after.say(join_request(layout=run.layout, resume=Resume(rank, 0, {}, 3)))
 
@@ -315,7 +315,7 @@ def test_who_is_back_when_all_others_have_finished_and_left_is_told_so(
     rejoin_seconds: float, runs_after: int
 ) -> None:
     config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, rejoin_seconds=rejoin_seconds)
-    run = SimulatedRun(11, Link(), idle_timeout_seconds=IDLE_SECONDS, master=config)
+    run = SimulatedRun(11, idle_timeout_seconds=IDLE_SECONDS, master=config)
     run.join_and_wait(3)
     run.train(3)
     lost, *others = run.workers
@@ -379,7 +379,7 @@ def test_who_comes_back_after_the_end_may_say_again_that_it_had_finished() -> No
 def test_what_a_worker_had_sent_counts_when_it_is_lost_while_it_leaves() -> None:
     """Its updates wait for their pace; the last one lets it go, while it is being parted with."""
     config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, update_rate_max=0.1)
-    run = SimulatedRun(9, Link(), idle_timeout_seconds=IDLE_SECONDS, master=config)
+    run = SimulatedRun(9, idle_timeout_seconds=IDLE_SECONDS, master=config)
     run.join_and_wait(2)
     lost, other = run.workers
     for _ in range(BURST_UPDATES_MIN + 10):

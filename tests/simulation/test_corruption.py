@@ -110,7 +110,7 @@ def test_histories_in_which_replicas_of_workers_are_damaged(seed: int) -> None:
     run.network.run(lambda: all(w.live for w in run.workers), seconds=60)
     wait_until_mended(run)
 
-    assert run.metrics.digest_mismatches._value.get() > 0
+    assert run.sample("digest_mismatches_total") > 0
     assert {w for w in run.workers if w.participant.shared.repair.repairs} <= set(victims)
     run.finish()
 
@@ -162,8 +162,8 @@ def test_damage_is_found_by_the_next_digest_and_named(
     run.network.run_for(1.0)
     victim.pull()
 
-    assert run.metrics.digest_mismatches._value.get() == 1
-    assert run.metrics.blocks_repaired._value.get() == 1
+    assert run.sample("digest_mismatches_total") == 1
+    assert run.sample("blocks_repaired_total") == 1
     repair = victim.participant.shared.repair
     assert (repair.repairs, repair.blocks_repaired) == (1, 1)
     assert is_mended(run)
@@ -211,8 +211,8 @@ def test_a_bit_of_the_master_s_replica_is_turned_back(
     run.train(3)
     run.network.run_for(PASS_SECONDS + 1)
 
-    assert run.metrics.replica_damages._value.get() == 1
-    assert run.metrics.digest_mismatches._value.get() == 0
+    assert run.sample("replica_damages_total") == 1
+    assert run.sample("digest_mismatches_total") == 0
     assert run.master.status()["damaged_blocks"] == []
     assert f"a bit of the replica was wrong in weights[{at}]" in caplog.text
     run.finish()
@@ -232,9 +232,9 @@ def test_what_cannot_be_turned_back_is_said_and_does_not_spread(
     wait_until_mended(run)
 
     assert run.master.status()["damaged_blocks"] == [0]
-    assert run.metrics.replica_blocks_damaged._value.get() == 1
-    assert run.metrics.replica_damages._value.get() == 1
-    assert run.metrics.digest_mismatches._value.get() == 0
+    assert run.sample("damaged_blocks") == 1
+    assert run.sample("replica_damages_total") == 1
+    assert run.sample("digest_mismatches_total") == 0
     victim = run.workers[0]
     victim.replica.values[5] += 1
     for _ in range(90):

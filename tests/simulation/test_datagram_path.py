@@ -69,7 +69,7 @@ def test_handshakes_succeed_on_a_path_that_loses_a_third(seed: int) -> None:
         pair.network.run(lambda: all(Connected() in s.events for s in sides), seconds=10)  # noqa: B023
         took.append(pair.network.now - began)
         pair.network.run_for(10.0)
-        assert not len(pair.responder.endpoint._responder)
+        assert not pair.responder.endpoint.half_open
     assert sorted(took)[47] < 5.0
 
 
@@ -358,16 +358,16 @@ def test_a_peer_that_moves_every_few_seconds_is_followed(seed: int) -> None:
 def test_datagrams_grow_to_what_the_path_carries() -> None:
     config = ConnectionConfig()
     pair = Pair(Link(delay=0.01, mtu=9_000), config).connect()
-    window = pair.initiator.connection._sender.recovery.controller.window_bytes
+    window = pair.initiator.connection.sender.recovery.controller.window_bytes
     pair.network.run_for(5.0)
-    assert pair.initiator.connection._sender.sizes.current == 8_900
-    assert pair.initiator.connection._sender.recovery.controller.window_bytes >= window
+    assert pair.initiator.connection.sender.sizes.current == 8_900
+    assert pair.initiator.connection.sender.recovery.controller.window_bytes >= window
 
 
 def test_a_lost_probe_is_no_congestion() -> None:
     pair = Pair(Link(delay=0.01, mtu=1_500), ConnectionConfig()).connect()
     pair.network.run_for(5.0)
-    assert pair.initiator.connection._sender.sizes.current == 1_452
+    assert pair.initiator.connection.sender.sizes.current == 1_452
     assert pair.initiator.endpoint.counters.packets_lost == 0
 
 
@@ -380,7 +380,7 @@ def test_a_path_that_becomes_narrow_is_noticed(seed: int) -> None:
     pair.network.run_for(0.5)
     pair.network.link = Link(delay=0.01, mtu=1_300, rate=50 * MBIT)
     pair.network.run(lambda: len(pair.initiator.delivered) == 20, seconds=30)
-    assert pair.initiator.connection._sender.sizes.current == 1_200
+    assert pair.initiator.connection.sender.sizes.current == 1_200
     assert pair.initiator.endpoint.counters.black_holes == 1
     pair.invariants.check_all_arrived()
 

@@ -358,10 +358,10 @@ def test_an_update_that_was_not_recalled_ends_the_connection() -> None:
     run.network.kill(other.host)
     run.kill_master(back_after=1.0)
     run.network.run(lambda: liar.worker.stage is Stage.JOINING, seconds=30)
-    assert liar.worker._state.link is not None
+    assert liar.worker.state.link is not None
 
     update = EncodedUpdate(9, 0, b"?")
-    liar.worker._state.link.send_update(other.rank, 9, update.pack())
+    liar.worker.state.link.send_update(other.rank, 9, update.pack())
     run.network.turn(liar.host)
     run.network.run(lambda: liar.closed, seconds=30)
 
@@ -401,7 +401,9 @@ def test_who_leaves_while_the_master_dies_leaves_the_next_one(sealed: bool) -> N
     run.kill_master(back_after=0.1)
 
     run.network.run(lambda: leaving.closed and other.reconnections == 1, seconds=60)
-    run.network.run(lambda: other.worker._peers.origins.reached(leaving.rank) == last, seconds=30)
+    run.network.run(
+        lambda: other.worker.state.peers.origins.reached(leaving.rank) == last, seconds=30
+    )
 
     assert leaving.error is None
     run.train(3)

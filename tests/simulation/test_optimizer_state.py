@@ -200,7 +200,7 @@ def test_a_master_that_is_started_anew_is_asked_again() -> None:
         run.kill_master(back_after=0.5)
         wait_until_answered(run, joiner)
         assert joiner.origin() == first.mark
-        assert run.metrics.state_parts_relayed._value.get() == PARTS
+        assert run.sample("optimizer_state_parts_total") == PARTS
         check_nothing_is_kept(run, first)
     check_run(run)
 
@@ -303,7 +303,7 @@ def test_who_gives_up_waiting_is_not_sent_anything_more() -> None:
 
     assert joiner.reason == "none came in time"
     assert first.steps > 10
-    assert run.metrics.state_parts_relayed._value.get() == 0
+    assert run.sample("optimizer_state_parts_total") == 0
     check_run(run)
 
 

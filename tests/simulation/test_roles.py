@@ -51,11 +51,7 @@ def observer_in(run: SimulatedRun) -> SimulatedWorker:
 
 
 def wait_for_quarantine(run: SimulatedRun) -> None:
-    run.network.run(lambda: sample(run, "quarantined_workers") == 1, seconds=30)
-
-
-def sample(run: SimulatedRun, name: str, **labels: str) -> float:
-    return run.metrics.registry.get_sample_value(f"gradwire_{name}", labels) or 0.0
+    run.network.run(lambda: run.sample("quarantined_workers") == 1, seconds=30)
 
 
 def scripted(
@@ -96,8 +92,8 @@ def test_a_worker_that_has_crashed_is_replaced_at_once_by_its_successor() -> Non
     run.network.run(lambda: successor.live, seconds=5)
 
     assert successor.rank == rank
-    assert sample(run, "leaves_total", reason="replaced") == 1
-    assert sample(run, "workers") == 2
+    assert run.sample("leaves_total", reason="replaced") == 1
+    assert run.sample("workers") == 2
     run.train(3)
     run.finish()
 
@@ -116,7 +112,7 @@ def test_of_two_processes_with_the_same_key_the_newer_one_stays(seed: int) -> No
     run.workers.remove(older)
     assert isinstance(older.error, ConnectionLostError)
     assert "another process came in with the same key, that of worker1" in str(older.error)
-    assert sample(run, "leaves_total", reason="replaced") == 1
+    assert run.sample("leaves_total", reason="replaced") == 1
     run.train(2)
     run.finish()
 
@@ -129,7 +125,7 @@ def test_who_has_not_joined_yet_is_replaced_too(role: Role) -> None:
     scripted(run, "twin", role, address="newer")
 
     assert older.wait_for_end().code == CloseCode.REPLACED
-    assert sample(run, "leaves_total", reason="replaced") == 0
+    assert run.sample("leaves_total", reason="replaced") == 0
 
 
 def test_two_roles_of_one_name_are_two_keys_and_do_not_replace_each_other() -> None:
@@ -173,7 +169,7 @@ def test_an_observer_is_no_peer_and_takes_no_rank_that_a_worker_could_have() -> 
     assert (late.rank, observer.rank) == (1, 4091)
     for member in (*run.workers, observer):
         assert [peer.rank for peer in member.peers] == [0, 1]
-    assert (sample(run, "workers"), sample(run, "observers")) == (2, 1)
+    assert (run.sample("workers"), run.sample("observers")) == (2, 1)
 
 
 def test_an_observer_that_hears_nothing_holds_up_neither_stability_nor_the_end() -> None:
@@ -190,11 +186,11 @@ def test_an_observer_that_hears_nothing_holds_up_neither_stability_nor_the_end()
     run.network.run(lambda: sum(w.try_to_complete() for w in run.workers) == 2, seconds=5)
     run.network.run(lambda: run.master.run is None, seconds=5)
 
-    assert sample(run, "runs_finished_total") == 1
+    assert run.sample("runs_finished_total") == 1
 
 
 def test_an_observer_is_refused_while_there_is_no_run() -> None:
-    run = SimulatedRun(1, Link(), elements=40, run_key=RUN_KEY)
+    run = SimulatedRun(elements=40, run_key=RUN_KEY)
     observer = run.observe()
 
     run.network.run(lambda: observer.closed, seconds=60)
@@ -246,7 +242,7 @@ def test_a_run_with_observers_only_makes_way_for_the_next_one() -> None:
 
     assert other.all(Welcome)[0].founder
     assert "the run that was observed is over" in str(observer.error)
-    assert sample(run, "leaves_total", reason="run_over") == 1
+    assert run.sample("leaves_total", reason="run_over") == 1
 
 
 def test_an_observer_of_a_finished_run_may_take_its_time_to_leave() -> None:
@@ -261,7 +257,7 @@ def test_an_observer_of_a_finished_run_may_take_its_time_to_leave() -> None:
     run.network.run(lambda: observer.closed, seconds=60)
 
     assert observer.error is None
-    assert sample(run, "leaves_total", reason="left") == 2
+    assert run.sample("leaves_total", reason="left") == 2
 
 
 @pytest.mark.parametrize("what", ["update", "snapshot", "finish"])
@@ -286,8 +282,8 @@ def test_an_observer_that_wants_a_say_is_sent_away_and_changes_nothing(what: str
     assert end.code == CloseCode.INVALID_MESSAGE
     assert end.reason.endswith(f"from rank {rank} (rogue), an observer")
     assert run.master.run.replica.values.tobytes() == before
-    assert sample(run, "messages_invalid_total") == 1
-    assert sample(run, "leaves_total", reason="fault") == 1
+    assert run.sample("messages_invalid_total") == 1
+    assert run.sample("leaves_total", reason="fault") == 1
     run.train(2)
     run.finish()
 
@@ -330,7 +326,7 @@ def test_an_operator_sees_who_takes_part() -> None:
         "checkpoint": None,
         "master": run.master.terms.status(),
     }
-    assert sample(run, "orders_total") == 1
+    assert run.sample("orders_total") == 1
 
 
 def test_a_drained_master_lets_nobody_in_and_stops_when_the_last_worker_has_left() -> None:
@@ -357,7 +353,7 @@ def test_a_drained_master_lets_nobody_in_and_stops_when_the_last_worker_has_left
 
 
 def test_a_drained_master_that_nobody_uses_stops_when_the_operator_has_his_answer() -> None:
-    run = SimulatedRun(1, Link(), run_key=RUN_KEY)
+    run = SimulatedRun(run_key=RUN_KEY)
     operator = SimulatedOperator(run)
 
     operator.order("drain")
@@ -402,7 +398,7 @@ def test_a_name_that_is_denied_goes_at_once_and_comes_in_when_it_is_admitted() -
         "worker1 is denied until the master ends; for longer, start it with --deny worker1"
     )
     assert "the key of this worker is not accepted any more" in str(denied.error)
-    assert sample(run, "leaves_total", reason="denied") == 1
+    assert run.sample("leaves_total", reason="denied") == 1
     assert in_vain
     assert names == ["worker1"]
     run.train(1)
@@ -438,7 +434,7 @@ def test_a_worker_or_an_observer_is_sent_away_by_name_or_by_rank() -> None:
 
     assert answers[0] == "sent away: rank 2 (worker2); unless denied, it may join again"
     assert "operator alice has sent it away" in str(run.workers[2].error)
-    assert sample(run, "leaves_total", reason="expelled") == 3
+    assert run.sample("leaves_total", reason="expelled") == 3
     assert operator.refused("expel", "worker2") == (
         "nobody with name in a key worker2 takes part; status says who does"
     )
@@ -461,7 +457,7 @@ def test_a_worker_in_quarantine_is_told_so_when_it_is_sent_away() -> None:
     run.network.run(lambda: broken.closed, seconds=60)
 
     assert "in quarantine since an update was far larger" in str(broken.error)
-    assert sample(run, "leaves_total", reason="quarantined") == 1
+    assert run.sample("leaves_total", reason="quarantined") == 1
     operator.hang_up()
     run.finish()
 
@@ -488,14 +484,14 @@ def test_an_order_of_anybody_else_ends_his_connection(role: Role, joined: bool) 
     rogue.say(Order("drain", ""))
 
     assert rogue.wait_for_end().code == CloseCode.INVALID_MESSAGE
-    assert sample(run, "messages_invalid_total") == 1
-    assert sample(run, "orders_total") == 0
+    assert run.sample("messages_invalid_total") == 1
+    assert run.sample("orders_total") == 0
     run.train(1)
     run.finish()
 
 
 def test_without_keys_nobody_gives_orders() -> None:
-    run = SimulatedRun(1, Link(), elements=40)
+    run = SimulatedRun(elements=40)
     rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
 
     rogue.say(Order("drain", ""))

@@ -113,7 +113,7 @@ def test_the_same_seed_gives_the_same_history() -> None:
 
 
 def test_a_second_run_begins_when_the_first_is_finished() -> None:
-    run = SimulatedRun(6, Link())
+    run = SimulatedRun(6)
     for _ in range(2):
         run.workers.clear()
         run.ledger = Ledger()
@@ -121,11 +121,11 @@ def test_a_second_run_begins_when_the_first_is_finished() -> None:
         run.train(3)
         run.finish()
 
-    assert run.metrics.registry.get_sample_value("gradwire_runs_finished_total") == 2
+    assert run.sample("runs_finished_total") == 2
 
 
 def test_a_worker_that_joins_after_all_have_died_goes_on_with_the_run() -> None:
-    run = SimulatedRun(7, Link(), idle_timeout_seconds=3.0)
+    run = SimulatedRun(7, idle_timeout_seconds=3.0)
     run.join_and_wait(2)
     run.train(3)
     for worker in run.workers:
@@ -158,7 +158,7 @@ def test_everyone_hears_why_the_master_stops() -> None:
 
 
 def test_a_master_that_dies_is_noticed() -> None:
-    run = SimulatedRun(9, Link(), idle_timeout_seconds=3.0)
+    run = SimulatedRun(9, idle_timeout_seconds=3.0)
     run.join_and_wait(2)
 
     run.network.kill(run.master_host)
@@ -170,7 +170,7 @@ def test_a_master_that_dies_is_noticed() -> None:
 
 
 def test_a_master_that_is_not_there_is_unreachable() -> None:
-    run = SimulatedRun(10, Link())
+    run = SimulatedRun(10)
     run.network.kill(run.master_host)
 
     worker = run.join()
@@ -221,7 +221,7 @@ def test_a_slow_worker_is_dropped_and_told_so_and_the_others_go_on() -> None:
 
 def test_damaged_and_foreign_datagrams_are_counted_and_change_nothing() -> None:
     """A thousand random datagrams, and pieces of genuine ones, at the master's address."""
-    run = SimulatedRun(12, Link())
+    run = SimulatedRun(12)
     run.join_and_wait(3)
     genuine: list[bytes] = []
 

@@ -94,7 +94,7 @@ def test_sealed_handshakes_succeed_on_a_path_that_loses_a_third(suite: Suite, se
         pair.network.run(lambda: connected(pair), seconds=10)  # noqa: B023
         took.append(pair.network.now - began)
         pair.network.run_for(10.0)
-        assert len(pair.responder.endpoint._responder) == 0
+        assert pair.responder.endpoint.half_open == 0
     assert sorted(took)[47] < 5.0
 
 
@@ -129,7 +129,7 @@ def test_damaged_inits_are_not_answered(suite: Suite, seed: int) -> None:
     pair.network.run_for(5.0)
 
     assert not pair.sent_by(RESPONDER)
-    assert len(pair.responder.endpoint._responder) == 0
+    assert pair.responder.endpoint.half_open == 0
 
 
 @SEALED
@@ -177,7 +177,7 @@ def test_who_has_no_key_is_not_answered_and_nothing_is_kept_of_him(run_key: RunK
     inits = forged_inits(INITS_PER_SECOND, run_key=run_key)
 
     assert answers_to(endpoint, inits, seconds=2.0) == []
-    assert len(endpoint._responder) == 0
+    assert endpoint.half_open == 0
     assert len(endpoint) == 0
     assert sum(drops(endpoint).values()) == len(inits)
 
@@ -191,7 +191,7 @@ def test_under_load_an_address_that_is_spoofed_gets_little_and_nothing_is_kept_o
     assert {answer[0] for answer in answers} == {RETRY}
     assert sum(map(len, answers)) <= sum(map(len, inits)) * RETRY_OR_RESET_BYTES / len(inits[0])
     assert len(inits[0]) / 10 > RETRY_OR_RESET_BYTES
-    assert len(endpoint._responder) == 0
+    assert endpoint.half_open == 0
 
 
 def test_under_load_who_has_a_key_still_comes_in() -> None:
@@ -222,7 +222,7 @@ def test_no_answer_in_a_whole_sealed_handshake_is_larger_than_what_asked_for_it(
 
 def lying(connection: Connection, *frames: bytes, now: float) -> bytes:
     """Return a packet that a worker who has changed his program sends."""
-    [packet], _, _ = connection._sender.packet_with(b"".join(frames), now, eliciting=False)
+    [packet], _, _ = connection.sender.packet_with(b"".join(frames), now, eliciting=False)
     return bytes(packet)
 
 
@@ -299,10 +299,10 @@ def test_the_reset_of_one_connection_does_not_end_another() -> None:
     second = pair.initiator.connection
     token = first._agreement.reset_token
 
-    pair.network.send(RESPONDER, INITIATOR, pack_reset(second._agreement.peer_session_id, token))
+    pair.network.send(RESPONDER, INITIATOR, pack_reset(second.sender.peer_session_id, token))
     pair.network.run_for(0.1)
     assert {first.state, second.state} == {State.OPEN}
-    pair.network.send(RESPONDER, INITIATOR, pack_reset(first._agreement.peer_session_id, token))
+    pair.network.send(RESPONDER, INITIATOR, pack_reset(first.sender.peer_session_id, token))
     pair.network.run_for(0.1)
 
     assert (first.state, second.state) == (State.CLOSED, State.OPEN)
@@ -382,11 +382,11 @@ def test_after_three_probe_timeouts_the_key_before_is_gone_on_both_sides() -> No
     for opening in openings:
         assert isinstance(opening, CipherOpening)
         assert opening._keys.cipher(EPOCH - 1) is not None
-    timeout = max(side.connection._sender.recovery.probe_timeout for side in sides)
+    timeout = max(side.connection.sender.recovery.probe_timeout for side in sides)
     pair.network.run_for(3 * timeout)
 
     for side in sides:
-        opening, sealing = side.connection._receiver._opening, side.connection._sender._sealing
+        opening, sealing = side.connection._receiver._opening, side.connection.sender._sealing
         assert isinstance(opening, CipherOpening)
         assert isinstance(sealing, CipherSealing)
         assert opening._keys.cipher(EPOCH - 1) is None
@@ -416,7 +416,7 @@ def test_a_replayed_init_is_not_answered(when: str, source: str) -> None:
 
     assert len(of_type(pair, ACCEPT)) == answered >= 1
     assert drops(pair.responder.endpoint)[Drop.REPLAYED] == 10
-    assert len(pair.responder.endpoint._responder) == 0
+    assert pair.responder.endpoint.half_open == 0
     assert len(pair.responder.connections) == (when == "established")
 
 
@@ -544,7 +544,7 @@ def come_close_to_the_next_epoch(pair: Pair) -> None:
     for side in (pair.initiator, pair.responder):
         for connection in side.connections[-1:]:
             if connection.state is State.OPEN:
-                sent = connection._sender.recovery.sent
+                sent = connection.sender.recovery.sent
                 last = ((sent.next_number >> EPOCH_PACKETS_BITS) + 1 << EPOCH_PACKETS_BITS) - 3
                 if not sent.packets_in_flight and not sent.lost_packets:
                     go_on_from(connection, max(last, sent.next_number))
@@ -614,4 +614,4 @@ def test_the_nonces_of_a_suite_are_looked_at_at_all() -> None:
     assert number == 0
     packet = lying(pair.initiator.connection, pack_ping(), now=pair.network.now)
     with pytest.raises(RuntimeError, match=naming("packet number", "reused")):
-        pair.initiator.connection._sender._sealing.seal(bytearray(packet[:16]))
+        pair.initiator.connection.sender._sealing.seal(bytearray(packet[:16]))

@@ -75,10 +75,6 @@ class Bound:
                 self.conflated.add(member.join.name)
 
 
-def sample(run: SimulatedRun, name: str, **labels: str) -> float:
-    return run.metrics.registry.get_sample_value(f"gradwire_{name}", labels) or 0.0
-
-
 def slow_down(run: SimulatedRun, worker: SimulatedWorker, link: Link) -> None:
     """Let what the master says to a worker pass a link of its own."""
     run.network.set_link(MASTER, worker.name, link)
@@ -148,7 +144,7 @@ def test_histories_with_links_that_are_far_too_slow(seed: int) -> None:
         assert bound.conflated >= {worker.name for worker in slow}, "or this would test nothing"
     # Of the last one, the acknowledgement may be lost.
     sums = sum(worker.sums for worker in run.workers)
-    assert sums - len(run.workers) <= sample(run, "sums_sent_total") <= sums
+    assert sums - len(run.workers) <= run.sample("sums_sent_total") <= sums
 
 
 @pytest.mark.seeds(40)
@@ -311,7 +307,7 @@ def test_histories_in_which_a_slow_worker_is_clipped(seed: int) -> None:
     run.finish()
 
     assert all(worker.done for worker in run.workers)
-    assert sample(run, "updates_clipped_total") == len(run.ledger.corrections) > 0
+    assert run.sample("updates_clipped_total") == len(run.ledger.corrections) > 0
     assert {rank for rank, _ in run.ledger.corrections} == {broken.rank}
     assert bound.conflated
 
@@ -345,7 +341,7 @@ def test_sums_go_on_for_longer_than_a_connection_remembers_gaps(
 
 
 def test_once_its_link_is_quick_again_a_worker_gets_updates_by_themselves() -> None:
-    run = SimulatedRun(2, Link(), elements=3_000, master=settings())
+    run = SimulatedRun(2, elements=3_000, master=settings())
     run.join_and_wait(3)
     slow = run.workers[0]
     slow_down(run, slow, Link(rate=30e3, queue_bytes=20_000))
@@ -365,7 +361,7 @@ def test_once_its_link_is_quick_again_a_worker_gets_updates_by_themselves() -> N
 
 
 def test_nothing_is_stable_before_a_slow_worker_has_it() -> None:
-    run = SimulatedRun(3, Link(), elements=3_000, master=settings(slow_seconds=1e3))
+    run = SimulatedRun(3, elements=3_000, master=settings(slow_seconds=1e3))
     run.join_and_wait(3)
     slow, other, _ = run.workers
     run.train(3)
@@ -403,7 +399,7 @@ def test_who_takes_nothing_for_too_long_is_told_and_dropped_and_may_come_back() 
     run.network.set_link(MASTER, slow.name, Link(mtu=200))
     run.train(120, interval=0.1)
 
-    assert sample(run, "leaves_total", reason="too_slow") >= 1
+    assert run.sample("leaves_total", reason="too_slow") >= 1
     run.network.run(lambda: bool(told), seconds=10)
     assert "updates were added up for this worker" in told[0]
     assert "it has taken nothing for 5 s; the limit is 5 s" in told[0]
@@ -429,7 +425,7 @@ def test_where_there_is_no_room_for_a_sum_the_slow_worker_is_dropped() -> None:
     run.network.on_datagram = lambda source, target, _: slow.name not in (source, target)
 
     run.train(40)
-    assert sample(run, "leaves_total", reason="too_slow") == 1
+    assert run.sample("leaves_total", reason="too_slow") == 1
     assert len(run.master.roster) == 2
     run.finish()
 

@@ -47,14 +47,10 @@ def broken_in(seed: int, policy: OutlierPolicy) -> tuple[SimulatedRun, Simulated
     return run, broken
 
 
-def sample(run: SimulatedRun, name: str) -> float:
-    return run.metrics.registry.get_sample_value(f"gradwire_{name}") or 0.0
-
-
 @pytest.mark.seeds(HISTORIES)
 def test_a_worker_in_quarantine_neither_changes_nor_holds_up_the_others(seed: int) -> None:
     run, broken = broken_in(seed, "quarantine")
-    run.network.run(lambda: sample(run, "quarantined_workers") == 1, seconds=30)
+    run.network.run(lambda: run.sample("quarantined_workers") == 1, seconds=30)
     run.workers.remove(broken)
     run.train(2)
 
@@ -62,14 +58,14 @@ def test_a_worker_in_quarantine_neither_changes_nor_holds_up_the_others(seed: in
 
     assert isinstance(broken.error, ConnectionLostError)
     assert "far larger than the others': the run is finished" in str(broken.error)
-    assert sample(run, "updates_discarded_total") == sample(run, "updates_quarantined_total") > 0
+    assert run.sample("updates_discarded_total") == run.sample("updates_quarantined_total") > 0
     assert all(abs(w.feedback.parameters).max() < 1 for w in run.workers)
 
 
 @pytest.mark.seeds(HISTORIES)
 def test_after_its_release_all_have_everything(seed: int) -> None:
     run, broken = broken_in(seed, "quarantine")
-    run.network.run(lambda: sample(run, "quarantined_workers") == 1, seconds=30)
+    run.network.run(lambda: run.sample("quarantined_workers") == 1, seconds=30)
     run.train(2)
 
     run.master.release(broken.rank, run.network.now)
@@ -78,7 +74,7 @@ def test_after_its_release_all_have_everything(seed: int) -> None:
 
     run.finish()
 
-    assert sample(run, "updates_discarded_total") == 0
+    assert run.sample("updates_discarded_total") == 0
 
 
 @pytest.mark.seeds(HISTORIES)
@@ -87,7 +83,7 @@ def test_all_have_the_same_bits_although_one_is_clipped(seed: int) -> None:
 
     run.finish()
 
-    clipped = sample(run, "updates_clipped_total")
+    clipped = run.sample("updates_clipped_total")
     assert clipped == len(run.ledger.corrections) > 0
     assert {rank for rank, _ in run.ledger.corrections} == {broken.rank}
 
@@ -115,5 +111,5 @@ def test_workers_that_are_slowed_down_lose_nothing(seed: int) -> None:
 
     run.finish()
 
-    assert sample(run, "updates_delayed_total") > 0
-    assert sample(run, "updates_discarded_total") == 0
+    assert run.sample("updates_delayed_total") > 0
+    assert run.sample("updates_discarded_total") == 0

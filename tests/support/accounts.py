@@ -83,17 +83,17 @@ class Account:
     @property
     def was_open(self) -> bool:
         """Whether the handshake was completed."""
-        return self.connection._was_open
+        return self.connection.was_open
 
     @property
     def sender(self) -> Sender:
         """The sending half."""
-        return self.connection._sender
+        return self.connection.sender
 
     @property
     def peer_session_id(self) -> int:
         """What it addresses its packets to; 0 before it knows."""
-        return self.sender._peer_session_id if self.was_open else 0
+        return self.sender.peer_session_id if self.was_open else 0
 
     # What came in.
 

@@ -54,7 +54,7 @@ class Bounds:
     def _check_master(self, endpoint: Endpoint, master: Master) -> None:
         config, state = master.config, master._state
         _check("connections", endpoint._open, config.connections_max)
-        _check("connections half open", len(endpoint._responder), HALF_OPEN_MAX)
+        _check("connections half open", endpoint.half_open, HALF_OPEN_MAX)
         _check("workers", len(state.roster), config.workers_max)
         _check("places kept", len(state.leases), config.workers_max)
         connections = list(endpoint.connections())
@@ -78,8 +78,8 @@ class Bounds:
     def _check_worker(self, endpoint: Endpoint, worker: Worker) -> None:
         _check("connections", len(endpoint), WORKER_CONNECTIONS_MAX)
         _check("own updates kept", worker.own_updates.nbytes, UPDATE_LOG_BYTES_MAX)
-        _check("peers' updates kept", worker._peers.origins.kept.nbytes, UPDATE_LOG_BYTES_MAX)
-        _check("early updates", len(worker._peers.early), WINDOW_BYTES // charge_of(0))
+        _check("peers' updates kept", worker.state.peers.origins.kept.nbytes, UPDATE_LOG_BYTES_MAX)
+        _check("early updates", len(worker.state.peers.early), WINDOW_BYTES // charge_of(0))
         for connection in endpoint.connections():
             _check_connection(connection)
 
@@ -95,7 +95,7 @@ def _check_connection(connection: Connection) -> None:
         return
     _check("bytes held", connection.bytes_held, connection._config.window_bytes)
     _check("events that nobody has taken", len(connection._events), 0)
-    queue = connection._sender.queue
+    queue = connection.sender.queue
     _check("messages in flight", queue._open, OPEN_MESSAGES_MAX)
     _check("ranges received", len(connection._received._numbers), RECEIVED_RANGES_MAX)
 

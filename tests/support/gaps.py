@@ -40,7 +40,7 @@ def may_lose_master(history: "History", machine: Machine | None) -> bool:
     others = [p for p in history.live if p.machine is not machine and not history.is_cut_off(p)]
     if not others:  # then the run is lost, if there was one
         return not history.live and history.master.run is None
-    if any(process.worker._state.workers < len(history.live) for process in history.live):
+    if any(process.worker.state.workers < len(history.live) for process in history.live):
         return False  # a new master that hears of too few goes on without the others
     away = [p for p in history.live if _is_away(history, p)]
     if not away or not GAPS.away_with_master:
@@ -65,5 +65,5 @@ def _is_away(history: "History", process: Trainee) -> bool:
         return True
     if process.masters[-1] != history.masters:
         return False
-    unknown = history.master.roster.with_id(process.worker._state.join.worker_id) is None
+    unknown = history.master.roster.with_id(process.worker.state.join.worker_id) is None
     return process.lost is not None or unknown

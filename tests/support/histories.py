@@ -364,7 +364,7 @@ class History(SimulatedRun):
 
     def known_to(self, process: Trainee) -> list[tuple[int, int]]:
         """Return ranks, and the last update of each that a worker has."""
-        ranks = {*process.worker._peers.origins.contents, process.rank}
+        ranks = {*process.worker.state.peers.origins.contents, process.rank}
         return [(rank, process.received(rank)) for rank in ranks]
 
     def _known(self) -> dict[int, int]:

@@ -210,7 +210,7 @@ def _sender_of(endpoint: Endpoint, datagram: bytes) -> Connection | None:
     if datagram[0] == TRANSPORT:
         session_id = TRANSPORT_HEADER.unpack_from(datagram)[3]
         for connection in endpoint.connections():
-            if connection._was_open and connection._sender._peer_session_id == session_id:
+            if connection.was_open and connection.sender.peer_session_id == session_id:
                 return connection
     return None
 
@@ -259,7 +259,7 @@ def _check_queue(sender: Sender) -> None:
 
 
 def _check_progress(endpoint: Endpoint, connection: Connection) -> None:
-    sender, received = connection._sender, connection._received
+    sender, received = connection.sender, connection._received
     recovery = sender.recovery
     assert recovery.deadline is not None or not (
         recovery.sent.packets_in_flight and recovery.probing

@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 
-import gradwire.worker.membership
+import gradwire
 from gradwire import PeerUpdate, Session
-from gradwire_codecs.arrays import Float32Array
+from gradwire.participant.participant import Participant
+from gradwire.worker.membership import Membership
+from gradwire_codecs.arrays import Float32Array, Int32Array
 from support.local_master import LocalMaster
 from support.waiting import wait_until
 
@@ -20,6 +22,21 @@ def join(master: LocalMaster, target: object = None, **options: Any) -> Session:
     """Join with a target of four zeros, a fixed threshold, and deadlines that fit a test."""
     options = {"threshold": HALF, "finish_timeout_seconds": 10.0, **options}
     return gradwire.join(zeros() if target is None else target, master=master.address, **options)
+
+
+def participant_of(session: Session) -> Participant:
+    """Return what a session runs on its thread, to look at, to damage, or to hold up."""
+    return session._participant
+
+
+def membership_of(session: Session) -> Membership:
+    """Return what the two threads of a session share."""
+    return participant_of(session).membership
+
+
+def replica_of(session: Session) -> Int32Array:
+    """Return the replica of a session itself, no copy."""
+    return participant_of(session).shared.feedback.replica.values
 
 
 def zeros() -> Float32Array:

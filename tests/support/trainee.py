@@ -72,7 +72,7 @@ class Trainee(SimulatedWorker):
         """Return the last update of a rank that it has."""
         if rank == self.rank:
             return self.worker.sequence
-        origins = self.worker._peers.origins
+        origins = self.worker.state.peers.origins
         versions, arriving = origins._before or (origins._versions, origins._arriving)
         origin = arriving.get(rank)
         return versions.get(rank, 0) if origin is None else origin.expected - 1
@@ -80,7 +80,7 @@ class Trainee(SimulatedWorker):
     @property
     def acknowledged(self) -> int:
         """The last of its updates up to which all were acknowledged."""
-        return self.worker._own.delivered
+        return self.worker.state.own.delivered
 
     # What the training thread does.
 

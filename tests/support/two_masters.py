@@ -208,7 +208,7 @@ class PairedRun(SimulatedRun):
             else:
                 assert not master.roster.workers, "who is in charge of nothing has no workers"
         for worker in self.workers:
-            term = worker.worker._state.term
+            term = worker.worker.state.term
             assert term >= self.followed.get(worker, 0), "terms never go back"
             self.followed[worker] = term
             for rank, sequence in worker.stable.items():

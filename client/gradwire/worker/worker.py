@@ -99,6 +99,11 @@ class Worker:
         """Of optimizers, ours and another worker's."""
 
     @property
+    def state(self) -> WorkerState:
+        """What its parts share."""
+        return self._state
+
+    @property
     def stage(self) -> Stage:
         """How far it has got."""
         return self._state.stage

@@ -94,6 +94,8 @@ class Connection:
         self.session_id = session_id
         self.identity: Identity | None = None
         """Who dialled us, as its key has proved; None where nobody proves anything."""
+        self.was_open = False
+        """Whether the handshake was completed."""
         self._config = config
         self._counters = counters
         self._on_activity = on_activity
@@ -103,7 +105,6 @@ class Connection:
         self._received = ReceivedPackets()
         self._reassembly = Reassembly(config.window_bytes)
         self._events: deque[Event] = deque()
-        self._was_open = False
         # What ends it.
         self._close_frame = b""
         self._close_copies = 0
@@ -120,7 +121,7 @@ class Connection:
         self._agreement = agreement
         self.identity = agreement.identity
         limits = agreement.limits
-        self._was_open = True
+        self.was_open = True
         config = self._config
         largest = min(config.datagram_bytes_max, limits.datagram_bytes_max)
         sizes = DatagramSizes(config.datagram_bytes, largest)
@@ -266,6 +267,11 @@ class Connection:
         self._on_activity(self, False)
 
     # Input, by way of the receiver: see `receiver.Owner`.
+
+    @property
+    def sender(self) -> Sender:
+        """The sending half; there is one since the handshake was completed."""
+        return self._sender
 
     @property
     def is_open(self) -> bool:
@@ -419,19 +425,19 @@ class Connection:
     @property
     def rtt(self) -> float | None:
         """Smoothed round-trip time in seconds; None before the first sample."""
-        if not self._was_open or not self._sender.recovery.rtt.latest:
+        if not self.was_open or not self._sender.recovery.rtt.latest:
             return None
         return self._sender.recovery.rtt.smoothed
 
     @property
     def bytes_queued(self) -> int:
         """Payload of the messages that the peer has not acknowledged as a whole."""
-        return self._sender.queue.bytes_queued if self._was_open else 0
+        return self._sender.queue.bytes_queued if self.was_open else 0
 
     @property
     def bytes_in_flight(self) -> int:
         """Bytes of packets that are neither acknowledged nor taken for lost."""
-        return self._sender.recovery.sent.bytes_in_flight if self._was_open else 0
+        return self._sender.recovery.sent.bytes_in_flight if self.was_open else 0
 
     @property
     def bytes_held(self) -> int:

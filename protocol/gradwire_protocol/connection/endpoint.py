@@ -126,6 +126,11 @@ class Endpoint:
         """Return the number of connections, those on their way in or out included."""
         return len(self._connections)
 
+    @property
+    def half_open(self) -> int:
+        """How many that dialled have not proved their address yet."""
+        return len(self._responder)
+
     # Input.
 
     def connect(self, address: Address, now: float) -> Connection:

@@ -93,7 +93,7 @@ class Sender:
         self.ping_due = False
         self.last_eliciting_at = float("-inf")
         """When a packet left that the peer has to acknowledge."""
-        self._peer_session_id = peer_session_id
+        self.peer_session_id = peer_session_id
         self._sealing = sealing
         self._pacer = Pacer(2 * sizes.current)
         self._received = received
@@ -246,7 +246,7 @@ class Sender:
         shaped = message.shaped
         stride = shaped.stride
         most = min(room // stride, TRAIN_BYTES_MAX // stride, TRAIN_PACKETS_MAX)
-        session = self._peer_session_id
+        session = self.peer_session_id
         if message.has_lost:
             indexes = message.lost_fragments(most)
             number = self._next_number(len(indexes))
@@ -386,7 +386,7 @@ class Sender:
         self, frames: bytearray, contents: PacketContents | None, *, eliciting: bool, now: float
     ) -> Packets:
         number = self._next_number(1)
-        header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, self._peer_session_id, number)
+        header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, self.peer_session_id, number)
         # As long as a challenge, so that the peer may send one if we have moved meanwhile.
         frames += bytes(max(TOKEN_BYTES - len(frames), 0))
         packet = self._sealing.seal(bytearray(header) + frames)

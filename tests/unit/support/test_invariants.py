@@ -19,7 +19,7 @@ from support.pair import RESPONDER, Pair, Side
 
 def sender_of(pair: Pair) -> Sender:
     """Return what the initiator sends with."""
-    return pair.initiator.connection._sender
+    return pair.initiator.connection.sender
 
 
 def turn(*sides: Side) -> None:

@@ -301,7 +301,7 @@ def test_updates_that_overtake_the_welcome_wait_for_it_however_many_they_are() -
     talk.network.link = usual
     for sequence in range(1, updates + 1):
         talk.master.say_update(0, sequence, b"early")
-    talk.network.run(lambda: len(talk.side.worker._peers.early) > 100, seconds=1)
+    talk.network.run(lambda: len(talk.side.worker.state.peers.early) > 100, seconds=1)
     talk.master.say_block(0, VALUES)
     talk.network.run(lambda: talk.side.topics.count("update") == updates, seconds=60)
 

@@ -213,7 +213,7 @@ def test_a_fragment_that_is_larger_than_the_window_leaves_nevertheless() -> None
         puppet.send(pack_response(puppet.challenges[-1].data), address="moved")
         puppet.receive()
         puppet.acknowledge(address="moved")
-        controller = puppet.connection._sender.recovery.controller
+        controller = puppet.connection.sender.recovery.controller
         controller.on_persistent_congestion()
         packets = puppet.receive()
 

@@ -182,7 +182,7 @@ def test_it_is_believed_when_nobody_answers_besides() -> None:
 
 def restarted_for(connection: Connection, *, size: int = RESET_DATAGRAM_BYTES_MIN) -> list[bytes]:
     """Return what a master that was restarted answers to a packet of a connection."""
-    session_id = connection._agreement.peer_session_id
+    session_id = connection.sender.peer_session_id
     packet = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, session_id, 77).ljust(size, b"\0")
     return ask(listening_with(RUN_KEY, seed=7), packet, "worker")
 
@@ -333,7 +333,7 @@ def test_an_epoch_begins_and_the_key_before_it_is_erased_in_time(size: int) -> N
     counted = line.master.counters.epochs_begun
     keys = opening_keys(line.accepted)
     kept = keys.cipher(EPOCH - 1)
-    line.wait(3 * line.accepted._sender.recovery.probe_timeout + 0.01)
+    line.wait(3 * line.accepted.sender.recovery.probe_timeout + 0.01)
 
     assert counted == 1
     assert kept is not None
@@ -360,7 +360,7 @@ def test_a_train_that_begins_an_epoch_is_taken_as_a_whole() -> None:
 def test_a_packet_of_a_key_that_is_erased_is_dropped() -> None:
     line = Line()
     line.wait(1.0)
-    [late], _, _ = line.dialled._sender.packet_with(pack_ping(), line.now, eliciting=False)
+    [late], _, _ = line.dialled.sender.packet_with(pack_ping(), line.now, eliciting=False)
     opening_keys(line.accepted).on_authentic(EPOCH)
     opening_keys(line.accepted).forget_previous_key()
 

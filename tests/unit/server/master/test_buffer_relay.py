@@ -24,7 +24,7 @@ from support.wording import naming
 
 def run_with(config: MasterConfig | None = None) -> SimulatedRun:
     """Return a run with one worker, which has no buffers."""
-    run = SimulatedRun(1, Link(), elements=6, master=config)
+    run = SimulatedRun(elements=6, master=config)
     run.join_and_wait(1)
     return run
 
@@ -52,10 +52,6 @@ def buffers(rank: int, values: bytes = b"1234", *, final: bool = False) -> Buffe
     return Buffers(rank, final=final, layout_digest=b"digest..", floats=values, integers=b"")
 
 
-def sample(run: SimulatedRun, name: str) -> float:
-    return run.metrics.registry.get_sample_value(f"gradwire_buffers_{name}_total") or 0.0
-
-
 def settle(run: SimulatedRun) -> None:
     run.network.run_for(1.0)
 
@@ -69,7 +65,7 @@ def test_all_others_are_told_what_the_buffers_of_a_worker_hold() -> None:
 
     assert one.all(Buffers) == []
     assert other.all(Buffers) == third.all(Buffers) == [buffers(rank_of(one))]
-    assert (sample(run, "received"), sample(run, "relayed")) == (1, 3)
+    assert (run.sample("buffers_received_total"), run.sample("buffers_relayed_total")) == (1, 3)
 
 
 def test_who_comes_later_is_told_the_latest_of_everyone() -> None:
@@ -141,7 +137,7 @@ def test_behind_the_last_nothing_else_is_taken() -> None:
     settle(run)
 
     assert other.all(Buffers) == [buffers(rank_of(one), final=True)]
-    assert sample(run, "refused") == 1
+    assert run.sample("buffers_refused_total") == 1
 
 
 def test_more_bytes_than_a_worker_may_send_are_refused_and_counted_but_never_its_last() -> None:
@@ -153,8 +149,8 @@ def test_more_bytes_than_a_worker_may_send_are_refused_and_counted_but_never_its
     for values in large:
         one.say(buffers(rank, values))
         run.network.run_for(0.001)
-    run.network.run(lambda: sample(run, "received") == 9, seconds=20)
-    assert sample(run, "refused") >= 1
+    run.network.run(lambda: run.sample("buffers_received_total") == 9, seconds=20)
+    assert run.sample("buffers_refused_total") >= 1
 
     one.say(buffers(rank, large[0], final=True))
     run.network.run(lambda: other.all(Buffers)[-1:] == [buffers(rank, large[0], final=True)],
@@ -211,7 +207,7 @@ def test_of_another_rank_nothing_is_taken_while_the_run_was_never_lost() -> None
 
 def recovered_run(config: MasterConfig | None = None) -> tuple[SimulatedRun, ScriptedPeer]:
     """Return a run that a master has got back from a peer, which had rank 0 of two."""
-    run = SimulatedRun(1, Link(), elements=6, master=config)
+    run = SimulatedRun(elements=6, master=config)
     run.master.begin(run.network.now)
     one = ScriptedPeer(run.network, "one", dial=MASTER)
     resume = Resume(0, 0, {1: 0}, 1)
@@ -248,7 +244,7 @@ def test_nobody_fills_a_master_with_the_last_of_ranks_that_were_never_there() ->
 
     assert run.master.run is not None
     assert set(run.master.run.buffers) == {0, *range(15, 20)}
-    assert sample(run, "refused") == 14
+    assert run.sample("buffers_refused_total") == 14
 
 
 def test_buffers_before_the_run_has_begun_end_the_connection() -> None:

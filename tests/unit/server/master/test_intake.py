@@ -32,7 +32,6 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.updates.decoding import Decoded, InlineDecoder
 from gradwire_server.updates.update_rate import BURST_UPDATES_MIN
 from gradwire_server.updates.vetting import NORMS_MIN
-from support.network import Link
 from support.peer import ScriptedPeer, join_request, said_by_peer
 from support.training import MASTER, SimulatedRun
 from support.wording import naming
@@ -54,7 +53,7 @@ OUTLIER = body_of(500_000)
 
 def run_with(workers: int, **settings: object) -> SimulatedRun:
     """Return a run whose workers have trained long enough to be a reference."""
-    run = SimulatedRun(1, Link(), elements=ELEMENTS, master=MasterConfig(**settings))  # type: ignore[arg-type]
+    run = SimulatedRun(elements=ELEMENTS, master=MasterConfig(**settings))  # type: ignore[arg-type]
     run.join_and_wait(workers)
     run.train(STEPS)
     run.network.run_for(5.0)
@@ -70,10 +69,6 @@ def rogue_in(run: SimulatedRun, name: str = "rogue", rank: int | None = None) ->
     rogue.wait_for(Snapshot)
     run.network.run_for(1.0)
     return rogue
-
-
-def sample(run: SimulatedRun, name: str, **labels: str) -> float:
-    return run.metrics.registry.get_sample_value(f"gradwire_{name}", labels) or 0.0
 
 
 def digest_of(run: SimulatedRun) -> int:
@@ -138,7 +133,7 @@ def test_an_update_that_does_not_fit_changes_nothing_and_ends_the_connection(
     end = rogue.wait_for_end()
     assert end.code == EndCode.MALFORMED_UPDATE
     assert end.reason == naming(*named)
-    assert sample(run, "updates_malformed_total") == 1
+    assert run.sample("updates_malformed_total") == 1
     assert digest_of(run) == before
     run.finish()
 
@@ -146,7 +141,7 @@ def test_an_update_that_does_not_fit_changes_nothing_and_ends_the_connection(
 @given(body=st.binary(max_size=60))
 def test_bytes_that_are_no_update_never_reach_the_replica(body: bytes) -> None:
     """Whatever they are: either they decode to integers in range, or the connection ends."""
-    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run = SimulatedRun(elements=ELEMENTS)
     run.join_and_wait(1)
     rogue, before = rogue_in(run), digest_of(run)
 
@@ -163,7 +158,7 @@ def test_bytes_that_are_no_update_never_reach_the_replica(body: bytes) -> None:
 def test_an_update_that_leaves_the_range_of_the_replica_ends_the_connection(
     policy: str, sign: int
 ) -> None:
-    run = SimulatedRun(1, Link(), elements=ELEMENTS, master=MasterConfig(outlier_policy=policy))  # type: ignore[arg-type]
+    run = SimulatedRun(elements=ELEMENTS, master=MasterConfig(outlier_policy=policy))  # type: ignore[arg-type]
     run.join_and_wait(1)  # alone, it is no reference, so nothing is out of proportion
     rogue = rogue_in(run)
     largest = body_of(sign * 1536, multiple=2**20)
@@ -176,12 +171,12 @@ def test_an_update_that_leaves_the_range_of_the_replica_ends_the_connection(
     assert end.code == EndCode.MALFORMED_UPDATE
     assert end.reason == naming("weights[0]", 2**31 - 1, 2.0**-24)
     assert digest_of(run) == before
-    assert sample(run, "updates_accepted_total") == 1
+    assert run.sample("updates_accepted_total") == 1
 
 
 @pytest.mark.parametrize("value", [FIRST_VALUE_MAX + 1, -FIRST_VALUE_MAX - 1, -(2**31)])
 def test_first_parameters_that_could_not_grow_end_the_connection(value: int) -> None:
-    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run = SimulatedRun(elements=ELEMENTS)
     founder = ScriptedPeer(run.network, "rogue", dial=MASTER)
     founder.say(join_request(layout=run.layout))
     founder.wait_for(Welcome)
@@ -198,7 +193,7 @@ def test_first_parameters_that_could_not_grow_end_the_connection(value: int) -> 
 
 
 def test_the_largest_first_parameters_that_a_worker_makes_are_taken() -> None:
-    run = SimulatedRun(1, Link(), elements=2)
+    run = SimulatedRun(elements=2)
     founder = ScriptedPeer(run.network, "founder", dial=MASTER)
     founder.say(join_request(layout=run.layout))
     founder.wait_for(Welcome)
@@ -243,7 +238,7 @@ def test_a_joiner_gets_no_rank_of_a_live_worker_and_goes_on_where_its_rank_stopp
     assert [p.all(Welcome)[0].rank for p in (second, third)] == [2, 3]
     assert [p.all(Welcome)[0].sequence for p in (second, third)] == [2, 0]
     say_and_wait(run, second, HARMLESS, HARMLESS)  # 1 and 2 once more
-    assert sample(run, "updates_duplicate_total") == 2
+    assert run.sample("updates_duplicate_total") == 2
     assert run.master.run is not None
     assert run.master.run.relay.versions[2] == 2
 
@@ -279,8 +274,8 @@ def test_more_than_the_rate_waits_in_order_and_nothing_is_lost() -> None:
 
     assert BURST_UPDATES_MIN <= at_once <= BURST_UPDATES_MIN + 10
     assert run.network.now - began == pytest.approx(seconds, abs=0.5)
-    assert sample(run, "updates_delayed_total") == 2 * BURST_UPDATES_MIN
-    assert sample(run, "updates_discarded_total") == 0
+    assert run.sample("updates_delayed_total") == 2 * BURST_UPDATES_MIN
+    assert run.sample("updates_discarded_total") == 0
     run.network.run_for(5.0)
     assert run.master._intake.next_timer() is None
 
@@ -323,7 +318,7 @@ def test_what_waits_for_the_rate_of_a_worker_that_is_gone_is_counted() -> None:
 
     assert run.master.run is not None
     accepted = run.master.run.relay.versions[2]
-    assert sample(run, "updates_discarded_total") == BURST_UPDATES_MIN + 11 - accepted > 0
+    assert run.sample("updates_discarded_total") == BURST_UPDATES_MIN + 11 - accepted > 0
     run.network.run_for(5.0)
     assert run.master._intake.next_timer() is None
     run.finish()
@@ -350,8 +345,8 @@ def test_from_an_outlier_on_everything_of_its_worker_is_kept_aside(
     assert run.master.run is not None
     assert run.master.run.relay.versions[2] == 1
     assert rogue.ended is None
-    assert sample(run, "quarantined_workers") == 1
-    assert sample(run, "updates_quarantined_total") == 3
+    assert run.sample("quarantined_workers") == 1
+    assert run.sample("updates_quarantined_total") == 3
     [line] = caplog.messages
     assert line == naming("update 2", "rank 2 (rogue)", "5e+08")
 
@@ -389,9 +384,9 @@ def test_released_its_updates_are_accepted_in_order_and_what_comes_after_too() -
 
     assert run.master.run.relay.versions[2] == 5
     assert run.master.run.replica.values[0] - values[0] == 2 * 500_000_000 + 2_000
-    assert sample(run, "quarantined_workers") == 0
-    assert sample(run, "updates_quarantined_total") == 3
-    assert sample(run, "updates_discarded_total") == 0
+    assert run.sample("quarantined_workers") == 0
+    assert run.sample("updates_quarantined_total") == 3
+    assert run.sample("updates_discarded_total") == 0
 
 
 def test_what_waited_for_its_rate_comes_after_what_was_aside() -> None:
@@ -420,9 +415,9 @@ def test_expelled_it_hears_why_and_what_was_kept_aside_is_counted() -> None:
         EndCode.QUARANTINED,
         naming("quarantine", "its learning rate is 1000 times ours", "3 updates"),
     )
-    assert sample(run, "leaves_total", reason="quarantined") == 1
-    assert sample(run, "updates_discarded_total") == 3
-    assert sample(run, "quarantined_workers") == 0
+    assert run.sample("leaves_total", reason="quarantined") == 1
+    assert run.sample("updates_discarded_total") == 3
+    assert run.sample("quarantined_workers") == 0
     assert digest_of(run) == before
     run.finish()
 
@@ -471,7 +466,7 @@ class HeldDecoder(InlineDecoder):
 def held_run(workers: int) -> tuple[SimulatedRun, HeldDecoder]:
     """Return a run whose workers are a reference, and what its master decodes with."""
     decoder = HeldDecoder()
-    run = SimulatedRun(1, Link(), elements=ELEMENTS, decoder=decoder)
+    run = SimulatedRun(elements=ELEMENTS, decoder=decoder)
     run.join_and_wait(workers)
     run.train(STEPS)
     run.network.run_for(5.0)
@@ -503,7 +498,7 @@ def test_what_is_being_decoded_at_the_release_keeps_its_place() -> None:
     decoder.held = True
     say_and_wait(run, rogue, HARMLESS, OUTLIER, HARMLESS)
     run.master.handle_decoded(run.network.now)
-    assert sample(run, "updates_quarantined_total") == 2
+    assert run.sample("updates_quarantined_total") == 2
     say_and_wait(run, rogue, HARMLESS, HARMLESS, first=4)
 
     run.master.release(2, run.network.now)
@@ -527,7 +522,7 @@ def test_who_leaves_from_quarantine_may_have_any_number_of_updates_being_decoded
     assert rogue.wait_for_end().code == EndCode.QUARANTINED
     decoder.held = False
     run.master.handle_decoded(run.network.now)
-    assert sample(run, "updates_discarded_total") == 1 + DEEP
+    assert run.sample("updates_discarded_total") == 1 + DEEP
     run.finish()
 
 
@@ -700,8 +695,8 @@ def test_nonsense_from_quarantine_ends_the_connection_all_the_same() -> None:
     say_and_wait(run, rogue, b"nonsense", first=5)
 
     assert rogue.wait_for_end().code == EndCode.MALFORMED_UPDATE
-    assert sample(run, "updates_discarded_total") == 3
-    assert sample(run, "quarantined_workers") == 0
+    assert run.sample("updates_discarded_total") == 3
+    assert run.sample("quarantined_workers") == 0
 
 
 def test_a_small_update_is_never_an_outlier() -> None:
@@ -711,8 +706,8 @@ def test_a_small_update_is_never_an_outlier() -> None:
     say_and_wait(run, rogue, *[body_of(1, multiple=1)] * 20)
     run.train(STEPS)
 
-    assert sample(run, "quarantined_workers") == 0
-    assert sample(run, "updates_quarantined_total") == 0
+    assert run.sample("quarantined_workers") == 0
+    assert run.sample("updates_quarantined_total") == 0
 
 
 def test_who_becomes_larger_step_by_step_is_found_out_all_the_same() -> None:
@@ -722,7 +717,7 @@ def test_who_becomes_larger_step_by_step_is_found_out_all_the_same() -> None:
 
     say_and_wait(run, rogue, *[body_of(2**i) for i in range(20)])
 
-    assert sample(run, "quarantined_workers") == 1
+    assert run.sample("quarantined_workers") == 1
 
 
 def test_with_the_policy_off_everything_that_fits_is_accepted() -> None:
@@ -732,7 +727,7 @@ def test_with_the_policy_off_everything_that_fits_is_accepted() -> None:
 
     assert run.master.run is not None
     assert run.master.run.relay.versions[2] == 4
-    assert sample(run, "updates_quarantined_total") == 0
+    assert run.sample("updates_quarantined_total") == 0
 
 
 # Clipping.
@@ -757,7 +752,7 @@ def test_the_origin_of_a_clipped_update_hears_what_is_missing(
     assert [u for u in rogue.updates if u[0] == 2] == [(2, 2), (2, 3)]
     assert 1_000_001_000 + int(told.values[0]) == change
     assert 1_000 < change < 100_000_000
-    assert sample(run, "updates_clipped_total") == 2
+    assert run.sample("updates_clipped_total") == 2
     assert caplog.messages == [naming("update 2", "rank 2 (rogue)", "clipped")]
 
 
@@ -789,17 +784,17 @@ def test_who_takes_no_corrections_is_sent_away_before_its_queue_is_too_long() ->
         rogue.say_update(2, sequence, OUTLIER)
         run.network.run_for(0.1)
 
-    assert sample(run, "leaves_total", reason="too_slow") == 1
+    assert run.sample("leaves_total", reason="too_slow") == 1
     assert len(run.master.roster) == 2
 
 
 def test_the_first_updates_of_a_run_are_compared_with_nothing() -> None:
-    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run = SimulatedRun(elements=ELEMENTS)
     run.join_and_wait(2)
     rogue = rogue_in(run)
     [large] = encode(np.ones(ELEMENTS, np.float32), Replica.zeros(ELEMENTS), threshold=1.0)
 
     say_and_wait(run, rogue, large)
 
-    assert sample(run, "quarantined_workers") == 0
-    assert sample(run, "updates_accepted_total") == 1
+    assert run.sample("quarantined_workers") == 0
+    assert run.sample("updates_accepted_total") == 1

@@ -32,7 +32,6 @@ from gradwire_protocol.messages.updates import EncodedUpdate, Finish, Finished, 
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Phase
 from gradwire_server.state.run import Run
-from support.network import Link
 from support.peer import ScriptedPeer, join_request, said_by_peer
 from support.training import MASTER, SimulatedRun
 from support.wording import naming
@@ -49,7 +48,7 @@ def update_of(run: SimulatedRun, value: float = 0.25) -> bytes:
 
 
 def run_with(workers: int, config: MasterConfig | None = None) -> SimulatedRun:
-    run = SimulatedRun(1, Link(), elements=ELEMENTS, master=config)
+    run = SimulatedRun(elements=ELEMENTS, master=config)
     run.join_and_wait(workers)
     return run
 
@@ -70,10 +69,6 @@ def phase_of(run: SimulatedRun, rogue: ScriptedPeer) -> Phase:
     return next(member.phase for member in run.master.roster if member.rank == rank)
 
 
-def sample(run: SimulatedRun, name: str, **labels: str) -> float:
-    return run.metrics.registry.get_sample_value(f"gradwire_{name}", labels) or 0.0
-
-
 def train_and_finish(run: SimulatedRun) -> None:
     """Let the others go on to the end; `SimulatedRun` checks that they lack nothing."""
     run.train(2)
@@ -92,9 +87,9 @@ def test_an_update_of_another_rank_ends_the_connection() -> None:
     assert rogue.wait_for_end() == said_by_peer(
         CloseCode.INVALID_MESSAGE, naming("rank 2 (rogue)", "update of rank 0")
     )
-    assert sample(run, "messages_invalid_total") == 1
-    assert sample(run, "leaves_total", reason="fault") == 1
-    assert sample(run, "updates_accepted_total") == 0
+    assert run.sample("messages_invalid_total") == 1
+    assert run.sample("leaves_total", reason="fault") == 1
+    assert run.sample("updates_accepted_total") == 0
     train_and_finish(run)
 
 
@@ -110,7 +105,7 @@ def test_a_snapshot_that_nobody_asked_for_ends_the_connection() -> None:
         CloseCode.INVALID_MESSAGE, naming("Snapshot", "rank 2 (rogue)")
     )
     assert run.master.run.replica.digest() == digest
-    assert sample(run, "messages_invalid_total") == 1
+    assert run.sample("messages_invalid_total") == 1
     train_and_finish(run)
 
 
@@ -124,8 +119,8 @@ def test_an_update_based_on_updates_that_do_not_exist_ends_the_connection() -> N
         CloseCode.INVALID_MESSAGE,
         naming("update 1", "rank 2 (rogue)", 3, 0),
     )
-    assert sample(run, "messages_invalid_total") == 1
-    assert sample(run, "updates_accepted_total") == 0
+    assert run.sample("messages_invalid_total") == 1
+    assert run.sample("updates_accepted_total") == 0
     train_and_finish(run)
 
 
@@ -139,10 +134,10 @@ def test_an_update_that_does_not_fit_the_model_ends_the_connection() -> None:
     rogue.say_update(2, 1, body)
 
     assert rogue.wait_for_end() == said_by_peer(EndCode.MALFORMED_UPDATE, naming(41, 40))
-    assert sample(run, "updates_malformed_total") == 1
-    assert sample(run, "messages_invalid_total") == 0
-    assert sample(run, "leaves_total", reason="fault") == 1
-    assert sample(run, "updates_accepted_total") == 0
+    assert run.sample("updates_malformed_total") == 1
+    assert run.sample("messages_invalid_total") == 0
+    assert run.sample("leaves_total", reason="fault") == 1
+    assert run.sample("updates_accepted_total") == 0
     train_and_finish(run)
 
 
@@ -160,7 +155,7 @@ def test_what_a_worker_does_not_say_ends_the_connection(message: Control) -> Non
     assert rogue.wait_for_end() == said_by_peer(
         CloseCode.INVALID_MESSAGE, naming(type(message).__name__, "rank 2 (rogue)")
     )
-    assert sample(run, "messages_invalid_total") == 1
+    assert run.sample("messages_invalid_total") == 1
     train_and_finish(run)
 
 
@@ -187,8 +182,8 @@ def test_what_is_no_message_ends_the_connection(
     end = rogue.wait_for_end()
     assert (end.code, end.by_peer) == (CloseCode.INVALID_MESSAGE, True)
     assert end.reason == naming(*named)
-    assert sample(run, "messages_invalid_total") == 1
-    assert sample(run, "leaves_total", reason="fault") == 1
+    assert run.sample("messages_invalid_total") == 1
+    assert run.sample("leaves_total", reason="fault") == 1
     train_and_finish(run)
 
 
@@ -204,8 +199,8 @@ def test_a_message_before_join_ends_the_connection(message: Control) -> None:
     assert rogue.wait_for_end() == said_by_peer(
         CloseCode.INVALID_MESSAGE, naming(type(message).__name__, "JOIN")
     )
-    assert sample(run, "messages_invalid_total") == 1
-    assert sample(run, "leaves_total", reason="fault") == 0
+    assert run.sample("messages_invalid_total") == 1
+    assert run.sample("leaves_total", reason="fault") == 0
     train_and_finish(run)
 
 
@@ -216,12 +211,12 @@ def test_an_update_before_join_ends_the_connection() -> None:
     rogue.say_update(0, 1, update_of(run))
 
     assert rogue.wait_for_end().code == CloseCode.INVALID_MESSAGE
-    assert sample(run, "messages_invalid_total") == 1
+    assert run.sample("messages_invalid_total") == 1
     train_and_finish(run)
 
 
 def test_an_update_of_a_worker_that_has_no_parameters_yet_ends_the_connection() -> None:
-    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run = SimulatedRun(elements=ELEMENTS)
     founder, waiting = (ScriptedPeer(run.network, n, dial=MASTER) for n in ("founder", "rogue"))
     founder.say(join_request(layout=run.layout, worker_id=b"f" * WORKER_ID_BYTES))
     founder.wait_for(Welcome)
@@ -237,7 +232,7 @@ def test_an_update_of_a_worker_that_has_no_parameters_yet_ends_the_connection() 
 
 
 def test_a_snapshot_block_behind_the_end_of_the_model_ends_the_connection() -> None:
-    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run = SimulatedRun(elements=ELEMENTS)
     founder = ScriptedPeer(run.network, "rogue", dial=MASTER)
     founder.say(join_request(layout=run.layout))
     founder.wait_for(Welcome)
@@ -291,8 +286,8 @@ def test_a_worker_that_does_not_fit_is_refused_and_the_others_go_on(
     assert refused.code == code
     assert refused.reason == naming(*named)
     assert rogue.wait_for_end() == said_by_peer(EndCode.REFUSED, "refused")
-    assert sample(run, "refusals_total", reason=code.value) == 1
-    assert sample(run, "joins_total") == 2
+    assert run.sample("refusals_total", reason=code.value) == 1
+    assert run.sample("joins_total") == 2
     train_and_finish(run)
 
 
@@ -305,7 +300,7 @@ def test_the_same_worker_is_let_in_once() -> None:
 
     refused = second.wait_for(Refuse)
     assert refused == Refuse(RefusalCode.ALREADY_JOINED, naming("rank 1 (twin)"))
-    assert sample(run, "refusals_total", reason="already_joined") == 1
+    assert run.sample("refusals_total", reason="already_joined") == 1
     assert [member.rank for member in run.master.roster] == [0, 1]
 
 
@@ -318,14 +313,14 @@ def test_who_was_refused_is_not_heard_again(caplog: pytest.LogCaptureFixture) ->
         rogue.say(*[refused] * 10, Finish(0))
         rogue.wait_for_end()
 
-    assert len(rogue.all(Refuse)) == sample(run, "refusals_total", reason="other_layout") == 1
+    assert len(rogue.all(Refuse)) == run.sample("refusals_total", reason="other_layout") == 1
     assert len(caplog.messages) == 1
     assert rogue.ended is not None
     assert rogue.ended.code == EndCode.REFUSED
 
 
 def test_a_refusal_fits_its_message_however_long_the_names_of_parameters_are() -> None:
-    run = SimulatedRun(1, Link())
+    run = SimulatedRun()
     founder, other = (ScriptedPeer(run.network, n, dial=MASTER) for n in ("founder", "other"))
     shape = (1,) * DIMENSIONS_MAX
     layouts = [Layout((Tensor(c * NAME_CHARACTERS_MAX, shape),)) for c in "\\a"]
@@ -346,7 +341,7 @@ def test_a_worker_that_was_refused_and_stays_silent_is_closed_all_the_same() -> 
     # It hears nothing from now on, so the REFUSE is never acknowledged.
     run.network.on_datagram = lambda source, target, _: target != "rogue"
 
-    run.network.run(lambda: sample(run, "refusals_total", reason="run_full") == 1, seconds=10)
+    run.network.run(lambda: run.sample("refusals_total", reason="run_full") == 1, seconds=10)
     refused_at = run.network.now
     run.network.run(lambda: len(run.master_endpoint) == len(run.master.roster), seconds=10)
 
@@ -376,7 +371,7 @@ def test_who_means_another_run_begins_it_when_nobody_is_left_in_this_one() -> No
 
     welcome = other.wait_for(Welcome)
     assert (welcome.run, welcome.founder) == ("beta", True)
-    assert sample(run, "parameters") == 3
+    assert run.sample("parameters") == 3
 
 
 # What a worker is told.
@@ -411,7 +406,7 @@ def test_a_worker_is_welcomed_with_all_that_it_needs() -> None:
 
 
 def test_a_worker_may_ask_for_a_rank_and_for_a_name_of_the_run() -> None:
-    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run = SimulatedRun(elements=ELEMENTS)
     rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
 
     rogue.say(join_request(layout=run.layout, rank=7, run="alpha", quantum_exponent=-20))
@@ -422,7 +417,7 @@ def test_a_worker_may_ask_for_a_rank_and_for_a_name_of_the_run() -> None:
 
 
 def test_the_master_s_own_run_name_counts_where_nobody_named_it() -> None:
-    run = SimulatedRun(1, Link(), elements=ELEMENTS, master=MasterConfig(run="alpha"))
+    run = SimulatedRun(elements=ELEMENTS, master=MasterConfig(run="alpha"))
     rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
 
     rogue.say(join_request(layout=run.layout))
@@ -514,11 +509,11 @@ def test_an_update_that_was_accepted_before_is_dropped_and_counted() -> None:
     digest = run.master.run.replica.digest()
 
     heir.say_update(1, 1, update_of(run))
-    run.network.run(lambda: sample(run, "updates_duplicate_total") == 1, seconds=10)
+    run.network.run(lambda: run.sample("updates_duplicate_total") == 1, seconds=10)
 
     assert heir.ended is None
     assert run.master.run.replica.digest() == digest
-    assert sample(run, "updates_accepted_total") == 1
+    assert run.sample("updates_accepted_total") == 1
 
 
 def test_an_update_is_relayed_as_it_came() -> None:
@@ -541,8 +536,8 @@ def test_what_a_worker_says_after_it_has_left_is_not_heard() -> None:
     rogue.say(Leave(0, "enough"))  # overtakes the update, in the same datagram
 
     assert rogue.wait_for_end() == said_by_peer(EndCode.LEFT, "left")
-    assert sample(run, "updates_accepted_total") == 0
-    assert sample(run, "messages_invalid_total") == 0
+    assert run.sample("updates_accepted_total") == 0
+    assert run.sample("messages_invalid_total") == 0
     train_and_finish(run)
 
 
@@ -562,7 +557,7 @@ def test_a_worker_that_takes_nothing_is_sent_away_after_a_while() -> None:
     assert conflated == (1, 4 * run.elements)
     assert end.code == EndCode.TOO_SLOW
     assert re.search(r"\b\d\d updates\b.*\b5 s\b.*\b5 s\b", end.reason)
-    assert sample(run, "leaves_total", reason="too_slow") == 1
+    assert run.sample("leaves_total", reason="too_slow") == 1
     assert (len(conflation), conflation.nbytes) == (0, 0)
     assert [member.rank for member in run.master.roster] == [0, 1]
 
@@ -594,8 +589,8 @@ def test_a_worker_has_left_when_its_last_update_is_in() -> None:
     leaving.say_update(1, 1, update_of(run))
 
     assert leaving.wait_for_end() == said_by_peer(EndCode.LEFT, "left")
-    assert sample(run, "leaves_total", reason="left") == 1
-    assert sample(run, "updates_accepted_total") == 1
+    assert run.sample("leaves_total", reason="left") == 1
+    assert run.sample("updates_accepted_total") == 1
 
 
 def test_a_worker_that_moves_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -634,7 +629,7 @@ def test_a_run_is_finished_when_every_last_update_is_in() -> None:
     other.say_update(2, 1, update_of(run))
 
     assert one.wait_for(Finished) == other.wait_for(Finished) == Finished({2: 1})
-    assert sample(run, "runs_finished_total") == 1
+    assert run.sample("runs_finished_total") == 1
 
 
 def test_who_has_finished_is_told_to_everyone() -> None:
@@ -656,11 +651,11 @@ def test_a_run_is_finished_when_the_last_one_that_had_not_finished_is_gone() -> 
     other.end(EndCode.ABORTED, "out of memory")
 
     assert one.wait_for(Finished) == Finished({})
-    assert sample(run, "leaves_total", reason="disconnected") == 1
+    assert run.sample("leaves_total", reason="disconnected") == 1
 
 
 def test_the_next_worker_founds_the_run_when_the_first_one_is_sent_away() -> None:
-    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run = SimulatedRun(elements=ELEMENTS)
     founder = ScriptedPeer(run.network, "rogue", dial=MASTER)
     founder.say(join_request(layout=run.layout))
     assert founder.wait_for(Welcome).founder
@@ -677,7 +672,7 @@ def test_the_next_worker_founds_the_run_when_the_first_one_is_sent_away() -> Non
 
 def test_who_waits_for_the_first_parameters_gets_the_quantum_that_they_have() -> None:
     """Not that of a first worker who is gone: the same integers would stand for other values."""
-    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run = SimulatedRun(elements=ELEMENTS)
     first, heir, last = (ScriptedPeer(run.network, n, dial=MASTER) for n in ("a", "b", "c"))
     for peer, exponent in ((first, -20), (heir, -24), (last, -22)):
         identity = bytes([-exponent] * WORKER_ID_BYTES)
@@ -697,7 +692,7 @@ def test_who_waits_for_the_first_parameters_gets_the_quantum_that_they_have() ->
 def test_a_model_too_large_for_the_machine_is_refused_and_the_master_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run = SimulatedRun(elements=ELEMENTS)
     rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
     with monkeypatch.context() as patched:
         patched.setattr(Run, "begin", out_of_memory)
@@ -716,7 +711,7 @@ def out_of_memory(name: str, join: Join, log_bytes_max: int) -> Run:
 
 
 def test_a_quantum_that_no_replica_has_ends_the_connection_and_not_the_master() -> None:
-    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run = SimulatedRun(elements=ELEMENTS)
     rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
 
     rogue.say(join_request(layout=run.layout, quantum_exponent=-50))
@@ -796,7 +791,7 @@ def test_an_update_after_the_last_one_ends_the_connection() -> None:
     assert rogue.wait_for_end() == said_by_peer(
         CloseCode.INVALID_MESSAGE, naming("rank 2 (rogue)", "update 1", "last", 0)
     )
-    assert sample(run, "updates_accepted_total") == 0
+    assert run.sample("updates_accepted_total") == 0
     train_and_finish(run)
 
 
@@ -821,7 +816,7 @@ def test_an_update_before_join_is_called_an_update() -> None:
 
 
 def test_who_waits_to_be_let_in_must_not_say_anything_else() -> None:
-    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run = SimulatedRun(elements=ELEMENTS)
     run.master.begin(run.network.now)
     rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
 
@@ -832,7 +827,7 @@ def test_who_waits_to_be_let_in_must_not_say_anything_else() -> None:
 
 def test_who_waits_to_be_let_in_has_time_to_hear_that_it_is_refused() -> None:
     config = MasterConfig(recovery_seconds=8.0, join_timeout_seconds=2.0, run="other")
-    run = SimulatedRun(1, Link(), elements=ELEMENTS, master=config)
+    run = SimulatedRun(elements=ELEMENTS, master=config)
     run.master.begin(run.network.now)
     began = run.network.now
     rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)

@@ -13,7 +13,6 @@ from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_server.master.optimizer_states import NOBODY, PARTS_UNDER_WAY_MAX, SOURCE_SECONDS
 from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY
-from support.network import Link
 from support.peer import ScriptedPeer, join_request
 from support.training import MASTER, SimulatedRun
 from support.wording import naming
@@ -23,7 +22,7 @@ ASK, ENOUGH = WantState(0, 0), WantState(0, None)
 
 @pytest.fixture
 def run() -> SimulatedRun:
-    run = SimulatedRun(1, Link(), elements=10)
+    run = SimulatedRun(elements=10)
     run.join_and_wait(1)  # it does not share
     return run
 
@@ -57,10 +56,6 @@ def states(peer: ScriptedPeer) -> list[StatePart]:
     return peer.all(StatePart)
 
 
-def count(run: SimulatedRun, name: str) -> float | None:
-    return run.metrics.registry.get_sample_value(f"gradwire_optimizer_state_{name}")
-
-
 def test_parts_are_asked_for_and_passed_on_until_all_have_come(run: SimulatedRun) -> None:
     source, asker = peer_in(run, "source"), peer_in(run, "asker")
     parts = [StatePart(1, part, 20, bytes([part])) for part in range(20)]
@@ -75,7 +70,10 @@ def test_parts_are_asked_for_and_passed_on_until_all_have_come(run: SimulatedRun
     assert asked == [WantState(1, part) for part in range(1 + PARTS_UNDER_WAY_MAX)]
     assert states(asker) == parts
     assert wants(source) == [*(WantState(1, part) for part in range(20)), WantState(1, None)]
-    assert (count(run, "parts_total"), count(run, "parts_dropped_total")) == (20, 0)
+    assert (
+        run.sample("optimizer_state_parts_total"),
+        run.sample("optimizer_state_parts_dropped_total"),
+    ) == (20, 0)
 
 
 def test_where_nobody_shares_that_is_said(run: SimulatedRun) -> None:
@@ -173,7 +171,7 @@ def test_a_source_that_does_not_answer_is_waited_for_unless_there_is_another(
     give(second, StatePart(2, 0, 1, b"state"))
 
     assert states(asker) == [StatePart(2, 0, 1, b"state")]
-    assert count(run, "parts_dropped_total") == 1
+    assert run.sample("optimizer_state_parts_dropped_total") == 1
 
 
 @pytest.mark.parametrize("how", ["gives up", "leaves"])
@@ -232,7 +230,7 @@ def test_a_source_that_sends_what_was_not_asked_for_is_sent_away(
 
     if named is None:
         assert source.ended is None
-        assert count(run, "parts_dropped_total") == 1
+        assert run.sample("optimizer_state_parts_dropped_total") == 1
     else:
         assert source.wait_for_end().reason == naming("(source)", *named)
         assert states(asker)[-1] == StatePart(2, 0, 0, b"", "source has gone")
@@ -245,7 +243,7 @@ def test_a_part_of_nobodys_state_is_dropped_and_counted(run: SimulatedRun) -> No
     run.network.run_for(1.0)
 
     assert source.ended is None
-    assert count(run, "parts_dropped_total") == 1
+    assert run.sample("optimizer_state_parts_dropped_total") == 1
 
 
 def test_a_part_from_another_than_who_was_asked_is_dropped(run: SimulatedRun) -> None:
@@ -257,11 +255,11 @@ def test_a_part_from_another_than_who_was_asked_is_dropped(run: SimulatedRun) ->
     give(meddler, StatePart(1, 0, 1, b"forged"))
 
     assert states(asker) == []
-    assert count(run, "parts_dropped_total") == 1
+    assert run.sample("optimizer_state_parts_dropped_total") == 1
 
 
 def test_an_observer_is_given_no_state() -> None:
-    run = SimulatedRun(1, Link(), elements=10, run_key=RUN_KEY)
+    run = SimulatedRun(elements=10, run_key=RUN_KEY)
     run.gives_state = True
     run.join_and_wait(1)
     observer = run.observe()

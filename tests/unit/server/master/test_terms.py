@@ -12,7 +12,6 @@ from gradwire_server.master import terms
 from gradwire_server.master.terms import TERMS_AHEAD_MAX
 from gradwire_server.metrics import ServerMetrics
 from support.keyed import RUN_KEY
-from support.network import Link
 from support.peer import ScriptedPeer, join_request
 from support.training import MASTER, SimulatedRun
 from support.wording import naming
@@ -22,7 +21,7 @@ PAIRED = MasterConfig(standby="standby:1")
 
 def run_with(config: MasterConfig = PAIRED, *, sealed: bool = False) -> SimulatedRun:
     """Return a run whose master has yet to hear of its standby."""
-    return SimulatedRun(1, Link(), master=config, run_key=RUN_KEY if sealed else None)
+    return SimulatedRun(master=config, run_key=RUN_KEY if sealed else None)
 
 
 def standby_of(run: SimulatedRun, name: str = "standby", term: int = 0) -> ScriptedPeer:
@@ -222,7 +221,7 @@ def test_a_master_alone_follows_the_terms_of_its_workers() -> None:
 def test_the_status_says_what_part_a_master_has(
     options: dict[str, str], term: int, other: str | None
 ) -> None:
-    run = SimulatedRun(1, Link(), master=MasterConfig(**options))  # type: ignore[arg-type]
+    run = SimulatedRun(master=MasterConfig(**options))  # type: ignore[arg-type]
     role = {"standby": "primary", "standby_of": "standby"}.get(next(iter(options), ""))
 
     assert run.master.status()["master"] == {

@@ -12,7 +12,6 @@ from gradwire_protocol.messages.snapshots import expand_block
 from gradwire_server.replica.repairs import OFFER_PASSES_MAX, PAUSE_SECONDS
 from gradwire_server.replica.self_check import PASS_SECONDS
 from gradwire_server.state.run import Run
-from support.network import Link
 from support.peer import ScriptedPeer, join_request
 from support.training import MASTER, SimulatedRun
 from support.wording import naming
@@ -28,7 +27,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run() -> SimulatedRun:
-    run = SimulatedRun(1, Link(), elements=ELEMENTS)
+    run = SimulatedRun(elements=ELEMENTS)
     run.mismatches_expected = True
     run.join_and_wait(1)
     return run
@@ -49,17 +48,13 @@ def state_of(run: SimulatedRun) -> Run:
     return run.master.run
 
 
-def count(run: SimulatedRun, name: str) -> float | None:
-    return run.metrics.registry.get_sample_value(f"gradwire_{name}")
-
-
 def test_a_digest_that_is_right_is_counted_and_not_answered(run: SimulatedRun) -> None:
     peer = peer_in(run)
 
     peer.say(Digest({}, state_of(run).replica.digest(), 0))
     run.network.run_for(1.0)
 
-    assert (count(run, "digest_checks_total"), count(run, "digest_mismatches_total")) == (1, 0)
+    assert (run.sample("digest_checks_total"), run.sample("digest_mismatches_total")) == (1, 0)
     assert peer.all(Blocks) == []
 
 
@@ -80,9 +75,9 @@ def test_a_digest_that_is_wrong_is_answered_with_those_of_all_blocks(run: Simula
     for block in sent:
         start, values = block.start, np.frombuffer(block.values, "<i4")
         assert values.tolist() == state.replica.values[start : start + BLOCK].tolist()
-    assert count(run, "digest_mismatches_total") == 1
-    assert count(run, "blocks_repaired_total") == 2
-    assert count(run, "snapshots_sent_total") == 1
+    assert run.sample("digest_mismatches_total") == 1
+    assert run.sample("blocks_repaired_total") == 2
+    assert run.sample("snapshots_sent_total") == 1
 
 
 def test_a_worker_is_not_mended_all_the_time(run: SimulatedRun) -> None:
@@ -94,7 +89,7 @@ def test_a_worker_is_not_mended_all_the_time(run: SimulatedRun) -> None:
         run.network.run_for(PAUSE_SECONDS / 4)
 
     assert len(peer.all(Blocks)) == 1
-    assert count(run, "digest_mismatches_total") == 2
+    assert run.sample("digest_mismatches_total") == 2
 
 
 def test_after_a_pause_it_is_mended_again(run: SimulatedRun) -> None:
@@ -105,7 +100,7 @@ def test_after_a_pause_it_is_mended_again(run: SimulatedRun) -> None:
         peer.say(Want(()))
         run.network.run_for(PAUSE_SECONDS)
 
-    assert count(run, "digest_mismatches_total") == 2
+    assert run.sample("digest_mismatches_total") == 2
 
 
 def test_while_it_compares_nothing_else_is_checked(run: SimulatedRun) -> None:
@@ -115,7 +110,7 @@ def test_while_it_compares_nothing_else_is_checked(run: SimulatedRun) -> None:
         peer.say(Digest({}, 7, 0))
     run.network.run_for(PAUSE_SECONDS + 1)
 
-    assert count(run, "digest_checks_total") == 1
+    assert run.sample("digest_checks_total") == 1
 
 
 def test_a_digest_waits_for_the_updates_in_it(run: SimulatedRun) -> None:
@@ -128,7 +123,7 @@ def test_a_digest_waits_for_the_updates_in_it(run: SimulatedRun) -> None:
     peer.say(Digest({9: 4}, digest, 0), ahead)
     run.network.run_for(1.0)
 
-    assert (count(run, "digest_checks_total"), count(run, "digest_mismatches_total")) == (1, 0)
+    assert (run.sample("digest_checks_total"), run.sample("digest_mismatches_total")) == (1, 0)
 
 
 def test_what_was_clipped_is_told_apart_from_damage(run: SimulatedRun) -> None:
@@ -139,11 +134,11 @@ def test_what_was_clipped_is_told_apart_from_damage(run: SimulatedRun) -> None:
 
     peer.say(Digest({}, 7, 0))
     run.network.run_for(1.0)
-    assert count(run, "digest_checks_total") == 0
+    assert run.sample("digest_checks_total") == 0
     peer.say(Digest({}, right, 1))
     run.network.run_for(1.0)
 
-    assert (count(run, "digest_checks_total"), count(run, "digest_mismatches_total")) == (1, 0)
+    assert (run.sample("digest_checks_total"), run.sample("digest_mismatches_total")) == (1, 0)
 
 
 def test_who_wants_what_was_not_offered_is_sent_away(run: SimulatedRun) -> None:
@@ -204,7 +199,7 @@ def test_every_block_is_looked_at_once_in_a_pass(
         run.network.run_for(PASS_SECONDS + 1)
 
     assert values.tolist() == before.tolist()
-    assert count(run, "replica_damages_total") == 3
+    assert run.sample("replica_damages_total") == 3
     assert len(caplog.records) == 3
 
 
@@ -217,6 +212,6 @@ def test_a_block_that_cannot_be_mended_is_said_once(
         run.network.run_for(3 * PASS_SECONDS)
 
     assert run.master.status()["damaged_blocks"] == [1]
-    assert count(run, "damaged_blocks") == 1
+    assert run.sample("damaged_blocks") == 1
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert naming("block 1", "weights[4]", "weights[7]") in caplog.messages
