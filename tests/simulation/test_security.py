@@ -30,7 +30,6 @@ from gradwire_protocol.limits import (
     RESET_DATAGRAM_BYTES_MIN,
     RESETS_PER_SECOND,
 )
-from gradwire_protocol.security.sealed import CipherOpening, CipherSealing
 from gradwire_protocol.wire.frames import Ack, pack_ack, pack_ping
 from gradwire_protocol.wire.packets import (
     ACCEPT,
@@ -57,6 +56,7 @@ from support.network import Link, damage
 from support.numbering import go_on_from
 from support.pair import INITIATOR, RESPONDER, Pair, Passing, Side
 from support.tiers import examples
+from support.unsealing import keys_of, sealing_keys
 from support.wording import naming
 
 SEEDS = pytest.mark.seeds(3)
@@ -378,20 +378,16 @@ def test_after_three_probe_timeouts_the_key_before_is_gone_on_both_sides() -> No
         lambda: all(side.endpoint.counters.epochs_begun == 1 for side in sides), seconds=1.0
     )
 
-    openings = [side.connection._receiver._opening for side in sides]
-    for opening in openings:
-        assert isinstance(opening, CipherOpening)
-        assert opening._keys.cipher(EPOCH - 1) is not None
+    for side in sides:
+        assert keys_of(side.connection).cipher(EPOCH - 1) is not None
     timeout = max(side.connection.sender.recovery.probe_timeout for side in sides)
     pair.network.run_for(3 * timeout)
 
     for side in sides:
-        opening, sealing = side.connection._receiver._opening, side.connection.sender._sealing
-        assert isinstance(opening, CipherOpening)
-        assert isinstance(sealing, CipherSealing)
-        assert opening._keys.cipher(EPOCH - 1) is None
-        assert opening._keys.cipher(EPOCH) is not None
-        assert sealing._keys.epoch == 1
+        keys = keys_of(side.connection)
+        assert keys.cipher(EPOCH - 1) is None
+        assert keys.cipher(EPOCH) is not None
+        assert sealing_keys(side.connection.sender._sealing).epoch == 1
 
 
 # Replays and downgrades.
@@ -600,13 +596,13 @@ def test_no_two_packets_ever_have_key_and_nonce_in_common(
     pair.network.run_for(1.0)
 
     packets = [passing for passing in pair.wire if passing.packet_type == TRANSPORT]
-    assert len(pair.invariants._used) == len(packets)
+    assert len(pair.invariants.used) == len(packets)
 
 
 def test_the_nonces_of_a_suite_are_looked_at_at_all() -> None:
     """Or the property above would be empty."""
     pair = Pair(suite=Suite.AES).connect()
-    used = pair.invariants._used
+    used = pair.invariants.used
 
     assert len(used) == sum(passing.packet_type == TRANSPORT for passing in pair.wire) > 0
     key, number = next(iter(used))

@@ -53,7 +53,7 @@ class Bounds:
 
     def _check_master(self, endpoint: Endpoint, master: Master) -> None:
         config, state = master.config, master._state
-        _check("connections", endpoint._open, config.connections_max)
+        _check("connections", len(endpoint), config.connections_max)
         _check("connections half open", endpoint.half_open, HALF_OPEN_MAX)
         _check("workers", len(state.roster), config.workers_max)
         _check("places kept", len(state.leases), config.workers_max)

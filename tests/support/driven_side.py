@@ -59,6 +59,7 @@ class Keeper:
         config: ConnectionConfig,
         connections_max: int,
         credentials: Credentials | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.connection: Connection | None = None
         self.received: list[tuple[int, int, bytes]] = []
@@ -68,7 +69,7 @@ class Keeper:
         self.fired_at: list[float] = []
         self.endpoint = Endpoint(
             config,
-            random_bytes=os.urandom,
+            random_bytes=random_bytes,
             connections_max=connections_max,
             credentials=credentials,
         )
@@ -124,8 +125,9 @@ class Side(Keeper):
         sock: socket.socket | None = None,
         config: ConnectionConfig | None = None,
         credentials: Credentials | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        super().__init__(config or ConnectionConfig(), 1 if accepts else 0, credentials)
+        super().__init__(config or ConnectionConfig(), int(accepts), credentials, random_bytes)
         self.socket = sock or open_socket(("127.0.0.1", 0))
         self.counters = SocketCounters()
         loop = asyncio.get_running_loop()

@@ -63,7 +63,7 @@ class Invariants:
         """How many were checked."""
         self._ends: dict[Connection, Account] = {}
         self._by_session: dict[int, Account] = {}
-        self._used = set[tuple[bytes, int]]()
+        self.used = set[tuple[bytes, int]]()
         """Keys and the packet numbers they were used with."""
         self._touched: dict[Host, dict[Account, None]] = {}
         """Connections to look at after the turn."""
@@ -150,7 +150,7 @@ class Invariants:
         end = self._ends.get(connection)
         if end is None:
             end = self._ends[connection] = self._by_session[connection.session_id] = Account(
-                connection, self._used
+                connection, self.used
             )
         self._touched[host][end] = None
         return end

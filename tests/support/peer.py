@@ -86,7 +86,7 @@ class ScriptedPeer:
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         match event:
             case Connected():
-                self._link = Link(connection)
+                self._link, self._control_sent = Link(connection), 0
             case MessageReceived():
                 self.heard += self.link.receive(event)
             case Disconnected():

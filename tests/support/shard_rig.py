@@ -72,9 +72,9 @@ class Rig:
         """Let a worker dial the shard with this number."""
         config = ConnectionConfig(connect_timeout_seconds=seconds, idle_timeout_seconds=60)
         credentials = None if key is None else Credentials(key=key, unix_time_ns=time_ns)
-        worker = Side(config=config, credentials=credentials)
         # Its session id, which the kernel looks at, begins with the first byte it draws.
-        worker.endpoint._random_bytes = lambda n: bytes([index]) + os.urandom(n - 1)
+        random_bytes = lambda n: bytes([index]) + os.urandom(n - 1)  # noqa: E731
+        worker = Side(config=config, credentials=credentials, random_bytes=random_bytes)
         worker.dial(self.address)
         return worker
 

@@ -177,13 +177,13 @@ class SplitRun(SimulatedRun):
     """
 
     def __init__(self, seed: int, link: Link, *, count: int, **settings: Any) -> None:
+        self.shard = SessionIds(0, count)
         super().__init__(seed, link, **settings)
         self.count = count
         self.arena = _arena()
         self.parcels = Parcels(self.arena)
         self.application = FlushingApplication(self.master, self.network, self.turn)
         self.master_host.application = self.application
-        self.master_endpoint._shard = SessionIds(0, count)
         self.shards = [SimulatedShard(self, index) for index in range(1, count)]
         self._read_one = self.network._read
         self.network._read = self._read  # type: ignore[method-assign]

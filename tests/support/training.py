@@ -15,6 +15,7 @@ import numpy as np
 from gradwire_codecs import decode
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, Keyring, Role, RunKey
+from gradwire_protocol.connection.session_ids import WHOLE
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
@@ -54,6 +55,8 @@ class SimulatedRun:
     """
 
     buffer_steps: int | None = None
+    shard = WHOLE
+    """Session ids that are the master's to give away."""
 
     def __init__(
         self,
@@ -140,6 +143,7 @@ class SimulatedRun:
             random_bytes=self.network.random.randbytes,
             connections_max=settings.connections_max,
             credentials=self.master_credentials,
+            shard=self.shard,
         )
         self.master_host = self.network.add(MASTER, self.master_endpoint, self.master)
 

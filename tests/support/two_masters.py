@@ -145,7 +145,7 @@ class PairedRun(SimulatedRun):
         application = self.standby_host.application
         assert isinstance(application, Standby)
         self.network.run(
-            lambda: len(application._voters) == len(workers) and application._following.complete,
+            lambda: len(application.voters) == len(workers) and application.following.complete,
             seconds=60,
         )
 

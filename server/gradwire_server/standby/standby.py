@@ -83,11 +83,13 @@ class Standby:
         self._up: Link | None = None
         self._follows = False
         """Whether the primary has heard that we follow it, or will."""
-        self._following = self._new_following()
+        self.following = self._new_following()
+        """The copy of its run."""
         self._dial_at: float | None = now
         self._lost_at = now
         self._primary_term = 0
-        self._voters: frozenset[bytes] = frozenset()
+        self.voters: frozenset[bytes] = frozenset()
+        """Workers whose promises count, as the primary said."""
         self._callers: dict[Connection, _Caller] = {}
         self._asking: float | None = None
         """Until when promises are waited for; None while nobody was asked."""
@@ -137,8 +139,8 @@ class Standby:
             case Connected():
                 # From here on nobody is asked to follow us, whoever the voters were.
                 self._follows = True
-                self._voters = frozenset()
-                self._following = self._new_following()
+                self.voters = frozenset()
+                self.following = self._new_following()
                 up.send(Follow(self._master.terms.term, None))
                 logger.info("following the master at %s", up.connection.address)
                 self._send_back_callers(now)
@@ -167,7 +169,7 @@ class Standby:
             self._dial_at = now + DIAL_SECONDS
 
     def _take(self, up: Link, message: Message) -> None:
-        following = self._following
+        following = self.following
         match message:
             case Welcome():
                 following.begin(message)
@@ -183,7 +185,7 @@ class Standby:
             case Snapshot():
                 following.receive(message)
             case Voters():
-                self._voters = frozenset(message.workers)
+                self.voters = frozenset(message.workers)
                 self._primary_term = message.term
                 charge = self._master.state.charge
                 charge.term = max(charge.term, message.term)
@@ -246,7 +248,7 @@ class Standby:
         return self._lost_at + self._master.config.takeover_seconds
 
     def _is_majority(self, workers: set[bytes]) -> bool:
-        return 2 * len(self._voters & workers) > len(self._voters)
+        return 2 * len(self.voters & workers) > len(self.voters)
 
     def _conclude(self, now: float) -> None:
         """Do what is due."""
@@ -278,7 +280,7 @@ class Standby:
         term = self._primary_term + 1
         logger.warning(
             "the primary is lost for %d workers of %d, too: asking them to follow in term %d",
-            len(self._callers), len(self._voters), term,
+            len(self._callers), len(self.voters), term,
         )  # fmt: skip
         if self._up is not None:
             self._up.connection.close(EndCode.ABORTED, "taking over", now)
@@ -292,7 +294,7 @@ class Standby:
 
     def _take_over(self, now: float) -> None:
         """Be in charge, and begin with who is here."""
-        master, following = self._master, self._following
+        master, following = self._master, self.following
         state = master.state
         state.now = now
         self._asking = None

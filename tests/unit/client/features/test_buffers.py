@@ -20,7 +20,7 @@ LAYOUT = BufferLayout(
 class Worker:
     """A worker whose module has one statistic and one count, and who hears what a test says."""
 
-    def __init__(self, *, steps: int, observes: bool = False) -> None:
+    def __init__(self, *, steps: int, rank: int = 1, observes: bool = False) -> None:
         self.layout = LAYOUT
         self.var, self.n = 8.0, 0
         self.buffers: Mapping[int, Buffers] = {}
@@ -30,7 +30,7 @@ class Worker:
         self.part = BufferSharing(
             self,
             steps=steps,
-            rank=1,
+            rank=rank,
             others=self,
             send=None if observes else self.sent.append,
             tally=self.tally,
@@ -212,8 +212,7 @@ def test_everyone_computes_the_same_in_the_order_of_ranks() -> None:
     of = {0: (1e8, 0), 1: (1.0, 0), 2: (-1e8, 0), 3: (0.3, 0)}
     ends = []
     for rank in of:
-        worker = Worker(steps=0)
-        worker.part._rank = rank
+        worker = Worker(steps=0, rank=rank)
         worker.var = of[rank][0]
         worker.part.finishing()
         worker.hear(**{f"r{other}": of[other] for other in reversed(of) if other != rank})

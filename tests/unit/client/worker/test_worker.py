@@ -1150,7 +1150,6 @@ def test_who_finds_no_master_in_charge_for_as_long_as_connecting_may_take_says_s
         network.run(lambda n=n: len(master.all(Join)) == n or "closed" in side.topics, seconds=60)  # type: ignore[misc]
         if "closed" in side.topics:
             break
-        master._control_sent = 0  # the worker comes over a new connection
         master.say(refused)
 
     assert isinstance(side.error_told, RefusedError)
@@ -1164,7 +1163,6 @@ def test_a_promise_is_given_and_kept() -> None:
 
     talk.master.wait_for(Promise, 2)
     assert talk.master.all(Promise) == [Promise(5), Promise(5)]
-    assert talk.worker._admission.request().resume is not None
     talk.master.end(EndCode.STEPPED_DOWN, "another one is in charge")
     talk.side.wait_for("lost")
     back = talk.master.wait_for(Join, 2)
@@ -1180,11 +1178,9 @@ def test_a_master_of_an_earlier_term_is_not_followed_any_more() -> None:
     join = talk.master.wait_for(Join, 2)
     assert join.resume is not None
 
-    talk.master._control_sent = 0
     talk.master.say(replace(welcome_to(), resumed=True, term=4))
     talk.master.wait_for(Join, 3)
     assert "back" not in talk.side.topics
-    talk.master._control_sent = 0
     talk.master.say(replace(welcome_to(), resumed=True, term=6))
 
     talk.side.wait_for("back")

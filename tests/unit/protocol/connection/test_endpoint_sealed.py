@@ -18,14 +18,12 @@ from gradwire_protocol import (
     State,
     UsageError,
 )
-from gradwire_protocol.crypto.epochs import OpeningKeys
 from gradwire_protocol.limits import (
     EPOCH_PACKETS_BITS,
     INITS_BURST,
     RESET_DATAGRAM_BYTES_MIN,
     VECTOR_PACKETS_MIN,
 )
-from gradwire_protocol.security.sealed import CipherOpening
 from gradwire_protocol.wire.frames import pack_ping
 from gradwire_protocol.wire.packets import (
     INIT_BYTES,
@@ -49,6 +47,7 @@ from support.endpoints import (
 )
 from support.keyed import OTHER_RUN_KEY, RUN_KEY, TimeOfDay, dialling_with, listening_with
 from support.numbering import go_on_from
+from support.unsealing import keys_of
 from support.wording import naming
 
 EPOCH = 2**EPOCH_PACKETS_BITS
@@ -313,13 +312,6 @@ def test_too_many_forgeries_end_a_connection_and_both_hear_why(
 # Epochs.
 
 
-def opening_keys(connection: Connection) -> OpeningKeys:
-    """Return the keys that a connection opens packets with."""
-    opening = connection._receiver._opening
-    assert isinstance(opening, CipherOpening)
-    return opening._keys
-
-
 @pytest.mark.parametrize("size", [100, 100_000])
 def test_an_epoch_begins_and_the_key_before_it_is_erased_in_time(size: int) -> None:
     """Where packets come singly, and where they come in trains."""
@@ -331,7 +323,7 @@ def test_an_epoch_begins_and_the_key_before_it_is_erased_in_time(size: int) -> N
         line.dialled.send(0, number, 1, bytes(size), Priority.UPDATE)
         line.exchange()
     counted = line.master.counters.epochs_begun
-    keys = opening_keys(line.accepted)
+    keys = keys_of(line.accepted)
     kept = keys.cipher(EPOCH - 1)
     line.wait(3 * line.accepted.sender.recovery.probe_timeout + 0.01)
 
@@ -361,8 +353,8 @@ def test_a_packet_of_a_key_that_is_erased_is_dropped() -> None:
     line = Line()
     line.wait(1.0)
     [late], _, _ = line.dialled.sender.packet_with(pack_ping(), line.now, eliciting=False)
-    opening_keys(line.accepted).on_authentic(EPOCH)
-    opening_keys(line.accepted).forget_previous_key()
+    keys_of(line.accepted).on_authentic(EPOCH)
+    keys_of(line.accepted).forget_previous_key()
 
     hand_over(line.master, [bytes(late)], "worker", line.now)
 

@@ -1,5 +1,6 @@
 """The standby against a scripted primary: what it says, hears, and does not put up with."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -39,9 +40,8 @@ class Rig:
             random_bytes=self.network.random.randbytes,
             connections_max=CONFIG.connections_max,
         )
-        self.standby = Standby(
-            self.master, partial(self.endpoint.connect, "primary"), self.network.now
-        )
+        self.dial: Callable[[float], Connection] = partial(self.endpoint.connect, "primary")
+        self.standby = Standby(self.master, lambda now: self.dial(now), self.network.now)
         self.host = self.network.add("standby", self.endpoint, self.standby)
         self.primary.wait_for(Follow)
 
@@ -191,7 +191,7 @@ def test_a_primary_that_is_back_finds_a_standby_that_forgets_the_voters() -> Non
 
     assert follow == Follow(3, None)
     assert waiting.wait_for(Refuse).code == RefusalCode.NOT_IN_CHARGE
-    assert rig.standby._voters == frozenset()
+    assert rig.standby.voters == frozenset()
 
 
 @pytest.mark.parametrize("nonsense", [Promise(4), Snapshot(1, bytes(4))])
@@ -229,7 +229,7 @@ def test_an_address_that_leads_nowhere_is_tried_again(caplog: pytest.LogCaptureF
         tries.append(now)
         raise UsageError("no such host")
 
-    rig.standby._dial = fail
+    rig.dial = fail
     rig.lose_primary()
     rig.network.run_for(5)
 
