@@ -29,7 +29,7 @@ from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_server.config import MasterConfig
 from gradwire_udp import resolve
 from support.local_master import Answering, LocalMaster
-from support.peer import join_request
+from support.peer import join_request, welcome
 from support.waiting import wait_until
 from support.wording import naming
 
@@ -281,7 +281,7 @@ def test_a_founder_whose_parameters_are_not_taken_is_told_so() -> None:
 
 
 def welcome_to(join: Join, *, founder: bool) -> Welcome:
-    return Welcome("default", 0, 0, -24, join.layout, (), founder, {})
+    return welcome(layout=join.layout, founder=founder)
 
 
 @pytest.mark.parametrize(

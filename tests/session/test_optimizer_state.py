@@ -18,10 +18,10 @@ from gradwire.optimizer.torch_state import TorchOptimizer
 from gradwire.worker.membership import Membership
 from gradwire.worker.optimizer_state import OptimizerStateExchange
 from gradwire.worker.state import WorkerState
-from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.replicas import Blocks
 from support.local_master import LocalMaster
+from support.peer import welcome
 from support.sessions import participant_of
 from support.wording import naming
 
@@ -137,7 +137,7 @@ def test_who_is_cut_off_while_it_waits_has_its_replica_compared(
     mine = tensors()
     layout = Layout((Tensor("0", (4,)),))
     membership = Membership(4)
-    membership.on_welcome(Welcome("run", 1, 0, -24, layout, (), founder=False, versions={0: 1}))
+    membership.on_welcome(welcome(1, layout, {0: 1}))
     part_of: list[OptimizerStateSharing] = []
     cut = Cut(part_of, membership)
     membership.post = cut.post
@@ -158,7 +158,7 @@ def test_joining_fails_with_the_connection_and_not_for_want_of_a_state() -> None
     mine = tensors()
     layout = Layout((Tensor("0", (4,)),))
     membership = Membership(4)
-    membership.on_welcome(Welcome("run", 1, 0, -24, layout, (), founder=False, versions={0: 1}))
+    membership.on_welcome(welcome(1, layout, {0: 1}))
     membership.on_closed(ConnectionLostError("gone"))
     cut = Cut([], membership)
     membership.post = cut.post

@@ -16,7 +16,7 @@ import torch
 import gradwire.replica.residual_flush
 import gradwire.worker.membership
 from gradwire import Session
-from gradwire_protocol.messages.admission import Join, Welcome
+from gradwire_protocol.messages.admission import Join
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Link, Message
 from gradwire_protocol.messages.replicas import Snapshot
@@ -24,6 +24,7 @@ from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.config import MasterConfig
 from gradwire_server.updates.vetting import NORMS_MIN, OutlierPolicy
 from support.local_master import Answering, LocalMaster
+from support.peer import welcome
 from support.sessions import (
     HALF,
     change,
@@ -251,7 +252,7 @@ def test_a_peer_that_does_not_finish_is_named_and_can_be_waited_for_again(
 def test_updates_that_are_known_and_do_not_arrive_are_counted() -> None:
     def answer(link: Link, message: Message) -> None:
         if isinstance(message, Join):
-            link.send(Welcome("default", 0, 0, -24, message.layout, (), False, {}))
+            link.send(welcome(layout=message.layout))
             link.send_block(Snapshot(0, bytes(4 * 4)))
         elif isinstance(message, Finish):
             link.send(Finished({0: 0, 1: 2, 2: 1}))

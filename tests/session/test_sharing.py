@@ -15,11 +15,12 @@ from gradwire.worker.inbox import Inbox
 from gradwire_codecs import FixedThreshold, Observation, TargetDensity
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol.delivery.shaped_message import Payload
-from gradwire_protocol.messages.admission import Join, Welcome
+from gradwire_protocol.messages.admission import Join
 from gradwire_protocol.messages.link import Link, Message
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.updates import EncodedUpdate
 from support.local_master import Answering, LocalMaster
+from support.peer import welcome
 from support.sessions import (
     HALF,
     change,
@@ -148,7 +149,7 @@ def test_a_first_step_without_a_change_leaves_the_threshold_open(master: LocalMa
 def test_a_relayed_update_of_no_use_is_the_master_s_fault() -> None:
     def answer(link: Link, message: Message) -> None:
         if isinstance(message, Join):
-            link.send(Welcome("default", 0, 0, -24, message.layout, (), False, {}))
+            link.send(welcome(layout=message.layout))
             link.send_block(Snapshot(0, bytes(4 * 4)))
             link.send_update(1, 1, EncodedUpdate(1, 0, b"no update").pack())
 

@@ -19,7 +19,7 @@ from gradwire_server.state.replica_copy import ReplicaCopy
 from gradwire_server.updates.update_rate import BURST_UPDATES_MIN
 from support.ledger import Ledger
 from support.network import Link
-from support.peer import ScriptedPeer, join_request
+from support.peer import ScriptedPeer, join_request, resume_of
 from support.simulated_worker import SimulatedWorker
 from support.training import MASTER, SimulatedRun
 
@@ -252,9 +252,9 @@ def lost_impostor(run: SimulatedRun, resume: Resume) -> ScriptedPeer:
 @pytest.mark.parametrize(
     ("resume", "what"),
     [
-        (Resume(0, 0, {}, 3), "back as rank 0 after update 0; 1 were accepted"),
-        (Resume(0, 9, {1: 10_000}, 3), "back with update 10000 of rank 1"),
-        (Resume(0, 9, {99: 1}, 3), "back with update 1 of rank 99; 0 were accepted"),
+        (resume_of(0, 0, {}, 3), "back as rank 0 after update 0; 1 were accepted"),
+        (resume_of(0, 9, {1: 10_000}, 3), "back with update 10000 of rank 1"),
+        (resume_of(0, 9, {99: 1}, 3), "back with update 1 of rank 99; 0 were accepted"),
     ],
 )
 def test_who_claims_what_cannot_be_is_sent_away(resume: Resume, what: str) -> None:
@@ -273,7 +273,7 @@ def test_who_claims_another_rank_than_its_own_is_refused() -> None:
     run = begin(5)
     run.join_and_wait(3)
 
-    impostor = lost_impostor(run, Resume(2, 9, {}, 3))
+    impostor = lost_impostor(run, resume_of(2, 9, {}, 3))
 
     assert impostor.wait_for(Refuse).code == RefusalCode.NOT_EXPECTED
     assert len(run.master.roster) == 2
@@ -287,7 +287,7 @@ def test_who_is_back_before_it_was_missed_takes_its_own_place() -> None:
     rank = before.wait_for(Welcome).rank
     run.network.run(lambda: run.sample("snapshots_sent_total") >= 2, seconds=5)
 
-    after.say(join_request(layout=run.layout, resume=Resume(rank, 0, {}, 3)))
+    after.say(join_request(layout=run.layout, resume=resume_of(rank, 0, {}, 3)))
 
     assert before.wait_for_end().reason == "its worker is back over another connection"
     welcome = after.wait_for(Welcome)

@@ -10,7 +10,7 @@ import pytest
 
 from gradwire.worker.state import Stage
 from gradwire_protocol import Priority, ShapedMessage
-from gradwire_protocol.messages.admission import Resume, Roster, Welcome
+from gradwire_protocol.messages.admission import Roster, Welcome
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.updates import EncodedUpdate
@@ -18,7 +18,7 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY
 from support.network import Link
-from support.peer import ScriptedPeer, join_request
+from support.peer import ScriptedPeer, join_request, resume_of
 from support.simulated_worker import SimulatedWorker
 from support.training import MASTER, SimulatedRun
 
@@ -417,7 +417,7 @@ def test_of_two_who_are_back_with_one_rank_the_one_that_leaves_had_left_already(
     run = begin(3, Random(3))
     peers = [ScriptedPeer(run.network, name, dial=MASTER) for name in ("first", "second")]
     for number, peer in enumerate(peers):
-        resume = Resume(0, 0, {}, 2, leaving=leaver_is_first == (number == 0))
+        resume = resume_of(0, 0, {}, 2, leaving=leaver_is_first == (number == 0))
         worker_id = bytes([number]) * WORKER_ID_BYTES
         peer.say(join_request(worker_id=worker_id, layout=run.layout, resume=resume))
         run.network.run(lambda: len(run.master.roster) == 1, seconds=5)
@@ -443,7 +443,7 @@ def test_a_rank_that_was_left_again_is_free_for_who_had_it_later_and_is_back_lat
         join_request(
             worker_id=bytes(WORKER_ID_BYTES),
             layout=run.layout,
-            resume=Resume(leaver.rank, 0, {stays.rank: 0}, 2),
+            resume=resume_of(leaver.rank, 0, {stays.rank: 0}, 2),
         )
     )
 

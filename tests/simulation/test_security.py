@@ -30,7 +30,7 @@ from gradwire_protocol.limits import (
     RESET_DATAGRAM_BYTES_MIN,
     RESETS_PER_SECOND,
 )
-from gradwire_protocol.wire.frames import Ack, pack_ack, pack_ping
+from gradwire_protocol.wire.frames import pack_ack, pack_ping
 from gradwire_protocol.wire.packets import (
     ACCEPT,
     INIT,
@@ -43,6 +43,7 @@ from gradwire_protocol.wire.packets import (
     Init,
     pack_reset,
 )
+from support.acks import ack
 from support.endpoints import ask, drops, listening, sent_by
 from support.keyed import (
     OTHER_RUN_KEY,
@@ -228,9 +229,9 @@ def lying(connection: Connection, *frames: bytes, now: float) -> bytes:
 
 def test_a_worker_that_acknowledges_what_was_never_sent_is_closed_and_told_why() -> None:
     pair = Pair(suite=Suite.AES).connect()
-    ack = pack_ack(Ack([(10**6, 10**6)], 0.0, 0, 0))
+    acked = pack_ack(ack((10**6, 10**6)))
 
-    packet = lying(pair.initiator.connection, ack, now=pair.network.now)
+    packet = lying(pair.initiator.connection, acked, now=pair.network.now)
     pair.network.send(INITIATOR, RESPONDER, packet)
     pair.network.run_for(1.0)
 
@@ -241,12 +242,12 @@ def test_a_worker_that_acknowledges_what_was_never_sent_is_closed_and_told_why()
 def test_who_cannot_seal_breaks_no_rule_and_is_dropped_without_a_word() -> None:
     pair = Pair(suite=Suite.AES).connect()
     session_id = pair.responder.connection.session_id
-    ack = pack_ack(Ack([(10**6, 10**6)], 0.0, 0, 0))
+    acked = pack_ack(ack((10**6, 10**6)))
     header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, session_id, 10**6)
     before = len(pair.wire)
 
     for _ in range(10):
-        pair.network.send(ATTACKER, RESPONDER, header + ack + bytes(16))
+        pair.network.send(ATTACKER, RESPONDER, header + acked + bytes(16))
     pair.network.run_for(1.0)
 
     assert pair.responder.connection.state is State.OPEN

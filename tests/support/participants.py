@@ -11,10 +11,11 @@ from gradwire.target.parameters import NumpyParameters
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs import LocalFeedback, Replica, encode
-from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Welcome
+from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.updates import EncodedUpdate
+from support.peer import welcome
 
 THRESHOLD = 0.5
 
@@ -40,8 +41,10 @@ class Rig:
             (function.__name__, arguments)
         )
         self.membership.on_welcome(
-            Welcome("run", 1, 5, -24, layout, (Peer(0, "zero", False), Peer(1, "one", False)),
-                    founder=False, versions={0: 7})
+            welcome(
+                1, layout, {0: 7}, sequence=5,
+                roster=(Peer(0, "zero", False), Peer(1, "one", False)),
+            )
         )  # fmt: skip
         self.membership.on_live(None)
         self.parameters = np.zeros(elements, np.float32)

@@ -1,7 +1,7 @@
 """A peer that says what a test makes it say, sensible or not, over a simulated connection."""
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import (
@@ -15,12 +15,13 @@ from gradwire_protocol import (
     MessageReceived,
 )
 from gradwire_protocol.delivery.outgoing import Priority
-from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Resume
+from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Peer, Resume, Welcome
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.kinds import CONTROL_STREAM
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.link import Control, Link, Message, UpdateReceived
 from gradwire_protocol.messages.replicas import Snapshot
+from gradwire_protocol.messages.states import StatePart
 from gradwire_protocol.messages.updates import EncodedUpdate
 from support.network import SimulatedNetwork
 
@@ -42,6 +43,43 @@ def join_request(
 ) -> Join:
     """Return a JOIN that is as it should be but for what the caller says."""
     return Join(run, worker_id, name, rank, codec, quantum_exponent, layout, resume)
+
+
+def welcome(
+    rank: int = 0,
+    layout: Layout = LAYOUT,
+    versions: Mapping[int, int] | None = None,
+    *,
+    run: str = "default",
+    sequence: int = 0,
+    roster: tuple[Peer, ...] = (),
+    founder: bool = False,
+    **others: Any,
+) -> Welcome:
+    """Return a WELCOME to a run with the finest quantum."""
+    return Welcome(run, rank, sequence, -24, layout, roster, founder, versions or {}, **others)
+
+
+def resume_of(
+    rank: int = 0,
+    sequence: int = 0,
+    versions: Mapping[int, int] | None = None,
+    workers: int = 2,
+    kept: Mapping[int, int] | None = None,
+    **others: Any,
+) -> Resume:
+    """Return what a worker says that is back."""
+    return Resume(rank, sequence, versions or {}, workers, kept or {}, **others)
+
+
+def state_part(number: int, part: int = 0, of: int = 1, body: bytes = b"state") -> StatePart:
+    """Return a part of an optimizer's state."""
+    return StatePart(number, part, of, body)
+
+
+def no_state(number: int, reason: str) -> StatePart:
+    """Return the answer of a worker that has no state to give."""
+    return StatePart(number, 0, 0, b"", reason)
 
 
 class ScriptedPeer:

@@ -11,7 +11,7 @@ from typing import Final
 from gradwire_protocol import Address, Connection, ConnectionConfig, Endpoint, Event
 from gradwire_protocol.connection.train import ECN_NOT
 from gradwire_protocol.limits import DATAGRAM_BYTES, WINDOW_BYTES
-from gradwire_protocol.wire.frames import TOKEN_BYTES, Ack, Challenge, Frame, pack_ack, pack_ping
+from gradwire_protocol.wire.frames import TOKEN_BYTES, Challenge, Frame, pack_ack, pack_ping
 from gradwire_protocol.wire.packets import (
     RESET,
     SINGLE,
@@ -20,6 +20,7 @@ from gradwire_protocol.wire.packets import (
     TransportLimits,
 )
 from gradwire_protocol.wire.ranges import RangeSet
+from support.acks import ack
 from support.endpoints import PLAIN, agreed, events_of, hand_over, init_of, sent_by
 from support.pair import FRAGMENT_BYTES, data_frame, frames_of, packet_number
 
@@ -122,7 +123,7 @@ class Puppet:
     def acknowledge(self, address: Address = ADDRESS) -> None:
         """Acknowledge now whatever came so far."""
         ranges = [(first, stop - 1) for first, stop in self.came.descending()]
-        self.send(pack_ack(Ack(ranges, 0.0, 0, 0)), address=address)
+        self.send(pack_ack(ack(*ranges)), address=address)
 
     def deliver(self, *datagrams: bytes, address: Address = ADDRESS, ecn: int = ECN_NOT) -> None:
         """Let the endpoint receive datagrams now, in one read: only the last may be shorter."""

@@ -6,7 +6,6 @@ import numpy as np
 
 from gradwire_protocol.recovery.recovery import Outcome, Recovery
 from gradwire_protocol.recovery.sent_packets import Fate, PacketContents
-from gradwire_protocol.wire.frames import Ack
 from support.sending import Diary
 
 SIZE: Final = 1000
@@ -33,11 +32,6 @@ def send_other(
 ) -> None:
     """Send a packet that is no fragment and nothing else."""
     recovery.on_packet(SIZE, contents, eliciting=eliciting, now=now)
-
-
-def ack(*ranges: tuple[int, int], delay: float = 0.0, marked: int = 0) -> Ack:
-    """Return an acknowledgement of these runs, newest first."""
-    return Ack(ranges, delay, credit=0, marked=marked)
 
 
 def arrived(outcome: Outcome) -> list[int]:

@@ -14,8 +14,9 @@ from gradwire_protocol.delivery.shaped_message import ShapedMessage, fragment_by
 from gradwire_protocol.limits import ACK_RANGES_MAX, WINDOW_BYTES
 from gradwire_protocol.recovery.received_packets import ReceivedPackets
 from gradwire_protocol.security.checksum import Checksum
-from gradwire_protocol.wire.frames import Ack, Data, Frame
+from gradwire_protocol.wire.frames import Data, Frame
 from gradwire_protocol.wire.ranges import RangeSet
+from support.acks import ack
 from support.pair import frames_of, packet_number
 
 DATAGRAM_BYTES: Final = 1400
@@ -160,8 +161,8 @@ class Rig:
         self, *ranges: tuple[int, int], now: float = START + 0.1, credit: int = 0
     ) -> list[int]:
         """Receive an acknowledgement; return the numbers of the messages that arrived."""
-        ack = Ack(ranges, 0.0, credit, marked=0)
-        return [message.number for message in self.sender.on_ack(ack, now)]
+        acked = ack(*ranges, credit=credit)
+        return [message.number for message in self.sender.on_ack(acked, now)]
 
     def acknowledge_all(self, now: float = START + 0.1) -> list[int]:
         """Receive an acknowledgement of everything that ever left."""

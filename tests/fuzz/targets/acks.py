@@ -13,6 +13,7 @@ from fuzz.reading import Reader
 from gradwire_protocol import Connection, MessageDelivered, Priority, State
 from gradwire_protocol.limits import WINDOW_BYTES
 from gradwire_protocol.wire.frames import Ack, pack_ack
+from support.acks import ack
 from support.endpoints import PLAIN
 from support.puppet import Puppet
 
@@ -69,7 +70,7 @@ def _read_ack(reader: Reader, newest: int) -> Ack:
         last = first - 2 - reader.integer(1)
         if last < 0:
             break
-    return Ack(ranges, 0.0, 2**30, marked)
+    return ack(*ranges, credit=2**30, marked=marked)
 
 
 def seeds() -> Iterable[bytes]:

@@ -20,9 +20,10 @@ from gradwire.target.parameters import NumpyParameters
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs import LocalFeedback, Observation, Replica
-from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Welcome
+from gradwire_protocol.messages.admission import CODEC_VERSION, Join
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
+from support.peer import welcome
 
 BYTES_MAX: Final = 512
 ELEMENTS: Final = 16
@@ -60,7 +61,7 @@ def check(data: bytes) -> None:
 
 def _participant() -> Participant:
     membership = Membership(ELEMENTS)
-    membership.on_welcome(Welcome("run", 0, 5, -24, LAYOUT, (), True, {}))
+    membership.on_welcome(welcome(layout=LAYOUT, sequence=5, founder=True))
     request = Join(None, bytes(WORKER_ID_BYTES), "worker", None, CODEC_VERSION, -24, LAYOUT)
     vector = np.zeros(ELEMENTS, np.float32)
     return Participant(

@@ -23,7 +23,6 @@ from gradwire_protocol.messages.kinds import CONTROL_STREAM, Kind
 from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.updates import Finish
 from gradwire_protocol.wire.frames import (
-    Ack,
     pack_ack,
     pack_challenge,
     pack_close,
@@ -31,6 +30,7 @@ from gradwire_protocol.wire.frames import (
     pack_ping,
     pack_response,
 )
+from support.acks import ack
 from support.endpoints import PLAIN
 from support.pair import data_frame
 from support.puppet import Puppet
@@ -128,7 +128,7 @@ def seeds() -> Iterable[bytes]:
     again = data_frame(b"p" * 1_200, total=2_000, fragment_bytes=1_200, shape=1)
     large = data_frame(b"p" * FRAGMENT_BYTES_MIN, total=MESSAGE_BYTES_MAX,
                        fragment_bytes=FRAGMENT_BYTES_MIN)  # fmt: skip
-    acks = [pack_ack(Ack([(0, last)], 0.0, 2**30, 0)) for last in (0, 1, 3, 2**40)]
+    acks = [pack_ack(ack((0, last), credit=2**30)) for last in (0, 1, 3, 2**40)]
     yield _steps((0, finish), (AGAIN, finish), (1, pack_ping()))
     yield _steps((0, first), (2, acks[0]), (0, second), (0, second))
     yield _steps((0, parity), (FLAGGED, second))

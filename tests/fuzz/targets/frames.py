@@ -27,6 +27,7 @@ from gradwire_protocol.wire.frames import (
     pack_response,
     parse_frames,
 )
+from support.acks import ack
 from support.pair import data_frame
 
 BYTES_MAX: Final = 1_500
@@ -84,7 +85,7 @@ def check_bounds(frame: Frame) -> None:
 def seeds() -> Iterable[bytes]:
     """Return a packet of each frame, and one of many."""
     small = data_frame(b"an update", stream=3, number=9)
-    acks = pack_ack(Ack([(90, 100), (50, 80), (0, 3)], 0.001, 2**24, 5))
+    acks = pack_ack(ack((90, 100), (50, 80), (0, 3), delay=0.001, credit=2**24, marked=5))
     yield small
     yield data_frame(b"p" * FRAGMENT_BYTES_MIN, index=2, total=5_000,
                      fragment_bytes=FRAGMENT_BYTES_MIN, shape=3)  # fmt: skip

@@ -13,7 +13,7 @@ from fuzz.keyed import NOW, dialling, responding
 from fuzz.reading import Reader, piece
 from gradwire_protocol import Connection, Endpoint, State
 from gradwire_protocol.limits import DATAGRAM_BYTES_MAX, PACKET_HEADER_BYTES
-from gradwire_protocol.wire.frames import Ack, pack_ack, pack_challenge, pack_close, pack_ping
+from gradwire_protocol.wire.frames import pack_ack, pack_challenge, pack_close, pack_ping
 from gradwire_protocol.wire.packets import (
     ACCEPT,
     INIT,
@@ -25,6 +25,7 @@ from gradwire_protocol.wire.packets import (
     TRANSPORT_HEADER,
     VERSION,
 )
+from support.acks import ack
 from support.endpoints import events_of, hand_over, sent_by
 from support.pair import data_frame
 
@@ -155,8 +156,8 @@ def seeds() -> Iterable[bytes]:
     """Return trains of every kind of datagram, sealed, changed, cut and invented."""
     fragment = data_frame(bytes(1_148), total=8 * 1_148, fragment_bytes=1_148)
     many = (COPIES_MAX - 1) << COPIES_SHIFT
-    ack = pack_ack(Ack([(0, 0)], 0.0, 2**30, 0))
-    yield _steps((SEALED, pack_ping() + ack), (SEALED | many, pack_ping()))
+    acked = pack_ack(ack((0, 0), credit=2**30))
+    yield _steps((SEALED, pack_ping() + acked), (SEALED | many, pack_ping()))
     yield _steps((SEALED | many | FLAGGED, fragment), (CHANGED | many | FLAGGED, fragment))
     yield _steps((SEALED | FROM_ELSEWHERE, pack_challenge(b"12345678")), (SEALED, pack_ping()))
     yield _steps((SEALED, pack_close(64, "left")), (SEALED, pack_ping()), (ADDRESSED, bytes(40)))

@@ -12,24 +12,15 @@ from gradwire.threads.waits import Waits
 from gradwire.worker.membership import Membership
 from gradwire.worker.peer_sequences import Sum
 from gradwire_codecs import Replica, encode
-from gradwire_protocol.messages.admission import Peer, Welcome
+from gradwire_protocol.messages.admission import Peer
 from gradwire_protocol.messages.updates import EncodedUpdate
-from support.peer import LAYOUT
+from support.peer import welcome
 from support.waiting import wait_until
 
 ELEMENTS = 6
 FOREVER = 3_600.0
 
-WELCOME = Welcome(
-    run="default",
-    rank=1,
-    sequence=0,
-    quantum_exponent=-24,
-    layout=LAYOUT,
-    roster=(Peer(0, "a", False), Peer(1, "b", False)),
-    founder=False,
-    versions={},
-)
+WELCOME = welcome(1, roster=(Peer(0, "a", False), Peer(1, "b", False)))
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
 from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_protocol.messages.states import StatePart, WantState
+from support.peer import no_state, state_part
 from support.wording import naming
 
 LAYOUT = Layout((Tensor("weight", (10,)),))
@@ -47,7 +48,7 @@ def packed(value: float = 1.0) -> PackedState:
 
 
 def parts_of(state: PackedState, number: int) -> list[StatePart]:
-    return [StatePart(number, i, state.parts, state.part(i)) for i in range(state.parts)]
+    return [state_part(number, i, state.parts, state.part(i)) for i in range(state.parts)]
 
 
 class Side:
@@ -113,7 +114,7 @@ def test_where_there_is_none_that_is_handed_over() -> None:
     side = Side()
     side.exchange.ask(0.0)
 
-    side.hear(StatePart(1, 0, 0, b"", "nobody has one"))
+    side.hear(no_state(1, "nobody has one"))
 
     assert side.told == [(None, "nobody has one")]
 
@@ -163,23 +164,23 @@ def test_who_gives_up_says_so_and_takes_nothing_more() -> None:
         (lambda parts: [parts[0], parts[2]], ("part 2", "part 1")),
         (lambda parts: [parts[0], parts[0]], ("part 0", "part 1")),
         (
-            lambda parts: [StatePart(1, 0, 9, parts[0].body)],
+            lambda parts: [state_part(1, 0, 9, parts[0].body)],
             ("9 parts", 4),
         ),
-        (lambda parts: [StatePart(1, 0, 4, b"\xc1")], ("StateHeader",)),
+        (lambda parts: [state_part(1, 0, 4, b"\xc1")], ("StateHeader",)),
         (
-            lambda parts: [parts[0], StatePart(1, 1, 4, parts[1].body[1:])],
+            lambda parts: [parts[0], state_part(1, 1, 4, parts[1].body[1:])],
             ("part 1", 15, 16),
         ),
         (
             lambda parts: [
-                StatePart(1, 0, 4, StateHeader("SGD", (), ("step",), b"\0", b"\1").pack())
+                state_part(1, 0, 4, StateHeader("SGD", (), ("step",), b"\0", b"\1").pack())
             ],
             ("SGD", "Adam"),
         ),
         (
             lambda parts: [
-                StatePart(1, 0, 4, StateHeader("Adam", (), ("step",), b"\0\0", b"\1\1").pack())
+                state_part(1, 0, 4, StateHeader("Adam", (), ("step",), b"\0\0", b"\1\1").pack())
             ],
             ("2 tensors", 1),
         ),
@@ -210,7 +211,7 @@ def test_who_does_not_share_says_so() -> None:
     side.hear(*parts_of(packed(), 1))
     side.exchange.start_over()
 
-    assert side.said == [StatePart(1, 0, 0, b"", NOT_SHARED), ASK, ENOUGH]
+    assert side.said == [no_state(1, NOT_SHARED), ASK, ENOUGH]
 
 
 def test_who_has_made_no_step_says_so() -> None:
@@ -218,7 +219,7 @@ def test_who_has_made_no_step_says_so() -> None:
 
     side.hear(WantState(1, 0))
 
-    assert side.said == [StatePart(1, 0, 0, b"", NO_STEP)]
+    assert side.said == [no_state(1, NO_STEP)]
     assert side.told == []
 
 
@@ -283,7 +284,7 @@ def test_a_copy_that_is_not_wanted_for_long_is_forgotten() -> None:
     side.exchange.handle_timer(COPY_SECONDS)
     side.hear(WantState(1, 2))
 
-    none = StatePart(1, 0, 0, b"", KEPT_NO_LONGER)
+    none = no_state(1, KEPT_NO_LONGER)
     assert side.said[-2:] == [none, none]
     assert side.exchange.next_timer() is None
 
@@ -319,7 +320,7 @@ def test_a_state_that_cannot_be_copied_is_refused_and_asked_for_again_by_the_nex
     side.hear(WantState(3, 0))
 
     said = ("it keeps " + "x" * REASON_CHARACTERS_MAX)[:REASON_CHARACTERS_MAX]
-    assert side.said == [StatePart(n, 0, 0, b"", said) for n in (1, 2)]
+    assert side.said == [no_state(n, said) for n in (1, 2)]
     assert StatePart.parse(side.said[0].pack()) == side.said[0]
     assert side.told == ["wanted"] * 3
 
@@ -332,7 +333,7 @@ def test_who_has_made_the_last_step_gives_the_rest_of_what_it_is_giving() -> Non
 
     assert side.said[1:] == [
         parts_of(packed(5.0), 1)[1],
-        StatePart(2, 0, 0, b"", "it has made its last step"),
+        no_state(2, "it has made its last step"),
     ]
 
 
@@ -342,7 +343,7 @@ def test_no_more_wait_than_there_can_be_workers() -> None:
 
     side.hear(*(WantState(number, 0) for number in range(1, RANKS_MAX + 2)))
 
-    assert side.said == [StatePart(RANKS_MAX + 1, 0, 0, b"", naming("too many"))]
+    assert side.said == [no_state(RANKS_MAX + 1, naming("too many"))]
 
 
 def test_a_part_that_there_is_not_is_nonsense() -> None:

@@ -49,7 +49,7 @@ from gradwire_protocol.messages.updates import (
 from gradwire_protocol.wire.packets import INIT, VERSION, pack_versions, session_id_of
 from support.dialling import dial
 from support.network import SimulatedNetwork
-from support.peer import LAYOUT, ScriptedPeer, join_request, said_by_peer
+from support.peer import LAYOUT, ScriptedPeer, join_request, said_by_peer, welcome
 from support.pushing import push
 from support.wording import naming
 
@@ -190,16 +190,8 @@ class Conversation:
         self.network.turn(self.side.host)
 
 
-def welcome_to(
-    *,
-    rank: int = 3,
-    sequence: int = 0,
-    layout: Layout = LAYOUT,
-    founder: bool = False,
-    versions: Mapping[int, int] | None = None,
-) -> Welcome:
-    roster = (Peer(rank, "worker", False),)
-    return Welcome("default", rank, sequence, -24, layout, roster, founder, versions or {})
+def welcome_to(*, rank: int = 3, **others: Any) -> Welcome:
+    return welcome(rank, roster=(Peer(rank, "worker", False),), **others)
 
 
 # Joining.

@@ -14,8 +14,9 @@ from gradwire_protocol.limits import (
     FRAGMENT_BYTES_MIN,
     MESSAGE_BYTES_MAX,
 )
-from gradwire_protocol.wire.frames import Ack, Close, pack_ack, pack_ping
+from gradwire_protocol.wire.frames import Close, pack_ack, pack_ping
 from gradwire_protocol.wire.packets import TRANSPORT
+from support.acks import ack
 from support.endpoints import hand_over
 from support.pair import FRAGMENT_BYTES, RESPONDER, Pair, data_frame
 from support.puppet import Puppet
@@ -57,8 +58,8 @@ def raw_ack(largest: int, first_run: int, ranges: Sequence[tuple[int, int]] = ()
             ],
             ("fragments", 1148, FRAGMENT_BYTES, "message 0", "stream 0"),
         ),
-        ([pack_ack(Ack([(99, 99)], 0.0, 0, 0))], ("acknowledgement", 99, 1)),
-        (2 * [pack_ack(Ack([(0, 0)], 0.0, 0, 0))], ("two acknowledgements",)),
+        ([pack_ack(ack((99, 99)))], ("acknowledgement", 99, 1)),
+        (2 * [pack_ack(ack((0, 0)))], ("two acknowledgements",)),
     ],
 )
 def test_breaking_a_rule_ends_the_connection_and_both_sides_hear_which(

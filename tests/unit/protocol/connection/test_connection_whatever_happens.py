@@ -17,7 +17,6 @@ from gradwire_protocol import (
 )
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX, WINDOW_BYTES_MIN
 from gradwire_protocol.wire.frames import (
-    Ack,
     pack_ack,
     pack_challenge,
     pack_close,
@@ -25,6 +24,7 @@ from gradwire_protocol.wire.frames import (
     pack_ping,
     pack_response,
 )
+from support.acks import ack
 from support.endpoints import PLAIN
 from support.network import Link
 from support.pair import FRAGMENT_BYTES, Pair, data_frame
@@ -44,7 +44,7 @@ FRAMES = st.one_of(
         parity=st.booleans(),
     ),
     st.builds(
-        lambda first, run: pack_ack(Ack([(first, first + run)], 0.0, 0, 0)),
+        lambda first, run: pack_ack(ack((first, first + run))),
         st.integers(0, 5),
         st.integers(0, 2),
     ),

@@ -23,7 +23,6 @@ from gradwire_protocol.limits import (
 )
 from gradwire_protocol.security.checksum import Checksum
 from gradwire_protocol.wire.frames import (
-    Ack,
     Data,
     pack_ack,
     pack_challenge,
@@ -33,6 +32,7 @@ from gradwire_protocol.wire.frames import (
     pack_ping,
 )
 from gradwire_protocol.wire.packets import ACCEPT, INIT, SINGLE, TRANSPORT, VERSIONS
+from support.acks import ack
 from support.state import state_of
 from support.tiers import variants
 from support.traces import ADDRESSES, Listener, Peer, Step, Trace
@@ -48,8 +48,8 @@ FRAMES = st.sampled_from(
         pack_ping(),
         pack_credit(2**25),
         pack_challenge(b"whoisit?"),
-        pack_ack(Ack([(0, 0)], 0.0, 2**24, 0)),
-        pack_ack(Ack([(9, 9), (2, 5)], 0.001, 2**24, 0)),
+        pack_ack(ack((0, 0), credit=2**24)),
+        pack_ack(ack((9, 9), (2, 5), delay=0.001, credit=2**24)),
         pack_close(CloseCode.NONE, "bye"),
         b"\x07",
     ]

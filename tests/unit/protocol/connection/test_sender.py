@@ -17,6 +17,7 @@ from gradwire_protocol.limits import (
 )
 from gradwire_protocol.wire.frames import Ack, Challenge, Credit, pack_challenge
 from gradwire_protocol.wire.packets import TRANSPORT_HEADER
+from support.acks import ack
 from support.pair import frames_of, kinds_of
 from support.sending import (
     DATAGRAM_BYTES,
@@ -178,7 +179,7 @@ def test_an_acknowledgement_that_is_due_leaves_alone_and_is_not_in_flight() -> N
 
     packets = rig.packets()
 
-    assert packets == [[Ack([(0, 0)], 0.0, WINDOW_BYTES, 0)]]
+    assert packets == [[ack((0, 0), credit=WINDOW_BYTES)]]
     assert rig.in_flight == 0
     assert rig.sender.last_eliciting_at == float("-inf")
     assert rig.packets(now=START + 60) == []

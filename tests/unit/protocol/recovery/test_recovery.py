@@ -20,7 +20,8 @@ from gradwire_protocol.limits import (
 from gradwire_protocol.recovery.recovery import Fragments, by_message
 from gradwire_protocol.recovery.sent_packets import PacketContents
 from gradwire_protocol.wire.frames import Ack
-from support.recovering import SIZE, ack, arrived, in_flight, lost, new_recovery, send, send_other
+from support.acks import ack
+from support.recovering import SIZE, arrived, in_flight, lost, new_recovery, send, send_other
 from support.wording import naming
 
 # What arrives.

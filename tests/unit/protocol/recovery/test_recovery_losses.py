@@ -16,7 +16,8 @@ from gradwire_protocol.limits import (
 from gradwire_protocol.recovery.recovery import Recovery
 from gradwire_protocol.recovery.sent_packets import PacketContents
 from gradwire_protocol.wire.frames import Ack
-from support.recovering import SIZE, ack, arrived, in_flight, lost, new_recovery, send, send_other
+from support.acks import ack
+from support.recovering import SIZE, arrived, in_flight, lost, new_recovery, send, send_other
 
 # What is lost.
 

@@ -28,6 +28,7 @@ from gradwire_protocol.recovery.recovery import Outcome, Recovery
 from gradwire_protocol.recovery.rtt import RttEstimator
 from gradwire_protocol.recovery.sent_packets import Fate, PacketContents
 from gradwire_protocol.wire.frames import Ack
+from support.acks import ack
 from support.sending import Diary
 from support.tiers import examples
 
@@ -290,7 +291,7 @@ class Bookkeeping(RuleBasedStateMachine):
         lie = data.draw(st.sampled_from(lies))
 
         with pytest.raises(ViolationError):
-            deepcopy(self.recovery).on_ack(Ack([(lie, lie)], 0.0, 0, 0), self.now)
+            deepcopy(self.recovery).on_ack(ack((lie, lie)), self.now)
 
     # What is compared.
 
@@ -301,7 +302,7 @@ class Bookkeeping(RuleBasedStateMachine):
                 runs[-1] = (runs[-1][0], number)
             else:
                 runs.append((number, number))
-        return Ack(runs[::-1], 0.0, 0, 0)
+        return ack(*runs[::-1])
 
     def fragments_of(self, outcome: Outcome) -> list[tuple[int, int]]:
         pairs = [pair for run in outcome.arrived for pair in zip(*run, strict=True)]

@@ -40,6 +40,7 @@ from gradwire_protocol.wire.frames import (
     parity_groups,
     parse_frames,
 )
+from support.acks import ack
 from support.wording import naming
 
 U16 = st.integers(0, 2**16 - 1)
@@ -179,7 +180,7 @@ def test_a_frame_that_is_cut_short_is_a_violation(frame: Frame, data: st.DataObj
 
 
 def test_frames_lie_on_the_wire_as_documented() -> None:
-    ack = Ack([(90, 99), (80, 87)], 800e-6, credit=5000, marked=3)
+    frame = ack((90, 99), (80, 87), delay=800e-6, credit=5000, marked=3)
 
     data = Data(1, 2, 3, 4000, 1160, 3, memoryview(b"payload"), shape=5)
     parity = replace(data, index=0, parity=True)
@@ -188,7 +189,7 @@ def test_frames_lie_on_the_wire_as_documented() -> None:
         struct.pack("<BBHIIIHH", 0x01, 0x50, 1160, 2, 3, 4000, 1, 3) + b"payload"
     )
     assert pack_data(parity)[:2] == b"\x01\x52"
-    assert pack_ack(ack) == struct.pack("<BBHIQQIHH", 0x02, 1, 100, 9, 99, 5000, 3, 1, 7)
+    assert pack_ack(frame) == struct.pack("<BBHIQQIHH", 0x02, 1, 100, 9, 99, 5000, 3, 1, 7)
     assert pack_ping() == b"\x03"
     assert pack_credit(5000) == struct.pack("<B7xQ", 0x04, 5000)
     assert pack_challenge(b"abcdefgh") == b"\x05" + bytes(7) + b"abcdefgh"
@@ -208,10 +209,10 @@ def test_a_fragment_is_a_view_of_its_datagram() -> None:
 def test_an_acknowledgement_leaves_out_its_oldest_ranges() -> None:
     ranges = [(n, n) for n in range(1000, 0, -10)]
 
-    packed = pack_ack(Ack(ranges, 0.0, 0, 0))
+    packed = pack_ack(ack(*ranges))
 
     assert len(packed) == ACK_BYTES + ACK_RANGES_MAX * RANGE_BYTES
-    assert parse(packed) == [Ack(ranges[: ACK_RANGES_MAX + 1], 0.0, 0, 0)]
+    assert parse(packed) == [ack(*ranges[: ACK_RANGES_MAX + 1])]
 
 
 @pytest.mark.parametrize(
@@ -224,28 +225,28 @@ def test_an_acknowledgement_leaves_out_its_oldest_ranges() -> None:
 def test_an_acknowledgement_ends_before_a_range_it_cannot_express(
     ranges: list[tuple[int, int]],
 ) -> None:
-    assert parse(pack_ack(Ack(ranges, 0.0, 0, 0))) == [Ack(ranges[:1], 0.0, 0, 0)]
+    assert parse(pack_ack(ack(*ranges))) == [ack(*ranges[:1])]
 
 
 def test_a_run_too_long_for_its_field_is_shortened_and_the_last_one_named() -> None:
     largest, longest = 2**40, 2**32
     first = largest - longest + 1
-    fits = Ack([(first, largest), (first - 9, first - 7)], 0.0, 0, 0)
-    too_long = Ack([(first - 1, largest), (first - 9, first - 7)], 0.0, 0, 0)
+    fits = ack((first, largest), (first - 9, first - 7))
+    too_long = ack((first - 1, largest), (first - 9, first - 7))
 
     assert parse(pack_ack(fits)) == [fits]
-    assert parse(pack_ack(too_long)) == [Ack([(first, largest)], 0.0, 0, 0)]
+    assert parse(pack_ack(too_long)) == [ack((first, largest))]
 
 
 def test_a_delay_too_long_for_its_field_is_the_longest_it_holds() -> None:
-    [ack] = parse(pack_ack(Ack([(0, 0)], 60.0, 0, 0)))
+    [frame] = parse(pack_ack(ack((0, 0), delay=60.0)))
 
-    assert isinstance(ack, Ack)
-    assert ack.delay_seconds == pytest.approx(0.52428)
+    assert isinstance(frame, Ack)
+    assert frame.delay_seconds == pytest.approx(0.52428)
 
 
 def test_marks_too_many_for_their_field_are_the_most_it_holds() -> None:
-    assert parse(pack_ack(Ack([(0, 0)], 0.0, 0, 2**32))) == [Ack([(0, 0)], 0.0, 0, 2**32 - 1)]
+    assert parse(pack_ack(ack((0, 0), marked=2**32))) == [Ack([(0, 0)], 0.0, 0, 2**32 - 1)]
 
 
 @given(start=st.text(PRINTABLE, max_size=5), rest=PRINTABLE)

@@ -8,7 +8,7 @@ import pytest
 
 from gradwire_protocol import CloseCode
 from gradwire_protocol.limits import BUFFERS_BURST_BYTES, BUFFERS_BYTES_MAX
-from gradwire_protocol.messages.admission import Resume, Roster, Welcome
+from gradwire_protocol.messages.admission import Roster, Welcome
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.replicas import Contents
@@ -17,7 +17,7 @@ from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Member
 from support.network import Link
-from support.peer import ScriptedPeer, join_request, said_by_peer
+from support.peer import ScriptedPeer, join_request, resume_of, said_by_peer
 from support.training import MASTER, SimulatedRun
 from support.wording import naming
 
@@ -210,7 +210,7 @@ def recovered_run(config: MasterConfig | None = None) -> tuple[SimulatedRun, Scr
     run = SimulatedRun(elements=6, master=config)
     run.master.begin(run.network.now)
     one = ScriptedPeer(run.network, "one", dial=MASTER)
-    resume = Resume(0, 0, {1: 0}, 1)
+    resume = resume_of(0, 0, {1: 0}, 1)
     one.say(join_request(layout=run.layout, run="default", rank=0, resume=resume))
     one.wait_for(Welcome)
     return run, one

@@ -32,7 +32,7 @@ from gradwire_protocol.messages.updates import EncodedUpdate, Finish, Finished, 
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Phase
 from gradwire_server.state.run import Run
-from support.peer import ScriptedPeer, join_request, said_by_peer
+from support.peer import ScriptedPeer, join_request, said_by_peer, welcome
 from support.training import MASTER, SimulatedRun
 from support.wording import naming
 
@@ -386,19 +386,13 @@ def test_a_worker_is_welcomed_with_all_that_it_needs() -> None:
     rogue = rogue_in(run)
 
     assert rogue.all(Welcome) == [
-        Welcome(
-            run="default",
-            rank=2,
-            sequence=0,
-            quantum_exponent=-24,
-            layout=run.layout,
-            roster=(
-                Peer(0, "worker0", False),
-                Peer(1, "worker1", False),
-                Peer(2, "rogue", False),
+        welcome(
+            2,
+            run.layout,
+            run.master.run.relay.versions,
+            roster=tuple(
+                Peer(rank, name, False) for rank, name in enumerate(("worker0", "worker1", "rogue"))
             ),
-            founder=False,
-            versions=run.master.run.relay.versions,
         )
     ]
     values = pack_block(run.master.run.replica.values)

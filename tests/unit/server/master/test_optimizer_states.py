@@ -13,7 +13,7 @@ from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_server.master.optimizer_states import NOBODY, PARTS_UNDER_WAY_MAX, SOURCE_SECONDS
 from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY
-from support.peer import ScriptedPeer, join_request
+from support.peer import ScriptedPeer, join_request, no_state, state_part
 from support.training import MASTER, SimulatedRun
 from support.wording import naming
 
@@ -58,7 +58,7 @@ def states(peer: ScriptedPeer) -> list[StatePart]:
 
 def test_parts_are_asked_for_and_passed_on_until_all_have_come(run: SimulatedRun) -> None:
     source, asker = peer_in(run, "source"), peer_in(run, "asker")
-    parts = [StatePart(1, part, 20, bytes([part])) for part in range(20)]
+    parts = [state_part(1, part, 20, bytes([part])) for part in range(20)]
 
     asker.say(ASK)
     assert wants(source) == [WantState(1, 0)]
@@ -81,7 +81,7 @@ def test_where_nobody_shares_that_is_said(run: SimulatedRun) -> None:
 
     asker.say(ASK)
 
-    assert states(asker) == [StatePart(1, 0, 0, b"", NOBODY)]
+    assert states(asker) == [no_state(1, NOBODY)]
     assert wants(other) == []
 
 
@@ -99,7 +99,7 @@ def test_who_is_not_training_is_not_asked(run: SimulatedRun, unfit: str) -> None
 
     asker.say(ASK)
 
-    assert states(asker) == [StatePart(1, 0, 0, b"", NOBODY)]
+    assert states(asker) == [no_state(1, NOBODY)]
 
 
 def test_who_has_none_is_followed_by_another_one_and_the_last_reason_is_told(
@@ -110,11 +110,11 @@ def test_who_has_none_is_followed_by_another_one_and_the_last_reason_is_told(
 
     asker.say(ASK)
     assert wants(first) == [WantState(1, 0)]
-    give(first, StatePart(1, 0, 0, b"", "no step"))
+    give(first, no_state(1, "no step"))
     assert wants(second) == [WantState(2, 0)]
-    give(second, StatePart(2, 0, 0, b"", "no step either"))
+    give(second, no_state(2, "no step either"))
 
-    assert states(asker) == [StatePart(3, 0, 0, b"", "second: no step either")]
+    assert states(asker) == [no_state(3, "second: no step either")]
 
 
 def test_who_has_sent_the_most_updates_is_asked_first_and_then_who_gives_to_nobody(
@@ -142,7 +142,7 @@ def test_when_a_source_goes_another_one_is_asked_from_the_beginning(
     asker = peer_in(run, "asker")
     asker.say(ASK)
     wants(first)
-    give(first, StatePart(1, 0, 3, b"one"))
+    give(first, state_part(1, 0, 3, b"one"))
     run.network.run_for(1.0)
 
     if how == "leaves":
@@ -150,9 +150,9 @@ def test_when_a_source_goes_another_one_is_asked_from_the_beginning(
     else:
         first.end(70, "bye")
     assert wants(second) == [WantState(2, 0)]
-    give(second, StatePart(2, 0, 1, b"other"))
+    give(second, state_part(2, 0, 1, b"other"))
 
-    assert states(asker) == [StatePart(1, 0, 3, b"one"), StatePart(2, 0, 1, b"other")]
+    assert states(asker) == [state_part(1, 0, 3, b"one"), state_part(2, 0, 1, b"other")]
 
 
 def test_a_source_that_does_not_answer_is_waited_for_unless_there_is_another(
@@ -167,10 +167,10 @@ def test_a_source_that_does_not_answer_is_waited_for_unless_there_is_another(
     run.network.run_for(SOURCE_SECONDS)
     assert wants(first) == [WantState(1, 0), WantState(1, None)]
     assert wants(second) == [WantState(2, 0)]
-    give(first, StatePart(1, 0, 2, b"late"))
-    give(second, StatePart(2, 0, 1, b"state"))
+    give(first, state_part(1, 0, 2, b"late"))
+    give(second, state_part(2, 0, 1, b"state"))
 
-    assert states(asker) == [StatePart(2, 0, 1, b"state")]
+    assert states(asker) == [state_part(2, 0, 1, b"state")]
     assert run.sample("optimizer_state_parts_dropped_total") == 1
 
 
@@ -184,7 +184,7 @@ def test_a_source_is_told_when_nobody_wants_it_any_more(run: SimulatedRun, how: 
     asker.say(ENOUGH if how == "gives up" else Leave(0, "bye"))
 
     assert wants(source) == [WantState(1, 0), WantState(1, None)]
-    give(source, StatePart(1, 0, 1, b"late"))
+    give(source, state_part(1, 0, 1, b"late"))
     assert states(asker) == []
 
 
@@ -225,7 +225,7 @@ def test_a_source_that_sends_what_was_not_asked_for_is_sent_away(
     wants(source)
 
     for part, of in parts:
-        give(source, StatePart(1, part, of, b"x"))
+        give(source, state_part(1, part, of, b"x"))
         run.network.run_for(1.0)
 
     if named is None:
@@ -233,13 +233,13 @@ def test_a_source_that_sends_what_was_not_asked_for_is_sent_away(
         assert run.sample("optimizer_state_parts_dropped_total") == 1
     else:
         assert source.wait_for_end().reason == naming("(source)", *named)
-        assert states(asker)[-1] == StatePart(2, 0, 0, b"", "source has gone")
+        assert states(asker)[-1] == no_state(2, "source has gone")
 
 
 def test_a_part_of_nobodys_state_is_dropped_and_counted(run: SimulatedRun) -> None:
     source = peer_in(run, "source")
 
-    give(source, StatePart(5, 0, 1, b"x"))
+    give(source, state_part(5, 0, 1, b"x"))
     run.network.run_for(1.0)
 
     assert source.ended is None
@@ -252,7 +252,7 @@ def test_a_part_from_another_than_who_was_asked_is_dropped(run: SimulatedRun) ->
     asker.say(ASK)
     wants(source)
 
-    give(meddler, StatePart(1, 0, 1, b"forged"))
+    give(meddler, state_part(1, 0, 1, b"forged"))
 
     assert states(asker) == []
     assert run.sample("optimizer_state_parts_dropped_total") == 1

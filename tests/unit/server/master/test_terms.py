@@ -12,7 +12,7 @@ from gradwire_server.master import terms
 from gradwire_server.master.terms import TERMS_AHEAD_MAX
 from gradwire_server.metrics import ServerMetrics
 from support.keyed import RUN_KEY
-from support.peer import ScriptedPeer, join_request
+from support.peer import ScriptedPeer, join_request, resume_of
 from support.training import MASTER, SimulatedRun
 from support.wording import naming
 
@@ -179,7 +179,7 @@ def test_a_worker_that_has_promised_the_standby_makes_the_master_step_down() -> 
     standby = standby_of(run)
     run.join_and_wait(2)
 
-    worker_of(run, Resume(7, 0, {}, 2, term=2))
+    worker_of(run, resume_of(7, 0, {}, 2, term=2))
 
     assert standby.wait_for_end().code == EndCode.STEPPED_DOWN
     assert not run.master.terms.in_charge
@@ -196,7 +196,7 @@ def test_terms_that_cannot_be_are_not_believed(config: MasterConfig, term: int) 
         standby_of(run)
         run.network.run(lambda: run.master.terms.in_charge, seconds=5)
 
-    worker = worker_of(run, Resume(7, 0, {}, 2, term=term))
+    worker = worker_of(run, resume_of(7, 0, {}, 2, term=term))
 
     assert "are too many" in worker.wait_for_end().reason
     assert run.master.terms.in_charge
@@ -205,7 +205,7 @@ def test_terms_that_cannot_be_are_not_believed(config: MasterConfig, term: int) 
 def test_a_master_alone_follows_the_terms_of_its_workers() -> None:
     run = run_with(MasterConfig())
 
-    worker_of(run, Resume(0, 0, {}, 1, term=5)).wait_for(Welcome)
+    worker_of(run, resume_of(0, 0, {}, 1, term=5)).wait_for(Welcome)
 
     assert run.master.terms.term == 5
 

@@ -17,12 +17,13 @@ from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import RelayLimits
 from gradwire_server.standby.following import EARLY_MAX, Following
+from support.peer import welcome
 
 Said: TypeAlias = Welcome | Snapshot | UpdateReceived
 
 ELEMENTS = 6
 LAYOUT = Layout((Tensor("weights", (ELEMENTS,)),))
-WELCOME = Welcome("run", 9, 0, -24, LAYOUT, (), founder=False, versions={0: 4})
+WELCOME = welcome(9, versions={0: 4})
 VALUES = np.arange(ELEMENTS, dtype="<i4")
 SNAPSHOT = Snapshot(0, VALUES.tobytes())
 

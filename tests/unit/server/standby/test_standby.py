@@ -8,7 +8,7 @@ import pytest
 
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import Connection, Endpoint, UsageError
-from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, Resume, Roster, Welcome
+from gradwire_protocol.messages.admission import Join, RefusalCode, Refuse, Resume, Roster
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.replicas import Snapshot
@@ -21,9 +21,9 @@ from gradwire_server.metrics import ServerMetrics
 from gradwire_server.standby.standby import ASK_SECONDS, Standby
 from support.checkpointing import ScriptedWriter
 from support.network import SimulatedNetwork
-from support.peer import LAYOUT, ScriptedPeer, join_request
+from support.peer import LAYOUT, ScriptedPeer, join_request, resume_of, welcome
 
-WELCOME = Welcome("run", 9, 0, -24, LAYOUT, (), founder=False, versions={0: 4}, term=3)
+WELCOME = welcome(9, versions={0: 4}, term=3)
 VALUES: Int32Array = np.arange(LAYOUT.elements, dtype=np.int32)
 CONFIG = MasterConfig(standby_of="primary", takeover_seconds=1.0)
 
@@ -48,7 +48,7 @@ class Rig:
     def worker(self, number: int, term: int = 3) -> ScriptedPeer:
         """Let a worker come that has lost the primary."""
         peer = ScriptedPeer(self.network, f"worker{number}", dial="standby")
-        peer.say(join_of(number, Resume(number, 0, {0: 4}, 3, term=term)))
+        peer.say(join_of(number, resume_of(number, 0, {0: 4}, 3, term=term)))
         return peer
 
     def lose_primary(self, code: int = EndCode.STEPPED_DOWN) -> None:
@@ -82,7 +82,7 @@ def test_it_follows_and_confirms_who_the_voters_are() -> None:
     rig.network.run(lambda: rig.master.run is not None and rig.master.run.founded, seconds=5)
     rig.primary.say(Finished({0: 4}))
     rig.network.run(lambda: rig.master.run is not None and rig.master.run.finished, seconds=5)
-    assert rig.master.status()["run"] == "run"
+    assert rig.master.status()["run"] == "default"
 
 
 def test_it_writes_checkpoints_of_what_it_follows() -> None:
@@ -174,7 +174,7 @@ def test_who_asks_twice_is_sent_away() -> None:
     rig.lose_primary()
     impatient = rig.worker(1)
 
-    impatient.say(join_of(1, Resume(1, 0, {}, 3)))
+    impatient.say(join_of(1, resume_of(1, 0, {}, 3)))
 
     assert "for a second time" in impatient.wait_for_end().reason
 
