@@ -77,28 +77,6 @@ def test_several_pushes_are_ended_by_one_pull(master: LocalMaster) -> None:
         assert recorder.calls == ["before", "before", "stepped"]
 
 
-def test_a_pull_without_a_push_ends_nothing(master: LocalMaster) -> None:
-    with join(master) as one:
-        recorder = recorded(one)
-
-        one.pull()
-        one.step()
-        one.pull()
-
-        assert recorder.calls == ["before", "stepped"]
-
-
-def test_a_push_is_ended_by_a_step_too(master: LocalMaster) -> None:
-    with join(master) as one:
-        recorder = recorded(one)
-
-        one.push()
-        one.step()
-        one.pull()
-
-        assert recorder.calls == ["before", "before", "stepped"]
-
-
 def test_a_push_while_paused_is_ended_by_a_pull_afterwards(master: LocalMaster) -> None:
     with join(master) as one:
         recorder = recorded(one)

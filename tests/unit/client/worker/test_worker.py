@@ -1,6 +1,6 @@
 """The worker against a scripted master: whatever comes, in whatever order it comes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -416,16 +416,6 @@ def test_an_update_of_one_s_own_that_comes_back_is_a_correction_in_whatever_orde
     assert talk.worker.sequence == 13
 
 
-def test_a_correction_of_what_was_never_sent_ends_it() -> None:
-    talk = Conversation().live(rank=2, sequence=10)
-
-    talk.master.say_update(2, 11, b"less")
-    talk.side.wait_for("closed")
-
-    assert isinstance(talk.side.error_told, ProtocolError)
-    assert str(talk.side.error_told) == naming("master at master", "update 11", 10)
-
-
 def test_sequences_are_not_used_twice_so_they_can_run_out() -> None:
     talk = Conversation().live(sequence=SEQUENCE_MAX - 1)
 
@@ -478,16 +468,6 @@ def test_a_sum_may_overtake_the_welcome() -> None:
     assert [told for told in talk.side.told if told[0] == "sum"] == [
         ("sum", Sum((b"body",), {1: 6}, 2))
     ]
-
-
-def test_a_sum_that_leaves_something_out_ends_it() -> None:
-    talk = Conversation().live(versions={1: 4})
-
-    say_part(talk, b"body", Span({1: 5}, {1: 6}, 1, 1))
-    talk.side.wait_for("closed")
-
-    assert isinstance(talk.side.error_told, ProtocolError)
-    assert str(talk.side.error_told) == naming("updates 6 to 6", "rank 1", 4)
 
 
 def test_updates_of_every_origin_are_put_in_order() -> None:
@@ -627,15 +607,6 @@ def test_digests_of_another_number_of_blocks_are_nonsense(blocks: Blocks, count:
     talk.side.wait_for("closed")
 
     assert str(talk.side.error_told) == naming("digests", count, 1)
-
-
-def test_who_has_no_replica_has_nothing_to_compare() -> None:
-    talk = Conversation()
-
-    talk.master.say(welcome_to(), BLOCKS)
-    talk.side.wait_for("closed")
-
-    assert str(talk.side.error_told) == naming("no replica")
 
 
 @pytest.mark.parametrize("asked", [False, True])
@@ -924,34 +895,53 @@ def test_what_a_master_does_not_say_ends_it(message: Control) -> None:
     assert end == said_by_peer(CloseCode.INVALID_MESSAGE, f"{kind} from a master")
 
 
-def test_a_second_welcome_ends_it() -> None:
-    talk = Conversation().live()
+@pytest.mark.parametrize(
+    ("say", "named"),
+    [
+        (lambda talk: talk.master.say(welcome_to()), ("the master at master", "Welcome", "LIVE")),
+        (lambda talk: talk.master.say_update(2, 11, b"less"), ("update 11", 10)),
+        (
+            lambda talk: say_part(talk, b"body", Span({1: 5}, {1: 6}, 1, 1)),
+            ("updates 6 to 6", "rank 1", 4),
+        ),
+    ],
+    ids=["a second welcome", "a correction of nothing", "a sum that leaves something out"],
+)
+def test_what_cannot_be_ends_it(
+    say: Callable[[Conversation], None], named: tuple[object, ...]
+) -> None:
+    talk = Conversation().live(rank=2, sequence=10, versions={1: 4})
 
-    talk.master.say(welcome_to())
+    say(talk)
     talk.side.wait_for("closed")
 
     assert isinstance(talk.side.error_told, ProtocolError)
-    assert str(talk.side.error_told) == naming("the master at master", "Welcome", "LIVE")
+    assert str(talk.side.error_told) == naming("master at master", *named)
 
 
-def test_a_welcome_to_another_model_ends_it() -> None:
+@pytest.mark.parametrize(
+    ("say", "named"),
+    [
+        (
+            lambda master: master.say(welcome_to(layout=Layout((Tensor("weights", (5,)),)))),
+            ("Welcome", "'weights'", "(6,)", "(5,)"),
+        ),
+        (lambda master: master.say_block(1, VALUES), ("Snapshot", "24 bytes", "element 1", 6)),
+        (lambda master: master.say(welcome_to(), BLOCKS), ("no replica",)),
+        (lambda master: master.say(buffers_of(0, 1.0)), ("the master at master", "Buffers")),
+    ],
+    ids=["another model", "a block behind the end", "nothing to compare", "early buffers"],
+)
+def test_what_cannot_be_before_it_is_live_ends_it(
+    say: Callable[[ScriptedPeer], None], named: tuple[object, ...]
+) -> None:
     talk = Conversation()
 
-    talk.master.say(welcome_to(layout=Layout((Tensor("weights", (5,)),))))
+    say(talk.master)
     talk.side.wait_for("closed")
 
     assert isinstance(talk.side.error_told, ProtocolError)
-    assert str(talk.side.error_told) == naming("Welcome", "'weights'", "(6,)", "(5,)")
-
-
-def test_a_block_behind_the_end_of_the_model_ends_it() -> None:
-    talk = Conversation()
-
-    talk.master.say_block(1, VALUES)
-    talk.side.wait_for("closed")
-
-    assert isinstance(talk.side.error_told, ProtocolError)
-    assert str(talk.side.error_told) == naming("Snapshot", "24 bytes", "element 1", 6)
+    assert str(talk.side.error_told) == naming(*named)
 
 
 @pytest.mark.parametrize(
@@ -971,8 +961,9 @@ def test_why_the_master_ends_it_is_told(code: int, reason: str, kind: type[Gradw
     talk.master.end(code, reason)
     talk.side.wait_for("closed")
 
+    broken = ("we", "protocol") if kind is ProtocolError else ()
     assert type(talk.side.error_told) is kind
-    assert str(talk.side.error_told) == naming("master at master", reason)
+    assert str(talk.side.error_told) == naming("master at master", *broken, reason)
 
 
 def test_who_is_dropped_as_too_slow_is_told_why_and_dials_again() -> None:
@@ -1086,17 +1077,6 @@ def test_whatever_follows_a_refusal_is_not_heard() -> None:
 
     assert talk.side.topics == ["closed"]
     assert isinstance(talk.side.error_told, RefusedError)
-
-
-def test_a_rule_that_we_broke_is_told_in_whole_sentences() -> None:
-    talk = Conversation().live()
-
-    talk.master.end(CloseCode.INVALID_MESSAGE, "that was no JOIN")
-    talk.side.wait_for("closed")
-
-    assert str(talk.side.error_told) == naming(
-        "master at master", "we", "protocol", "that was no JOIN"
-    )
 
 
 def test_when_the_master_confirms_that_we_left_everything_is_delivered() -> None:
@@ -1218,16 +1198,6 @@ def test_own_buffers_go_out_before_it_is_said_that_no_more_comes() -> None:
     talk.master.wait_for(Finish)
 
     assert talk.master.heard[-2:] == [buffers_of(3, 1.0, final=True), Finish(0)]
-
-
-def test_buffers_before_the_welcome_are_nonsense() -> None:
-    talk = Conversation()
-
-    talk.master.say(buffers_of(0, 1.0))
-    talk.master.wait_for_end()
-
-    assert isinstance(talk.side.error_told, ProtocolError)
-    assert str(talk.side.error_told) == naming("the master at master", "Buffers")
 
 
 def test_buffers_of_no_use_are_counted() -> None:

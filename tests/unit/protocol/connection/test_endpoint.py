@@ -17,9 +17,7 @@ from gradwire_protocol import (
     State,
 )
 from gradwire_protocol.limits import (
-    HALF_OPEN_MAX,
     HALF_OPEN_SECONDS_MAX,
-    INITS_PER_SECOND,
 )
 from gradwire_protocol.wire.packets import (
     ACCEPT_BYTES,
@@ -150,32 +148,6 @@ def test_a_first_packet_that_proves_nothing_opens_nothing() -> None:
     ask(endpoint, packet[:-1] + bytes([packet[-1] ^ 1]))
     assert drops(endpoint) == {Drop.NOT_AUTHENTIC: 1}
     ask(endpoint, packet)
-
-    assert len(endpoint) == 1
-
-
-def test_half_open_connections_are_bounded_and_the_oldest_gives_way() -> None:
-    endpoint = listening()
-    times = [NOW + n / INITS_PER_SECOND for n in range(HALF_OPEN_MAX + 1)]
-    assert times[-1] < NOW + HALF_OPEN_SECONDS_MAX
-    accepts = [ask(endpoint, init_of(n), now=now)[0] for n, now in enumerate(times, start=1)]
-
-    ask(endpoint, first_packet(init_of(1), accepts[0]), now=times[-1])
-    assert drops(endpoint) == {Drop.UNKNOWN_SESSION: 1}
-    ask(endpoint, first_packet(init_of(2), accepts[1]), now=times[-1])
-
-    assert len(endpoint) == 1
-
-
-def test_half_open_connections_are_forgotten_when_their_time_is_up() -> None:
-    endpoint = listening()
-    [first] = ask(endpoint, init_of(1), now=NOW)
-    [second] = ask(endpoint, init_of(2), now=NOW + 1)
-    ask(endpoint, init_of(3), now=NOW + HALF_OPEN_SECONDS_MAX)
-
-    ask(endpoint, first_packet(init_of(1), first))
-    assert drops(endpoint) == {Drop.UNKNOWN_SESSION: 1}
-    ask(endpoint, first_packet(init_of(2), second))
 
     assert len(endpoint) == 1
 

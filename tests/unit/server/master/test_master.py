@@ -5,6 +5,7 @@ Training and its invariants are in `tests/simulation`; here a scripted peer join
 
 import logging
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -78,48 +79,31 @@ def train_and_finish(run: SimulatedRun) -> None:
 # What a worker must not do.
 
 
-def test_an_update_of_another_rank_ends_the_connection() -> None:
-    run = run_with(2)
-    rogue = rogue_in(run)
-
-    rogue.say_update(0, 1, update_of(run))
-
-    assert rogue.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE, naming("rank 2 (rogue)", "update of rank 0")
-    )
-    assert run.sample("messages_invalid_total") == 1
-    assert run.sample("leaves_total", reason="fault") == 1
-    assert run.sample("updates_accepted_total") == 0
-    train_and_finish(run)
-
-
-def test_a_snapshot_that_nobody_asked_for_ends_the_connection() -> None:
+@pytest.mark.parametrize(
+    ("act", "named"),
+    [
+        (lambda rogue, body: rogue.say_update(0, 1, body), ("update of rank 0",)),
+        (lambda rogue, _: rogue.say_block(0, np.ones(ELEMENTS, np.int32)), ("Snapshot",)),
+        (lambda rogue, body: rogue.say_update(2, 1, body, based_on=3), ("update 1", 3, 0)),
+    ],
+    ids=["another's update", "an unwanted snapshot", "based on what does not exist"],
+)
+def test_what_breaks_a_rule_ends_the_connection(
+    act: Callable[[ScriptedPeer, bytes], None], named: tuple[object, ...]
+) -> None:
     run = run_with(2)
     rogue = rogue_in(run)
     assert run.master.run is not None
     digest = run.master.run.replica.digest()
 
-    rogue.say_block(0, np.ones(ELEMENTS, np.int32))
+    act(rogue, update_of(run))
 
     assert rogue.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE, naming("Snapshot", "rank 2 (rogue)")
+        CloseCode.INVALID_MESSAGE, naming("rank 2 (rogue)", *named)
     )
     assert run.master.run.replica.digest() == digest
     assert run.sample("messages_invalid_total") == 1
-    train_and_finish(run)
-
-
-def test_an_update_based_on_updates_that_do_not_exist_ends_the_connection() -> None:
-    run = run_with(2)
-    rogue = rogue_in(run)
-
-    rogue.say_update(2, 1, update_of(run), based_on=3)
-
-    assert rogue.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE,
-        naming("update 1", "rank 2 (rogue)", 3, 0),
-    )
-    assert run.sample("messages_invalid_total") == 1
+    assert run.sample("leaves_total", reason="fault") == 1
     assert run.sample("updates_accepted_total") == 0
     train_and_finish(run)
 
