@@ -15,3 +15,5 @@ def master() -> Iterator[LocalMaster]:
     """Run a master of the test's own."""
     with LocalMaster() as running:
         yield running
+        for session in running.sessions:
+            session.close()

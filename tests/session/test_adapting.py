@@ -125,7 +125,6 @@ def test_a_whole_portion_is_local_feedback(master: LocalMaster) -> None:
     session.step()
 
     assert target.tolist() == [0.75, 0.25, 0, 0]
-    session.close()
 
 
 # Multiplying changes.
@@ -149,8 +148,6 @@ def test_without_an_optimizer_the_change_itself_is_multiplied(
     session.step()
     assert session.state_dict()["residual"].tolist() == kept
     assert session.stats.scale == 0.5
-    session.close()
-    other.close()
 
 
 @FEEDBACKS
@@ -181,7 +178,6 @@ def test_a_change_that_is_pushed_is_multiplied(master: LocalMaster, feedback: st
     session.push(change(2.0, 0, 0, 1.0))
 
     assert target.tolist() == [1.0, HALF, 0, HALF]
-    session.close()
 
 
 @FEEDBACKS
@@ -200,7 +196,6 @@ def test_a_change_that_cannot_be_sent_is_not_multiplied(
     session.step()
 
     assert target.tolist() == [HALF, 0, 0, 0]
-    session.close()
 
 
 @FEEDBACKS
@@ -220,7 +215,6 @@ def test_steps_of_an_evaluation_and_a_checkpoint_multiply_once(
     session.step()
 
     assert session.state_dict()["residual"].tolist() == [HALF, 0, 0, 0]
-    session.close()
 
 
 def test_what_is_trained_after_the_last_step_is_multiplied_in_the_end(master: LocalMaster) -> None:
@@ -241,7 +235,7 @@ def test_a_function_is_asked_with_workers_and_staleness(master: LocalMaster) -> 
         return 0.5
 
     target = zeros()
-    session, other = join(master, target, scale=scale), join(master)
+    session, _other = join(master, target, scale=scale), join(master)
     session.wait(2)
     target[0] += 2.0
     session.step()
@@ -249,8 +243,6 @@ def test_a_function_is_asked_with_workers_and_staleness(master: LocalMaster) -> 
     # Before its own is known, that of lockstep: one other worker, which comes first half the times.
     assert asked == [(2, 0.5)]
     assert target[0] == 1.0
-    session.close()
-    other.close()
 
 
 def test_a_function_that_returns_nonsense_changes_nothing(master: LocalMaster) -> None:
@@ -262,7 +254,6 @@ def test_a_function_that_returns_nonsense_changes_nothing(master: LocalMaster) -
         session.step()
 
     assert target.tolist() == [1.0, 0, 0, 0]
-    session.close()
 
 
 # With an optimizer.
@@ -282,7 +273,6 @@ def test_an_optimizer_is_scaled_by_its_rate(master: LocalMaster, feedback: str |
 
     assert weights(model) == [1.0, HALF, 0, 0]
     assert optimizer.param_groups[0]["lr"] == 1.0
-    session.close()
 
 
 def test_an_optimizer_that_ignores_its_rate_is_scaled_by_what_it_changes(
@@ -296,13 +286,12 @@ def test_an_optimizer_that_ignores_its_rate_is_scaled_by_what_it_changes(
     session.step()
 
     assert weights(model) == [HALF, -HALF, 0, 0]
-    session.close()
 
 
 def test_nothing_is_multiplied_unless_it_is_asked_for(master: LocalMaster) -> None:
     model = linear()
     optimizer = torch.optim.SGD(model.parameters(), 1.0, momentum=0.9)
-    session, other = join(master, model, optimizer=optimizer), join(master, linear())
+    session, _other = join(master, model, optimizer=optimizer), join(master, linear())
     session.wait(2)
 
     step(model, optimizer, -1.0, 0, 0, 0)
@@ -310,8 +299,6 @@ def test_nothing_is_multiplied_unless_it_is_asked_for(master: LocalMaster) -> No
 
     assert weights(model) == [1.0, 0, 0, 0]
     assert (session.stats.scale, session.stats.momentum) == (1.0, 0.9)
-    session.close()
-    other.close()
 
 
 @FEEDBACKS
@@ -335,7 +322,7 @@ def test_momentum_is_lowered_by_the_delays_and_restored(
     optimizer = make(model.parameters())
     own = momentum_of(optimizer)
     session = join(master, model, optimizer=optimizer, feedback=feedback)
-    other = join(master, linear())
+    join(master, linear())
     session.wait(2)
     for _ in range(60):
         step(model, optimizer, -1.0, 0, 0, 0)
@@ -351,7 +338,6 @@ def test_momentum_is_lowered_by_the_delays_and_restored(
     session.close()
     step(model, optimizer, -1.0, 0, 0, 0)
     assert not optimizer._optimizer_step_pre_hooks
-    other.close()
 
 
 @pytest.mark.parametrize("momentum", ["auto", "keep"])
@@ -375,8 +361,6 @@ def test_steps_are_smaller_where_updates_of_peers_come_late(
     expected = 1 / math.sqrt(1 + late / 2) if momentum == "auto" else 1.0
     assert weights(model)[0] == pytest.approx(expected)
     assert optimizer.param_groups[0]["lr"] == 1.0
-    session.close()
-    other.close()
 
 
 def test_momentum_is_kept_where_that_is_asked_for(master: LocalMaster) -> None:
@@ -389,7 +373,6 @@ def test_momentum_is_kept_where_that_is_asked_for(master: LocalMaster) -> None:
 
     assert session.stats.delay_steps > 1.0
     assert session.stats.momentum == 0.9
-    session.close()
 
 
 def test_alone_nothing_is_late(master: LocalMaster) -> None:
@@ -403,7 +386,6 @@ def test_alone_nothing_is_late(master: LocalMaster) -> None:
 
     assert session.stats.delay_steps == 0.0
     assert weights(model) == weights(reference)
-    session.close()
 
 
 # Steps that were none.
@@ -430,7 +412,6 @@ def test_a_step_that_a_grad_scaler_skips_sends_nothing(master: LocalMaster) -> N
     stats = session.stats
     assert (stats.steps, stats.steps_untrained) == (3, 1)
     assert weights(model) == [1.0, 0, 0, 0]
-    session.close()
 
 
 def test_gradients_that_are_accumulated_send_nothing_and_peers_are_heard(
@@ -456,8 +437,6 @@ def test_gradients_that_are_accumulated_send_nothing_and_peers_are_heard(
     step(model, optimizer, -2.0, 0, 0, 0)
     session.step()
     assert session.stats.updates_sent == 2
-    session.close()
-    other.close()
 
 
 def test_with_two_optimizers_each_ones_steps_are_sent_and_scaled(master: LocalMaster) -> None:
@@ -472,7 +451,6 @@ def test_with_two_optimizers_each_ones_steps_are_sent_and_scaled(master: LocalMa
 
     assert [parameter.tolist() for parameter in model] == [[1.0, 0.0], [2.0, 0.0]]
     assert (session.stats.updates_sent, session.stats.steps_untrained) == (3, 0)
-    session.close()
 
 
 def test_what_is_frozen_has_no_optimizer(master: LocalMaster) -> None:
@@ -488,7 +466,6 @@ def test_what_is_frozen_has_no_optimizer(master: LocalMaster) -> None:
         session.step()
 
     assert session.stats.steps_untrained == 2
-    session.close()
 
 
 # What is measured.
@@ -535,7 +512,6 @@ def test_who_has_left_has_no_staleness(master: LocalMaster) -> None:
 
     assert one.stats.staleness_by_rank == {}
     assert one.stats.staleness_distribution.count == 1
-    one.close()
 
 
 def test_the_age_of_the_residual_is_how_long_a_change_waits(master: LocalMaster) -> None:
@@ -549,7 +525,6 @@ def test_the_age_of_the_residual_is_how_long_a_change_waits(master: LocalMaster)
     stats = session.stats
     assert stats.residual_age_steps == pytest.approx(3.5, abs=0.5)
     assert stats.residual_age_distribution.count >= 194
-    session.close()
 
 
 # What cannot work, and what is only said.

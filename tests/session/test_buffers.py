@@ -71,8 +71,6 @@ def test_between_the_steps_too_they_are_averaged(master: LocalMaster) -> None:
     other.step()
 
     assert variance(norms[1]) == [2.0, 2.0]
-    one.close()
-    other.close()
 
 
 def test_while_paused_the_buffers_stay_as_they_are(master: LocalMaster) -> None:
@@ -89,8 +87,6 @@ def test_while_paused_the_buffers_stay_as_they_are(master: LocalMaster) -> None:
     one.step()
 
     assert variance(norms[0]) == [2.0, 2.0]
-    one.close()
-    other.close()
 
 
 def test_who_comes_later_begins_with_what_the_others_have(master: LocalMaster) -> None:
@@ -103,8 +99,6 @@ def test_who_comes_later_begins_with_what_the_others_have(master: LocalMaster) -
     step_until(later, norm, 5.0)
 
     assert later.stats.buffers_averaged == 1
-    first.close()
-    later.close()
 
 
 def test_without_sharing_each_keeps_its_own(master: LocalMaster) -> None:
@@ -141,7 +135,6 @@ def test_a_buffer_that_is_not_finite_is_named_before_anything_is_sent(master: Lo
         session.step()
 
     assert session.stats.updates_sent == 0
-    session.close()
 
 
 def test_buffers_that_are_too_large_are_refused_unless_they_are_not_shared(

@@ -80,8 +80,6 @@ def test_a_model_on_a_device_and_one_on_the_host_train_each_other(
     assert device.digest() == host.digest()
     finish(device, host)
     assert there.values() == here.values() == [HALF, 2.0, -1.25, 0.125]
-    device.close()
-    host.close()
 
 
 @FEEDBACKS
@@ -101,7 +99,6 @@ def test_a_session_on_a_device_is_saved_and_loaded(
     assert state["residual"].tolist() == [0.25, 0.25, 0, 0]
     assert state["residual"].device.type == "cpu"
     assert session.push(torch.full((4,), 0.25, device=DEVICE)) == 2
-    session.close()
 
 
 def test_a_change_that_cannot_be_sent_is_taken_back(
@@ -118,7 +115,6 @@ def test_a_change_that_cannot_be_sent_is_taken_back(
         session.push(torch.zeros(3))
 
     assert model.values() == [0.25, 0, 0, 0]
-    session.close()
 
 
 def test_a_model_on_a_device_starts_a_run_and_joins_one(
@@ -135,5 +131,3 @@ def test_a_model_on_a_device_starts_a_run_and_joins_one(
     assert founder.digest() == joiner.digest()
     vector: Float32Array = np.array(first.values(), np.float32)
     assert np.abs(vector - [0.1, 0.2, 0.3, 0.4]).max() <= 2.0**-24
-    founder.close()
-    joiner.close()

@@ -42,8 +42,6 @@ def test_what_an_update_left_waits_for_the_next_step_that_trains(
     assert sent == [1, 1, 1]
     assert (mine.stats.updates_sent, mine.stats.steps) == (2, 4)
     assert theirs.tolist() == [MUCH, HALF, 0, 0]
-    mine.close()
-    other.close()
 
 
 @FEEDBACKS
@@ -104,8 +102,6 @@ def test_what_a_network_that_was_behind_did_not_get_is_sent_in_a_step_that_train
 
     assert mine.stats.updates_sent == 66
     assert theirs.tolist() == [70 * HALF, 0, 0, 0]
-    mine.close()
-    other.close()
 
 
 def test_a_residual_that_was_loaded_is_sent_though_nothing_was_trained(master: LocalMaster) -> None:
@@ -119,15 +115,12 @@ def test_a_residual_that_was_loaded_is_sent_though_nothing_was_trained(master: L
     pull(other, 1)
 
     assert theirs.tolist() == [1.0, 0, 0, 0]
-    mine.close()
-    other.close()
 
 
 def test_a_change_that_is_pushed_is_sent_though_no_tensor_was_trained(master: LocalMaster) -> None:
     mine = join(master, [parameter()])
 
     assert [mine.push(), mine.push(change(HALF, 0, 0, 0)), mine.push()] == [0, 1, 0]
-    mine.close()
 
 
 def test_a_value_that_is_not_finite_is_named_until_it_is_mended(master: LocalMaster) -> None:
@@ -141,5 +134,3 @@ def test_a_value_that_is_not_finite_is_named_until_it_is_mended(master: LocalMas
     with torch.no_grad():
         target.zero_()
     mine.step()
-
-    mine.close()

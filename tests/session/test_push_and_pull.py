@@ -176,8 +176,6 @@ def test_buffers_are_averaged_between_the_steps(master: LocalMaster) -> None:
     other.pull()
 
     assert variance(norms[1]) == [2.0, 2.0]
-    one.close()
-    other.close()
 
 
 def test_who_pushes_and_never_pulls_ends_with_what_all_have(master: LocalMaster) -> None:
@@ -231,5 +229,3 @@ def test_who_pushes_and_pulls_waits_for_who_is_too_far_behind(master: LocalMaste
         wait_until(is_let_go, "the one to go on")
 
     assert one.stats.steps_waited == 1
-    one.close()
-    other.close()

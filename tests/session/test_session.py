@@ -63,8 +63,6 @@ def test_while_paused_nothing_is_applied_and_afterwards_everything_is(
     one.step()
 
     assert mine.tolist() == [1.0, 0, 0, 0]
-    one.close()
-    other.close()
 
 
 def test_while_paused_one_s_own_changes_are_pushed(master: LocalMaster) -> None:
@@ -76,8 +74,6 @@ def test_while_paused_one_s_own_changes_are_pushed(master: LocalMaster) -> None:
     pull(other, 1)
 
     assert theirs.tolist() == [HALF, 0, 0, 0]
-    one.close()
-    other.close()
 
 
 def test_an_evaluation_that_fails_does_not_stay_paused(master: LocalMaster) -> None:
@@ -90,8 +86,6 @@ def test_an_evaluation_that_fails_does_not_stay_paused(master: LocalMaster) -> N
     pull(one, 1)
 
     assert mine.tolist() == [HALF, 0, 0, 0]
-    one.close()
-    other.close()
 
 
 # Who takes part.
@@ -107,8 +101,6 @@ def test_the_world_grows_and_shrinks(master: LocalMaster) -> None:
     other.close()
     wait_until(lambda: one.world_size == 1, "the other one to leave")
 
-    one.close()
-
 
 def test_waiting_for_workers_has_a_deadline(master: LocalMaster) -> None:
     session = join(master)
@@ -117,7 +109,6 @@ def test_waiting_for_workers_has_a_deadline(master: LocalMaster) -> None:
         session.wait(3, timeout=0.01)
 
     session.step()
-    session.close()
 
 
 def test_how_many_to_wait_for_may_be_a_setting(
@@ -128,12 +119,10 @@ def test_how_many_to_wait_for_may_be_a_setting(
     with pytest.raises(gradwire.DeadlineError, match=naming("2 workers", 1)):
         one.wait(timeout=0.01)
 
-    other = join(master)
+    join(master)
     one.wait()
 
     assert one.world_size == 2
-    one.close()
-    other.close()
 
 
 def test_waiting_for_nobody_knows_how_many_is_refused(master: LocalMaster) -> None:
@@ -141,8 +130,6 @@ def test_waiting_for_nobody_knows_how_many_is_refused(master: LocalMaster) -> No
 
     with pytest.raises(gradwire.UsageError, match=naming("n_workers", "WORLD_SIZE")):
         session.wait()
-
-    session.close()
 
 
 # Finishing.
@@ -398,7 +385,6 @@ def test_a_block_that_fails_tells_the_master_why(
     left = [message for message in caplog.messages if message.startswith("rank 1")][-1]
     assert left == naming("left", "ZeroDivisionError: loss is zero  [31mand red")
     assert master.sample("gradwire_runs_finished_total") == 0
-    other.close()
 
 
 def test_a_reason_that_is_too_long_is_cut(master: LocalMaster) -> None:
@@ -466,7 +452,6 @@ def test_a_master_that_falls_silent_is_lost_after_the_idle_timeout(master: Local
         lost = loss_of(session)
 
     assert str(lost) == naming(master.address, "nothing heard", "0.3 s")
-    session.close()
 
 
 def test_who_is_alone_trains_for_some_steps_and_then_waits(master: LocalMaster) -> None:
@@ -482,7 +467,6 @@ def test_who_is_alone_trains_for_some_steps_and_then_waits(master: LocalMaster) 
 
     assert session.stats.steps == before + 3
     assert session.stats.steps_deferred == 3
-    session.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -512,7 +496,6 @@ def test_a_session_belongs_to_the_process_that_joined(
     assert said_by_child == naming("process that joined", "fork")
     session.push(change(HALF, 0, 0, 0))
     delivered(session, 1)
-    session.close()
 
 
 @pytest.mark.parametrize("keep", ["session = ", ""], ids=["keeps it", "keeps no session"])
@@ -607,8 +590,6 @@ def test_the_numbers_add_up(master: LocalMaster) -> None:
     assert mine.rtt_seconds > 0
     assert mine.encode_seconds > 0
     assert mine.apply_seconds > 0
-    one.close()
-    other.close()
 
 
 def test_a_worker_that_comes_later_counts_its_own_updates_only(master: LocalMaster) -> None:
@@ -623,4 +604,3 @@ def test_a_worker_that_comes_later_counts_its_own_updates_only(master: LocalMast
     assert second.rank == 0
     assert (second.stats.updates_sent, second.stats.updates_delivered) == (1, 1)
     assert second.state_dict()["versions"] == {0: 2}
-    second.close()

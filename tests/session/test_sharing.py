@@ -55,8 +55,6 @@ def test_what_one_worker_pushes_the_others_pull(master: LocalMaster, feedback: s
     assert pulled == [PeerUpdate(rank=0, sequence=1, elements=2, staleness=0)]
     assert mine.tolist() == theirs.tolist() == [HALF, 0, -1.0, 0]
     assert one.digest() == other.digest()
-    one.close()
-    other.close()
 
 
 def test_a_step_pushes_what_the_training_changed_and_applies_what_came(
@@ -73,8 +71,6 @@ def test_a_step_pushes_what_the_training_changed_and_applies_what_came(
 
     assert mine.tolist() == theirs.tolist() == [HALF, 0, 0, 1.0]
     assert one.digest() == other.digest()
-    one.close()
-    other.close()
 
 
 def test_staleness_counts_the_updates_that_a_peer_did_not_know(master: LocalMaster) -> None:
@@ -88,8 +84,6 @@ def test_staleness_counts_the_updates_that_a_peer_did_not_know(master: LocalMast
 
     assert update == PeerUpdate(rank=1, sequence=1, elements=1, staleness=2)
     assert (one.stats.staleness, one.stats.staleness_max) == (2.0, 2)
-    one.close()
-    other.close()
 
 
 def test_with_local_feedback_a_worker_computes_with_what_it_has_not_sent(
@@ -102,7 +96,6 @@ def test_with_local_feedback_a_worker_computes_with_what_it_has_not_sent(
 
     assert target.tolist() == [0.75, 0.25, 0, 0]
     assert session.state_dict()["residual"].tolist() == [0.25, 0.25, 0, 0]
-    session.close()
 
 
 @pytest.mark.parametrize("make", [zeros, double_zeros])
@@ -118,7 +111,6 @@ def test_with_shared_feedback_all_workers_compute_with_the_same(
 
     assert target.tolist() == [HALF, 0, 0, 0]
     assert session.state_dict()["residual"].tolist() == [0.25, 0.25, 0, 0]
-    session.close()
 
 
 @FEEDBACKS
@@ -130,7 +122,6 @@ def test_what_has_not_reached_the_threshold_is_sent_when_it_has(
     sent = [session.push(change(0.25, 0, 0, 0.125)) for _ in range(4)]
 
     assert sent == [0, 1, 0, 2]
-    session.close()
 
 
 def test_a_first_step_without_a_change_leaves_the_threshold_open(master: LocalMaster) -> None:
@@ -174,7 +165,6 @@ def test_a_tensor_can_be_pushed_and_may_have_the_target_s_shape(master: LocalMas
     session.push(np.full(4, HALF, np.float32))
 
     assert target.tolist() == [[1.5, 1.5], [1.5, 1.5]]
-    session.close()
 
 
 @FEEDBACKS
@@ -203,7 +193,6 @@ def test_a_change_of_no_use_is_refused_and_changes_nothing(
 
     residual = session.state_dict()["residual"].tolist()
     assert (target.tolist(), session.digest(), residual) == before
-    session.close()
 
 
 @pytest.mark.parametrize("wrong", [torch.zeros(4, dtype=torch.bfloat16), [[1.0], [1.0, 2.0]]])
@@ -212,8 +201,6 @@ def test_a_change_that_is_no_array_is_refused(master: LocalMaster, wrong: Any) -
 
     with pytest.raises(gradwire.UsageError, match=naming("float32", 4)):
         session.push(wrong)
-
-    session.close()
 
 
 @FEEDBACKS
@@ -233,7 +220,6 @@ def test_a_parameter_that_is_not_finite_is_named_and_nothing_is_sent(
     target[1, 2] = 1.0
     session.step()
     assert session.stats.elements_sent == 6
-    session.close()
 
 
 def test_a_parameter_that_has_outgrown_the_quantum_is_named_and_nothing_is_sent(
@@ -250,7 +236,6 @@ def test_a_parameter_that_has_outgrown_the_quantum_is_named_and_nothing_is_sent(
 
     assert session.stats.updates_sent == 0
     assert target.tolist() == [1.0, 1.0, -200.0, 1.0]
-    session.close()
 
 
 @FEEDBACKS
@@ -264,7 +249,6 @@ def test_a_change_that_the_quantum_cannot_express_changes_nothing(
         session.push(change(200.0, HALF, 0, 0))
 
     assert target.tolist() == [0, 0, 0, 0]
-    session.close()
 
 
 def test_a_change_to_parameters_that_are_not_finite_changes_nothing(master: LocalMaster) -> None:
@@ -276,7 +260,6 @@ def test_a_change_to_parameters_that_are_not_finite_changes_nothing(master: Loca
         session.push(change(HALF, 0, 0, 0))
 
     assert target[:3].tolist() == [0, 0, 0]
-    session.close()
 
 
 # The threshold.
@@ -294,7 +277,6 @@ def test_without_a_threshold_the_first_one_leads_to_the_density_asked_for(
 
     assert session.stats.density == pytest.approx(0.05, rel=0.1)
     assert session.stats.threshold == pytest.approx(1.96e-3, rel=0.1)
-    session.close()
 
 
 def test_steps_in_which_nothing_is_trained_leave_the_threshold_alone(master: LocalMaster) -> None:
@@ -332,7 +314,6 @@ def test_a_threshold_that_is_far_too_high_comes_down_while_something_is_trained(
         return session.stats.updates_sent > 0
 
     assert any(sends() for _ in range(120))
-    session.close()
 
 
 @pytest.mark.parametrize("useless", [float("nan"), float("inf"), -1.0, 0.0])
@@ -345,8 +326,6 @@ def test_a_policy_whose_threshold_is_of_no_use_is_named(
 
     with pytest.raises(gradwire.UsageError, match=naming("threshold policy", useless)):
         session.push(change(1, 0, 0, 0))
-
-    session.close()
 
 
 class Falling:
@@ -386,7 +365,6 @@ def test_a_policy_of_the_caller_s_own_is_asked(master: LocalMaster) -> None:
     assert thresholds == [1.0, 0.5, 0.25]
     assert policy.densities == [1.0, 1.0, 1.0]
     assert session.state_dict()["policy"] == {"threshold": 0.125}
-    session.close()
 
 
 def test_a_fixed_threshold_may_be_given_as_a_policy(master: LocalMaster) -> None:
@@ -395,7 +373,6 @@ def test_a_fixed_threshold_may_be_given_as_a_policy(master: LocalMaster) -> None
     session.push(change(0.25, 0, 0, 0))
 
     assert session.stats.threshold == 0.25
-    session.close()
 
 
 # When the network or the training is behind.
@@ -418,8 +395,6 @@ def test_a_network_that_is_behind_gets_no_more_and_nothing_is_lost(
 
     assert mine.tolist() == theirs.tolist() == [50.0, 0, 0, HALF]
     assert one.digest() == other.digest()
-    one.close()
-    other.close()
 
 
 def test_a_deferred_step_notices_what_is_not_finite_too(master: LocalMaster) -> None:
@@ -432,8 +407,6 @@ def test_a_deferred_step_notices_what_is_not_finite_too(master: LocalMaster) -> 
         target[1] = np.nan
         with pytest.raises(gradwire.NonFiniteError, match=naming("array[1]", "nan")):
             session.push()
-
-    session.close()
 
 
 @FEEDBACKS
@@ -465,8 +438,6 @@ def test_updates_that_were_conflated_are_applied_and_counted(
     assert other.state_dict()["versions"] == {0: 20, 1: 0}
     assert theirs.tolist() == mine.tolist() == [-2.5] * 4
     assert other.digest() == one.digest()
-    one.close()
-    other.close()
 
 
 # Saving.
@@ -499,7 +470,6 @@ def test_a_saved_session_is_plain_tensors_numbers_and_texts(master: LocalMaster)
         "versions": {0: 1},
     }
     session.load_state_dict(loaded)
-    session.close()
 
 
 @FEEDBACKS
@@ -521,7 +491,6 @@ def test_a_loaded_session_goes_on_with_residual_and_threshold(
     assert loaded.state_dict()["policy"] == state["policy"]
     assert after.tolist() == before.tolist()
     assert loaded.digest() == saved.digest()
-    loaded.close()
 
 
 def test_a_residual_that_was_loaded_is_sent_like_any_other(master: LocalMaster) -> None:
@@ -535,8 +504,6 @@ def test_a_residual_that_was_loaded_is_sent_like_any_other(master: LocalMaster) 
 
     assert theirs.tolist() == [1.0, 0, 0, 0]
     assert one.state_dict()["residual"].tolist() == [0.25, 0, 0, 0]
-    one.close()
-    other.close()
 
 
 @pytest.mark.parametrize(
@@ -570,7 +537,6 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(
     after = session.state_dict()
     assert (after["residual"].tolist(), after["policy"]) == ([0.25, 0, 0, 0], state["policy"])
     assert target.tolist() == target_before
-    session.close()
 
 
 def test_a_state_that_does_not_fit_leaves_the_caller_s_policy_alone(master: LocalMaster) -> None:
@@ -602,8 +568,6 @@ def test_a_state_of_other_types_is_refused(master: LocalMaster, wrong: dict[str,
     with pytest.raises(gradwire.UsageError, match=naming("state", "fit")):
         session.load_state_dict(session.state_dict() | wrong)
 
-    session.close()
-
 
 @pytest.mark.parametrize("missing", ["residual", "policy"])
 def test_what_a_state_lacks_is_named(master: LocalMaster, missing: str) -> None:
@@ -613,8 +577,6 @@ def test_what_a_state_lacks_is_named(master: LocalMaster, missing: str) -> None:
 
     with pytest.raises(gradwire.UsageError, match=naming("state", missing)):
         session.load_state_dict(state)
-
-    session.close()
 
 
 def test_the_state_can_be_saved_after_the_end(master: LocalMaster) -> None:
@@ -652,7 +614,6 @@ def test_while_paused_a_master_that_wants_the_replica_does_not_wait_for_a_step(
 
     assert given == [(replica_of(one).astype("<i4").tobytes(), {0: 1})]
     assert not membership_of(one).wanted
-    one.close()
 
 
 def test_while_paused_it_is_not_given_without_what_has_come_in(master: LocalMaster) -> None:
@@ -668,8 +629,6 @@ def test_while_paused_it_is_not_given_without_what_has_come_in(master: LocalMast
     wait_until(lambda: bool(given), "the replica")
 
     assert [versions for _, versions in given] == [{0: 0, 1: 1}]
-    one.close()
-    other.close()
 
 
 def test_a_session_that_leaves_gives_it_with_what_has_come_in(master: LocalMaster) -> None:
@@ -701,4 +660,3 @@ def test_a_master_that_wanted_the_replica_before_a_pause_gets_it_at_once(
 
     one.pull()
     assert len(given) == 1
-    one.close()

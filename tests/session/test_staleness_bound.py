@@ -92,8 +92,6 @@ def test_a_worker_waits_for_a_slower_one_and_applies_what_comes(
     assert one.stats.wait_seconds > 0
     metrics = {metric.name: metric for metric in SessionCollector(one).collect()}
     assert metrics["gradwire_session_steps_waited"].samples[0].value == 1
-    one.close()
-    other.close()
 
 
 def test_two_workers_at_once_never_wait_for_each_other(
@@ -135,8 +133,6 @@ def test_who_makes_no_step_is_named_once_and_not_waited_for_until_it_does(
     wait_until(lambda: heard(one)[other.rank] > clock, "it to make a step")
     until_it_waits(pool, one).result(30)
     assert one.stats.steps_waited == 2
-    one.close()
-    other.close()
 
 
 @pytest.mark.parametrize("how", ["leaves", "finishes"])
@@ -204,8 +200,6 @@ def test_a_worker_without_a_bound_is_not_waited_for(master: LocalMaster) -> None
 
     assert one.stats.steps_waited == 0
     assert other.stats.updates_sent == 0  # without a bound, nothing is sent where nothing changes
-    one.close()
-    other.close()
 
 
 def test_who_waits_has_told_its_steps_before(
@@ -224,12 +218,10 @@ def test_who_waits_has_told_its_steps_before(
     assert not waiting.done()
     other.step()
     waiting.result(30)
-    one.close()
-    other.close()
 
 
 def test_without_a_connection_nobody_waits(master: LocalMaster, pool: ThreadPoolExecutor) -> None:
-    one, other = two(master, idle_timeout_seconds=1.0)
+    one, _ = two(master, idle_timeout_seconds=1.0)
     waiting = until_it_waits(pool, one)
 
     with master.held_up():
@@ -237,5 +229,3 @@ def test_without_a_connection_nobody_waits(master: LocalMaster, pool: ThreadPool
         steps(one, 20)
 
     assert one.stats.steps_waited == 1
-    one.close()
-    other.close()

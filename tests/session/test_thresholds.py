@@ -122,8 +122,6 @@ def test_a_shake_up_sends_what_else_would_wait(master: LocalMaster) -> None:
     assert one.stats.threshold == HALF / 4
     one.push(change(0, 0, 0, HALF))
     assert one.stats.threshold == HALF
-    one.close()
-    other.close()
 
 
 @FEEDBACKS
@@ -150,7 +148,6 @@ def test_what_clipping_loses_is_counted_and_gone(
     assert residual == [1.0, 0.25, -1.0, 0]
     kept = [1.0, 0.25, -1.0, 0] if feedback == "local" else [0, 0, 0, 0]
     assert target.tolist() == [sent + kept[0], kept[1], -sent + kept[2], 0]
-    session.close()
 
 
 def test_nothing_is_clipped_unless_it_is_asked_for(master: LocalMaster) -> None:
@@ -160,7 +157,6 @@ def test_nothing_is_clipped_unless_it_is_asked_for(master: LocalMaster) -> None:
 
     assert session.stats.elements_clipped == 0
     assert session.state_dict()["residual"].tolist() == [2_000.0 - 10 * 127 * HALF, 0, 0, 0]
-    session.close()
 
 
 # What there is to see of it.
@@ -174,7 +170,6 @@ def test_stats_say_how_large_the_residual_is_in_thresholds(master: LocalMaster) 
 
     assert (residual.max, residual.mean) == (0.5, 0.1875)
     assert residual.p50 == 0.125
-    session.close()
 
 
 def test_a_collector_has_the_numbers_of_the_session(master: LocalMaster) -> None:

@@ -424,7 +424,6 @@ def test_parameters_that_come_or_go_later_are_refused_by_name(
         with pytest.raises(UsageError) as refused:
             session.step()
         assert str(refused.value).startswith(says)
-    session.close()
 
 
 def test_a_parameter_that_was_added_and_removed_again_is_forgotten(master: LocalMaster) -> None:
@@ -436,8 +435,6 @@ def test_a_parameter_that_was_added_and_removed_again_is_forgotten(master: Local
 
     del module.extra
     session.step()
-
-    session.close()
 
 
 def test_a_layer_that_is_replaced_by_one_of_the_same_shape_is_trained_from_then_on(
@@ -463,8 +460,6 @@ def test_what_is_not_trained_may_come_and_go(master: LocalMaster) -> None:
     del module.last
     session.step()
 
-    session.close()
-
 
 def test_who_joins_with_a_list_may_add_what_is_not_shared(master: LocalMaster) -> None:
     module = mlp()
@@ -472,5 +467,3 @@ def test_who_joins_with_a_list_may_add_what_is_not_shared(master: LocalMaster) -
 
     module.extra = nn.Linear(1, 1)
     session.step()
-
-    session.close()

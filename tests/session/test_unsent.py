@@ -33,7 +33,6 @@ def test_the_shared_parameters_are_there_without_the_residual_which_comes_back(
     assert inside.tolist() == [HALF, 0, 0, 0]
     assert mine.tolist() == before.tolist()
     assert session.state_dict()["residual"].tolist() == residual.tolist() == [0.25, 0.125, -0.25, 0]
-    session.close()
 
 
 def test_workers_that_have_the_same_updates_evaluate_the_same(master: LocalMaster) -> None:
@@ -44,8 +43,6 @@ def test_workers_that_have_the_same_updates_evaluate_the_same(master: LocalMaste
 
     with one.paused(shared=True), other.paused(shared=True):
         assert mine.tobytes() == theirs.tobytes()
-    one.close()
-    other.close()
 
 
 def test_an_evaluation_that_fails_gives_the_residual_back(master: LocalMaster) -> None:
@@ -57,7 +54,6 @@ def test_an_evaluation_that_fails_gives_the_residual_back(master: LocalMaster) -
         raise LookupError
 
     assert mine.tolist() == [0.25, 0, 0, 0]
-    session.close()
 
 
 @FEEDBACKS
@@ -77,8 +73,6 @@ def test_what_is_pushed_meanwhile_is_added_to_the_residual(
 
     assert theirs.tolist() == [HALF, 0, HALF, 0]
     assert one.state_dict()["residual"].tolist() == [0, 0.125, 0, 0]
-    one.close()
-    other.close()
 
 
 @settings(
@@ -205,4 +199,3 @@ def test_a_parameter_that_is_not_finite_is_not_dropped_in_silence(master: LocalM
 
     with pytest.raises(gradwire.NonFiniteError):
         session.finish()
-    session.close()

@@ -127,8 +127,6 @@ def test_the_first_updates_are_denser_and_a_late_worker_s_are_not(master: LocalM
     assert densities[0] == pytest.approx(0.2, rel=0.1)
     assert np.mean(densities[: n // 4]) > 3 * np.mean(densities[-n:])
     assert late.stats.density == pytest.approx(0.01, rel=0.2)
-    first.close()
-    late.close()
 
 
 def test_a_saved_session_goes_on_with_its_warm_up(master: LocalMaster) -> None:

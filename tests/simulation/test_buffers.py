@@ -13,13 +13,13 @@ import pytest
 
 from gradwire_server.config import MasterConfig
 from support.keyed import RUN_KEY
-from support.network import Link
+from support.network import Link, link_of
 from support.simulated_buffers import SimulatedBuffers
 from support.simulated_worker import SimulatedWorker
 from support.split_run import SplitRun
 from support.tiers import count
 from support.training import SimulatedRun
-from support.two_masters import PairedRun, link_of
+from support.two_masters import PairedRun
 
 IDLE_SECONDS = 3.0
 UNSENT_STEPS = count(2_000, quick=300, of="steps that a worker does not hear of")
@@ -144,7 +144,7 @@ def test_who_has_ended_and_died_with_the_master_has_ended_with_what_the_others_e
     ended, *others = run.workers
     deaf = {worker.name for worker in others}
     run.network.on_datagram = lambda source, target, datagram: (
-        target not in deaf or run.master.run is None or not run.master.run.finished
+        target not in deaf or run.master.run is None or not run.state.finished
     )
     for worker in run.workers:
         worker.finish()

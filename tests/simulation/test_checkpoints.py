@@ -124,9 +124,8 @@ def test_where_those_who_are_back_die_again_the_run_goes_on_with_what_there_was(
     run.network.run(lambda: heir.live, seconds=30)
 
     assert resumed is not None
-    assert run.master.run is not None
-    assert covers(run.master.run.relay.versions, resumed.relay.versions)
-    assert heir.snapshot_values.tolist() == run.master.run.replica.values.tolist()
+    assert covers(run.state.relay.versions, resumed.relay.versions)
+    assert heir.snapshot_values.tolist() == run.state.replica.values.tolist()
 
 
 def test_a_run_that_is_resumed_waits_for_its_workers_and_for_no_others() -> None:
@@ -182,8 +181,7 @@ def test_a_run_is_written_when_it_is_finished_and_when_the_master_stops() -> Non
     writer = ScriptedWriter()
     run = run_with(2, writer)
     run.train(4)
-    assert run.master.run is not None
-    over = run.master.run
+    over = run.state
     run.finish()
 
     [copy] = writer.copies

@@ -18,23 +18,13 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.state.replica_copy import ReplicaCopy
 from gradwire_server.updates.update_rate import BURST_UPDATES_MIN
 from support.ledger import Ledger
-from support.network import Link
+from support.network import Link, link_of
 from support.peer import ScriptedPeer, join_request, resume_of
 from support.simulated_worker import SimulatedWorker
 from support.training import MASTER, SimulatedRun
 
 IDLE_SECONDS = 3.0
 NOTHING = Link(loss=1.0)
-
-
-def link_of(random: Random) -> Link:
-    """Draw a network that loses, repeats, delays and reorders."""
-    return Link(
-        delay=random.choice([0.0002, 0.005, 0.05]),
-        jitter=random.choice([0.0, 0.001, 0.02]),
-        loss=random.choice([0.0, 0.02]),
-        duplication=0.02,
-    )
 
 
 def begin(seed: int, *, log_bytes_max: int = 2**20, elements: int = 400) -> SimulatedRun:
@@ -386,13 +376,12 @@ def test_what_a_worker_had_sent_counts_when_it_is_lost_while_it_leaves() -> None
         lost.step()
     lost.leave()
     run.network.run(lambda: lost.delivered == lost.sent, seconds=5)
-    assert run.master.run is not None
-    assert run.master.run.relay.versions[lost.rank] < lost.sent
+    assert run.state.relay.versions[lost.rank] < lost.sent
 
     run.network.kill(lost.host)
     run.network.run(lambda: len(run.master.roster) == 1, seconds=30)
 
-    assert run.master.run.relay.versions[lost.rank] == lost.sent
+    assert run.state.relay.versions[lost.rank] == lost.sent
     run.network.run_for(1.0)
     other.pull()
     assert other.versions[lost.rank] == lost.sent

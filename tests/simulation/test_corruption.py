@@ -62,8 +62,7 @@ def flip(worker: SimulatedWorker, random: Random, *, bits: int = BITS, elements:
 
 def is_mended(run: SimulatedRun) -> bool:
     """Return whether every replica is what the updates in it lead to."""
-    assert run.master.run is not None
-    digests = run.master.run.digests
+    digests = run.state.digests
     assert digests is not None
     workers = [worker for worker in run.workers if worker.live and not worker.is_gone]
     return all(
@@ -76,9 +75,8 @@ def is_but_for(run: SimulatedRun, worker: SimulatedWorker, element: int) -> bool
     """Return whether a worker's replica is right but for one more in an element."""
     copy = Replica(worker.replica.values.copy())
     copy.values[element] -= 1
-    assert run.master.run is not None
-    assert run.master.run.digests is not None
-    return run.master.run.digests.at(worker.versions) == copy.digest()
+    assert run.state.digests is not None
+    return run.state.digests.at(worker.versions) == copy.digest()
 
 
 def wait_until_mended(run: SimulatedRun, *, seconds: float = 60.0) -> None:
@@ -201,8 +199,7 @@ def test_a_bit_of_the_master_s_replica_is_turned_back(
     run = begin(seed, random)
     run.join_and_wait(3)
     run.train(3)
-    assert run.master.run is not None
-    values = run.master.run.replica.values
+    values = run.state.replica.values
 
     at = random.randrange(len(values))
     values.view(np.uint32)[at] ^= np.uint32(1 << random.randrange(32))
@@ -224,9 +221,8 @@ def test_what_cannot_be_turned_back_is_said_and_does_not_spread(
     run = begin(2, Random(2), loss=0.0)
     run.join_and_wait(3)
     run.train(3)
-    assert run.master.run is not None
 
-    run.master.run.replica.values[:3] += 1
+    run.state.replica.values[:3] += 1
     run.network.run_for(PASS_SECONDS + 1)
     run.train(3)
     wait_until_mended(run)

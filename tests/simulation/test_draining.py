@@ -36,8 +36,7 @@ def wait_until_drained(run: SimulatedRun) -> None:
 
 def check_all_have_everything(run: SimulatedRun, workers: list[SimulatedWorker]) -> None:
     """Whatever was encoded is at the master and at every worker, and nothing more comes."""
-    assert run.master.run is not None
-    accepted = sum(run.master.run.relay.versions.values())
+    accepted = sum(run.state.relay.versions.values())
     assert accepted == len(run.ledger.updates)
     for worker in workers:
         worker.pull()
@@ -115,8 +114,7 @@ def test_a_run_that_all_have_finished_is_finished_and_another_one_is_not() -> No
 
         wait_until_drained(run)
 
-        assert run.master.run is not None
-        assert run.master.run.finished is (finishing == 2)
+        assert run.state.finished is (finishing == 2)
         assert [w.finished is not None for w in run.workers] == [finishing == 2] * 2
         check_all_have_everything(run, run.workers)
 
@@ -147,14 +145,13 @@ def test_a_run_that_is_coming_back_is_waited_for() -> None:
     run.train(10)
     run.kill_master(back_after=0.5)
     run.network.run(lambda: len(run.master.roster) == 1, seconds=60)
-    assert run.master.run is not None
-    assert run.master.run.recovery is not None
+    assert run.state.recovery is not None
 
     drain(run)
     wait_until_drained(run)
 
-    assert run.master.run.founded
-    assert sum(run.master.run.relay.versions.values()) == len(run.ledger.updates)
+    assert run.state.founded
+    assert sum(run.state.relay.versions.values()) == len(run.ledger.updates)
 
 
 def test_what_arrives_while_it_drains_is_in_the_last_checkpoint() -> None:
@@ -169,6 +166,5 @@ def test_what_arrives_while_it_drains_is_in_the_last_checkpoint() -> None:
     wait_until_drained(run)
     run.master.stop(REASON, run.network.now)
 
-    assert run.master.run is not None
-    assert dict(writer.copies[-1].versions) == run.master.run.relay.versions
+    assert dict(writer.copies[-1].versions) == run.state.relay.versions
     assert sum(writer.copies[-1].versions.values()) == len(run.ledger.updates)

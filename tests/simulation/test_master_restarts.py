@@ -227,7 +227,7 @@ def test_two_workers_may_die_with_the_master_and_each_survivor_has_updates_of_an
     first, second, *alive = run.workers
     for worker, other in zip(alive, (first, second), strict=True):
         keep_from(run, worker, other.rank)
-    before = dict(run.master.run.relay.versions) if run.master.run else {}
+    before = dict(run.state.relay.versions) if run.master.run else {}
     while (
         min(
             alive[1].versions[first.rank] - before[first.rank],
@@ -251,8 +251,7 @@ def test_two_workers_may_die_with_the_master_and_each_survivor_has_updates_of_an
     run.network.run(lambda: all(w.lost is None for w in alive), seconds=60)
     run.train(5)
 
-    assert run.master.run is not None
-    versions = run.master.run.relay.versions
+    versions = run.state.relay.versions
     assert {rank: versions[rank] for rank in had} == had
     assert [worker.rebases for worker in alive] == [0, 0]
     run.finish()
@@ -331,8 +330,7 @@ def test_new_workers_wait_for_those_who_took_part_before(seed: int) -> None:
     run.network.run(lambda: late.live, seconds=60)
     wait_until_all_are_back(run)
 
-    assert run.master.run is not None
-    assert len(run.master.run.relay.versions) >= 3
+    assert len(run.state.relay.versions) >= 3
     run.train(3)
     run.finish()
 

@@ -11,7 +11,7 @@ import pytest
 from gradwire_protocol.limits import charge_of
 from gradwire_server.config import MasterConfig
 from gradwire_server.shards import parcels
-from support.network import Link
+from support.network import Link, bad_link
 from support.split_run import SplitRun
 
 HISTORIES = 60
@@ -23,23 +23,14 @@ def nearly_everything_goes_through_shared_memory(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(parcels, "INLINE_BYTES_MAX", 100)
 
 
-def bad_link(random: Random) -> Link:
-    """Draw a network that loses, repeats, delays and reorders."""
-    return Link(
-        delay=random.choice([0.0002, 0.005, 0.05]),
-        jitter=random.choice([0.0, 0.001, 0.02]),
-        loss=0.02,
-        duplication=0.02,
-        corruption=random.choice([0.0, 0.01]),
-    )
-
-
 @pytest.mark.seeds(HISTORIES)
 def test_histories_end_with_every_update_applied_once_everywhere(seed: int) -> None:
     """As with one process: `check_the_end` states what has to hold."""
     random = Random(seed)
     elements = random.choice([1, 50, 3_000, 50_000])
-    run = SplitRun(seed, bad_link(random), count=random.choice([2, 3, 5]), elements=elements)
+    run = SplitRun(
+        seed, bad_link(random, damages=True), count=random.choice([2, 3, 5]), elements=elements
+    )
 
     run.join_and_wait(random.randint(2, 8))
     run.train(random.randint(1, 6))
@@ -52,7 +43,7 @@ def test_histories_end_with_every_update_applied_once_everywhere(seed: int) -> N
 @pytest.mark.seeds(25)
 def test_histories_in_which_workers_join_late_die_move_and_leave(seed: int) -> None:
     random = Random(seed)
-    run = SplitRun(seed, bad_link(random), count=3, idle_timeout_seconds=3.0)
+    run = SplitRun(seed, bad_link(random, damages=True), count=3, idle_timeout_seconds=3.0)
     run.join_and_wait(random.randint(4, 6))
     network = run.network
     dying, leaving, moving = random.sample(run.workers, 3)
@@ -77,7 +68,7 @@ def test_histories_in_which_workers_join_late_die_move_and_leave(seed: int) -> N
 @pytest.mark.seeds(25)
 def test_histories_in_which_a_process_is_killed_and_another_takes_its_place(seed: int) -> None:
     random = Random(seed)
-    run = SplitRun(seed, bad_link(random), count=3, idle_timeout_seconds=3.0)
+    run = SplitRun(seed, bad_link(random, damages=True), count=3, idle_timeout_seconds=3.0)
     run.join_and_wait(6)
     network, victim = run.network, run.shards[0]
     lost = len(victim.endpoint)
@@ -122,7 +113,7 @@ def test_updates_are_added_up_from_the_same_bytes_on_wherever_a_worker_is() -> N
 def test_the_same_seed_gives_the_same_history() -> None:
     traces = []
     for _ in range(2):
-        run = SplitRun(5, bad_link(Random(5)), count=3)
+        run = SplitRun(5, bad_link(Random(5), damages=True), count=3)
         run.join_and_wait(4)
         run.train(4)
         run.finish()

@@ -17,7 +17,7 @@ from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.orders import Order
 from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_server.config import MasterConfig
-from support.network import Link
+from support.network import Link, bad_link
 from support.operating import SimulatedOperator
 from support.peer import ScriptedPeer, join_request
 from support.simulated_worker import CHANGE, SimulatedWorker
@@ -26,16 +26,6 @@ from support.training import MASTER, SimulatedRun
 
 HISTORIES = 8
 RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
-
-
-def bad_link(random: Random) -> Link:
-    """Draw a network that loses, repeats, delays and reorders."""
-    return Link(
-        delay=random.choice([0.0002, 0.005, 0.05]),
-        jitter=random.choice([0.0, 0.001, 0.02]),
-        loss=0.02,
-        duplication=0.02,
-    )
 
 
 def run_with(workers: int, *, seed: int = 1, config: MasterConfig | None = None) -> SimulatedRun:
@@ -210,8 +200,7 @@ def test_an_observer_may_fetch_the_parameters_of_a_run_that_nobody_trains_any_mo
 
     observer = observer_in(run)
 
-    assert run.master.run is not None
-    assert observer.replica.values.tobytes() == run.master.run.replica.values.tobytes()
+    assert observer.replica.values.tobytes() == run.state.replica.values.tobytes()
 
 
 def test_an_observer_of_another_run_does_not_end_the_one_that_is_there() -> None:
@@ -224,8 +213,7 @@ def test_an_observer_of_another_run_does_not_end_the_one_that_is_there() -> None
     observer.say(join_request(layout=run.layout, run="another"))
 
     assert observer.wait_for(Refuse).code == RefusalCode.NO_RUN
-    assert run.master.run is not None
-    assert run.master.run.name == "default"
+    assert run.state.name == "default"
 
 
 def test_a_run_with_observers_only_makes_way_for_the_next_one() -> None:
@@ -266,8 +254,7 @@ def test_an_observer_that_wants_a_say_is_sent_away_and_changes_nothing(what: str
     rogue = scripted(run, "rogue", Role.OBSERVER)
     rogue.say(join_request(layout=run.layout))
     rank = rogue.wait_for(Welcome).rank
-    assert run.master.run is not None
-    before = run.master.run.replica.values.tobytes()
+    before = run.state.replica.values.tobytes()
 
     change = np.full(run.elements, CHANGE, np.float32)
     if what == "update":
@@ -281,7 +268,7 @@ def test_an_observer_that_wants_a_say_is_sent_away_and_changes_nothing(what: str
     end = rogue.wait_for_end()
     assert end.code == CloseCode.INVALID_MESSAGE
     assert end.reason.endswith(f"from rank {rank} (rogue), an observer")
-    assert run.master.run.replica.values.tobytes() == before
+    assert run.state.replica.values.tobytes() == before
     assert run.sample("messages_invalid_total") == 1
     assert run.sample("leaves_total", reason="fault") == 1
     run.train(2)
@@ -309,7 +296,6 @@ def test_an_operator_sees_who_takes_part() -> None:
 
     status = SimulatedOperator(run).status()
 
-    assert run.master.run is not None
     assert status == {
         "run": "default",
         "finished": False,
@@ -320,7 +306,7 @@ def test_an_operator_sees_who_takes_part() -> None:
             {"rank": 1, "name": "worker1", "phase": "live", "quarantined": False},
         ],
         "observers": [{"rank": 4091, "name": "observer0", "phase": "live", "quarantined": False}],
-        "versions": {str(r): s for r, s in sorted(run.master.run.relay.versions.items())},
+        "versions": {str(r): s for r, s in sorted(run.state.relay.versions.items())},
         "draining": False,
         "denied": [],
         "checkpoint": None,

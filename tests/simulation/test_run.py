@@ -14,28 +14,19 @@ from gradwire_protocol import Drop
 from gradwire_server.config import MasterConfig
 from support.endpoints import hand_over
 from support.ledger import Ledger
-from support.network import Link
+from support.network import Link, bad_link
 from support.training import SimulatedRun
 
 HISTORIES = 400
-
-
-def bad_link(random: Random) -> Link:
-    """Draw a network that loses, repeats, delays and reorders."""
-    return Link(
-        delay=random.choice([0.0002, 0.005, 0.05]),
-        jitter=random.choice([0.0, 0.001, 0.02]),
-        loss=0.02,
-        duplication=0.02,
-        corruption=random.choice([0.0, 0.01]),
-    )
 
 
 @pytest.mark.seeds(HISTORIES, quick=10)
 def test_histories_end_with_every_update_applied_once_everywhere(seed: int) -> None:
     """Two to sixteen workers, 2 % loss and worse: `check_the_end` states what has to hold."""
     random = Random(seed)
-    run = SimulatedRun(seed, bad_link(random), elements=random.choice([1, 50, 400, 3000]))
+    run = SimulatedRun(
+        seed, bad_link(random, damages=True), elements=random.choice([1, 50, 400, 3000])
+    )
     run.network.gro = seed % 3 > 0
 
     run.join_and_wait(random.randint(2, 16) if seed % 4 == 0 else random.randint(2, 6))
@@ -47,7 +38,7 @@ def test_histories_end_with_every_update_applied_once_everywhere(seed: int) -> N
 @pytest.mark.seeds(60)
 def test_histories_in_which_workers_join_late_die_and_leave(seed: int) -> None:
     random = Random(seed)
-    run = SimulatedRun(seed, bad_link(random), idle_timeout_seconds=3.0)
+    run = SimulatedRun(seed, bad_link(random, damages=True), idle_timeout_seconds=3.0)
     run.join_and_wait(random.randint(3, 6))
     network = run.network
     dying, leaving = random.sample(run.workers, 2)
@@ -72,7 +63,7 @@ def test_histories_in_which_workers_join_late_die_and_leave(seed: int) -> None:
 @pytest.mark.seeds(20)
 def test_a_worker_whose_address_changes_stays_connected(seed: int) -> None:
     random = Random(seed)
-    run = SimulatedRun(seed, bad_link(random))
+    run = SimulatedRun(seed, bad_link(random, damages=True))
     run.join_and_wait(3)
     moving = run.workers[1]
     for i in range(3):  # far enough apart that a challenge that is lost can be repeated
@@ -87,7 +78,9 @@ def test_a_worker_whose_address_changes_stays_connected(seed: int) -> None:
 
 @pytest.mark.seeds(30)
 def test_the_run_begins_although_its_first_worker_dies_founding_it(seed: int) -> None:
-    run = SimulatedRun(seed, bad_link(Random(seed)), elements=50_000, idle_timeout_seconds=3.0)
+    run = SimulatedRun(
+        seed, bad_link(Random(seed), damages=True), elements=50_000, idle_timeout_seconds=3.0
+    )
     network = run.network
     first = run.join()
     others = [run.join() for _ in range(3)]
@@ -103,7 +96,7 @@ def test_the_run_begins_although_its_first_worker_dies_founding_it(seed: int) ->
 def test_the_same_seed_gives_the_same_history() -> None:
     traces = []
     for _ in range(2):
-        run = SimulatedRun(5, bad_link(Random(5)))
+        run = SimulatedRun(5, bad_link(Random(5), damages=True))
         run.join_and_wait(4)
         run.train(4)
         run.finish()
@@ -135,9 +128,8 @@ def test_a_worker_that_joins_after_all_have_died_goes_on_with_the_run() -> None:
     heir = run.join()
     run.network.run(lambda: heir.live, seconds=10)
 
-    assert run.master.run is not None
-    assert heir.replica.digest() == run.master.run.replica.digest()
-    assert heir.versions == {**run.master.run.relay.versions, heir.rank: 0}
+    assert heir.replica.digest() == run.state.replica.digest()
+    assert heir.versions == {**run.state.relay.versions, heir.rank: 0}
     assert heir.welcome is not None
     assert not heir.welcome.founder
 
@@ -182,7 +174,9 @@ def test_a_master_that_is_not_there_is_unreachable() -> None:
 
 @pytest.mark.seeds(5)
 def test_one_worker_too_many_is_refused(seed: int) -> None:
-    run = SimulatedRun(seed, bad_link(Random(seed)), master=MasterConfig(workers_max=2))
+    run = SimulatedRun(
+        seed, bad_link(Random(seed), damages=True), master=MasterConfig(workers_max=2)
+    )
     run.join_and_wait(2)
 
     third = run.join()

@@ -15,7 +15,7 @@ from gradwire_protocol.messages.fields import covers
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY
-from support.network import Host, Link
+from support.network import Host, Link, link_of
 from support.simulated_worker import SimulatedWorker
 from support.split_run import SplitRun
 from support.training import MASTER, SimulatedRun
@@ -24,16 +24,6 @@ BACKLOG_BYTES: Final = 30_000
 """Six small updates."""
 
 NOTHING: Final = Link(loss=1.0)
-
-
-def link_of(random: Random, loss: float = 0.02) -> Link:
-    """Draw a network that loses, repeats, delays and reorders."""
-    return Link(
-        delay=random.choice([0.0002, 0.005, 0.05]),
-        jitter=random.choice([0.0, 0.001, 0.02]),
-        loss=random.choice([0.0, loss]),
-        duplication=0.02,
-    )
 
 
 def settings(**others: Any) -> MasterConfig:
@@ -100,8 +90,7 @@ def too_slow(random: Random) -> Link:
 
 def check_that_others_keep_up(run: SimulatedRun, slow: list[SimulatedWorker]) -> None:
     """Whoever is not slow has what was accepted until a moment ago."""
-    assert run.master.run is not None
-    accepted = dict(run.master.run.relay.versions)
+    accepted = dict(run.state.relay.versions)
     others = [w for w in run.workers if w not in slow and not w.is_gone]
 
     def all_have() -> bool:
@@ -320,8 +309,7 @@ def test_sums_go_on_for_longer_than_a_connection_remembers_gaps(
     run = SimulatedRun(1, Link(delay=0.001), elements=50, master=settings())
     run.join_and_wait(3)
     slow, *others = run.workers
-    assert run.master.run is not None
-    conflation = run.master.run.relay.conflation
+    conflation = run.state.relay.conflation
     conflation.has_room = (  # type: ignore[method-assign]
         lambda backlog, charge: not backlog.nbytes and not backlog.conflated
     )
@@ -346,8 +334,7 @@ def test_once_its_link_is_quick_again_a_worker_gets_updates_by_themselves() -> N
     slow = run.workers[0]
     slow_down(run, slow, Link(rate=30e3, queue_bytes=20_000))
     run.train(30)
-    assert run.master.run is not None
-    conflation = run.master.run.relay.conflation
+    conflation = run.state.relay.conflation
     assert len(conflation) == 1
 
     slow_down(run, slow, run.network.link)

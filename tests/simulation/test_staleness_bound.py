@@ -11,7 +11,7 @@ import pytest
 
 from gradwire_server.config import MasterConfig
 from support.bounded_worker import BoundedWorker
-from support.network import Link
+from support.network import Link, link_of
 from support.training import MASTER, SimulatedRun
 
 TIMEOUT = 3.0
@@ -54,16 +54,6 @@ class BoundedRun(SimulatedRun):
         for worker in self.workers:
             assert isinstance(worker, BoundedWorker)
             worker.trains_on = False
-
-
-def link_of(random: Random) -> Link:
-    """Draw a network that loses, repeats, delays and reorders."""
-    return Link(
-        delay=random.choice([0.0002, 0.005, 0.05]),
-        jitter=random.choice([0.0, 0.001, 0.02]),
-        loss=random.choice([0.0, 0.02]),
-        duplication=0.02,
-    )
 
 
 @pytest.mark.seeds(6)

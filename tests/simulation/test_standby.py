@@ -10,9 +10,9 @@ import pytest
 
 from gradwire_protocol.messages.fields import covers
 from support.keyed import RUN_KEY
-from support.network import Link
+from support.network import Link, link_of
 from support.training import MASTER
-from support.two_masters import STANDBY, PairedRun, link_of
+from support.two_masters import STANDBY, PairedRun
 
 
 def paired(seed: int, random: Random, *, sealed: bool = False) -> PairedRun:

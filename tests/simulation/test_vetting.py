@@ -11,7 +11,7 @@ import pytest
 from gradwire.errors import ConnectionLostError
 from gradwire_server.config import MasterConfig
 from gradwire_server.updates.vetting import OutlierPolicy
-from support.network import Link
+from support.network import bad_link
 from support.simulated_worker import CHANGE, SimulatedWorker
 from support.split_run import SplitRun
 from support.training import SimulatedRun
@@ -19,16 +19,6 @@ from support.training import SimulatedRun
 HISTORIES = 12
 STEPS = 12
 """Enough for everyone to have sent so many updates that they are a reference."""
-
-
-def bad_link(random: Random) -> Link:
-    """Draw a network that loses, repeats, delays and reorders."""
-    return Link(
-        delay=random.choice([0.0002, 0.005, 0.05]),
-        jitter=random.choice([0.0, 0.001, 0.02]),
-        loss=0.02,
-        duplication=0.02,
-    )
 
 
 def broken_in(seed: int, policy: OutlierPolicy) -> tuple[SimulatedRun, SimulatedWorker]:

@@ -92,8 +92,7 @@ class WorkerAccounts:
                 # A restarted master has the replica of one worker; others may be ahead of it
                 # in what is then sent again.
                 assert run.masters > 1 or run.takes_back, "nothing is taken back"
-                assert run.master.run is not None
-                assert run.master.run.recovered, "nothing is taken back"
+                assert run.state.recovered, "nothing is taken back"
                 run.ledger.take_back(worker.name, rank, each)
             self._take(rank, versions.get(rank, 0))
         self._versions = {**versions, own: self._versions[own]}

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import IO, Any, Self
 
+from gradwire import Session
 from gradwire_protocol import Connection, Event, Keyring, MessageReceived
 from gradwire_protocol.messages.link import Link, Message
 from gradwire_server.config import MasterConfig
@@ -84,6 +85,8 @@ class LocalMaster:
         self.metrics = ServerMetrics()
         self.master = Master(self.config, self.metrics)
         self.listening = Listening(self.config, transport, keyring)
+        self.sessions: list[Session] = []
+        """Those that the fixture `master` closes before it ends."""
         self._listen = listen
         self._application = application or self.master
         self._ready = threading.Event()

@@ -82,6 +82,27 @@ class Host:
     """Until then it does nothing, and what arrives waits: `SimulatedNetwork.suspend`."""
 
 
+def bad_link(random: Random, *, damages: bool = False) -> Link:
+    """Draw a network that loses, repeats, delays, reorders, and perhaps damages."""
+    return Link(
+        delay=random.choice([0.0002, 0.005, 0.05]),
+        jitter=random.choice([0.0, 0.001, 0.02]),
+        loss=0.02,
+        duplication=0.02,
+        corruption=random.choice([0.0, 0.01]) if damages else 0.0,
+    )
+
+
+def link_of(random: Random, loss: float = 0.02) -> Link:
+    """Draw a network that repeats, delays, reorders, and perhaps loses so much."""
+    return Link(
+        delay=random.choice([0.0002, 0.005, 0.05]),
+        jitter=random.choice([0.0, 0.001, 0.02]),
+        loss=random.choice([0.0, loss]),
+        duplication=0.02,
+    )
+
+
 class SimulatedNetwork:
     """Hosts and what happens between them.
 

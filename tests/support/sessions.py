@@ -19,9 +19,15 @@ HALF = 0.5
 
 
 def join(master: LocalMaster, target: object = None, **options: Any) -> Session:
-    """Join with a target of four zeros, a fixed threshold, and deadlines that fit a test."""
+    """Join with a target of four zeros, a fixed threshold, and deadlines that fit a test.
+
+    The master of the fixture `master` closes the session after the test.
+    """
     options = {"threshold": HALF, "finish_timeout_seconds": 10.0, **options}
-    return gradwire.join(zeros() if target is None else target, master=master.address, **options)
+    joined = zeros() if target is None else target
+    session = gradwire.join(joined, master=master.address, **options)
+    master.sessions.append(session)
+    return session
 
 
 def participant_of(session: Session) -> Participant:

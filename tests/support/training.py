@@ -114,6 +114,12 @@ class SimulatedRun:
         """How many have begun, one after the other."""
         self.start_master(resumed, writer)
 
+    @property
+    def state(self) -> Run:
+        """The run as the master has it."""
+        assert self.master.run is not None
+        return self.master.run
+
     def new_buffers(self, name: str) -> SimulatedBuffers | None:
         """Return the buffers of a worker, if it has any."""
         if self.buffer_steps is None or not crc32(name.encode()) % 4:

@@ -6,7 +6,6 @@ earlier term. What any worker was ever told to be stable has to be there in the 
 """
 
 from functools import partial
-from random import Random
 
 from gradwire_protocol import Credentials, Endpoint, Keyring, Role, RunKey
 from gradwire_protocol.messages.fields import covers
@@ -213,13 +212,3 @@ class PairedRun(SimulatedRun):
             self.followed[worker] = term
             for rank, sequence in worker.stable.items():
                 self.told_stable[rank] = max(self.told_stable.get(rank, 0), sequence)
-
-
-def link_of(random: Random) -> Link:
-    """Draw a network that loses, repeats, delays and reorders."""
-    return Link(
-        delay=random.choice([0.0002, 0.005, 0.05]),
-        jitter=random.choice([0.0, 0.001, 0.02]),
-        loss=random.choice([0.0, 0.02]),
-        duplication=0.02,
-    )

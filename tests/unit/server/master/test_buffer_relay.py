@@ -98,8 +98,7 @@ def test_of_who_is_gone_nothing_counts_any_more() -> None:
     settle(run)
 
     assert other.all(Buffers)[-1] == Buffers.none_of(rank_of(one))
-    assert run.master.run is not None
-    assert run.master.run.buffers == {}
+    assert run.state.buffers == {}
 
 
 def test_a_worker_may_say_that_its_own_count_no_more() -> None:
@@ -220,7 +219,7 @@ def give_replica(run: SimulatedRun, one: ScriptedPeer) -> None:
     """Let the run begin again."""
     one.say(Contents({0: 0, 1: 0}))
     one.say_block(0, np.zeros(6, np.int32))
-    run.network.run(lambda: run.master.run is not None and run.master.run.founded, seconds=10)
+    run.network.run(lambda: run.master.run is not None and run.state.founded, seconds=10)
 
 
 def test_a_master_that_got_its_run_back_is_told_the_last_of_who_is_gone() -> None:
@@ -230,8 +229,7 @@ def test_a_master_that_got_its_run_back_is_told_the_last_of_who_is_gone() -> Non
     one.say(buffers(0), buffers(1, final=True), buffers(2))
     settle(run)
 
-    assert run.master.run is not None
-    assert set(run.master.run.buffers) == {0, 1}
+    assert set(run.state.buffers) == {0, 1}
     assert one.all(Buffers) == [buffers(1, final=True)], "as a worker knows what the master says"
 
 
@@ -242,8 +240,7 @@ def test_nobody_fills_a_master_with_the_last_of_ranks_that_were_never_there() ->
     one.say(buffers(0), *(buffers(rank, final=True) for rank in range(1, 20)))
     settle(run)
 
-    assert run.master.run is not None
-    assert set(run.master.run.buffers) == {0, *range(15, 20)}
+    assert set(run.state.buffers) == {0, *range(15, 20)}
     assert run.sample("buffers_refused_total") == 14
 
 

@@ -72,8 +72,7 @@ def rogue_in(run: SimulatedRun, name: str = "rogue", rank: int | None = None) ->
 
 
 def digest_of(run: SimulatedRun) -> int:
-    assert run.master.run is not None
-    return run.master.run.replica.digest()
+    return run.state.replica.digest()
 
 
 def say_and_wait(run: SimulatedRun, rogue: ScriptedPeer, *bodies: bytes, first: int = 1) -> None:
@@ -204,8 +203,7 @@ def test_the_largest_first_parameters_that_a_worker_makes_are_taken() -> None:
     run.network.run_for(1.0)
 
     assert founder.ended is None
-    assert run.master.run is not None
-    assert run.master.run.founded
+    assert run.state.founded
 
 
 # What a worker says of versions.
@@ -214,14 +212,13 @@ def test_the_largest_first_parameters_that_a_worker_makes_are_taken() -> None:
 def test_a_worker_moves_no_version_but_its_own() -> None:
     run = run_with(2)
     rogue = rogue_in(run)
-    assert run.master.run is not None
-    before = dict(run.master.run.relay.versions)
+    before = dict(run.state.relay.versions)
 
     say_and_wait(run, rogue, HARMLESS, HARMLESS)
     rogue.say(Finish(2))
     run.network.run_for(1.0)
 
-    assert run.master.run.relay.versions == {**before, 2: 2}
+    assert run.state.relay.versions == {**before, 2: 2}
     assert rogue.ended is None
 
 
@@ -239,8 +236,7 @@ def test_a_joiner_gets_no_rank_of_a_live_worker_and_goes_on_where_its_rank_stopp
     assert [p.all(Welcome)[0].sequence for p in (second, third)] == [2, 0]
     say_and_wait(run, second, HARMLESS, HARMLESS)  # 1 and 2 once more
     assert run.sample("updates_duplicate_total") == 2
-    assert run.master.run is not None
-    assert run.master.run.relay.versions[2] == 2
+    assert run.state.relay.versions[2] == 2
 
 
 def test_an_update_beyond_the_last_one_announced_ends_the_connection() -> None:
@@ -261,9 +257,8 @@ def test_an_update_beyond_the_last_one_announced_ends_the_connection() -> None:
 def test_more_than_the_rate_waits_in_order_and_nothing_is_lost() -> None:
     run = run_with(2, update_rate_max=10.0)
     rogue = rogue_in(run)
-    assert run.master.run is not None
     updates = 3 * BURST_UPDATES_MIN
-    relay, began = run.master.run.relay, run.network.now
+    relay, began = run.state.relay, run.network.now
     seconds = 2 * BURST_UPDATES_MIN / 10.0
 
     for sequence in range(1, updates + 1):
@@ -289,8 +284,7 @@ def test_who_leaves_is_let_go_when_what_waits_for_its_rate_is_in() -> None:
     rogue.say(Leave(updates, "enough"))
 
     assert rogue.wait_for_end() == said_by_peer(EndCode.LEFT, "left")
-    assert run.master.run is not None
-    assert run.master.run.relay.versions[2] == updates
+    assert run.state.relay.versions[2] == updates
 
 
 def test_who_floods_holds_its_own_credit_and_delays_nobody_else() -> None:
@@ -304,8 +298,7 @@ def test_who_floods_holds_its_own_credit_and_delays_nobody_else() -> None:
 
     assert held[2] >= 400 * len(HARMLESS)
     assert (held[0], held[1]) == (0, 0)
-    assert run.master.run is not None
-    assert run.master.run.relay.versions[3] == 1
+    assert run.state.relay.versions[3] == 1
 
 
 def test_what_waits_for_the_rate_of_a_worker_that_is_gone_is_counted() -> None:
@@ -316,8 +309,7 @@ def test_what_waits_for_the_rate_of_a_worker_that_is_gone_is_counted() -> None:
     rogue.end(EndCode.ABORTED, "out of memory")
     run.network.run_for(1.0)
 
-    assert run.master.run is not None
-    accepted = run.master.run.relay.versions[2]
+    accepted = run.state.relay.versions[2]
     assert run.sample("updates_discarded_total") == BURST_UPDATES_MIN + 11 - accepted > 0
     run.network.run_for(5.0)
     assert run.master._intake.next_timer() is None
@@ -342,8 +334,7 @@ def test_from_an_outlier_on_everything_of_its_worker_is_kept_aside(
     with caplog.at_level(logging.WARNING, "gradwire.master"):
         rogue = in_quarantine(run)
 
-    assert run.master.run is not None
-    assert run.master.run.relay.versions[2] == 1
+    assert run.state.relay.versions[2] == 1
     assert rogue.ended is None
     assert run.sample("quarantined_workers") == 1
     assert run.sample("updates_quarantined_total") == 3
@@ -375,15 +366,14 @@ def test_a_worker_in_quarantine_hears_the_others() -> None:
 def test_released_its_updates_are_accepted_in_order_and_what_comes_after_too() -> None:
     run = run_with(2)
     rogue = in_quarantine(run)
-    assert run.master.run is not None
-    values = run.master.run.replica.values.copy()
+    values = run.state.replica.values.copy()
 
     run.master.release(2, run.network.now)
     run.network.turn(run.master_host)
     say_and_wait(run, rogue, OUTLIER, first=5)
 
-    assert run.master.run.relay.versions[2] == 5
-    assert run.master.run.replica.values[0] - values[0] == 2 * 500_000_000 + 2_000
+    assert run.state.relay.versions[2] == 5
+    assert run.state.replica.values[0] - values[0] == 2 * 500_000_000 + 2_000
     assert run.sample("quarantined_workers") == 0
     assert run.sample("updates_quarantined_total") == 3
     assert run.sample("updates_discarded_total") == 0
@@ -399,8 +389,7 @@ def test_what_waited_for_its_rate_comes_after_what_was_aside() -> None:
     run.network.turn(run.master_host)
     run.network.run_for(60.0)
 
-    assert run.master.run is not None
-    assert run.master.run.relay.versions[2] == len(updates)
+    assert run.state.relay.versions[2] == len(updates)
     assert rogue.ended is None
 
 
@@ -505,8 +494,7 @@ def test_what_is_being_decoded_at_the_release_keeps_its_place() -> None:
     run.master.handle_decoded(run.network.now)
     run.network.turn(run.master_host)
 
-    assert run.master.run is not None
-    assert run.master.run.relay.versions[2] == 5
+    assert run.state.relay.versions[2] == 5
     assert rogue.ended is None
 
 
@@ -542,8 +530,7 @@ def test_any_number_of_workers_may_leave_with_updates_that_are_being_decoded() -
     run.network.turn(run.master_host)
 
     assert {rogue.wait_for_end().code for rogue in rogues} == {EndCode.LEFT}
-    assert run.master.run is not None
-    versions = run.master.run.relay.versions
+    versions = run.state.relay.versions
     assert [versions[rogue.all(Welcome)[0].rank] for rogue in rogues] == [3] * len(rogues)
     assert len(run.master.roster) == 2
 
@@ -676,7 +663,6 @@ def test_a_run_with_nobody_but_workers_in_quarantine_goes_on() -> None:
     run.network.run_for(5.0)
 
     assert rogue.ended is None
-    assert run.master.run is not None
     run.master.release(1, run.network.now)
     rogue.say(Finish(4))
     assert rogue.wait_for(Finished).versions[1] == 4
@@ -725,8 +711,7 @@ def test_with_the_policy_off_everything_that_fits_is_accepted() -> None:
 
     in_quarantine(run)
 
-    assert run.master.run is not None
-    assert run.master.run.relay.versions[2] == 4
+    assert run.state.relay.versions[2] == 4
     assert run.sample("updates_quarantined_total") == 0
 
 
@@ -738,13 +723,12 @@ def test_the_origin_of_a_clipped_update_hears_what_is_missing(
 ) -> None:
     run = run_with(2, outlier_policy="clip")
     rogue = rogue_in(run)
-    assert run.master.run is not None
-    before = int(run.master.run.replica.values[0])
+    before = int(run.state.replica.values[0])
 
     with caplog.at_level(logging.WARNING, "gradwire.master"):
         say_and_wait(run, rogue, HARMLESS, OUTLIER, OUTLIER)
 
-    change = int(run.master.run.replica.values[0]) - before
+    change = int(run.state.replica.values[0]) - before
     told = Replica.zeros(ELEMENTS)
     for update in rogue.all(UpdateReceived):
         if update.rank == 2:

@@ -93,15 +93,14 @@ def test_what_breaks_a_rule_ends_the_connection(
 ) -> None:
     run = run_with(2)
     rogue = rogue_in(run)
-    assert run.master.run is not None
-    digest = run.master.run.replica.digest()
+    digest = run.state.replica.digest()
 
     act(rogue, update_of(run))
 
     assert rogue.wait_for_end() == said_by_peer(
         CloseCode.INVALID_MESSAGE, naming("rank 2 (rogue)", *named)
     )
-    assert run.master.run.replica.digest() == digest
+    assert run.state.replica.digest() == digest
     assert run.sample("messages_invalid_total") == 1
     assert run.sample("leaves_total", reason="fault") == 1
     assert run.sample("updates_accepted_total") == 0
@@ -337,7 +336,7 @@ def test_who_joins_while_the_others_leave_is_told_to_try_again() -> None:
     run = run_with(2)
     for worker in run.workers:
         worker.finish()
-    run.network.run(lambda: run.master.run is not None and run.master.run.finished, seconds=10)
+    run.network.run(lambda: run.master.run is not None and run.state.finished, seconds=10)
     late = ScriptedPeer(run.network, "late", dial=MASTER)
 
     late.say(join_request(layout=run.layout))
@@ -365,7 +364,6 @@ def test_a_worker_is_welcomed_with_all_that_it_needs() -> None:
     run = run_with(2)
     run.train(3)
     run.network.run(lambda: not run.master.unstable, seconds=10)
-    assert run.master.run is not None
 
     rogue = rogue_in(run)
 
@@ -373,13 +371,13 @@ def test_a_worker_is_welcomed_with_all_that_it_needs() -> None:
         welcome(
             2,
             run.layout,
-            run.master.run.relay.versions,
+            run.state.relay.versions,
             roster=tuple(
                 Peer(rank, name, False) for rank, name in enumerate(("worker0", "worker1", "rogue"))
             ),
         )
     ]
-    values = pack_block(run.master.run.replica.values)
+    values = pack_block(run.state.replica.values)
     assert rogue.all(Snapshot) == [Snapshot(0, values)]
 
 
@@ -458,20 +456,19 @@ def test_the_reason_why_the_master_stops_is_told_to_those_who_have_not_joined_to
 def test_updates_of_one_worker_are_put_in_order() -> None:
     run = run_with(1)
     one, other = rogue_in(run, "one"), rogue_in(run, "other")
-    assert run.master.run is not None
-    before = run.master.run.replica.values.copy()
+    before = run.state.replica.values.copy()
 
     one.say_update(1, 2, update_of(run, 0.25))
     run.network.run_for(1.0)
-    assert run.master.run.relay.versions.get(1, 0) == 0
+    assert run.state.relay.versions.get(1, 0) == 0
     one.say_update(1, 1, update_of(run, 0.5))
     other.wait_for(UpdateReceived, 2)
 
     assert other.updates == [(1, 1), (1, 2)]
-    assert run.master.run.relay.versions == {1: 2}
+    assert run.state.relay.versions == {1: 2}
     expected: Int32Array = before.copy()
     expected[0] += round(0.75 * 2**24)
-    assert run.master.run.replica.values.tolist() == expected.tolist()
+    assert run.state.replica.values.tolist() == expected.tolist()
 
 
 def test_an_update_that_was_accepted_before_is_dropped_and_counted() -> None:
@@ -483,14 +480,13 @@ def test_an_update_that_was_accepted_before_is_dropped_and_counted() -> None:
     assert first.wait_for_end() == said_by_peer(EndCode.LEFT, "left")
     heir = rogue_in(run, "heir")
     assert heir.all(Welcome)[0].sequence == 1
-    assert run.master.run is not None
-    digest = run.master.run.replica.digest()
+    digest = run.state.replica.digest()
 
     heir.say_update(1, 1, update_of(run))
     run.network.run(lambda: run.sample("updates_duplicate_total") == 1, seconds=10)
 
     assert heir.ended is None
-    assert run.master.run.replica.digest() == digest
+    assert run.state.replica.digest() == digest
     assert run.sample("updates_accepted_total") == 1
 
 
@@ -527,8 +523,7 @@ def test_a_worker_that_takes_nothing_is_sent_away_after_a_while() -> None:
     for sequence in range(1, 30):
         one.say_update(1, sequence, update_of(run))
         run.network.run_for(0.1)
-    assert run.master.run is not None
-    conflation = run.master.run.relay.conflation
+    conflation = run.state.relay.conflation
     conflated = len(conflation), conflation.nbytes
     end = slow.wait_for_end()
 

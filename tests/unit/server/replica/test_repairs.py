@@ -11,7 +11,6 @@ from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot, Want
 from gradwire_protocol.messages.snapshots import expand_block
 from gradwire_server.replica.repairs import OFFER_PASSES_MAX, PAUSE_SECONDS
 from gradwire_server.replica.self_check import PASS_SECONDS
-from gradwire_server.state.run import Run
 from support.peer import ScriptedPeer, join_request
 from support.training import MASTER, SimulatedRun
 from support.wording import naming
@@ -43,15 +42,10 @@ def peer_in(run: SimulatedRun) -> ScriptedPeer:
     return peer
 
 
-def state_of(run: SimulatedRun) -> Run:
-    assert run.master.run is not None
-    return run.master.run
-
-
 def test_a_digest_that_is_right_is_counted_and_not_answered(run: SimulatedRun) -> None:
     peer = peer_in(run)
 
-    peer.say(Digest({}, state_of(run).replica.digest(), 0))
+    peer.say(Digest({}, run.state.replica.digest(), 0))
     run.network.run_for(1.0)
 
     assert (run.sample("digest_checks_total"), run.sample("digest_mismatches_total")) == (1, 0)
@@ -67,7 +61,7 @@ def test_a_digest_that_is_wrong_is_answered_with_those_of_all_blocks(run: Simula
     peer.wait_for(Snapshot, 5)
     run.network.run_for(1.0)
 
-    state = state_of(run)
+    state = run.state
     assert state.digests is not None
     assert blocks == Blocks({}, state.digests.blocks.values.astype("<u8").tobytes())
     sent = [expand_block(block, ELEMENTS, unpack_block) for block in peer.all(Snapshot)[3:]]
@@ -130,7 +124,7 @@ def test_what_was_clipped_is_told_apart_from_damage(run: SimulatedRun) -> None:
     peer = peer_in(run)
     [member] = [m for m in run.master.roster if m.join.name == "rogue"]
     member.corrections = 1
-    right = state_of(run).replica.digest()
+    right = run.state.replica.digest()
 
     peer.say(Digest({}, 7, 0))
     run.network.run_for(1.0)
@@ -177,7 +171,7 @@ def test_a_copy_is_not_kept_for_ever_and_who_answers_then_is_offered_another_one
 
 
 def test_who_is_offered_a_copy_at_one_moment_is_offered_the_same(run: SimulatedRun) -> None:
-    state, [worker] = state_of(run), run.workers
+    state, [worker] = run.state, run.workers
     first = state.copy()
 
     assert state.copy() is first
@@ -190,7 +184,7 @@ def test_who_is_offered_a_copy_at_one_moment_is_offered_the_same(run: SimulatedR
 def test_every_block_is_looked_at_once_in_a_pass(
     run: SimulatedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    values = state_of(run).replica.values
+    values = run.state.replica.values
     before = values.copy()
     for at in (0, BLOCK, ELEMENTS - 1):
         values[at] ^= 1 << 5
@@ -206,7 +200,7 @@ def test_every_block_is_looked_at_once_in_a_pass(
 def test_a_block_that_cannot_be_mended_is_said_once(
     run: SimulatedRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    state_of(run).replica.values[BLOCK : BLOCK + 2] += 3
+    run.state.replica.values[BLOCK : BLOCK + 2] += 3
 
     with caplog.at_level(logging.ERROR):
         run.network.run_for(3 * PASS_SECONDS)
