@@ -4,8 +4,10 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import partial, wraps
+from inspect import Parameter, signature
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,30 @@ def run_on(kind: str, test: Callable[[], Awaitable[None]]) -> None:
 
     with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
         runner.run(run())
+
+
+def on_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a test of a coroutine: `run_on` runs it on a loop of asyncio."""
+
+    @wraps(test)
+    def run(**fixtures: Any) -> None:
+        run_on("asyncio", partial(test, **fixtures))
+
+    return run
+
+
+def on_loops(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a test of a coroutine: `run_on` runs it on loops of every kind."""
+
+    @wraps(test)
+    def run(kind: str, **fixtures: Any) -> None:
+        run_on(kind, partial(test, **fixtures))
+
+    added = Parameter("kind", Parameter.KEYWORD_ONLY)
+    parameters = [*signature(test).parameters.values(), added]
+    vars(run)["__signature__"] = signature(test).replace(parameters=parameters)
+    made: Callable[..., None] = LOOPS(run)
+    return made
 
 
 class Keeper:

@@ -22,7 +22,7 @@ from gradwire_udp import (
     UdpDriver,
     open_listener,
 )
-from support.driven_side import CODE, LOOPS, Side, run_on
+from support.driven_side import CODE, LOOPS, Side, on_loops, run_on
 from support.fickle_socket import FickleSocket
 from support.tcp_side import OVER_TCP, TcpSide
 from support.waiting import until
@@ -86,25 +86,22 @@ class Relay:
         return over_udp, over_tcp
 
 
-@LOOPS
-def test_what_comes_over_one_goes_out_over_the_others_at_once(kind: str) -> None:
-    async def test() -> None:
-        relay = Relay()
-        try:
-            [first, second], [third, fourth] = await relay.join(2, 2)
+@on_loops
+async def test_what_comes_over_one_goes_out_over_the_others_at_once() -> None:
+    relay = Relay()
+    try:
+        [first, second], [third, fourth] = await relay.join(2, 2)
 
-            first.send([(1, 0, b"over UDP")])
-            third.send([(2, 0, b"over TCP")])
-            everyone = (first, second, third, fourth)
-            await until(lambda: sum(len(s.received) for s in everyone) == 6, "all relays")
+        first.send([(1, 0, b"over UDP")])
+        third.send([(2, 0, b"over TCP")])
+        everyone = (first, second, third, fourth)
+        await until(lambda: sum(len(s.received) for s in everyone) == 6, "all relays")
 
-            assert first.received == [(2, 0, b"over TCP")]
-            assert third.received == [(1, 0, b"over UDP")]
-            assert sorted(second.received) == sorted(fourth.received)
-        finally:
-            relay.drivers.close()
-
-    run_on(kind, test)
+        assert first.received == [(2, 0, b"over TCP")]
+        assert third.received == [(1, 0, b"over UDP")]
+        assert sorted(second.received) == sorted(fourth.received)
+    finally:
+        relay.drivers.close()
 
 
 @LOOPS
@@ -132,23 +129,20 @@ def test_a_datagram_socket_that_takes_nothing_keeps_its_train_as_it_was(kind: st
     run_on(kind, test)
 
 
-@LOOPS
-def test_the_application_s_timer_fires_once(kind: str) -> None:
-    async def test() -> None:
-        relay = Relay()
-        try:
-            [first], [second] = await relay.join(1, 1)
-            relay.deadline = relay.drivers.now() + 0.01
-            relay.drivers.turn()
-            await until(lambda: relay.fired_at, "the timer")
-            first.send([(1, 0, b"and")])
-            await until(lambda: second.received, "what comes after it")
+@on_loops
+async def test_the_application_s_timer_fires_once() -> None:
+    relay = Relay()
+    try:
+        [first], [second] = await relay.join(1, 1)
+        relay.deadline = relay.drivers.now() + 0.01
+        relay.drivers.turn()
+        await until(lambda: relay.fired_at, "the timer")
+        first.send([(1, 0, b"and")])
+        await until(lambda: second.received, "what comes after it")
 
-            assert len(relay.fired_at) == 1
-        finally:
-            relay.drivers.close()
-
-    run_on(kind, test)
+        assert len(relay.fired_at) == 1
+    finally:
+        relay.drivers.close()
 
 
 @LOOPS
@@ -172,26 +166,23 @@ def test_a_timer_that_an_event_on_any_of_them_sets_fires(kind: str) -> None:
     run_on(kind, test)
 
 
-@LOOPS
-def test_all_are_quiet_when_each_one_is(kind: str) -> None:
-    async def test() -> None:
-        relay = Relay()
-        try:
-            [first], [second] = await relay.join(1, 1)
-            for side in (first, second):
-                side.send([(1, 0, b"hello")])  # so that all know how long a round trip is
-            await until(lambda: first.delivered and second.delivered, "both deliveries")
+@on_loops
+async def test_all_are_quiet_when_each_one_is() -> None:
+    relay = Relay()
+    try:
+        [first], [second] = await relay.join(1, 1)
+        for side in (first, second):
+            side.send([(1, 0, b"hello")])  # so that all know how long a round trip is
+        await until(lambda: first.delivered and second.delivered, "both deliveries")
 
-            await relay.drivers.wait_quiet(0.01)
-            assert [len(endpoint) for endpoint in relay.endpoints] == [1, 1]
-            for connection in relay.connections:
-                connection.close(CODE, "enough", relay.drivers.now())
-            relay.drivers.turn()
-            await relay.drivers.wait_quiet(10.0)
+        await relay.drivers.wait_quiet(0.01)
+        assert [len(endpoint) for endpoint in relay.endpoints] == [1, 1]
+        for connection in relay.connections:
+            connection.close(CODE, "enough", relay.drivers.now())
+        relay.drivers.turn()
+        await relay.drivers.wait_quiet(10.0)
 
-            assert [len(endpoint) for endpoint in relay.endpoints] == [0, 0]
-            await until(lambda: first.ended and second.ended, "both to hear it")
-        finally:
-            relay.drivers.close()
-
-    run_on(kind, test)
+        assert [len(endpoint) for endpoint in relay.endpoints] == [0, 0]
+        await until(lambda: first.ended and second.ended, "both to hear it")
+    finally:
+        relay.drivers.close()

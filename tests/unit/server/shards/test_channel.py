@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gradwire_server.shards.channel import Channel
 from gradwire_server.shards.records import Record
-from support.driven_side import LOOPS, run_on
+from support.driven_side import LOOPS, on_loops, run_on
 from support.waiting import until
 
 RECORDS: list[Record] = [
@@ -75,23 +75,20 @@ def test_records_come_out_whole_and_in_order_whatever_the_cuts(cuts: list[int]) 
     asyncio.run(test())
 
 
-@LOOPS
-def test_what_is_posted_leaves_when_it_is_flushed_and_at_once(kind: str) -> None:
-    async def test() -> None:
-        async with channel_and_socket() as (channel, theirs, _):
-            for record in RECORDS:
-                channel.post(*record)
-            with pytest.raises(BlockingIOError):
-                theirs.recv(1)
+@on_loops
+async def test_what_is_posted_leaves_when_it_is_flushed_and_at_once() -> None:
+    async with channel_and_socket() as (channel, theirs, _):
+        for record in RECORDS:
+            channel.post(*record)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)
 
-            channel.flush()
+        channel.flush()
 
-            assert theirs.recv(10_000) == b"".join(map(msgpack.packb, RECORDS))
-            channel.flush()
-            with pytest.raises(BlockingIOError):
-                theirs.recv(1)
-
-    run_on(kind, test)
+        assert theirs.recv(10_000) == b"".join(map(msgpack.packb, RECORDS))
+        channel.flush()
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)
 
 
 @LOOPS
@@ -119,60 +116,51 @@ def test_what_the_other_end_does_not_take_at_once_is_kept_in_order(kind: str) ->
     run_on(kind, test)
 
 
-@LOOPS
+@on_loops
 @pytest.mark.parametrize("unread", [False, True])
 @pytest.mark.parametrize("said", [[], RECORDS])
-def test_the_end_is_heard_once_and_after_everything_else(
-    kind: str, unread: bool, said: list[Record]
+async def test_the_end_is_heard_once_and_after_everything_else(
+    unread: bool, said: list[Record]
 ) -> None:
-    async def test() -> None:
-        async with channel_and_socket() as (channel, theirs, heard):
-            if unread:
-                channel.post("never read")
-                channel.flush()
-            theirs.send(b"".join(map(msgpack.packb, said)))
-            theirs.close()  # as the kernel does it for a process that is killed
-
-            await until(lambda: heard.ends, "the end")
-
-            assert heard.records == list(map(as_heard, said))
-            channel.post("nobody is there")
+    async with channel_and_socket() as (channel, theirs, heard):
+        if unread:
+            channel.post("never read")
             channel.flush()
-            channel.close()
-            assert heard.ends == 1
+        theirs.send(b"".join(map(msgpack.packb, said)))
+        theirs.close()  # as the kernel does it for a process that is killed
 
-    run_on(kind, test)
+        await until(lambda: heard.ends, "the end")
 
-
-@LOOPS
-def test_who_closes_its_end_hears_nothing_more(kind: str) -> None:
-    async def test() -> None:
-        async with channel_and_socket() as (channel, theirs, heard):
-            channel.close()
-            await asyncio.sleep(0)
-
-            assert theirs.recv(1) == b""
-            assert heard == Heard()
-
-    run_on(kind, test)
+        assert heard.records == list(map(as_heard, said))
+        channel.post("nobody is there")
+        channel.flush()
+        channel.close()
+        assert heard.ends == 1
 
 
-@LOOPS
-def test_who_is_closed_by_what_it_hears_goes_no_further(kind: str) -> None:
-    async def test() -> None:
-        ours, theirs = socket.socketpair()
-        heard: list[Record] = []
-
-        def close(records: Sequence[Record]) -> None:
-            heard.extend(records)
-            channel.close()
-
-        channel = Channel(ours, asyncio.get_running_loop(), close, lambda: heard.append(("end",)))
-        theirs.send(msgpack.packb((1,)))
-        await until(lambda: heard, "the record")
-        theirs.close()
+@on_loops
+async def test_who_closes_its_end_hears_nothing_more() -> None:
+    async with channel_and_socket() as (channel, theirs, heard):
+        channel.close()
         await asyncio.sleep(0)
 
-        assert heard == [(1,)]
+        assert theirs.recv(1) == b""
+        assert heard == Heard()
 
-    run_on(kind, test)
+
+@on_loops
+async def test_who_is_closed_by_what_it_hears_goes_no_further() -> None:
+    ours, theirs = socket.socketpair()
+    heard: list[Record] = []
+
+    def close(records: Sequence[Record]) -> None:
+        heard.extend(records)
+        channel.close()
+
+    channel = Channel(ours, asyncio.get_running_loop(), close, lambda: heard.append(("end",)))
+    theirs.send(msgpack.packb((1,)))
+    await until(lambda: heard, "the record")
+    theirs.close()
+    await asyncio.sleep(0)
+
+    assert heard == [(1,)]

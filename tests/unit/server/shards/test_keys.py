@@ -17,7 +17,7 @@ from gradwire_server.shards.keys import (
     parse_keyring,
     take_keyring,
 )
-from support.driven_side import LOOPS, run_on
+from support.driven_side import on_a_loop, on_loops
 from support.shard_rig import Rig, shards
 from support.waiting import until
 
@@ -74,58 +74,50 @@ async def refused(rig: Rig, index: int, key: RunKey | None, name: str = "gpu7") 
     assert len(rig.heard.of(Connected)) == count
 
 
-@LOOPS
-def test_a_shard_lets_in_whom_the_keyring_admits_and_says_who_it_is(kind: str) -> None:
-    async def test() -> None:
-        async with shards(keyring=KEYRING) as rig:
-            for index, run_key, role in ((1, NEW, Role.WORKER), (2, OLD, Role.OBSERVER)):
-                key = run_key.worker_key("gpu7", role)
+@on_loops
+async def test_a_shard_lets_in_whom_the_keyring_admits_and_says_who_it_is() -> None:
+    async with shards(keyring=KEYRING) as rig:
+        for index, run_key, role in ((1, NEW, Role.WORKER), (2, OLD, Role.OBSERVER)):
+            key = run_key.worker_key("gpu7", role)
 
-                _, connection = await rig.worker_at(index, key)
+            _, connection = await rig.worker_at(index, key)
 
-                assert connection.identity == Identity("gpu7", role, key.key_id)
-            await refused(rig, 1, STRANGE)
-            await refused(rig, 1, NEW, "gpu6")
-            await refused(rig, 2, None)
-
-    run_on(kind, test)
+            assert connection.identity == Identity("gpu7", role, key.key_id)
+        await refused(rig, 1, STRANGE)
+        await refused(rig, 1, NEW, "gpu6")
+        await refused(rig, 2, None)
 
 
-@LOOPS
-def test_other_keys_reach_shards_that_run_and_end_what_they_do_not_admit(kind: str) -> None:
-    async def test() -> None:
-        async with shards(keyring=Keyring([OLD])) as rig:
-            former, _ = await rig.worker_at(1, OLD.worker_key("former"))
-            denied, _ = await rig.worker_at(1, OLD.worker_key("denied"))
+@on_loops
+async def test_other_keys_reach_shards_that_run_and_end_what_they_do_not_admit() -> None:
+    async with shards(keyring=Keyring([OLD])) as rig:
+        former, _ = await rig.worker_at(1, OLD.worker_key("former"))
+        denied, _ = await rig.worker_at(1, OLD.worker_key("denied"))
 
-            rig.supervisor.set_keyring(Keyring([NEW, OLD], ["denied"]))
-            await until(lambda: denied.ended, "the end of the one who is denied")
-            both = [await rig.worker_at(1, key.worker_key("both")) for key in (OLD, NEW)]
-            rig.supervisor.set_keyring(Keyring([NEW]))
-            await until(lambda: former.ended and both[0][0].ended, "the end of the former key")
+        rig.supervisor.set_keyring(Keyring([NEW, OLD], ["denied"]))
+        await until(lambda: denied.ended, "the end of the one who is denied")
+        both = [await rig.worker_at(1, key.worker_key("both")) for key in (OLD, NEW)]
+        rig.supervisor.set_keyring(Keyring([NEW]))
+        await until(lambda: former.ended and both[0][0].ended, "the end of the former key")
 
-            assert denied.ended is not None
-            assert (denied.ended.code, denied.ended.by_peer) == (CloseCode.DENIED, True)
-            assert both[1][0].ended is None
-            await refused(rig, 1, OLD)
-
-    run_on(kind, test)
+        assert denied.ended is not None
+        assert (denied.ended.code, denied.ended.by_peer) == (CloseCode.DENIED, True)
+        assert both[1][0].ended is None
+        await refused(rig, 1, OLD)
 
 
-def test_a_shard_that_is_started_again_has_the_keys_of_now() -> None:
-    async def test() -> None:
-        async with shards(processes=2, keyring=Keyring([OLD])) as rig:
-            [pid] = rig.pids
-            rig.supervisor.set_keyring(Keyring([NEW]))
+@on_a_loop
+async def test_a_shard_that_is_started_again_has_the_keys_of_now() -> None:
+    async with shards(processes=2, keyring=Keyring([OLD])) as rig:
+        [pid] = rig.pids
+        rig.supervisor.set_keyring(Keyring([NEW]))
 
-            os.kill(pid, signal.SIGKILL)
-            await until(lambda: rig.pids not in ([pid], []), "its successor")
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: rig.pids not in ([pid], []), "its successor")
 
-            _, connection = await rig.worker_at(1, NEW.worker_key("gpu7"))
-            assert connection.identity is not None
-            await refused(rig, 1, OLD)
-
-    run_on("asyncio", test)
+        _, connection = await rig.worker_at(1, NEW.worker_key("gpu7"))
+        assert connection.identity is not None
+        await refused(rig, 1, OLD)
 
 
 def told_publicly(pid: int) -> bytes:
@@ -142,12 +134,10 @@ def files_with_keys() -> list[str]:
     ]
 
 
-def test_nothing_of_a_key_is_on_the_command_line_or_in_the_environment_of_a_shard() -> None:
-    async def test() -> None:
-        async with shards(keyring=KEYRING) as rig:
-            for pid in rig.pids:
-                for key in KEYRING.run_keys:
-                    assert key.format().rpartition(":")[2].encode() not in told_publicly(pid)
-            assert files_with_keys() == []
-
-    run_on("asyncio", test)
+@on_a_loop
+async def test_nothing_of_a_key_is_on_the_command_line_or_in_the_environment_of_a_shard() -> None:
+    async with shards(keyring=KEYRING) as rig:
+        for pid in rig.pids:
+            for key in KEYRING.run_keys:
+                assert key.format().rpartition(":")[2].encode() not in told_publicly(pid)
+        assert files_with_keys() == []

@@ -32,7 +32,7 @@ from gradwire_server.shards.records import Command, Record, Report
 from gradwire_server.shards.shard import ForwardingHandler, ShardApplication
 from gradwire_server.shards.startup import Setup
 from gradwire_udp import open_socket
-from support.driven_side import CODE, LOOPS, Side, run_on
+from support.driven_side import CODE, LOOPS, Side, on_loops, run_on
 from support.processes import Running, python
 from support.waiting import until
 
@@ -105,184 +105,155 @@ async def worker_of(parent: Parent, address: Any) -> tuple[Side, int]:
     return worker, number
 
 
-@LOOPS
-def test_it_is_ready_when_it_runs_and_its_session_ids_are_its_own(kind: str) -> None:
-    async def test() -> None:
-        async with parent_and_shard() as (parent, address):
-            await parent.hears(Report.READY)
-            _, number = await worker_of(parent, address)
+@on_loops
+async def test_it_is_ready_when_it_runs_and_its_session_ids_are_its_own() -> None:
+    async with parent_and_shard() as (parent, address):
+        await parent.hears(Report.READY)
+        _, number = await worker_of(parent, address)
 
-            assert number == 0
-            [connection] = parent.application.endpoint.connections()
-            assert connection.session_id & 0xFF == 3
-
-    run_on(kind, test)
+        assert number == 0
+        [connection] = parent.application.endpoint.connections()
+        assert connection.session_id & 0xFF == 3
 
 
-@LOOPS
-def test_messages_of_workers_are_reported_and_their_credit_is_process_0s_to_give(
-    kind: str,
-) -> None:
-    async def test() -> None:
-        async with parent_and_shard() as (parent, address):
-            worker, number = await worker_of(parent, address)
+@on_loops
+async def test_messages_of_workers_are_reported_and_their_credit_is_process_0s_to_give() -> None:
+    async with parent_and_shard() as (parent, address):
+        worker, number = await worker_of(parent, address)
 
-            worker.send([(1, 0, SHORT), (1, 1, LONG)])
-            first = await parent.hears(Report.RECEIVED, 1)
-            second = await parent.hears(Report.RECEIVED, 2)
+        worker.send([(1, 0, SHORT), (1, 1, LONG)])
+        first = await parent.hears(Report.RECEIVED, 1)
+        second = await parent.hears(Report.RECEIVED, 2)
 
-            assert first[:5] == (number, SHORT, 1, 0, 1)
-            place = second[1]
-            assert second[0] == number
-            assert parent.arena_of_shard.at(*place) == LONG
-            [connection] = parent.application.endpoint.connections()
-            assert connection.bytes_held == first[6] + second[6]
-            assert len(parent.application._shard._arena.room) == 1
-            parent.say(Command.TAKEN, 1)
-            parent.say(Command.RELEASE, [(number, first[6] + second[6]), (99, 5)])
-            await until(lambda: not connection.bytes_held, "the credit")
-            assert len(parent.application._shard._arena.room) == 0
-            await until(lambda: len(worker.delivered) == 2, "the deliveries")
-
-    run_on(kind, test)
+        assert first[:5] == (number, SHORT, 1, 0, 1)
+        place = second[1]
+        assert second[0] == number
+        assert parent.arena_of_shard.at(*place) == LONG
+        [connection] = parent.application.endpoint.connections()
+        assert connection.bytes_held == first[6] + second[6]
+        assert len(parent.application._shard._arena.room) == 1
+        parent.say(Command.TAKEN, 1)
+        parent.say(Command.RELEASE, [(number, first[6] + second[6]), (99, 5)])
+        await until(lambda: not connection.bytes_held, "the credit")
+        assert len(parent.application._shard._arena.room) == 0
+        await until(lambda: len(worker.delivered) == 2, "the deliveries")
 
 
-@LOOPS
-def test_what_process_0_sends_and_relays_reaches_workers_once_each(kind: str) -> None:
-    async def test() -> None:
-        async with parent_and_shard() as (parent, address):
-            one, first = await worker_of(parent, address)
-            other, second = await worker_of(parent, address)
-            update = ShapedMessage.of(5, 2, 6, LONG, 1_356)
+@on_loops
+async def test_what_process_0_sends_and_relays_reaches_workers_once_each() -> None:
+    async with parent_and_shard() as (parent, address):
+        one, first = await worker_of(parent, address)
+        other, second = await worker_of(parent, address)
+        update = ShapedMessage.of(5, 2, 6, LONG, 1_356)
 
-            for payload, number in ((SHORT, 0), (LONG, 1)):
-                parent.say(Command.SEND, first, parent.place(payload), 5, number, 6, 0)
-            parent.say(
-                Command.RELAY, [first, second, 99], parent.place(update), 5, 2, 6,
-                int(Priority.UPDATE), 1_356,
-            )  # fmt: skip
+        for payload, number in ((SHORT, 0), (LONG, 1)):
+            parent.say(Command.SEND, first, parent.place(payload), 5, number, 6, 0)
+        parent.say(
+            Command.RELAY, [first, second, 99], parent.place(update), 5, 2, 6,
+            int(Priority.UPDATE), 1_356,
+        )  # fmt: skip
 
-            await until(lambda: len(one.received) == 3 and other.received, "the messages")
-            assert sorted(one.received) == [(5, 0, SHORT), (5, 1, LONG), (5, 2, LONG)]
-            assert other.received == [(5, 2, LONG)]
-            await parent.hears(Report.DELIVERED, 4)
-            assert sorted(parent.of(Report.DELIVERED)) == [
-                (first, 5, 0), (first, 5, 1), (first, 5, 2), (second, 5, 2)
-            ]  # fmt: skip
-            await until(lambda: sum(n for (n,) in parent.of(Report.TAKEN)) == 2, "the places")
-
-    run_on(kind, test)
+        await until(lambda: len(one.received) == 3 and other.received, "the messages")
+        assert sorted(one.received) == [(5, 0, SHORT), (5, 1, LONG), (5, 2, LONG)]
+        assert other.received == [(5, 2, LONG)]
+        await parent.hears(Report.DELIVERED, 4)
+        assert sorted(parent.of(Report.DELIVERED)) == [
+            (first, 5, 0), (first, 5, 1), (first, 5, 2), (second, 5, 2)
+        ]  # fmt: skip
+        await until(lambda: sum(n for (n,) in parent.of(Report.TAKEN)) == 2, "the places")
 
 
-@LOOPS
-def test_a_worker_that_leaves_is_reported_and_commands_for_it_go_nowhere(kind: str) -> None:
-    async def test() -> None:
-        async with parent_and_shard() as (parent, address):
-            worker, number = await worker_of(parent, address)
+@on_loops
+async def test_a_worker_that_leaves_is_reported_and_commands_for_it_go_nowhere() -> None:
+    async with parent_and_shard() as (parent, address):
+        worker, number = await worker_of(parent, address)
 
-            worker.hang_up("done")
-            gone = await parent.hears(Report.DISCONNECTED)
-            parent.say(Command.SEND, number, parent.place(LONG), 5, 0, 6, 0)
-            parent.say(Command.CLOSE, number, CODE, "too late")
-            parent.say(Command.RELEASE, [(number, 1)])
-            parent.say(Command.ASK)
+        worker.hang_up("done")
+        gone = await parent.hears(Report.DISCONNECTED)
+        parent.say(Command.SEND, number, parent.place(LONG), 5, 0, 6, 0)
+        parent.say(Command.CLOSE, number, CODE, "too late")
+        parent.say(Command.RELEASE, [(number, 1)])
+        parent.say(Command.ASK)
 
-            await parent.hears(Report.FIGURES)
-            assert gone == (number, CODE, "done", True)
-            assert parent.of(Report.GONE) == []
-            assert parent.of(Report.TAKEN) == [(1,)]
-
-    run_on(kind, test)
+        await parent.hears(Report.FIGURES)
+        assert gone == (number, CODE, "done", True)
+        assert parent.of(Report.GONE) == []
+        assert parent.of(Report.TAKEN) == [(1,)]
 
 
-@LOOPS
-def test_a_worker_that_is_closed_hears_why_and_process_0_that_it_is_gone(kind: str) -> None:
-    async def test() -> None:
-        async with parent_and_shard() as (parent, address):
-            worker, number = await worker_of(parent, address)
-            [connection] = parent.application.endpoint.connections()
+@on_loops
+async def test_a_worker_that_is_closed_hears_why_and_process_0_that_it_is_gone() -> None:
+    async with parent_and_shard() as (parent, address):
+        worker, number = await worker_of(parent, address)
+        [connection] = parent.application.endpoint.connections()
 
-            parent.say(Command.CLOSE, number, CODE, "enough")
-            gone = await parent.hears(Report.GONE)
-            late = MessageReceived(ShapedMessage.of(1, 0, 1, SHORT, 1_356), 517)
-            parent.application.handle_event(connection, late, 0.0)
-            await until(lambda: worker.ended, "the end")
-            parent.say(Command.ASK)
-            await parent.hears(Report.FIGURES)
+        parent.say(Command.CLOSE, number, CODE, "enough")
+        gone = await parent.hears(Report.GONE)
+        late = MessageReceived(ShapedMessage.of(1, 0, 1, SHORT, 1_356), 517)
+        parent.application.handle_event(connection, late, 0.0)
+        await until(lambda: worker.ended, "the end")
+        parent.say(Command.ASK)
+        await parent.hears(Report.FIGURES)
 
-            assert gone == (number,)
-            assert worker.ended == Disconnected(CODE, "enough", by_peer=True)
-            assert parent.of(Report.RECEIVED) == parent.of(Report.DISCONNECTED) == []
-
-    run_on(kind, test)
+        assert gone == (number,)
+        assert worker.ended == Disconnected(CODE, "enough", by_peer=True)
+        assert parent.of(Report.RECEIVED) == parent.of(Report.DISCONNECTED) == []
 
 
-@LOOPS
-def test_there_is_room_for_as_many_as_the_others_leave(kind: str) -> None:
-    async def test() -> None:
-        async with parent_and_shard(connections_max=3) as (parent, address):
-            parent.say(Command.LIMITS, 2, 5_000.0)
-            parent.say(Command.ASK)
-            await parent.hears(Report.FIGURES)
-            await worker_of(parent, address)
-            late = Side(config=ConnectionConfig(connect_timeout_seconds=0.5))
-            late.dial(address)
-            await until(lambda: late.ended, "the end of who is too many")
+@on_loops
+async def test_there_is_room_for_as_many_as_the_others_leave() -> None:
+    async with parent_and_shard(connections_max=3) as (parent, address):
+        parent.say(Command.LIMITS, 2, 5_000.0)
+        parent.say(Command.ASK)
+        await parent.hears(Report.FIGURES)
+        await worker_of(parent, address)
+        late = Side(config=ConnectionConfig(connect_timeout_seconds=0.5))
+        late.dial(address)
+        await until(lambda: late.ended, "the end of who is too many")
 
-            assert len(parent.of(Report.CONNECTED)) == 1
-            assert parent.application.endpoint.link.rate == 5_000.0
-
-    run_on(kind, test)
+        assert len(parent.of(Report.CONNECTED)) == 1
+        assert parent.application.endpoint.link.rate == 5_000.0
 
 
-@LOOPS
-def test_it_tells_what_it_has_counted(kind: str) -> None:
-    async def test() -> None:
-        async with parent_and_shard() as (parent, address):
-            worker, number = await worker_of(parent, address)
-            worker.send([(1, n, SHORT) for n in range(5)])
-            await parent.hears(Report.RECEIVED, 5)
+@on_loops
+async def test_it_tells_what_it_has_counted() -> None:
+    async with parent_and_shard() as (parent, address):
+        worker, number = await worker_of(parent, address)
+        worker.send([(1, n, SHORT) for n in range(5)])
+        await parent.hears(Report.RECEIVED, 5)
 
-            parent.say(Command.ASK)
-            figures, connections = parse_figures((await parent.hears(Report.FIGURES))[0])
+        parent.say(Command.ASK)
+        figures, connections = parse_figures((await parent.hears(Report.FIGURES))[0])
 
-            assert figures.counters.connections_opened == 1
-            assert figures.sockets.datagrams_received >= 3
-            assert connections[number].bytes_held == 5 * charge_of(len(SHORT))
-            assert connections.keys() == {number}
-
-    run_on(kind, test)
+        assert figures.counters.connections_opened == 1
+        assert figures.sockets.datagrams_received >= 3
+        assert connections[number].bytes_held == 5 * charge_of(len(SHORT))
+        assert connections.keys() == {number}
 
 
-@LOOPS
-def test_it_stops_when_all_have_heard_goodbye_and_takes_nobody_in_meanwhile(kind: str) -> None:
-    async def test() -> None:
-        async with parent_and_shard() as (parent, address):
-            worker, number = await worker_of(parent, address)
-            parent.say(Command.STOP)
-            late = Side(config=ConnectionConfig(connect_timeout_seconds=0.3))
-            late.dial(address)
-            await until(lambda: late.ended, "the end of who came too late")
+@on_loops
+async def test_it_stops_when_all_have_heard_goodbye_and_takes_nobody_in_meanwhile() -> None:
+    async with parent_and_shard() as (parent, address):
+        worker, number = await worker_of(parent, address)
+        parent.say(Command.STOP)
+        late = Side(config=ConnectionConfig(connect_timeout_seconds=0.3))
+        late.dial(address)
+        await until(lambda: late.ended, "the end of who came too late")
 
-            quiet_before = parent.of(Report.QUIET)
-            parent.say(Command.CLOSE, number, CODE, "stopped")
+        quiet_before = parent.of(Report.QUIET)
+        parent.say(Command.CLOSE, number, CODE, "stopped")
 
-            await parent.hears(Report.QUIET)
-            assert quiet_before == []
-            assert worker.ended == Disconnected(CODE, "stopped", by_peer=True)
-
-    run_on(kind, test)
+        await parent.hears(Report.QUIET)
+        assert quiet_before == []
+        assert worker.ended == Disconnected(CODE, "stopped", by_peer=True)
 
 
-@LOOPS
-def test_it_ends_with_the_channel(kind: str) -> None:
-    async def test() -> None:
-        async with parent_and_shard() as (parent, _):
-            parent.channel.close()
+@on_loops
+async def test_it_ends_with_the_channel() -> None:
+    async with parent_and_shard() as (parent, _):
+        parent.channel.close()
 
-            await asyncio.wait_for(parent.application.ended, 10)
-
-    run_on(kind, test)
+        await asyncio.wait_for(parent.application.ended, 10)
 
 
 @LOOPS
@@ -304,23 +275,20 @@ def test_it_ends_when_process_0_says_nothing_for_too_long(
     run_on(kind, test)
 
 
-@LOOPS
-def test_what_it_logs_goes_to_process_0_with_what_has_happened(kind: str) -> None:
-    async def test() -> None:
-        async with parent_and_shard() as (parent, _):
-            logger = logging.Logger("gradwire.somewhere")
-            logger.addHandler(ForwardingHandler(parent.application))
-            try:
-                dict[str, int]()["nobody has thought of this"]
-            except LookupError:
-                logger.exception("%d things", 2)
+@on_loops
+async def test_what_it_logs_goes_to_process_0_with_what_has_happened() -> None:
+    async with parent_and_shard() as (parent, _):
+        logger = logging.Logger("gradwire.somewhere")
+        logger.addHandler(ForwardingHandler(parent.application))
+        try:
+            dict[str, int]()["nobody has thought of this"]
+        except LookupError:
+            logger.exception("%d things", 2)
 
-            level, name, line = await parent.hears(Report.LOG)
-            assert (level, name) == (logging.ERROR, "gradwire.somewhere")
-            assert line.startswith("2 things\nTraceback")
-            assert line.endswith("KeyError: 'nobody has thought of this'")
-
-    run_on(kind, test)
+        level, name, line = await parent.hears(Report.LOG)
+        assert (level, name) == (logging.ERROR, "gradwire.somewhere")
+        assert line.startswith("2 things\nTraceback")
+        assert line.endswith("KeyError: 'nobody has thought of this'")
 
 
 def test_a_setup_fits_a_command_line() -> None:

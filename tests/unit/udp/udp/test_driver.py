@@ -13,7 +13,7 @@ from gradwire_protocol import (
     MessageReceived,
 )
 from gradwire_udp import SocketCounters, open_socket
-from support.driven_side import CODE, LOOPS, Side, connected, messages, run_on
+from support.driven_side import CODE, LOOPS, Side, connected, messages, on_loops, run_on
 from support.waiting import until
 
 # Two sides.
@@ -65,154 +65,126 @@ def test_what_one_side_counts_as_sent_the_other_counts_as_received(kind: str) ->
     run_on(kind, test)
 
 
-@LOOPS
-def test_datagrams_that_mean_nothing_are_all_counted(kind: str) -> None:
+@on_loops
+async def test_datagrams_that_mean_nothing_are_all_counted() -> None:
     """More of them than are read at a time."""
+    side = Side(accepts=True)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        for i in range(150):
+            stranger.sendto(bytes([255, i]), side.driver.address)
 
-    async def test() -> None:
-        side = Side(accepts=True)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-            for i in range(150):
-                stranger.sendto(bytes([255, i]), side.driver.address)
+        await until(lambda: side.counters.datagrams_received == 150, "all datagrams")
 
-            await until(lambda: side.counters.datagrams_received == 150, "all datagrams")
-
-        assert asdict(side.counters) == asdict(
-            SocketCounters(reads=150, datagrams_received=150, bytes_received=300)
-        )
-        assert sum(side.endpoint.counters.drops.values()) == 150
-
-    run_on(kind, test)
+    assert asdict(side.counters) == asdict(
+        SocketCounters(reads=150, datagrams_received=150, bytes_received=300)
+    )
+    assert sum(side.endpoint.counters.drops.values()) == 150
 
 
-@LOOPS
-def test_a_peer_that_is_not_there_is_unreachable(kind: str) -> None:
-    async def test() -> None:
-        with open_socket(("127.0.0.1", 0)) as unused:
-            address = unused.getsockname()
-        side = Side(config=ConnectionConfig(connect_timeout_seconds=0.3))
+@on_loops
+async def test_a_peer_that_is_not_there_is_unreachable() -> None:
+    with open_socket(("127.0.0.1", 0)) as unused:
+        address = unused.getsockname()
+    side = Side(config=ConnectionConfig(connect_timeout_seconds=0.3))
 
-        side.dial(address)
-        await until(lambda: side.ended, "the end")
+    side.dial(address)
+    await until(lambda: side.ended, "the end")
 
-        assert side.ended is not None
-        assert (side.ended.code, side.ended.by_peer) == (CloseCode.UNREACHABLE, False)
-        assert re.fullmatch(r"no answer to \d datagrams", side.ended.reason)
-
-    run_on(kind, test)
+    assert side.ended is not None
+    assert (side.ended.code, side.ended.by_peer) == (CloseCode.UNREACHABLE, False)
+    assert re.fullmatch(r"no answer to \d datagrams", side.ended.reason)
 
 
 # Timers.
 
 
-@LOOPS
-def test_the_application_s_timer_fires_once_and_not_before_its_time(kind: str) -> None:
-    async def test() -> None:
-        side = Side()
-        deadline = side.driver.now() + 0.02
-        side.deadline = deadline
+@on_loops
+async def test_the_application_s_timer_fires_once_and_not_before_its_time() -> None:
+    side = Side()
+    deadline = side.driver.now() + 0.02
+    side.deadline = deadline
 
-        side.driver.turn()
-        await until(lambda: side.fired_at, "the timer")
+    side.driver.turn()
+    await until(lambda: side.fired_at, "the timer")
 
-        [fired_at] = side.fired_at
-        assert fired_at >= deadline
-
-    run_on(kind, test)
+    [fired_at] = side.fired_at
+    assert fired_at >= deadline
 
 
-@LOOPS
-def test_a_timer_that_has_moved_fires_at_its_new_time(kind: str) -> None:
-    async def test() -> None:
-        side = Side()
-        side.deadline = side.driver.now() + 3_600.0
-        side.driver.turn()
+@on_loops
+async def test_a_timer_that_has_moved_fires_at_its_new_time() -> None:
+    side = Side()
+    side.deadline = side.driver.now() + 3_600.0
+    side.driver.turn()
 
-        side.deadline = side.driver.now()
-        side.driver.turn()
-        await until(lambda: side.fired_at, "the timer")
+    side.deadline = side.driver.now()
+    side.driver.turn()
+    await until(lambda: side.fired_at, "the timer")
 
-        assert len(side.fired_at) == 1
-
-    run_on(kind, test)
+    assert len(side.fired_at) == 1
 
 
-@LOOPS
-def test_a_timer_that_is_not_wanted_any_more_does_not_fire(kind: str) -> None:
-    async def test() -> None:
-        side, other = Side(), Side()
-        side.deadline = other.deadline = side.driver.now() + 0.01
-        side.driver.turn()
-        other.driver.turn()
+@on_loops
+async def test_a_timer_that_is_not_wanted_any_more_does_not_fire() -> None:
+    side, other = Side(), Side()
+    side.deadline = other.deadline = side.driver.now() + 0.01
+    side.driver.turn()
+    other.driver.turn()
 
-        side.deadline = None
-        side.driver.turn()
-        await until(lambda: other.fired_at, "the other one's timer")
+    side.deadline = None
+    side.driver.turn()
+    await until(lambda: other.fired_at, "the other one's timer")
 
-        assert side.fired_at == []
-
-    run_on(kind, test)
+    assert side.fired_at == []
 
 
 # The end.
 
 
-@LOOPS
-def test_waiting_for_quiet_ends_when_every_goodbye_is_said(kind: str) -> None:
-    async def test() -> None:
-        one, other = Side(), Side(accepts=True)
-        await connected(one, other)
-        # How long a goodbye takes is measured in round trips, so both sides get to know theirs.
-        one.send([(0, 0, b"hello")])
-        other.send([(0, 0, b"hello")])
-        await until(lambda: one.delivered and other.delivered, "both deliveries")
+@on_loops
+async def test_waiting_for_quiet_ends_when_every_goodbye_is_said() -> None:
+    one, other = Side(), Side(accepts=True)
+    await connected(one, other)
+    # How long a goodbye takes is measured in round trips, so both sides get to know theirs.
+    one.send([(0, 0, b"hello")])
+    other.send([(0, 0, b"hello")])
+    await until(lambda: one.delivered and other.delivered, "both deliveries")
 
-        one.hang_up("enough")
-        await one.driver.wait_quiet(10.0)
-        await other.driver.wait_quiet(10.0)
+    one.hang_up("enough")
+    await one.driver.wait_quiet(10.0)
+    await other.driver.wait_quiet(10.0)
 
-        assert len(one.endpoint) == len(other.endpoint) == 0
-        assert other.ended == Disconnected(CODE, "enough", by_peer=True)
-
-    run_on(kind, test)
+    assert len(one.endpoint) == len(other.endpoint) == 0
+    assert other.ended == Disconnected(CODE, "enough", by_peer=True)
 
 
-@LOOPS
-def test_waiting_for_quiet_has_a_deadline(kind: str) -> None:
-    async def test() -> None:
-        one, other = Side(), Side(accepts=True)
-        await connected(one, other)
+@on_loops
+async def test_waiting_for_quiet_has_a_deadline() -> None:
+    one, other = Side(), Side(accepts=True)
+    await connected(one, other)
 
-        await one.driver.wait_quiet(0.01)
+    await one.driver.wait_quiet(0.01)
 
-        assert len(one.endpoint) == 1
-
-    run_on(kind, test)
+    assert len(one.endpoint) == 1
 
 
-@LOOPS
-def test_where_it_is_quiet_nobody_waits(kind: str) -> None:
-    async def test() -> None:
-        await Side().driver.wait_quiet(3_600.0)
-
-    run_on(kind, test)
+@on_loops
+async def test_where_it_is_quiet_nobody_waits() -> None:
+    await Side().driver.wait_quiet(3_600.0)
 
 
-@LOOPS
-def test_closing_twice_is_closing_once(kind: str) -> None:
-    async def test() -> None:
-        side = Side()
-        side.deadline = side.driver.now() + 0.001
-        side.driver.turn()
+@on_loops
+async def test_closing_twice_is_closing_once() -> None:
+    side = Side()
+    side.deadline = side.driver.now() + 0.001
+    side.driver.turn()
 
-        side.driver.close()
-        side.driver.close()
-        side.driver.turn()
+    side.driver.close()
+    side.driver.close()
+    side.driver.turn()
 
-        assert side.socket.fileno() == -1
-        assert side.fired_at == []
-
-    run_on(kind, test)
+    assert side.socket.fileno() == -1
+    assert side.fired_at == []
 
 
 @LOOPS

@@ -2,7 +2,7 @@
 
 import errno
 
-from support.driven_side import LOOPS, Side, connected, messages, run_on
+from support.driven_side import LOOPS, Side, connected, messages, on_loops, run_on
 from support.fickle_socket import FickleSocket
 from support.waiting import until
 
@@ -51,19 +51,16 @@ def test_datagrams_that_cannot_be_sent_are_counted_and_recovered(kind: str) -> N
     run_on(kind, test)
 
 
-@LOOPS
-def test_an_error_while_receiving_ends_nothing(kind: str) -> None:
-    async def test() -> None:
-        refused = [ConnectionRefusedError(), InterruptedError(), OSError(errno.EHOSTUNREACH, "")]
-        one = Side(sock=FickleSocket.on_loopback(to_receive=refused))
-        other = Side(accepts=True)
+@on_loops
+async def test_an_error_while_receiving_ends_nothing() -> None:
+    refused = [ConnectionRefusedError(), InterruptedError(), OSError(errno.EHOSTUNREACH, "")]
+    one = Side(sock=FickleSocket.on_loopback(to_receive=refused))
+    other = Side(accepts=True)
 
-        await connected(one, other)
-        other.send([(0, 0, b"all the same")])
-        await until(lambda: one.received, "the message")
+    await connected(one, other)
+    other.send([(0, 0, b"all the same")])
+    await until(lambda: one.received, "the message")
 
-        assert isinstance(one.socket, FickleSocket)
-        assert one.socket.failures_to_receive == []
-        assert one.received == [(0, 0, b"all the same")]
-
-    run_on(kind, test)
+    assert isinstance(one.socket, FickleSocket)
+    assert one.socket.failures_to_receive == []
+    assert one.received == [(0, 0, b"all the same")]

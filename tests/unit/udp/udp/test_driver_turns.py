@@ -3,20 +3,19 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import pairwise
 
 import pytest
 
 from gradwire_protocol import Connection, Event
 from gradwire_protocol.connection.train import Train
-from gradwire_udp import Features, SocketCounters, UdpDriver, new_event_loop, open_socket
+from gradwire_udp import Features, SocketCounters, UdpDriver, open_socket
 from gradwire_udp.endpoint_driver import BLOCKED_SECONDS
 from gradwire_udp.udp import driver
 from support.datagrams import HERE, NOTHING, needs_overflow, train
-from support.driven_side import LOOPS
+from support.driven_side import LOOPS, on_loops, run_on
 from support.fickle_socket import FickleSocket
 from support.scripted_endpoint import ScriptedEndpoint
 from support.waiting import until
@@ -100,14 +99,6 @@ def driven(
             peer.close()
 
 
-def run_on(kind: str, test: Callable[[], Awaitable[None]]) -> None:
-    async def run() -> None:
-        await test()
-
-    with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
-        runner.run(run())
-
-
 async def rounds(n: int) -> None:
     """Let the loop go round so many times."""
     for _ in range(n):
@@ -117,103 +108,85 @@ async def rounds(n: int) -> None:
 # Reading.
 
 
-@LOOPS
+@on_loops
 @pytest.mark.parametrize("features", [HERE, NOTHING], ids=["all on", "none on"])
-def test_datagrams_reach_the_endpoint_in_order_and_with_what_is_known_of_them(
-    kind: str, features: Features
+async def test_datagrams_reach_the_endpoint_in_order_and_with_what_is_known_of_them(
+    features: Features,
 ) -> None:
-    async def test() -> None:
-        with driven(features=features) as it:
-            for i in range(200):
-                it.peers[0].sendto(bytes([i]) * (1 + i // 50), it.driver.address)
-            await until(lambda: len(it.endpoint.received) == 200, "all datagrams")
+    with driven(features=features) as it:
+        for i in range(200):
+            it.peers[0].sendto(bytes([i]) * (1 + i // 50), it.driver.address)
+        await until(lambda: len(it.endpoint.received) == 200, "all datagrams")
 
-            expected = [bytes([i]) * (1 + i // 50) for i in range(200)]
-            sender = it.peers[0].getsockname()
-            assert it.endpoint.received == [(payload, sender, 0) for payload in expected]
-            assert it.endpoint.received_at == sorted(it.endpoint.received_at)
-            assert it.counters.datagrams_received == 200
-
-    run_on(kind, test)
+        expected = [bytes([i]) * (1 + i // 50) for i in range(200)]
+        sender = it.peers[0].getsockname()
+        assert it.endpoint.received == [(payload, sender, 0) for payload in expected]
+        assert it.endpoint.received_at == sorted(it.endpoint.received_at)
+        assert it.counters.datagrams_received == 200
 
 
-@LOOPS
-def test_while_much_arrives_there_is_a_turn_every_sixteen_reads(kind: str) -> None:
-    async def test() -> None:
-        with driven() as it:
-            it.send_alternately(40)
+@on_loops
+async def test_while_much_arrives_there_is_a_turn_every_sixteen_reads() -> None:
+    with driven() as it:
+        it.send_alternately(40)
 
-            await until(lambda: len(it.endpoint.reads) == 40, "all reads")
+        await until(lambda: len(it.endpoint.reads) == 40, "all reads")
 
-            assert it.endpoint.steps == "r" * 16 + "n" + "r" * 16 + "n" + "r" * 8 + "n"
-
-    run_on(kind, test)
+        assert it.endpoint.steps == "r" * 16 + "n" + "r" * 16 + "n" + "r" * 8 + "n"
 
 
-@LOOPS
+@on_loops
 @pytest.mark.parametrize("n", [64, 65, 66, 128, 129, 200])
-def test_after_sixty_four_reads_others_have_their_turn_and_none_is_forgotten(
-    kind: str, n: int
-) -> None:
+async def test_after_sixty_four_reads_others_have_their_turn_and_none_is_forgotten(n: int) -> None:
     """What the socket had read ahead, no event loop would know of."""
+    with driven() as it:
+        it.send_alternately(n)
+        seen = [0]
+        while seen[-1] < n:
+            await asyncio.sleep(0)
+            seen.append(len(it.endpoint.reads))
 
-    async def test() -> None:
-        with driven() as it:
-            it.send_alternately(n)
-            seen = [0]
-            while seen[-1] < n:
-                await asyncio.sleep(0)
-                seen.append(len(it.endpoint.reads))
-
-            assert all(after - before <= 64 for before, after in pairwise(seen))
-            assert [payload for payload, _, _ in it.endpoint.received] == [
-                bytes([i % 256]) for i in range(n)
-            ]
-
-    run_on(kind, test)
+        assert all(after - before <= 64 for before, after in pairwise(seen))
+        assert [payload for payload, _, _ in it.endpoint.received] == [
+            bytes([i % 256]) for i in range(n)
+        ]
 
 
-@LOOPS
-def test_who_closes_the_driver_while_it_reads_hears_no_more(kind: str) -> None:
-    async def test() -> None:
-        with driven() as it:
+@on_loops
+async def test_who_closes_the_driver_while_it_reads_hears_no_more() -> None:
+    with driven() as it:
 
-            def close_after_64() -> None:
-                if len(it.endpoint.reads) == 64:
-                    it.driver.close()
+        def close_after_64() -> None:
+            if len(it.endpoint.reads) == 64:
+                it.driver.close()
 
-            it.endpoint.on_receive = close_after_64
-            it.send_alternately(100)
+        it.endpoint.on_receive = close_after_64
+        it.send_alternately(100)
 
-            await until(lambda: it.socket.fileno() == -1, "the end")
-            await rounds(5)
+        await until(lambda: it.socket.fileno() == -1, "the end")
+        await rounds(5)
 
-            assert len(it.endpoint.reads) == 64
-
-    run_on(kind, test)
+        assert len(it.endpoint.reads) == 64
 
 
 # Sending.
 
 
-@LOOPS
-def test_after_sixteen_trains_others_have_their_turn(kind: str) -> None:
-    async def test() -> None:
-        with driven() as it:
-            given = it.give(40)
-            left = []
+@on_loops
+async def test_after_sixteen_trains_others_have_their_turn() -> None:
+    with driven() as it:
+        given = it.give(40)
+        left = []
 
-            it.driver.turn()
-            while it.endpoint.trains:
-                left.append(len(it.endpoint.trains))
-                await asyncio.sleep(0)
+        it.driver.turn()
+        while it.endpoint.trains:
+            left.append(len(it.endpoint.trains))
+            await asyncio.sleep(0)
 
-            assert left[0] == 24
-            assert 8 in left
-            assert it.heard() == [d for one in given for d in one.datagrams()]
-            assert it.counters.datagrams_sent == 80
-
-    run_on(kind, test)
+        assert left[0] == 24
+        assert 8 in left
+        assert it.heard() == [d for one in given for d in one.datagrams()]
+        assert it.counters.datagrams_sent == 80
 
 
 @LOOPS
@@ -237,28 +210,24 @@ def test_an_endpoint_that_always_has_something_to_send_still_hears(kind: str) ->
     run_on(kind, test)
 
 
-@LOOPS
-def test_the_next_train_is_asked_for_when_the_one_before_it_is_gone(kind: str) -> None:
+@on_loops
+async def test_the_next_train_is_asked_for_when_the_one_before_it_is_gone() -> None:
     """Asking for it may change the buffers of the one before."""
+    never: list[OSError | None] = [BlockingIOError()] * 20
+    with driven(FickleSocket.on_loopback(to_send=[None, *never])) as it:
+        given = it.give(3)
 
-    async def test() -> None:
-        never: list[OSError | None] = [BlockingIOError()] * 20
-        with driven(FickleSocket.on_loopback(to_send=[None, *never])) as it:
-            given = it.give(3)
+        it.driver.turn()
+        assert it.endpoint.steps == "tt"
+        it.driver.turn()
+        it.send_alternately(1)
+        await until(lambda: it.endpoint.received, "a datagram meanwhile")
+        assert it.endpoint.steps.startswith("ttr")
+        await until(lambda: not it.endpoint.trains, "the last train")
+        await until(lambda: it.counters.datagrams_sent == 6, "all of it")
 
-            it.driver.turn()
-            assert it.endpoint.steps == "tt"
-            it.driver.turn()
-            it.send_alternately(1)
-            await until(lambda: it.endpoint.received, "a datagram meanwhile")
-            assert it.endpoint.steps.startswith("ttr")
-            await until(lambda: not it.endpoint.trains, "the last train")
-            await until(lambda: it.counters.datagrams_sent == 6, "all of it")
-
-            assert it.heard() == [d for one in given for d in one.datagrams()]
-            assert it.counters.send_errors == 0
-
-    run_on(kind, test)
+        assert it.heard() == [d for one in given for d in one.datagrams()]
+        assert it.counters.send_errors == 0
 
 
 @LOOPS
@@ -285,33 +254,27 @@ def test_while_the_socket_takes_nothing_the_timer_leaves_the_processor_alone(kin
 # Timers.
 
 
-@LOOPS
-def test_the_endpoint_s_timer_and_the_application_s_both_fire(kind: str) -> None:
-    async def test() -> None:
-        with driven() as it:
-            now = it.driver.now()
-            it.endpoint.deadline, it.application.deadline = now + 0.0002, now + 0.003
-            it.driver.turn()
+@on_loops
+async def test_the_endpoint_s_timer_and_the_application_s_both_fire() -> None:
+    with driven() as it:
+        now = it.driver.now()
+        it.endpoint.deadline, it.application.deadline = now + 0.0002, now + 0.003
+        it.driver.turn()
 
-            await until(lambda: it.application.fired_at, "the later timer")
+        await until(lambda: it.application.fired_at, "the later timer")
 
-            [first], [second] = it.endpoint.fired_at, it.application.fired_at
-            assert first >= now + 0.0002
-            assert second >= now + 0.003
-
-    run_on(kind, test)
+        [first], [second] = it.endpoint.fired_at, it.application.fired_at
+        assert first >= now + 0.0002
+        assert second >= now + 0.003
 
 
 # Telling.
 
 
-@LOOPS
-def test_what_of_the_kernel_is_in_use_can_be_asked(kind: str) -> None:
-    async def test() -> None:
-        with driven(features=NOTHING) as it:
-            assert it.driver.features == NOTHING
-
-    run_on(kind, test)
+@on_loops
+async def test_what_of_the_kernel_is_in_use_can_be_asked() -> None:
+    with driven(features=NOTHING) as it:
+        assert it.driver.features == NOTHING
 
 
 @needs_overflow
