@@ -3,6 +3,7 @@
 ``pytest tests/simulation/test_corruption.py -k '[17]'`` shows one history again.
 """
 
+from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -12,7 +13,7 @@ import pytest
 from gradwire_codecs import Replica
 from gradwire_server.config import MasterConfig
 from gradwire_server.replica.self_check import PASS_SECONDS
-from support.network import Link
+from support.network import bad_link, link_of
 from support.simulated_worker import CHANGE, SimulatedWorker
 from support.training import SimulatedRun
 
@@ -30,12 +31,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def begin(seed: int, random: Random, *, loss: float | None = None) -> SimulatedRun:
     """Let a run begin on a network that loses, repeats, delays and reorders."""
-    link = Link(
-        delay=random.choice([0.0002, 0.005, 0.05]),
-        jitter=random.choice([0.0, 0.001, 0.02]),
-        loss=random.choice([0.0, 0.02]) if loss is None else loss,
-        duplication=0.02,
-    )
+    link = link_of(random) if loss is None else replace(bad_link(random), loss=loss)
     run = SimulatedRun(
         seed,
         link,

@@ -17,7 +17,7 @@ from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY
-from support.network import Link
+from support.network import link_of
 from support.peer import ScriptedPeer, join_request, resume_of
 from support.simulated_worker import SimulatedWorker
 from support.training import MASTER, SimulatedRun
@@ -29,15 +29,9 @@ def begin(
     seed: int, random: Random, *, sealed: bool = False, log_bytes_max: int = 2**20
 ) -> SimulatedRun:
     """Let a run begin on a network that loses, repeats, delays and reorders."""
-    link = Link(
-        delay=random.choice([0.0002, 0.005, 0.05]),
-        jitter=random.choice([0.0, 0.001, 0.02]),
-        loss=random.choice([0.0, 0.02]),
-        duplication=0.02,
-    )
     return SimulatedRun(
         seed,
-        link,
+        link_of(random),
         elements=random.choice([50, 400, 3000]),
         idle_timeout_seconds=IDLE_SECONDS,
         master=MasterConfig(

@@ -17,7 +17,7 @@ from gradwire_server.master.master import Master
 from gradwire_server.master.optimizer_states import PARTS_UNDER_WAY_MAX, SOURCE_SECONDS
 from gradwire_server.shards import parcels
 from support.keyed import RUN_KEY
-from support.network import Host, Link
+from support.network import Host, Link, link_of
 from support.split_run import SplitRun
 from support.state_keeper import StateKeeper, training
 from support.training import SimulatedRun
@@ -325,12 +325,7 @@ def test_several_joiners_share_the_sources_and_each_source_its_copy() -> None:
 @pytest.mark.seeds(40)
 def test_histories_in_which_something_happens_while_states_are_given(seed: int) -> None:
     random = Random(seed)
-    link = Link(
-        delay=random.choice([0.0002, 0.005, 0.05]),
-        jitter=random.choice([0.0, 0.001, 0.02]),
-        loss=random.choice([0.0, 0.02]),
-        duplication=0.02,
-    )
+    link = link_of(random)
     run = begin(seed, link, run_key=RUN_KEY if seed % 3 == 0 else None)
     sources = join(run, random.randint(1, 4))
     faults: list[Callable[[StateKeeper, StateKeeper], object]] = [

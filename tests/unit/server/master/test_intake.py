@@ -23,7 +23,6 @@ from gradwire_codecs.format.update import pack_update
 from gradwire_codecs.replica.replica import FIRST_VALUE_MAX
 from gradwire_protocol import CloseCode, UsageError
 from gradwire_protocol.messages.admission import Roster, Welcome
-from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.replicas import Snapshot
@@ -32,7 +31,7 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.updates.decoding import Decoded, InlineDecoder
 from gradwire_server.updates.update_rate import BURST_UPDATES_MIN
 from gradwire_server.updates.vetting import NORMS_MIN
-from support.peer import ScriptedPeer, join_request, said_by_peer
+from support.peer import ScriptedPeer, enter, join_request, said_by_peer
 from support.training import MASTER, SimulatedRun
 from support.wording import naming
 
@@ -62,10 +61,7 @@ def run_with(workers: int, **settings: object) -> SimulatedRun:
 
 def rogue_in(run: SimulatedRun, name: str = "rogue", rank: int | None = None) -> ScriptedPeer:
     """Return a peer that has joined the run like any worker, and has its snapshot."""
-    rogue = ScriptedPeer(run.network, name, dial=MASTER)
-    identity = name.encode().ljust(WORKER_ID_BYTES, b".")
-    rogue.say(join_request(layout=run.layout, name=name, worker_id=identity, rank=rank))
-    rogue.wait_for(Welcome)
+    rogue = enter(run.network, run.layout, name, rank=rank)
     rogue.wait_for(Snapshot)
     run.network.run_for(1.0)
     return rogue

@@ -33,7 +33,7 @@ from gradwire_protocol.messages.updates import EncodedUpdate, Finish, Finished, 
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Phase
 from gradwire_server.state.run import Run
-from support.peer import ScriptedPeer, join_request, said_by_peer, welcome
+from support.peer import ScriptedPeer, enter, join_request, said_by_peer, welcome
 from support.training import MASTER, SimulatedRun
 from support.wording import naming
 
@@ -56,10 +56,7 @@ def run_with(workers: int, config: MasterConfig | None = None) -> SimulatedRun:
 
 def rogue_in(run: SimulatedRun, name: str = "rogue") -> ScriptedPeer:
     """Return a peer that has joined the run like any worker, and has its snapshot."""
-    rogue = ScriptedPeer(run.network, name, dial=MASTER)
-    identity = name.encode().ljust(WORKER_ID_BYTES, b".")
-    rogue.say(join_request(layout=run.layout, name=name, worker_id=identity))
-    rogue.wait_for(Welcome)
+    rogue = enter(run.network, run.layout, name)
     rogue.wait_for(Snapshot)
     run.network.run(lambda: phase_of(run, rogue) is Phase.LIVE, seconds=10)
     return rogue
