@@ -131,14 +131,24 @@ gradwire.join(np.zeros(10, np.float32)).close()
 
 
 @pytest.mark.deep("more of what a launcher can meet")
-def test_a_worker_key_cannot_start_a_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "key file {} holds the key of worker 'gpu7'"),
+        (["--master", "127.0.0.1:9"], "{} is the key of one worker, and these are 2: "),
+    ],
+    ids=["no key of a run", "one key for several workers"],
+)
+def test_a_worker_key_starts_no_run_and_is_not_given_to_several(
+    tmp_path: Path, options: list[str], said: str
+) -> None:
     path = tmp_path / "gpu7.key"
     write_key(path, RunKey(bytes(SECRET_BYTES)).worker_key("gpu7").format())
 
-    done = gradwire_run("true", options=["--key-file", str(path)])
+    done = gradwire_run("true", options=[*options, "--key-file", str(path)])
 
     assert done.returncode == 2
-    assert done.stderr.startswith(f"gradwire: key file {path} holds the key of worker 'gpu7'")
+    assert done.stderr.startswith(f"gradwire: {said.format(path)}")
 
 
 @pytest.mark.deep("more of what a launcher can meet")
@@ -151,17 +161,6 @@ def test_with_a_master_that_runs_already_the_key_goes_to_the_workers(tmp_path: P
     without = gradwire_run(*python(code), workers=1, options=options)
 
     assert (with_key.stdout, without.stdout) == (f"[0] {path}\n", "[0] None\n")
-
-
-@pytest.mark.deep("more of what a launcher can meet")
-def test_one_worker_s_key_is_not_given_to_several(tmp_path: Path) -> None:
-    path = tmp_path / "gpu7.key"
-    write_key(path, RunKey(bytes(SECRET_BYTES)).worker_key("gpu7").format())
-
-    done = gradwire_run("true", options=["--master", "127.0.0.1:9", "--key-file", str(path)])
-
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"gradwire: {path} is the key of one worker, and these are 2: ")
 
 
 def test_the_first_failure_ends_the_others_and_is_the_exit_status() -> None:
