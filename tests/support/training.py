@@ -15,7 +15,7 @@ import numpy as np
 from gradwire_codecs import decode
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, Keyring, Role, RunKey
-from gradwire_protocol.connection.session_ids import WHOLE
+from gradwire_protocol.connection.session_ids import ALL_SESSION_IDS
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
@@ -55,7 +55,7 @@ class SimulatedRun:
     """
 
     buffer_steps: int | None = None
-    shard = WHOLE
+    shard = ALL_SESSION_IDS
     """Session ids that are the master's to give away."""
 
     def __init__(
