@@ -26,10 +26,8 @@ from gradwire_codecs.feedback.feedback import Feedback, multiple_of
 from gradwire_codecs.feedback.host_feedback import LocalFeedback, SharedFeedback, encode
 from gradwire_codecs.feedback.partial_feedback import PartialFeedback
 from gradwire_codecs.feedback.residuals import Clipped, ResidualStatistics, clip_residual
-from gradwire_codecs.feedback.tensor_factors import TensorFactors
 from gradwire_codecs.format.block_packing import pack_block, unpack_block
 from gradwire_codecs.format.reading import encoded_hits
-from gradwire_codecs.format.sections import Sections
 from gradwire_codecs.format.update import NOTHING, Update, decode, encoded_bytes_max
 from gradwire_codecs.policies.band import DensityBand
 from gradwire_codecs.policies.budget import ByteBudget
@@ -64,10 +62,8 @@ __all__ = [
     "PartialFeedback",
     "Replica",
     "ResidualStatistics",
-    "Sections",
     "SharedFeedback",
     "TargetDensity",
-    "TensorFactors",
     "ThresholdPolicy",
     "Update",
     "WarmUp",

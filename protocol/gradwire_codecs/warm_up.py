@@ -11,7 +11,6 @@ from gradwire_codecs.feedback.host_feedback import HostFeedback, LocalFeedback, 
 from gradwire_codecs.feedback.partial_feedback import PartialFeedback
 from gradwire_codecs.feedback.residuals import clip_residual
 from gradwire_codecs.format.block_packing import pack_block, unpack_block
-from gradwire_codecs.format.sections import Sections
 from gradwire_codecs.format.update import ELEMENTS_MAX, Update, decode, pack_update
 from gradwire_codecs.replica.digests import BlockDigests, digest_of, unflip
 from gradwire_codecs.replica.replica import Replica
@@ -38,7 +37,7 @@ def warm_up() -> None:
     index, count = np.arange(0, 4000, 40, dtype=np.uint32), np.ones(100, np.int32)
     for larger in (1, 100):
         count[:larger] = 100
-        pack_update(Update(Sections.single(0, 4000, 1), index, count))
+        pack_update(Update(0, 4000, 1, index, count))
 
 
 def _share(kind: Kind, parameters: Float32Array, multiple: int) -> None:

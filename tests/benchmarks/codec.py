@@ -20,7 +20,7 @@ from benchmarks import codec_memory
 from benchmarks.figures import Figure, alternately, at_least, at_most, beside, within
 from benchmarks.programs import Program
 from benchmarks.rivals.dl4j import EncodingHandler
-from gradwire_codecs import LocalFeedback, Replica, Sections, decode, multiple_of
+from gradwire_codecs import LocalFeedback, Replica, decode, multiple_of
 from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
 from gradwire_codecs.feedback.threshold_pass import ThresholdPass
 from gradwire_codecs.format.update import pack_update
@@ -87,8 +87,7 @@ def _passes(elements: int, runs: int) -> list[Figure]:
     for density, aim in PASS_AIMS.items():
         threshold = float(np.quantile(np.abs(parameters[:1_000_000]), 1 - density))
         multiple = multiple_of(threshold, float(replica.quantum))
-        sections = Sections.single(0, elements, multiple)
-        one, close = _pass_over(parameters, replica, sections, threads=1)
+        one, close = _pass_over(parameters, replica, multiple, threads=1)
         pass_seconds, add_seconds = of_one_thread(
             one, lambda: np.add(total, parameters, out=total), runs=runs
         )
@@ -98,7 +97,7 @@ def _passes(elements: int, runs: int) -> list[Figure]:
                     aim=aim, runs=runs)
         )  # fmt: skip
         if density == THREADS_DENSITY:
-            figures.append(_two_threads(name, one, parameters, replica, sections, runs))
+            figures.append(_two_threads(name, one, parameters, replica, multiple, runs))
         close()
     return figures
 
@@ -108,10 +107,10 @@ def _two_threads(
     one: Callable[[], None],
     parameters: Float32Array,
     replica: Replica,
-    sections: Sections,
+    multiple: int,
     runs: int,
 ) -> Figure:
-    two, close = _pass_over(parameters, replica, sections, threads=2)
+    two, close = _pass_over(parameters, replica, multiple, threads=2)
     two_seconds, one_seconds = alternately(two, one, runs=runs)
     close()
     return at_least(f"{name}, two threads", 1 / two_seconds, "per second", "one thread",
@@ -119,15 +118,15 @@ def _two_threads(
 
 
 def _pass_over(
-    parameters: Float32Array, replica: Replica, sections: Sections, threads: int
+    parameters: Float32Array, replica: Replica, multiple: int, threads: int
 ) -> tuple[Callable[[], None], Callable[[], None]]:
     """Return what finds all hits, and what ends its threads."""
     nothing = np.empty(0, np.float32)
     threshold_pass = ThresholdPass(parameters, nothing, replica.values, replica.quantum, threads)
 
     def look_and_take() -> None:
-        for part in threshold_pass.look(sections, MAGNITUDE_MAX):
-            threshold_pass.take(part, MAGNITUDE_MAX)
+        for start, stop in threshold_pass.look(0, len(replica), multiple, MAGNITUDE_MAX):
+            threshold_pass.take(start, stop)
 
     return look_and_take, threshold_pass.close
 

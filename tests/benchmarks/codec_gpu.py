@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from benchmarks.figures import Figure, alternately, at_most, beside
-from gradwire_codecs import LocalFeedback, Replica, Sections, multiple_of
+from gradwire_codecs import LocalFeedback, Replica, multiple_of
 from gradwire_codecs.arrays import Float32Array
 
 
@@ -59,7 +59,6 @@ def _measure(residual: Float32Array, density: float, threshold: float, plan: Pla
     parameters = torch.tensor(residual, device=DEVICE)
     replica = Replica.zeros(n)
     multiple = multiple_of(threshold, float(replica.quantum))
-    sections = Sections.single(0, n, multiple)
     stream = SideStream(DEVICE)
     values = torch.zeros(n, dtype=torch.int32, device=DEVICE)
     looking = DevicePass(parameters, None, values, float(replica.quantum), stream)
@@ -67,7 +66,7 @@ def _measure(residual: Float32Array, density: float, threshold: float, plan: Pla
 
     def look() -> None:
         with stream.turn():
-            looking.look(sections, 1)
+            looking.look(0, n, multiple, 1)
 
     def add() -> None:
         torch.add(total, parameters, out=total)

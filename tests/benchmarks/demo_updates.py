@@ -61,8 +61,7 @@ class _Trainee:
         vector = self._parameters.vector
         self._feedback = LocalFeedback(vector, Replica.from_parameters(vector))
         settings = Settings(master="nobody is asked", target_density=DENSITY)
-        layout = self._parameters.layout
-        self._thresholds = Thresholds(settings, self._feedback, layout, clock=perf_counter)
+        self._thresholds = Thresholds(settings, self._feedback, clock=perf_counter)
 
     def step(self) -> Recorded:
         """Train with one batch; return what that sends."""
@@ -71,7 +70,7 @@ class _Trainee:
         self._optimizer.step()
         self._parameters.gather()
         threshold = self._thresholds.next()
-        assert isinstance(threshold, int), "Deeplearning4j has one threshold for all tensors"
+        assert threshold is not None
         words = encode(
             self._feedback.residual(), np.float32(threshold * self._feedback.replica.quantum)
         )

@@ -84,6 +84,5 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "relay": Benchmark("benchmarks.relay"),
     "sealed": Benchmark("benchmarks.sealed"),
     "slowlink": Benchmark("benchmarks.slowlink"),
-    "tensor-thresholds": Benchmark("benchmarks.tensor_thresholds"),
     "transport": Benchmark("benchmarks.transport"),
 }

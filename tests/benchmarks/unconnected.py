@@ -29,9 +29,7 @@ class UnconnectedSharing:
         replica, portion = Replica.from_parameters(vector), portion_of(settings.feedback)
         self.feedback = self._parameters.feedback(replica, portion=portion, threads=1)
         self.feedback.settle()
-        self._thresholds = Thresholds(
-            settings, self.feedback, self._parameters.layout, clock=lambda: 0.0
-        )
+        self._thresholds = Thresholds(settings, self.feedback, clock=lambda: 0.0)
 
     def encode(self) -> list[bytes]:
         """Return what is to be sent, after a step of the optimizer."""
@@ -42,7 +40,6 @@ class UnconnectedSharing:
         self._thresholds.observe(
             sent=sum(map(encoded_hits, bodies)), size_bytes=sum(map(len, bodies))
         )
-        self._thresholds.note_kept()
         return bodies
 
     def apply(self, bodies: list[bytes]) -> None:

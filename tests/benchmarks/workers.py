@@ -16,7 +16,7 @@ from benchmarks.masters import Master
 from gradwire.worker.membership import Membership
 from gradwire.worker.peer_sequences import Sum
 from gradwire.worker.worker import Worker
-from gradwire_codecs import Sections, Update
+from gradwire_codecs import Update
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, GradwireError
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, Welcome
@@ -243,6 +243,4 @@ def update_of_size(size: int, elements: int | None = None) -> tuple[int, bytes]:
         density = 8 * size / elements / (3 + np.log2(elements / size))
     hits = random.random(elements, np.float32) < density
     index = np.flatnonzero(hits).astype(np.uint32)
-    return elements, pack_update(
-        Update(Sections.single(0, elements, 1), index, np.ones(index.size, np.int32))
-    )
+    return elements, pack_update(Update(0, elements, 1, index, np.ones(index.size, np.int32)))

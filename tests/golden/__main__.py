@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gradwire_codecs import Sections, Update
+from gradwire_codecs import Update
 from gradwire_codecs.arrays import Int32Array, UInt32Array
-from gradwire_codecs.format.header import INT32_MAX
+from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
 from gradwire_codecs.format.update import ELEMENTS_MAX, pack_update
 
 FOLDER = Path(__file__).parent
@@ -26,8 +26,9 @@ def main() -> None:
         (FOLDER / f"{name}.bin").write_bytes(body)
         content = {
             "format": body[0],
-            "bounds": update.sections.bounds.tolist(),
-            "multiples": update.sections.multiples.tolist(),
+            "start": update.start,
+            "stop": update.stop,
+            "multiple": update.multiple,
             "index": update.index.tolist(),
             "count": update.count.tolist(),
         }
@@ -50,43 +51,47 @@ def contents() -> dict[str, Update]:
     third, uneven = hits(300, 0.3), np.concatenate([hits(60, 0.9), 5_000 + hits(90_000, 0.002)])
     one = np.array([6], np.uint32)
     return {
-        "one_hit": _update([0, 7], [1], one, -np.ones(1, np.int32)),
-        "plain": _update([0, 10_000], [1_000], few, signs(few)),
-        "uneven": _update([0, 100_000], [3], uneven, signs(uneven)),
-        "sections": _update([5, 17, 18, 400, 2_005], [900, 1, 2**24, 30], many + 5, signs(many)),
+        "one_hit": _update(0, 7, 1, one, -np.ones(1, np.int32)),
+        "plain": _update(0, 10_000, 1_000, few, signs(few)),
+        "uneven": _update(0, 100_000, 3, uneven, signs(uneven)),
+        "part": _update(5, 2_005, 2**24, many + 5, signs(many)),
         "few_magnitudes": _update(
-            [0, 2_000], [7], many, signs(many) * np.where(many % 10, 1, 2 + many % 7)
+            0, 2_000, 7, many, signs(many) * np.where(many % 10, 1, 2 + many % 7)
         ),
         "many_listed": _update(
-            [0, 27_000], [7], 30 * most, signs(most) * np.where(most % 6, 1, 2 + most // 200)
+            0, 27_000, 7, 30 * most, signs(most) * np.where(most % 6, 1, 2 + most // 200)
         ),
-        "every_magnitude": _update(
-            [0, 1_000, 9_000], [7, 8], 30 * third, signs(third) * (1 + third**2 % 97)
-        ),
+        "every_magnitude": _update(0, 9_000, 7, 30 * third, signs(third) * (1 + third**2 % 97)),
         "far_apart": _update(
-            [0, ELEMENTS_MAX],
-            [1],
+            0,
+            ELEMENTS_MAX,
+            1,
             np.array([0, 1, 2, 3, 2**20, ELEMENTS_MAX - 1], np.uint32),
             np.array([1, -1, 1, 1, -1, 1], np.int32),
         ),
         "largest": _update(
-            [1, 200, 203],
-            [1, 2**24],
-            np.array([1, 150, 200, 202], np.uint32),
-            np.array([INT32_MAX, -INT32_MAX, 127, -127], np.int32),
+            1,
+            203,
+            1,
+            np.array([1, 202], np.uint32),
+            np.array([INT32_MAX, -INT32_MAX], np.int32),
         ),
-        "dense": _update([0, 900], [4], most, signs(most)),
+        "largest_threshold": _update(
+            1,
+            203,
+            MULTIPLE_MAX,
+            np.array([1, 200, 202], np.uint32),
+            np.array([1, 127, -127], np.int32),
+        ),
+        "dense": _update(0, 900, 4, most, signs(most)),
         "dense_magnitudes": _update(
-            [3, 500, 903], [4, 5], most + 3, signs(most) * (1 + most.astype(np.int32) % 3)
+            3, 903, 5, most + 3, signs(most) * (1 + most.astype(np.int32) % 3)
         ),
     }
 
 
-def _update(
-    bounds: list[int], multiples: list[int], index: UInt32Array, count: Int32Array
-) -> Update:
-    sections = Sections(np.array(bounds, np.int64), np.array(multiples, np.int64))
-    return Update(sections, index.astype(np.uint32), count.astype(np.int32))
+def _update(start: int, stop: int, multiple: int, index: UInt32Array, count: Int32Array) -> Update:
+    return Update(start, stop, multiple, index.astype(np.uint32), count.astype(np.int32))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """What the settings about the threshold do to what sessions share, with a real master."""
 
-import io
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +12,7 @@ from gradwire.metrics import PERCENTILES, STATISTICS, SessionCollector
 from gradwire.optimizer.delays import BUCKETS
 from gradwire_codecs.arrays import Float32Array
 from support.local_master import LocalMaster
-from support.sessions import HALF, change, double_zeros, join, pull, replica_of, zeros
-from support.waiting import wait_until
+from support.sessions import HALF, change, double_zeros, join, pull, zeros
 
 FEEDBACKS = pytest.mark.parametrize("feedback", ["local", "shared"])
 
@@ -36,51 +34,6 @@ class Trainee:
                 noise = self.random.normal(0, scale, tuple(parameter.shape)).astype(np.float32)
                 parameter += torch.from_numpy(noise)
         self.session.step()
-
-
-@FEEDBACKS
-def test_tensors_with_thresholds_of_their_own_are_the_same_bits_everywhere(
-    master: LocalMaster, feedback: str
-) -> None:
-    options = {"tensor_thresholds": True, "feedback": feedback, "target_density": 0.1}
-    one, other = Trainee(master, 1, **options), Trainee(master, 2, **options)
-    for _ in range(40):
-        one.step()
-        other.step()
-
-    for session, peer in ((one.session, other.session), (other.session, one.session)):
-
-        def has_everything(session: Session = session, peer: Session = peer) -> bool:
-            session.pull()
-            return session.stats.updates_applied == peer.stats.updates_sent
-
-        wait_until(has_everything, "the peer's updates")
-
-    assert one.session.digest() == other.session.digest()
-    # The bias, whose steps are a twentieth of the weight's, would never reach one common threshold.
-    bias = replica_of(one.session)[2_000:]
-    assert np.count_nonzero(bias) > 10
-    assert np.abs(bias).max() * one.session.quantum < one.session.stats.threshold
-    one.session.close()
-    other.session.close()
-
-
-def test_a_saved_session_has_what_its_tensors_change_by(master: LocalMaster) -> None:
-    trainee = Trainee(master, 1, tensor_thresholds=True)
-    for _ in range(20):
-        trainee.step()
-    file = io.BytesIO()
-
-    torch.save(trainee.session.state_dict(), file)
-    file.seek(0)
-    loaded = torch.load(file, weights_only=True)
-    again = Trainee(master, 2, tensor_thresholds=True)
-    again.session.load_state_dict(loaded)
-
-    assert loaded["tensors"]["measured"] == [19.0]
-    assert again.session.state_dict()["tensors"] == loaded["tensors"]
-    trainee.session.close()
-    again.session.close()
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,11 @@ from gradwire_codecs.format.header import (
     FIELDS,
     HITS,
     INT32_MAX,
-    SECTIONS,
+    MULTIPLE,
     START,
     STOP,
     VALID,
     read_header,
-    read_sections,
 )
 from gradwire_codecs.format.hits import ROOM, STATE_FIELDS, WORK, begin, next_hits, scale
 from gradwire_codecs.kernels.compiled import compiled
@@ -82,7 +81,6 @@ def _damage(seed: UInt8Array, random: UInt64Array, body: UInt8Array) -> int:
 @compiled
 def _look_at(
     index: UInt32Array,
-    count: Int32Array,
     change: Int32Array,
     last: int,
     stop: int,
@@ -93,41 +91,33 @@ def _look_at(
         if np.int64(index[j]) <= last:
             wrong[0] = OUT_OF_ORDER
         last = signed(index[j])
-        if count[j] == 0 or abs(np.int64(change[j])) > INT32_MAX or last >= stop:
+        if change[j] == 0 or abs(np.int64(change[j])) > INT32_MAX or last >= stop:
             wrong[0] = OUT_OF_RANGE
 
 
 @compiled
-def _read(
-    data: UInt8Array, words: UInt64Array, elements: int, table: Int64Array, wrong: Int64Array
-) -> int:
+def _read(data: UInt8Array, words: UInt64Array, elements: int, wrong: Int64Array) -> int:
     """Read an update; return `VALID` or what is wrong with it, and set `wrong` where we are."""
     header, state = np.empty(FIELDS, np.int64), np.empty(STATE_FIELDS, np.int64)
-    outcome = read_header(data, header)
+    outcome = read_header(data, elements, header)
     if outcome != VALID:
         return outcome
-    sections = header[SECTIONS]
     # What is allocated from here on is so many numbers.
-    if header[HITS] > 8 * data.size or sections > data.size // 2:
+    if header[HITS] > 8 * data.size:
         wrong[0] = CLAIMS_TOO_MUCH
         return VALID
-    bounds, multiples = table[: sections + 1], table[sections + 1 : 2 * sections + 1]
-    outcome = read_sections(data, elements, header, bounds, multiples)
-    if outcome != VALID:
-        return outcome
     begin(header, data.size, state)
-    index = np.empty(ROOM, np.uint32)
-    count, change = np.empty(ROOM, np.int32), np.empty(ROOM, np.int32)
+    index, count = np.empty(ROOM, np.uint32), np.empty(ROOM, np.int32)
     last, hits = header[START] - 1, 0
     while True:
         n = next_hits(words, header, state, index, count)
         if state[WORK] > 8 * data.size:
             wrong[0] = WORKS_TOO_MUCH
         if n > 0:
-            n = scale(bounds, multiples, state, n, index, count, change)
+            n = scale(header[MULTIPLE], n, count)
         if n <= 0:
             break
-        _look_at(index[:n], count, change, last, header[STOP], wrong)
+        _look_at(index[:n], count, last, header[STOP], wrong)
         last = signed(index[n - 1])
         hits += n
     if header[STOP] > elements or (n == VALID and hits != header[HITS]):
@@ -146,14 +136,13 @@ def _campaign(
 ) -> int:
     words = np.zeros(-(-body.size // 8) + TAIL_WORDS, np.uint64)
     in_words = words.view(np.uint8)
-    table = np.empty(body.size + 1, np.int64)
     wrong = np.zeros(1, np.int64)
     for _ in range(cases):
         size = _damage(seed, random, body)
         in_words[:size] = body[:size]
         in_words[size:] = 0
         length = elements if _random(random) % 4 else INT32_MAX
-        outcome = _read(body[:size], words, length, table, wrong)
+        outcome = _read(body[:size], words, length, wrong)
         outcomes[-outcome] += 1
         if wrong[0]:
             body[size:] = 0

@@ -3,13 +3,12 @@
 import numpy as np
 
 from gradwire_codecs import Update
-from gradwire_codecs.format.sections import Sections
 
 
 def update_of(
     seed: int, start: int, length: int, density: float, larger: float, magnitude_max: int
 ) -> Update:
-    """Return an update of two sections, with a part `larger` of magnitudes above 1."""
+    """Return an update of which a part `larger` of the hits has magnitudes above 1."""
     random = np.random.default_rng(seed)
     hits = np.flatnonzero(random.random(length) < density)
     hits = hits if hits.size else random.integers(0, length, 1)
@@ -20,9 +19,5 @@ def update_of(
     )
     count = magnitude * random.choice([-1, 1], hits.size)
     multiple = max(min(2**24, (2**31 - 1) // magnitude_max), 1)
-    lengths = [length // 3, length - length // 3]
-    return Update(
-        Sections.of(lengths, [multiple, max(multiple - 1, 1)], start),
-        (hits + start).astype(np.uint32),
-        count.astype(np.int32),
-    )
+    index = (hits + start).astype(np.uint32)
+    return Update(start, start + length, multiple, index, count.astype(np.int32))

@@ -97,7 +97,7 @@ SETTINGS: Final[Sequence[Mapping[str, Any]]] = (
     {},
     {"threshold": None, "target_density": 0.2},
     {"shake_up_steps": 3, "shake_up_divisor": 4.0},
-    {"threshold": None, "tensor_thresholds": True, "shake_up_steps": 5},
+    {"threshold": None, "shake_up_steps": 5},
     {"alone_steps_max": 2},
     {"alone_steps_max": 0, "threshold": None, "update_bytes": 64.0},
 )

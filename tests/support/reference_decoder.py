@@ -3,7 +3,6 @@
 It shares no code with `gradwire_codecs`, so that a mistake in the one is seen by the other.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterator
 
 BLOCK = 64
@@ -14,20 +13,15 @@ def reference_decode(body: bytes) -> dict[int, int]:
     if not body:
         return {}
     coder, rest = body[0], iter(body[1:])
-    start, hits = _number(rest), _number(rest)
+    start, length, multiple, hits = (_number(rest) for _ in range(4))
     listed = _number(rest) if coder == 2 else 0
     largest = _number(rest) if coder == 4 else 0
     positions_bytes = _number(rest) if coder in (2, 3) else 0
-    stops, multiples, stop = [], [], start
-    for _ in range(_number(rest)):
-        stop += _number(rest)
-        stops.append(stop)
-        multiples.append(_number(rest))
     coded = bytes(rest)
     if coder == 1:
         positions_bytes = len(coded)
     if coder == 4:
-        counts = _dense(coded, start, stop - start, largest)
+        counts = _dense(coded, start, length, largest)
     else:
         counts = _positions(coded[:positions_bytes], start, hits)
         if coder == 2:
@@ -35,10 +29,7 @@ def reference_decode(body: bytes) -> dict[int, int]:
         if coder == 3:
             _magnitudes(coded[positions_bytes:], counts)
     assert len(counts) == hits
-    return {
-        position: count * multiples[bisect_right(stops, position)]
-        for position, count in counts.items()
-    }
+    return {position: count * multiple for position, count in counts.items()}
 
 
 def _number(data: Iterator[int]) -> int:

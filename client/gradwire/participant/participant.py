@@ -99,7 +99,7 @@ class Participant:
             read_at=membership.updates_received,
             clock=clock,
         )
-        self.thresholds = Thresholds(settings, feedback, welcome.layout, clock=clock)
+        self.thresholds = Thresholds(settings, feedback, clock=clock)
         self.note_run_steps()
         self.compensation = Compensation(
             settings.scale, self.shared, membership, self.delays, self.tally

@@ -234,7 +234,6 @@ class Push:
         tally.density = thresholds.observe(sent=sent, size_bytes=sum(map(len, bodies)))
         tally.threshold = thresholds.last * shared.quantum
         self._clip()
-        thresholds.note_kept()
         tally.encode_seconds += self._clock() - began
         return sent
 

@@ -20,7 +20,7 @@ from gradwire.target.parameters import Parameters
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
 from gradwire_codecs import Replica
-from gradwire_codecs.format.sections import MULTIPLE_MAX
+from gradwire_codecs.format.header import MULTIPLE_MAX
 from gradwire_protocol.messages.admission import Join, name_in_roster
 
 if TYPE_CHECKING:

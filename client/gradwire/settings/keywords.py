@@ -54,7 +54,6 @@ class SettingKeywords(TypedDict, total=False):
     density_band: tuple[float, float] | None
     update_bytes: float | None
     bytes_per_second: float | None
-    tensor_thresholds: bool | None
     shake_up_steps: int | None
     shake_up_divisor: float | None
     residual_clip: float | None

@@ -68,10 +68,6 @@ class ThresholdSettings:
         None, "What the updates of this worker should take together: for a slow line.", above=0
     )
 
-    tensor_thresholds: bool = setting(
-        False, "Whether each tensor has a threshold of its own, by how much it changes in a step."
-    )
-
     shake_up_steps: int = setting(
         0,
         "Every so many steps, one has a much smaller threshold, so that small changes do not "

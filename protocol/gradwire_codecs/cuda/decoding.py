@@ -33,6 +33,7 @@ from gradwire_codecs.format.header import (
     LISTED,
     LISTED_HITS,
     MAGNITUDE_MAX,
+    MULTIPLE,
     POSITIONS_BYTES,
     START,
     STOP,
@@ -175,11 +176,7 @@ def changes_of(
     elif encoded.header[FORMAT] == EVERY:
         rest, _ = _read(words, crossed[2], hits, signs=None)
         count *= rest + 1
-    if len(encoded.multiples) == 1:
-        return count * int(encoded.multiples[0]), index
-    bounds = torch.tensor(encoded.bounds[1:], device=stream.device)
-    multiples = torch.tensor(encoded.multiples.astype(np.int32), device=stream.device)
-    return count * multiples[torch.bucketize(index, bounds, right=True)], index
+    return count * int(encoded.header[MULTIPLE]), index
 
 
 def _read(
@@ -205,7 +202,7 @@ def _read(
 
 def _dense_changes(encoded: EncodedHits, stream: SideStream) -> torch.Tensor:
     header = encoded.header
-    start, elements = int(header[START]), int(header[STOP] - header[START])
+    elements = int(header[STOP] - header[START])
     magnitude_max = int(header[MAGNITUDE_MAX])
     digits = digits_per_word(magnitude_max)
     words = encoded.words.view(np.uint8)[header[AT] :][: -(-elements // digits) * WORD_BYTES]
@@ -218,10 +215,7 @@ def _dense_changes(encoded: EncodedHits, stream: SideStream) -> torch.Tensor:
         count,
         TILE=TILE,
     )
-    bounds, multiples = encoded.bounds - start, encoded.multiples
-    for low, high, multiple in zip(bounds, bounds[1:], multiples, strict=False):
-        count[int(low) : int(high)] *= int(multiple)
-    return count
+    return count * int(header[MULTIPLE])
 
 
 @dataclass(frozen=True, slots=True)

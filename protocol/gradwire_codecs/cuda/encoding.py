@@ -15,7 +15,6 @@ from gradwire_codecs.cuda.threshold import tiles_of
 from gradwire_codecs.format.bits import BLOCK
 from gradwire_codecs.format.dense import WORD_BYTES, dense_bytes, digits_per_word
 from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN, numbers_bytes, pack_header
-from gradwire_codecs.format.sections import Sections
 
 ROWS: Final = 4
 """Blocks of a program: two values for each of 128 threads."""
@@ -30,7 +29,9 @@ WORD_BITS: Final = 32
 
 def encode_hits(
     stream: SideStream,
-    sections: Sections,
+    start: int,
+    stop: int,
+    multiple: int,
     index: torch.Tensor,
     count: torch.Tensor,
     bytes_max: int,
@@ -41,8 +42,10 @@ def encode_hits(
     ----------
     stream : SideStream
         Inside a turn of which this is called.
-    sections : Sections
-        What the update covers.
+    start, stop : int
+        The elements that the update covers.
+    multiple : int
+        The threshold in quanta.
     index, count : Tensor of shape (hits,), dtype int32
         Ascending positions, and signed numbers of thresholds.
     bytes_max : int
@@ -50,15 +53,14 @@ def encode_hits(
     """
     if not len(index):
         return []
-    plan = _Plan.of(stream, sections, index, count)
+    plan = _Plan.of(stream, start, stop, multiple, index, count)
     if plan.size <= bytes_max:
         return [plan.write(stream)]
-    middle = sections.start + (sections.stop - sections.start) // 2
+    middle = start + (stop - start) // 2
     cut = int(torch.searchsorted(index, middle).item())
-    low, high = sections.within(sections.start, middle), sections.within(middle, sections.stop)
-    return encode_hits(stream, low, index[:cut], count[:cut], bytes_max) + encode_hits(
-        stream, high, index[cut:], count[cut:], bytes_max
-    )
+    return encode_hits(
+        stream, start, middle, multiple, index[:cut], count[:cut], bytes_max
+    ) + encode_hits(stream, middle, stop, multiple, index[cut:], count[cut:], bytes_max)
 
 
 class _Stream:
@@ -123,7 +125,8 @@ class _Plan:
     """How an update is written, and how much that takes."""
 
     header: bytes
-    sections: Sections
+    start: int
+    length: int
     index: torch.Tensor
     count: torch.Tensor
     magnitude_max: int
@@ -138,12 +141,18 @@ class _Plan:
 
     @classmethod
     def of(
-        cls, stream: SideStream, sections: Sections, index: torch.Tensor, count: torch.Tensor
+        cls,
+        stream: SideStream,
+        start: int,
+        stop: int,
+        multiple: int,
+        index: torch.Tensor,
+        count: torch.Tensor,
     ) -> "_Plan":
         """Choose the format that takes the fewest bytes."""
         magnitude = count.abs()
         larger = magnitude > 1
-        positions = _Stream(_gaps(index, sections.start), signed=count)
+        positions = _Stream(_gaps(index, start), signed=count)
         facts = torch.cat([positions.bits, magnitude.max().view(1), larger.sum().view(1)])
         bits, magnitude_max, listed = stream.fetch(facts).tolist()
         form, streams = PLAIN, [(positions, _bytes_of(bits))]
@@ -162,11 +171,12 @@ class _Plan:
             )
             streams.append(magnitudes)
         hits_bytes = sum(size for _, size in streams)
-        dense_size = dense_bytes(sections.stop - sections.start, magnitude_max)
+        length = stop - start
+        dense_size = dense_bytes(length, magnitude_max)
         if dense_size + numbers_bytes([magnitude_max]) < hits_bytes + numbers_bytes(numbers):
             form, numbers, streams, hits_bytes = DENSE, [magnitude_max], [], dense_size
-        header = pack_header(form, sections, [len(index), *numbers])
-        return cls(header, sections, index, count, magnitude_max, streams, hits_bytes)
+        header = pack_header(form, start, length, multiple, [len(index), *numbers])
+        return cls(header, start, length, index, count, magnitude_max, streams, hits_bytes)
 
     def write(self, stream: SideStream) -> bytes:
         """Return the update."""
@@ -190,13 +200,12 @@ class _Plan:
         # counts; modulo 2^64, in which int64 computes, the order of additions does not matter.
         digits = digits_per_word(self.magnitude_max)
         powers = [(2 * self.magnitude_max + 1) ** place for place in range(digits)]
-        length = self.sections.stop - self.sections.start
         words = [_as_int64(self.magnitude_max * sum(powers))] * (self.hits_bytes // WORD_BYTES)
-        last = length - (len(words) - 1) * digits
+        last = self.length - (len(words) - 1) * digits
         device = self.index.device
         filled = torch.full((len(words),), words[0], dtype=torch.int64, device=device)
         filled[-1] = _as_int64(self.magnitude_max * sum(powers[:last]))
-        element = self.index - self.sections.start
+        element = self.index - self.start
         scale = torch.tensor([_as_int64(p) for p in powers], device=device)[element % digits]
         return filled.index_add_(0, element // digits, self.count * scale)
 

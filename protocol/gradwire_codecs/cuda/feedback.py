@@ -28,8 +28,8 @@ from gradwire_codecs.feedback.feedback import (
     checked_magnitude,
     checked_portion,
 )
+from gradwire_codecs.format.header import START
 from gradwire_codecs.format.reading import read_encoded
-from gradwire_codecs.format.sections import Sections
 from gradwire_codecs.format.update import Update
 from gradwire_codecs.replica.replica import Replica
 
@@ -73,8 +73,6 @@ class DeviceFeedback(Feedback):
         self._stream = SideStream(parameters.device)
         self.replica = DeviceReplica(replica, self._stream)
         self._kept = torch.zeros_like(parameters) if self._keeps_apart else None
-        self._sampled: tuple[Int64Array, torch.Tensor] | None = None
-        """The last places asked for, here and on the device."""
         self._device_pass = DevicePass(
             parameters,
             self._kept,
@@ -87,7 +85,7 @@ class DeviceFeedback(Feedback):
     @torch.no_grad()
     def encode(
         self,
-        threshold: int | Sections,
+        multiple: int,
         *,
         magnitude_max: int = MAGNITUDE_MAX,
         bytes_max: int = BYTES_MAX,
@@ -95,16 +93,17 @@ class DeviceFeedback(Feedback):
         stop: int | None = None,
     ) -> list[bytes]:
         """Encode what has reached the threshold; as `Feedback.encode`, with the same bytes."""
-        sections = self._sections(threshold, start, stop)
-        magnitude_max = checked_magnitude(magnitude_max, bytes_max, sections)
+        stop = self._checked_stop(start, stop)
+        magnitude_max = checked_magnitude(magnitude_max, bytes_max, multiple)
         parts: list[bytes] = []
         self.quanta_sent = 0
         with self._stream.turn():
-            ranges = self._device_pass.look(sections, magnitude_max)
-            self._absorb(sections.start, sections.stop)
-            for part in ranges:
-                hits = self._device_pass.take(part, magnitude_max)
-                parts += self._encoded(part, hits, bytes_max)
+            ranges = self._device_pass.look(start, stop, multiple, magnitude_max)
+            self._absorb(start, stop)
+            for low, high in ranges:
+                hits = self._device_pass.take(low, high)
+                index, count = self._device_pass.index[:hits], self._device_pass.count[:hits]
+                parts += encode_hits(self._stream, low, high, multiple, index, count, bytes_max)
                 change = self._device_pass.change[:hits]
                 magnitude = change.abs().sum(dtype=torch.int64).view(1)
                 self.quanta_sent += int(self._stream.fetch(magnitude).item())
@@ -115,7 +114,7 @@ class DeviceFeedback(Feedback):
     def check(self) -> None:
         """Raise what `encode` would raise for a parameter, and change nothing."""
         with self._stream.turn():
-            self._device_pass.check(Sections.single(0, len(self.replica), 1))
+            self._device_pass.check(0, len(self.replica), 1)
 
     @torch.no_grad()
     def apply(self, update: Update | Buffer) -> int:
@@ -131,7 +130,7 @@ class DeviceFeedback(Feedback):
         with self._stream.turn():
             change, index = changes_of(encoded, self._stream)
             if index is None:
-                self._add_sum(change, int(encoded.bounds[0]))
+                self._add_sum(change, int(encoded.header[START]))
             else:
                 self._add(change, index)
         return encoded.hits
@@ -170,9 +169,7 @@ class DeviceFeedback(Feedback):
     def residual_at(self, index: Int64Array) -> Float32Array:
         """Return the elements of the residual at these places."""
         with self._stream.turn():
-            if self._sampled is None or self._sampled[0] is not index:
-                self._sampled = index, torch.from_numpy(index).to(self.parameters.device)
-            place = self._sampled[1]
+            place = torch.from_numpy(index).to(self.parameters.device)
             found = self.parameters[place] - self._stands_for(place)
             if self._kept is not None:
                 found += self._kept[place]
@@ -181,21 +178,21 @@ class DeviceFeedback(Feedback):
             return copy
 
     @torch.no_grad()
-    def clip(self, limit: np.float32, start: int, stop: int) -> tuple[int, float]:
-        """Cut the residual of a range of elements to plus or minus `limit`."""
-        span, most = slice(start, stop), float(limit * np.float32(self._contained))
+    def clip(self, limit: np.float32) -> tuple[int, float]:
+        """Cut the residual to plus or minus `limit`."""
+        most = float(limit * np.float32(self._contained))
         with self._stream.turn():
-            parameters, shared = self.parameters[span], self._stands_for(span)
-            before = parameters - shared
+            shared = self._stands_for(slice(None))
+            before = self.parameters - shared
             if self._kept is not None:
-                before += self._kept[span]
+                before += self._kept
             over = before.abs() > most
             cut = torch.where(before > 0, most, -most).to(torch.float32)
             if self._kept is not None:
-                self._kept[span] = torch.where(over, cut, self._kept[span])
-                parameters.copy_(torch.where(over, shared, parameters))
+                self._kept.copy_(torch.where(over, cut, self._kept))
+                self.parameters.copy_(torch.where(over, shared, self.parameters))
             else:
-                parameters.copy_(torch.where(over, cut + shared, parameters))
+                self.parameters.copy_(torch.where(over, cut + shared, self.parameters))
                 cut = cut + shared - shared  # what is there now: the sum was rounded
             lost = torch.where(over, (before.double() - cut.double()).abs(), 0.0)
             elements, magnitude = self._stream.fetch(torch.stack([over.sum(), lost.sum()])).tolist()
@@ -277,11 +274,6 @@ class DeviceFeedback(Feedback):
             elements,
             TILE=TILE,
         )
-
-    def _encoded(self, sections: Sections, hits: int, bytes_max: int) -> list[bytes]:
-        """Encode the hits that were found."""
-        index, count = self._device_pass.index[:hits], self._device_pass.count[:hits]
-        return encode_hits(self._stream, sections, index, count, bytes_max)
 
     def _stands_for(self, span: slice | torch.Tensor) -> torch.Tensor:
         """Return what some elements of the replica stand for."""

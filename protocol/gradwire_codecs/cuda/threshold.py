@@ -46,19 +46,6 @@ def residual(
 
 
 @inlined
-def multiple_of_each(
-    i: tl.tensor, first_section: tl.tensor, bounds: tl.tensor, multiples: tl.tensor, tile: tl.tensor
-) -> tl.tensor:
-    """Return the threshold, in quanta, of elements of a tile."""
-    first = tl.load(first_section + tile)
-    multiple = tl.zeros_like(i).to(tl.int32) + tl.load(multiples + first)
-    for section in range(first + 1, tl.load(first_section + tile + 1) + 1):
-        begun = i >= tl.load(bounds + section)
-        multiple = tl.where(begun, tl.load(multiples + section), multiple)
-    return multiple
-
-
-@inlined
 def fault_of(
     d: tl.tensor,
     values: tl.tensor,
@@ -77,16 +64,14 @@ def fault_of(
     return tl.min(tl.where(hit, fault, NO_FAULT))
 
 
-@kernel("quantum", "portion", "start", "stop", "capacity")
+@kernel("quantum", "portion", "multiple", "start", "stop", "capacity")
 def mark_hits(
     parameters: tl.tensor,
     waiting: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
     portion: tl.tensor,
-    first_section: tl.tensor,
-    bounds: tl.tensor,
-    multiples: tl.tensor,
+    multiple: tl.tensor,
     start: tl.tensor,
     stop: tl.tensor,
     found: tl.tensor,
@@ -102,7 +87,6 @@ def mark_hits(
     i = tile.to(tl.int64) * TILE + start + tl.arange(0, TILE)
     inside = i < stop
     d = residual(parameters, waiting, values, quantum, i, inside, HAS_WAITING)
-    multiple = multiple_of_each(i, first_section, bounds, multiples, tile)
     hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum * portion) == 0)
     hits = tl.sum(hit.to(tl.int32))
     tl.store(tile_hits + tile, hits)
@@ -113,7 +97,7 @@ def mark_hits(
         tl.store(found + at, i.to(tl.int32), mask=hit & (at < capacity))
 
 
-@kernel("quantum", "portion", "magnitude_max", "capacity")
+@kernel("quantum", "portion", "magnitude_max", "multiple", "capacity")
 def order_hits(
     parameters: tl.tensor,
     waiting: tl.tensor,
@@ -121,9 +105,7 @@ def order_hits(
     quantum: tl.tensor,
     portion: tl.tensor,
     magnitude_max: tl.tensor,
-    first_section: tl.tensor,
-    bounds: tl.tensor,
-    multiples: tl.tensor,
+    multiple: tl.tensor,
     found: tl.tensor,
     capacity: tl.tensor,
     total: tl.tensor,
@@ -148,7 +130,6 @@ def order_hits(
             hit = j < hits
             i = tl.load(found + place + j, mask=hit, other=0).to(tl.int64)
             d = residual(parameters, waiting, values, quantum, i, hit, HAS_WAITING)
-            multiple = multiple_of_each(i, first_section, bounds, multiples, tile)
             wrong = fault_of(d, values, quantum, portion, i, hit)
             if wrong < NO_FAULT:
                 tl.atomic_min(fault, wrong, sem="relaxed")
@@ -161,16 +142,14 @@ def order_hits(
             tl.store(change + to + j, c * multiple, mask=hit)
 
 
-@kernel("quantum", "portion", "start", "stop")
+@kernel("quantum", "portion", "multiple", "start", "stop")
 def find_fault(
     parameters: tl.tensor,
     waiting: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
     portion: tl.tensor,
-    first_section: tl.tensor,
-    bounds: tl.tensor,
-    multiples: tl.tensor,
+    multiple: tl.tensor,
     start: tl.tensor,
     stop: tl.tensor,
     fault: tl.tensor,
@@ -182,7 +161,6 @@ def find_fault(
     i = tile.to(tl.int64) * TILE + start + tl.arange(0, TILE)
     inside = i < stop
     d = residual(parameters, waiting, values, quantum, i, inside, HAS_WAITING)
-    multiple = multiple_of_each(i, first_section, bounds, multiples, tile)
     hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum * portion) == 0)
     wrong = fault_of(d, values, quantum, portion, i, hit)
     if wrong < NO_FAULT:

@@ -2,15 +2,13 @@
 
 from typing import Final
 
-import numpy as np
 import torch
 
-from gradwire_codecs.arrays import Int32Array, Int64Array
+from gradwire_codecs.arrays import Int32Array
 from gradwire_codecs.cuda import lattice, threshold
 from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.errors import NonFiniteError, OutOfRangeError
 from gradwire_codecs.feedback.threshold_pass import capacity_of, ranges_of
-from gradwire_codecs.format.sections import Sections
 from gradwire_codecs.kernels.threshold import CHUNK
 
 TILE: Final = 1024
@@ -66,22 +64,25 @@ class DevicePass:
         self._tile_end = self._empty(tiles)
         self._total = self._empty(1)
         self._fault = torch.empty(1, dtype=torch.int64, device=parameters.device)
-        self._found: Sections | None = None
+        self._multiple = self._magnitude_max = 1
+        """What `look` was told."""
+        self._found: tuple[int, int] | None = None
         """Whose hits are in the buffers."""
         self._hits = 0
-        self._bounds: Int64Array = np.empty(0, np.int64)
-        self._tables: tuple[torch.Tensor, torch.Tensor] | None = None
-        """For these bounds: the first section of each tile, and the bounds."""
 
-    def look(self, sections: Sections, magnitude_max: int) -> list[Sections]:
+    def look(
+        self, start: int, stop: int, multiple: int, magnitude_max: int
+    ) -> list[tuple[int, int]]:
         """Look at some elements; return the ranges, in order, whose hits `take` then finds.
 
         The ranges are those that a pass on the CPU returns.
 
         Parameters
         ----------
-        sections : Sections
-            Elements of the vector, and their thresholds.
+        start, stop : int
+            Which elements.
+        multiple : int
+            The threshold in quanta.
         magnitude_max : int
             Most thresholds that one element sends.
 
@@ -91,31 +92,45 @@ class DevicePass:
             For the first such element among those that have reached their threshold.
         """
         self._found = None
-        hits = self._mark(sections, magnitude_max)
+        self._multiple, self._magnitude_max = multiple, magnitude_max
+        hits = self._mark(start, stop)
         if hits > self.capacity:
-            self._refuse(self._find_fault(sections))
-            return ranges_of(sections, self._chunk_hits(sections), self.capacity)
-        self._found, self._hits = sections, hits
-        return [sections] if hits else []
+            self.check(start, stop, multiple)
+            return ranges_of(start, stop, self._chunk_hits(stop - start), self.capacity)
+        self._found, self._hits = (start, stop), hits
+        return [(start, stop)] if hits else []
 
-    def take(self, part: Sections, magnitude_max: int) -> int:
+    def take(self, start: int, stop: int) -> int:
         """Bring the hits in a range that `look` returned to `index`, `count` and `change`.
 
         Return how many they are.
         """
-        if part is not self._found:
-            self._found, self._hits = part, self._mark(part, magnitude_max)
+        if (start, stop) != self._found:
+            self._found, self._hits = (start, stop), self._mark(start, stop)
         return self._hits
 
-    def check(self, sections: Sections) -> None:
+    def check(self, start: int, stop: int, multiple: int) -> None:
         """Raise what `look` would raise, and find no hits."""
-        self._refuse(self._find_fault(sections))
+        self._fault.fill_(threshold.NO_FAULT.value)
+        threshold.find_fault[threshold.tiles_of(stop - start, TILE),](
+            self._parameters,
+            self._parameters if self._waiting is None else self._waiting,
+            self._values,
+            self._quantum,
+            self._portion,
+            multiple,
+            start,
+            stop,
+            self._fault,
+            HAS_WAITING=self._waiting is not None,
+            TILE=TILE,
+        )
+        self._refuse(int(self._stream.fetch(self._fault).item()))
 
-    def _mark(self, sections: Sections, magnitude_max: int) -> int:
+    def _mark(self, start: int, stop: int) -> int:
         """Find the hits, if there is room for them; return how many there are."""
-        first, bounds, multiples = self._sections_on_device(sections)
         waiting = self._parameters if self._waiting is None else self._waiting
-        tiles = threshold.tiles_of(sections.stop - sections.start, TILE)
+        tiles = threshold.tiles_of(stop - start, TILE)
         self._total.zero_()
         self._fault.fill_(threshold.NO_FAULT.value)
         threshold.mark_hits[tiles,](
@@ -124,11 +139,9 @@ class DevicePass:
             self._values,
             self._quantum,
             self._portion,
-            first,
-            bounds,
-            multiples,
-            sections.start,
-            sections.stop,
+            self._multiple,
+            start,
+            stop,
             self._unordered,
             self.capacity,
             self._total,
@@ -144,10 +157,8 @@ class DevicePass:
             self._values,
             self._quantum,
             self._portion,
-            magnitude_max,
-            first,
-            bounds,
-            multiples,
+            self._magnitude_max,
+            self._multiple,
             self._unordered,
             self.capacity,
             self._total,
@@ -207,35 +218,15 @@ class DevicePass:
             TILE=TILE,
         )
 
-    def _chunk_hits(self, sections: Sections) -> Int32Array:
-        """Return the hits of each chunk of what was looked at."""
-        tiles = threshold.tiles_of(sections.stop - sections.start, TILE)
+    def _chunk_hits(self, elements: int) -> Int32Array:
+        """Return the hits of each chunk of the elements that were looked at."""
+        tiles = threshold.tiles_of(elements, TILE)
         group = CHUNK // TILE
         hits = torch.nn.functional.pad(self._tile_hits[:tiles], (0, -tiles % group))
         by_chunk: Int32Array = (
             self._stream.fetch(hits.view(-1, group).sum(1, dtype=torch.int32)).numpy().copy()
         )
         return by_chunk
-
-    def _find_fault(self, sections: Sections) -> int:
-        first, bounds, multiples = self._sections_on_device(sections)
-        self._fault.fill_(threshold.NO_FAULT.value)
-        threshold.find_fault[threshold.tiles_of(sections.stop - sections.start, TILE),](
-            self._parameters,
-            self._parameters if self._waiting is None else self._waiting,
-            self._values,
-            self._quantum,
-            self._portion,
-            first,
-            bounds,
-            multiples,
-            sections.start,
-            sections.stop,
-            self._fault,
-            HAS_WAITING=self._waiting is not None,
-            TILE=TILE,
-        )
-        return int(self._stream.fetch(self._fault).item())
 
     def _refuse(self, fault: int) -> None:
         if fault == threshold.NO_FAULT.value:
@@ -250,24 +241,6 @@ class DevicePass:
         if out_of_range:
             raise OutOfRangeError(element, value, 2.0**31 * self._quantum)
         raise NonFiniteError(element, value)
-
-    def _sections_on_device(
-        self, sections: Sections
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the first section of each tile, the bounds, and the thresholds.
-
-        Bounds cross to the device only where they are others than the last time.
-        """
-        if self._tables is None or not np.array_equal(self._bounds, sections.bounds):
-            bounds = torch.from_numpy(sections.bounds)
-            tiles = threshold.tiles_of(sections.stop - sections.start, TILE)
-            starts = (sections.start + TILE * torch.arange(tiles + 1)).clamp(max=sections.stop - 1)
-            first = torch.searchsorted(bounds, starts, right=True) - 1
-            device = self._parameters.device
-            self._tables = first.to(device, torch.int32), bounds.to(device)
-            self._bounds = sections.bounds
-        multiples = self._stream.send(sections.multiples.astype(np.int32).view(np.uint8).data)
-        return *self._tables, multiples.view(torch.int32)
 
     def _empty(self, elements: int) -> torch.Tensor:
         return torch.empty(elements, dtype=torch.int32, device=self._parameters.device)

@@ -26,12 +26,8 @@ from gradwire_codecs.arrays import (
     describe,
 )
 from gradwire_codecs.errors import CodecError, NonFiniteError
-from gradwire_codecs.format.header import INT32_MAX
-from gradwire_codecs.format.sections import MULTIPLE_MAX, Sections
-from gradwire_codecs.format.update import (
-    BYTES_MIN,
-    Update,
-)
+from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
+from gradwire_codecs.format.update import BYTES_MIN, Update, check_multiple
 from gradwire_codecs.replica.replica import Replica
 
 MAGNITUDE_MAX: Final = 127
@@ -66,7 +62,7 @@ class Feedback(ABC):
     @abstractmethod
     def encode(
         self,
-        threshold: int | Sections,
+        multiple: int,
         *,
         magnitude_max: int = MAGNITUDE_MAX,
         bytes_max: int = BYTES_MAX,
@@ -77,15 +73,14 @@ class Feedback(ABC):
 
         Parameters
         ----------
-        threshold : int or Sections
-            The threshold in quanta, 1 to 2^24, or which elements to look at and their thresholds.
+        multiple : int
+            The threshold in quanta, 1 to 2^24.
         magnitude_max : int
             Most thresholds that one element sends, 1 to 2^31 - 1.
         bytes_max : int
             Largest size of one encoded update.
         start, stop : int, optional
-            With one threshold, the range of elements to look at; all of them unless told
-            otherwise.
+            The range of elements to look at; all of them unless told otherwise.
 
         Returns
         -------
@@ -174,8 +169,8 @@ class Feedback(ABC):
         """Return the elements of the residual at these places, of shape (n,)."""
 
     @abstractmethod
-    def clip(self, limit: np.float32, start: int, stop: int) -> tuple[int, float]:
-        """Cut the residual of a range of elements to plus or minus `limit`.
+    def clip(self, limit: np.float32) -> tuple[int, float]:
+        """Cut the residual to plus or minus `limit`.
 
         Returns
         -------
@@ -267,33 +262,28 @@ class Feedback(ABC):
             first = int(np.argmin(finite))
             raise NonFiniteError(first, float(residual[first]))
 
-    def _sections(self, threshold: int | Sections, start: int, stop: int | None) -> Sections:
+    def _checked_stop(self, start: int, stop: int | None) -> int:
         elements = len(self.replica)
-        if not isinstance(threshold, Sections):
-            stop = elements if stop is None else stop
-            if not 0 <= start < stop <= elements:
-                raise CodecError(f"elements {start} to {stop} of a vector of {elements}")
-            return Sections.single(start, stop, threshold)
-        if start or stop is not None:
-            raise CodecError("sections say themselves where they start and stop")
-        if threshold.stop > elements:
-            raise CodecError(f"sections up to {threshold.stop} of a vector of {elements}")
-        return threshold
+        stop = elements if stop is None else stop
+        if not 0 <= start < stop <= elements:
+            raise CodecError(f"elements {start} to {stop} of a vector of {elements}")
+        return stop
 
 
-def checked_magnitude(magnitude_max: int, bytes_max: int, sections: Sections) -> int:
+def checked_magnitude(magnitude_max: int, bytes_max: int, multiple: int) -> int:
     """Return the most thresholds that an element sends, so that its change fits the replica.
 
     Raises
     ------
     CodecError
-        If it or `bytes_max` is of no use.
+        If one of them is of no use.
     """
+    check_multiple(multiple)
     if not 1 <= magnitude_max <= INT32_MAX:
         raise CodecError(f"magnitude_max={magnitude_max}; it is 1 to {INT32_MAX}")
     if bytes_max < BYTES_MIN:
         raise CodecError(f"bytes_max={bytes_max}; a single element may take {BYTES_MIN}")
-    return min(magnitude_max, INT32_MAX // sections.largest)
+    return min(magnitude_max, INT32_MAX // multiple)
 
 
 def checked_portion(portion: float) -> float:

@@ -26,9 +26,9 @@ from gradwire_codecs.feedback.feedback import (
 from gradwire_codecs.feedback.threshold_pass import ThresholdPass
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.format.reading import read_encoded
-from gradwire_codecs.format.sections import Sections
 from gradwire_codecs.format.update import Update, split_update
 from gradwire_codecs.kernels import lattice
+from gradwire_codecs.kernels.threshold import thresholds_of
 from gradwire_codecs.replica.replica import Replica, check_finite
 
 SUM_ELEMENTS: Final = 2**20
@@ -72,7 +72,7 @@ class HostFeedback(Feedback):
 
     def encode(
         self,
-        threshold: int | Sections,
+        multiple: int,
         *,
         magnitude_max: int = MAGNITUDE_MAX,
         bytes_max: int = BYTES_MAX,
@@ -80,29 +80,34 @@ class HostFeedback(Feedback):
         stop: int | None = None,
     ) -> list[bytes]:
         """Encode what has reached the threshold, and count it as shared from now on."""
-        sections = self._sections(threshold, start, stop)
-        magnitude_max = checked_magnitude(magnitude_max, bytes_max, sections)
-        apart, on_the_way = self._keeps_apart, not self.moves_parameters
-        look = self._pass.look
+        stop = self._checked_stop(start, stop)
+        magnitude_max = checked_magnitude(magnitude_max, bytes_max, multiple)
         parts: list[bytes] = []
         self.quanta_sent = 0
         try:
-            for part in look(sections, magnitude_max, absorbing=apart, committing=on_the_way):
-                index, count = self._pass.take(part, magnitude_max)
-                parts += split_update(Update(part, index, count), bytes_max)
-                self.quanta_sent += part.sum_of_quanta(index, count)
+            for low, high in self._pass.look(
+                start,
+                stop,
+                multiple,
+                magnitude_max,
+                absorbing=self._keeps_apart,
+                committing=not self.moves_parameters,
+            ):
+                index, count = self._pass.take(low, high)
+                parts += split_update(Update(low, high, multiple, index, count), bytes_max)
+                self.quanta_sent += multiple * thresholds_of(count)
                 if not self._pass.committed:
-                    part.to_quanta(index, count)
+                    count *= np.int32(multiple)
                     self._commit(index, count)
             self._pass.conclude()
         except BaseException:
-            self._pass.revoke(sections)  # nobody is going to be sent it
+            self._pass.revoke()  # nobody is going to be sent it
             raise
         return parts
 
     def check(self) -> None:
         """Raise what `encode` would raise for a parameter, and change nothing."""
-        self._pass.look(self._sections(1, 0, None), INT32_MAX)
+        self._pass.look(0, len(self.replica), 1, INT32_MAX)
 
     def apply(self, update: Update | Buffer) -> int:
         """Add a peer's update; return how many elements it changes."""
@@ -145,11 +150,11 @@ class HostFeedback(Feedback):
             found += self._waiting[index]
         return found
 
-    def clip(self, limit: np.float32, start: int, stop: int) -> tuple[int, float]:
-        """Cut the residual of a range of elements to plus or minus `limit`."""
+    def clip(self, limit: np.float32) -> tuple[int, float]:
+        """Cut the residual to plus or minus `limit`."""
         values, quantum = self.replica.values, self.replica.quantum
         self._pass.forget_waiting()
-        return lattice.clip(self.parameters, self._waiting, values, quantum, limit, start, stop)
+        return lattice.clip(self.parameters, self._waiting, values, quantum, limit)
 
     def check_finite(self) -> None:
         """Raise `NonFiniteError` for the first parameter that is NaN or infinite."""

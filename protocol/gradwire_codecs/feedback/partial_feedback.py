@@ -56,9 +56,9 @@ class PartialFeedback(HostFeedback):
         """Forget the residual: the parameters become what the replica says, bit by bit."""
         self.replica.write_parameters(self.parameters)
 
-    def clip(self, limit: np.float32, start: int, stop: int) -> tuple[int, float]:
-        """Cut the residual of a range of elements to plus or minus `limit`."""
-        elements, magnitude = super().clip(limit * np.float32(self.portion), start, stop)
+    def clip(self, limit: np.float32) -> tuple[int, float]:
+        """Cut the residual to plus or minus `limit`."""
+        elements, magnitude = super().clip(limit * np.float32(self.portion))
         return elements, magnitude / float(np.float32(self.portion))
 
     def _new_pass(self, threads: int) -> ThresholdPass:

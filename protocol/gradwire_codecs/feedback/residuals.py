@@ -15,7 +15,7 @@ import numpy.typing as npt
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.errors import CodecError
 from gradwire_codecs.feedback.feedback import Feedback
-from gradwire_codecs.format.sections import Sections
+from gradwire_codecs.format.update import check_multiple
 
 PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9, 99.99)
 """Deeplearning4j's in its encodingDebugMode."""
@@ -44,7 +44,7 @@ class ResidualStatistics:
     p99_99: float
 
     @classmethod
-    def of(cls, sample: Float32Array, threshold: float | Float32Array) -> "ResidualStatistics":
+    def of(cls, sample: Float32Array, threshold: float) -> "ResidualStatistics":
         """Look at a sample.
 
         Parameters
@@ -52,8 +52,8 @@ class ResidualStatistics:
         sample : ndarray of shape (n,), dtype float32
             Elements of a residual; those that are not finite, which the next step refuses, do not
             count. Where none is left, all numbers are 0.
-        threshold : float or ndarray of shape (n,), dtype float32
-            Positive, in units of the parameters: one, or one for each element.
+        threshold : float
+            Positive, in units of the parameters.
         """
         size = np.abs(sample, dtype=np.float64) / threshold
         size = size[np.isfinite(size)]
@@ -72,15 +72,15 @@ class Clipped:
     """Sum of the absolute values of what was cut off, in units of the parameters."""
 
 
-def clip_residual(feedback: Feedback, threshold: int | Sections, times: float) -> Clipped:
+def clip_residual(feedback: Feedback, multiple: int, times: float) -> Clipped:
     """Cut the residual to plus or minus so many thresholds.
 
     Parameters
     ----------
     feedback : Feedback
         Whose residual it is; changed in place.
-    threshold : int or Sections
-        In quanta: one, or one for each section of the vector.
+    multiple : int
+        The threshold in quanta.
     times : float
         Thresholds that an element may keep; 1 or more.
 
@@ -91,18 +91,9 @@ def clip_residual(feedback: Feedback, threshold: int | Sections, times: float) -
     """
     if not TIMES_MIN <= times < float("inf"):
         raise CodecError(f"times={times}; it is {TIMES_MIN:g} or more, and finite")
-    replica = feedback.replica
-    if not isinstance(threshold, Sections):
-        threshold = Sections.single(0, len(replica), threshold)
-    elements, magnitude = 0, 0.0
-    bounds: Sequence[int] = threshold.bounds.tolist()
-    multiples: Sequence[int] = threshold.multiples.tolist()
-    for start, stop, multiple in zip(bounds, bounds[1:], multiples, strict=False):
-        limit = np.float32(min(times * multiple * float(replica.quantum), FLOAT32_MAX))
-        n, cut_off = feedback.clip(limit, start, stop)
-        elements += n
-        magnitude += cut_off
-    return Clipped(elements, magnitude)
+    check_multiple(multiple)
+    limit = np.float32(min(times * multiple * float(feedback.replica.quantum), FLOAT32_MAX))
+    return Clipped(*feedback.clip(limit))
 
 
 def _percentiles(size: npt.NDArray[np.float64]) -> Sequence[float]:

@@ -15,7 +15,6 @@ import numpy as np
 
 from gradwire_codecs.arrays import Float32Array, Int32Array, Int64Array, UInt32Array
 from gradwire_codecs.errors import NonFiniteError, OutOfRangeError
-from gradwire_codecs.format.sections import Sections
 from gradwire_codecs.kernels import lattice
 from gradwire_codecs.kernels.threads import Threads
 from gradwire_codecs.kernels.threshold import CHUNK, NOT_FINITE, OUT_OF_RANGE, SLACK, move, scan
@@ -73,7 +72,9 @@ class ThresholdPass:
         self._count: Int32Array = np.empty(self.capacity + threads * SLACK, np.int32)
         self._chunk_hits: Int32Array = np.empty(-(-elements // CHUNK), np.int32)
         self._start = 0
-        self._found: Sections | None = None
+        self._multiple = self._magnitude_max = 1
+        """What `look` was told."""
+        self._found: tuple[int, int] | None = None
         """Whose hits are in the buffers, where all of them are."""
         self._hits = 0
         self._committed: Int64Array = np.zeros(threads, np.int64)
@@ -86,18 +87,22 @@ class ThresholdPass:
 
     def look(
         self,
-        sections: Sections,
+        start: int,
+        stop: int,
+        multiple: int,
         magnitude_max: int,
         *,
         absorbing: bool = False,
         committing: bool = False,
-    ) -> list[Sections]:
+    ) -> list[tuple[int, int]]:
         """Look at some elements; return the ranges, in order, whose hits `take` then returns.
 
         Parameters
         ----------
-        sections : Sections
-            Elements of the vector, and their thresholds.
+        start, stop : int
+            Which elements.
+        multiple : int
+            The threshold in quanta.
         magnitude_max : int
             Most thresholds that one element sends.
         absorbing : bool
@@ -109,8 +114,9 @@ class ThresholdPass:
 
         Returns
         -------
-        list of Sections
-            One, unless there is no room for so many hits; none where nothing is a hit.
+        list of tuples of int
+            Where each starts and stops. One, unless there is no room for so many hits; none where
+            nothing is a hit.
 
         Raises
         ------
@@ -118,20 +124,18 @@ class ThresholdPass:
             For the first such element among those that have reached their threshold.
         """
         self._found = None
-        self._start = sections.start
-        spans = self._split(sections.start, sections.stop)
+        self._start, self._multiple, self._magnitude_max = start, multiple, magnitude_max
+        spans = self._split(start, stop)
         rooms = [self.capacity // len(spans)] * len(spans)
-        safe = absorbing and self._nothing_can_fail(sections.start, sections.stop)
-        complete = self._scan(
-            sections, magnitude_max, spans, rooms, absorbing=safe, committing=committing
-        )
+        safe = absorbing and self._nothing_can_fail(start, stop)
+        complete = self._scan(spans, rooms, absorbing=safe, committing=committing)
         if absorbing and not safe:
-            self.absorb(sections.start, sections.stop)
-        ranges = ranges_of(sections, self._hits_of(sections.start, sections.stop), self.capacity)
-        self._found = sections if complete else None
-        if not complete:
-            self.revoke(sections)
-        return ranges
+            self.absorb(start, stop)
+        if complete:
+            self._found = start, stop
+        else:
+            self.revoke()
+        return ranges_of(start, stop, self._hits_of(start, stop), self.capacity)
 
     @property
     def committed(self) -> bool:
@@ -142,25 +146,23 @@ class ThresholdPass:
         """Let what was added to the replica stay there."""
         self._committed[:] = 0
 
-    def revoke(self, sections: Sections) -> None:
-        """Take out of the replica what `look` for `sections` has added, also before it failed."""
+    def revoke(self) -> None:
+        """Take out of the replica what `look` has added, also before it failed."""
         for span, begin in enumerate(self._begins):
             place = slice(begin, begin + int(self._committed[span]))
             self._committed[span] = 0
-            index, change = self._index[place], -self._count[place]
-            sections.to_quanta(index, change)
-            lattice.add_to_replica(self._values, index, change)
+            change = self._count[place] * np.int32(-self._multiple)
+            lattice.add_to_replica(self._values, self._index[place], change)
 
-    def take(self, part: Sections, magnitude_max: int) -> tuple[UInt32Array, Int32Array]:
+    def take(self, start: int, stop: int) -> tuple[UInt32Array, Int32Array]:
         """Return positions and numbers of thresholds of the hits in a range that `look` returned.
 
         They are views of buffers, and good until the next call.
         """
-        if part is not self._found:
-            spans = self._split(part.start, part.stop)
-            rooms = [int(self._hits_of(low, high).sum()) for low, high in spans]
-            self._scan(part, magnitude_max, spans, rooms)
-            self._found = part
+        if (start, stop) != self._found:
+            spans = self._split(start, stop)
+            self._scan(spans, [int(self._hits_of(low, high).sum()) for low, high in spans])
+            self._found = start, stop
         return self._index[: self._hits], self._count[: self._hits]
 
     def absorb(self, start: int, stop: int) -> None:
@@ -196,8 +198,6 @@ class ThresholdPass:
 
     def _scan(
         self,
-        sections: Sections,
-        magnitude_max: int,
         spans: list[tuple[int, int]],
         rooms: list[int],
         *,
@@ -216,9 +216,8 @@ class ThresholdPass:
                 self._values,
                 self._quantum,
                 self._portion,
-                sections.bounds,
-                sections.multiples,
-                magnitude_max,
+                self._multiple,
+                self._magnitude_max,
                 low,
                 high,
                 self._index[place],
@@ -241,7 +240,7 @@ class ThresholdPass:
         for hits, element, _ in results:
             self._refuse(hits, element)
         if absorbing:
-            self._note_tops([top for *_, top in results], sections.start, sections.stop)
+            self._note_tops([top for *_, top in results], spans[0][0], spans[-1][1])
         self._hits = 0
         for span, ((hits, *_), begin, room) in enumerate(zip(results, begins, rooms, strict=True)):
             kept = min(hits, room)
@@ -289,29 +288,31 @@ def capacity_of(elements: int) -> int:
     return min(max(elements // HITS_CAPACITY_SHARE, CHUNK), elements)
 
 
-def ranges_of(sections: Sections, chunk_hits: Int32Array, capacity: int) -> list[Sections]:
+def ranges_of(
+    start: int, stop: int, chunk_hits: Int32Array, capacity: int
+) -> list[tuple[int, int]]:
     """Cut at whole chunks into ranges whose hits there is room for; leave out empty ones.
 
     Parameters
     ----------
-    sections : Sections
+    start, stop : int
+        The range to cut.
     chunk_hits : ndarray of shape (chunks,), dtype int32
         Hits of each `CHUNK` elements.
     capacity : int
         Hits that there is room for, at least those of a chunk.
     """
-    start, stop = sections.start, sections.stop
     hits = np.cumsum(chunk_hits, dtype=np.int64)
     if not hits[-1]:
         return []
     if hits[-1] <= capacity:
-        return [sections]
-    ranges: list[Sections] = []
+        return [(start, stop)]
+    ranges: list[tuple[int, int]] = []
     taken, low = 0, start
     while taken < hits[-1]:
         chunks = int(np.searchsorted(hits, taken + capacity, "right"))
         high = min(start + chunks * CHUNK, stop)
-        ranges.append(sections.within(low, high))
+        ranges.append((low, high))
         taken, low = int(hits[chunks - 1]), high
     return ranges
 

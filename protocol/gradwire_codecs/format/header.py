@@ -5,11 +5,8 @@ Reading it is compiled, too: of a small update it is most of the work.
 
 from typing import Final
 
-import numpy as np
-
 from gradwire_codecs.arrays import Int64Array, UInt8Array
 from gradwire_codecs.format.bits import signed
-from gradwire_codecs.format.sections import MULTIPLE_MAX, Sections
 from gradwire_codecs.kernels.compiled import compiled
 
 PLAIN: Final = 1
@@ -22,28 +19,27 @@ DENSE: Final = 4
 
 INT32_MAX: Final = 2**31 - 1
 
+MULTIPLE_MAX: Final = 2**24
+"""Largest threshold in quanta: up to here its product with the quantum is exact in float32."""
+
 NUMBER_BYTES_MAX: Final = 5
 
-HEADER_BYTES_MAX: Final = 1 + 5 * NUMBER_BYTES_MAX
-"""Size of the largest header without its section table."""
-
-SECTION_BYTES_MAX: Final = NUMBER_BYTES_MAX + 4
-"""Size of the largest entry of that: a threshold is 2^24 at most."""
+HEADER_BYTES_MAX: Final = 1 + 5 * NUMBER_BYTES_MAX + 4
+"""Size of the largest header: a threshold takes 4 bytes at most."""
 
 FORMAT: Final = 0
 START: Final = 1
-HITS: Final = 2
-LISTED_HITS: Final = 3
-MAGNITUDE_MAX: Final = 4
-POSITIONS_BYTES: Final = 5
-SECTIONS: Final = 6
-AT: Final = 7
+STOP: Final = 2
+"""The element behind the last one covered."""
+MULTIPLE: Final = 3
+"""The threshold in quanta."""
+HITS: Final = 4
+LISTED_HITS: Final = 5
+MAGNITUDE_MAX: Final = 6
+POSITIONS_BYTES: Final = 7
+AT: Final = 8
 """The byte behind what was read: in the end, where the hits begin."""
-STOP: Final = 8
-"""The element behind the last one covered; in a header that is not valid, behind what was read."""
-MULTIPLE: Final = 9
-"""The last threshold that was read."""
-FIELDS: Final = 10
+FIELDS: Final = 9
 """Places of what a header says in an array; what a format does not have is 0."""
 
 VALID: Final = 0
@@ -52,14 +48,13 @@ UNKNOWN_FORMAT: Final = -2
 NO_HITS: Final = -3
 NO_LIST: Final = -4
 NO_MAGNITUDE: Final = -5
-NO_SECTIONS: Final = -6
-EMPTY_SECTION: Final = -7
-NO_MULTIPLE: Final = -8
-BEYOND_VECTOR: Final = -9
-NO_POSITIONS: Final = -10
-HITS_NOT_CODED: Final = -11
-TOO_LARGE: Final = -12
-TOO_MANY_HITS: Final = -13
+NO_ELEMENTS: Final = -6
+NO_MULTIPLE: Final = -7
+BEYOND_VECTOR: Final = -8
+NO_POSITIONS: Final = -9
+HITS_NOT_CODED: Final = -10
+TOO_LARGE: Final = -11
+TOO_MANY_HITS: Final = -12
 
 FAULTS: Final = {
     NO_NUMBER: "the header is cut off, or holds a number of no use",
@@ -68,8 +63,7 @@ FAULTS: Final = {
     TOO_MANY_HITS: "{hits} hits among elements {start} to {stop}",
     NO_LIST: "{listed} hits are listed of {hits}",
     NO_MAGNITUDE: f"magnitude_max={{magnitude_max}}; it is 1 to {INT32_MAX}",
-    NO_SECTIONS: "{sections} sections in {bytes} bytes",
-    EMPTY_SECTION: "a section without elements at {stop}",
+    NO_ELEMENTS: "it covers no elements from {start} on",
     NO_MULTIPLE: f"multiple={{multiple}}; it is 1 to {MULTIPLE_MAX}",
     BEYOND_VECTOR: "elements {start} to {stop} of a vector of {elements}",
     NO_POSITIONS: "{positions} of {bytes} bytes for positions",
@@ -103,13 +97,15 @@ def _field(data: UInt8Array, header: Int64Array, field: int) -> bool:
 
 
 @compiled
-def read_header(data: UInt8Array, header: Int64Array) -> int:
-    """Read all but the section table.
+def read_header(data: UInt8Array, elements: int, header: Int64Array) -> int:
+    """Read a header.
 
     Parameters
     ----------
     data : ndarray of shape (bytes,), dtype uint8
         The encoded update.
+    elements : int
+        Length of the vector that it has to fit.
     header : ndarray of shape (FIELDS,), dtype int64
         Filled.
 
@@ -125,71 +121,38 @@ def read_header(data: UInt8Array, header: Int64Array) -> int:
     if not PLAIN <= form <= DENSE:
         return UNKNOWN_FORMAT
     header[AT] = 1
-    read = _field(data, header, START) and _field(data, header, HITS)
+    read = _field(data, header, START) and _field(data, header, STOP)
+    header[STOP] += header[START]  # a length is what is written
+    read = read and _field(data, header, MULTIPLE) and _field(data, header, HITS)
     if form == LISTED:
         read = read and _field(data, header, LISTED_HITS)
     if form == DENSE:
         read = read and _field(data, header, MAGNITUDE_MAX)
     if form in (LISTED, EVERY):
         read = read and _field(data, header, POSITIONS_BYTES)
-    if not read or not _field(data, header, SECTIONS):
-        return NO_NUMBER
-    return _check_fields(header, data.size - header[AT])
+    return _check_fields(header, data.size - header[AT], elements) if read else NO_NUMBER
 
 
 @compiled
-def _check_fields(header: Int64Array, left: int) -> int:
-    """Compare what a header says with the bytes that are left behind it."""
+def _check_fields(header: Int64Array, left: int, elements: int) -> int:
+    """Compare what a header says with the bytes that are left behind it, and with a vector."""
     form = header[FORMAT]
+    if header[STOP] == header[START]:
+        return NO_ELEMENTS
+    if header[STOP] > elements:
+        return BEYOND_VECTOR
+    if not 1 <= header[MULTIPLE] <= MULTIPLE_MAX:
+        return NO_MULTIPLE
     # A hit takes two bits at least, a digit of a dense update one.
     if not 1 <= header[HITS] <= (8 if form == DENSE else 4) * left:
         return NO_HITS
+    if header[HITS] > header[STOP] - header[START]:
+        return TOO_MANY_HITS
     if form == LISTED and not 1 <= header[LISTED_HITS] <= header[HITS]:
         return NO_LIST
     if form == DENSE and not 1 <= header[MAGNITUDE_MAX] <= INT32_MAX:
         return NO_MAGNITUDE
-    if header[POSITIONS_BYTES] > left:
-        return NO_POSITIONS
-    return VALID if 1 <= header[SECTIONS] <= left // 2 else NO_SECTIONS
-
-
-@compiled
-def read_sections(
-    data: UInt8Array, elements: int, header: Int64Array, bounds: Int64Array, multiples: Int64Array
-) -> int:
-    """Read the section table.
-
-    Parameters
-    ----------
-    data : ndarray of shape (bytes,), dtype uint8
-        The encoded update.
-    elements : int
-        Length of the vector that it has to fit.
-    header : ndarray of shape (FIELDS,), dtype int64
-        What `read_header` has read; the last fields are filled.
-    bounds, multiples : ndarray of shape (sections + 1,) and (sections,), dtype int64
-        Filled.
-
-    Returns
-    -------
-    int
-        `VALID`, or a key of `FAULTS`.
-    """
-    header[STOP] = bounds[0] = header[START]
-    for s in range(header[SECTIONS]):
-        length, header[AT] = _number(data, header[AT])
-        multiples[s], header[AT] = _number(data, header[AT])
-        header[MULTIPLE] = multiples[s]
-        if length == NO_NUMBER or multiples[s] == NO_NUMBER:
-            return NO_NUMBER
-        if length == 0:
-            return EMPTY_SECTION
-        if not 1 <= multiples[s] <= MULTIPLE_MAX:
-            return NO_MULTIPLE
-        header[STOP] = bounds[s + 1] = bounds[s] + length
-        if header[STOP] > elements:
-            return BEYOND_VECTOR
-    return VALID if header[HITS] <= header[STOP] - header[START] else TOO_MANY_HITS
+    return VALID if header[POSITIONS_BYTES] <= left else NO_POSITIONS
 
 
 def describe_fault(code: int, header: Int64Array, size: int, elements: int) -> str:
@@ -212,7 +175,6 @@ def describe_fault(code: int, header: Int64Array, size: int, elements: int) -> s
         listed=header[LISTED_HITS],
         magnitude_max=header[MAGNITUDE_MAX],
         positions=header[POSITIONS_BYTES],
-        sections=header[SECTIONS],
         multiple=header[MULTIPLE],
         bytes=size,
         elements=elements,
@@ -234,18 +196,18 @@ def numbers_bytes(numbers: list[int]) -> int:
     return sum(len(pack_number(number)) for number in numbers)
 
 
-def pack_header(form: int, sections: Sections, numbers: list[int]) -> bytes:
+def pack_header(form: int, start: int, length: int, multiple: int, numbers: list[int]) -> bytes:
     """Return a header.
 
     Parameters
     ----------
     form : int
         The format.
-    sections : Sections
-        What it covers.
+    start, length : int
+        Which elements it covers.
+    multiple : int
+        The threshold in quanta.
     numbers : list of int
-        What stands between `start` and the number of sections: the hits, and what the format has.
+        The hits, and what else the format has.
     """
-    table = np.column_stack([np.diff(sections.bounds), sections.multiples])
-    fields = [sections.start, *numbers, len(sections), *table.reshape(-1).tolist()]
-    return bytes([form]) + b"".join(map(pack_number, fields))
+    return bytes([form]) + b"".join(map(pack_number, [start, length, multiple, *numbers]))

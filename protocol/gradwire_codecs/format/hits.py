@@ -5,7 +5,7 @@ more. So the way from bytes into a vector is one pass: a block of hits is all th
 and it stays in the first-level cache.
 
 `next_hits` checks all that it reads, as if nobody had before: it never reads outside its arrays,
-and never returns an element outside the sections. So does `scale`, of changes that are too large.
+and never returns an element outside the range. So does `scale`, of changes that are too large.
 """
 
 from typing import Final
@@ -67,13 +67,11 @@ NEXT_LISTED: Final = 10
 """The next hit on the list, counted from the first hit."""
 NEXT_MAGNITUDE: Final = 11
 """Its magnitude."""
-SECTION: Final = 12
-"""The section of the last hit."""
-DIGITS: Final = 13
+DIGITS: Final = 12
 """Elements per word of a dense update."""
-WORK: Final = 14
+WORK: Final = 13
 """Codes and digits read so far: what the time that reading takes is proportional to."""
-STATE_FIELDS: Final = 15
+STATE_FIELDS: Final = 14
 """Places of what is remembered from block to block, in an array."""
 
 
@@ -84,7 +82,7 @@ def begin(header: Int64Array, size: int, state: Int64Array) -> None:
     Parameters
     ----------
     header : ndarray of shape (header.FIELDS,), dtype int64
-        What the header says, section table included.
+        What the header says.
     size : int
         Bytes of the update.
     state : ndarray of shape (STATE_FIELDS,), dtype int64
@@ -287,36 +285,17 @@ def _next_digits(
 
 
 @compiled
-def scale(
-    bounds: Int64Array,
-    multiples: Int64Array,
-    state: Int64Array,
-    n: int,
-    index: UInt32Array,
-    count: Int32Array,
-    change: Int32Array,
-) -> int:
-    """Turn thresholds of hits that `next_hits` has read into quanta.
+def scale(multiple: int, n: int, count: Int32Array) -> int:
+    """Turn thresholds of hits that `next_hits` has read into quanta, in place.
 
     Returns
     -------
     int
         `n`, or `TOO_LARGE`.
     """
-    section = state[SECTION]
     largest = np.int64(0)
-    low = 0
-    while low < n:
-        while index[low] >= bounds[section + 1]:
-            section += 1
-        stop, multiple = bounds[section + 1], multiples[section]
-        high = n
-        while index[high - 1] >= stop:
-            high -= 1
-        for j in range(low, high):
-            quanta = np.int64(count[j]) * multiple
-            largest = max(largest, abs(quanta))
-            change[j] = np.int32(quanta)
-        low = high
-    state[SECTION] = section
+    for j in range(n):
+        quanta = np.int64(count[j]) * multiple
+        largest = max(largest, abs(quanta))
+        count[j] = np.int32(quanta)
     return n if largest <= INT32_MAX else TOO_LARGE

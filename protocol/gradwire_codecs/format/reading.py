@@ -24,12 +24,13 @@ from gradwire_codecs.format.header import (
     FIELDS,
     FORMAT,
     HITS,
+    INT32_MAX,
+    MULTIPLE,
     PLAIN,
-    SECTIONS,
+    TOO_LARGE,
     VALID,
     describe_fault,
     read_header,
-    read_sections,
 )
 from gradwire_codecs.format.hits import ROOM, STATE_FIELDS, begin, next_hits, scale
 from gradwire_codecs.kernels import lattice
@@ -46,8 +47,6 @@ class EncodedHits:
     words : ndarray of shape (w,), dtype uint64
         All its bytes, and zeros behind them.
     header : ndarray of shape (header.FIELDS,), dtype int64
-    bounds, multiples : ndarray of shape (s + 1,) and (s,), dtype int64
-        Its sections.
     state : ndarray of shape (hits.STATE_FIELDS,), dtype int64
         Where reading begins.
     size, elements : int
@@ -56,8 +55,6 @@ class EncodedHits:
 
     words: UInt64Array
     header: Int64Array
-    bounds: Int64Array
-    multiples: Int64Array
     state: Int64Array
     size: int
     elements: int
@@ -87,21 +84,21 @@ class EncodedHits:
         """Add the hits, which were checked, to a replica and to parameters."""
         _add_to_both(*self._parts(), parameters, values, quantum)
 
-    def _parts(self) -> tuple[UInt64Array, Int64Array, Int64Array, Int64Array, Int64Array]:
+    def _parts(self) -> tuple[UInt64Array, Int64Array, Int64Array]:
         """Return what kernels take; they change the last one."""
-        return self.words, self.header, self.bounds, self.multiples, self.state.copy()
+        return self.words, self.header, self.state.copy()
 
     def _raise_for(self, code: int) -> None:
         if code != VALID:
             raise MalformedUpdateError(describe_fault(code, self.header, self.size, self.elements))
 
 
-def _read_fields(data: UInt8Array) -> Int64Array:
-    """Return what the header says, all but its sections; see `header`."""
+def _read_fields(data: UInt8Array, elements: int) -> Int64Array:
+    """Return what the header says; see `header`."""
     header = np.empty(FIELDS, np.int64)
-    code = read_header(data, header)
+    code = read_header(data, elements, header)
     if code != VALID:
-        raise MalformedUpdateError(describe_fault(code, header, data.size, 0))
+        raise MalformedUpdateError(describe_fault(code, header, data.size, elements))
     return header
 
 
@@ -115,7 +112,7 @@ def encoded_hits(body: Buffer) -> int:
     """
     if not len(body):
         return 0
-    return int(_read_fields(np.array(np.frombuffer(body, np.uint8)))[HITS])
+    return int(_read_fields(np.array(np.frombuffer(body, np.uint8)), INT32_MAX)[HITS])
 
 
 def read_encoded(body: Buffer, elements: int) -> EncodedHits:
@@ -138,32 +135,24 @@ def read_encoded(body: Buffer, elements: int) -> EncodedHits:
     # numba, and would be compiled for.
     data = words.view(np.uint8)[: len(body)]
     data[:] = np.frombuffer(body, np.uint8)
-    header, state = _read_fields(data), np.empty(STATE_FIELDS, np.int64)
-    sections = int(header[SECTIONS])
-    bounds, multiples = np.empty(sections + 1, np.int64), np.empty(sections, np.int64)
-    code = read_sections(data, elements, header, bounds, multiples)
-    if code != VALID:
-        raise MalformedUpdateError(describe_fault(code, header, data.size, elements))
+    header, state = _read_fields(data, elements), np.empty(STATE_FIELDS, np.int64)
     begin(header, data.size, state)
     words = words.astype(np.uint64, copy=False)
-    return EncodedHits(words, header, bounds, multiples, state, data.size, elements)
+    return EncodedHits(words, header, state, data.size, elements)
 
 
 @compiled
 def _check(
     words: UInt64Array,
     header: Int64Array,
-    bounds: Int64Array,
-    multiples: Int64Array,
     state: Int64Array,
 ) -> int:
-    index = np.empty(ROOM, np.uint32)
-    count, change = np.empty(ROOM, np.int32), np.empty(ROOM, np.int32)
+    index, count = np.empty(ROOM, np.uint32), np.empty(ROOM, np.int32)
     while True:
         n = next_hits(words, header, state, index, count)
         # A single threshold is never too much.
         if n > 0 and header[FORMAT] != PLAIN:
-            n = scale(bounds, multiples, state, n, index, count, change)
+            n = scale(header[MULTIPLE], n, count)
         if n <= 0:
             return n
 
@@ -172,24 +161,21 @@ def _check(
 def _collect(
     words: UInt64Array,
     header: Int64Array,
-    bounds: Int64Array,
-    multiples: Int64Array,
     state: Int64Array,
     index: UInt32Array,
     count: Int32Array,
 ) -> int:
-    positions = np.empty(ROOM, np.uint32)
-    counts, change = np.empty(ROOM, np.int32), np.empty(ROOM, np.int32)
+    positions, counts = np.empty(ROOM, np.uint32), np.empty(ROOM, np.int32)
     at = 0
     while True:
         n = next_hits(words, header, state, positions, counts)
-        if n > 0:
-            n = scale(bounds, multiples, state, n, positions, counts, change)
         if n <= 0:
             return n
         for j in range(n):
             index[at + j] = positions[j]
             count[at + j] = counts[j]
+        if scale(header[MULTIPLE], n, counts) == TOO_LARGE:
+            return TOO_LARGE
         at += n
 
 
@@ -197,20 +183,17 @@ def _collect(
 def _add_to_replica(
     words: UInt64Array,
     header: Int64Array,
-    bounds: Int64Array,
-    multiples: Int64Array,
     state: Int64Array,
     values: Int32Array,
 ) -> None:
-    index = np.empty((2, ROOM), np.uint32)
-    count, change = np.empty(ROOM, np.int32), np.empty(ROOM, np.int32)
-    turn, n = 0, next_hits(words, header, state, index[0], count)
+    index, count = np.empty((2, ROOM), np.uint32), np.empty((2, ROOM), np.int32)
+    turn, n = 0, next_hits(words, header, state, index[0], count[0])
     while n > 0:
         for j in range(n):
             prefetch(values, np.uint64(index[turn, j]))
-        scale(bounds, multiples, state, n, index[turn], count, change)
-        following = next_hits(words, header, state, index[1 - turn], count)
-        lattice.add_to_replica(values, index[turn, :n], change[:n])
+        scale(header[MULTIPLE], n, count[turn])
+        following = next_hits(words, header, state, index[1 - turn], count[1 - turn])
+        lattice.add_to_replica(values, index[turn, :n], count[turn, :n])
         turn, n = 1 - turn, following
 
 
@@ -218,21 +201,18 @@ def _add_to_replica(
 def _add_to_both(
     words: UInt64Array,
     header: Int64Array,
-    bounds: Int64Array,
-    multiples: Int64Array,
     state: Int64Array,
     parameters: Float32Array,
     values: Int32Array,
     quantum: np.float32,
 ) -> None:
-    index = np.empty((2, ROOM), np.uint32)
-    count, change = np.empty(ROOM, np.int32), np.empty(ROOM, np.int32)
-    turn, n = 0, next_hits(words, header, state, index[0], count)
+    index, count = np.empty((2, ROOM), np.uint32), np.empty((2, ROOM), np.int32)
+    turn, n = 0, next_hits(words, header, state, index[0], count[0])
     while n > 0:
         for j in range(n):
             prefetch(values, np.uint64(index[turn, j]))
             prefetch(parameters, np.uint64(index[turn, j]))
-        scale(bounds, multiples, state, n, index[turn], count, change)
-        following = next_hits(words, header, state, index[1 - turn], count)
-        lattice.add(parameters, values, quantum, index[turn, :n], change[:n])
+        scale(header[MULTIPLE], n, count[turn])
+        following = next_hits(words, header, state, index[1 - turn], count[1 - turn])
+        lattice.add(parameters, values, quantum, index[turn, :n], count[turn, :n])
         turn, n = 1 - turn, following

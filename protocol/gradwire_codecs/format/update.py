@@ -16,12 +16,14 @@ from gradwire_codecs.format.dense import WORD_BYTES, dense_bytes, write_dense
 from gradwire_codecs.format.header import (
     DENSE,
     HEADER_BYTES_MAX,
-    SECTION_BYTES_MAX,
+    MULTIPLE,
+    MULTIPLE_MAX,
+    START,
+    STOP,
     numbers_bytes,
     pack_header,
 )
 from gradwire_codecs.format.reading import read_encoded
-from gradwire_codecs.format.sections import Sections
 from gradwire_codecs.format.sparse import SparsePlan, plan_sparse, write_sparse
 
 ELEMENTS_MAX: Final = 2**31 - 1
@@ -30,7 +32,7 @@ ELEMENTS_MAX: Final = 2**31 - 1
 NOTHING: Final = b""
 """Encodes an update that changes nothing: of no hits there is nothing to say."""
 
-BYTES_MIN: Final = HEADER_BYTES_MAX + SECTION_BYTES_MAX + WORD_BYTES
+BYTES_MIN: Final = HEADER_BYTES_MAX + WORD_BYTES
 """No update that covers a single element is larger."""
 
 
@@ -40,28 +42,28 @@ class Update:
 
     Attributes
     ----------
-    sections : Sections
-        The elements that the update covers, and their thresholds.
+    start, stop : int
+        The elements that the update covers; at least one.
+    multiple : int
+        The threshold in quanta, 1 to `MULTIPLE_MAX`.
     index : ndarray of shape (hits,), dtype uint32
         Ascending positions in the whole vector.
     count : ndarray of shape (hits,), dtype int32
-        Signed numbers of thresholds, never 0. Times its threshold, each is within plus or minus
+        Signed numbers of thresholds, never 0. Times the threshold, each is within plus or minus
         2^31 - 1.
     """
 
-    sections: Sections
+    start: int
+    stop: int
+    multiple: int
     index: UInt32Array
     count: Int32Array
 
-    @property
-    def start(self) -> int:
-        """First element covered."""
-        return self.sections.start
-
-    @property
-    def stop(self) -> int:
-        """The element behind the last one covered."""
-        return self.sections.stop
+    def __post_init__(self) -> None:
+        """Raise `CodecError` where there is no such range, or no such threshold."""
+        if not 0 <= self.start < self.stop:
+            raise CodecError(f"elements {self.start} to {self.stop}; they are at least one")
+        check_multiple(self.multiple)
 
     @property
     def length(self) -> int:
@@ -71,12 +73,12 @@ class Update:
     @cached_property
     def change(self) -> Int32Array:
         """By how many quanta each element changes; an array of shape (hits,), dtype int32."""
-        return self.count * self.sections.of_elements(self.index)
+        return self.count * np.int32(self.multiple)
 
     def within(self, start: int, stop: int) -> "Update":
         """Return the part from `start` to `stop`, which has to be inside, and not empty."""
         low, high = np.searchsorted(self.index, [start, stop])
-        return Update(self.sections.within(start, stop), self.index[low:high], self.count[low:high])
+        return Update(start, stop, self.multiple, self.index[low:high], self.count[low:high])
 
     def check_fits(self, elements: int) -> None:
         """Raise `MalformedUpdateError` if the range goes beyond a vector of so many elements."""
@@ -86,7 +88,13 @@ class Update:
             )
 
 
-def encoded_bytes_max(length: int, magnitude_max: int, sections: int = 1) -> int:
+def check_multiple(multiple: int) -> None:
+    """Raise `CodecError` for a threshold, in quanta, that no update can have."""
+    if not 1 <= multiple <= MULTIPLE_MAX:
+        raise CodecError(f"multiple={multiple}; it is 1 to {MULTIPLE_MAX}")
+
+
+def encoded_bytes_max(length: int, magnitude_max: int) -> int:
     """Return the size that no update of this range exceeds, whatever its density.
 
     Parameters
@@ -95,10 +103,8 @@ def encoded_bytes_max(length: int, magnitude_max: int, sections: int = 1) -> int
         Elements covered.
     magnitude_max : int
         Most thresholds that one element sends.
-    sections : int
-        How many there are.
     """
-    return HEADER_BYTES_MAX + sections * SECTION_BYTES_MAX + dense_bytes(length, magnitude_max)
+    return HEADER_BYTES_MAX + dense_bytes(length, magnitude_max)
 
 
 def pack_update(update: Update) -> bytes:
@@ -147,14 +153,15 @@ class _Plan:
 
     @classmethod
     def of(cls, update: Update) -> "_Plan":
-        index, count, sections = update.index, update.count, update.sections
+        index, count = update.index, update.count
+        covered = update.start, update.length, update.multiple
         magnitude_max = max(int(count.max()), -int(count.min()))
         sparse = plan_sparse(index, count, update.start)
         dense_size = dense_bytes(update.length, magnitude_max)
         if dense_size + numbers_bytes([magnitude_max]) < sparse.size:
-            header = pack_header(DENSE, sections, [len(index), magnitude_max])
+            header = pack_header(DENSE, *covered, [len(index), magnitude_max])
             return cls(header, None, magnitude_max, len(header) + dense_size)
-        header = pack_header(sparse.format, sections, [len(index), *sparse.numbers])
+        header = pack_header(sparse.format, *covered, [len(index), *sparse.numbers])
         return cls(header, sparse, magnitude_max, len(header) + sparse.hits_bytes)
 
     def write(self, update: Update) -> bytes:
@@ -190,7 +197,8 @@ def decode(body: Buffer, elements: int) -> Update:
     """
     if not len(body):
         none = np.empty(0, np.uint32)
-        return Update(Sections.single(0, elements, 1), none, none.astype(np.int32))
+        return Update(0, elements, 1, none, none.astype(np.int32))
     encoded = read_encoded(body, elements)
     index, count = encoded.collect()
-    return Update(Sections(encoded.bounds, encoded.multiples), index, count)
+    start, stop, multiple = encoded.header[[START, STOP, MULTIPLE]].tolist()
+    return Update(start, stop, multiple, index, count)

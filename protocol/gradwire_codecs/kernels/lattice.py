@@ -124,13 +124,11 @@ def clip(
     values: Int32Array,
     quantum: np.float32,
     limit: np.float32,
-    start: int,
-    stop: int,
 ) -> tuple[int, float]:
-    """Cut the residual of ``start <= i < stop`` to `limit`; return how many, and how much."""
+    """Cut the residual to `limit`; return how many elements, and how much."""
     elements = 0
     magnitude = 0.0
-    for i in range(start, stop):
+    for i in range(values.size):
         shared = np.float32(values[i]) * quantum
         before = parameters[i] - shared
         if waiting.size:

@@ -233,8 +233,7 @@ def scan(
     values: Int32Array,
     quantum: np.float32,
     portion: np.float32,
-    bounds: Int64Array,
-    multiples: Int64Array,
+    multiple: int,
     magnitude_max: int,
     start: int,
     stop: int,
@@ -257,11 +256,8 @@ def scan(
         Value of one unit of the replica, a power of two.
     portion : float32
         How much of the residual is in the parameters or waits: 1, or less.
-    bounds : ndarray of shape (s + 1,), dtype int64
-        Where sections begin and the last one ends; they reach from `start` or before to `stop` or
-        behind.
-    multiples : ndarray of shape (s,), dtype int64
-        Their thresholds in quanta, 1 to 2^24: the product with `quantum` is exact in float32.
+    multiple : int
+        The threshold in quanta, 1 to 2^24: the product with `quantum` is exact in float32.
     magnitude_max : int
         Most thresholds that one element sends; what is above stays in the residual.
     start, stop : int
@@ -292,14 +288,11 @@ def scan(
     chunk_hits[:] = 0
     hits = 0
     top = np.int32(0)
-    section = 0
-    while bounds[section + 1] <= start:  # not searchsorted: to load that, numba imports linalg
-        section += 1
+    tau = np.float32(multiple) * quantum * portion
     low = start
     while low < stop:
         chunk = (low - start) // CHUNK
-        high = min(low + BLOCK, start + (chunk + 1) * CHUNK, bounds[section + 1], stop)
-        tau = np.float32(multiples[section]) * quantum * portion
+        high = min(low + BLOCK, start + (chunk + 1) * CHUNK, stop)
         first = min(hits, capacity)
         end = _find(parameters, waiting, values, quantum, tau, low, high, index, first)
         if not _count(parameters, waiting, values, quantum, tau, portion, magnitude_max, index,
@@ -307,16 +300,23 @@ def scan(
             what, element = _fault(parameters, waiting, values, quantum, portion, index, first)
             return what, element, top
         if committed.size and end <= capacity and committed[0] == hits:
-            _commit(values, multiples[section], index, count, first, end)
+            _commit(values, multiple, index, count, first, end)
             committed[0] = end
         if absorbing:
             top = max(top, absorb(parameters, waiting, values, quantum, low, high))
         hits += end - first
         chunk_hits[chunk] += end - first
-        if high == bounds[section + 1]:
-            section += 1
         low = high
     return hits, -1, top
+
+
+@compiled
+def thresholds_of(count: Int32Array) -> int:
+    """Return how many thresholds hits send, whatever their signs."""
+    total = np.int64(0)
+    for j in range(count.size):
+        total += abs(np.int64(count[j]))
+    return int(total)
 
 
 @compiled

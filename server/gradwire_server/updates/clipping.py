@@ -6,18 +6,17 @@ left less what it sent, in the stream of its own rank, where nothing else ever c
 adds it like an update of a peer. What is clipped is lost; the master counts it.
 
 Scaling down is a matter of the threshold: all counts stay and the multiple becomes smaller, so the
-direction is kept. Only in sections where it would have to be less than one quantum, counts become
-smaller too.
+direction is kept. Only where it would have to be less than one quantum, counts become smaller
+instead.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from gradwire_codecs import MalformedUpdateError, Sections, Update
-from gradwire_codecs.arrays import UInt32Array
+from gradwire_codecs import MalformedUpdateError, Update
+from gradwire_codecs.arrays import Int32Array
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
 
@@ -66,28 +65,19 @@ def clip(update: Update, share: float) -> Clipped:
 
 def _scaled(update: Update, share: float) -> tuple[Update, Update]:
     """Return what is left and the correction."""
-    sections = update.sections
-    smaller = (sections.multiples * share).astype(np.int64)
-    # In these the threshold becomes one quantum, and counts become smaller instead.
-    finest = smaller == 0
-    section = np.searchsorted(sections.bounds, update.index, "right") - 1
-    whole = update.change.astype(np.int64)
-    left = np.where(finest[section], np.trunc(whole * share).astype(np.int64), update.count)
-    taken = np.where(finest[section], left - whole, -update.count)
-    if not left.any():
+    smaller = int(update.multiple * share)
+    if smaller:
+        left = replace(update, multiple=smaller)
+        return left, replace(update, multiple=update.multiple - smaller, count=-update.count)
+    whole = update.change
+    count = np.trunc(whole * share).astype(np.int32)
+    if not count.any():
         largest = int(np.argmax(np.abs(whole)))
-        left[largest] = np.sign(whole[largest])
-        taken[largest] = left[largest] - whole[largest]
-    return (
-        _without_zeros(Sections(sections.bounds, np.maximum(smaller, 1)), update.index, left),
-        _without_zeros(
-            Sections(sections.bounds, np.where(finest, 1, sections.multiples - smaller)),
-            update.index,
-            taken,
-        ),
-    )
+        count[largest] = np.sign(whole[largest])
+    return _in_quanta(update, count), _in_quanta(update, count - whole)
 
 
-def _without_zeros(sections: Sections, index: UInt32Array, count: npt.NDArray[np.int64]) -> Update:
-    hit = np.flatnonzero(count)
-    return Update(sections, index[hit], count[hit].astype(np.int32))
+def _in_quanta(update: Update, change: Int32Array) -> Update:
+    """Return an update of the same elements with a threshold of one quantum."""
+    hit = np.flatnonzero(change)
+    return replace(update, multiple=1, index=update.index[hit], count=change[hit])

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from gradwire_codecs import Replica, Sections, Update
-from gradwire_codecs.format.sections import MULTIPLE_MAX
+from gradwire_codecs import Replica, Update
+from gradwire_codecs.format.header import MULTIPLE_MAX
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.updates import PART_ELEMENTS, Conflated, Span
@@ -78,8 +78,8 @@ class Sum:
                 multiple = int(np.gcd.reduce(count))
                 if multiple > MULTIPLE_MAX:
                     multiple = 1
-                sections = Sections.single(start, start + len(block), multiple)
-                yield start, pack_update(Update(sections, index, count // multiple))
+                stop = start + len(block)
+                yield start, pack_update(Update(start, stop, multiple, index, count // multiple))
 
 
 class SumFeed:

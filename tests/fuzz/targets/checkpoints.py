@@ -65,7 +65,7 @@ def _participant() -> Participant:
     request = Join(None, bytes(WORKER_ID_BYTES), "worker", None, CODEC_VERSION, -24, LAYOUT)
     vector = np.zeros(ELEMENTS, np.float32)
     return Participant(
-        settings=Settings(master="nowhere", tensor_thresholds=True),
+        settings=Settings(master="nowhere"),
         parameters=NumpyParameters(vector),
         feedback=LocalFeedback(vector, Replica.zeros(ELEMENTS)),
         membership=membership,
@@ -96,12 +96,9 @@ def seeds() -> Iterable[bytes]:
     yield _packed(residual.astype("<f8").tobytes(), fixed, dtype=1)
     yield _packed(residual[1:].tobytes(), fixed)
     yield _packed(np.full(ELEMENTS, np.nan, "<f4").tobytes(), fixed)
-    for exponent in (2.0, 6.0):
-        tensors = {"mean_square": [1e-6], "exponent": [exponent], "measured": [3.0]}
-        yield _packed(residual.tobytes(), adaptive, tensors=tensors)
 
 
-def _packed(residual: bytes, policy: object, dtype: int = 0, tensors: object = None) -> bytes:
+def _packed(residual: bytes, policy: object, dtype: int = 0) -> bytes:
     state = {
         "version": STATE_VERSION,
         "run": "run",
@@ -109,7 +106,5 @@ def _packed(residual: bytes, policy: object, dtype: int = 0, tensors: object = N
         "policy": policy,
         "versions": {0: 5},
     }
-    if tensors is not None:
-        state["tensors"] = tensors
     packed: bytes = msgpack.packb(state)
     return packed

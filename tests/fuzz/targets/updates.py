@@ -12,13 +12,14 @@ from typing import Final
 import numpy as np
 
 from fuzz.reading import Reader
-from gradwire_codecs import NOTHING, LocalFeedback, Sections, Update, decode, encoded_bytes_max
+from gradwire_codecs import NOTHING, LocalFeedback, Update, decode, encoded_bytes_max
 from gradwire_codecs.arrays import UInt32Array
 from gradwire_codecs.errors import MalformedUpdateError
-from gradwire_codecs.format.header import INT32_MAX
+from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
 from gradwire_codecs.format.update import ELEMENTS_MAX, pack_update
 from gradwire_codecs.replica.replica import Replica
 from support.reference_decoder import reference_decode
+from support.updates import range_of
 
 BYTES_MAX: Final = 512
 
@@ -44,9 +45,9 @@ def check(data: bytes) -> None:
     check_valid(update, elements)
     packed = pack_update(update)
     magnitude_max = int(np.abs(update.count.astype(np.int64)).max())
-    assert len(packed) <= encoded_bytes_max(update.length, magnitude_max, len(update.sections))
+    assert len(packed) <= encoded_bytes_max(update.length, magnitude_max)
     again = decode(packed, elements)
-    assert again.sections == update.sections
+    assert range_of(again) == range_of(update)
     assert np.array_equal(again.index, update.index)
     assert np.array_equal(again.count, update.count)
     if len(body) <= REFERENCE_BYTES_MAX:
@@ -81,8 +82,9 @@ def check_valid(update: Update, elements: int) -> None:
     assert int(index[-1]) < update.start + update.length <= elements
     assert (np.diff(index) > 0).all()
     assert count.all()
-    assert int(np.abs(count * update.sections.of_elements(update.index)).max()) <= INT32_MAX
-    assert (update.change == count * update.sections.of_elements(update.index)).all()
+    assert 1 <= update.multiple <= MULTIPLE_MAX
+    assert int(np.abs(count * update.multiple).max()) <= INT32_MAX
+    assert (update.change == count * update.multiple).all()
 
 
 def check_applied(body: bytes, update: Update, elements: int) -> None:
@@ -96,27 +98,20 @@ def check_applied(body: bytes, update: Update, elements: int) -> None:
 
 
 def seeds() -> Iterable[bytes]:
-    """Return updates of every format, with one section and with several."""
+    """Return updates of every format."""
     sparse = np.array([3, 17, 18, 500, 999], np.uint32)
     every = np.arange(100, dtype=np.uint32)
     wide = np.array([0, 2**20, 2**31 - 2], np.uint32)
-    yield _seed(1_000, [0, 1_000], [1], sparse, [1, -1, 1, 1, -1])
-    yield _seed(1_000, [3, 18, 1_000], [2**24, 7], sparse, [1, -127, 1, 5, -2])
-    yield _seed(300, [0, 300], [3], 3 * every, [1, -2] + [1] * 98)
-    yield _seed(300, [0, 10, 200, 300], [3, 1, 3], 3 * every, [5, -9] * 50)
-    yield _seed(100, [0, 100], [1], every, [1, -1] * 50)
-    yield _seed(100, [0, 50, 100], [1, 2], every, [1, -2] * 50)
-    yield _seed(ELEMENTS_MAX, [0, ELEMENTS_MAX], [1], wide, [INT32_MAX, -1, 1])
-    yield _seed(1, [0, 1], [1], every[:1], [-1])
+    yield _seed(0, 1_000, 1, sparse, [1, -1, 1, 1, -1])
+    yield _seed(3, 1_000, 2**24, sparse, [1, -127, 1, 5, -2])
+    yield _seed(0, 300, 3, 3 * every, [1, -2] + [1] * 98)
+    yield _seed(0, 300, 7, 3 * every, [5, -9] * 50)
+    yield _seed(0, 100, 1, every, [1, -1] * 50)
+    yield _seed(0, 100, 2, every, [1, -2] * 50)
+    yield _seed(0, ELEMENTS_MAX, 1, wide, [INT32_MAX, -1, 1])
+    yield _seed(0, 1, 1, every[:1], [-1])
 
 
-def _seed(
-    elements: int,
-    bounds: Sequence[int],
-    multiples: Sequence[int],
-    index: UInt32Array,
-    count: Sequence[int],
-) -> bytes:
-    sections = Sections(np.array(bounds, np.int64), np.array(multiples, np.int64))
-    update = Update(sections, index, np.array(count, np.int32))
-    return elements.to_bytes(4, "little") + pack_update(update)
+def _seed(start: int, stop: int, multiple: int, index: UInt32Array, count: Sequence[int]) -> bytes:
+    update = Update(start, stop, multiple, index, np.array(count, np.int32))
+    return stop.to_bytes(4, "little") + pack_update(update)

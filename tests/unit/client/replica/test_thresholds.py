@@ -1,4 +1,4 @@
-"""Which threshold an update gets: the policy's, a shake-up's, or one for each tensor."""
+"""Which threshold an update gets: the policy's or a shake-up's."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +14,11 @@ from gradwire_codecs import (
     LocalFeedback,
     Observation,
     Replica,
-    Sections,
     TargetDensity,
 )
-from gradwire_protocol.messages.layout import Layout, Tensor
 from support.wording import naming
 
-LAYOUT = Layout((Tensor("weight", (20, 40)), Tensor("empty", (0,)), Tensor("bias", (200,))))
+ELEMENTS = 1_000
 QUANTUM = 2.0**-24
 
 
@@ -41,24 +39,20 @@ class Trained:
     """Thresholds of a vector that changes by normal steps, with a clock of its own."""
 
     def __init__(self, **settings: Any) -> None:
-        elements = LAYOUT.elements
-        self.feedback = LocalFeedback(np.zeros(elements, np.float32), Replica.zeros(elements))
+        self.feedback = LocalFeedback(np.zeros(ELEMENTS, np.float32), Replica.zeros(ELEMENTS))
         self.now = 100.0
         self.thresholds = Thresholds(
             Settings(master="somewhere", **settings),
             self.feedback,
-            LAYOUT,
             clock=lambda: self.now,
         )
         self.random = np.random.default_rng(1)
 
-    def train(self, *scales: float) -> None:
-        """Change weight and bias."""
-        lengths = [tensor.elements for tensor in LAYOUT.tensors]
-        scale = np.repeat([scales[0], 0.0, scales[-1]], lengths)
-        self.feedback.parameters += self.random.normal(0, scale).astype(np.float32)
+    def train(self, scale: float) -> None:
+        """Change every element."""
+        self.feedback.parameters += self.random.normal(0, scale, ELEMENTS).astype(np.float32)
 
-    def send(self) -> int | Sections | None:
+    def send(self) -> int | None:
         """Do what a session does in a step, a second later than in the one before."""
         self.now += 1.0
         threshold = self.thresholds.next()
@@ -68,9 +62,8 @@ class Trained:
             bodies = self.feedback.encode(threshold)
             sent = int(np.count_nonzero(self.feedback.replica.values != before))
             density = self.thresholds.observe(sent=sent, size_bytes=sum(map(len, bodies)))
-            assert density == sent / LAYOUT.elements
+            assert density == sent / ELEMENTS
             assert self.thresholds.last == ordinary
-            self.thresholds.note_kept()
         return threshold
 
 
@@ -152,45 +145,19 @@ def test_a_shake_up_takes_one_quantum_at_least() -> None:
         assert trained.send() == expected
 
 
-# A threshold for each tensor.
+# Statistics.
 
 
-def test_a_tensor_that_changes_less_gets_a_smaller_threshold() -> None:
-    trained = Trained(threshold=2.0**-10, tensor_thresholds=True)
-    for _ in range(20):
-        trained.train(1e-3, 1e-4)
-        threshold = trained.send()
-
-    assert isinstance(threshold, Sections)
-    assert threshold.bounds.tolist() == [0, 800, 1_000]
-    assert threshold.multiples.tolist() == [2**14, 2**11]
-
-
-def test_what_peers_send_does_not_count_as_a_change_of_a_tensor() -> None:
-    trained = Trained(threshold=2.0**-10, tensor_thresholds=True)
-    peer = LocalFeedback(np.zeros(1_000, np.float32), Replica.zeros(1_000))
-    for _ in range(20):
-        trained.train(1e-3, 1e-4)
-        threshold = trained.send()
-        peer.parameters[800:] += 0.5
-        for body in peer.encode(2**20):
-            trained.feedback.apply(body)
-
-    assert isinstance(threshold, Sections)
-    assert threshold.multiples.tolist() == [2**14, 2**11]
-
-
-def test_statistics_of_a_residual_are_in_each_tensor_s_thresholds() -> None:
-    trained = Trained(threshold=2.0**-10, tensor_thresholds=True)
-    for _ in range(20):
-        trained.train(1e-3, 1e-4)
+def test_statistics_of_a_residual_are_in_thresholds_that_are_no_shake_up_s() -> None:
+    trained = Trained(threshold=2.0**-10, shake_up_steps=2, shake_up_divisor=4.0)
+    for _ in range(2):
+        trained.train(1e-3)
         trained.send()
+    trained.train(1e-3)
 
     found = trained.thresholds.residual_statistics()
 
-    per_element = np.repeat([2.0**-10, 2.0**-13], [800, 200])
-    size = np.abs(trained.feedback.residual()) / per_element
-    assert found.max < 1
+    size = np.abs(trained.feedback.residual()) / 2.0**-10
     assert found.max == pytest.approx(size.max())
     assert found.mean == pytest.approx(size.mean())
 
@@ -205,37 +172,22 @@ def test_before_the_first_update_there_is_nothing_to_say_about_the_residual() ->
 # Saving.
 
 
-@pytest.mark.parametrize("tensor_thresholds", [True, False])
-def test_restored_thresholds_go_on_like_those_that_were_saved(tensor_thresholds: bool) -> None:
-    saved = Trained(tensor_thresholds=tensor_thresholds)
+def test_restored_thresholds_go_on_like_those_that_were_saved() -> None:
+    saved = Trained()
     for _ in range(20):
-        saved.train(1e-3, 1e-4)
+        saved.train(1e-3)
         saved.send()
-    restored = Trained(tensor_thresholds=tensor_thresholds)
+    restored = Trained()
 
     restored.thresholds.restore(saved.thresholds.state())
 
     assert restored.thresholds.state() == saved.thresholds.state()
-    saved.thresholds.restore(saved.thresholds.state())  # forgets what was left after the last step
     assert restored.thresholds.next() == saved.thresholds.next()
-
-
-def test_a_state_without_tensors_begins_them_anew() -> None:
-    trained = Trained(tensor_thresholds=True)
-    for _ in range(20):
-        trained.train(1e-3, 1e-4)
-        trained.send()
-
-    trained.thresholds.restore({"policy": {"threshold": 2.0**-10, "updates": 3}, "steps": 20})
-
-    assert trained.thresholds.next() == Sections.single(0, 1_000, 2**14)
 
 
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"tensors": 5}, ("tensors", "int")),
-        ({"tensors": {}}, ("mean_square",)),
         ({"policy": 5}, ("policy", "int")),
         ({"policy": {"threshold": -1}}, ("threshold", -1)),
         ({"steps": -1}, ("steps", -1)),
@@ -245,9 +197,9 @@ def test_a_state_without_tensors_begins_them_anew() -> None:
 def test_a_state_that_does_not_fit_changes_nothing(
     wrong: dict[str, Any], named: tuple[object, ...]
 ) -> None:
-    trained = Trained(tensor_thresholds=True)
+    trained = Trained()
     for _ in range(3):
-        trained.train(1e-3, 1e-4)
+        trained.train(1e-3)
         trained.send()
     before = trained.thresholds.state()
 

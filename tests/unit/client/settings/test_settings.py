@@ -34,7 +34,6 @@ FROM_ALL_PLACES: dict[str, tuple[Any, Any, Any]] = {
     "density_band": ((0.1, 0.5), (0.1, 0.25), (0.1, 0.125)),
     "update_bytes": (1_000.0, 2_000.0, 3_000.0),
     "bytes_per_second": (1e3, 2e3, 3e3),
-    "tensor_thresholds": (True, False, True),
     "shake_up_steps": (10, 20, 30),
     "shake_up_divisor": (1.5, 2.5, 3.5),
     "residual_clip": (1.5, 2.5, 3.5),
@@ -217,7 +216,7 @@ def test_unknown_settings_are_named(config: Path) -> None:
         ("GRADWIRE_IDLE_TIMEOUT_SECONDS", "30s"),
         ("RANK", "x"),
         ("WORLD_SIZE", "x"),
-        ("GRADWIRE_TENSOR_THRESHOLDS", "on and off"),
+        ("GRADWIRE_SHARE_BUFFERS", "on and off"),
         ("GRADWIRE_DENSITY_BAND", "1e-4;1e-2"),
     ],
 )
@@ -354,9 +353,9 @@ def test_a_threshold_that_stays_begins_with_nothing_else() -> None:
     ("text", "means"), [("true", True), ("True", True), ("1", True), ("false", False), ("0", False)]
 )
 def test_a_switch_is_true_or_false(text: str, means: bool) -> None:
-    environ = MASTER | {"GRADWIRE_TENSOR_THRESHOLDS": text}
+    environ = MASTER | {"GRADWIRE_SHARE_BUFFERS": text}
 
-    assert resolve_settings({}, environ).tensor_thresholds is means
+    assert resolve_settings({}, environ).share_buffers is means
 
 
 def test_the_connection_gets_its_settings() -> None:
@@ -388,7 +387,7 @@ def test_the_connection_gets_its_settings() -> None:
         ("density_band", 0.1),
         ("density_band", [0.1]),
         ("density_band", [0.1, True]),
-        ("tensor_thresholds", 1),
+        ("share_buffers", 1),
         ("shake_up_steps", 1.5),
         ("residual_clip", "x"),
         ("feedback", 3),

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from gradwire_codecs import MalformedUpdateError, Update
 from gradwire_codecs.cuda.decoding import changes_of
 from gradwire_codecs.cuda.streams import SideStream
-from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN
+from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN, START
 from gradwire_codecs.format.reading import read_encoded
-from gradwire_codecs.format.sections import Sections
 from gradwire_codecs.format.update import pack_update
 from support.hits import update_of
 from support.tiers import examples
@@ -25,7 +24,7 @@ def on_device(encoded: bytes, device: torch.device) -> dict[int, int]:
     hits = read_encoded(encoded, ELEMENTS_MAX)
     with stream.turn():
         change, index = changes_of(hits, stream)
-    places = np.flatnonzero(change.cpu()) + hits.bounds[0] if index is None else index.tolist()
+    places = np.flatnonzero(change.cpu()) + hits.header[START] if index is None else index.tolist()
     changes = change[change != 0] if index is None else change
     return dict(zip(map(int, places), changes.tolist(), strict=True))
 
@@ -76,9 +75,9 @@ def test_each_format_is_read(
 def test_gaps_in_one_block_may_be_of_all_sizes(device: torch.device) -> None:
     """A gap of two thousand million elements after one of none: more zeros than a word has."""
     index = np.array([0, 1, 2, 3, 2**31 - 2], np.uint32)
-    update = Update(Sections.single(0, ELEMENTS_MAX, 1), index, np.ones(5, np.int32))
+    update = Update(0, ELEMENTS_MAX, 1, index, np.ones(5, np.int32))
     near = np.array([0, 1, 2, 3, 400], np.uint32)
-    nearby = Update(Sections.single(0, 500, 1), near, np.ones(5, np.int32))
+    nearby = Update(0, 500, 1, near, np.ones(5, np.int32))
 
     assert on_device(pack_update(update), device) == changes_in(update)
     assert on_device(pack_update(nearby), device) == changes_in(nearby)

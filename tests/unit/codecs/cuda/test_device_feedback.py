@@ -28,7 +28,6 @@ from gradwire_codecs.cuda.feedback import (
 )
 from gradwire_codecs.cuda.threshold_pass import TILE
 from gradwire_codecs.feedback.threshold_pass import capacity_of
-from gradwire_codecs.format.sections import Sections
 from support.tiers import examples
 
 KINDS = pytest.mark.parametrize("portion", [1.0, 0.0, 0.3], ids=["local", "shared", "0.3"])
@@ -98,7 +97,6 @@ def add_and_fail(feedback: Feedback, change: Float32Array) -> None:
     elements=st.sampled_from([1, 2, 63, 64, 65, TILE - 1, TILE, TILE + 1, 2500]),
     multiple=st.sampled_from([1, 3, 1000, 2**20]),
     magnitude_max=st.sampled_from([1, 2, 127, 2**31 - 1]),
-    cuts=st.sets(st.integers(1, 2499), max_size=5),
 )
 def test_bytes_and_bits_are_those_of_the_cpu(
     device: torch.device,
@@ -107,21 +105,17 @@ def test_bytes_and_bits_are_those_of_the_cpu(
     elements: int,
     multiple: int,
     magnitude_max: int,
-    cuts: set[int],
 ) -> None:
-    """Over steps of our own and of a peer, with one threshold for each section."""
+    """Over steps of our own and of a peer."""
     random = np.random.default_rng(seed)
     initial = random.normal(0, 0.1, elements).astype(np.float32)
     pair = Pair.start(initial, device, portion=portion)
-    bounds = np.array([0, *sorted(cut for cut in cuts if cut < elements), elements], np.int64)
-    multiples = np.array([multiple + i for i in range(bounds.size - 1)], np.int64)
-    sections = Sections(bounds, multiples)
 
     for _ in range(2):
         pair.train(changes_of(random, elements, multiple * 2.0**-24))
-        sent = pair.host.encode(sections, magnitude_max=magnitude_max)
+        sent = pair.host.encode(multiple, magnitude_max=magnitude_max)
 
-        assert pair.device.encode(sections, magnitude_max=magnitude_max) == sent
+        assert pair.device.encode(multiple, magnitude_max=magnitude_max) == sent
         pair.assert_same()
 
         peer = LocalFeedback(initial.copy(), Replica.from_parameters(initial))

@@ -10,10 +10,10 @@ from gradwire_codecs import Update
 from gradwire_codecs.cuda.encoding import encode_hits
 from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN
-from gradwire_codecs.format.sections import Sections
 from gradwire_codecs.format.update import split_update
 from support.hits import update_of
 from support.tiers import examples
+from support.updates import range_of
 
 
 def on_device(update: Update, device: torch.device, bytes_max: int) -> list[bytes]:
@@ -21,7 +21,7 @@ def on_device(update: Update, device: torch.device, bytes_max: int) -> list[byte
     index = torch.tensor(update.index.view(np.int32), device=device)
     count = torch.tensor(update.count, device=device)
     with stream.turn():
-        return encode_hits(stream, update.sections, index, count, bytes_max)
+        return encode_hits(stream, *range_of(update), index, count, bytes_max)
 
 
 @settings(max_examples=examples(15))
@@ -74,6 +74,6 @@ def test_what_is_too_large_is_split_alike(device: torch.device) -> None:
 def test_gaps_in_one_block_may_be_of_all_sizes(device: torch.device) -> None:
     """A gap of two thousand million elements after one of none: the longest code there is."""
     index = np.array([0, 1, 2, 3, 2**31 - 2], np.uint32)
-    update = Update(Sections.single(0, 2**31 - 1, 1), index, np.ones(5, np.int32))
+    update = Update(0, 2**31 - 1, 1, index, np.ones(5, np.int32))
 
     assert on_device(update, device, 2**30) == split_update(update, 2**30)

@@ -13,7 +13,6 @@ from gradwire_codecs import (
     OutOfRangeError,
     PartialFeedback,
     Replica,
-    Sections,
     SharedFeedback,
     Update,
     decode,
@@ -85,9 +84,9 @@ def test_sent_plus_kept_is_what_came_in(
 def test_it_is_known_how_much_was_sent(kind: type[HostFeedback], bytes_max: int) -> None:
     random = np.random.default_rng(5)
     feedback = start(kind, np.zeros(9_000, np.float32))
-    for threshold in (9_000, Sections.of([4_000, 5_000], [3_000, 20_000])):
+    for multiple in (9_000, 20_000):
         feedback.parameters += random.normal(0, 1e-3, 9_000).astype(np.float32)
-        updates = [decode(body, 9_000) for body in feedback.encode(threshold, bytes_max=bytes_max)]
+        updates = [decode(body, 9_000) for body in feedback.encode(multiple, bytes_max=bytes_max)]
 
         changes = [int(np.abs(update.change.astype(np.int64)).sum()) for update in updates]
         assert feedback.quanta_sent == sum(changes) > 9_000
@@ -367,15 +366,15 @@ def test_parameters_are_a_flat_writeable_float32_array(parameters: Float32Array)
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"threshold": 0}, "multiple=0"),
-        ({"threshold": 2**24 + 1}, "multiple=16777217"),
-        ({"threshold": 1, "magnitude_max": 0}, "magnitude_max=0"),
+        ({"multiple": 0}, "multiple=0"),
+        ({"multiple": 2**24 + 1}, "multiple=16777217"),
+        ({"multiple": 1, "magnitude_max": 0}, "magnitude_max=0"),
         (
-            {"threshold": 1, "bytes_max": BYTES_MIN - 1},
+            {"multiple": 1, "bytes_max": BYTES_MIN - 1},
             f"bytes_max={BYTES_MIN - 1}; a single element may take {BYTES_MIN}",
         ),
-        ({"threshold": 1, "start": 4}, "elements 4 to 4 of a vector of 4"),
-        ({"threshold": 1, "stop": 5}, "elements 0 to 5 of a vector of 4"),
+        ({"multiple": 1, "start": 4}, "elements 4 to 4 of a vector of 4"),
+        ({"multiple": 1, "stop": 5}, "elements 0 to 5 of a vector of 4"),
     ],
 )
 @KINDS
@@ -424,9 +423,7 @@ def test_applying_updates_of_peers_leaves_the_residual_alone(
     before = float(feedback.residual()[0])
 
     for _ in range(updates):
-        update = Update(
-            Sections.single(0, 1, multiple), np.zeros(1, np.uint32), np.ones(1, np.int32)
-        )
+        update = Update(0, 1, multiple, np.zeros(1, np.uint32), np.ones(1, np.int32))
         peer.apply(update)
         feedback.apply(update)
 
@@ -440,7 +437,7 @@ def test_an_update_of_a_longer_vector_is_refused_and_changes_nothing(
     kind: type[HostFeedback],
 ) -> None:
     feedback = start(kind, np.zeros(4, np.float32))
-    longer = Update(Sections.single(0, 5, 1), np.array([4], np.uint32), np.array([1], np.int32))
+    longer = Update(0, 5, 1, np.array([4], np.uint32), np.array([1], np.int32))
 
     for apply in (feedback.apply, feedback.replica.apply):
         with pytest.raises(MalformedUpdateError, match="elements 0 to 5 of a vector of 4"):

@@ -18,7 +18,6 @@ from gradwire_codecs import (
     NonFiniteError,
     OutOfRangeError,
     Replica,
-    Sections,
     decode,
 )
 from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
@@ -27,7 +26,7 @@ from gradwire_codecs.feedback.threshold_pass import CHUNKS_PER_THREAD_MIN, Thres
 from gradwire_codecs.kernels.lattice import BLOCK
 from gradwire_codecs.kernels.threads import Threads
 from gradwire_codecs.kernels.threshold import CHUNK, LANES
-from support.feedbacks import KINDS, counts_for
+from support.feedbacks import KINDS
 from support.tiers import examples
 
 QUANTUM = np.float32(2.0**-24)
@@ -38,12 +37,12 @@ NOTHING = np.empty(0, np.float32)
 
 
 def found(
-    looking: ThresholdPass, sections: Sections, magnitude_max: int
+    looking: ThresholdPass, start: int, stop: int, multiple: int, magnitude_max: int
 ) -> tuple[UInt32Array, Int32Array]:
     """Return all hits of a pass."""
     hits = [
-        [taken.copy() for taken in looking.take(part, magnitude_max)]
-        for part in looking.look(sections, magnitude_max)
+        [taken.copy() for taken in looking.take(low, high)]
+        for low, high in looking.look(start, stop, multiple, magnitude_max)
     ]
     if not hits:
         return np.empty(0, np.uint32), np.empty(0, np.int32)
@@ -52,14 +51,14 @@ def found(
 
 
 def expected(
-    d: Float32Array, sections: Sections, magnitude_max: int
+    d: Float32Array, start: int, stop: int, multiple: int, magnitude_max: int
 ) -> tuple[UInt32Array, Int32Array]:
-    """Say in numpy what the pass finds in a residual, which is 0 outside of the sections."""
-    tau = np.repeat(sections.multiples, np.diff(sections.bounds)) * np.float64(QUANTUM)
-    inside = d[sections.start : sections.stop].astype(np.float64)
+    """Say in numpy what the pass finds in a range of a residual."""
+    tau = multiple * np.float64(QUANTUM)
+    inside = d[start:stop].astype(np.float64)
     index = np.flatnonzero(np.abs(inside) >= tau)
-    count = np.trunc(inside[index] / tau[index]).clip(-magnitude_max, magnitude_max)
-    return (index + sections.start).astype(np.uint32), count.astype(np.int32)
+    count = np.trunc(inside[index] / tau).clip(-magnitude_max, magnitude_max)
+    return (index + start).astype(np.uint32), count.astype(np.int32)
 
 
 def special(random: np.random.Generator, tau: np.float32, elements: int) -> Float32Array:
@@ -72,18 +71,14 @@ def special(random: np.random.Generator, tau: np.float32, elements: int) -> Floa
     return np.where(random.random(elements) < 0.5, usual, hard).astype(np.float32)
 
 
+MULTIPLES = st.sampled_from([1, 3, 1000, 2**20, 2**24])
+
+
 @st.composite
-def sections_of(draw: st.DrawFn, elements: int) -> Sections:
-    """Cut a part of a vector into sections."""
-    cuts = draw(st.lists(st.integers(0, elements), min_size=2, max_size=12, unique=True))
-    multiples = draw(
-        st.lists(
-            st.sampled_from([1, 3, 1000, 2**20, 2**24]),
-            min_size=len(cuts) - 1,
-            max_size=len(cuts) - 1,
-        )
-    )
-    return Sections(np.array(sorted(cuts), np.int64), np.array(multiples, np.int64))
+def ranges_of(draw: st.DrawFn, elements: int) -> tuple[int, int]:
+    """Draw where a part of a vector starts and stops."""
+    start = draw(st.integers(0, elements - 1))
+    return start, draw(st.integers(start + 1, elements))
 
 
 @given(
@@ -91,18 +86,24 @@ def sections_of(draw: st.DrawFn, elements: int) -> Sections:
     elements=st.one_of(
         st.integers(1, 3 * LANES), st.integers(BLOCK - 2, BLOCK + 2), st.integers(1, 4 * BLOCK)
     ),
+    multiple=MULTIPLES,
     seed=st.integers(0, 2**32),
     apart=st.booleans(),
     offset=st.integers(0, 16),
     magnitude_max=st.sampled_from([1, 2, 127]),
 )
 def test_it_finds_what_a_plain_statement_finds(
-    data: st.DataObject, elements: int, seed: int, apart: bool, offset: int, magnitude_max: int
+    data: st.DataObject,
+    elements: int,
+    multiple: int,
+    seed: int,
+    apart: bool,
+    offset: int,
+    magnitude_max: int,
 ) -> None:
-    """For any number of elements and sections, anywhere in memory, with what is hard in them."""
+    """For any range of any number of elements, anywhere in memory, with what is hard in them."""
     random = np.random.default_rng(seed)
-    sections = data.draw(sections_of(elements))
-    multiple = random.choice(sections.multiples)
+    start, stop = data.draw(ranges_of(elements))
     memory = np.empty(elements + offset, np.float32)
     parameters = memory[offset:]
     values = random.integers(-(2**20), 2**20, elements).astype(np.int32)
@@ -116,9 +117,9 @@ def test_it_finds_what_a_plain_statement_finds(
         d += waiting
     looking = ThresholdPass(parameters, waiting, values, QUANTUM, threads=1)
 
-    index, count = found(looking, sections, magnitude_max)
+    index, count = found(looking, start, stop, multiple, magnitude_max)
 
-    expected_index, expected_count = expected(d, sections, magnitude_max)
+    expected_index, expected_count = expected(d, start, stop, multiple, magnitude_max)
     assert index.tolist() == expected_index.tolist()
     assert count.tolist() == expected_count.tolist()
 
@@ -132,7 +133,7 @@ def test_a_denormal_residual_is_a_residual(apart: bool) -> None:
     parameters, waiting = (zeros, tiny) if apart else (tiny, NOTHING)
     looking = ThresholdPass(parameters, waiting, np.zeros(tiny.size, np.int32), quantum, threads=1)
 
-    index, count = found(looking, Sections.single(0, tiny.size, 1), 2**31 - 1)
+    index, count = found(looking, 0, tiny.size, 1, 2**31 - 1)
 
     assert index.tolist() == np.flatnonzero(tiny).tolist()
     assert count.tolist() == (tiny[tiny != 0].astype(np.float64) / 2.0**-149).tolist()
@@ -160,14 +161,12 @@ def test_the_bytes_do_not_depend_on_the_number_of_threads(
     change = np.zeros(elements, np.float32)
     end = int(elements * dense_until)
     change[:end] = random.choice([-3e-3, 2e-3], end) * (random.random(end) < density)
-    cuts = [0, 1, 100, 40_000, elements - start]
-    sections = Sections.of(np.diff(cuts).tolist(), [1000, 9000, 2**24, 15_000], start)
     outcomes = []
     for threads in (1, 2, 3):
         feedback = kind(change.copy(), Replica.zeros(elements), threads=threads)
-        bodies = feedback.encode(sections, bytes_max=2**20)
+        bodies = feedback.encode(15_000, bytes_max=2**20, start=start)
         feedback.parameters += change
-        bodies += feedback.encode(sections, bytes_max=2**20)
+        bodies += feedback.encode(15_000, bytes_max=2**20, start=start)
         feedback.close()
         outcomes.append(
             (bodies, feedback.replica.digest(), feedback.parameters.tobytes(),
@@ -211,19 +210,20 @@ def test_the_first_element_at_fault_is_named_and_nothing_changes(
 @given(
     data=st.data(),
     elements=st.integers(1, 3 * BLOCK),
+    multiple=MULTIPLES,
     seed=st.integers(0, 2**32),
     reach=st.sampled_from([1e-3, 60.0, 127.0, 129.0, np.nan]),
     wait=st.sampled_from([1e-3, 60.0, 127.0, np.nan]),
 )
 def test_moving_a_residual_on_the_way_does_what_moving_it_afterwards_does(
-    data: st.DataObject, elements: int, seed: int, reach: float, wait: float
+    data: st.DataObject, elements: int, multiple: int, seed: int, reach: float, wait: float
 ) -> None:
     """On the way where what is known to wait allows it; where that is not known, never."""
     random = np.random.default_rng(seed)
     change = random.normal(0, 1e-3, (2, elements)).astype(np.float32)
     change[0, random.integers(elements)] = random.choice([1, -1]) * wait
     change[1, random.integers(elements)] = random.choice([1, -1]) * reach
-    sections = data.draw(sections_of(elements))
+    start, stop = data.draw(ranges_of(elements))
     outcomes = []
     for known in (True, False):
         parameters, waiting = change[0].copy(), np.zeros(elements, np.float32)
@@ -235,48 +235,13 @@ def test_moving_a_residual_on_the_way_does_what_moving_it_afterwards_does(
             looking.forget_waiting()
         parameters += change[1]
         try:
-            ranges = looking.look(sections, 127, absorbing=True)
-            hits = [taken.tolist() for part in ranges for taken in looking.take(part, 127)]
+            ranges = looking.look(start, stop, multiple, 127, absorbing=True)
+            hits = [taken.tolist() for part in ranges for taken in looking.take(*part)]
         except CodecError as error:
             hits = [str(error)]
         outcomes.append((hits, parameters.tobytes(), waiting.tobytes()))
 
     assert outcomes[0] == outcomes[1]
-
-
-@KINDS
-def test_sections_have_their_own_thresholds(kind: type[HostFeedback]) -> None:
-    feedback = kind(np.zeros(10, np.float32), Replica.zeros(10))
-    feedback.parameters += np.float32(1e-3 / counts_for(feedback))
-    sections = Sections.of([1, 4, 3], [2**12, 2**20, 2**13], start=1)
-
-    [body] = feedback.encode(sections)
-    update = decode(body, 10)
-
-    tau = np.repeat(sections.multiples, np.diff(sections.bounds))[[0, 5, 6, 7]]
-    assert update.sections == sections
-    assert update.index.tolist() == [1, 6, 7, 8]
-    assert update.count.tolist() == (1e-3 * 2**24 / tau).astype(int).tolist()
-    assert feedback.replica.values[update.index].tolist() == (update.count * tau).tolist()
-
-
-@pytest.mark.parametrize(
-    ("sections", "options", "says"),
-    [
-        (Sections.single(2, 11, 1), {}, "sections up to 11 of a vector of 10"),
-        (Sections.single(2, 8, 1), {"start": 2}, "sections say themselves"),
-        (Sections.single(2, 8, 1), {"stop": 8}, "sections say themselves"),
-    ],
-)
-def test_sections_that_do_not_fit_are_refused(
-    sections: Sections, options: dict[str, int], says: str
-) -> None:
-    feedback = LocalFeedback(np.ones(10, np.float32), Replica.zeros(10))
-
-    with pytest.raises(CodecError, match=says):
-        feedback.encode(sections, **options)
-
-    assert not feedback.replica.values.any()
 
 
 def test_memory_at_any_other_address_is_refused() -> None:
@@ -310,13 +275,12 @@ def test_a_pass_allocates_no_memory(kind: type[HostFeedback], threads: int, dens
     waiting = np.zeros_like(change) if kind.moves_parameters else NOTHING
     values = np.zeros(THREADED, np.int32)
     looking = ThresholdPass(change, waiting, values, QUANTUM, threads)
-    sections = Sections.single(0, THREADED, 1000)
-    found(looking, sections, 1)
+    found(looking, 0, THREADED, 1000, 1)
 
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    for part in looking.look(sections, 1):
-        looking.take(part, 1)
+    for part in looking.look(0, THREADED, 1000, 1):
+        looking.take(*part)
     if kind.moves_parameters:
         looking.absorb(0, THREADED)
     _, peak = tracemalloc.get_traced_memory()

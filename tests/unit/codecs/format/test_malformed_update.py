@@ -88,9 +88,8 @@ CODED: dict[int, bytes] = {
 
 
 def by_hand(form: int, **other: int) -> bytes:
-    """Return an update of 10 elements in two sections, with other fields in its header."""
-    fields = {"start": 0, "hits": 2, **FIELDS[form], "sections": 2}
-    fields |= {"length": 2, "multiple": 5, "length_2": 8, "multiple_2": 100}
+    """Return an update of 10 elements, with other fields in its header."""
+    fields = {"start": 0, "length": 10, "multiple": 100, "hits": 2, **FIELDS[form]}
     numbers = b"".join(map(pack_number, (fields | other).values()))
     return bytes([form]) + numbers + CODED[form]
 
@@ -98,10 +97,10 @@ def by_hand(form: int, **other: int) -> bytes:
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        (PLAIN, {0: 5, 2: -100}),
-        (LISTED, {0: 5, 2: -300}),
-        (EVERY, {0: 5, 2: -300}),
-        (DENSE, {0: 5, 2: -300}),
+        (PLAIN, {0: 100, 2: -100}),
+        (LISTED, {0: 100, 2: -300}),
+        (EVERY, {0: 100, 2: -300}),
+        (DENSE, {0: 100, 2: -300}),
     ],
 )
 def test_the_description_is_what_is_read(form: int, expected: dict[int, int]) -> None:
@@ -114,15 +113,14 @@ def test_the_description_is_what_is_read(form: int, expected: dict[int, int]) ->
     ("form", "other", "says"),
     [
         (PLAIN, {"start": 1}, "elements 1 to 11 of a vector of 10"),
-        (PLAIN, {"hits": 0}, "0 hits cannot be coded in 10 bytes"),
+        (PLAIN, {"hits": 0}, "0 hits cannot be coded in 7 bytes"),
         (PLAIN, {"hits": 1}, r"its \d+ bytes are not the 1 hits"),
         (PLAIN, {"hits": 3}, r"its \d+ bytes are not the 3 hits"),
-        (PLAIN, {"hits": 11}, "11 hits among elements 0 to 10"),
-        (PLAIN, {"hits": 41}, "41 hits cannot be coded in 10 bytes"),
-        (PLAIN, {"sections": 0}, "0 sections in 10 bytes"),
-        (PLAIN, {"sections": 5}, "5 sections in 10 bytes"),
-        (PLAIN, {"sections": 1}, r"its \d+ bytes are not"),
-        (PLAIN, {"length": 0}, "a section without elements at 0"),
+        (PLAIN, {"length": 3, "hits": 4}, "4 hits among elements 0 to 3"),
+        (DENSE, {"hits": 11}, "11 hits among elements 0 to 10"),
+        (PLAIN, {"hits": 9}, "9 hits cannot be coded in 7 bytes"),
+        (PLAIN, {"length": 0}, "it covers no elements from 0 on"),
+        (PLAIN, {"length": 2}, r"its \d+ bytes are not"),
         (PLAIN, {"length": 2**32 - 1}, "elements 0 to 4294967295 of a vector of 10"),
         (PLAIN, {"multiple": 0}, "multiple=0; it is 1 to 16777216"),
         (PLAIN, {"multiple": 2**24 + 1}, "multiple=16777217; it is 1 to 16777216"),
@@ -131,7 +129,7 @@ def test_the_description_is_what_is_read(form: int, expected: dict[int, int]) ->
         (LISTED, {"listed": 2}, r"its \d+ bytes are not"),
         (LISTED, {"positions": 1}, r"its \d+ bytes are not"),
         (LISTED, {"positions": 3}, r"its \d+ bytes are not"),
-        (LISTED, {"positions": 20}, "20 of 14 bytes for positions"),
+        (LISTED, {"positions": 20}, "20 of 11 bytes for positions"),
         (EVERY, {"positions": 3}, r"its \d+ bytes are not"),
         (DENSE, {"magnitude_max": 0}, "magnitude_max=0; it is 1 to 2147483647"),
         (DENSE, {"magnitude_max": 2**31}, "magnitude_max=2147483648; it is 1 to 2147483647"),
@@ -139,7 +137,7 @@ def test_the_description_is_what_is_read(form: int, expected: dict[int, int]) ->
         (DENSE, {"magnitude_max": 2**31 - 1}, "bytes are not"),
         (DENSE, {"hits": 1}, r"its \d+ bytes are not the 1 hits"),
         (DENSE, {"hits": 3}, r"its \d+ bytes are not the 3 hits"),
-        (DENSE, {"length_2": 40}, "elements 0 to 42 of a vector of 10"),
+        (DENSE, {"length": 42}, "elements 0 to 42 of a vector of 10"),
     ],
 )
 def test_a_header_out_of_range_is_named(form: int, other: dict[str, int], says: str) -> None:

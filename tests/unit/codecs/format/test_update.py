@@ -11,7 +11,6 @@ from gradwire_codecs import (
     CodecError,
     LocalFeedback,
     Replica,
-    Sections,
     Update,
     decode,
     encoded_bytes_max,
@@ -20,11 +19,19 @@ from gradwire_codecs import (
 from gradwire_codecs.feedback.host_feedback import HostFeedback
 from gradwire_codecs.format.bits import BLOCK
 from gradwire_codecs.format.dense import dense_bytes, digits_per_word
-from gradwire_codecs.format.header import DENSE, EVERY, HEADER_BYTES_MAX, LISTED, PLAIN, pack_number
+from gradwire_codecs.format.header import (
+    DENSE,
+    EVERY,
+    HEADER_BYTES_MAX,
+    LISTED,
+    MULTIPLE_MAX,
+    PLAIN,
+    pack_number,
+)
 from gradwire_codecs.format.update import BYTES_MIN, ELEMENTS_MAX, pack_update, split_update
 from support.feedbacks import KINDS
 from support.reference_decoder import reference_decode
-from support.updates import changes, single, updates
+from support.updates import changes, range_of, single, updates
 
 # Round trips.
 
@@ -34,7 +41,7 @@ def test_decoding_gives_back_what_was_encoded(update: Update) -> None:
     body = pack_update(update)
     decoded = decode(body, ELEMENTS_MAX)
 
-    assert decoded.sections == update.sections
+    assert range_of(decoded) == range_of(update)
     assert decoded.index.tolist() == update.index.tolist()
     assert decoded.count.tolist() == update.count.tolist()
     assert encoded_hits(body) == len(update.index)
@@ -46,9 +53,8 @@ def test_an_independent_decoder_reads_the_same(update: Update) -> None:
 
 
 @given(update=updates())
-def test_what_an_element_changes_by_is_its_count_of_its_own_threshold(update: Update) -> None:
-    section = np.searchsorted(update.sections.bounds, update.index, "right") - 1
-    expected = update.count.astype(np.int64) * update.sections.multiples[section]
+def test_what_an_element_changes_by_is_its_count_of_the_threshold(update: Update) -> None:
+    expected = update.count.astype(np.int64) * update.multiple
 
     assert update.change.dtype == np.int32
     assert update.change.tolist() == expected.tolist()
@@ -59,11 +65,8 @@ def test_what_an_element_changes_by_is_its_count_of_its_own_threshold(update: Up
 def test_bytes_are_applied_as_what_they_are_decoded_to(
     kind: type[HostFeedback], update: Update, seed: int
 ) -> None:
-    update = Update(
-        Sections(update.sections.bounds - update.start, update.sections.multiples),
-        update.index - np.uint32(update.start),
-        update.count,
-    )
+    index = update.index - np.uint32(update.start)
+    update = Update(0, update.length, update.multiple, index, update.count)
     body, elements = pack_update(update), update.stop + 3
     random = np.random.default_rng(seed)
     values = random.integers(-(2**31), 2**31, elements).astype(np.int32)
@@ -92,6 +95,20 @@ def test_no_byte_at_all_is_an_update_that_changes_nothing(elements: int) -> None
         assert feedback.apply(change) == feedback.replica.apply(change) == 0
     assert feedback.replica.first_outside(update) is None
     assert not feedback.replica.values.any()
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "multiple", "says"),
+    [
+        (-1, 3, 1, "elements -1 to 3"),
+        (3, 3, 1, "elements 3 to 3"),
+        (0, 3, 0, "multiple=0"),
+        (0, 3, MULTIPLE_MAX + 1, "multiple=16777217"),
+    ],
+)
+def test_what_is_no_update_is_refused(start: int, stop: int, multiple: int, says: str) -> None:
+    with pytest.raises(CodecError, match=says):
+        Update(start, stop, multiple, np.zeros(1, np.uint32), np.ones(1, np.int32))
 
 
 # Sizes.
@@ -127,8 +144,6 @@ def exact_sizes(update: Update) -> dict[int, int]:
     listed = np.flatnonzero(magnitude > 1)
     hits = len(update.index)
     largest = int(magnitude.max())
-    bounds, multiples = update.sections.bounds, update.sections.multiples
-    table = [len(multiples), *np.diff(bounds).tolist(), *multiples.tolist()]
     positions = -(-(hits + least_bits(gaps(update.index.astype(np.int64), update.start))) // 8)
     in_list = -(-(least_bits(gaps(listed)) + least_bits(magnitude[listed] - 2)) // 8)
     every = -(-least_bits(magnitude - 1) // 8)
@@ -139,7 +154,7 @@ def exact_sizes(update: Update) -> dict[int, int]:
         EVERY: positions + every,
         DENSE: dense_bytes(update.length, largest),
     }
-    header = [update.start, hits, *table]
+    header = [update.start, update.length, update.multiple, hits]
     return {
         form: 1 + sum(len(pack_number(n)) for n in header + numbers[form]) + coded[form]
         for form in ([PLAIN, DENSE] if largest == 1 else [LISTED, EVERY, DENSE])
@@ -155,7 +170,7 @@ def test_the_smallest_format_is_chosen_and_the_bound_holds(update: Update) -> No
     assert len(encoded) == min(sizes.values())
     assert encoded[0] == min(form for form, size in sizes.items() if size == len(encoded))
     largest = int(np.abs(update.count.astype(np.int64)).max())
-    assert len(encoded) <= encoded_bytes_max(update.length, largest, len(update.sections))
+    assert len(encoded) <= encoded_bytes_max(update.length, largest)
 
 
 @pytest.mark.parametrize("magnitude_max", [1, 2, 7, 127, 32767, 2**31 - 1])
@@ -172,7 +187,7 @@ def test_no_density_takes_more_than_two_bits_an_element(density: float) -> None:
     index = np.flatnonzero(random.random(n) < density).astype(np.uint32)
     count = random.choice(np.array([-1, 1], np.int32), index.size)
 
-    encoded = pack_update(Update(Sections.single(0, n, 1), index, count))
+    encoded = pack_update(Update(0, n, 1, index, count))
 
     assert 8 * len(encoded) <= 1.62 * n
 
@@ -206,7 +221,7 @@ def test_uniform_positions_come_within_one_and_a_half_percent_of_the_entropy(
     p = index.size / n
     entropy = -np.log2(p) - (1 - p) / p * np.log2(1 - p)
 
-    encoded = pack_update(Update(Sections.single(0, n, 1000), index, count))
+    encoded = pack_update(Update(0, n, 1000, index, count))
 
     # The header aside, which a larger model has once as well.
     assert 8 * (len(encoded) - HEADER_BYTES_MAX) / index.size <= 1.015 * (entropy + 1)
@@ -220,7 +235,7 @@ def test_densities_that_differ_take_less_than_the_entropy_of_their_mean() -> Non
     p = index.size / n
     entropy = -np.log2(p) - (1 - p) / p * np.log2(1 - p)
 
-    encoded = pack_update(Update(Sections.single(0, n, 1), index, np.ones(index.size, np.int32)))
+    encoded = pack_update(Update(0, n, 1, index, np.ones(index.size, np.int32)))
 
     assert 8 * len(encoded) / index.size <= 0.75 * (entropy + 1)
 
@@ -229,11 +244,11 @@ def test_magnitudes_cost_what_says_where_they_are() -> None:
     random = np.random.default_rng(1)
     n, hits = 2_000_000, 20_000
     index = np.sort(random.choice(n, hits, replace=False)).astype(np.uint32)
-    plain = pack_update(Update(Sections.single(0, n, 1), index, np.ones(hits, np.int32)))
+    plain = pack_update(Update(0, n, 1, index, np.ones(hits, np.int32)))
     p = 0.01
     count = np.where(random.random(hits) < p, 2, 1).astype(np.int32)
     entropy = -p * np.log2(p) - (1 - p) * np.log2(1 - p)
 
-    listed = pack_update(Update(Sections.single(0, n, 1), index, count))
+    listed = pack_update(Update(0, n, 1, index, count))
 
     assert 8 * (len(listed) - len(plain)) / hits <= 1.25 * entropy

@@ -28,14 +28,13 @@ def work(kind, threads, elements):
     mine = kind(memory[1:], Replica.zeros(elements), threads=threads)
     peer = kind(np.zeros(elements, np.float32), Replica(np.zeros(elements + 1, np.int32)[1:]))
     digests = BlockDigests.of(peer.replica.values, 1000)
-    for scale, sections in (
+    for scale, multiple in (
         (1e-2, 1),
         (1e-3, 2**24),
-        (1e-3, Sections.of([elements - elements // 2, elements // 2], [1000, 2000])),
         (1e-6, 1000),
     ):
         mine.parameters += random.normal(0, scale, elements).astype(np.float32)
-        for body in mine.encode(sections, bytes_max=2**16):
+        for body in mine.encode(multiple, bytes_max=2**16):
             for given in (body, bytearray(body), memoryview(body)):
                 update = decode(given, elements)
                 peer.replica.first_outside(update)

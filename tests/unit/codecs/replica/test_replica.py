@@ -13,7 +13,6 @@ from gradwire_codecs import (
     NonFiniteError,
     OutOfRangeError,
     Replica,
-    Sections,
     Update,
     encode,
     quantum_exponent_for,
@@ -153,7 +152,7 @@ def test_the_first_element_that_leaves_the_range_is_found_before_anything_is_add
     )
     replica = Replica(np.array(values, np.int32))
     index = np.arange(len(values), dtype=np.uint32)
-    update = Update(Sections.single(0, len(values), multiple), index, np.array(counts, np.int32))
+    update = Update(0, len(values), multiple, index, np.array(counts, np.int32))
 
     outside = replica.first_outside(update)
 
@@ -171,7 +170,7 @@ def test_every_block_of_parameters_is_turned_into_quanta() -> None:
 
 
 def test_a_range_is_not_asked_for_an_update_of_a_longer_vector() -> None:
-    update = Update(Sections.single(0, 3, 1), np.array([2], np.uint32), np.array([1], np.int32))
+    update = Update(0, 3, 1, np.array([2], np.uint32), np.array([1], np.int32))
 
     with pytest.raises(MalformedUpdateError, match="elements 0 to 3 of a vector of 2"):
         Replica.zeros(2).first_outside(update)

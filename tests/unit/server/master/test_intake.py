@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_codecs import Replica, Sections, Update, encode
+from gradwire_codecs import Replica, Update, encode
 from gradwire_codecs.format.header import pack_number
 from gradwire_codecs.format.update import pack_update
 from gradwire_codecs.replica.replica import FIRST_VALUE_MAX
@@ -43,7 +43,7 @@ STEPS = NORMS_MIN + 4
 def body_of(value: int, *, element: int = 0, multiple: int = 1000) -> bytes:
     """Return an encoded update that changes one element by so many thousand quanta."""
     index, count = np.array([element], np.uint32), np.array([value], np.int32)
-    return pack_update(Update(Sections.single(0, ELEMENTS, multiple), index, count))
+    return pack_update(Update(0, ELEMENTS, multiple, index, count))
 
 
 HARMLESS = body_of(1)
@@ -88,10 +88,9 @@ def harmless_but_for(**fields: int) -> bytes:
     usual = {
         "format": 1,
         "start": 0,
-        "hits": 1,
-        "sections": 1,
         "length": ELEMENTS,
         "multiple": 1000,
+        "hits": 1,
     }
     return b"".join(map(pack_number, (usual | fields).values())) + HARMLESS[-1:]
 
@@ -103,14 +102,14 @@ assert harmless_but_for() == HARMLESS
     ("body", "named"),
     [
         (HARMLESS[:3], ("header", "cut off")),
-        (HARMLESS + b"\x00", ("9 bytes", "1 hits")),
+        (HARMLESS + b"\x00", ("8 bytes", "1 hits")),
         (harmless_but_for(length=ELEMENTS + 1), ("elements", 0, 41, 40)),
         (harmless_but_for(start=1), ("elements", 1, 41, 40)),
-        (harmless_but_for(length=0), ("section", "elements", 0)),
+        (harmless_but_for(length=0), ("no elements", 0)),
         (harmless_but_for(length=3, hits=4), ("4 hits", 0, 3)),
-        (harmless_but_for(hits=ELEMENTS), ("40 hits", "8 bytes")),
-        (harmless_but_for(hits=0), ("0 hits", "8 bytes")),
-        (harmless_but_for(hits=2), ("2 hits", "8 bytes")),
+        (harmless_but_for(hits=ELEMENTS), ("40 hits", "7 bytes")),
+        (harmless_but_for(hits=0), ("0 hits", "7 bytes")),
+        (harmless_but_for(hits=2), ("2 hits", "7 bytes")),
         (harmless_but_for(multiple=0), ("multiple", 0, 1, 2**24)),
         (harmless_but_for(multiple=2**24 + 1), ("multiple", 2**24 + 1, 1, 2**24)),
         (struct.pack("<f", float("nan")) * 10, ("format", 0)),

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from gradwire_codecs import Sections, Update
+from gradwire_codecs import Update
 from gradwire_protocol.messages.link import Link
 from gradwire_server.state.backlog import Backlog
 from gradwire_server.updates.sums import Sum, SumFeed
 from support.puppet import Puppet
 
 ELEMENTS = 4
-UPDATE = Update(Sections.single(0, ELEMENTS, 1), np.array([1], np.uint32), np.array([2], np.int32))
+UPDATE = Update(0, ELEMENTS, 1, np.array([1], np.uint32), np.array([2], np.int32))
 
 
 def reached(backlog: Backlog) -> dict[int, int]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradwire_codecs import Sections, Update
+from gradwire_codecs import Update
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol import ShapedMessage
 from gradwire_protocol.limits import MIB, charge_of
@@ -19,9 +19,7 @@ from support.wording import naming
 
 ELEMENTS = 8
 SUM_BYTES = 4 * ELEMENTS
-UPDATE = Update(
-    Sections.single(0, ELEMENTS, 3), np.array([1, 5], np.uint32), np.array([1, -2], np.int32)
-)
+UPDATE = Update(0, ELEMENTS, 3, np.array([1, 5], np.uint32), np.array([1, -2], np.int32))
 MESSAGE = ShapedMessage.of(0, 1, Kind.UPDATE, EncodedUpdate(1, 0, pack_update(UPDATE)).pack(), 1200)
 CHARGE = charge_of(MESSAGE.total)
 
@@ -205,9 +203,7 @@ def test_where_the_memory_is_not_there_it_cannot_be_kept_either(
 
 def test_who_would_be_sent_a_sum_out_of_range_cannot_be_kept() -> None:
     rig, slow = Rig(1), member(1)
-    large = Update(
-        Sections.single(0, ELEMENTS, 2**24), np.array([1], np.uint32), np.array([127], np.int32)
-    )
+    large = Update(0, ELEMENTS, 2**24, np.array([1], np.uint32), np.array([127], np.int32))
     rig.accept(slow)
 
     for sequence in (2, 3):

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_codecs import Sections, Update, decode
+from gradwire_codecs import Update, decode
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol import Role, ShapedMessage
 from gradwire_protocol.messages.kinds import Kind
@@ -16,11 +16,7 @@ from gradwire_server.state.relay import Relay
 from support.members import member
 
 ELEMENTS = 8
-BODY = pack_update(
-    Update(
-        Sections.single(0, ELEMENTS, 3), np.array([1, 5], np.uint32), np.array([1, -2], np.int32)
-    )
-)
+BODY = pack_update(Update(0, ELEMENTS, 3, np.array([1, 5], np.uint32), np.array([1, -2], np.int32)))
 DECODED = decode(BODY, ELEMENTS)
 UPDATE = ShapedMessage.of(0, 1, Kind.UPDATE, EncodedUpdate(1, 0, BODY).pack(), 1200)
 NOW = 20.0

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gradwire_codecs import MalformedUpdateError, Sections, Update, decode
+from gradwire_codecs import MalformedUpdateError, Update, decode
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.format.update import pack_update
 from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
@@ -20,18 +20,14 @@ SHARES = st.floats(1e-12, 1.0, exclude_min=True, exclude_max=True)
 @st.composite
 def updates(draw: st.DrawFn) -> Update:
     """Draw any update that can be, but for the one that changes a single quantum."""
-    cuts = draw(st.sets(st.integers(1, ELEMENTS - 1), max_size=4))
-    bounds = np.array([0, *sorted(cuts), ELEMENTS], np.int64)
-    multiples = [draw(st.integers(1, 2**24)) for _ in range(len(bounds) - 1)]
-    sections = Sections(bounds, np.array(multiples, np.int64))
+    multiple = draw(st.integers(1, 2**24))
     hits = draw(st.sets(st.integers(0, ELEMENTS - 1), min_size=1))
     index = np.array(sorted(hits), np.uint32)
-    limits = np.broadcast_to(INT32_MAX // sections.of_elements(index), len(index))
-    counts = [draw(st.integers(1, int(limit))) * draw(st.sampled_from([-1, 1])) for limit in limits]
-    update = Update(sections, index, np.array(counts, np.int32))
-    if np.abs(update.change).tolist() == [1]:
-        return Update(sections, index, np.array([2], np.int32))
-    return update
+    magnitudes = st.integers(1, INT32_MAX // multiple)
+    counts = [draw(magnitudes) * draw(st.sampled_from([-1, 1])) for _ in index]
+    if multiple == 1 and counts in ([1], [-1]):
+        counts = [2]
+    return Update(0, ELEMENTS, multiple, index, np.array(counts, np.int32))
 
 
 def quanta(body: bytes) -> NDArray[np.int64]:
@@ -64,31 +60,27 @@ def test_what_is_left_keeps_the_limit_and_points_the_same_way(update: Update, sh
 
 
 def test_the_direction_is_kept_where_the_threshold_can_be_smaller() -> None:
-    update = Update(
-        Sections.single(0, 3, 1000), np.array([0, 2], np.uint32), np.array([5, -1], np.int32)
-    )
+    update = Update(0, 3, 1000, np.array([0, 2], np.uint32), np.array([5, -1], np.int32))
 
     clipped = clip(update, 0.01)
 
+    assert clipped.update.multiple == 10
     assert quanta(clipped.body)[:3].tolist() == [50, 0, -10]
     assert quanta(clipped.correction)[:3].tolist() == [-4950, 0, 990]
 
 
-def test_counts_become_smaller_only_in_sections_whose_threshold_cannot() -> None:
-    sections = Sections(np.array([0, 2, 4], np.int64), np.array([1000, 3], np.int64))
-    update = Update(sections, np.array([0, 2, 3], np.uint32), np.array([5, -700, 1], np.int32))
+def test_counts_become_smaller_only_where_the_threshold_cannot() -> None:
+    update = Update(0, 4, 3, np.array([0, 2, 3], np.uint32), np.array([5, -700, 1], np.int32))
 
     clipped = clip(update, 0.01)
 
-    assert clipped.update.sections.multiples.tolist() == [10, 1]
-    assert quanta(clipped.body)[:4].tolist() == [50, 0, -21, 0]
-    assert quanta(clipped.correction)[:4].tolist() == [-4950, 0, 2079, -3]
+    assert clipped.update.multiple == 1
+    assert quanta(clipped.body)[:4].tolist() == [0, 0, -21, 0]
+    assert quanta(clipped.correction)[:4].tolist() == [-15, 0, 2079, -3]
 
 
 def test_an_update_of_which_nothing_would_be_left_changes_one_quantum() -> None:
-    update = Update(
-        Sections.single(0, 3, 1), np.array([0, 2], np.uint32), np.array([1, -3], np.int32)
-    )
+    update = Update(0, 3, 1, np.array([0, 2], np.uint32), np.array([1, -3], np.int32))
 
     clipped = clip(update, 0.01)
 
@@ -99,7 +91,7 @@ def test_a_correction_that_fits_no_message_is_refused() -> None:
     """Counts of one bit that stand for 2^24 quanta each, clipped to almost nothing."""
     elements = 8 * UPDATE_BYTES_MAX // 20
     index = np.arange(elements, dtype=np.uint32)
-    update = Update(Sections.single(0, elements, 2**24), index, np.ones(elements, np.int32))
+    update = Update(0, elements, 2**24, index, np.ones(elements, np.int32))
 
     with pytest.raises(MalformedUpdateError, match="bytes; the limit is"):
         clip(update, 2.0**-25)

@@ -7,7 +7,7 @@ from threading import Event
 import numpy as np
 import pytest
 
-from gradwire_codecs import MalformedUpdateError, Sections, Update, decode
+from gradwire_codecs import MalformedUpdateError, Update, decode
 from gradwire_codecs.format.update import pack_update
 from gradwire_server.updates.decoding import INLINE_BYTES_MAX, Decoded, ThreadDecoder
 
@@ -18,7 +18,7 @@ def body_of(elements: int) -> bytes:
     """Return an encoded update that changes so many elements."""
     index = np.arange(elements, dtype=np.uint32)
     count = np.where(index % 2, 1, -1).astype(np.int32)
-    return pack_update(Update(Sections.single(0, ELEMENTS, 1), index, count))
+    return pack_update(Update(0, ELEMENTS, 1, index, count))
 
 
 SMALL, LARGE = body_of(10), body_of(150_000)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_codecs import NOTHING, Replica, Sections, Update, decode, encode
+from gradwire_codecs import NOTHING, Replica, Update, decode, encode
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.updates import PART_ELEMENTS, Conflated, Span
@@ -17,16 +17,16 @@ SMALL = 20
 def update_of(counts: Int32Array, multiple: int = 1) -> Update:
     index = np.flatnonzero(counts)
     return Update(
-        Sections.single(0, len(counts), multiple),
+        0,
+        len(counts),
+        multiple,
         index.astype(np.uint32),
         counts[index].astype(np.int32),
     )
 
 
 def at(element: int, count: int, elements: int) -> Update:
-    return Update(
-        Sections.single(0, elements, 1), np.array([element], np.uint32), np.array([count], np.int32)
-    )
+    return Update(0, elements, 1, np.array([element], np.uint32), np.array([count], np.int32))
 
 
 class Recording:
@@ -105,7 +105,7 @@ def test_updates_of_one_threshold_have_a_sum_of_that_threshold() -> None:
     [part] = all_parts(total)
     update = decode(part.body, SMALL)
 
-    assert update.sections.multiples.tolist() == [1400]
+    assert update.multiple == 1400
     assert update.count.tolist() == [1, -1, 2]
 
 
@@ -116,7 +116,7 @@ def test_a_sum_may_be_larger_than_any_threshold() -> None:
     [part] = all_parts(total)
     update = decode(part.body, SMALL)
 
-    assert update.sections.multiples.tolist() == [1]
+    assert update.multiple == 1
     assert update.count.tolist() == [2**26]
 
 
@@ -149,7 +149,7 @@ def test_no_more_parts_are_under_way_than_a_few() -> None:
     elements = parts * PART_ELEMENTS
     first = np.arange(0, elements, PART_ELEMENTS, dtype=np.uint32)
     total, link = Sum(elements), Recording()
-    total.add_update(0, 1, Update(Sections.single(0, elements, 1), first, np.ones(parts, np.int32)))
+    total.add_update(0, 1, Update(0, elements, 1, first, np.ones(parts, np.int32)))
 
     feed = SumFeed(total, link)  # type: ignore[arg-type]
     under_way, complete = [len(link.parts)], []

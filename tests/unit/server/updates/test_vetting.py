@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_codecs import NOTHING, Sections, Update, decode
+from gradwire_codecs import NOTHING, Update, decode
 from gradwire_codecs.feedback.feedback import MAGNITUDE_MAX
 from gradwire_server.updates.vetting import (
     NORMS_KEPT,
@@ -39,7 +39,7 @@ def worker(norm: float) -> Norms:
 )
 def test_the_norm_is_the_euclidean_one_in_quanta(counts: list[int], multiple: int) -> None:
     index = np.arange(len(counts), dtype=np.uint32)
-    update = Update(Sections.single(0, len(counts), multiple), index, np.array(counts, np.int32))
+    update = Update(0, len(counts), multiple, index, np.array(counts, np.int32))
 
     norm = norm_of(update)
 
@@ -50,7 +50,7 @@ def test_the_norm_is_the_euclidean_one_in_quanta(counts: list[int], multiple: in
 def test_an_update_that_may_have_been_cut_off_is_no_sample(sign: int) -> None:
     index = np.array([3, 4], np.uint32)
     whole, cut = (
-        Update(Sections.single(0, 9, 1), index, np.array([1, sign * largest], np.int32))
+        Update(0, 9, 1, index, np.array([1, sign * largest], np.int32))
         for largest in (MAGNITUDE_MAX - 1, MAGNITUDE_MAX)
     )
 

@@ -14,7 +14,7 @@ from gradwire.cli.estimate.sizes import (
     sum_bytes,
     update_bytes,
 )
-from gradwire_codecs import Sections, Update
+from gradwire_codecs import Update
 from gradwire_codecs.format.update import pack_update
 
 
@@ -22,7 +22,7 @@ def encoded_size(elements: int, density: float, *, counts: int = 1) -> int:
     random = np.random.default_rng(0)
     index = np.flatnonzero(random.random(elements) < density).astype(np.uint32)
     count = random.choice([-counts, counts], index.size).astype(np.int32)
-    return len(pack_update(Update(Sections.single(0, elements, 1), index, count)))
+    return len(pack_update(Update(0, elements, 1, index, count)))
 
 
 @pytest.mark.parametrize("density", [0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6])
