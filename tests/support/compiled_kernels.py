@@ -20,8 +20,8 @@ HOPPER = GPUTarget("cuda", 90, 32)
 TYPES = {
     **dict.fromkeys(["quantum", "portion"], "fp32"),
     **dict.fromkeys(["parameters", "waiting"], "*fp32"),
-    **dict.fromkeys(["fault", "bounds", "sums", "ends"], "*i64"),
-    **dict.fromkeys(["start", "stop", "capacity", "magnitude_max"], "i32"),
+    **dict.fromkeys(["fault", "sums", "ends"], "*i64"),
+    **dict.fromkeys(["start", "stop", "multiple", "capacity", "magnitude_max"], "i32"),
     **dict.fromkeys(
         ["hits", "elements", "values_count", "blocks", "base", "digits", "places"], "i32"
     ),
