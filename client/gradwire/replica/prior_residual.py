@@ -89,6 +89,5 @@ class PriorResidual:
 
 def _residual_in_parts(feedback: Feedback) -> Iterator[Float32Array]:
     """Take the residual bit by bit: a copy of all of it is as large as the model."""
-    elements = len(feedback.replica)
-    for start in range(0, elements, PART_ELEMENTS):
-        yield feedback.residual_at(np.arange(start, min(start + PART_ELEMENTS, elements)))
+    for start in range(0, len(feedback.replica), PART_ELEMENTS):
+        yield feedback.residual(slice(start, start + PART_ELEMENTS))

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, Int64Array, UInt32Array
+from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array
 from gradwire_codecs.cuda import lattice
 from gradwire_codecs.cuda.decoding import changes_of
 from gradwire_codecs.cuda.encoding import encode_hits
@@ -23,6 +23,7 @@ from gradwire_codecs.cuda.threshold_pass import TILE, DevicePass
 from gradwire_codecs.errors import CodecError, NonFiniteError
 from gradwire_codecs.feedback.feedback import (
     BYTES_MAX,
+    EVERYWHERE,
     MAGNITUDE_MAX,
     Feedback,
     checked_magnitude,
@@ -154,25 +155,12 @@ class DeviceFeedback(Feedback):
                 self.parameters[span] = after + (self.parameters[span] - before)
 
     @torch.no_grad()
-    def residual(self, stride: int = 1) -> Float32Array:
-        """Return a copy of the residual on the host, or of every `stride`-th element of it."""
+    def residual(self, where: slice = EVERYWHERE) -> Float32Array:
+        """Return a copy of the residual on the host, or of some elements of it."""
         with self._stream.turn():
-            every = slice(None, None, stride)
-            difference = self.parameters[every] - self._stands_for(every)
+            found = self.parameters[where] - self._stands_for(where)
             if self._kept is not None:
-                difference += self._kept[every]
-            difference *= self._times
-            copy: Float32Array = self._stream.fetch(difference).numpy().copy()
-            return copy
-
-    @torch.no_grad()
-    def residual_at(self, index: Int64Array) -> Float32Array:
-        """Return the elements of the residual at these places."""
-        with self._stream.turn():
-            place = torch.from_numpy(index).to(self.parameters.device)
-            found = self.parameters[place] - self._stands_for(place)
-            if self._kept is not None:
-                found += self._kept[place]
+                found += self._kept[where]
             found *= self._times
             copy: Float32Array = self._stream.fetch(found).numpy().copy()
             return copy
@@ -182,7 +170,7 @@ class DeviceFeedback(Feedback):
         """Cut the residual to plus or minus `limit`."""
         most = float(limit * np.float32(self._contained))
         with self._stream.turn():
-            shared = self._stands_for(slice(None))
+            shared = self._stands_for(EVERYWHERE)
             before = self.parameters - shared
             if self._kept is not None:
                 before += self._kept
@@ -230,7 +218,7 @@ class DeviceFeedback(Feedback):
         self.check_residual(residual)
         with self._stream.turn():
             restored = self._sent(residual)
-            self.parameters.copy_(self._stands_for(slice(None)))
+            self.parameters.copy_(self._stands_for(EVERYWHERE))
             if self._kept is None:
                 self.parameters += restored * self._contained
             else:
@@ -240,7 +228,7 @@ class DeviceFeedback(Feedback):
     def settle(self) -> None:
         """Forget the residual: the parameters become what the replica says, bit by bit."""
         with self._stream.turn():
-            self.parameters.copy_(self._stands_for(slice(None)))
+            self.parameters.copy_(self._stands_for(EVERYWHERE))
             if self._kept is not None:
                 self._kept.zero_()
 
@@ -275,7 +263,7 @@ class DeviceFeedback(Feedback):
             TILE=TILE,
         )
 
-    def _stands_for(self, span: slice | torch.Tensor) -> torch.Tensor:
+    def _stands_for(self, span: slice) -> torch.Tensor:
         """Return what some elements of the replica stand for."""
         return self.replica.tensor[span].to(torch.float32) * self._quantum
 

@@ -22,7 +22,6 @@ from gradwire_codecs.arrays import (
     Buffer,
     Float32Array,
     Int32Array,
-    Int64Array,
     describe,
 )
 from gradwire_codecs.errors import CodecError, NonFiniteError
@@ -36,6 +35,8 @@ densest update to 8 bits per element; with an adaptive threshold magnitudes abov
 
 SAMPLE: Final = 2**16
 """Elements looked at to find the first threshold; the quantile of 1 % is then good to 4 %."""
+
+EVERYWHERE: Final = slice(None)
 
 BYTES_MAX: Final = 2**22
 """Largest encoded update unless the caller says otherwise."""
@@ -162,11 +163,7 @@ class Feedback(ABC):
 
     def residual_sample(self) -> Float32Array:
         """Return some tens of thousands of elements of the residual, always the same ones."""
-        return self.residual(-(-len(self.replica) // SAMPLE))
-
-    @abstractmethod
-    def residual_at(self, index: Int64Array) -> Float32Array:
-        """Return the elements of the residual at these places, of shape (n,)."""
+        return self.residual(slice(None, None, -(-len(self.replica) // SAMPLE)))
 
     @abstractmethod
     def clip(self, limit: np.float32) -> tuple[int, float]:
@@ -222,8 +219,8 @@ class Feedback(ABC):
         """Put the parameters back to what they were before, where the block raises."""
 
     @abstractmethod
-    def residual(self, stride: int = 1) -> Float32Array:
-        """Return a copy of the residual, or of every `stride`-th element of it."""
+    def residual(self, where: slice = EVERYWHERE) -> Float32Array:
+        """Return a copy of the residual, or of some elements of it."""
 
     @abstractmethod
     def restore_residual(self, residual: Float32Array) -> None:

@@ -11,13 +11,13 @@ from gradwire_codecs.arrays import (
     Buffer,
     Float32Array,
     Int32Array,
-    Int64Array,
     UInt32Array,
     describe,
 )
 from gradwire_codecs.errors import CodecError
 from gradwire_codecs.feedback.feedback import (
     BYTES_MAX,
+    EVERYWHERE,
     MAGNITUDE_MAX,
     Feedback,
     checked_magnitude,
@@ -132,22 +132,21 @@ class HostFeedback(Feedback):
 
     def mend(self, error: Int32Array, start: int = 0) -> None:
         """Correct the replica where it was damaged."""
-        stop = start + len(error)
-        before = self._shared(start, stop)
-        self.replica.values[start:stop] += error
-        self._keep(start, before, self._shared(start, stop))
+        where = slice(start, start + len(error))
+        before = self._shared(where)
+        self.replica.values[where] += error
+        self._keep(where, before, self._shared(where))
 
     def absorb(self) -> None:
         """Bring what the optimizer has changed to where the residual waits."""
         if self._keeps_apart:
             self._pass.absorb(0, len(self.replica))
 
-    def residual_at(self, index: Int64Array) -> Float32Array:
-        """Return the elements of the residual at these places, of shape (n,)."""
-        shared = self.replica.values[index].astype(np.float32) * self.replica.quantum
-        found: Float32Array = self.parameters[index] - shared
+    def residual(self, where: slice = EVERYWHERE) -> Float32Array:
+        """Return a copy of the residual, or of some elements of it."""
+        found: Float32Array = self.parameters[where] - self._shared(where)
         if self._waiting.size:
-            found += self._waiting[index]
+            found += self._waiting[where]
         return found
 
     def clip(self, limit: np.float32) -> tuple[int, float]:
@@ -200,16 +199,16 @@ class HostFeedback(Feedback):
         """Move changes, in quanta, from the residual to the replica."""
 
     @abstractmethod
-    def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
-        """Make up in the residual, from `start` on, for what the replica stands for now."""
+    def _keep(self, where: slice, before: Float32Array, after: Float32Array) -> None:
+        """Make up in some elements of the residual for what the replica stands for now."""
 
     def _add(self, index: UInt32Array, change: Int32Array) -> None:
         replica = self.replica
         lattice.add(self.parameters, replica.values, replica.quantum, index, change)
 
-    def _shared(self, start: int, stop: int) -> Float32Array:
+    def _shared(self, where: slice) -> Float32Array:
         """Return what some elements of the replica stand for."""
-        values: Float32Array = self.replica.values[start:stop].astype(np.float32)
+        values: Float32Array = self.replica.values[where].astype(np.float32)
         values *= self.replica.quantum
         return values
 
@@ -219,10 +218,6 @@ class LocalFeedback(HostFeedback):
 
     moves_parameters = False
     portion = 1.0
-
-    def residual(self, stride: int = 1) -> Float32Array:
-        """Return a copy of the residual, or of every `stride`-th element of it."""
-        return difference(self.parameters[::stride], self.replica, stride)
 
     def restore_residual(self, residual: Float32Array) -> None:
         """Replace the residual; the parameters become the replica plus `residual`."""
@@ -237,7 +232,7 @@ class LocalFeedback(HostFeedback):
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
         lattice.add_to_replica(self.replica.values, index, change)
 
-    def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
+    def _keep(self, where: slice, before: Float32Array, after: Float32Array) -> None:
         """Do nothing: the parameters are ahead of the replica by so much now."""
 
 
@@ -247,11 +242,6 @@ class SharedFeedback(HostFeedback):
     moves_parameters = True
     portion = 0.0
     _keeps_apart = True
-
-    def residual(self, stride: int = 1) -> Float32Array:
-        """Return a copy of the residual, or of every `stride`-th element of it."""
-        changed = difference(self.parameters[::stride], self.replica, stride)
-        return changed + self._waiting[::stride]
 
     def restore_residual(self, residual: Float32Array) -> None:
         """Replace the residual; the parameters become what the replica says."""
@@ -272,18 +262,10 @@ class SharedFeedback(HostFeedback):
             self.parameters, self._waiting, replica.values, replica.quantum, index, change
         )
 
-    def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
-        place = slice(start, start + len(before))
-        self._waiting[place] += before - after
+    def _keep(self, where: slice, before: Float32Array, after: Float32Array) -> None:
+        self._waiting[where] += before - after
         self._pass.forget_waiting()
-        self.parameters[place] = after + (self.parameters[place] - before)
-
-
-def difference(parameters: Float32Array, replica: Replica, stride: int) -> Float32Array:
-    """Return how far parameters are ahead of every `stride`-th element of a replica."""
-    shared = replica.values[::stride].astype(np.float32) * replica.quantum
-    ahead: Float32Array = parameters - shared
-    return ahead
+        self.parameters[where] = after + (self.parameters[where] - before)
 
 
 def encode(

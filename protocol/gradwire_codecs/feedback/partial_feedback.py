@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from gradwire_codecs.arrays import Float32Array, Int32Array, Int64Array, UInt32Array
-from gradwire_codecs.feedback.feedback import Feedback, checked_portion
-from gradwire_codecs.feedback.host_feedback import HostFeedback, difference
+from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
+from gradwire_codecs.feedback.feedback import EVERYWHERE, Feedback, checked_portion
+from gradwire_codecs.feedback.host_feedback import HostFeedback
 from gradwire_codecs.feedback.threshold_pass import ThresholdPass
 from gradwire_codecs.kernels import lattice
 from gradwire_codecs.replica.replica import Replica
@@ -29,13 +29,9 @@ class PartialFeedback(HostFeedback):
         self.portion = checked_portion(portion)
         super().__init__(parameters, replica, threads=threads)
 
-    def residual(self, stride: int = 1) -> Float32Array:
-        """Return a copy of the residual, or of every `stride`-th element of it."""
-        return self._whole(difference(self.parameters[::stride], self.replica, stride))
-
-    def residual_at(self, index: Int64Array) -> Float32Array:
-        """Return the elements of the residual at these places, of shape (n,)."""
-        return self._whole(super().residual_at(index))
+    def residual(self, where: slice = EVERYWHERE) -> Float32Array:
+        """Return a copy of the residual, or of some elements of it."""
+        return self._whole(super().residual(where))
 
     def read_residual(self, into: Float32Array) -> None:
         """Write a copy of the residual to an array."""
@@ -83,7 +79,7 @@ class PartialFeedback(HostFeedback):
             change,
         )
 
-    def _keep(self, start: int, before: Float32Array, after: Float32Array) -> None:
+    def _keep(self, where: slice, before: Float32Array, after: Float32Array) -> None:
         """Do nothing: the parameters hold the right replica and a portion of the residual."""
 
     def _whole(self, ahead: Float32Array) -> Float32Array:

@@ -70,7 +70,8 @@ class Pair:
         assert self.host.replica.digest() == self.device.replica.digest()
         assert self.parameters.tobytes() == self.tensor.numpy(force=True).tobytes()
         assert self.host.residual().tobytes() == self.device.residual().tobytes()
-        assert self.host.residual(3).tobytes() == self.device.residual(3).tobytes()
+        some = slice(1, -1, 3)
+        assert self.host.residual(some).tobytes() == self.device.residual(some).tobytes()
         assert self.host.quanta_sent == self.device.quanta_sent
 
 
@@ -179,8 +180,6 @@ def test_what_is_done_seldom_has_the_same_bits_too(device: torch.device, portion
         feedback.mend(-damage, 1100)
     pair.assert_same()
     assert pair.host.first_threshold(0.01) == pair.device.first_threshold(0.01)
-    some = np.array([2499, 0, 7, 7], np.int64)
-    assert pair.host.residual_at(some).tobytes() == pair.device.residual_at(some).tobytes()
     for feedback in both:
         feedback.restore_residual(residual)
     pair.assert_same()
