@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from gradwire_protocol import Address, Connection, Event
 from gradwire_protocol.connection.train import Train
+from gradwire_udp.process import keep_freed_memory
 from gradwire_udp.timers import Timer
 
 TRAINS_PER_TURN_MAX: Final = 16
@@ -78,6 +79,7 @@ class EndpointDriver(ABC):
     def __init__(
         self, endpoint: Driven, application: Application, loop: asyncio.AbstractEventLoop
     ) -> None:
+        keep_freed_memory()
         self._endpoint = endpoint
         self._application = application
         self._loop = loop

@@ -66,7 +66,7 @@ LAYERS = {
         counters settings errors limits
     """,
     "gradwire_codecs": "warm_up policies cuda feedback replica format kernels errors arrays",
-    "gradwire_udp": "tcp udp drivers endpoint_driver accepting timers loops sockets files",
+    "gradwire_udp": "tcp udp drivers endpoint_driver accepting timers loops sockets process files",
     "gradwire_server": """
         daemon http shards standby master replica checkpoints state metrics config updates
     """,

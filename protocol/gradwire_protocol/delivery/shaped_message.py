@@ -19,7 +19,6 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gradwire_protocol.delivery.buffer_pool import give_back, take
 from gradwire_protocol.limits import DATA_HEADER_BYTES, PACKET_HEADER_BYTES, TAG_BYTES
 from gradwire_protocol.wire.frames import DATA, DATA_HEADER, Data
 from gradwire_protocol.wire.packets import SINGLE, TRANSPORT
@@ -70,7 +69,6 @@ class ShapedMessage:
     """
 
     __slots__ = (
-        "_buffer",
         "_framed",
         "_payload",
         "_reshaped",
@@ -102,8 +100,7 @@ class ShapedMessage:
         self.last_bytes = packet_bytes(total - (count - 1) * fragment_bytes)
         """Size of the last row's packet."""
         self.stride = stride = packet_bytes(fragment_bytes) if count > 1 else self.last_bytes
-        self._buffer = take(count * stride)
-        buffer = self._buffer[: count * stride]
+        buffer = np.empty(count * stride, np.uint8)
         self.rows = buffer.reshape(count, stride)
         self.words: Words = buffer.view("<u4").reshape(count, stride // WORD_BYTES)
         self.view = buffer.data
@@ -112,13 +109,6 @@ class ShapedMessage:
         """What `checksum` knows of the rows."""
         self._payload: Payload | None = None
         self._reshaped: ShapedMessage | None = None
-
-    def __del__(self) -> None:
-        """Let another message have the buffer, unless somebody still looks at it."""
-        buffer = self._buffer
-        del self._buffer, self.rows, self.words, self.view, self._payload
-        if give_back is not None:  # as it is where the interpreter is ending
-            give_back(buffer, 1)
 
     @classmethod
     def of(

@@ -7,7 +7,6 @@ goodbye to everyone, and closes the channel when that is done.
 """
 
 import asyncio
-import ctypes
 import logging
 import os
 import signal
@@ -16,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from time import time_ns
-from typing import Any, Final
+from typing import Any
 
 from gradwire_protocol import Connection, Credentials, Endpoint, Event, SessionIds
 from gradwire_server.shards.arena import Arena
@@ -27,10 +26,9 @@ from gradwire_server.shards.local import LocalShard
 from gradwire_server.shards.records import Record, Report
 from gradwire_server.shards.startup import TICK_SECONDS, Setup
 from gradwire_udp import UdpDriver, new_event_loop, source_of
+from gradwire_udp.process import end_with_parent
 
 logger = logging.getLogger("gradwire.shard")
-
-PR_SET_PDEATHSIG: Final = 1
 
 
 class ShardApplication:
@@ -190,20 +188,13 @@ async def serve(setup: Setup) -> None:
         application.close()
 
 
-def end_with(parent: int) -> None:
-    """Have the kernel end this process when its parent ends, however that comes."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(0)  # it has ended before that
-
-
 def main() -> None:
     """Be a shard."""
     setup = Setup.parse(sys.argv[1])
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    end_with(setup.parent)
+    end_with_parent(setup.parent, signal.SIGKILL)
     with asyncio.Runner(loop_factory=partial(new_event_loop, setup.loop)) as runner:
         runner.run(serve(setup))
 

@@ -5,7 +5,6 @@ launcher, which then tells the workers first and the master last.
 """
 
 import asyncio
-import ctypes
 import json
 import logging
 import os
@@ -37,9 +36,6 @@ LAST_WORDS_SECONDS_MAX: Final = 3.0
 Helpers that end with it, such as those of multiprocessing, need some milliseconds; a program left
 in the background would hold the pipes open for ever.
 """
-
-PR_SET_PDEATHSIG: Final = 1
-"""Of ``prctl`` in Linux: which signal a process gets when its parent has ended."""
 
 
 class MasterEndedError(GradwireError):
@@ -244,8 +240,9 @@ class Child:
 
 
 MASTER_PROGRAM: Final = """\
-from gradwire.cli.launch.processes import end_with_parent
-end_with_parent({})
+import signal
+from gradwire_udp.process import end_with_parent
+end_with_parent({}, signal.SIGTERM)
 from runpy import run_module
 run_module("gradwire", run_name="__main__", alter_sys=True)
 """
@@ -317,23 +314,6 @@ async def local_master(
     finally:
         await child.stop()
         await asyncio.gather(ended, return_exceptions=True)
-
-
-def end_with_parent(parent: int) -> None:
-    """Have this process told to end when its parent has ended, however that came.
-
-    A launcher that is killed cannot stop what it has started. Only Linux can do this, and takes
-    the thread that has started this process for its parent.
-
-    Parameters
-    ----------
-    parent : int
-        Process id of the parent, which may have ended by now.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
-    if os.getppid() != parent:
-        raise SystemExit(128 + signal.SIGTERM)
 
 
 def worker_environment(

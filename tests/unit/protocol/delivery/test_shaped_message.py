@@ -1,14 +1,11 @@
 """A message in its packets: what comes out of them is what was put in, for every destination."""
 
-import gc
 from itertools import pairwise
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradwire_protocol.delivery import shaped_message
 from gradwire_protocol.delivery.shaped_message import (
     HEADERS_BYTES,
     ShapedMessage,
@@ -246,12 +243,3 @@ def test_what_is_being_sent_stays_what_it_is_when_its_message_is_gone() -> None:
     assert bytes(train) == sent
     assert bytes(payload) == held
     assert all(bytes(other.payload) != held for other in others)
-
-
-def test_a_message_can_go_when_the_interpreter_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The functions of a module are gone then, and an exception would be printed."""
-    message = message_of(100_000)
-    monkeypatch.setattr(shaped_message, "give_back", None)
-
-    del message
-    gc.collect()

@@ -3,10 +3,7 @@
 import asyncio
 import logging
 import os
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -33,7 +30,6 @@ from gradwire_server.shards.shard import ForwardingHandler, ShardApplication
 from gradwire_server.shards.startup import Setup
 from gradwire_udp import open_socket
 from support.driven_side import CODE, LOOPS, Side, on_loops, run_on
-from support.processes import Running, python
 from support.waiting import until
 
 LONG = Random(3).randbytes(100_000)
@@ -303,23 +299,3 @@ def test_a_setup_fits_a_command_line() -> None:
     assert setup.descriptors == (4, 5, 6, 7)
     assert Setup.parse(with_keys.pack()) == with_keys
     assert with_keys.descriptors == (4, 5, 6, 7, 10)
-
-
-def test_its_process_ends_with_its_parent() -> None:
-    child = "from gradwire_server.shards.shard import end_with; import os, signal; "
-    child += "end_with(os.getppid()); print('up', flush=True); signal.pause()"
-    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]).wait()"
-    with Running(python(code)) as parent:
-        assert parent.read_line("the child to be up") == "up\n"
-
-        parent.send_signal(signal.SIGKILL)
-
-        assert parent.read_line("the end of the pipe, which the child has, too") == ""
-
-
-def test_it_does_not_begin_when_its_parent_has_ended_already() -> None:
-    code = "from gradwire_server.shards.shard import end_with; end_with(-1); print('went on')"
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-
-    assert done.stdout == b""
