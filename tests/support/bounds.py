@@ -97,7 +97,7 @@ def _check_connection(connection: Connection) -> None:
     _check("events that nobody has taken", len(connection._events), 0)
     queue = connection.sender.queue
     _check("messages in flight", queue._open, OPEN_MESSAGES_MAX)
-    _check("ranges received", len(connection._received._numbers), RECEIVED_RANGES_MAX)
+    _check("ranges received", len(connection._traffic.received._numbers), RECEIVED_RANGES_MAX)
 
 
 def _check(what: str, value: int, most: int) -> None:

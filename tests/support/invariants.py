@@ -259,7 +259,7 @@ def _check_queue(sender: Sender) -> None:
 
 
 def _check_progress(endpoint: Endpoint, connection: Connection) -> None:
-    sender, received = connection.sender, connection._received
+    sender, received = connection.sender, connection._traffic.received
     recovery = sender.recovery
     assert recovery.deadline is not None or not (
         recovery.sent.packets_in_flight and recovery.probing

@@ -7,21 +7,18 @@ the application wants: `send`, `relay`, `release`, `pass_over`, `close`. Output,
 order after every input: `next_event`, `next_train`, `next_timer`. An `endpoint.Endpoint` does all
 that for many connections.
 
-What comes in over an open connection is its `receiver.Receiver`'s, what leaves its
-`sender.Sender`'s; here is what begins and ends it, and what it tells the application.
+What passes over an open connection is its `traffic.Traffic`'s; here is what begins and ends it, and
+what it tells the application.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from gradwire_protocol.congestion import CONTROLLERS
 from gradwire_protocol.connection.config import ConnectionConfig
-from gradwire_protocol.connection.datagram_size import DatagramSizes
-from gradwire_protocol.connection.liveness import Liveness
 from gradwire_protocol.connection.path_validation import PathValidation
-from gradwire_protocol.connection.receiver import Receiver
 from gradwire_protocol.connection.sender import Sender
-from gradwire_protocol.connection.states import TRANSITIONS, State
+from gradwire_protocol.connection.states import TRANSITIONS, Ending, State
+from gradwire_protocol.connection.traffic import Traffic
 from gradwire_protocol.connection.train import Train
 from gradwire_protocol.counters import Counters, Drop
 from gradwire_protocol.crypto.keys import Identity
@@ -35,30 +32,15 @@ from gradwire_protocol.delivery.events import (
     MessageReceived,
 )
 from gradwire_protocol.delivery.incoming import IncomingMessage, Reassembly
-from gradwire_protocol.delivery.outgoing import Priority
+from gradwire_protocol.delivery.outgoing import Priority, check_message
 from gradwire_protocol.delivery.packet_rows import PacketRows
 from gradwire_protocol.delivery.shaped_message import Payload, ShapedMessage
 from gradwire_protocol.errors import UsageError, ViolationError
-from gradwire_protocol.limits import (
-    CLOSE_COPIES,
-    EVENTS_MAX,
-    MESSAGE_BYTES_MAX,
-    STALL_IDLE_TIMEOUTS,
-)
-from gradwire_protocol.recovery.received_packets import ReceivedPackets
+from gradwire_protocol.limits import EVENTS_MAX
 from gradwire_protocol.security.handshake import Agreement, Initiator
 from gradwire_protocol.wire.close_codes import CloseCode
-from gradwire_protocol.wire.frames import (
-    Ack,
-    Close,
-    Credit,
-    Frame,
-    Response,
-    pack_challenge,
-    pack_close,
-    pack_response,
-)
-from gradwire_protocol.wire.packets import parse_versions
+from gradwire_protocol.wire.frames import Ack, Close, Credit, Frame, Response, pack_close
+from gradwire_protocol.wire.packets import ACCEPT, RETRY, parse_versions
 
 
 class Connection:
@@ -102,14 +84,9 @@ class Connection:
         self._initiator: Initiator | None = None
         self._random_bytes = random_bytes
         self._path = PathValidation(address, random_bytes)
-        self._received = ReceivedPackets()
         self._reassembly = Reassembly(config.window_bytes)
         self._events: deque[Event] = deque()
-        # What ends it.
-        self._close_frame = b""
-        self._close_copies = 0
-        self._close_next = 0.0
-        self._end: float | None = None
+        self._ending = Ending()
 
     def connect(self, initiator: Initiator) -> None:
         """Begin the handshake as its initiator."""
@@ -120,69 +97,45 @@ class Connection:
         """Open the connection with what the handshake has agreed on."""
         self._agreement = agreement
         self.identity = agreement.identity
-        limits = agreement.limits
-        self.was_open = True
-        config = self._config
-        largest = min(config.datagram_bytes_max, limits.datagram_bytes_max)
-        sizes = DatagramSizes(config.datagram_bytes, largest)
-        controller = CONTROLLERS[config.congestion]
-        self._sender = Sender(
-            peer_session_id=agreement.peer_session_id,
-            sizes=sizes,
-            sealing=agreement.sealing,
-            controller=controller(sizes.current, self._random),
-            received=self._received,
-            reassembly=self._reassembly,
-            counters=self._counters,
-            random=self._random,
-        )
-        self._sender.recovery.probing = not config.lossless
-        self._sender.on_credit(limits.window_bytes)
-        idle_timeout = min(config.idle_timeout_seconds, limits.idle_timeout_seconds)
-        self._liveness = Liveness(idle_timeout, config.keepalive_seconds, now)
-        self._receiver = Receiver(
+        self._traffic = Traffic(
+            config=self._config,
+            agreement=agreement,
             owner=self,
-            opening=agreement.opening,
-            received=self._received,
-            reassembly=self._reassembly,
             path=self._path,
-            liveness=self._liveness,
+            reassembly=self._reassembly,
             counters=self._counters,
-            probe_timeout=lambda: self._sender.recovery.probe_timeout,
+            random_bytes=self._random_bytes,
+            now=now,
         )
+        self.was_open = True
         self._move_to(State.OPEN)
         self._counters.connections_opened += 1
         self._report(Connected())
 
     # Input.
 
-    def receive_accept(self, datagram: memoryview, now: float) -> None:
-        """Take the answer to our INIT; a second one changes nothing.
+    def receive_answer(self, kind: int, datagram: memoryview, now: float) -> None:
+        """Take what answers our INIT: ACCEPT, RETRY or VERSIONS. A late one changes nothing.
 
         Raises
         ------
         InvalidDatagramError
-            If it is no answer to our INIT.
+            If it is no answer to our INIT, or a RETRY after we came back often enough.
         """
-        if self.state is not State.CONNECTING or self._initiator is None:
+        initiator = self._initiator
+        if self.state is not State.CONNECTING or initiator is None:
             self._counters.count_drop(Drop.DUPLICATE)
-            return
-        self.establish(self._initiator.receive_accept(datagram), now)
-        # Our first packet opens the connection on the other side.
-        self._sender.ping_due = True
-
-    def receive_retry(self, datagram: memoryview, now: float) -> None:
-        """Take the request to come back with a cookie.
-
-        Raises
-        ------
-        InvalidDatagramError
-            If it is none, or was made often enough.
-        """
-        if self.state is State.CONNECTING and self._initiator is not None:
-            self._initiator.receive_retry(datagram, now)
+        elif kind == ACCEPT:
+            self.establish(initiator.receive_accept(datagram), now)
+            # Our first packet opens the connection on the other side.
+            self._traffic.sender.ping_due = True
+        elif kind == RETRY:
+            initiator.receive_retry(datagram, now)
         else:
-            self._counters.count_drop(Drop.DUPLICATE)
+            initiator.versions = parse_versions(datagram)
+            if not initiator.is_sealed:
+                self._give_up(initiator)
+            # Else anybody may have said so: it is believed when nobody has proved the contrary.
 
     def receive_reset(self, session_id: int, token: bytes) -> bool:
         """Return whether the peer has shown that it does not know this connection any more."""
@@ -219,7 +172,7 @@ class Connection:
         if self.state in (State.CONNECTING, State.CLOSED):
             self._counters.count_drop(Drop.UNKNOWN_SESSION)
             return
-        if self._receiver.receive(datagram, address, ecn, now):
+        if self._traffic.receiver.receive(datagram, address, ecn, now):
             self._on_activity(self, False)
 
     def receive_train(self, packets: PacketRows, address: Address, ecn: int, now: float) -> None:
@@ -227,7 +180,7 @@ class Connection:
         if self.state is not State.OPEN:
             for row in range(packets.count):
                 self.receive(packets.datagram(row), address, ecn, now)
-        elif self._receiver.receive_train(packets, address, ecn, now):
+        elif self._traffic.receiver.receive_train(packets, address, ecn, now):
             self._on_activity(self, False)
 
     def lose(self, reason: str) -> None:
@@ -238,7 +191,6 @@ class Connection:
             self._disconnect(code, reason, by_peer=False)
         elif self.state is not State.CLOSED:
             self._move_to(State.CLOSED)
-            self._end = None
         self._on_activity(self, False)
 
     def handle_timer(self, now: float) -> None:
@@ -247,31 +199,12 @@ class Connection:
             if self._initiator is not None and now >= self._initiator.deadline:
                 self._give_up(self._initiator)
         elif self.state is State.OPEN:
-            # Silence outranks everything: a probe to a dead peer is wasted.
-            if now >= self._idle_deadline:
-                self._counters.idle_timeouts += 1
-                silence = now - self._liveness.last_heard
-                self._disconnect(
-                    CloseCode.IDLE, f"nothing heard for {silence:.1f} seconds", by_peer=False
-                )
-            else:
-                if now >= self._keepalive_deadline:
-                    self._sender.ping_due = True
-                    self._liveness.on_asked(now)
-                self._sender.handle_timer(now)
-                self._end_if_stalled(now)
-            self._receiver.handle_timer(now)
-        elif self._end is not None and now >= self._end:
+            self._handle_open_timer(now)
+        elif self.state is not State.CLOSED and now >= self._ending.over_at:
             self._move_to(State.CLOSED)
-            self._end = None
         self._on_activity(self, False)
 
     # Input, by way of the receiver: see `receiver.Owner`.
-
-    @property
-    def sender(self) -> Sender:
-        """The sending half; there is one since the handshake was completed."""
-        return self._sender
 
     @property
     def is_open(self) -> bool:
@@ -290,13 +223,13 @@ class Connection:
             return
         match frame:
             case Ack():
-                for message in self._sender.on_ack(frame, now):
+                for message in self._traffic.sender.on_ack(frame, now):
                     self._report(MessageDelivered(message.stream, message.number))
             case Credit():
-                self._sender.on_credit(frame.credit)
+                self._traffic.sender.on_credit(frame.credit)
             case Response():
                 if self._path.on_response(frame.data, address):
-                    self._sender.on_path_changed()
+                    self._traffic.sender.on_path_changed()
                     self._counters.addresses_changed += 1
                     self._report(AddressChanged(address))
 
@@ -332,22 +265,15 @@ class Connection:
         priority : Priority
             What it may overtake.
         """
-        size = memoryview(payload).nbytes
-        if not 1 <= size <= MESSAGE_BYTES_MAX:
-            raise UsageError(f"message of {size} bytes; it is 1 to {MESSAGE_BYTES_MAX}")
-        if not (0 <= stream < 2**16 and 0 <= number < 2**32 and 0 <= kind < 2**16):
-            raise UsageError(
-                f"message {number} of kind {kind} in stream {stream}; numbers are below 2^32, "
-                "kinds and streams below 2^16"
-            )
+        check_message(stream, number, kind, memoryview(payload).nbytes)
         if self.state is State.OPEN:
-            size = self._sender.fragment_bytes
+            size = self._traffic.sender.fragment_bytes
             self.relay(ShapedMessage.of(stream, number, kind, payload, size), priority)
 
     def relay(self, message: ShapedMessage, priority: Priority) -> None:
         """Queue a message as it came, or as it goes to others too: it is not copied."""
         if self.state is State.OPEN:
-            self._sender.push(message, priority)
+            self._traffic.sender.push(message, priority)
             self._on_activity(self, True)
 
     def release(self, charge: int) -> None:
@@ -367,10 +293,7 @@ class Connection:
         if self.state is State.CONNECTING:
             self._move_to(State.CLOSED)
         elif self.state is State.OPEN:
-            self._close_frame = pack_close(code, reason)
-            self._close_copies = CLOSE_COPIES
-            self._close_next = now
-            self._end = now + 3 * self._sender.recovery.probe_timeout
+            self._ending.begin(now, self._probe_timeout, pack_close(code, reason))
             self._move_to(State.CLOSING)
         self._on_activity(self, False)
 
@@ -388,33 +311,27 @@ class Connection:
     def next_train(self, now: float) -> Train | None:
         """Return what has to leave next; None where nothing has to, or may, leave now."""
         if self.state is State.OPEN:
-            return self._open_train(now)
+            return self._traffic.next_train(now)
         if self.state is State.CONNECTING and self._initiator is not None:
             datagram = self._initiator.datagram_to_send(now)
             if datagram is not None:
                 return Train([memoryview(datagram)], len(datagram), len(datagram), self.address)
-        elif self.state is State.CLOSING and self._close_copies and now >= self._close_next:
-            self._close_copies -= 1
-            self._close_next = now + self._sender.recovery.probe_timeout
-            packet = self._sender.packet_with(self._close_frame, now, eliciting=False)
-            return _train(packet, self.address)
+        elif self.state is State.CLOSING:
+            frame = self._ending.frame_to_send(now, self._probe_timeout)
+            if frame is not None:
+                packet = self._traffic.sender.packet_with(frame, now, eliciting=False)
+                return Train(*packet, self.address)
         return None
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` and then `datagrams_to_send` have to be called."""
-        deadlines: Iterable[float | None] = (self._end,)
+        deadlines: Iterable[float | None] = ()
         if self.state is State.OPEN:
-            deadlines = (
-                *self._sender.deadlines,
-                self._path.next_timer,
-                self._idle_deadline,
-                self._keepalive_deadline,
-                self._receiver.deadline,
-            )
+            deadlines = self._traffic.deadlines
         elif self.state is State.CONNECTING and self._initiator is not None:
             deadlines = (self._initiator.next_timer,)
-        elif self.state is State.CLOSING and self._close_copies:
-            deadlines = (self._close_next, self._end)
+        elif self.state in (State.CLOSING, State.DRAINING):
+            deadlines = self._ending.deadlines
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     @property
@@ -423,21 +340,26 @@ class Connection:
         return self._path.address
 
     @property
+    def sender(self) -> Sender:
+        """The sending half; there is one since the handshake was completed."""
+        return self._traffic.sender
+
+    @property
     def rtt(self) -> float | None:
         """Smoothed round-trip time in seconds; None before the first sample."""
-        if not self.was_open or not self._sender.recovery.rtt.latest:
+        if not self.was_open or not self._traffic.sender.recovery.rtt.latest:
             return None
-        return self._sender.recovery.rtt.smoothed
+        return self._traffic.sender.recovery.rtt.smoothed
 
     @property
     def bytes_queued(self) -> int:
         """Payload of the messages that the peer has not acknowledged as a whole."""
-        return self._sender.queue.bytes_queued if self.was_open else 0
+        return self._traffic.sender.queue.bytes_queued if self.was_open else 0
 
     @property
     def bytes_in_flight(self) -> int:
         """Bytes of packets that are neither acknowledged nor taken for lost."""
-        return self._sender.recovery.sent.bytes_in_flight if self.was_open else 0
+        return self._traffic.sender.recovery.sent.bytes_in_flight if self.was_open else 0
 
     @property
     def bytes_held(self) -> int:
@@ -446,8 +368,9 @@ class Connection:
 
     # Private.
 
-    def _random(self) -> float:
-        return int.from_bytes(self._random_bytes(6), "little") / 2**48
+    @property
+    def _probe_timeout(self) -> float:
+        return self._traffic.sender.recovery.probe_timeout
 
     def _give_up(self, initiator: Initiator) -> None:
         """End because there was no answer that leads to a connection."""
@@ -462,37 +385,24 @@ class Connection:
         if self.state is State.OPEN:
             self._report(Disconnected(close.code, close.reason, by_peer=True))
         if self.state in (State.OPEN, State.CLOSING):
-            self._end = now + 3 * self._sender.recovery.probe_timeout
+            self._ending.begin(now, self._probe_timeout)
             self._move_to(State.DRAINING)
 
-    def _open_train(self, now: float) -> Train | None:
-        sender = self._sender
-        challenge = self._path.challenge_to_send(sender.recovery.probe_timeout, now)
-        if challenge is not None:
-            frame, address = pack_challenge(challenge[0]), challenge[1]
-            return _train(sender.packet_with(frame, now, eliciting=True), address)
-        response = self._path.response_to_send()
-        if response is not None:
-            frame, address = pack_response(response[0]), response[1]
-            return _train(sender.packet_with(frame, now, eliciting=True), address)
-        packets = sender.next_packets(now)
-        return None if packets is None else _train(packets, self.address)
-
-    @property
-    def _idle_deadline(self) -> float:
-        return self._liveness.idle_deadline(self._sender.recovery.probe_timeout)
-
-    @property
-    def _keepalive_deadline(self) -> float:
-        return self._liveness.keepalive_deadline(self._sender.last_eliciting_at)
-
-    def _end_if_stalled(self, now: float) -> None:
-        # No deadline of its own: what is sent again and again, and keepalives, have timers.
-        patience = self._liveness.stretched_timeout(self._sender.recovery.probe_timeout)
-        stall = self._sender.stall(STALL_IDLE_TIMEOUTS * patience, now)
-        if stall is not None:
-            self._counters.stalls += 1
-            self._end_with(CloseCode.STALLED, stall, now)
+    def _handle_open_timer(self, now: float) -> None:
+        traffic = self._traffic
+        # Silence outranks everything: a probe to a dead peer is wasted.
+        if now >= traffic.idle_deadline:
+            self._counters.idle_timeouts += 1
+            silence = now - traffic.liveness.last_heard
+            reason = f"nothing heard for {silence:.1f} seconds"
+            self._disconnect(CloseCode.IDLE, reason, by_peer=False)
+        else:
+            traffic.handle_timer(now)
+            stall = traffic.stall(now)
+            if stall is not None:
+                self._counters.stalls += 1
+                self._end_with(CloseCode.STALLED, stall, now)
+        traffic.receiver.handle_timer(now)
 
     def _end_with(self, code: int, reason: str, now: float) -> None:
         """End for a reason that both the peer and the application hear."""
@@ -511,7 +421,3 @@ class Connection:
     def _report(self, event: Event) -> None:
         assert len(self._events) < EVENTS_MAX, "the application does not take its events"
         self._events.append(event)
-
-
-def _train(packets: tuple[list[memoryview], int, int], address: Address) -> Train:
-    return Train(*packets, address)

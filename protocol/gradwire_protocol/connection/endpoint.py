@@ -349,12 +349,7 @@ class Endpoint:
         if connection is None:
             self.counters.count_drop(Drop.UNKNOWN_SESSION)
             return
-        if kind == ACCEPT:
-            connection.receive_accept(view, now)
-        elif kind == RETRY:
-            connection.receive_retry(view, now)
-        else:
-            connection.receive_versions(view)
+        connection.receive_answer(kind, view, now)
         self._note(connection)
 
     def _receive_reset(self, view: memoryview, now: float) -> None:

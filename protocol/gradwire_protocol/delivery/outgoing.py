@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradwire_protocol.delivery.shaped_message import ShapedMessage
-from gradwire_protocol.limits import OPEN_MESSAGES_MAX, charge_of
+from gradwire_protocol.errors import UsageError
+from gradwire_protocol.limits import MESSAGE_BYTES_MAX, OPEN_MESSAGES_MAX, charge_of
 from gradwire_protocol.wire.frames import SHAPES_MAX
 
 
@@ -37,6 +38,23 @@ Turn: TypeAlias = tuple[int, int, int]
 SENT: Final = 1
 LOST: Final = 2
 ACKED: Final = 3
+
+
+def check_message(stream: int, number: int, kind: int, size: int) -> None:
+    """Refuse a message that cannot be sent.
+
+    Raises
+    ------
+    UsageError
+        If its size or its name is none that a message can have.
+    """
+    if not 1 <= size <= MESSAGE_BYTES_MAX:
+        raise UsageError(f"message of {size} bytes; it is 1 to {MESSAGE_BYTES_MAX}")
+    if not (0 <= stream < 2**16 and 0 <= number < 2**32 and 0 <= kind < 2**16):
+        raise UsageError(
+            f"message {number} of kind {kind} in stream {stream}; numbers are below 2^32, "
+            "kinds and streams below 2^16"
+        )
 
 
 class OutgoingMessage:

@@ -154,11 +154,11 @@ def wake_never(pair: Pair) -> None:
 
 
 def owe_an_acknowledgement(pair: Pair) -> None:
-    pair.initiator.connection._received._eliciting = 1
+    pair.initiator.connection._traffic.received._eliciting = 1
 
 
 def acknowledge_anything(pair: Pair) -> None:
-    received = pair.initiator.connection._received
+    received = pair.initiator.connection._traffic.received
     received.record_packets(
         received.largest + 2, received.largest + 3, eliciting=True, now=pair.network.now
     )

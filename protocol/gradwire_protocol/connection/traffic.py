@@ -1,0 +1,135 @@
+"""`Traffic`: what passes over an open connection.
+
+Its `Sender` and its `Receiver` share what they know of the path, of the packets that have come and
+of the messages on their way in. Besides, the peer is asked now and then whether it is still there.
+"""
+
+from collections.abc import Callable
+
+from gradwire_protocol.congestion import CONTROLLERS
+from gradwire_protocol.connection.config import ConnectionConfig
+from gradwire_protocol.connection.datagram_size import DatagramSizes
+from gradwire_protocol.connection.liveness import Liveness
+from gradwire_protocol.connection.path_validation import PathValidation
+from gradwire_protocol.connection.receiver import Owner, Receiver
+from gradwire_protocol.connection.sender import Sender
+from gradwire_protocol.connection.train import Train
+from gradwire_protocol.counters import Counters
+from gradwire_protocol.delivery.incoming import Reassembly
+from gradwire_protocol.limits import STALL_IDLE_TIMEOUTS
+from gradwire_protocol.recovery.received_packets import ReceivedPackets
+from gradwire_protocol.security.handshake import Agreement
+from gradwire_protocol.wire.frames import pack_challenge, pack_response
+
+
+class Traffic:
+    """Both halves of an open connection, and whether the peer is there.
+
+    Parameters
+    ----------
+    config : ConnectionConfig
+        Ours.
+    agreement : Agreement
+        What the handshake has led to.
+    owner : Owner
+        The connection.
+    path : PathValidation
+    reassembly : Reassembly
+    counters : Counters
+    random_bytes : callable
+        Source of unpredictable bytes.
+    now : float
+    """
+
+    def __init__(
+        self,
+        *,
+        config: ConnectionConfig,
+        agreement: Agreement,
+        owner: Owner,
+        path: PathValidation,
+        reassembly: Reassembly,
+        counters: Counters,
+        random_bytes: Callable[[int], bytes],
+        now: float,
+    ) -> None:
+        limits = agreement.limits
+        largest = min(config.datagram_bytes_max, limits.datagram_bytes_max)
+        sizes = DatagramSizes(config.datagram_bytes, largest)
+        self.received = received = ReceivedPackets()
+
+        def random() -> float:
+            return int.from_bytes(random_bytes(6), "little") / 2**48
+
+        self._path = path
+        self.sender = sender = Sender(
+            peer_session_id=agreement.peer_session_id,
+            sizes=sizes,
+            sealing=agreement.sealing,
+            controller=CONTROLLERS[config.congestion](sizes.current, random),
+            received=received,
+            reassembly=reassembly,
+            counters=counters,
+            random=random,
+        )
+        sender.recovery.probing = not config.lossless
+        sender.on_credit(limits.window_bytes)
+        idle_timeout = min(config.idle_timeout_seconds, limits.idle_timeout_seconds)
+        self.liveness = Liveness(idle_timeout, config.keepalive_seconds, now)
+        self.receiver = Receiver(
+            owner=owner,
+            opening=agreement.opening,
+            received=received,
+            reassembly=reassembly,
+            path=path,
+            liveness=self.liveness,
+            counters=counters,
+            probe_timeout=lambda: sender.recovery.probe_timeout,
+        )
+
+    @property
+    def idle_deadline(self) -> float:
+        """When the peer is taken for dead if it stays silent."""
+        return self.liveness.idle_deadline(self.sender.recovery.probe_timeout)
+
+    @property
+    def deadlines(self) -> tuple[float | None, ...]:
+        """When there may be something to do without any input."""
+        return (
+            *self.sender.deadlines,
+            self._path.next_timer,
+            self.idle_deadline,
+            self._keepalive_deadline,
+            self.receiver.deadline,
+        )
+
+    def handle_timer(self, now: float) -> None:
+        """Ask the peer whether it is there, and act on losses, where that is due."""
+        if now >= self._keepalive_deadline:
+            self.sender.ping_due = True
+            self.liveness.on_asked(now)
+        self.sender.handle_timer(now)
+
+    def stall(self, now: float) -> str | None:
+        """Say what is wrong, if nothing of a message has arrived for much too long."""
+        # No deadline of its own: what is sent again and again, and keepalives, have timers.
+        patience = self.liveness.stretched_timeout(self.sender.recovery.probe_timeout)
+        return self.sender.stall(STALL_IDLE_TIMEOUTS * patience, now)
+
+    def next_train(self, now: float) -> Train | None:
+        """Return what has to leave next; None where nothing has to, or may, leave now."""
+        sender, path = self.sender, self._path
+        challenge = path.challenge_to_send(sender.recovery.probe_timeout, now)
+        if challenge is not None:
+            frame, address = pack_challenge(challenge[0]), challenge[1]
+            return Train(*sender.packet_with(frame, now, eliciting=True), address)
+        response = path.response_to_send()
+        if response is not None:
+            frame, address = pack_response(response[0]), response[1]
+            return Train(*sender.packet_with(frame, now, eliciting=True), address)
+        packets = sender.next_packets(now)
+        return None if packets is None else Train(*packets, path.address)
+
+    @property
+    def _keepalive_deadline(self) -> float:
+        return self.liveness.keepalive_deadline(self.sender.last_eliciting_at)
