@@ -146,7 +146,7 @@ def test_parity_saves_the_round_trip_that_a_loss_would_cost(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_parity = sorted(waits_for_messages(seed))
-    monkeypatch.setattr("gradwire_protocol.connection.parity_tail.parity_pays", lambda *_: False)
+    monkeypatch.setattr("gradwire_protocol.recovery.parity_tail.parity_pays", lambda *_: False)
     without = sorted(waits_for_messages(seed))
 
     assert with_parity[50] <= 1.05 * without[50]

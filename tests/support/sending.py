@@ -108,7 +108,7 @@ class Rig:
             counters=self.counters,
             random=self.random,
         )
-        self.sender.on_credit(PLENTY)
+        self.sender.outcomes.on_credit(PLENTY)
 
     @property
     def in_flight(self) -> int:
@@ -162,7 +162,7 @@ class Rig:
     ) -> list[int]:
         """Receive an acknowledgement; return the numbers of the messages that arrived."""
         acked = ack(*ranges, credit=credit)
-        return [message.number for message in self.sender.on_ack(acked, now)]
+        return [message.number for message in self.sender.outcomes.on_ack(acked, now)]
 
     def acknowledge_all(self, now: float = START + 0.1) -> list[int]:
         """Receive an acknowledgement of everything that ever left."""
@@ -172,7 +172,7 @@ class Rig:
         """Serve the timer of loss recovery; return when that was."""
         deadline = self.sender.recovery.deadline
         assert deadline is not None
-        self.sender.handle_timer(deadline)
+        self.sender.outcomes.handle_timer(deadline)
         return deadline
 
     def _cut(self, packets: Packets) -> list[bytes]:
@@ -224,7 +224,7 @@ class FarEnd:
                 self.rig.acknowledge(*runs[:ACK_RANGES_MAX], now=self.now)
             elif deadlines:
                 self.now = max(self.now, min(deadlines))
-            self.rig.sender.handle_timer(self.now)
+            self.rig.sender.outcomes.handle_timer(self.now)
         raise AssertionError("it never came true")
 
     def deliver(self) -> None:

@@ -128,7 +128,7 @@ class Connection:
         elif kind == ACCEPT:
             self.establish(initiator.receive_accept(datagram), now)
             # Our first packet opens the connection on the other side.
-            self._traffic.sender.ping_due = True
+            self._traffic.sender.outcomes.ping_due = True
         elif kind == RETRY:
             initiator.receive_retry(datagram, now)
         else:
@@ -199,7 +199,11 @@ class Connection:
             if self._initiator is not None and now >= self._initiator.deadline:
                 self._give_up(self._initiator)
         elif self.state is State.OPEN:
-            self._handle_open_timer(now)
+            end = self._traffic.handle_timer(now)
+            if end is not None and end[0] is CloseCode.IDLE:
+                self._disconnect(*end, by_peer=False)
+            elif end is not None:
+                self._end_with(*end, now)
         elif self.state is not State.CLOSED and now >= self._ending.over_at:
             self._move_to(State.CLOSED)
         self._on_activity(self, False)
@@ -223,13 +227,13 @@ class Connection:
             return
         match frame:
             case Ack():
-                for message in self._traffic.sender.on_ack(frame, now):
+                for message in self._traffic.sender.outcomes.on_ack(frame, now):
                     self._report(MessageDelivered(message.stream, message.number))
             case Credit():
-                self._traffic.sender.on_credit(frame.credit)
+                self._traffic.sender.outcomes.on_credit(frame.credit)
             case Response():
                 if self._path.on_response(frame.data, address):
-                    self._traffic.sender.on_path_changed()
+                    self._traffic.sender.outcomes.on_path_changed()
                     self._counters.addresses_changed += 1
                     self._report(AddressChanged(address))
 
@@ -249,10 +253,7 @@ class Connection:
     def send(
         self, stream: int, number: int, kind: int, payload: Payload, priority: Priority
     ) -> None:
-        """Queue a message.
-
-        It has no effect on a connection that is not open: `Disconnected` is the event that says
-        so.
+        """Queue a message, on an open connection; `Disconnected` says that it is not open any more.
 
         Parameters
         ----------
@@ -347,9 +348,7 @@ class Connection:
     @property
     def rtt(self) -> float | None:
         """Smoothed round-trip time in seconds; None before the first sample."""
-        if not self.was_open or not self._traffic.sender.recovery.rtt.latest:
-            return None
-        return self._traffic.sender.recovery.rtt.smoothed
+        return self._traffic.rtt if self.was_open else None
 
     @property
     def bytes_queued(self) -> int:
@@ -387,22 +386,6 @@ class Connection:
         if self.state in (State.OPEN, State.CLOSING):
             self._ending.begin(now, self._probe_timeout)
             self._move_to(State.DRAINING)
-
-    def _handle_open_timer(self, now: float) -> None:
-        traffic = self._traffic
-        # Silence outranks everything: a probe to a dead peer is wasted.
-        if now >= traffic.idle_deadline:
-            self._counters.idle_timeouts += 1
-            silence = now - traffic.liveness.last_heard
-            reason = f"nothing heard for {silence:.1f} seconds"
-            self._disconnect(CloseCode.IDLE, reason, by_peer=False)
-        else:
-            traffic.handle_timer(now)
-            stall = traffic.stall(now)
-            if stall is not None:
-                self._counters.stalls += 1
-                self._end_with(CloseCode.STALLED, stall, now)
-        traffic.receiver.handle_timer(now)
 
     def _end_with(self, code: int, reason: str, now: float) -> None:
         """End for a reason that both the peer and the application hear."""

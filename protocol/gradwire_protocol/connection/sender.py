@@ -4,6 +4,8 @@ Fragments leave in trains: consecutive rows of a `ShapedMessage`, one system cal
 Congestion window and pacing hold them back, and nothing else: acknowledgements, credit and the like
 are small, travel in packets of their own, and holding them back would stop the peer. Small messages
 share such a packet, with each other and with what is due besides.
+
+What follows from acknowledgements and losses is the business of its `outcomes.Outcomes`.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +15,7 @@ import numpy as np
 
 from gradwire_protocol.congestion import CongestionController
 from gradwire_protocol.connection.datagram_size import DatagramSizes
-from gradwire_protocol.connection.parity_tail import ParityTail
+from gradwire_protocol.connection.outcomes import Outcomes
 from gradwire_protocol.counters import Counters
 from gradwire_protocol.delivery.incoming import Reassembly
 from gradwire_protocol.delivery.outgoing import OutgoingMessage, Priority, SendQueue
@@ -23,22 +25,20 @@ from gradwire_protocol.limits import (
     DATA_HEADER_BYTES,
     DATAGRAM_BYTES_MIN,
     PACKET_HEADER_BYTES,
-    PROBE_PACKETS,
     SKIP_PACKETS_MEAN,
     TAG_BYTES,
-    TAIL_PROBE_PACKETS_MAX,
     TRAIN_BYTES_MAX,
     TRAIN_PACKETS_MAX,
 )
 from gradwire_protocol.recovery.pacer import Pacer
+from gradwire_protocol.recovery.parity_tail import ParityTail
 from gradwire_protocol.recovery.received_packets import ReceivedPackets
-from gradwire_protocol.recovery.recovery import Fragments, Outcome, Recovery, by_message
+from gradwire_protocol.recovery.recovery import Recovery
 from gradwire_protocol.recovery.sent_packets import PacketContents
 from gradwire_protocol.security.protection import Sealing
 from gradwire_protocol.wire.frames import (
     CREDIT_BYTES,
     TOKEN_BYTES,
-    Ack,
     Data,
     pack_ack,
     pack_credit,
@@ -87,15 +87,25 @@ class Sender:
         counters: Counters,
         random: Callable[[], float],
     ) -> None:
-        self.queue = SendQueue()
-        self.recovery = Recovery(controller)
+        self.queue = queue = SendQueue()
+        self.recovery = recovery = Recovery(controller)
         self.sizes = sizes
-        self.ping_due = False
         self.last_eliciting_at = float("-inf")
         """When a packet left that the peer has to acknowledge."""
         self.peer_session_id = peer_session_id
         self._sealing = sealing
-        self._pacer = Pacer(2 * sizes.current)
+        self._pacer = pacer = Pacer(2 * sizes.current)
+        tail = ParityTail()
+        self.outcomes = Outcomes(
+            queue=queue,
+            recovery=recovery,
+            sizes=sizes,
+            pacer=pacer,
+            loss=tail.loss,
+            received=received,
+            reassembly=reassembly,
+            counters=counters,
+        )
         self._received = received
         self._reassembly = reassembly
         self._counters = counters
@@ -103,11 +113,7 @@ class Sender:
         self._acks_unasked = 0
         self._paced_until: float | None = None
         self._skip_in = self._draw_skip()
-        self._tail = ParityTail()
-        self._unanswered: tuple[float, int] | None = None
-        """When the first packet with fragments left since which none as large has arrived, and its
-        size. Where packets of its size get through, its fragments will, sooner or later, however
-        slow the path is. Where only smaller ones do, never."""
+        self._tail = tail
 
     @property
     def fragment_bytes(self) -> int:
@@ -124,15 +130,6 @@ class Sender:
             self.sizes.next_timer,
         )
 
-    def stall(self, patience: float, now: float) -> str | None:
-        """Say what is wrong, if nothing of a message arrived for `patience` seconds."""
-        if self._unanswered is None or now - self._unanswered[0] < patience:
-            return None
-        return (
-            f"nothing of a message arrived for {now - self._unanswered[0]:.0f} seconds; the path "
-            f"carries small datagrams, but none of {self._unanswered[1]} bytes"
-        )
-
     # Input.
 
     def push(self, shaped: ShapedMessage, priority: Priority) -> None:
@@ -141,62 +138,13 @@ class Sender:
             shaped = shaped.reshaped(self.fragment_bytes, anew=False)
         self.queue.enqueue(shaped, priority)
 
-    def on_ack(self, ack: Ack, now: float) -> list[ShapedMessage]:
-        """Learn from an ACK; return the messages that have now arrived as a whole."""
-        outcome = self.recovery.on_ack(ack, now)
-        self.on_credit(ack.credit)
-        complete = []
-        for arrived in outcome.arrived:
-            complete += self._arrived(arrived)
-        for contents in outcome.arrived_contents:
-            if contents.ack_largest is not None:
-                self._received.on_ack_delivered(contents.ack_largest)
-            for key, index in contents.fragments:
-                message = self.queue.on_acked(key, [index])
-                if message is not None:
-                    complete.append(message)
-            if contents.probe_bytes and self.sizes.on_probe_acked(contents.probe_bytes):
-                self._size_changed()
-        if outcome.largest_acked_bytes:
-            self.sizes.on_acked(outcome.largest_acked_bytes)
-            if self._unanswered and outcome.largest_acked_bytes >= self._unanswered[1]:
-                self._unanswered = None
-        if not self.queue.bytes_queued:
-            self._unanswered = None
-        self._counters.packets_spuriously_lost += outcome.spurious_losses
-        self._tail.loss.record(outcome.lost_packets, outcome.acked_packets)
-        self._on_lost(outcome, now)
-        return complete
-
-    def on_credit(self, credit: int) -> None:
-        """Learn how many message bytes the peer lets us declare in all."""
-        self.queue.credit = max(self.queue.credit, credit)
-
-    def on_path_changed(self) -> None:
-        """Begin anew with what is known of the path."""
-        self.recovery.controller.on_path_changed()
-        self.sizes.on_path_changed()
-        self._size_changed()
-        self.queue.reshape(self.fragment_bytes)
-
-    def handle_timer(self, now: float) -> None:
-        """Act on losses and probe timeouts that are due."""
-        deadline = self.recovery.deadline
-        if deadline is None or now < deadline:
-            return
-        outcome, probing = self.recovery.on_timeout(now)
-        self._on_lost(outcome, now)
-        if probing:
-            self._counters.probe_timeouts += 1
-            self._probe()
-
     # Output.
 
     def next_packets(self, now: float) -> Packets | None:
         """Return what may leave next, of one size; None where nothing is due or may leave."""
         ack_deadline = self._received.deadline
         if (
-            self.ping_due
+            self.outcomes.ping_due
             or self._reassembly.announcement_due
             or (ack_deadline is not None and ack_deadline <= now)
         ):
@@ -288,8 +236,8 @@ class Sender:
         self._counters.fragments_sent += count
         self._pacer.on_sent(stride * (count - 1) + last_bytes)
         self._sent_eliciting(now)
-        if self._unanswered is None:
-            self._unanswered = (now, min(stride, last_bytes) if count == 1 else stride)
+        if self.outcomes.unanswered is None:
+            self.outcomes.unanswered = (now, min(stride, last_bytes) if count == 1 else stride)
         return idle
 
     # Private: other packets.
@@ -311,10 +259,10 @@ class Sender:
             self._reassembly.announced = self._reassembly.credit
             frames += pack_credit(self._reassembly.credit)
             contents.credit = eliciting = True
-        if self.ping_due:
+        if self.outcomes.ping_due:
             # It has to get through where the path has become too narrow for anything larger.
             room += min(DATAGRAM_BYTES_MIN - self.sizes.current, 0)
-            self.ping_due = False
+            self.outcomes.ping_due = False
             frames += pack_ping()
             eliciting = True
         while len(frames) + CREDIT_BYTES < room:
@@ -362,7 +310,7 @@ class Sender:
         # is on its way that does: else the ranges would grow for ever.
         self._acks_unasked += 1
         if self._acks_unasked >= ACKS_UNASKED_MAX and not self.recovery.sent.packets_in_flight:
-            self.ping_due = True
+            self.outcomes.ping_due = True
         return pack_ack(ack)
 
     def _parity_packet(self, now: float) -> Packets | None:
@@ -395,8 +343,8 @@ class Sender:
         if eliciting:
             self._sent_eliciting(now)
             self._pacer.on_sent(size)
-            if contents is not None and contents.fragments and self._unanswered is None:
-                self._unanswered = (now, size)
+            if contents is not None and contents.fragments and self.outcomes.unanswered is None:
+                self.outcomes.unanswered = (now, size)
         return [packet], size, size
 
     def _sent_eliciting(self, now: float) -> None:
@@ -414,60 +362,3 @@ class Sender:
 
     def _draw_skip(self) -> int:
         return int(2 * SKIP_PACKETS_MEAN * self._random())
-
-    # Private: what became of them.
-
-    def _arrived(self, fragments: Fragments) -> list[ShapedMessage]:
-        complete = []
-        for key, indexes in by_message(fragments):
-            message = self.queue.on_acked(key, indexes)
-            if message is not None:
-                complete.append(message)
-        return complete
-
-    def _on_lost(self, outcome: Outcome, now: float) -> None:
-        self._counters.packets_lost += outcome.lost_packets
-        for contents in outcome.lost_contents:
-            self._on_lost_contents(contents, now)
-        if outcome.lost is None:
-            return
-        for key, indexes in by_message(outcome.lost):
-            self.queue.on_lost(key, indexes)
-        rtt = self.recovery.rtt.smoothed
-        if outcome.lost_packets and self.sizes.on_lost(outcome.smallest_lost_bytes, rtt, now):
-            self._counters.black_holes += 1
-            self._size_changed()
-            self.queue.reshape(self.fragment_bytes)
-
-    def _on_lost_contents(self, contents: PacketContents, now: float) -> None:
-        if contents.credit:
-            self._reassembly.announced = 0  # say it again, with what is true by then
-        self._send_again(contents)
-        if contents.probe_bytes:
-            self.sizes.on_probe_lost(now)
-
-    def _send_again(self, contents: PacketContents) -> None:
-        for key, index in contents.fragments:
-            self.queue.on_lost(key, np.array([index], np.int32))
-
-    def _probe(self) -> None:
-        """Find something to ask for an acknowledgement with: new data, else old, else a PING."""
-        recovery = self.recovery
-        recovery.probes = PROBE_PACKETS
-        if self.queue.next_message() is None:
-            if recovery.sent.packets_in_flight <= TAIL_PROBE_PACKETS_MAX:
-                recovery.probes = TAIL_PROBE_PACKETS_MAX
-            fragments, contents = recovery.oldest_in_flight(recovery.probes)
-            for key, indexes in by_message(fragments):
-                self.queue.on_lost(key, indexes)
-            for held in contents:
-                self._send_again(held)
-        # A small packet too: where it arrives and the large ones do not, they are too large.
-        self.ping_due = self.queue.next_message() is None or recovery.timeouts > 1
-
-    def _size_changed(self) -> None:
-        if self._unanswered is not None:
-            since, size = self._unanswered
-            self._unanswered = since, min(size, self.sizes.current)
-        self.recovery.controller.set_datagram_bytes(self.sizes.current)
-        self._pacer.least_bytes = 2 * self.sizes.current

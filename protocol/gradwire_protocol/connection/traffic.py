@@ -19,6 +19,7 @@ from gradwire_protocol.delivery.incoming import Reassembly
 from gradwire_protocol.limits import STALL_IDLE_TIMEOUTS
 from gradwire_protocol.recovery.received_packets import ReceivedPackets
 from gradwire_protocol.security.handshake import Agreement
+from gradwire_protocol.wire.close_codes import CloseCode
 from gradwire_protocol.wire.frames import pack_challenge, pack_response
 
 
@@ -62,6 +63,7 @@ class Traffic:
             return int.from_bytes(random_bytes(6), "little") / 2**48
 
         self._path = path
+        self._counters = counters
         self.sender = sender = Sender(
             peer_session_id=agreement.peer_session_id,
             sizes=sizes,
@@ -73,7 +75,7 @@ class Traffic:
             random=random,
         )
         sender.recovery.probing = not config.lossless
-        sender.on_credit(limits.window_bytes)
+        sender.outcomes.on_credit(limits.window_bytes)
         idle_timeout = min(config.idle_timeout_seconds, limits.idle_timeout_seconds)
         self.liveness = Liveness(idle_timeout, config.keepalive_seconds, now)
         self.receiver = Receiver(
@@ -88,9 +90,10 @@ class Traffic:
         )
 
     @property
-    def idle_deadline(self) -> float:
-        """When the peer is taken for dead if it stays silent."""
-        return self.liveness.idle_deadline(self.sender.recovery.probe_timeout)
+    def rtt(self) -> float | None:
+        """Smoothed round-trip time in seconds; None before the first sample."""
+        rtt = self.sender.recovery.rtt
+        return rtt.smoothed if rtt.latest else None
 
     @property
     def deadlines(self) -> tuple[float | None, ...]:
@@ -98,23 +101,23 @@ class Traffic:
         return (
             *self.sender.deadlines,
             self._path.next_timer,
-            self.idle_deadline,
+            self._idle_deadline,
             self._keepalive_deadline,
             self.receiver.deadline,
         )
 
-    def handle_timer(self, now: float) -> None:
-        """Ask the peer whether it is there, and act on losses, where that is due."""
-        if now >= self._keepalive_deadline:
-            self.sender.ping_due = True
-            self.liveness.on_asked(now)
-        self.sender.handle_timer(now)
-
-    def stall(self, now: float) -> str | None:
-        """Say what is wrong, if nothing of a message has arrived for much too long."""
-        # No deadline of its own: what is sent again and again, and keepalives, have timers.
-        patience = self.liveness.stretched_timeout(self.sender.recovery.probe_timeout)
-        return self.sender.stall(STALL_IDLE_TIMEOUTS * patience, now)
+    def handle_timer(self, now: float) -> tuple[CloseCode, str] | None:
+        """Act on what is due; return why the connection has to end, if it has to."""
+        end = self._silence(now)
+        # Silence outranks everything: a probe to a dead peer is wasted.
+        if end is None:
+            if now >= self._keepalive_deadline:
+                self.sender.outcomes.ping_due = True
+                self.liveness.on_asked(now)
+            self.sender.outcomes.handle_timer(now)
+            end = self._stall(now)
+        self.receiver.handle_timer(now)
+        return end
 
     def next_train(self, now: float) -> Train | None:
         """Return what has to leave next; None where nothing has to, or may, leave now."""
@@ -133,3 +136,22 @@ class Traffic:
     @property
     def _keepalive_deadline(self) -> float:
         return self.liveness.keepalive_deadline(self.sender.last_eliciting_at)
+
+    @property
+    def _idle_deadline(self) -> float:
+        return self.liveness.idle_deadline(self.sender.recovery.probe_timeout)
+
+    def _silence(self, now: float) -> tuple[CloseCode, str] | None:
+        if now < self._idle_deadline:
+            return None
+        self._counters.idle_timeouts += 1
+        return CloseCode.IDLE, f"nothing heard for {now - self.liveness.last_heard:.1f} seconds"
+
+    def _stall(self, now: float) -> tuple[CloseCode, str] | None:
+        # No deadline of its own: what is sent again and again, and keepalives, have timers.
+        patience = self.liveness.stretched_timeout(self.sender.recovery.probe_timeout)
+        stall = self.sender.outcomes.stall(STALL_IDLE_TIMEOUTS * patience, now)
+        if stall is None:
+            return None
+        self._counters.stalls += 1
+        return CloseCode.STALLED, stall

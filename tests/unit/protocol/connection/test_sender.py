@@ -144,7 +144,7 @@ def test_no_packet_is_larger_than_the_path_carries_whatever_is_due(
     if credit:
         use_up(rig)
     rig.receive(*range(0, 2 * gaps, 2))
-    rig.sender.ping_due = ping
+    rig.sender.outcomes.ping_due = ping
     sizes = [min(size, rig.sender.fragment_bytes) for size in messages]
     rig.push(*sizes)
 
@@ -160,7 +160,7 @@ def test_a_ping_goes_along_in_a_packet_that_gets_through_even_where_large_ones_d
     size: int,
 ) -> None:
     rig = Rig()
-    rig.sender.ping_due = True
+    rig.sender.outcomes.ping_due = True
     rig.push(size)
 
     first, *others = rig.datagrams()
@@ -201,7 +201,7 @@ def test_an_acknowledgement_goes_along_with_whatever_leaves_in_no_train() -> Non
     for rig in (message, ping):
         rig.receive(0, completing=False)
     message.push(100)
-    ping.sender.ping_due = True
+    ping.sender.outcomes.ping_due = True
 
     assert [kinds_of(packet) for packet in message.packets()] == [["Ack", "Data"]]
     assert [kinds_of(packet) for packet in ping.packets()] == [["Ack", "Ping"]]
@@ -316,9 +316,9 @@ def test_credit_never_goes_back() -> None:
     rig.push(10)
     rig.packets()
 
-    rig.sender.on_credit(2**41)
+    rig.sender.outcomes.on_credit(2**41)
     rig.acknowledge((0, 0), credit=5)
-    rig.sender.on_credit(6)
+    rig.sender.outcomes.on_credit(6)
 
     assert rig.sender.queue.credit == 2**41
 
@@ -327,7 +327,7 @@ def test_an_acknowledgement_brings_credit() -> None:
     rig = Rig()
     rig.sender.queue.credit = 0
     rig.push(100)
-    rig.sender.ping_due = True
+    rig.sender.outcomes.ping_due = True
     assert [kinds_of(packet) for packet in rig.packets()] == [["Ping"]]
 
     rig.acknowledge((0, 0), credit=charge_of(100))

@@ -165,7 +165,7 @@ def test_a_short_message_that_arrives_twice_has_arrived_once() -> None:
 
 def test_a_probe_is_a_ping_where_there_is_no_data() -> None:
     rig = Rig()
-    rig.sender.ping_due = True
+    rig.sender.outcomes.ping_due = True
     rig.packets()
 
     now = rig.fire()
@@ -201,11 +201,11 @@ def test_probes_leave_whatever_the_congestion_window_and_the_pace_say() -> None:
 
 def test_before_its_time_the_timer_does_nothing() -> None:
     rig = Rig()
-    rig.sender.handle_timer(START)
+    rig.sender.outcomes.handle_timer(START)
     rig.push(10)
     rig.packets()
 
-    rig.sender.handle_timer(START + 0.01)
+    rig.sender.outcomes.handle_timer(START + 0.01)
 
     assert rig.packets(now=START + 0.01) == []
     assert rig.counters.probe_timeouts == 0
@@ -213,13 +213,13 @@ def test_before_its_time_the_timer_does_nothing() -> None:
 
 def test_a_loss_by_time_is_no_probe_timeout_even_where_a_probe_is_left() -> None:
     rig = Rig()
-    rig.sender.ping_due = True
+    rig.sender.outcomes.ping_due = True
     rig.packets()
     probed_at = rig.fire()
     assert rig.packets(probed_at) == [[Ping()]]
     rig.receive(0, now=probed_at)
     assert [kinds_of(p) for p in rig.packets(probed_at)] == [["Ack"]]
-    rig.sender.ping_due = True
+    rig.sender.outcomes.ping_due = True
     rig.packets(probed_at)
     rig.acknowledge((3, 3), now=probed_at + 0.01)
 
@@ -234,12 +234,12 @@ def test_a_loss_by_time_is_no_probe_timeout_even_where_a_probe_is_left() -> None
 
 def test_where_nothing_is_unanswered_nothing_is_stalled() -> None:
     rig = Rig()
-    assert rig.sender.stall(1.0, START + 1000) is None
+    assert rig.sender.outcomes.stall(1.0, START + 1000) is None
     rig.push(10)
     rig.packets()
     rig.acknowledge((0, 0))
 
-    assert rig.sender.stall(1.0, START + 1000) is None
+    assert rig.sender.outcomes.stall(1.0, START + 1000) is None
 
 
 def test_a_packet_that_nothing_answers_is_a_stall_exactly_when_it_is_time() -> None:
@@ -247,8 +247,8 @@ def test_a_packet_that_nothing_answers_is_a_stall_exactly_when_it_is_time() -> N
     rig.push(FRAGMENT_BYTES)
     rig.packets()
 
-    assert rig.sender.stall(60.0, START + 59.9) is None
-    assert rig.sender.stall(60.0, START + 60.0) == naming("60 seconds", DATAGRAM_BYTES)
+    assert rig.sender.outcomes.stall(60.0, START + 59.9) is None
+    assert rig.sender.outcomes.stall(60.0, START + 60.0) == naming("60 seconds", DATAGRAM_BYTES)
 
 
 def test_what_is_smaller_answers_nothing_and_what_is_as_large_does() -> None:
@@ -260,10 +260,10 @@ def test_what_is_smaller_answers_nothing_and_what_is_as_large_does() -> None:
     rig.packets()
 
     rig.acknowledge((1, 1))
-    assert rig.sender.stall(60.0, START + 60) is not None
+    assert rig.sender.outcomes.stall(60.0, START + 60) is not None
     rig.acknowledge((1, 2))
 
-    assert rig.sender.stall(60.0, START + 60) is None
+    assert rig.sender.outcomes.stall(60.0, START + 60) is None
 
 
 def test_a_packet_is_answered_when_what_it_held_has_arrived_in_smaller_ones() -> None:
@@ -276,7 +276,7 @@ def test_a_packet_is_answered_when_what_it_held_has_arrived_in_smaller_ones() ->
     assert [kinds_of(packet) for packet in rig.packets(now)] == [["Ack", "Data"], ["Data"]]
 
     rig.acknowledge((1, 1), now=now)
-    assert rig.sender.stall(60.0, START + 60) is not None
+    assert rig.sender.outcomes.stall(60.0, START + 60) is not None
     rig.acknowledge((1, 2), now=now)
 
-    assert rig.sender.stall(60.0, START + 60) is None
+    assert rig.sender.outcomes.stall(60.0, START + 60) is None

@@ -139,13 +139,13 @@ def test_what_is_unanswered_is_no_larger_than_what_is_sent() -> None:
     rig.controller.window_bytes = 100_000
     rig.push(200_000)
     far.run(lambda: rig.counters.black_holes == 1)
-    assert rig.sender.stall(60.0, far.now + 1000) is not None
+    assert rig.sender.outcomes.stall(60.0, far.now + 1000) is not None
     before = len(far.sent)
 
     far.run(lambda: len(far.sent) > before)
 
     assert rig.sender.queue.bytes_queued > 0
-    assert rig.sender.stall(60.0, far.now + 1000) is None
+    assert rig.sender.outcomes.stall(60.0, far.now + 1000) is None
 
 
 # Another path.
@@ -156,7 +156,7 @@ def test_on_another_path_all_begins_anew() -> None:
     rig.push(50_000)
     rig.datagrams(far.now)
 
-    rig.sender.on_path_changed()
+    rig.sender.outcomes.on_path_changed()
 
     assert rig.controller.paths == 2
     assert rig.sender.sizes.current == rig.controller.datagram_bytes == 1400
@@ -167,7 +167,7 @@ def test_messages_cut_for_a_wide_path_arrive_over_a_narrow_one() -> None:
     rig.push(50_000, 60_000)
     rig.datagrams(far.now)
 
-    rig.sender.on_path_changed()
+    rig.sender.outcomes.on_path_changed()
     far.lets_pass = lambda datagram: len(datagram) <= 1400
     far.deliver()
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gradwire_protocol.connection.parity_tail import ParityTail
 from gradwire_protocol.delivery.outgoing import OutgoingMessage, Priority
 from gradwire_protocol.delivery.parity import parity_of
+from gradwire_protocol.recovery.parity_tail import ParityTail
 from gradwire_protocol.wire.frames import Data, parity_groups
 from support.fragments import message_of
 
