@@ -130,13 +130,13 @@ def test_packets_that_mean_nothing_are_counted_and_dropped(kind: str) -> None:
 def test_who_says_nothing_of_use_is_turned_away_and_who_does_stays(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "UNUSED_SECONDS_MAX", 0.05)
     monkeypatch.setattr(driver, "SWEEP_SECONDS", 0.01)
 
     async def test() -> None:
         side = TcpSide(accepts=1)
         with dialled(side) as worker, dialled(side) as silent, dialled(side) as half:
             await shaken_hands(worker)
+            monkeypatch.setattr(driver, "UNUSED_SECONDS_MAX", 0.05)
             half.send(framed(init_of(6)))
             await ended(silent)
             await ended(half)
