@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,7 @@ def test_a_worker_that_stands_still_holds_a_master_up_until_the_deadline_and_no_
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--drain-seconds", "0.5"))
         still, _ = start(stack, master, 2)
+        wait_until(partial(has_live, master, 2), "the master to have heard that both are live")
         still.process.send_signal(signal.SIGSTOP)
 
         status, _, err = master.stop(signal.SIGTERM)
@@ -133,6 +135,7 @@ def test_a_second_signal_ends_a_master_at_once() -> None:
     with ExitStack() as stack:
         master = stack.enter_context(MasterProcess("--drain-seconds", "100000"))
         still, other = start(stack, master, 2)
+        wait_until(partial(has_live, master, 2), "the master to have heard that both are live")
         still.process.send_signal(signal.SIGSTOP)
         master.signal(signal.SIGTERM)
         wait_until(lambda: "message" in other.ask("step", times=1) or is_draining(other), "a word")
@@ -141,6 +144,12 @@ def test_a_second_signal_ends_a_master_at_once() -> None:
 
     assert status == 0
     assert "stopping without waiting" not in err
+
+
+def has_live(master: MasterProcess, n: int) -> bool:
+    """Return whether the master waits for so many workers when it drains."""
+    workers = run_status(master.announcement["http"])["workers"]
+    return [worker["phase"] for worker in workers] == ["live"] * n
 
 
 def is_draining(worker: DrivenWorker) -> bool:
