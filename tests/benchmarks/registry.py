@@ -76,6 +76,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "codec-gpu": Benchmark("benchmarks.codec_gpu"),
     "codec-size": Benchmark("benchmarks.codec_size"),
     "convergence": Benchmark("benchmarks.convergence.comparison"),
+    "defaults": Benchmark("benchmarks.defaults.comparison"),
     "estimate": Benchmark("benchmarks.estimate"),
     "latency": Benchmark("benchmarks.latency"),
     "lossy": Benchmark("benchmarks.lossy"),

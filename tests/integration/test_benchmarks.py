@@ -25,11 +25,11 @@ FIELDS = {
     "commit", "quick",
 }  # fmt: skip
 
-NEED_MACHINES = ("convergence", "estimate", "lossy", "slowlink")
+NEED_MACHINES = ("convergence", "defaults", "estimate", "lossy", "slowlink")
 """Without network namespaces these have nothing to measure; others leave some figures out."""
 NEEDS_A_GPU = "codec-gpu"
 
-KEYLESS = ("convergence", "estimate", "latency", "overhead", "relay", "slowlink")
+KEYLESS = ("convergence", "defaults", "estimate", "latency", "overhead", "relay", "slowlink")
 """These are measured without keys as well as with them."""
 
 

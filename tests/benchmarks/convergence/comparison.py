@@ -109,7 +109,7 @@ def compare(plan: Plan) -> Iterator[Comparison]:
             grid = partial(_grid, seeds=plan.seeds, advance=partial(shown.advance, bar))
             workers, more_workers = plan.workers, plan.more_workers
             four = {ONE_PROCESS: grid(_in(pool, alone.train, task, workers), rates)}
-            with processes(task, workers, keys=plan.keys) as started:
+            with processes(task.name, task.steps, workers, keys=plan.keys) as started:
                 for method, called in PROCESSES.items():
                     four[method] = grid(_now(partial(started.train, called)), rates)
             sixteen = {

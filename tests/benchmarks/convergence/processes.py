@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from benchmarks.convergence.outcome import Outcome
-from benchmarks.convergence.tasks import Task
 from benchmarks.masters import Master
 from benchmarks.programs import Program
 from support.namespaces import ip, unconnected_machines
@@ -29,16 +29,33 @@ class Processes:
 
     def train(self, method: str, rate: float, seed: int) -> Outcome:
         """Train from the beginning, by one of the methods; return what came of it."""
-        line = json.dumps({"method": method, "rate": rate, "seed": seed})
+        return Outcome.of(self.ask(method=method, rate=rate, seed=seed)[0])
+
+    def ask(self, **request: object) -> list[dict[str, Any]]:
+        """Tell all members the same; return what each has to say about it."""
+        line = json.dumps(request)
         for member in self._members:
             member.tell(line)
-        outcomes = [member.read() for member in self._members]
-        return Outcome.of(outcomes[0])
+        return [member.read() for member in self._members]
 
 
 @contextmanager
-def processes(task: Task, workers: int, *, keys: bool) -> Iterator[Processes]:
-    """Start workers, and gradwire's master, which only gradwire's workers talk to."""
+def processes(
+    task: str, steps: int, workers: int, *, keys: bool, member: str = "convergence.member"
+) -> Iterator[Processes]:
+    """Start workers, and gradwire's master, which only gradwire's workers talk to.
+
+    Parameters
+    ----------
+    task : str
+        Name of what they train.
+    steps : int
+    workers : int
+    keys : bool
+        Whether the master and gradwire's workers have keys.
+    member : str
+        The benchmarks' module that is a worker; it takes the arguments of `convergence.member`.
+    """
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory())
         machine, _ = stack.enter_context(unconnected_machines())
@@ -48,9 +65,9 @@ def processes(task: Task, workers: int, *, keys: bool) -> Iterator[Processes]:
         stack.callback(start.shutdown)
         started = start.map(
             lambda rank: Program(
-                "benchmarks.convergence.member",
-                task.name,
-                str(task.steps),
+                f"benchmarks.{member}",
+                task,
+                str(steps),
                 str(rank),
                 str(workers),
                 folder,

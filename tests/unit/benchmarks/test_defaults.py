@@ -1,0 +1,94 @@
+"""Benchmark `defaults`: its tasks learn, and its figures say what was measured."""
+
+from dataclasses import replace
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.defaults.comparison import (
+    BYTES_AIM,
+    QUICK,
+    Comparison,
+    figures_of,
+    geometric_mean,
+    mean_loss,
+)
+from benchmarks.defaults.schedules import plateau
+from benchmarks.defaults.tasks import TASKS, Task, samples_of
+
+
+def outcome(loss: float, megabytes: float = 1.0) -> dict[str, Any]:
+    return {"loss": loss, "megabytes": megabytes}
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_a_task_learns_at_one_of_its_rates(task: Task) -> None:
+    steps = 12
+    model = task.new_model(0)
+    before = task.evaluate(model)
+    optimizer = task.optimizer(model, task.rates[1])
+    schedule = task.schedule(optimizer, steps)
+    random = samples_of(0, 0)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = task.loss(model, task.draw(random))
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule(loss.item())
+
+    assert task.evaluate(model) < before
+
+
+def test_all_methods_have_the_same_beginning_and_the_same_samples() -> None:
+    task = TASKS["softmax"]
+    models = [task.new_model(3), task.new_model(3)]
+    batches = [task.draw(samples_of(3, 1)) for _ in models]
+    others = task.draw(samples_of(3, 2))
+
+    one, other = [nn.utils.parameters_to_vector(model.parameters()) for model in models]
+    assert torch.equal(one, other)
+    assert torch.equal(batches[0][0], batches[1][0])
+    assert not torch.equal(batches[0][0], others[0])
+
+
+def test_a_plateau_halves_the_rate() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 1.0)
+    schedule = plateau(optimizer, 100)
+    for _ in range(60):
+        schedule(1.0)
+
+    assert optimizer.param_groups[0]["lr"] < 1.0
+
+
+def test_figures_are_of_the_best_rate_and_of_all_tasks_together() -> None:
+    one, held_back = TASKS["softmax"], TASKS["gpt"]
+    done = [
+        Comparison(one, 4, 0.1, [outcome(1.0, 120.0)] * 2, [outcome(1.0), outcome(1.02)]),
+        Comparison(held_back, 4, 0.1, [outcome(1.0, 30.0)] * 2, [outcome(2.0), outcome(0.5)]),
+    ]
+
+    figures = {figure.figure: figure for figure in figures_of(done, replace(QUICK, seeds=2))}
+
+    loss = figures["loss, softmax, 4 workers, with keys"]
+    assert loss.ratio == pytest.approx(1.01)
+    assert loss.met
+    sent = figures["sent with DDP, softmax, 4 workers, with keys"]
+    assert (sent.ratio, sent.met) == (120.0, True)
+    assert BYTES_AIM > 30.0
+    assert not figures["sent with DDP, gpt, 4 workers, with keys"].met
+    chosen, others = list(figures.values())[-2:]
+    assert chosen.value == pytest.approx(np.sqrt(1.02))
+    assert others.value == pytest.approx(1.0)
+
+
+def test_what_diverges_meets_no_aim() -> None:
+    task = TASKS["softmax"]
+    done = Comparison(task, 4, 0.1, [outcome(1.0, 99.0)], [outcome(nan)])
+
+    assert mean_loss(done.gradwire) == inf
+    assert geometric_mean(done.ratios) == inf
+    assert [figure.met for figure in figures_of([done], QUICK)] == [False, True, False]
