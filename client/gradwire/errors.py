@@ -8,6 +8,8 @@
 - `UsageError`: the call cannot work; `NonFiniteError` for a NaN or an infinity in the parameters or
   the buffers, `OutOfRangeError` for parameters that have outgrown the run's quantum. Nothing was
   changed or sent.
+
+`GradwireWarning` is the category of what a script should do in another way, though it runs.
 """
 
 from gradwire_protocol import (
@@ -31,10 +33,15 @@ class OutOfRangeError(UsageError):
     """A parameter is larger than the run's quantum can express. Nothing was changed or sent."""
 
 
+class GradwireWarning(UserWarning):
+    """A script runs, and does not do what was probably meant."""
+
+
 __all__ = [
     "ConnectionLostError",
     "DeadlineError",
     "GradwireError",
+    "GradwireWarning",
     "NonFiniteError",
     "OutOfRangeError",
     "ProtocolError",

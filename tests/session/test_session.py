@@ -514,6 +514,39 @@ def test_a_script_that_ends_without_a_word_leaves(
     assert caplog.messages[-1] == naming("left", "the process ended")
 
 
+@pytest.mark.parametrize(
+    ("end", "warned"),
+    [
+        ("", True),
+        ("raise SystemExit", True),
+        ("session.close()", False),
+        ("session.finish()", False),
+    ],
+    ids=["nothing", "SystemExit", "close", "finish"],
+)
+def test_a_script_that_has_trained_and_does_not_finish_is_warned(
+    master: LocalMaster, end: str, warned: bool
+) -> None:
+    script = (
+        "import numpy, gradwire\n"
+        "parameters = numpy.zeros(4, numpy.float32)\n"
+        f"session = gradwire.join(parameters, master='{master.address}')\n"
+        "for _ in range(3):\n"
+        "    parameters += 1\n"
+        "    session.step()\n"
+        f"{end}\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+    assert done.returncode == 0
+    if not warned:
+        assert not done.stderr
+        return
+    [line] = done.stderr.splitlines()
+    assert line == naming("GradwireWarning", "rank 0", "3 steps", "finish()", "with gradwire.join")
+
+
 # What the master passes on of updates that are far too large.
 
 

@@ -52,7 +52,7 @@ class Session:
         self._over: str | None = None
         self._gone = False
         self._process = os.getpid()
-        close_at_the_end(self)
+        close_at_the_end(self, self._what_is_lost)
 
     # Who takes part.
 
@@ -223,9 +223,9 @@ class Session:
     def finish(self, *, timeout: float | None = None) -> None:
         """Send what is left, wait for all other workers to finish, and hold the same bits as they.
 
-        Every worker sends its whole residual, or drops it if the setting `finish_residual` says
-        so, applies everything that the others sent, and sets its parameters to the shared ones and
-        its buffers to the mean of all workers'. An observer does the same, but for sending.
+        Every worker sends of its residual what the setting `finish_residual` says, applies
+        everything that the others sent, and sets its parameters to the shared ones and its buffers
+        to the mean of all workers'. An observer does the same, but for sending.
 
         Parameters
         ----------
@@ -335,6 +335,18 @@ class Session:
             if self._membership.closed and self._over is None:
                 self._network.stop()
                 self._end()
+
+    def _what_is_lost(self) -> str | None:
+        """Say what nobody has if the script ends now; None where that is nothing."""
+        steps = self._participant.tally.steps
+        if self._process != os.getpid() or self._over is not None or not steps:
+            return None
+        return (
+            f"rank {self.rank} of run {self.run!r} ended after {steps} steps without finish(): "
+            "what it had not sent is lost, and its model differs from that of the others. Call "
+            "session.finish() after the loop, or train inside of 'with gradwire.join(...) as "
+            "session:'; session.close() leaves without this warning"
+        )
 
     def _check_open(self) -> None:
         if self._process != os.getpid():

@@ -16,12 +16,15 @@ there, leaving is put off until it is over.
 import atexit
 import os
 import signal
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import get_ident, main_thread
 from types import FrameType
 from typing import Final, Protocol
+
+from gradwire.errors import GradwireWarning
 
 
 class Leaving(Protocol):
@@ -33,7 +36,7 @@ class Leaving(Protocol):
 
 # Held until they are over, also where the script keeps no reference: their threads go on, and the
 # master has to be told at the end.
-_open: Final[set[Leaving]] = set()
+_open: Final[dict[Leaving, Callable[[], str | None]]] = {}
 
 _blocks = 0
 """How many blocks of `uninterrupted` the main thread is in."""
@@ -42,9 +45,16 @@ _put_off: Final[list[Callable[[], None]]] = []
 """What signal handlers could not do inside of them."""
 
 
-def close_at_the_end(session: Leaving) -> None:
-    """Have a session closed if the process ends before it is over."""
-    _open.add(session)
+def close_at_the_end(session: Leaving, what_is_lost: Callable[[], str | None]) -> None:
+    """Have a session closed if the process ends before it is over.
+
+    Parameters
+    ----------
+    session : Leaving
+    what_is_lost : callable
+        Returns what to warn of if the script ends then; None where that is nothing.
+    """
+    _open[session] = what_is_lost
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         with suppress(ValueError):  # on another thread than the main one
             signal.signal(signal.SIGTERM, _end)
@@ -52,7 +62,7 @@ def close_at_the_end(session: Leaving) -> None:
 
 def forget(session: Leaving) -> None:
     """Take note that a session is over."""
-    _open.discard(session)
+    _open.pop(session, None)
     if not _open and signal.getsignal(signal.SIGTERM) is _end:
         with suppress(ValueError):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -87,9 +97,12 @@ def put_off(call: Callable[[], None]) -> bool:
 
 @atexit.register
 def _close_all() -> None:
-    """Let the master know when a script ends without having closed its session."""
-    for session in list(_open):
+    """Let master and user know when a script ends without having closed its session."""
+    for session, what_is_lost in list(_open.items()):
+        lost = what_is_lost()
         session.close("the process ended")
+        if lost is not None:
+            warnings.warn(lost, GradwireWarning, stacklevel=2)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -7,9 +7,11 @@ from gradwire import errors
 
 
 def test_every_error_can_be_caught_as_one() -> None:
-    assert {name for name in errors.__all__ if name.endswith("Error")} == set(errors.__all__)
-    for name in errors.__all__:
+    names = set(errors.__all__) - {"GradwireWarning"}
+    assert {name for name in names if name.endswith("Error")} == names
+    for name in names:
         assert issubclass(getattr(errors, name), gradwire.GradwireError)
+    assert issubclass(errors.GradwireWarning, UserWarning)
 
 
 def test_every_error_is_at_hand_where_join_is() -> None:
