@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -288,10 +289,60 @@ def test_an_optimizer_that_ignores_its_rate_is_scaled_by_what_it_changes(
     assert weights(model) == [HALF, -HALF, 0, 0]
 
 
-def test_nothing_is_multiplied_unless_it_is_asked_for(master: LocalMaster) -> None:
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (torch.optim.SGD, 1 / 4),
+        (torch.optim.Rprop, 1 / 2),
+        (lambda p, lr: torch.optim.Adam(p, lr, betas=(0.0, 0.0)), 1 / 2),
+    ],
+    ids=["SGD", "Rprop", "Adam"],
+)
+def test_workers_together_make_the_step_of_their_mean_gradient(
+    master: LocalMaster, make: Callable[..., torch.optim.Optimizer], expected: float
+) -> None:
+    model = linear()
+    optimizer = make(model.parameters(), 1.0)
+    session = join(master, model, optimizer=optimizer)
+    _others = [join(master, linear()) for _ in range(3)]
+    session.wait(4)
+
+    step(model, optimizer, -1.0, 0, 0, 0)
+    session.step()
+
+    assert weights(model)[0] == pytest.approx(expected)
+    assert session.stats.scale == expected
+    assert optimizer.param_groups[0]["lr"] == 1.0
+
+
+def test_workers_that_come_or_go_move_the_scale_smoothly(master: LocalMaster) -> None:
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    session = join(master, model, optimizer=optimizer)
+    scales = []
+
+    def steps(n: int) -> None:
+        for _ in range(n):
+            step(model, optimizer, -1.0, 0, 0, 0)
+            session.step()
+            scales.append(session.stats.scale)
+
+    steps(2)
+    _other = join(master, linear())
+    session.wait(2)
+    steps(100)
+
+    assert scales[:2] == [1.0, 1.0]
+    assert scales == sorted(scales, reverse=True)
+    assert all(later > 0.95 * before for before, later in pairwise(scales))
+    assert scales[-1] == pytest.approx(0.5, rel=0.01)
+
+
+def test_changes_count_in_full_where_that_is_asked_for(master: LocalMaster) -> None:
     model = linear()
     optimizer = torch.optim.SGD(model.parameters(), 1.0, momentum=0.9)
-    session, _other = join(master, model, optimizer=optimizer), join(master, linear())
+    session = join(master, model, optimizer=optimizer, scale="sum")
+    _other = join(master, linear())
     session.wait(2)
 
     step(model, optimizer, -1.0, 0, 0, 0)
@@ -346,7 +397,7 @@ def test_steps_are_smaller_where_updates_of_peers_come_late(
 ) -> None:
     model = linear()
     optimizer = torch.optim.SGD(model.parameters(), 1.0)
-    session = join(master, model, optimizer=optimizer, momentum=momentum)
+    session = join(master, model, optimizer=optimizer, momentum=momentum, scale="sum")
     other = join(master, linear())
     session.wait(2)
     for _ in range(9):
@@ -419,7 +470,7 @@ def test_gradients_that_are_accumulated_send_nothing_and_peers_are_heard(
 ) -> None:
     model = linear()
     optimizer = torch.optim.SGD(model.parameters(), 1.0)
-    session, other = join(master, model, optimizer=optimizer), join(master, linear())
+    session, other = join(master, model, optimizer=optimizer, scale="sum"), join(master, linear())
     step(model, optimizer, -2.0, 0, 0, 0)
     session.step()
     other.push(change(0, 1.0, 0, 0))

@@ -192,6 +192,52 @@ def test_where_it_is_dropped_nothing_is_sent_at_the_end(master: LocalMaster) -> 
     assert session.stats.updates_sent == 0
 
 
+@FEEDBACKS
+def test_workers_of_a_short_run_end_with_the_mean_of_their_own_parameters(
+    master: LocalMaster, feedback: str | float
+) -> None:
+    mine, theirs = zeros(), zeros()
+    one = join(master, mine, feedback=feedback, finish_residual="auto")
+    other = join(master, theirs, feedback=feedback, finish_residual="auto")
+    one.push(change(0.25, 0.25, 0, 0))
+    other.push(change(0, 0.125, -0.25, 0))
+
+    finish(one, other)
+
+    assert mine.tolist() == theirs.tolist() == [0.125, 0.1875, -0.125, 0]
+    assert one.digest() == other.digest()
+
+
+def test_a_long_run_ends_with_the_shared_parameters(master: LocalMaster) -> None:
+    """A fifth of what each step changes waits for ten steps; the rest is sent at once."""
+    mine, theirs = zeros(), zeros()
+    one = join(master, mine, finish_residual="auto")
+    other = join(master, theirs, finish_residual="auto")
+    for _ in range(40):
+        one.push(change(HALF, 0.05, 0, 0))
+    one.push(change(HALF, 0.25, 0, 0))
+    shared = [41 * HALF, 4 * HALF, 0, 0]
+
+    finish(one, other)
+
+    assert mine.tolist() == theirs.tolist() == shared
+
+
+@FEEDBACKS
+def test_a_worker_alone_ends_with_what_it_has_trained(
+    master: LocalMaster, feedback: str | float
+) -> None:
+    target = zeros()
+    session = join(master, target, feedback=feedback, finish_residual="auto")
+    for _ in range(40):
+        session.push(change(HALF, 0.0625, 0, 0))
+    session.push(change(0, 0.25, 0, 0))
+
+    session.finish()
+
+    assert target.tolist() == [20.0, 2.75, 0, 0]
+
+
 def test_a_parameter_that_is_not_finite_is_not_dropped_in_silence(master: LocalMaster) -> None:
     mine = zeros()
     session = join(master, mine, finish_residual="drop")

@@ -51,7 +51,13 @@ class Rig:
         join = Join(None, bytes(WORKER_ID_BYTES), "one", None, CODEC_VERSION, -24, layout)
         self.participant = Participant(
             settings=Settings(
-                **{"master": "nowhere", "threshold": THRESHOLD, "shake_up_steps": 0, **settings}
+                **{
+                    "master": "nowhere",
+                    "threshold": THRESHOLD,
+                    "shake_up_steps": 0,
+                    "finish_residual": "send",
+                    **settings,
+                }
             ),
             parameters=NumpyParameters(self.parameters),
             feedback=LocalFeedback(self.parameters, Replica.zeros(elements)),

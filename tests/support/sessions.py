@@ -21,9 +21,11 @@ HALF = 0.5
 def join(master: LocalMaster, target: object = None, **options: Any) -> Session:
     """Join with a target of four zeros, a fixed threshold, and deadlines that fit a test.
 
-    The master of the fixture `master` closes the session after the test.
+    At the end the whole residual is sent, so that nothing is lost. The master of the fixture
+    `master` closes the session after the test.
     """
-    options = {"threshold": HALF, "finish_timeout_seconds": 10.0, **options}
+    usual = {"threshold": HALF, "finish_timeout_seconds": 10.0, "finish_residual": "send"}
+    options = {**usual, **options}
     joined = zeros() if target is None else target
     session = gradwire.join(joined, master=master.address, **options)
     master.sessions.append(session)

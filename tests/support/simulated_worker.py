@@ -198,6 +198,7 @@ class SimulatedWorker:
             feedback=feedback,  # type: ignore[arg-type]
             threshold=2 * CHANGE,
             shake_up_steps=0,
+            finish_residual="send",
             join_timeout_seconds=FOREVER,
             digest_seconds=self.run.digest_seconds,
             alone_steps_max=10**9,

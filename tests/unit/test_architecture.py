@@ -51,6 +51,7 @@ NEEDS_TORCH = {
     "gradwire.integrations.huggingface",
     "gradwire.integrations.lightning",
     "gradwire.optimizer.torch_momentum",
+    "gradwire.optimizer.torch_scale",
     "gradwire.optimizer.torch_state",
     "gradwire.target.module_tree",
     "gradwire.target.torch_buffers",

@@ -34,6 +34,10 @@ RECENT_OF_RANK: Final = 64
 RECENT_STEPS: Final = 64
 """Steps over which what is sent and what is in the residual are averaged."""
 
+SETTLED_AGES: Final = 6.0
+"""After so many times the residual's age, it is a small part of what was trained, and mostly noise:
+docs/convergence.md has the figures."""
+
 SAMPLE_EVERY: Final = 7
 SAMPLE_ALL_UNTIL: Final = 32
 """The residual is looked at in the first steps, and in every seventh one after them: it takes up to
@@ -211,6 +215,18 @@ class Delays:
     def residual_age_steps(self) -> float:
         """How many steps a change waits in the residual, on average."""
         return self._age
+
+    @property
+    def unsettled(self) -> float:
+        """How much the residual still says about the training, from 1 down to 0.
+
+        It is 1 in a run as short as the residual is old, and 0 after `SETTLED_AGES` times that.
+        """
+        if not self.steps:
+            return 1.0
+        age = self._age_now()
+        ages = self.steps / age if age else SETTLED_AGES
+        return min(max((SETTLED_AGES - ages) / (SETTLED_AGES - 1.0), 0.0), 1.0)
 
     def network_delay_steps(self, world_size: int) -> float:
         """Return how many steps later than in lockstep updates of peers come."""

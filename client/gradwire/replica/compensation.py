@@ -7,7 +7,7 @@ optimizer's momentum (`momentum`), what to multiply its learning rate by, and ch
 import numpy as np
 
 from gradwire.optimizer.delays import Delays
-from gradwire.optimizer.momentum import Lag, added_lag, network_factor
+from gradwire.optimizer.momentum import APPROACH_STEPS, Lag, added_lag, network_factor
 from gradwire.optimizer.scale import scale_factor, varies
 from gradwire.replica.shared_parameters import SharedParameters
 from gradwire.replica.stats import Tally
@@ -39,16 +39,20 @@ class Compensation:
         delays: Delays,
         tally: Tally,
     ) -> None:
-        self._scale = scale
+        self.scale: Scale = scale
+        """What changes are multiplied by: the setting, or what it stands for."""
         self._shared = shared
         self._membership = membership
         self._delays = delays
         self._tally = tally
+        self._workers = 0.0
+        """How many take part; after one comes or goes, it moves there in some steps."""
 
     def note_step(self, quanta_sent: int) -> None:
         """Note what a step has sent, and how stale what was sent before turned out to be."""
         residual = self._residual_size() if self._delays.wants_residual else None
         self._delays.note_step(quanta_sent * self._shared.quantum, residual)
+        self._workers = self._smooth_workers()
         for staleness in self._membership.own_staleness.take_found():
             self._delays.note_own(staleness)
 
@@ -63,10 +67,12 @@ class Compensation:
 
     def change_factor(self) -> float:
         """Return what the next change of this worker is multiplied by."""
-        workers, delays = self._world_size, self._delays
+        delays = self._delays
+        # A function of the user's is asked for the number that there is.
+        workers = self._world_size if callable(self.scale) else self._smooth_workers()
         # Before the first is known, that of lockstep: half of the others come first.
         stale = delays.own_staleness if delays.own_updates else (workers - 1) / 2
-        self._tally.scale = scale_factor(self._scale, workers, stale)
+        self._tally.scale = scale_factor(self.scale, workers, stale)
         return self._tally.scale
 
     @property
@@ -77,11 +83,21 @@ class Compensation:
     @property
     def varies(self) -> bool:
         """Whether changes may be multiplied by anything but 1."""
-        return varies(self._scale) or self.portion != 1.0
+        return varies(self.scale) or self.portion != 1.0
 
     def parameter_factor(self) -> float:
         """Return what the next change is multiplied by where it is made, in the parameters."""
         return self.change_factor() * self.portion
+
+    def residual_portion_at_the_end(self) -> float:
+        """Return how much of its residual this worker sends when it has finished.
+
+        In a short run 1/W, so that all end with the mean of the workers' own parameters; less the
+        longer the run was, because what is in the residual is then noise. A worker alone sends all:
+        its own parameters are the run's.
+        """
+        workers = self._world_size
+        return self._delays.unsettled / workers if workers > 1 else 1.0
 
     def delay_factor(self) -> float:
         """Return what a learning rate is multiplied by because updates of peers come late."""
@@ -91,6 +107,13 @@ class Compensation:
     @property
     def _world_size(self) -> int:
         return len(self._membership.peers)
+
+    def _smooth_workers(self) -> float:
+        """Return how many workers the next change is reckoned with."""
+        now = float(self._world_size)
+        if not self._workers:
+            return now
+        return self._workers + (now - self._workers) / APPROACH_STEPS
 
     def _residual_size(self) -> float:
         """Return the sum of the residual's absolute values, as a sample has it."""

@@ -119,15 +119,20 @@ class Push:
     def flush(self) -> None:
         """Begin to send the whole residual; `flush_on` does it, range by range.
 
-        Where it is to be dropped, there is nothing to send.
+        Where it is to be dropped, there is nothing to send, and less where it is to be for a part.
         """
         self._parameters.gather()
         with self._shared.named_errors():
             self._feedback.check()
-        if self._settings.finish_residual == "drop":
+        portion = self._portion_at_the_end()
+        if not portion:
             return
         if self._shared.scaled_change is not None:
             self._shared.scaled_change.apply()
+        if portion < 1.0:
+            residual = self._shared.take_residual_out()
+            residual *= np.float32(portion)
+            self._shared.put_residual_back(residual)
         self._flush = ResidualFlush(len(self._feedback.replica), len(self._membership.peers))
 
     def flush_on(self) -> bool:
@@ -169,6 +174,14 @@ class Push:
         return self._flush.left
 
     # Private.
+
+    def _portion_at_the_end(self) -> float:
+        match self._settings.finish_residual:
+            case "send":
+                return 1.0
+            case "drop":
+                return 0.0
+        return self._compensation.residual_portion_at_the_end()
 
     def _add(self, change: Any) -> None:
         try:

@@ -1,5 +1,6 @@
 """Which features a worker has besides sending and applying, and in which order they are done."""
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from gradwire.target.buffers import ModuleBuffers
 
 if TYPE_CHECKING:
     import torch
+
+logger = logging.getLogger("gradwire.session")
 
 
 def features_of(
@@ -69,6 +72,15 @@ def _momentum_and_scale(
 ) -> Feature:
     """Return what adapts the optimizer; without one, see to the changes themselves."""
     compensation = participant.compensation
+    if compensation.scale == "auto" and optimizer is not None:
+        from gradwire.optimizer.torch_scale import optimizer_scale
+
+        compensation.scale = optimizer_scale(optimizer)
+        logger.info(
+            "scale=%r: with it, workers with %s together make the step that DDP makes",
+            compensation.scale,
+            type(optimizer).__name__,
+        )
     lag = compensation.added_lag if participant.settings.momentum == "auto" else None
     scaled, by_rate = compensation.varies, False
     feature = Feature() if lag is None else MomentumAdvice(lag)

@@ -12,9 +12,9 @@ Feedback: TypeAlias = FeedbackName | float
 """How much of its own residual is in the parameters that a worker computes with: all, nothing, or
 this portion."""
 
-FinishResidual = Literal["send", "drop"]
+FinishResidual = Literal["auto", "send", "drop"]
 Momentum = Literal["auto", "keep"]
-ScaleName = Literal["sum", "mean", "sqrt", "staleness"]
+ScaleName = Literal["auto", "sum", "mean", "sqrt", "staleness"]
 Scale: TypeAlias = ScaleName | float | Callable[[int, float], float]
 """By what a worker's changes are multiplied: a rule, a number, or a function of the number of
 workers and the mean staleness."""
@@ -36,9 +36,11 @@ class TrainingSettings(ThresholdSettings):
     )
 
     finish_residual: FinishResidual = setting(
-        "send",
+        "auto",
         "What to do with unsent changes at the end: 'send' sends all of them, 'drop' ends with "
-        "the shared parameters as they are.",
+        "the shared parameters as they are. 'auto' sends their mean over the workers in a short "
+        "run, of which much is not sent yet, and less the longer it was, down to nothing; a "
+        "worker alone sends all.",
     )
 
     momentum: Momentum = setting(
@@ -48,10 +50,13 @@ class TrainingSettings(ThresholdSettings):
     )
 
     scale: Scale = setting(
-        "sum",
+        "auto",
         "What this worker's changes are multiplied by: 'sum' counts them in full, 'mean' "
         "divides by the number of workers, 'sqrt' by its square root, 'staleness' by how stale "
-        "updates are. A number is taken as it is; a function gets the number of workers and the "
+        "updates are. 'auto' takes what all workers together need for the step that DDP makes at "
+        "the same learning rate: 'mean' where the optimizer's steps grow with the gradient, as "
+        "SGD's, 'sqrt' where they do not, as Adam's, and 'sum' where `join` is given no "
+        "optimizer. A number is taken as it is; a function gets the number of workers and the "
         "mean staleness.",
         above=0,
         most=SCALE_MAX,

@@ -137,6 +137,20 @@ def test_the_age_follows_what_changes() -> None:
     assert delays.residual_age_steps == pytest.approx(2.0, rel=0.02)
 
 
+def test_the_longer_a_run_the_less_its_residual_says_about_the_training() -> None:
+    delays = Delays()
+    assert delays.unsettled == 1.0
+    told = []
+    for _ in range(100):
+        delays.note_step(1.0, 10.0 if delays.wants_residual else None)
+        told.append(delays.unsettled)
+
+    assert set(told[:10]) == {1.0}
+    assert told == sorted(told, reverse=True)
+    assert told[34] == pytest.approx(0.5)
+    assert set(told[60:]) == {0.0}
+
+
 def test_the_residual_is_looked_at_in_few_steps() -> None:
     delays = Delays()
     looked = []
