@@ -162,7 +162,6 @@ TASKS: Final = {
             loss=images.reconstruction,
             held_out=images.held_out_flat,
             rates=(2e-3, 5e-3, 1e-2, 2e-2),
-            is_held_back=True,
         ),
         Task(
             name="groupnorm",
