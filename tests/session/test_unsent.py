@@ -199,6 +199,8 @@ def test_workers_of_a_short_run_end_with_the_mean_of_their_own_parameters(
     mine, theirs = zeros(), zeros()
     one = join(master, mine, feedback=feedback, finish_residual="auto")
     other = join(master, theirs, feedback=feedback, finish_residual="auto")
+    one.wait(2)
+    other.wait(2)
     one.push(change(0.25, 0.25, 0, 0))
     other.push(change(0, 0.125, -0.25, 0))
 
@@ -213,6 +215,8 @@ def test_a_long_run_ends_with_the_shared_parameters(master: LocalMaster) -> None
     mine, theirs = zeros(), zeros()
     one = join(master, mine, finish_residual="auto")
     other = join(master, theirs, finish_residual="auto")
+    one.wait(2)
+    other.wait(2)
     for _ in range(40):
         one.push(change(HALF, 0.05, 0, 0))
     one.push(change(HALF, 0.25, 0, 0))

@@ -36,7 +36,7 @@ RECENT_STEPS: Final = 64
 
 SETTLED_AGES: Final = 6.0
 """After so many times the residual's age, it is a small part of what was trained, and mostly noise:
-docs/convergence.md has the figures."""
+docs/decisions/finish-residual.md has the figures."""
 
 SAMPLE_EVERY: Final = 7
 SAMPLE_ALL_UNTIL: Final = 32
