@@ -40,7 +40,8 @@ def main() -> None:
 def _train(options: dict[str, Any], told: threading.Event, account: TextIO) -> None:
     random = np.random.default_rng()
     parameters = random.normal(0, 0.1, options["elements"]).astype(np.float32)
-    session = gradwire.join(parameters, master=options["master"], **options["settings"])
+    settings = {"finish_residual": "send", **options["settings"]}  # so that nothing may be missing
+    session = gradwire.join(parameters, master=options["master"], **settings)
     versions = session.state_dict()["versions"]
     _write(account, rank=session.rank, versions=versions)
     while not told.wait(options["pace_seconds"]):

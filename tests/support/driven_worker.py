@@ -93,7 +93,7 @@ def main() -> None:
         try:
             match command["do"]:
                 case "join":
-                    settings = options["settings"]
+                    settings = {"finish_residual": "send", **options["settings"]}
                     session = gradwire.join(parameters, master=options["master"], **settings)
                     answer: dict[str, Any] = {"rank": session.rank}
                 case _ if session is not None:

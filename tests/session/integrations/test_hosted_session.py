@@ -26,7 +26,7 @@ class Model(nn.Module):
 
 def hosted(master: LocalMaster, **options: object) -> HostedSession:
     settings = {"master": master.address, "threshold": HALF, **options}
-    return HostedSession(settings, wait_seconds=10.0)
+    return HostedSession({"finish_residual": "send", **settings}, wait_seconds=10.0)
 
 
 def begun(host: HostedSession, model: Model) -> Session:

@@ -48,7 +48,8 @@ class Watching(TrainerCallback):
 
 
 def callback(master: LocalMaster, **options: Any) -> GradwireCallback:
-    return GradwireCallback(**{"master": master.address, "threshold": HALF, **options})
+    usual = {"master": master.address, "threshold": HALF, "finish_residual": "send"}
+    return GradwireCallback(**{**usual, **options})
 
 
 def trainer(

@@ -75,7 +75,8 @@ def batches(value: float = -1.0) -> DataLoader[torch.Tensor]:
 
 
 def callback(master: LocalMaster, **options: Any) -> GradwireCallback:
-    return GradwireCallback(**{"master": master.address, "threshold": HALF, **options})
+    usual = {"master": master.address, "threshold": HALF, "finish_residual": "send"}
+    return GradwireCallback(**{**usual, **options})
 
 
 def trainer(*callbacks: Any, **options: Any) -> Any:
