@@ -48,7 +48,7 @@ class Watching(TrainerCallback):
 
 
 def callback(master: LocalMaster, **options: Any) -> GradwireCallback:
-    usual = {"master": master.address, "threshold": HALF, "finish_residual": "send"}
+    usual = {"master": master.address, "threshold": HALF, "finish_residual": "send", "scale": "sum"}
     return GradwireCallback(**{**usual, **options})
 
 

@@ -75,7 +75,7 @@ def batches(value: float = -1.0) -> DataLoader[torch.Tensor]:
 
 
 def callback(master: LocalMaster, **options: Any) -> GradwireCallback:
-    usual = {"master": master.address, "threshold": HALF, "finish_residual": "send"}
+    usual = {"master": master.address, "threshold": HALF, "finish_residual": "send", "scale": "sum"}
     return GradwireCallback(**{**usual, **options})
 
 
