@@ -113,7 +113,7 @@ class Cut:
         self.part_of, self.membership, self.pulls = part_of, membership, 0
 
     def post(self, function: Any) -> None:
-        if function == self.worker.states.ask and self.part_of:
+        if function == self.worker.optimizer_states.ask and self.part_of:
             self.membership.on_blocks(Blocks({}, bytes(8)), missed=True)
 
     @contextmanager

@@ -29,7 +29,7 @@ class StateKeeper:
     def __init__(self, worker: SimulatedWorker) -> None:
         self.worker = worker
         worker.trains = slice(0, 20)  # what is sent beside it is small
-        self.states = worker.worker.states
+        self.states = worker.worker.optimizer_states
         self.states.set_keeper(self)
         self.steps = 0
         self.wanted = False

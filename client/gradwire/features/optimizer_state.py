@@ -75,7 +75,7 @@ class OptimizerStateSharing(Feature):
         self._optimizer = optimizer
         self._layout = layout
         self._membership = membership
-        self._states = worker.states
+        self._states = worker.optimizer_states
         self._states.set_keeper(self)
         self._wanted = False
         self._offered = False

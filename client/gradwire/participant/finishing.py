@@ -1,7 +1,8 @@
 """`Finishing`: how far a worker is with the end of a run, and what it still waits for.
 
-It sends its whole residual, says that no more comes, and has finished when everything that anyone
-sent is applied. An observer does only the last of these.
+It sends of its residual what the setting `finish_residual` says, tells the others that no more
+comes, and has finished when everything that anyone sent is applied. An observer does only the last
+of these.
 """
 
 from gradwire.replica.pull import Pull

@@ -200,7 +200,7 @@ class Pull:
         try:
             return self._feedback.apply(update.body)
         except CodecError as error:
-            useless = ProtocolError(f"the master relayed an update of no use: {error}")
+            useless = ProtocolError(f"the master relayed an update that cannot be applied: {error}")
             self._membership.on_closed(useless)
             self._membership.post(self._worker.abort, "gave up")
             raise useless from None

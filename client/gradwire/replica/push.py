@@ -5,6 +5,7 @@ in the residual and is sent later. Where the network is behind, nothing is, and 
 that.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ from gradwire.worker.membership import Membership
 from gradwire_codecs import check_finite, clip_residual
 from gradwire_codecs.arrays import describe
 from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
+
+logger = logging.getLogger("gradwire.session")
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -117,10 +120,7 @@ class Push:
     # The end.
 
     def flush(self) -> None:
-        """Begin to send the whole residual; `flush_on` does it, range by range.
-
-        Where it is to be dropped, there is nothing to send, and less where it is to be for a part.
-        """
+        """Begin to send the residual, or what is to be sent of it; `flush_on` does it by ranges."""
         self._parameters.gather()
         with self._shared.named_errors():
             self._feedback.check()
@@ -181,7 +181,13 @@ class Push:
                 return 1.0
             case "drop":
                 return 0.0
-        return self._compensation.residual_portion_at_the_end()
+        portion = self._compensation.residual_portion_at_the_end()
+        logger.info(
+            "finish_residual='auto': %.0f %% of what waits is sent, after %d steps",
+            100.0 * portion,
+            self._tally.steps,
+        )
+        return portion
 
     def _add(self, change: Any) -> None:
         try:

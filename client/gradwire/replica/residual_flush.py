@@ -1,4 +1,4 @@
-"""`ResidualFlush`: the whole residual is sent at the end, as fast as the slowest worker takes it.
+"""`ResidualFlush`: at the end the residual is sent as fast as the slowest worker takes it.
 
 It says which range of it is next, and when. Encoding and sending is up to `Push`.
 """

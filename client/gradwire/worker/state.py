@@ -22,7 +22,7 @@ from gradwire.worker.peer_updates import PeerUpdates
 from gradwire.worker.reconnection import Reconnection
 from gradwire.worker.update_log import OwnUpdate
 from gradwire_protocol.messages.admission import Join, Welcome
-from gradwire_protocol.messages.link import Link
+from gradwire_protocol.messages.link import Control, Link
 from gradwire_protocol.messages.updates import EncodedUpdate
 
 
@@ -90,6 +90,24 @@ class WorkerState:
         """Go on to another stage."""
         assert stage in TRANSITIONS[self.stage], f"{self.stage} -> {stage}"
         self.stage = stage
+
+    @property
+    def has_left(self) -> bool:
+        """Whether only the master's goodbye is missing."""
+        return self.leave_reason is not None and self.own.delivered == self.own.sequence
+
+    @property
+    def dials_at(self) -> float | None:
+        """When the master has to be dialled again; None while that is not to be."""
+        dialing = self.reconnection.dialing
+        if dialing is None or self.stage is not Stage.CONNECTING:
+            return None
+        return dialing.next_at
+
+    def tell(self, message: Control) -> None:
+        """Tell the master something, unless we are not live: `Admission` says then what counts."""
+        if self.stage is Stage.LIVE and self.link is not None:
+            self.link.send(message)
 
     def send(self, update: OwnUpdate) -> None:
         """Send an update of its own."""

@@ -86,7 +86,7 @@ class Worker:
         self._reconnection = Reconnection(master, reconnect_seconds, random)
         self._own = OwnUpdates(membership)
         self._peers = PeerUpdates(join.layout.elements, membership)
-        self._state = WorkerState(
+        self.state = WorkerState(
             join=join,
             membership=membership,
             reconnection=self._reconnection,
@@ -94,24 +94,20 @@ class Worker:
             peers=self._peers,
             buffers=SharedBuffers(buffers, membership),
         )
-        self._admission = Admission(self._state)
-        self.states = OptimizerStateExchange(self._state)
-        """Of optimizers, ours and another worker's."""
-
-    @property
-    def state(self) -> WorkerState:
         """What its parts share."""
-        return self._state
+        self._admission = Admission(self.state)
+        self.optimizer_states = OptimizerStateExchange(self.state)
+        """Of optimizers, ours and another worker's."""
 
     @property
     def stage(self) -> Stage:
         """How far it has got."""
-        return self._state.stage
+        return self.state.stage
 
     @property
     def rank(self) -> int:
         """What its updates are named by; -1 before it is let in."""
-        return self._state.rank
+        return self.state.rank
 
     @property
     def sequence(self) -> int:
@@ -126,7 +122,7 @@ class Worker:
     @property
     def rtt(self) -> float | None:
         """Smoothed round-trip time to the master in seconds; None before the first sample."""
-        return self._state.link.connection.rtt if self._state.link else None
+        return self.state.link.connection.rtt if self.state.link else None
 
     @property
     def transport(self) -> str:
@@ -143,14 +139,14 @@ class Worker:
     @property
     def buffers_refused(self) -> int:
         """How often what the buffers of another worker hold was of no use."""
-        return self._state.buffers.refused
+        return self.state.buffers.refused
 
     # What the session wants.
 
     def dial(self, dialing: Dialing, now: float) -> None:
         """Dial the master, by whichever way leads there."""
         self._reconnection.dialing = dialing
-        self._state.link = Link(dialing.dial(now))
+        self.state.link = Link(dialing.dial(now))
 
     def found(self, values: Payload, now: float) -> None:
         """Start the run with a replica: little-endian int32, which must not change any more."""
@@ -162,8 +158,7 @@ class Worker:
 
     def tell_digest(self, digest: Digest, now: float) -> None:
         """Tell the master what our replica is."""
-        if self.stage is Stage.LIVE and self._state.link is not None:
-            self._state.link.send(digest)
+        self.state.tell(digest)
 
     def want(self, blocks: Blocks, numbers: Sequence[int], now: float) -> None:
         """Ask for the blocks that differ from those of the master, if it still says these."""
@@ -172,7 +167,7 @@ class Worker:
 
     def push(self, updates: Sequence[OwnUpdate], now: float) -> None:
         """Send updates that are in `own_updates`, in the order of their sequence."""
-        if not self._state.took_part or self.stage in (Stage.LEAVING, Stage.CLOSED):
+        if not self.state.took_part or self.stage in (Stage.LEAVING, Stage.CLOSED):
             return
         for update in updates:
             if update.sequence > SEQUENCE_MAX:
@@ -180,56 +175,54 @@ class Worker:
                 return
             self._own.note_handed_over(update)
             if self.stage is Stage.LIVE:
-                self._state.send(update)
+                self.state.send(update)
 
     def share_buffers(self, buffers: Buffers, now: float) -> None:
         """Tell everyone what our buffers hold."""
-        self._state.buffers.set_own(buffers)
-        if self.stage is Stage.LIVE and self._state.link is not None:
-            self._state.link.send(buffers)
+        self.state.buffers.set_own(buffers)
+        self.state.tell(buffers)
 
     def finish(self, now: float) -> None:
         """Say that no more updates come; `Membership.finished` says when nobody sends any."""
-        self._state.finish_said = self._state.took_part
-        if self.stage is Stage.LIVE and self._state.link is not None:
-            self._state.link.send(Finish(self.sequence))
+        self.state.finish_said = self.state.took_part
+        self.state.tell(Finish(self.sequence))
 
     def leave(self, reason: str, now: float) -> None:
         """Go when everything we sent has arrived; if the connection is lost, when it is back."""
-        link = self._state.link
-        if self._state.is_cut_off and self._state.took_part:
-            self._state.leave_reason = reason
+        link = self.state.link
+        if self.state.is_cut_off and self.state.took_part:
+            self.state.leave_reason = reason
             self._admission.want_nothing()
         elif self.stage in (Stage.FOUNDING, Stage.SYNCING, Stage.LIVE) and link is not None:
-            self._state.leave_reason = reason
+            self.state.leave_reason = reason
             link.send(Leave(self.sequence, reason))
-            self._state.move_to(Stage.LEAVING)
+            self.state.move_to(Stage.LEAVING)
         elif self.stage is not Stage.LEAVING:
             self.abort(reason, now)
 
     def comply(self, reason: str, now: float) -> None:
         """Go because the master is about to end; it knows which update is the last one then."""
-        if self._state.took_part and not self._state.finish_said:
+        if self.state.took_part and not self.state.finish_said:
             self.leave(reason, now)
 
     def abort(self, reason: str, now: float) -> None:
         """Go at once, whatever is under way."""
-        if self.stage is Stage.CLOSED or self._state.link is None:
+        if self.stage is Stage.CLOSED or self.state.link is None:
             return
-        self._state.link.connection.close(EndCode.ABORTED, reason, now)
+        self.state.link.connection.close(EndCode.ABORTED, reason, now)
         self._close(None)
 
     # Input.
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         """Act on what the connection to the master reports."""
-        link = self._state.link
+        link = self.state.link
         if link is None or self.stage is Stage.CLOSED or connection is not link.connection:
             return
         match event:
             case Connected():
                 link.send(self._admission.request())
-                self._state.move_to(Stage.JOINING)
+                self.state.move_to(Stage.JOINING)
             case MessageReceived():
                 self._receive(link, event, now)
             case MessageDelivered():
@@ -237,34 +230,25 @@ class Worker:
             case Disconnected() if self._dials_again(event, now) or self._comes_back(event, now):
                 pass
             case Disconnected():
-                error = self._reconnection.error(
-                    event, leaving=self._state.leave_reason is not None
-                )
+                error = self._reconnection.error(event, leaving=self.state.leave_reason is not None)
                 if error is None:  # the master has everything; its goodbye overtook the rest
                     self._own.on_all_delivered()
                 self._close(error)
-        self.states.proceed()
+        self.optimizer_states.proceed()
 
     def handle_timer(self, now: float) -> None:
         """Dial again, when it is time to; the session's waits have their own deadlines."""
-        self.states.handle_timer(now)
-        deadline, dialing = self._dials_at, self._reconnection.dialing
+        self.optimizer_states.handle_timer(now)
+        deadline, dialing = self.state.dials_at, self._reconnection.dialing
         if dialing is not None and deadline is not None and now >= deadline:
-            self._state.link = Link(dialing.dial(now))
+            self.state.link = Link(dialing.dial(now))
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
-        deadlines = (self._dials_at, self.states.next_timer())
+        deadlines = (self.state.dials_at, self.optimizer_states.next_timer())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     # Private.
-
-    @property
-    def _dials_at(self) -> float | None:
-        dialing = self._reconnection.dialing
-        if dialing is None or self.stage is not Stage.CONNECTING:
-            return None
-        return dialing.next_at
 
     def _dials_again(self, event: Disconnected, now: float) -> bool:
         """Dial again, if nobody has answered and there is time."""
@@ -273,9 +257,9 @@ class Worker:
 
     def _comes_back(self, event: Disconnected, now: float) -> bool:
         """Dial again, if a connection has ended that nobody wanted to end."""
-        was_cut_off = self._state.is_cut_off
+        was_cut_off = self.state.is_cut_off
         took_part = was_cut_off or self.stage in (Stage.SYNCING, Stage.LIVE)
-        took_part |= self.stage is Stage.LEAVING and self._state.took_part
+        took_part |= self.stage is Stage.LEAVING and self.state.took_part
         if not took_part or not self._reconnection.lose(event, self._own.accepted, now):
             return False
         if not was_cut_off:
@@ -285,20 +269,20 @@ class Worker:
 
     def _turned_away(self, error: GradwireError, master: str | None, now: float) -> None:
         """Try another master, or this one again, after one that is not in charge."""
-        assert self._state.link is not None
+        assert self.state.link is not None
         self._reconnection.learn(master)
         if not self._reconnection.failed(str(error), now):
             self._fail(error, now)
             return
-        self._state.link.connection.close(EndCode.ABORTED, "looking for the master in charge", now)
+        self.state.link.connection.close(EndCode.ABORTED, "looking for the master in charge", now)
         self._start_over()
 
     def _start_over(self) -> None:
         """Forget what the last attempt, or the last connection, has brought."""
         self._admission.start_over()
-        self.states.start_over()
+        self.optimizer_states.start_over()
         self._peers.start_over()
-        self._state.move_to(Stage.CONNECTING)
+        self.state.move_to(Stage.CONNECTING)
 
     def _receive(self, link: Link, event: MessageReceived, now: float) -> None:
         try:
@@ -325,11 +309,11 @@ class Worker:
             case Recall():
                 self._admission.send_again(message)
             case StatePart() | WantState():
-                self.states.receive(message, now)
+                self.optimizer_states.receive(message, now)
             case Promise():
-                self._state.term = max(self._state.term, message.term)
-                assert self._state.link is not None
-                self._state.link.send(Promise(self._state.term))
+                self.state.term = max(self.state.term, message.term)
+                assert self.state.link is not None
+                self.state.link.send(Promise(self.state.term))
             case Refuse():
                 self._take_refusal(message, now)
             case _:
@@ -339,16 +323,16 @@ class Worker:
         """Take what the master tells everyone."""
         match message:
             case Roster():
-                self._state.workers = len(message.peers)
+                self.state.workers = len(message.peers)
                 self._membership.on_roster(message.peers)
             case Stable():
                 self._peers.origins.kept.forget_stable(message.versions)
                 self._membership.on_stable(message.versions)
                 self._forget_stable()
             case Buffers() if self.stage is not Stage.JOINING:
-                self._state.buffers.receive(message)
+                self.state.buffers.receive(message)
             case Finished():
-                self._state.buffers.finish()
+                self.state.buffers.finish()
                 self._membership.on_finished(message.versions)
             case Stopping():
                 self._membership.on_stopping(message.reason)
@@ -366,16 +350,10 @@ class Worker:
         )
         if refuse.code == RefusalCode.NOT_IN_CHARGE and self.stage is Stage.JOINING:
             self._turned_away(refused, refuse.master, now)
-        elif refuse.code == RefusalCode.RUN_FINISHED and self._has_left:
+        elif refuse.code == RefusalCode.RUN_FINISHED and self.state.has_left:
             self.abort("left before", now)
         else:
             self._fail(refused, now)
-
-    @property
-    def _has_left(self) -> bool:
-        """Whether only the master's goodbye is missing."""
-        is_leaving = self._state.leave_reason is not None
-        return is_leaving and self._own.delivered == self.sequence
 
     def _take_welcome(self, welcome: Welcome, now: float) -> None:
         refused = self._admission.refuses(welcome)
@@ -390,27 +368,27 @@ class Worker:
         self._pass_over_if_complete()
 
     def _take_update(self, received: UpdateReceived) -> None:
-        assert self._state.link is not None
+        assert self.state.link is not None
         if self.stage is Stage.JOINING:
             self._peers.hold_update(received)
         elif received.rank == self.rank:
-            self._state.link.connection.release(received.charge)
+            self.state.link.connection.release(received.charge)
             self._own.correct(received.update)
-        elif self._state.gave_up:
-            self._state.link.connection.release(received.charge)
-        elif self._peers.accept_update(received, self._state.link.connection):
+        elif self.state.gave_up:
+            self.state.link.connection.release(received.charge)
+        elif self._peers.accept_update(received, self.state.link.connection):
             self._admission.compare_part()
 
     def _take_sum(self, part: Conflated) -> None:
-        if not self._state.gave_up:
+        if not self.state.gave_up:
             self._peers.add_sum_part(part)
             self._pass_over_if_complete()
 
     def _pass_over_if_complete(self) -> None:
         """Take a sum of updates that is here, if the WELCOME is, which says what we have."""
-        assert self._state.link is not None
+        assert self.state.link is not None
         if self.stage is not Stage.JOINING:
-            self._peers.pass_over_if_complete(self.rank, self._state.link.connection)
+            self._peers.pass_over_if_complete(self.rank, self.state.link.connection)
 
     def _delivered(self, event: MessageDelivered) -> None:
         if event.stream == SNAPSHOT_STREAM:
@@ -419,10 +397,10 @@ class Worker:
             self._own.on_delivered(event.number)
 
     def _fail(self, error: GradwireError, now: float) -> None:
-        assert self._state.link is not None
-        self._state.link.connection.close(EndCode.ABORTED, "gave up", now)
+        assert self.state.link is not None
+        self.state.link.connection.close(EndCode.ABORTED, "gave up", now)
         self._close(error)
 
     def _close(self, error: GradwireError | None) -> None:
-        self._state.move_to(Stage.CLOSED)
+        self.state.move_to(Stage.CLOSED)
         self._membership.on_closed(error)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -56,14 +56,16 @@ class Member:
 
     Parameters
     ----------
-    options : Namespace
-        Its arguments.
+    task : Task
+    rank, workers : int
     """
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._task: Task = replace(TASKS[options.task], steps=options.steps)
-        self._rank: int = options.rank
-        self._workers: int = options.workers
+    def __init__(self, task: Task, rank: int, workers: int) -> None:
+        self._task, self._rank, self._workers = task, rank, workers
+
+    def answer(self, method: str, rate: float, seed: int) -> dict[str, Any]:
+        """Train as told; return what came of it as plain values."""
+        return self.train(method, rate, seed).to_dict()
 
     def train(self, method: str, rate: float, seed: int) -> Outcome:
         """Train as told, beside the others.
@@ -147,10 +149,20 @@ def wire_bytes() -> int:
     raise RuntimeError("this network namespace has no loopback device")
 
 
-def main() -> None:
-    """Train until the parent ends."""
+def serve(
+    tasks: Mapping[str, Any], member: Callable[[Any, int, int], Callable[..., dict[str, Any]]]
+) -> None:
+    """Train as the parent says, line by line, until it ends.
+
+    Parameters
+    ----------
+    tasks : mapping
+        By name.
+    member : callable
+        Made of a task, our rank and the number of workers; returns what trains.
+    """
     parser = argparse.ArgumentParser()
-    parser.add_argument("task", choices=TASKS)
+    parser.add_argument("task", choices=tasks)
     parser.add_argument("steps", type=int)
     parser.add_argument("rank", type=int)
     parser.add_argument("workers", type=int)
@@ -160,10 +172,11 @@ def main() -> None:
     announce(ready=True)
     store = f"file://{options.folder}/store"
     dist.init_process_group("gloo", store, rank=options.rank, world_size=options.workers)
-    member = Member(options)
+    task = replace(tasks[options.task], steps=options.steps)
+    train = member(task, options.rank, options.workers)
     for line in sys.stdin:
-        announce(**member.train(**json.loads(line)).to_dict())
+        announce(**train(**json.loads(line)))
 
 
 if __name__ == "__main__":
-    main()
+    serve(TASKS, lambda *which: Member(*which).answer)

@@ -5,14 +5,10 @@ a key in ``GRADWIRE_*``. Each line of its standard input is a JSON object with m
 seed; it answers with what came of it. It ends with its parent.
 """
 
-import argparse
-import json
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -20,12 +16,15 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
-from benchmarks.convergence.member import wire_bytes
-from benchmarks.defaults.tasks import TASKS, Task, samples_of
-from benchmarks.programs import announce
+from benchmarks.convergence.member import serve, wire_bytes
+from benchmarks.convergence.tasks import samples_of
+from benchmarks.defaults.tasks import TASKS, Task
 
 GRADWIRE: Final = "gradwire"
 DDP: Final = "ddp"
+
+Part: TypeAlias = tuple[nn.Module, Callable[[], None]]
+"""The model to train, and what follows the optimizer's step."""
 
 
 class Member:
@@ -80,9 +79,9 @@ class Member:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         run: str,
-        begin: Any,
+        begin: Callable[[], None],
         outcome: dict[str, Any],
-    ) -> Iterator[Any]:
+    ) -> Iterator[Part]:
         # Two lines: this one, and session.step(). A name for the run, because there are many here.
         with gradwire.join(model, optimizer=optimizer, run=run) as session:
             session.wait(self._workers)
@@ -103,32 +102,13 @@ class Member:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         run: str,
-        begin: Any,
+        begin: Callable[[], None],
         outcome: dict[str, Any],
-    ) -> Iterator[Any]:
+    ) -> Iterator[Part]:
         wrapped = DistributedDataParallel(model)
         begin()
         yield wrapped, lambda: None
 
 
-def main() -> None:
-    """Train until the parent ends."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("task", choices=TASKS)
-    parser.add_argument("steps", type=int)
-    parser.add_argument("rank", type=int)
-    parser.add_argument("workers", type=int)
-    parser.add_argument("folder", help="where the processes of a group meet")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    announce(ready=True)
-    store = f"file://{options.folder}/store"
-    dist.init_process_group("gloo", store, rank=options.rank, world_size=options.workers)
-    task = replace(TASKS[options.task], steps=options.steps)
-    member = Member(task, options.rank, options.workers)
-    for line in sys.stdin:
-        announce(**member.train(**json.loads(line)))
-
-
 if __name__ == "__main__":
-    main()
+    serve(TASKS, lambda *which: Member(*which).train)

@@ -1,4 +1,7 @@
-"""Tables of numbers: ratings of items by users, nodes of a graph, values of a function."""
+"""Tables of numbers: ratings of items by users, nodes of a graph, values of a function.
+
+The function is that of benchmark `convergence`.
+"""
 
 from functools import cache
 from typing import Final
@@ -7,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from benchmarks.convergence.tasks import FEATURES
 
 SEED: Final = 2020
 
@@ -25,12 +30,6 @@ NODES_HELD_OUT: Final = 200
 NODE_FEATURES: Final = 24
 NODE_CLASSES: Final = 6
 NODES_BATCH: Final = 16
-
-# A function.
-FEATURES: Final = 32
-SAMPLES: Final = 40_000
-SAMPLES_HELD_OUT: Final = 2_000
-SAMPLES_BATCH: Final = 8
 
 
 @cache
@@ -155,35 +154,6 @@ def perceptron() -> nn.Module:
     return nn.Sequential(
         nn.Linear(FEATURES, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 1)
     )
-
-
-@cache
-def _values() -> tuple[Tensor, Tensor]:
-    """Return values of a random net, with some noise."""
-    random = torch.Generator().manual_seed(SEED)
-    net = nn.Sequential(nn.Linear(FEATURES, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(),
-                        nn.Linear(64, 1))  # fmt: skip
-    inputs = torch.randn(SAMPLES, FEATURES, generator=random)
-    with torch.no_grad():
-        for parameter in net.parameters():
-            wide = 1.5 / FEATURES**0.5 if parameter.dim() > 1 else 0.5
-            parameter.copy_(wide * torch.randn(parameter.shape, generator=random))
-        values = net(inputs)
-    values = (values - values.mean()) / values.std()
-    return inputs, values + 0.1 * torch.randn(values.shape, generator=random)
-
-
-def draw_values(random: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return values of the function."""
-    chosen = torch.from_numpy(random.integers(SAMPLES_HELD_OUT, SAMPLES, SAMPLES_BATCH))
-    inputs, values = _values()
-    return inputs[chosen], values[chosen]
-
-
-def held_out_values() -> tuple[Tensor, Tensor]:
-    """Return what a model is judged by."""
-    inputs, values = _values()
-    return inputs[:SAMPLES_HELD_OUT], values[:SAMPLES_HELD_OUT]
 
 
 def value_error(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, Optimizer, RMSprop
 
+from benchmarks.convergence.tasks import draw_values, function, windows_held_out
 from benchmarks.defaults import images, tables, text
 from benchmarks.defaults.optimizers import Lion, Make, decay_groups, of
 from benchmarks.defaults.schedules import Schedule, constant, cosine, one_cycle, plateau, warm_up
@@ -58,11 +59,6 @@ class Task:
         return loss
 
 
-def samples_of(seed: int, rank: int) -> np.random.Generator:
-    """Return what one worker's samples are drawn with: the same ones whatever the method."""
-    return np.random.default_rng([seed, rank])
-
-
 TASKS: Final = {
     task.name: task
     for task in (
@@ -101,7 +97,7 @@ TASKS: Final = {
             schedule=cosine,
             draw=text.draw,
             loss=text.next_character,
-            held_out=text.held_out,
+            held_out=windows_held_out,
             rates=(5e-3, 1e-2, 2e-2, 4e-2),
             clip=1.0,
         ),
@@ -139,7 +135,7 @@ TASKS: Final = {
             schedule=one_cycle,
             draw=text.draw,
             loss=text.next_character,
-            held_out=text.held_out,
+            held_out=windows_held_out,
             rates=(4e-3, 8e-3, 1.6e-2, 3.2e-2),
             is_held_back=True,
         ),
@@ -198,9 +194,9 @@ TASKS: Final = {
             model=tables.perceptron,
             optimizer=of(SGD, momentum=0.9),
             schedule=one_cycle,
-            draw=tables.draw_values,
+            draw=draw_values,
             loss=tables.value_error,
-            held_out=tables.held_out_values,
+            held_out=lambda: function()[1],
             rates=(0.01, 0.03, 0.1, 0.2),
         ),
     )

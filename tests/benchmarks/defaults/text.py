@@ -9,43 +9,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.convergence.tasks import BATCH, CONTEXT, Batch, windows
 from gradwire.cli.demo.text import VOCABULARY, load_text
 
-BATCH: Final = 8
-CONTEXT: Final = 32
-WINDOWS_HELD_OUT: Final = 256
-SEED: Final = 2020
 WIDTH: Final = 64
 
 
 @cache
-def _text() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    return load_text()
+def _text() -> npt.NDArray[np.uint8]:
+    return load_text()[0]
 
 
-def draw(random: np.random.Generator) -> tuple[Tensor, Tensor]:
+def draw(random: np.random.Generator) -> Batch:
     """Return windows (batch, context) of the text, and, one character on, what to predict."""
-    return _windows(_text()[0], random, BATCH)
-
-
-@cache
-def held_out() -> tuple[Tensor, Tensor]:
-    """Return the windows that a model is judged by, of modules that nothing is drawn from."""
-    return _windows(_text()[1], np.random.default_rng(SEED), WINDOWS_HELD_OUT)
-
-
-def _windows(
-    codes: npt.NDArray[np.uint8], random: np.random.Generator, count: int
-) -> tuple[Tensor, Tensor]:
-    starts = random.integers(0, len(codes) - CONTEXT - 1, count)
-    drawn = codes[starts[:, None] + np.arange(CONTEXT + 1)].astype(np.int64)
-    return torch.from_numpy(drawn[:, :-1]), torch.from_numpy(drawn[:, 1:])
+    return windows(_text(), random, BATCH)
 
 
 def next_character(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
     """Return the cross entropy in nats."""
     inputs, targets = batch
-    return functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+    return functional.cross_entropy(model(inputs).flatten(0, 1), targets)
 
 
 class Recurrent(nn.Module):

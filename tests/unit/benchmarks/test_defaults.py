@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.convergence.tasks import samples_of
 from benchmarks.defaults.comparison import (
     BYTES_AIM,
     QUICK,
@@ -18,7 +19,7 @@ from benchmarks.defaults.comparison import (
     mean_loss,
 )
 from benchmarks.defaults.schedules import plateau
-from benchmarks.defaults.tasks import TASKS, Task, samples_of
+from benchmarks.defaults.tasks import TASKS, Task
 
 
 def outcome(loss: float, megabytes: float = 1.0) -> dict[str, Any]:

@@ -265,7 +265,7 @@ def test_an_observer_is_given_no_state() -> None:
     observer = run.observe()
     run.network.run(lambda: observer.live, seconds=60)
 
-    observer.worker.states.ask(run.network.now)
+    observer.worker.optimizer_states.ask(run.network.now)
     run.network.turn(observer.host)
     run.network.run(lambda: observer.closed, seconds=60)
 
