@@ -150,23 +150,6 @@ class Connection:
         self._disconnect(CloseCode.RESET, reason, by_peer=True)
         return True
 
-    def receive_versions(self, datagram: memoryview) -> None:
-        """Take the answer of a peer that does not speak our version.
-
-        Raises
-        ------
-        InvalidDatagramError
-            If it is no such answer.
-        """
-        versions = parse_versions(datagram)
-        if self.state is not State.CONNECTING or self._initiator is None:
-            self._counters.count_drop(Drop.DUPLICATE)
-            return
-        self._initiator.versions = versions
-        if not self._initiator.is_sealed:
-            self._give_up(self._initiator)
-        # Else anybody may have said so: it is believed when nobody has proved the contrary.
-
     def receive(self, datagram: memoryview, address: Address, ecn: int, now: float) -> None:
         """Take a TRANSPORT packet with our session id."""
         if self.state in (State.CONNECTING, State.CLOSED):
