@@ -301,7 +301,8 @@ class Membership:
 
     def _close_for(self, error: MalformedUpdateError) -> None:
         # The master checks what it relays, so this cannot come from another worker.
-        self.on_closed(ProtocolError(f"the master relayed an update that cannot be applied: {error}"))
+        reason = f"the master relayed an update that cannot be applied: {error}"
+        self.on_closed(ProtocolError(reason))
 
 
 def _nothing(*arguments: Any) -> None:
