@@ -109,7 +109,9 @@ class Cut:
     """A network and an `Pull`: the connection is lost, and then the replica is compared."""
 
     def __init__(self, part_of: "list[OptimizerStateSharing]", membership: Membership) -> None:
-        self.worker = SimpleNamespace(optimizer_states=OptimizerStateExchange(cast("WorkerState", None)))
+        self.worker = SimpleNamespace(
+            optimizer_states=OptimizerStateExchange(cast("WorkerState", None))
+        )
         self.part_of, self.membership, self.pulls = part_of, membership, 0
 
     def post(self, function: Any) -> None:
