@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,6 @@ from gradwire_protocol import Connection, Event, UsageError
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.listening import Listening
 from gradwire_server.shards import steering
-from gradwire_udp import open_listener, open_socket
 from support.wording import naming
 
 TWO = MasterConfig(processes=2)
@@ -29,6 +29,12 @@ class Nobody:
 
     def next_timer(self) -> float | None:
         return None
+
+
+def open_sockets() -> set[str]:
+    """Return the sockets that this process has open."""
+    links = (os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink())
+    return {link for link in links if link.startswith("socket:")}
 
 
 def test_over_tcp_alone_there_is_one_process() -> None:
@@ -55,14 +61,12 @@ async def test_where_packets_cannot_be_steered_nothing_stays_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(steering, "SO_ATTACH_REUSEPORT_CBPF", 9_999)
-    with open_socket(("127.0.0.1", 0)) as free:
-        address = free.getsockname()
+    loop, before = asyncio.get_running_loop(), open_sockets()
 
     with pytest.raises(UsageError, match=naming("processes", 2, "[Errno 92]")):
-        Listening(TWO, "auto").open(f"127.0.0.1:{address[1]}", Nobody(), asyncio.get_running_loop())
+        Listening(TWO, "auto").open("127.0.0.1:0", Nobody(), loop)
 
-    open_socket(address).close()
-    open_listener(address).close()
+    assert open_sockets() == before
 
 
 async def test_one_process_needs_no_others() -> None:
