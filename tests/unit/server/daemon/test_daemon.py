@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from functools import partial
 from importlib.metadata import version
+from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -328,12 +329,14 @@ def test_a_disk_that_is_full_is_counted_and_the_run_goes_on(
     async def look(announcement: Announcement) -> None:
         join = partial(gradwire.join, np.zeros(4, np.float32), master=announcement["master"])
         session = await asyncio.to_thread(partial(join, threshold=0.5))
+        # Something changes however long it takes, and nothing outgrows the quantum.
+        changes = cycle([np.ones(4, np.float32), -np.ones(4, np.float32)])
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", full)  # uvloop and sockets do not use it
             while await counted(announcement, "failed") < 2:
-                session.push(np.ones(4, np.float32))
+                session.push(next(changes))
         while not await counted(announcement, "written"):
-            session.push(np.ones(4, np.float32))
+            session.push(next(changes))
         await asyncio.to_thread(session.close)
 
     with closing(CheckpointFolder(tmp_path, 1)) as folder:
