@@ -37,4 +37,4 @@ def test_everything_that_can_go_wrong_does() -> None:
 
     assert faults == {kind.__name__ for kind in Fault.__subclasses__()}
     assert any(plan.watched for plan in plans)
-    assert {plan.staleness_bound for plan in plans} == {None, 1, 2, 4}
+    assert {plan.staleness_bound for plan in plans} == {"auto", "off", 1, 2, 4}

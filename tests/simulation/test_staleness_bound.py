@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from gradwire.settings.training import StalenessBound as Bound
 from gradwire_server.config import MasterConfig
 from support.bounded_worker import BoundedWorker
 from support.network import Link, link_of
@@ -23,10 +24,10 @@ class BoundedRun(SimulatedRun):
     Parameters
     ----------
     seed : int
-    bound : int
+    bound : int or str
     """
 
-    def __init__(self, seed: int, bound: int, link: Link, **settings: float) -> None:
+    def __init__(self, seed: int, bound: Bound, link: Link, **settings: float) -> None:
         super().__init__(
             seed,
             link,
@@ -59,7 +60,7 @@ class BoundedRun(SimulatedRun):
 @pytest.mark.seeds(6)
 def test_nobody_is_more_than_a_step_beyond_the_bound_ahead_of_anybody(seed: int) -> None:
     random = Random(seed)
-    bound = random.randint(1, 4)
+    bound = random.randint(0, 4)
     run = BoundedRun(seed, bound, link_of(random))
     workers = run.train_with(random.randint(2, 5), lambda: random.choice([0.05, 0.1, 0.5]))
     # Until all have heard of each other, some may have made steps that others do not know of.
@@ -100,7 +101,7 @@ def test_nobody_is_more_than_a_step_beyond_the_bound_ahead_of_anybody(seed: int)
 @pytest.mark.seeds(6)
 def test_nobody_waits_for_ever_whoever_dies_sleeps_or_is_cut_off(seed: int) -> None:
     random = Random(1_000 + seed)
-    run = BoundedRun(seed, random.randint(1, 4), link_of(random))
+    run = BoundedRun(seed, random.randint(0, 4), link_of(random))
     workers = run.train_with(random.randint(3, 5), lambda: random.choice([0.1, 0.2, 0.4]))
     faults: list[Callable[[BoundedWorker], object]] = [
         lambda worker: run.network.kill(worker.host),
@@ -137,7 +138,7 @@ def test_a_worker_that_dies_costs_one_timeout_at_most(noticed: bool) -> None:
     run.network.kill(dead.host)
     timeout = 60.0 if noticed else 0.5
     for worker in others:
-        worker.bound.lags._timeout = timeout
+        worker.bound.lags.timeout_seconds = timeout
 
     run.network.run_for(12.0)
 
@@ -218,3 +219,55 @@ def test_whoever_leaves_or_finishes_is_not_waited_for() -> None:
     run.stop()
     stays.finish()
     run.network.run(lambda: all(w.try_to_complete() for w in (finishes, stays)), seconds=60)
+
+
+# A bound that nobody asked for.
+
+
+def test_where_nothing_is_late_nobody_waits() -> None:
+    run = BoundedRun(3, "auto", Link(delay=0.001))
+    workers = run.train_with(4, lambda: 0.05)
+
+    run.network.run_for(20.0)
+
+    for worker in workers:
+        assert worker.steps > 300
+        assert worker.participant.tally.steps_waited == 0
+        assert worker.participant.tally.staleness_bound is None
+    run.stop()
+    run.finish()
+
+
+def test_on_a_slow_network_workers_go_in_lockstep() -> None:
+    run = BoundedRun(4, "auto", Link(delay=0.1))
+    workers = run.train_with(4, lambda: 0.05)
+
+    run.network.run_for(10.0)
+
+    for worker in workers:
+        assert worker.participant.tally.staleness_bound == 0
+        found = worker.participant.lateness({w.rank for w in workers if w is not worker})
+        assert found is not None
+        assert found < 0.5
+        assert worker.longest_wait < 1.0
+        assert max(other.clock - worker.clock for other in workers) <= 1
+    run.stop()
+    run.finish()
+
+
+def test_who_is_much_slower_holds_nobody_up() -> None:
+    run = BoundedRun(5, "auto", Link(delay=0.1))
+    intervals = iter([0.05, 0.05, 0.05, 1.0])
+    *workers, slow = run.train_with(4, lambda: next(intervals))
+    run.network.run_for(20.0)  # its pace is known after a few of its steps
+    before = [worker.steps for worker in workers]
+
+    run.network.run_for(20.0)
+
+    for worker, steps in zip(workers, before, strict=True):
+        assert worker.participant.tally.staleness_bound == 0
+        assert worker.steps - steps > 60
+        assert worker.longest_wait < 3.0
+    assert slow.steps > 30
+    run.stop()
+    run.finish()

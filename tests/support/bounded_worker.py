@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.features.staleness_bound import StalenessBound
 from gradwire.settings.settings import Settings
+from gradwire.settings.training import StalenessBound as Bound
 from support.leads import Looks
 from support.simulated_worker import SimulatedWorker
 
@@ -18,7 +19,7 @@ class BoundedWorker(SimulatedWorker):
     bound: StalenessBound
 
     def __init__(
-        self, run: "SimulatedRun", name: str, feedback: str, *, bound: int, timeout_seconds: float
+        self, run: "SimulatedRun", name: str, feedback: str, *, bound: Bound, timeout_seconds: float
     ) -> None:
         self._bound = bound
         self._timeout = timeout_seconds

@@ -72,9 +72,9 @@ class History(SimulatedRun):
         """Whether workers train; else they only take what comes."""
         self.buffer_steps = plan.buffer_steps
         self.leads = (
-            None
-            if plan.staleness_bound is None
-            else Leads(plan.staleness_bound, plan.staleness_timeout_seconds)
+            Leads(plan.staleness_bound, plan.staleness_timeout_seconds)
+            if isinstance(plan.staleness_bound, int)
+            else None
         )
         super().__init__(
             plan.seed,

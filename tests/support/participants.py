@@ -56,6 +56,7 @@ class Rig:
                     "threshold": THRESHOLD,
                     "shake_up_steps": 0,
                     "finish_residual": "send",
+                    "staleness_bound": "off",
                     **settings,
                 }
             ),

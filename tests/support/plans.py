@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final, Literal
 
+from gradwire.settings.training import StalenessBound
 from support.faults import (
     BrokenDisk,
     ClockJump,
@@ -63,7 +64,7 @@ class Plan:
     """How often workers are told what is stable."""
     buffer_steps: int | None
     """How often buffers are averaged; None where no worker has any."""
-    staleness_bound: int | None
+    staleness_bound: StalenessBound
     """How many steps a worker may be ahead of the slowest; None where it waits for nobody."""
     staleness_timeout_seconds: float
     """How long one is waited for that makes no step."""
@@ -134,7 +135,7 @@ def draw(seed: int, size: Size = "short") -> Plan:
             [None, 0] if size == "crowd" else [None, 0, 1, 3]
         ),
         # In a crowd, each of them would look at all others a hundred times a second.
-        staleness_bound=None if size == "crowd" else staleness.choice([None, None, 1, 2, 4]),
+        staleness_bound="auto" if size == "crowd" else staleness.choice(["auto", "off", 1, 2, 4]),
         staleness_timeout_seconds=staleness.choice([0.3, 1.0, 4.0]),
         settings=Random(f"settings {size} {seed}").choice(SETTINGS),
         watched=size == "short" and random.random() < WATCHED_SHARE,

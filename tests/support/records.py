@@ -33,7 +33,7 @@ EXAMPLES: tuple[Record, ...] = (
     Refuse("run_full", "16 workers take part, which is the limit"),
     Roster((PEER,)),
     Snapshot(0, bytes(4)),
-    EncodedUpdate(1, 0, b"body", clock=7),
+    EncodedUpdate(1, 0, b"body", clock=7, pace=12_500),
     Contents({1: 5}),
     Recall(1, 5, 6),
     SPAN,

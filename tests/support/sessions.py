@@ -24,7 +24,12 @@ def join(master: LocalMaster, target: object = None, **options: Any) -> Session:
     At the end the whole residual is sent, so that nothing is lost. The master of the fixture
     `master` closes the session after the test.
     """
-    usual = {"threshold": HALF, "finish_timeout_seconds": 10.0, "finish_residual": "send"}
+    usual = {
+        "threshold": HALF,
+        "finish_timeout_seconds": 10.0,
+        "finish_residual": "send",
+        "staleness_bound": "off",
+    }
     options = {**usual, **options}
     joined = zeros() if target is None else target
     session = gradwire.join(joined, master=master.address, **options)

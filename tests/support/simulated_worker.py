@@ -199,6 +199,7 @@ class SimulatedWorker:
             threshold=2 * CHANGE,
             shake_up_steps=0,
             finish_residual="send",
+            staleness_bound="off",
             join_timeout_seconds=FOREVER,
             digest_seconds=self.run.digest_seconds,
             alone_steps_max=10**9,

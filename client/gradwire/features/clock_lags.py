@@ -19,7 +19,7 @@ nobody may be held up by that for long:
   longer when it is caught up.
 
 No workers wait in a circle: a worker that is waited for has, by what was received of it, made fewer
-steps than the one that waits, because the bound is above 0 and no lag below 0 is forgiven. The one
+steps than the one that waits, because neither the bound nor what is forgiven is below 0. The one
 that waits has told all its steps before. So along any chain of waiting workers clocks fall, once
 what is under way is there, and at its end is one that waits for nobody: the slowest.
 """
@@ -46,16 +46,28 @@ class ClockLags:
     Parameters
     ----------
     bound : int
-        Steps that it may be ahead, 1 or more.
+        Steps that it may be ahead; with 0, workers go in lockstep.
     timeout_seconds : float
         How long one that makes no step is waited for.
     """
 
     def __init__(self, bound: int, timeout_seconds: float) -> None:
-        self._bound = bound
-        self._timeout = timeout_seconds
+        self.bound = bound
+        self.timeout_seconds = timeout_seconds
         self._others: dict[int, _Other] = {}
         """By rank."""
+
+    def count_from(self, rank: int, clock: int, forgiven: int) -> None:
+        """Let another worker count, and forgive it so many steps besides the bound.
+
+        Parameters
+        ----------
+        rank : int
+        clock : int
+            The last one received of it.
+        forgiven : int
+        """
+        self._others[rank] = _Other(clock, forgiven)
 
     def look(
         self, clock: int, clocks: Mapping[int, int], ranks: Collection[int], now: float
@@ -86,7 +98,7 @@ class ClockLags:
         held_by = {}
         for rank, other in self._others.items():
             lag = clock - other.clock - other.forgiven
-            if other.counts and lag > self._bound:
+            if other.counts and lag > self.bound:
                 held_by[rank] = lag
                 other.holds_since = now if other.holds_since is None else other.holds_since
             else:
@@ -98,7 +110,7 @@ class ClockLags:
         late = [
             rank
             for rank, other in self._others.items()
-            if other.holds_since is not None and now >= other.holds_since + self._timeout
+            if other.holds_since is not None and now >= other.holds_since + self.timeout_seconds
         ]
         for rank in late:
             self._set_aside(self._others[rank])
@@ -113,7 +125,9 @@ class ClockLags:
     def deadline(self) -> float | None:
         """When somebody is set aside that holds us up; None where nobody does."""
         since = (other.holds_since for other in self._others.values())
-        return min((each + self._timeout for each in since if each is not None), default=None)
+        return min(
+            (each + self.timeout_seconds for each in since if each is not None), default=None
+        )
 
     def _hear(self, rank: int, theirs: int, ours: int) -> None:
         """Take in how far another worker is."""
@@ -122,7 +136,7 @@ class ClockLags:
             return
         if other is None or not other.counts or theirs < other.clock:
             # It is new, was set aside, or another one has its rank.
-            self._others[rank] = _Other(theirs, max(ours - theirs - self._bound, 0))
+            self._others[rank] = _Other(theirs, max(ours - theirs - self.bound, 0))
             return
         other.clock = theirs
         other.forgiven = min(other.forgiven, max(ours - theirs, 0))

@@ -1,19 +1,28 @@
 """`StalenessBound`: a worker that is too far ahead of the slowest one waits for it.
 
-See `clock_lags` for the rule, and for why nobody waits for ever. What arrives meanwhile is applied:
-that is what the waiting is for.
+See `clock_lags` for the rule, and for why nobody waits for ever; `automatic_lags` decides whether
+there is one. What arrives meanwhile is applied: that is what the waiting is for.
 """
 
 import logging
+from collections import deque
 from collections.abc import Mapping
 from functools import partial
+from statistics import median_low
+from typing import Final
 
+from gradwire.features.automatic_lags import AutomaticLags
 from gradwire.features.clock_lags import ClockLags
 from gradwire.participant.feature import Feature
 from gradwire.participant.participant import Participant
 from gradwire.replica.waits import Procedure, Wait
+from gradwire_protocol.messages.fields import PACE_MAX
 
 logger = logging.getLogger("gradwire.session")
+
+PACE_STEPS: Final = 15
+"""The pace that is told is the middle one of so many steps: one that also evaluates, or writes a
+checkpoint, says nothing about the others."""
 
 
 class StalenessBound(Feature):
@@ -21,16 +30,13 @@ class StalenessBound(Feature):
 
     Parameters
     ----------
-    lags : ClockLags
+    lags : ClockLags or AutomaticLags
         The rule.
-    timeout_seconds : float
-        How long one that makes no step is waited for.
     participant : Participant
         Whose clock begins here; from now on every step sends an update.
     """
 
-    def __init__(self, lags: ClockLags, timeout_seconds: float, participant: Participant) -> None:
-        self._timeout = timeout_seconds
+    def __init__(self, lags: ClockLags | AutomaticLags, participant: Participant) -> None:
         self._outbox = participant.outbox
         self._sending = participant.sending
         self._applying = participant.applying
@@ -44,18 +50,34 @@ class StalenessBound(Feature):
         self._heard = membership.clocks.first is not None
         self._reconnections = membership.reconnections
         self._is_over = False
+        self._began: float | None = None
+        """When the step began that is being made; None before the first."""
+        self._seconds: deque[float] = deque(maxlen=PACE_STEPS)
+        """How long the last steps have taken, without waits."""
+        self._warned_of: set[int] = set()
         self._outbox.begin_clock(max(membership.clocks.latest.values(), default=1))
+
+    def stepped(self) -> None:
+        """Note how long the step took, and whether the next one is bounded."""
+        if self._began is not None:
+            self._seconds.append(self._clock() - self._began)
+            self._outbox.pace = min(max(round(1e6 * median_low(self._seconds)), 1), PACE_MAX)
+        if isinstance(self.lags, AutomaticLags):
+            self._hear()
+            clocks = self._membership.clocks.latest
+            self.lags.note_step(self._outbox.clock, clocks, self._trainers(), self._paces())
+        self._tally.staleness_bound = self.lags.bound
 
     def hold(self) -> Procedure[None]:
         """Wait until the slowest worker is near enough, or is not to be waited for."""
-        if not self._look():
-            return
         tally, began = self._tally, self._clock()
-        tally.steps_waited += 1
         try:
-            yield from self._wait()
+            if self._look():
+                tally.steps_waited += 1
+                yield from self._wait()
+                tally.wait_seconds += self._clock() - began
         finally:
-            tally.wait_seconds += self._clock() - began
+            self._began = self._clock()
 
     def left(self) -> None:
         """End a wait that a signal handler has interrupted to close the session."""
@@ -85,25 +107,42 @@ class StalenessBound(Feature):
         if self._is_over or membership.closed or membership.stopping is not None:
             self.held_by = {}
             return self.held_by
-        clocks = membership.clocks
-        if not self._heard and clocks.first is not None:
-            self._heard = True
-            self._outbox.clock = max(self._outbox.clock, clocks.first)
-        ranks = {peer.rank for peer in membership.peers if not peer.finished} - {self._rank}
-        now = self._clock()
-        self.held_by = self.lags.look(self._outbox.clock, clocks.latest, ranks, now)
+        self._hear()
+        clocks, now = membership.clocks.latest, self._clock()
+        self.held_by = self.lags.look(self._outbox.clock, clocks, self._trainers(), now)
         return self.held_by
+
+    def _hear(self) -> None:
+        """Set our clock by the first that is heard of."""
+        first = self._membership.clocks.first
+        if not self._heard and first is not None:
+            self._heard = True
+            self._outbox.clock = max(self._outbox.clock, first)
+
+    def _trainers(self) -> set[int]:
+        """Return the ranks of the others that train."""
+        return {peer.rank for peer in self._membership.peers if not peer.finished} - {self._rank}
+
+    def _paces(self) -> dict[int, int]:
+        """Return by rank how many microseconds a step takes, our own included, where known."""
+        told, own = self._membership.clocks.paces, self._outbox.pace
+        paces = {rank: told[rank] for rank in self._trainers() if rank in told}
+        return {**paces, self._rank: own} if own else paces
 
     def _say_late(self, held_by: Mapping[int, int]) -> None:
         names = {peer.rank: peer.name for peer in self._membership.peers}
         for rank in self.lags.set_late_aside(self._clock()):
-            logger.warning(
-                "rank %d (%s) is %d steps behind and has made none for %g s: it is not waited for "
-                "until it does",
+            # A bound that is asked for waits long, and seldom in vain.
+            is_news = rank not in self._warned_of or isinstance(self.lags, ClockLags)
+            self._warned_of.add(rank)
+            logger.log(
+                logging.WARNING if is_news else logging.DEBUG,
+                "rank %d (%s) is %d steps behind and has made none for %.3g s: it is not waited "
+                "for until it does",
                 rank,
                 names.get(rank, "gone"),
                 held_by.get(rank, 0),
-                self._timeout,
+                self.lags.timeout_seconds,
             )
 
     def _differs(self, before: tuple[object, ...]) -> bool:

@@ -18,6 +18,7 @@ come to the origin when it read its parameters. Hence ``excess = max(0, (stalene
 import math
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
@@ -33,6 +34,13 @@ RECENT_OF_RANK: Final = 64
 
 RECENT_STEPS: Final = 64
 """Steps over which what is sent and what is in the residual are averaged."""
+
+LATENESS_UPDATES: Final = 16
+"""Updates of one origin over which lateness is judged, without the latest of them: one that waited
+for a checkpoint to be written says nothing of the others."""
+
+LATENESS_UPDATES_MIN: Final = 8
+"""Before so many have come, it is not judged."""
 
 SETTLED_AGES: Final = 6.0
 """After so many times the residual's age, it is a small part of what was trained, and mostly noise:
@@ -120,6 +128,7 @@ class Delays:
         self._staleness = RecentMean(RECENT_UPDATES)
         self._last: deque[int] = deque(maxlen=RECENT_UPDATES)
         self._by_rank: dict[int, RecentMean] = {}
+        self._last_of_rank: dict[int, deque[int]] = {}
         self._staleness_counts = Histogram()
         self.own_updates = 0
         """Of this worker, those whose staleness is known."""
@@ -147,9 +156,23 @@ class Delays:
         if mean is None:
             mean = self._by_rank[rank] = RecentMean(RECENT_OF_RANK)
         mean.add(staleness)
+        self._note_last(rank, staleness)
         self._staleness.add(staleness)
         self._last.append(staleness)
         self._staleness_counts.add(staleness)
+
+    def note_sum(self, ranks: Collection[int], updates: int) -> None:
+        """Note that a sum of updates of peers was applied: some of them waited for the others.
+
+        Parameters
+        ----------
+        ranks : collection of int
+            Their origins.
+        updates : int
+            How many are in it.
+        """
+        for rank in ranks:
+            self._note_last(rank, updates)
 
     def note_own(self, staleness: int) -> None:
         """Note that the master has an update of this worker.
@@ -232,6 +255,27 @@ class Delays:
         """Return how many steps later than in lockstep updates of peers come."""
         return excess_steps(self.staleness, world_size)
 
+    def lateness(self, ranks: Collection[int], world_size: int) -> float | None:
+        """Return how many steps later than in lockstep the last updates of some peers came.
+
+        Parameters
+        ----------
+        ranks : collection of int
+            Which peers.
+        world_size : int
+            How many workers take part.
+
+        Returns
+        -------
+        float or None
+            A mean over these peers; None while of one of them too few have come.
+        """
+        found = [self._last_of_rank.get(rank, ()) for rank in ranks]
+        if not found or min(map(len, found)) < LATENESS_UPDATES_MIN:
+            return None
+        means = [(sum(last) - max(last)) / (len(last) - 1) for last in found]
+        return sum(excess_steps(mean, world_size) for mean in means) / len(means)
+
     def staleness_distribution(self) -> Distribution:
         """Return how staleness of peers' updates is distributed."""
         return self._staleness_counts.distribution()
@@ -243,6 +287,12 @@ class Delays:
     def residual_age_distribution(self) -> Distribution:
         """Return how the residual's age is distributed over the steps."""
         return self._age_counts.distribution()
+
+    def _note_last(self, rank: int, staleness: int) -> None:
+        last = self._last_of_rank.get(rank)
+        if last is None:
+            last = self._last_of_rank[rank] = deque(maxlen=LATENESS_UPDATES)
+        last.append(staleness)
 
     def _age_now(self) -> float:
         residual, sent = self._residual.value, self._sent.value

@@ -14,7 +14,7 @@ Nothing here has a thread, a socket or a clock of its own. `Session` plays it wi
 simulator with none.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -205,6 +205,10 @@ class Participant:
         if self._has_pushed or self.observes:
             yield from self._end_step()
         return applied
+
+    def lateness(self, ranks: Collection[int]) -> float | None:
+        """Return how many steps later than in lockstep the last updates of some peers came."""
+        return self.delays.lateness(ranks, len(self.membership.peers))
 
     # The end.
 

@@ -49,6 +49,8 @@ class Outbox:
         self.clock = 0
         """How many steps there were by a clock that is told with updates; 0 where none is."""
         self._clock_told = 0
+        self.pace = 0
+        """What is told beside the clock: how many microseconds a step takes without waits."""
 
     def hand_over(self, bodies: list[bytes]) -> int:
         """Post encoded updates to the network half; return how many elements they change.
@@ -70,7 +72,8 @@ class Outbox:
         for number, body in enumerate(bodies, 1):
             shared.versions[shared.rank] += 1
             clock = self.clock if number == len(bodies) else 0
-            updates.append(OwnUpdate(shared.versions[shared.rank], based_on, body, clock))
+            sequence, pace = shared.versions[shared.rank], self.pace if clock else 0
+            updates.append(OwnUpdate(sequence, based_on, body, clock, pace))
             self._worker.own_updates.append(updates[-1])
         tally.updates_sent += len(bodies)
         tally.elements_sent += elements

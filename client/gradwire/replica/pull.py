@@ -178,6 +178,7 @@ class Pull:
             self._feedback.apply_sum(arrivals.conflated)
             shared.versions |= arrivals.conflated_versions
             shared.repair.note_sum(arrivals.conflated_versions)
+            self._delays.note_sum(arrivals.conflated_versions.keys(), arrivals.conflated_count)
             tally.updates_applied += arrivals.conflated_count
             tally.updates_conflated += arrivals.conflated_count
         applied = []

@@ -113,6 +113,12 @@ class Tally:
     wait_seconds: float = statistic(
         "Time the training thread has waited for slower workers.", "counter", default=0.0
     )
+    staleness_bound: int | None = statistic(
+        "How many steps this worker may be ahead of the slowest one now; none while it waits for "
+        "nobody.",
+        "gauge",
+        default=None,
+    )
     momentum: float | None = statistic(
         "What the optimizer's last step was made with instead of its own momentum or first beta, "
         "of its first group of parameters; none without an optimizer, or one without momentum.",

@@ -4,6 +4,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gradwire.features.automatic_lags import AutomaticLags
 from gradwire.features.buffers import BufferSharing
 from gradwire.features.clock_lags import ClockLags
 from gradwire.features.momentum_advice import MomentumAdvice
@@ -60,11 +61,18 @@ def features_of(
     features.append(_momentum_and_scale(participant, target, optimizer))
     if states is not None:
         features.append(states)
-    if settings.staleness_bound is not None:  # which may wait, after everything else
-        timeout = settings.staleness_timeout_seconds
-        lags = ClockLags(settings.staleness_bound, timeout)
-        features.append(StalenessBound(lags, timeout, participant))
+    if settings.staleness_bound != "off":  # which may wait, after everything else
+        features.append(StalenessBound(_lags(participant), participant))
     return features
+
+
+def _lags(participant: Participant) -> ClockLags | AutomaticLags:
+    """Return how a lead is bounded."""
+    bound = participant.settings.staleness_bound
+    timeout = participant.settings.staleness_timeout_seconds
+    if isinstance(bound, int):
+        return ClockLags(bound, timeout)
+    return AutomaticLags(participant.lateness, timeout)
 
 
 def _momentum_and_scale(

@@ -8,7 +8,13 @@ from typing import TypedDict
 
 from gradwire.settings.credentials import CipherName
 from gradwire.settings.settings import Congestion, Loop, Transport
-from gradwire.settings.training import Feedback, FinishResidual, Momentum, Scale
+from gradwire.settings.training import (
+    Feedback,
+    FinishResidual,
+    Momentum,
+    Scale,
+    StalenessBound,
+)
 from gradwire_codecs import ThresholdPolicy
 from gradwire_protocol.crypto.keys import RunKey, WorkerKey
 
@@ -42,7 +48,7 @@ class SettingKeywords(TypedDict, total=False):
     finish_residual: FinishResidual | None
     momentum: Momentum | None
     scale: Scale | None
-    staleness_bound: int | None
+    staleness_bound: StalenessBound | None
     staleness_timeout_seconds: float | None
     warm_up_workers: int | None
     share_buffers: bool | None

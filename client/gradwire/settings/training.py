@@ -14,6 +14,10 @@ this portion."""
 
 FinishResidual = Literal["auto", "send", "drop"]
 Momentum = Literal["auto", "keep"]
+StalenessBoundName = Literal["auto", "off"]
+StalenessBound: TypeAlias = StalenessBoundName | int
+"""How many steps a worker may be ahead of the slowest one, or when it may be so many."""
+
 ScaleName = Literal["auto", "sum", "mean", "sqrt", "staleness"]
 Scale: TypeAlias = ScaleName | float | Callable[[int, float], float]
 """By what a worker's changes are multiplied: a rule, a number, or a function of the number of
@@ -64,17 +68,19 @@ class TrainingSettings(ThresholdSettings):
         accepts_text="a function",
     )
 
-    staleness_bound: int | None = setting(
-        None,
+    staleness_bound: StalenessBound = setting(
+        "auto",
         "How many steps this worker may be ahead of the slowest one; further ones wait for it. "
-        "None never waits.",
-        least=1,
+        "With 0 they go in lockstep. 'auto' waits for nobody until updates are found to come late, "
+        "then goes in lockstep, and leaves out who is much slower than the rest. 'off' never "
+        "waits.",
+        least=0,
     )
 
     staleness_timeout_seconds: float = setting(
         10.0,
         "How long a step waits for a worker that makes none; it is then not waited for until it "
-        "does.",
+        "does. With `staleness_bound='auto'` that is 20 steps, but no longer.",
         above=0,
     )
 

@@ -112,5 +112,7 @@ class WorkerState:
     def send(self, update: OwnUpdate) -> None:
         """Send an update of its own."""
         assert self.link is not None
-        payload = EncodedUpdate(update.sequence, update.based_on, update.body, update.clock).pack()
-        self.link.send_update(self.rank, update.sequence, payload)
+        encoded = EncodedUpdate(
+            update.sequence, update.based_on, update.body, update.clock, update.pace
+        )
+        self.link.send_update(self.rank, update.sequence, encoded.pack())

@@ -35,6 +35,8 @@ class OwnUpdate:
     body: bytes
     clock: int = 0
     """How many of our steps are in our updates up to this one; 0 where that is not said."""
+    pace: int = 0
+    """How many microseconds a step of ours takes; 0 where that is not said."""
 
 
 class OwnUpdateLog:

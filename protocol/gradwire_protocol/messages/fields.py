@@ -11,6 +11,7 @@ SEQUENCE_MAX: Final = 2**32 - 1
 """Updates of one origin. At a hundred a second they last for sixteen months."""
 
 CLOCK_MAX: Final = 2**32 - 1
+PACE_MAX: Final = 2**32 - 1
 """Steps of one worker."""
 
 WORKER_NAME_CHARACTERS_MAX: Final = 64
@@ -39,6 +40,7 @@ RANK: Final = integer(0, RANKS_MAX - 1)
 SEQUENCE: Final = integer(0, SEQUENCE_MAX)
 VERSIONS: Final = mapping(RANK, SEQUENCE, RANKS_MAX)
 CLOCK: Final = integer(0, CLOCK_MAX)
+PACE: Final = integer(0, PACE_MAX)
 NAME: Final = text(NAME_CHARACTERS_MAX)
 WORKER_NAME: Final = text(WORKER_NAME_CHARACTERS_MAX)
 TERM: Final = integer(0, TERM_MAX)

@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.fields import (
     CLOCK,
+    PACE,
     RANK,
     REASON_CHARACTERS_MAX,
     SEQUENCE,
@@ -47,6 +48,8 @@ class EncodedUpdate(Record):
     """Empty for an update that changes nothing and only reports its origin's progress."""
     clock: int = 0
     """Steps of its origin in all updates up to this one; 0 if unknown."""
+    pace: int = 0
+    """How long its origin takes for a step, without its waits, in microseconds; 0 if unknown."""
 
     KIND: ClassVar[Kind] = Kind.UPDATE
     CHECKS: ClassVar[Mapping[str, Check]] = {
@@ -54,6 +57,7 @@ class EncodedUpdate(Record):
         "based_on": integer(0, 2**63),
         "body": blob(0, UPDATE_BYTES_MAX),
         "clock": CLOCK,
+        "pace": PACE,
     }
     BYTES_MAX: ClassVar[int] = MESSAGE_BYTES_MAX
     LIST_ITEMS_MAX: ClassVar[int] = 0

@@ -36,7 +36,15 @@ class Processes:
         line = json.dumps(request)
         for member in self._members:
             member.tell(line)
-        return [member.read() for member in self._members]
+        answers, complaints = [], []
+        for member in self._members:
+            try:
+                answers.append(member.read())
+            except RuntimeError as error:  # where one has failed, others complain of that
+                complaints.append(str(error))
+        if complaints:
+            raise RuntimeError("\n".join(complaints))
+        return answers
 
 
 @contextmanager

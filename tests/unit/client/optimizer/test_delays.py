@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from gradwire.optimizer.delays import (
     BUCKETS,
+    LATENESS_UPDATES,
+    LATENESS_UPDATES_MIN,
     RECENT_UPDATES,
     SAMPLE_ALL_UNTIL,
     SAMPLE_EVERY,
@@ -222,6 +224,44 @@ def test_staleness_is_known_for_each_rank_and_for_our_own_updates() -> None:
     assert delays.own_staleness == 5.0
     assert delays.staleness_distribution().count == 600
     assert delays.own_staleness_distribution().at_most[BUCKETS.index(8)] == 1
+
+
+@pytest.mark.parametrize("late", [0, 1, 5])
+def test_lateness_is_that_of_a_simulated_lockstep(late: int) -> None:
+    delays = of_lockstep(4, late=late)
+
+    assert delays.lateness({1, 2, 3}, 4) == pytest.approx(late, abs=0.3)
+    assert delays.lateness({1}, 4) == pytest.approx(late, abs=0.6)
+
+
+def test_one_update_that_is_very_late_makes_no_lateness() -> None:
+    delays = Delays()
+    for number in range(100):
+        delays.note_update(1, 1)
+        delays.note_update(2, 5_000 if number == 95 else 1)
+
+    assert delays.lateness({1, 2}, 2) == 0.0
+
+
+def test_lateness_is_of_the_last_updates_of_those_that_are_asked_for() -> None:
+    delays = Delays()
+    for staleness in [100] * 50 + [2] * LATENESS_UPDATES:
+        delays.note_update(1, staleness)
+    for _ in range(LATENESS_UPDATES_MIN - 1):
+        delays.note_update(2, 0)
+
+    assert delays.lateness({1}, 4) == 0.0
+    assert delays.lateness({1, 2}, 4) is None  # too few have come
+    assert delays.lateness({1, 3}, 4) is None
+    assert delays.lateness(set(), 4) is None
+
+
+def test_what_came_in_sums_was_late() -> None:
+    delays = Delays()
+    for _ in range(LATENESS_UPDATES_MIN):
+        delays.note_sum({1, 2}, 30)
+
+    assert delays.lateness({1, 2}, 3) == 9.5
 
 
 def test_the_largest_staleness_is_forgotten_in_time() -> None:

@@ -33,8 +33,8 @@ class Nobody:
 
 def open_sockets() -> set[str]:
     """Return the sockets that this process has open."""
-    links = (os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink())
-    return {link for link in links if link.startswith("socket:")}
+    links = (each.readlink() for each in Path("/proc/self/fd").iterdir() if each.is_symlink())
+    return {link.name for link in links if link.name.startswith("socket:")}
 
 
 def test_over_tcp_alone_there_is_one_process() -> None:

@@ -1,0 +1,167 @@
+"""When a bound that nobody asked for is in force, and who is left out of it."""
+
+from collections.abc import Collection
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradwire.features.automatic_lags import (
+    LATE_STEPS,
+    PATIENCE_SECONDS_MIN,
+    PATIENCE_STEPS,
+    PATIENCE_STEPS_MIN,
+    SLOWER,
+    SLOWER_STILL,
+    WINDOW_STEPS,
+    AutomaticLags,
+)
+
+OTHERS = {1, 2}
+EVEN = {0: 1_000, 1: 1_000, 2: 1_000}
+TIMEOUT = 10.0
+
+
+class Rig:
+    """A worker of rank 0 whose updates of others come as late as is said."""
+
+    def __init__(self) -> None:
+        self.late: float | None = 0.0
+        self.asked: list[Collection[int]] = []
+        self.lags = AutomaticLags(self._lateness, TIMEOUT)
+        self.clock = 100
+
+    def step(
+        self, behind: dict[int, int], paces: dict[int, int] | None = None, now: float = 0.0
+    ) -> dict[int, int]:
+        """Make a step when the others are heard to be so far behind; return who holds it."""
+        self.clock += 1
+        clocks = {rank: self.clock - steps for rank, steps in behind.items()}
+        self.lags.note_step(self.clock, clocks, OTHERS, EVEN if paces is None else paces)
+        return dict(self.lags.look(self.clock, clocks, OTHERS, now))
+
+    def _lateness(self, ranks: Collection[int]) -> float | None:
+        self.asked.append(ranks)
+        return self.late
+
+
+@given(
+    behind=st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1),
+    late=st.none() | st.floats(0.0, LATE_STEPS),
+)
+def test_where_nothing_is_late_nobody_is_waited_for(
+    behind: list[tuple[int, int]], late: float | None
+) -> None:
+    rig = Rig()
+    rig.late = late
+
+    for one, other in behind:
+        assert not rig.step({1: one, 2: other})
+
+    assert rig.lags.bound is None
+    assert rig.lags.deadline is None
+
+
+def test_once_updates_are_late_workers_go_in_lockstep(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gradwire.session")
+    rig = Rig()
+    rig.step({1: 0, 2: 1})
+
+    rig.late = 1.25
+    held = rig.step({1: 0, 2: 1})
+
+    assert held == {2: 1}
+    assert rig.lags.bound == 0
+    assert rig.lags.deadline == rig.lags.timeout_seconds
+    [line] = caplog.messages
+    assert "staleness_bound='auto'" in line
+    assert "1.2 steps late" in line
+
+
+def test_it_stays_so_when_nothing_is_late_any_more() -> None:
+    rig = Rig()
+    rig.late = 2.0
+    rig.step({1: 0, 2: 0})
+
+    rig.late = 0.0
+
+    assert rig.step({1: 1, 2: 0}) == {1: 1}
+
+
+def test_what_is_on_its_way_is_waited_for_and_an_old_lead_is_not() -> None:
+    rig = Rig()
+    for steps in range(2 * WINDOW_STEPS):
+        rig.step({1: 43 + steps % 7, 2: 3 + steps % 9})
+
+    rig.late = 2.0  # so three steps of what they are behind are under way
+
+    assert rig.step({1: 46, 2: 11}) == {1: 6, 2: 11}
+
+
+def test_a_lead_that_grows_is_looked_at_in_the_last_steps_alone() -> None:
+    rig = Rig()
+    for steps in range(1_000):
+        rig.step({1: steps, 2: 0})
+
+    rig.late = 1.0
+
+    assert rig.step({1: 1_000, 2: 0}) == {1: WINDOW_STEPS - 1 + 2}
+
+
+def test_who_is_much_slower_is_left_out_and_counts_again_when_it_is_not() -> None:
+    rig = Rig()
+    rig.late = 1.0
+    slow, slower, fine = (
+        EVEN | {1: round(1_000 * times)} for times in (SLOWER, SLOWER + 0.1, SLOWER_STILL)
+    )
+    assert rig.step({1: 0, 2: 0}, slow) == {}
+    assert rig.step({1: 1, 2: 1}, slow) == {1: 1, 2: 1}
+
+    assert rig.step({1: 2, 2: 1}, slower) == {2: 1}
+    assert rig.step({1: 50, 2: 1}, slow) == {2: 1}  # not much slower, but it was
+    assert rig.step({1: 90, 2: 0}, fine) == {}  # what it is behind by now is forgiven
+    assert rig.step({1: 91, 2: 0}, fine) == {1: 1}
+
+
+def test_lateness_is_not_judged_by_who_is_much_slower() -> None:
+    rig = Rig()
+
+    rig.step({1: 0, 2: 0}, EVEN | {2: 9_000})
+
+    assert rig.asked == [[1]]
+
+
+def test_of_two_the_slow_one_does_not_wait_for_the_quick_one_to_be_slow() -> None:
+    lags = AutomaticLags(lambda ranks: 2.0 if ranks else None, TIMEOUT)
+
+    lags.note_step(10, {1: 2}, {1}, {0: 1_000, 1: 5_000})
+
+    assert lags.bound is None
+
+
+def test_who_makes_no_step_is_waited_for_as_long_as_some_steps_take() -> None:
+    rig = Rig()
+    patience = []
+    for microseconds in (100, 50_000, 2_000_000, 10_000_000):
+        rig.step({1: 0, 2: 0}, dict.fromkeys(EVEN, microseconds))
+        patience.append(rig.lags.timeout_seconds)
+
+    assert patience == [
+        PATIENCE_SECONDS_MIN,
+        PATIENCE_STEPS * 0.05,
+        TIMEOUT,
+        PATIENCE_STEPS_MIN * 10.0,
+    ]
+
+
+def test_who_is_set_aside_counts_again_from_its_next_step_on() -> None:
+    rig = Rig()
+    rig.late = 1.0
+    rig.step({1: 0, 2: 0})
+    assert rig.step({1: 1, 2: 0}, now=1.0) == {1: 1}
+
+    assert rig.lags.set_late_aside(1.0 + PATIENCE_SECONDS_MIN) == [1]
+
+    assert rig.step({1: 2, 2: 0}, now=2.0) == {}
+    assert rig.step({1: 1, 2: 0}, now=3.0) == {}  # it has made two, and is forgiven what is left
+    assert rig.step({1: 2, 2: 0}, now=4.0) == {1: 1}
