@@ -43,7 +43,7 @@ class Looks:
 
         def noting(
             clock: int, clocks: Mapping[int, int], ranks: Collection[int], now: float
-        ) -> dict[int, int]:
+        ) -> Mapping[int, int]:
             self.heard = dict(clocks)
             self.received = {rank: received(rank) for rank in clocks}
             return look(clock, clocks, ranks, now)
