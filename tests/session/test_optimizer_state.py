@@ -23,6 +23,7 @@ from gradwire_protocol.messages.replicas import Blocks
 from support.local_master import LocalMaster
 from support.peer import welcome
 from support.sessions import participant_of
+from support.waiting import wait_until
 from support.wording import naming
 
 NOWHERE = "127.0.0.1:9"
@@ -98,6 +99,7 @@ def test_whose_kept_values_are_not_known_begins_cold(caplog: pytest.LogCaptureFi
         optimizer = adam(first)
         one = join(master, first, optimizer)
         step(one, first, optimizer)
+        wait_until(lambda: one.stats.updates_delivered > 0, "the master to know of the step")
         other = join(master, second, Failing(second, lr=0.1))
         one.close()
         other.close()

@@ -56,6 +56,8 @@ class StalenessBound(Feature):
         """How long the last steps have taken, without waits."""
         self._warned_of: set[int] = set()
         self._outbox.begin_clock(max(membership.clocks.latest.values(), default=1))
+        if isinstance(lags, ClockLags):
+            self._outbox.announce_clock()  # so that those who have begun wait for us from now on
 
     def stepped(self) -> None:
         """Note how long the step took, and whether the next one is bounded."""

@@ -95,8 +95,12 @@ class Outbox:
     # The clock.
 
     def begin_clock(self, clock: int) -> None:
-        """Count steps from here on, and say so with an update that changes nothing."""
-        self.clock = clock
+        """Count steps from here on; the first step tells of it."""
+        self.clock = self._clock_told = clock
+
+    def announce_clock(self) -> None:
+        """Tell the clock at once, with an update that changes nothing."""
+        self._clock_told = 0
         with self._membership.sending() as may_send, self._shared.changing:
             if may_send and not self.is_behind():
                 self.hand_over([])
