@@ -29,6 +29,8 @@ class Looks:
         """By rank: the last update that had come then."""
         self.set_aside: list[int] = []
         """The ranks that were, one by one."""
+        self.missed: set[int] = set()
+        """Ranks that had been heard of and did not train at some look, since this was emptied."""
 
     def watch(self, bound: StalenessBound, received: Callable[[int], int]) -> None:
         """Note all its looks from now on.
@@ -43,8 +45,9 @@ class Looks:
 
         def noting(
             clock: int, clocks: Mapping[int, int], ranks: Collection[int], now: float
-        ) -> Mapping[int, int]:
+        ) -> dict[int, int]:
             self.heard = dict(clocks)
+            self.missed |= clocks.keys() - ranks
             self.received = {rank: received(rank) for rank in clocks}
             return look(clock, clocks, ranks, now)
 
@@ -105,12 +108,14 @@ class Leads:
         was_away = worker.lost is not None or seen[0] != reconnections
         was_away |= worker.clock > clock + 1  # it has just heard where the clocks of the run are
         self._seen[worker] = seen
+        missed, looks.missed = looks.missed, set()
         for other in others:
             if other is worker or not other.clock:
                 continue
             pair = self._pairs.setdefault((worker, other), _Pair())
             heard = looks.heard.get(other.rank)
-            if was_away or other.rank in in_vain or other.rank not in worker.others:
+            is_out = other.rank in missed or other.rank not in worker.others
+            if was_away or other.rank in in_vain or is_out:
                 pair.stale, pair.is_level = heard, False
             elif _knows(looks, other) and heard is not None and heard != pair.stale:
                 pair.is_level |= heard >= worker.clock

@@ -65,7 +65,7 @@ class Plan:
     buffer_steps: int | None
     """How often buffers are averaged; None where no worker has any."""
     staleness_bound: StalenessBound
-    """How many steps a worker may be ahead of the slowest; None where it waits for nobody."""
+    """How many steps a worker may be ahead of the slowest one; the setting of that name."""
     staleness_timeout_seconds: float
     """How long one is waited for that makes no step."""
     settings: Mapping[str, Any]

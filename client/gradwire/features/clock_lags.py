@@ -51,6 +51,9 @@ class ClockLags:
         How long one that makes no step is waited for.
     """
 
+    is_in_force = True
+    """Whether anybody is waited for."""
+
     def __init__(self, bound: int, timeout_seconds: float) -> None:
         self.bound = bound
         self.timeout_seconds = timeout_seconds
@@ -68,6 +71,27 @@ class ClockLags:
         forgiven : int
         """
         self._others[rank] = _Other(clock, forgiven)
+
+    def note_step(
+        self,
+        clock: int,
+        clocks: Mapping[int, int],
+        ranks: Collection[int],
+        paces: Mapping[int, int],
+    ) -> None:
+        """Take in a step of our own; a bound that is given stays as it is.
+
+        Parameters
+        ----------
+        clock : int
+            Our own.
+        clocks : mapping
+            By rank: the last one received.
+        ranks : collection of int
+            The others that train.
+        paces : mapping
+            By rank: how many microseconds a step takes, our own included, where that is known.
+        """
 
     def look(
         self, clock: int, clocks: Mapping[int, int], ranks: Collection[int], now: float

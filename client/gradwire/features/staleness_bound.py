@@ -6,12 +6,11 @@ there is one. What arrives meanwhile is applied: that is what the waiting is for
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from statistics import median_low
 from typing import Final
 
-from gradwire.features.automatic_lags import AutomaticLags
 from gradwire.features.clock_lags import ClockLags
 from gradwire.participant.feature import Feature
 from gradwire.participant.participant import Participant
@@ -21,8 +20,8 @@ from gradwire_protocol.messages.fields import PACE_MAX
 logger = logging.getLogger("gradwire.session")
 
 PACE_STEPS: Final = 15
-"""The pace that is told is the middle one of so many steps: one that also evaluates, or writes a
-checkpoint, says nothing about the others."""
+"""The pace that is told is the middle one of so many steps: a step in which a script evaluates, or
+writes a checkpoint, says nothing about the others."""
 
 
 class StalenessBound(Feature):
@@ -30,13 +29,13 @@ class StalenessBound(Feature):
 
     Parameters
     ----------
-    lags : ClockLags or AutomaticLags
+    lags : ClockLags
         The rule.
     participant : Participant
         Whose clock begins here; from now on every step sends an update.
     """
 
-    def __init__(self, lags: ClockLags | AutomaticLags, participant: Participant) -> None:
+    def __init__(self, lags: ClockLags, participant: Participant) -> None:
         self._outbox = participant.outbox
         self._sending = participant.sending
         self._applying = participant.applying
@@ -56,30 +55,29 @@ class StalenessBound(Feature):
         """How long the last steps have taken, without waits."""
         self._warned_of: set[int] = set()
         self._outbox.begin_clock(max(membership.clocks.latest.values(), default=1))
-        if isinstance(lags, ClockLags):
-            self._outbox.announce_clock()  # so that those who have begun wait for us from now on
+        if lags.is_in_force:
+            self._outbox.announce_clock()  # so that others wait for us from now on
 
     def stepped(self) -> None:
         """Note how long the step took, and whether the next one is bounded."""
         if self._began is not None:
             self._seconds.append(self._clock() - self._began)
             self._outbox.pace = min(max(round(1e6 * median_low(self._seconds)), 1), PACE_MAX)
-        if isinstance(self.lags, AutomaticLags):
-            self._hear()
-            clocks = self._membership.clocks.latest
-            self.lags.note_step(self._outbox.clock, clocks, self._trainers(), self._paces())
-        self._tally.staleness_bound = self.lags.bound
+        self._hear()
+        ranks, clocks = self._trainers(), self._membership.clocks.latest
+        self.lags.note_step(self._outbox.clock, clocks, ranks, self._paces(ranks))
+        self._tally.staleness_bound = self.lags.bound if self.lags.is_in_force else None
 
     def hold(self) -> Procedure[None]:
         """Wait until the slowest worker is near enough, or is not to be waited for."""
-        tally, began = self._tally, self._clock()
-        try:
-            if self._look():
-                tally.steps_waited += 1
+        if self._look():
+            tally, began = self._tally, self._clock()
+            tally.steps_waited += 1
+            try:
                 yield from self._wait()
+            finally:
                 tally.wait_seconds += self._clock() - began
-        finally:
-            self._began = self._clock()
+        self._began = self._clock()
 
     def left(self) -> None:
         """End a wait that a signal handler has interrupted to close the session."""
@@ -125,20 +123,19 @@ class StalenessBound(Feature):
         """Return the ranks of the others that train."""
         return {peer.rank for peer in self._membership.peers if not peer.finished} - {self._rank}
 
-    def _paces(self) -> dict[int, int]:
+    def _paces(self, ranks: Collection[int]) -> dict[int, int]:
         """Return by rank how many microseconds a step takes, our own included, where known."""
         told, own = self._membership.clocks.paces, self._outbox.pace
-        paces = {rank: told[rank] for rank in self._trainers() if rank in told}
+        paces = {rank: told[rank] for rank in ranks if rank in told}
         return {**paces, self._rank: own} if own else paces
 
     def _say_late(self, held_by: Mapping[int, int]) -> None:
         names = {peer.rank: peer.name for peer in self._membership.peers}
         for rank in self.lags.set_late_aside(self._clock()):
-            # A bound that is asked for waits long, and seldom in vain.
-            is_news = rank not in self._warned_of or isinstance(self.lags, ClockLags)
+            level = logging.INFO if rank in self._warned_of else logging.WARNING
             self._warned_of.add(rank)
             logger.log(
-                logging.WARNING if is_news else logging.DEBUG,
+                level,
                 "rank %d (%s) is %d steps behind and has made none for %.3g s: it is not waited "
                 "for until it does",
                 rank,

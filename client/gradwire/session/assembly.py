@@ -66,7 +66,7 @@ def features_of(
     return features
 
 
-def _lags(participant: Participant) -> ClockLags | AutomaticLags:
+def _lags(participant: Participant) -> ClockLags:
     """Return how a lead is bounded."""
     bound = participant.settings.staleness_bound
     timeout = participant.settings.staleness_timeout_seconds

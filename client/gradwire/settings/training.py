@@ -16,7 +16,8 @@ FinishResidual = Literal["auto", "send", "drop"]
 Momentum = Literal["auto", "keep"]
 StalenessBoundName = Literal["auto", "off"]
 StalenessBound: TypeAlias = StalenessBoundName | int
-"""How many steps a worker may be ahead of the slowest one, or when it may be so many."""
+"""How many steps a worker may be ahead of the slowest one: a number, any number, or whatever what
+is measured asks for."""
 
 ScaleName = Literal["auto", "sum", "mean", "sqrt", "staleness"]
 Scale: TypeAlias = ScaleName | float | Callable[[int, float], float]
@@ -71,16 +72,17 @@ class TrainingSettings(ThresholdSettings):
     staleness_bound: StalenessBound = setting(
         "auto",
         "How many steps this worker may be ahead of the slowest one; further ones wait for it. "
-        "With 0 they go in lockstep. 'auto' waits for nobody until updates are found to come late, "
-        "then goes in lockstep, and leaves out who is much slower than the rest. 'off' never "
-        "waits.",
+        "With 0 workers go in lockstep. With 'auto' none waits until updates come late; then they "
+        "go in lockstep, but leave out any that is much slower than the rest. With 'off' none "
+        "ever waits.",
         least=0,
     )
 
     staleness_timeout_seconds: float = setting(
         10.0,
         "How long a step waits for a worker that makes none; it is then not waited for until it "
-        "does. With `staleness_bound='auto'` that is 20 steps, but no longer.",
+        "does. With `staleness_bound='auto'` it waits for as long as 20 steps take, but at most "
+        "for this, or 3 steps where these take longer.",
         above=0,
     )
 

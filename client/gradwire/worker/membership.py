@@ -35,13 +35,12 @@ class Clocks:
         said."""
         self.first: int | None = None
         """What was heard first of anybody."""
-        self.paces: Mapping[int, int] = {}
-        """By rank: how many microseconds a step takes there, without waits, where that is said."""
+        self.paces: dict[int, int] = {}
+        """By rank: how many microseconds a step takes there, without waits, where that is said.
+        The training thread looks up single ranks."""
 
-    def hear(self, clocks: Mapping[int, int], paces: Mapping[int, int]) -> None:
+    def hear(self, clocks: Mapping[int, int]) -> None:
         """Take in what was said with updates."""
-        if paces:
-            self.paces = {**self.paces, **paces}
         if clocks:
             self.first = max(clocks.values()) if self.first is None else self.first
             self.latest = {**self.latest, **clocks}
@@ -230,8 +229,9 @@ class Membership:
         except MalformedUpdateError as error:
             self._close_for(error)
         else:
-            paces = {rank: update.pace} if update.pace else {}
-            self._note_received(1, {rank: update.clock} if update.clock else {}, paces)
+            if update.pace:
+                self.clocks.paces[rank] = update.pace
+            self._note_received(1, {rank: update.clock} if update.clock else {})
 
     def on_sum(self, total: Sum) -> None:
         """Take updates of peers that the master has added up."""
@@ -240,7 +240,7 @@ class Membership:
         except MalformedUpdateError as error:
             self._close_for(error)
         else:
-            self._note_received(total.updates, total.clocks, {})
+            self._note_received(total.updates, total.clocks)
 
     def on_correction(self, correction: EncodedUpdate) -> None:
         """Take what the master has clipped off an update of ours, with the sign turned."""
@@ -250,7 +250,7 @@ class Membership:
         except MalformedUpdateError as error:
             self._close_for(error)
         else:
-            self._note_received(1, {}, {})
+            self._note_received(1, {})
 
     def on_delivered(self, size: int) -> None:
         """Note that the master has an update of ours with a body of so many bytes."""
@@ -299,10 +299,8 @@ class Membership:
         """Return where an update belongs that comes after a replica on its way, or before it."""
         return self._resync if self._resync is not None and later else self.inbox
 
-    def _note_received(
-        self, updates: int, clocks: Mapping[int, int], paces: Mapping[int, int]
-    ) -> None:
-        self.clocks.hear(clocks, paces)
+    def _note_received(self, updates: int, clocks: Mapping[int, int]) -> None:
+        self.clocks.hear(clocks)
         self.updates_received += updates
         self.notify()
 

@@ -11,8 +11,10 @@ SEQUENCE_MAX: Final = 2**32 - 1
 """Updates of one origin. At a hundred a second they last for sixteen months."""
 
 CLOCK_MAX: Final = 2**32 - 1
-PACE_MAX: Final = 2**32 - 1
 """Steps of one worker."""
+
+PACE_MAX: Final = 2**32 - 1
+"""Microseconds of one step: an hour and eleven minutes."""
 
 WORKER_NAME_CHARACTERS_MAX: Final = 64
 REASON_CHARACTERS_MAX: Final = 1_000

@@ -140,7 +140,8 @@ def show(done: Sequence[Comparison]) -> None:
     """Print what was measured with so many workers."""
     table = Table(title=f"{done[0].workers} workers, real processes")
     for column in ("task", "rate", "DDP", "gradwire", "ratio by seed", "bytes: times fewer",
-                   "seconds: DDP, gradwire", "delay", "age", "density", "scale"):  # fmt: skip
+                   "seconds: DDP, gradwire", "delay", "age", "density", "scale",
+                   "bound"):  # fmt: skip
         table.add_column(column)
     for each in done:
         ours, theirs = each.gradwire, each.ddp
@@ -160,5 +161,6 @@ def show(done: Sequence[Comparison]) -> None:
             f"{mean(ours, 'age'):.0f}",
             f"{mean(ours, 'density'):.2%}",
             f"{mean(ours, 'scale'):.3f}",
+            " ".join(str(outcome["bound"]) for outcome in ours),
         )
     Console(stderr=True, width=160).print(table)

@@ -94,6 +94,7 @@ class Member:
                 age=stats.residual_age_steps,
                 density=stats.density,
                 scale=stats.scale,
+                bound=stats.staleness_bound,
             )
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""When a bound that nobody asked for is in force, and who is left out of it."""
+"""When a bound that nobody asked for is in force, and which workers it leaves out."""
 
 from collections.abc import Collection
 
@@ -58,7 +58,7 @@ def test_where_nothing_is_late_nobody_is_waited_for(
     for one, other in behind:
         assert not rig.step({1: one, 2: other})
 
-    assert rig.lags.bound is None
+    assert not rig.lags.is_in_force
     assert rig.lags.deadline is None
 
 
@@ -71,6 +71,7 @@ def test_once_updates_are_late_workers_go_in_lockstep(caplog: pytest.LogCaptureF
     held = rig.step({1: 0, 2: 1})
 
     assert held == {2: 1}
+    assert rig.lags.is_in_force
     assert rig.lags.bound == 0
     assert rig.lags.deadline == rig.lags.timeout_seconds
     [line] = caplog.messages
@@ -123,6 +124,24 @@ def test_who_is_much_slower_is_left_out_and_counts_again_when_it_is_not() -> Non
     assert rig.step({1: 91, 2: 0}, fine) == {1: 1}
 
 
+def test_each_change_of_who_is_left_out_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gradwire.session")
+    rig = Rig()
+    slow = EVEN | {1: 3_000}
+    rig.step({1: 0, 2: 0}, slow)
+
+    rig.late = 1.0
+    for paces in (slow, slow, EVEN, EVEN, slow):
+        rig.step({1: 0, 2: 0}, paces)
+
+    begins, back, out = caplog.messages
+    assert begins.endswith("but for those of rank [1]")
+    assert back.startswith("rank 1 takes 0.001 s")
+    assert back.endswith("waited for again")
+    assert out.startswith("rank 1 takes 0.003 s")
+    assert out.endswith("not waited for")
+
+
 def test_lateness_is_not_judged_by_who_is_much_slower() -> None:
     rig = Rig()
 
@@ -131,12 +150,12 @@ def test_lateness_is_not_judged_by_who_is_much_slower() -> None:
     assert rig.asked == [[1]]
 
 
-def test_of_two_the_slow_one_does_not_wait_for_the_quick_one_to_be_slow() -> None:
+def test_one_slow_worker_alone_does_not_bring_the_bound_into_force() -> None:
     lags = AutomaticLags(lambda ranks: 2.0 if ranks else None, TIMEOUT)
 
     lags.note_step(10, {1: 2}, {1}, {0: 1_000, 1: 5_000})
 
-    assert lags.bound is None
+    assert not lags.is_in_force
 
 
 def test_who_makes_no_step_is_waited_for_as_long_as_some_steps_take() -> None:

@@ -45,7 +45,7 @@ class Model:
 
     def deliver(self, trainer: Trainer, n: int) -> None:
         for rank, clock in trainer.coming[:n]:
-            trainer.clocks.hear({rank: clock}, {})
+            trainer.clocks.hear({rank: clock})
         del trainer.coming[:n]
 
     def held_by(self, trainer: Trainer) -> dict[int, int]:
@@ -220,10 +220,10 @@ def test_after_a_lost_connection_all_count_anew() -> None:
 
 def test_the_first_clock_that_is_heard_is_kept() -> None:
     clocks = Clocks()
-    clocks.hear({}, {})
+    clocks.hear({})
     before = clocks.first
-    clocks.hear({1: 5, 2: 7}, {})
-    clocks.hear({1: 9}, {})
+    clocks.hear({1: 5, 2: 7})
+    clocks.hear({1: 9})
 
     assert (before, clocks.first) == (None, 7)
     assert clocks.latest == {1: 9, 2: 7}
