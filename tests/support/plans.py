@@ -134,7 +134,7 @@ def draw(seed: int, size: Size = "short") -> Plan:
         buffer_steps=Random(f"buffers {size} {seed}").choice(
             [None, 0] if size == "crowd" else [None, 0, 1, 3]
         ),
-        # In a crowd, each of them would look at all others a hundred times a second.
+        # In a crowd with a bound, each would look at all others a hundred times a second.
         staleness_bound="auto" if size == "crowd" else staleness.choice(["auto", "off", 1, 2, 4]),
         staleness_timeout_seconds=staleness.choice([0.3, 1.0, 4.0]),
         settings=Random(f"settings {size} {seed}").choice(SETTINGS),

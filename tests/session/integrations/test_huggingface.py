@@ -48,7 +48,13 @@ class Watching(TrainerCallback):
 
 
 def callback(master: LocalMaster, **options: Any) -> GradwireCallback:
-    usual = {"master": master.address, "threshold": HALF, "finish_residual": "send", "scale": "sum"}
+    usual = {
+        "master": master.address,
+        "threshold": HALF,
+        "finish_residual": "send",
+        "scale": "sum",
+        "staleness_bound": "off",
+    }
     return GradwireCallback(**{**usual, **options})
 
 

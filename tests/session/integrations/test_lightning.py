@@ -75,7 +75,13 @@ def batches(value: float = -1.0) -> DataLoader[torch.Tensor]:
 
 
 def callback(master: LocalMaster, **options: Any) -> GradwireCallback:
-    usual = {"master": master.address, "threshold": HALF, "finish_residual": "send", "scale": "sum"}
+    usual = {
+        "master": master.address,
+        "threshold": HALF,
+        "finish_residual": "send",
+        "scale": "sum",
+        "staleness_bound": "off",
+    }
     return GradwireCallback(**{**usual, **options})
 
 
