@@ -28,6 +28,12 @@ def split_address(text: str, default_port: int = PORT) -> tuple[str, int]:
     UsageError
         If it is no such text.
     """
+    scheme, separator, rest = text.partition("://")
+    if separator:
+        raise UsageError(
+            f"address {text!r}: gradwire is not {scheme.upper()}; write host:port without "
+            f"'{scheme}://', with the port where the master takes workers"
+        )
     host, port_text = text, ""
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")

@@ -389,3 +389,39 @@ def test_the_codec_s_threads_end_with_the_session(master: LocalMaster) -> None:
     assert len(threads()) == 1
     session.close()
     assert threads() == []
+
+
+# What is meant is clear, and written in another way.
+
+
+@pytest.mark.parametrize(
+    ("mistaken", "named"),
+    [
+        (lambda model: model.parameters(), "list(model.parameters())"),
+        (lambda model: model.state_dict(), "pass the model itself"),
+        (lambda model: torch.optim.SGD(model.parameters()), "join(model, optimizer=optimizer)"),
+    ],
+    ids=["parameters", "state dict", "optimizer"],
+)
+def test_a_target_that_is_a_part_of_a_model_is_refused_with_the_remedy(
+    mistaken: Callable[[torch.nn.Module], object], named: str
+) -> None:
+    with pytest.raises(gradwire.errors.UsageError, match=naming(named)):
+        gradwire.join(mistaken(torch.nn.Linear(3, 2)), master="127.0.0.1:9")
+
+
+def test_an_optimizer_by_position_is_refused_with_the_remedy() -> None:
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters())
+
+    with pytest.raises(
+        gradwire.errors.UsageError, match=naming("SGD", "join(model, optimizer=optimizer)")
+    ):
+        gradwire.join(model, optimizer)  # type: ignore[arg-type]  # as a script does, unchecked
+
+
+def test_the_address_of_a_page_is_refused_with_the_remedy() -> None:
+    with pytest.raises(
+        gradwire.errors.UsageError, match=naming("http://10.0.2.4:8080", "without 'http://'")
+    ):
+        gradwire.join(target(), master="http://10.0.2.4:8080")

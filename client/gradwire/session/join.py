@@ -6,8 +6,9 @@ from inspect import Parameter, Signature, signature
 from os import PathLike
 from threading import Timer
 from time import monotonic
-from typing import Unpack
+from typing import Never, Unpack
 
+from gradwire.errors import UsageError
 from gradwire.session.attempt import Attempt
 from gradwire.session.session import Session
 from gradwire.settings.keywords import SettingKeywords
@@ -25,7 +26,7 @@ WARM_UP_SHOWN_SECONDS = 1.0
 
 def join(
     target: object,
-    *,
+    *misplaced: Never,
     optimizer: object = None,
     config: str | PathLike[str] | None = None,
     **settings: Unpack[SettingKeywords],
@@ -80,6 +81,12 @@ def join(
                 optimizer.step()
                 session.step()
     """
+    if misplaced:
+        raise UsageError(
+            f"join() takes the target alone by position, and was given {len(misplaced)} more, the "
+            f"first one a {type(misplaced[0]).__name__}: write the name of each, as in "
+            "join(model, optimizer=optimizer)"
+        )
     resolved = resolve_settings(settings, os.environ, config)
     parameters = parameters_of(target)
     _compile_kernels()
@@ -89,7 +96,11 @@ def join(
 # What `help` and notebooks show: every setting by its name.
 join.__signature__ = Signature(  # type: ignore[attr-defined]
     [
-        *(p for p in signature(join).parameters.values() if p.kind is not Parameter.VAR_KEYWORD),
+        *(
+            p
+            for p in signature(join).parameters.values()
+            if p.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+        ),
         *(
             Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=each.annotation | None)
             for name, each in declared_settings(Settings).items()

@@ -1,7 +1,7 @@
 """Which adapter sees a target as a flat vector: numpy's, or torch's where torch is imported."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -65,8 +65,19 @@ def _tensors_of(
             return [(str(i), tensor) for i, tensor in enumerate(target)], None
     raise UsageError(
         "the target has to be a torch.nn.Module, a list of torch tensors, or a float32 numpy "
-        f"array, not {describe(target)}"
+        f"array, not {describe(target)}{_remedy_for(target)}"
     )
+
+
+def _remedy_for(target: object) -> str:
+    """Say what to write instead, where it is known what was meant."""
+    if isinstance(target, Mapping):
+        return ": pass the model itself, a state dict is a copy that no optimizer changes"
+    if isinstance(target, Iterator):
+        return ": pass the model itself, or list(model.parameters())"
+    if hasattr(target, "param_groups"):
+        return ": an optimizer goes by its name, as in join(model, optimizer=optimizer)"
+    return ""
 
 
 def buffers_of(target: object) -> ModuleBuffers | None:
