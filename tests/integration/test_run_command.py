@@ -96,6 +96,38 @@ def test_workers_find_their_place_in_the_environment() -> None:
     }
 
 
+def test_workers_find_where_a_process_group_can_meet() -> None:
+    names = ("MASTER_ADDR", "MASTER_PORT")
+    code = f"import os, json; print(json.dumps([os.environ.get(n) for n in {names!r}]))"
+
+    done = gradwire_run(*python(code), environ={"MASTER_ADDR": "localhost"})
+
+    assert done.returncode == 0, done.stderr
+    [(address, port), others] = [json.loads(line[4:]) for line in done.stdout.splitlines()]
+    assert others == [address, port]
+    assert address == "localhost"  # what is set stays
+    assert int(port) > 0
+
+
+@pytest.mark.deep("more of what a launcher can meet")
+def test_a_process_group_meets_beside_gradwire() -> None:
+    code = """
+import numpy as np, torch, torch.distributed as dist, gradwire
+dist.init_process_group("gloo")
+total = torch.tensor([dist.get_rank() + 1.0])
+dist.all_reduce(total)
+with gradwire.join(np.zeros(10, np.float32)) as session:
+    session.wait()
+print("total", total.item(), flush=True)
+dist.destroy_process_group()
+"""
+
+    done = gradwire_run(*python(code), environ={"GLOO_SOCKET_IFNAME": "lo"})
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] total 3.0", "[1] total 3.0"]
+
+
 def test_master_and_workers_get_keys_that_are_gone_in_the_end() -> None:
     done = gradwire_run(*python(HAS_KEYS))
 

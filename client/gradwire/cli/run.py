@@ -3,8 +3,9 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
@@ -18,6 +19,8 @@ from gradwire_udp.files.keys import read_keys
 
 COLOURS: Final = (36, 33, 32, 35, 34, 31)
 """ANSI colours of the prefixes, by rank."""
+
+LOOPBACK: Final = "127.0.0.1"
 
 
 def run(
@@ -60,11 +63,12 @@ def run(
     """Start a master and local workers, and show what they print, each line with its rank.
 
     Every worker finds the master's address in GRADWIRE_MASTER, and its place in RANK, WORLD_SIZE
-    and LOCAL_RANK. Ends when all workers have ended, or, with its exit status, when the first one
-    fails: the others are then stopped. Ctrl-C and SIGTERM are passed on to the workers; who has not
-    ended 10 seconds after SIGTERM is killed. What a worker has left running in its process group
-    ends with it. Master and workers get keys that are new for every launch, so that nobody else on
-    this machine can join.
+    and LOCAL_RANK; what calls torch.distributed.init_process_group besides finds MASTER_ADDR and
+    MASTER_PORT, a free one. Ends when all workers have ended, or, with its exit status, when the
+    first one fails: the others are then stopped. Ctrl-C and SIGTERM are passed on to the workers;
+    who has not ended 10 seconds after SIGTERM is killed. What a worker has left running in its
+    process group ends with it. Master and workers get keys that are new for every launch, so that
+    nobody else on this machine can join.
     """
     launcher = Launcher(command, workers)
     if master is not None:
@@ -131,24 +135,26 @@ class Launcher:
 
     async def run(self, master: str, key_files: Sequence[Path | None], *, of_a_world: bool) -> int:
         """Run the workers; return the exit status of the first that failed, or 0."""
+        meeting_place = process_group_address(os.environ) if of_a_world else {}
         try:
             for rank in range(self._workers):
-                await self._start(rank, master, key_files[rank], of_a_world=of_a_world)
+                environ = worker_environment(
+                    rank, self._workers, master, key_files[rank], of_a_world=of_a_world
+                )
+                await self._start(environ | meeting_place)
             self._all_started = True
             return await self._wait()
         finally:
             await self._stop_all()
 
-    async def _start(
-        self, rank: int, master: str, key_file: Path | None, *, of_a_world: bool
-    ) -> None:
-        environ = worker_environment(rank, self._workers, master, key_file, of_a_world=of_a_world)
+    async def _start(self, environ: Mapping[str, str]) -> None:
+        rank = environ["LOCAL_RANK"]
         try:
             child = await Child.start(
                 self._command,
                 environ=environ,
-                on_stdout=_printer(sys.stdout, str(rank)),
-                on_stderr=_printer(sys.stderr, str(rank)),
+                on_stdout=_printer(sys.stdout, rank),
+                on_stderr=_printer(sys.stderr, rank),
             )
         except OSError as error:
             raise UsageError(f"cannot run {self._command[0]!r}: {error.strerror}") from None
@@ -189,6 +195,23 @@ class Launcher:
                 child.send_signal(number if is_first else signal.SIGKILL)
             if number == signal.SIGTERM:
                 self._stopping = asyncio.create_task(self._stop_all())
+
+
+def process_group_address(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return where a process group of torch.distributed can meet on this machine.
+
+    gradwire needs none. A script that calls ``init_process_group`` besides would end with an error
+    for want of these two. The port is free now; nobody holds it until rank 0 of the group listens.
+
+    Parameters
+    ----------
+    environ : mapping
+        What is set here already stays as it is.
+    """
+    with socket.create_server((LOOPBACK, 0)) as server:
+        port = server.getsockname()[1]
+    address = {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(port)}
+    return {name: value for name, value in address.items() if name not in environ}
 
 
 def _printer(stream: TextIO, name: str) -> Callable[[str], None]:
