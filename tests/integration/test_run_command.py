@@ -128,6 +128,44 @@ dist.destroy_process_group()
     assert sorted(done.stdout.splitlines()) == ["[0] total 3.0", "[1] total 3.0"]
 
 
+@pytest.mark.deep("more of what a launcher can meet")
+def test_what_ddp_wraps_keeps_its_own_gradients() -> None:
+    code = """
+import warnings, torch, torch.distributed as dist, gradwire
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.BatchNorm1d(1)))
+layer, norm = model.module
+inputs = torch.arange(4.0)[:, None] * (rank + 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    session = gradwire.join(model, optimizer=optimizer)
+[warning] = [str(w.message) for w in caught if w.category is gradwire.GradwireWarning]
+with session:
+    session.wait()
+    for _ in range(3):
+        with session.paused():
+            optimizer.zero_grad()
+            model(inputs)[:, 0].mul(torch.arange(4.0)).sum().backward()
+            through_ddp = [p.grad.clone() for p in layer.parameters()]
+            optimizer.zero_grad()
+            norm(layer(inputs))[:, 0].mul(torch.arange(4.0)).sum().backward()
+            assert all(map(torch.equal, through_ddp, [p.grad for p in layer.parameters()]))
+        optimizer.step()
+        session.step()
+print(warning.split(":")[0], flush=True)
+dist.destroy_process_group()
+"""
+
+    done = gradwire_run(*python(code), environ={"GLOO_SOCKET_IFNAME": "lo"})
+
+    assert done.returncode == 0, done.stderr
+    said = "the model is wrapped in DistributedDataParallel"
+    assert sorted(done.stdout.splitlines()) == [f"[0] {said}", f"[1] {said}"]
+
+
 def test_master_and_workers_get_keys_that_are_gone_in_the_end() -> None:
     done = gradwire_run(*python(HAS_KEYS))
 

@@ -14,6 +14,7 @@ from gradwire.session.session import Session
 from gradwire.settings.keywords import SettingKeywords
 from gradwire.settings.settings import Settings, resolve_settings
 from gradwire.target.adapters import parameters_of
+from gradwire.target.data_parallel import stop_averaging
 from gradwire_codecs import warm_up
 from gradwire_codecs.kernels.compiled import cache_folder
 from gradwire_protocol.settings import declared_settings
@@ -89,6 +90,7 @@ def join(
         )
     resolved = resolve_settings(settings, os.environ, config)
     parameters = parameters_of(target)
+    stop_averaging(target)
     _compile_kernels()
     return Attempt(resolved, parameters, target, optimizer).session()
 
