@@ -5,14 +5,14 @@ Every field is a keyword of `gradwire.join`, a variable ``GRADWIRE_<NAME>`` and 
 otherwise, torchrun's ``MASTER_ADDR``, ``RANK`` and ``WORLD_SIZE`` are honoured.
 """
 
-import tomllib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from gradwire.errors import UsageError
+from gradwire.errors import GradwireWarning, UsageError
 from gradwire.settings.credentials import CipherName, check_key
 from gradwire.settings.training import TrainingSettings
 from gradwire_protocol import ConnectionConfig
@@ -21,6 +21,7 @@ from gradwire_protocol.limits import DATAGRAM_BYTES, DATAGRAM_BYTES_MAX
 from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.layout import NAME_CHARACTERS_MAX
 from gradwire_protocol.settings import check_settings, declared_settings, setting
+from gradwire_udp.files.configuration import read_table, unknown_names, unknown_variables
 from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential
 
 Loop = Literal["auto", "uvloop", "asyncio"]
@@ -228,6 +229,11 @@ def resolve_settings(
     ------
     UsageError
         If a name is not known, or a value cannot be what it should be.
+
+    Warns
+    -----
+    GradwireWarning
+        Of variables ``GRADWIRE_...`` and of tables that nothing reads: most are misspelt.
     """
     known = declared_settings(Settings)
     values: dict[str, Any] = {
@@ -236,8 +242,14 @@ def resolve_settings(
         if environ.get(variable)
     }
     path = config if config is not None else environ.get("GRADWIRE_CONFIG")
+    warning = unknown_variables(environ)
+    if warning is not None:
+        warnings.warn(warning, GradwireWarning, stacklevel=3)
     if path:
-        values |= _from_file(Path(path))
+        table, warning = read_table(Path(path), "session")
+        values |= table
+        if warning is not None:
+            warnings.warn(warning, GradwireWarning, stacklevel=3)
     if environ.get("GRADWIRE_KEY") or "key" in values:
         raise UsageError(
             "a key stands in the environment or in a configuration file, which too many can read: "
@@ -253,7 +265,7 @@ def resolve_settings(
     values |= given
     unknown = values.keys() - known.keys()
     if unknown:
-        raise UsageError(f"unknown settings: {', '.join(sorted(unknown))}")
+        raise UsageError(f"unknown settings: {unknown_names(unknown, known)}")
     values |= _key_file(values, environ)
     return Settings(**values)
 
@@ -264,13 +276,3 @@ def _key_file(values: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
     if path is None and "key" not in values:
         path = credential(environ, WORKER_CREDENTIAL)
     return {"key_file": fspath(path)} if isinstance(path, PathLike) else {}
-
-
-def _from_file(path: Path) -> dict[str, Any]:
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("session", {})
-    except (OSError, ValueError, RecursionError) as error:  # no TOML, or not even text
-        raise UsageError(f"configuration file {str(path)!r}: {error}") from None
-    if not isinstance(table, dict):
-        raise UsageError(f"configuration file {str(path)!r}: 'session' is not a table")
-    return table

@@ -6,8 +6,8 @@ in that order. Logs go to stderr; stdout has one line of JSON that says where th
 """
 
 import asyncio
+import logging
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -28,8 +28,11 @@ from gradwire_server.daemon.listening import AddressInUseError, Transport
 from gradwire_server.http.access import Access, find_token
 from gradwire_server.state.run import Run
 from gradwire_udp import local_address_in, new_event_loop, show_address, split_address
+from gradwire_udp.files.configuration import read_table, unknown_variables
 from gradwire_udp.files.keys import RUN_CREDENTIAL, credential
 from gradwire_udp.sockets import PORT
+
+logger = logging.getLogger("gradwire.daemon")
 
 EXIT_USAGE: Final = 2
 EXIT_ADDRESS_IN_USE: Final = 3
@@ -135,14 +138,11 @@ def load_config(context: typer.Context, path: Path | None) -> Path | None:
     if path is None:
         return None
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("master", {})
-    except (OSError, ValueError, RecursionError) as error:  # no TOML, or not even text
-        raise typer.BadParameter(f"{path}: {error}") from None
-    if not isinstance(table, dict):
-        raise typer.BadParameter(f"{path}: 'master' is not a table")
-    unknown = table.keys() - OPTIONS.keys()
-    if unknown:
-        raise typer.BadParameter(f"{path}: unknown settings {', '.join(sorted(unknown))}")
+        table, warning = read_table(path, "master")
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from None
+    if warning is not None:
+        logger.warning("%s", warning)
     context.default_map = {**(context.default_map or {}), **table}
     return path
 
@@ -154,6 +154,9 @@ def master(**given: Any) -> None:
     Workers are told. SIGHUP has it read its keys and denied names again.
     Exit status: 0 stopped on request, 2 wrong usage, 3 address in use.
     """
+    unknown = unknown_variables(os.environ)
+    if unknown is not None:
+        logger.warning("%s", unknown)
     values = {each.name: given[name] * each.about.unit if each.about.unit > 1 else given[name]
               for name, each in OPTIONS.items()}  # fmt: skip
     options = DaemonOptions(**_of(DaemonOptions, values))

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 import pytest
 
 import gradwire
-from gradwire.errors import UsageError
+from gradwire.errors import GradwireWarning, UsageError
 from gradwire.settings.keywords import SettingKeywords
 from gradwire.settings.settings import Settings, resolve_settings
 from gradwire.settings.thresholds import CHOICES
@@ -199,10 +199,26 @@ def test_a_file_that_cannot_be_used_is_named(
 
 
 def test_unknown_settings_are_named(config: Path) -> None:
-    with pytest.raises(UsageError, match=naming("nonsense", "treshold")):
+    with pytest.raises(UsageError, match=naming("nonsense", "treshold in line 2", "threshold?")):
         resolve_settings({}, MASTER, written(config, {"treshold": 1.0, "nonsense": 2}))
-    with pytest.raises(UsageError, match=naming("thresh")):
-        resolve_settings({"thresh": 0.5}, MASTER)
+    with pytest.raises(UsageError, match=naming("treshold", "threshold?")):
+        resolve_settings({"treshold": 0.5}, MASTER)
+
+
+def test_a_misspelt_variable_is_warned_of_and_the_rest_counts() -> None:
+    environ = MASTER | {"GRADWIRE_TARGT_DENSITY": "0.1", "GRADWIRE_RANK": "3"}
+
+    with pytest.warns(
+        GradwireWarning, match=naming("GRADWIRE_TARGT_DENSITY", "GRADWIRE_TARGET_DENSITY?")
+    ):
+        assert resolve_settings({}, environ).rank == 3
+
+
+def test_a_misspelt_table_is_warned_of(config: Path) -> None:
+    config.write_text("[sesion]\nrank = 3\n")
+
+    with pytest.warns(GradwireWarning, match=naming(config, "sesion in line 1", "session?")):
+        assert resolve_settings({}, MASTER, config).rank is None
 
 
 @pytest.mark.parametrize(

@@ -142,11 +142,24 @@ def test_other_tables_of_the_file_are_none_of_its_business(config: Path) -> None
     assert invoke("--config", str(config)) == (2, naming("workers_max", -1))
 
 
+def test_names_that_nobody_reads_are_warned_of(
+    config: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config.write_text("[mastr]\nrun = 'a'\n[master]\nworkers_max = -1\n")
+
+    found = invoke("--config", str(config), environ={"GRADWIRE_LISTN": "0.0.0.0"})
+
+    assert found == (2, naming("workers_max", -1))
+    file, variable = caplog.messages
+    assert file == naming("my.toml", "mastr in line 1", "master?")
+    assert variable == naming("GRADWIRE_LISTN", "GRADWIRE_LISTEN?")
+
+
 @pytest.mark.parametrize(
     ("content", "named"),
     [
         (None, ("my.toml", "No such file")),
-        (b"[master]\nworkers = 1\nnonsense = 2\n", ("nonsense", "workers")),
+        (b"[master]\nworkers = 1\nnonsense = 2\n", ("nonsense in line 3", "workers in line 2")),
         (b"[master\n", ("my.toml", "Expected ']'")),
         (b"[master]\nworkers_max = 'many'\n", ("--workers-max",)),
         (b"master = 3", ("my.toml", "'master'")),

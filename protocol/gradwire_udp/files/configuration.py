@@ -1,0 +1,154 @@
+"""Configuration from outside: a TOML file, and names in the environment that nobody reads.
+
+One file and one environment serve master and workers alike, so each side knows which names the
+other side reads, and is silent about those.
+"""
+
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from gradwire_protocol import UsageError
+
+PREFIX: Final = "GRADWIRE_"
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+SESSION_SETTINGS: Final = _names(
+    """
+    alone_steps_max buffer_steps bytes_per_second cipher clip_steps codec_threads congestion
+    connect_timeout_seconds datagram_bytes datagram_bytes_max density_band digest_seconds feedback
+    finish_residual finish_timeout_seconds idle_timeout_seconds initial_threshold
+    join_timeout_seconds key key_file leave_timeout_seconds loop master momentum quantum rank
+    reconnect_seconds residual_clip run scale shake_up_divisor shake_up_steps share_buffers
+    share_optimizer_state staleness_bound staleness_timeout_seconds target_density threshold
+    transport update_bytes warm_up_density warm_up_steps warm_up_workers workers
+    """
+)
+"""Keys of the table ``[session]``, and variables of a worker."""
+
+MASTER_SETTINGS: Final = _names(
+    """
+    advertise checkpoint checkpoint_keep checkpoint_seconds conflation_mib_max congestion
+    datagram_bytes datagram_bytes_max deny deny_file drain_seconds http http_token_file
+    idle_timeout_seconds insecure key_file link_rate listen loop network outlier_norm_multiple
+    outlier_policy parameters_max processes public_metrics reassembly_mib_max recovery_seconds
+    rejoin_seconds relay_backlog_mib_max resume run slow_seconds standby standby_of
+    takeover_seconds transport update_log_mib_max update_rate_max workers_max
+    """
+)
+"""Keys of the table ``[master]``, and variables of a master."""
+
+TABLES: Final = {"session": SESSION_SETTINGS, "master": MASTER_SETTINGS}
+
+VARIABLES_ONLY: Final = frozenset({"config", "ip", "log_format", "log_level", "stats_file"})
+"""What is read from the environment alone."""
+
+HEADER: Final = re.compile(r"""\s*\[\s*["']?([^\]"'.\s]+)""")
+ASSIGNMENT: Final = re.compile(r"""\s*["']?([\w-]+)["']?\s*[.=]""")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the nearest known name as a question to append to a message, or an empty text."""
+    nearest = get_close_matches(name, sorted(known), n=1)
+    return f" (did you mean {nearest[0]}?)" if nearest else ""
+
+
+def unknown_variables(environ: Mapping[str, str]) -> str | None:
+    """Return a warning about variables with our prefix that neither worker nor master reads.
+
+    Empty ones count as not set, as everywhere.
+    """
+    known = {PREFIX + name.upper() for name in SESSION_SETTINGS | MASTER_SETTINGS | VARIABLES_ONLY}
+    unknown = sorted(
+        name for name in environ if name.startswith(PREFIX) and environ[name] and name not in known
+    )
+    if not unknown:
+        return None
+    named = ", ".join(name + did_you_mean(name, known) for name in unknown)
+    return f"nothing reads these variables of the environment: {named}"
+
+
+def unknown_names(names: Iterable[str], known: Collection[str]) -> str:
+    """Return unknown settings as a person is told of them, each with the nearest known one."""
+    return ", ".join(name + did_you_mean(name, known) for name in sorted(names))
+
+
+def read_table(path: Path, table: str) -> tuple[dict[str, Any], str | None]:
+    """Return a table of a TOML file, and a warning about tables that nobody reads.
+
+    Parameters
+    ----------
+    path : Path
+    table : str
+        One of `TABLES`. A file without it has it empty.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read, or the table has keys that are no settings. It names file, line
+        and the nearest setting.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = tomllib.loads(text)
+    except (OSError, ValueError, RecursionError) as error:  # no TOML, or not even text
+        raise UsageError(f"configuration file {str(path)!r}: {error}") from None
+    settings = found.get(table, {})
+    if not isinstance(settings, dict):
+        raise UsageError(f"configuration file {str(path)!r}: {table!r} is not a table")
+    unknown = settings.keys() - TABLES[table]
+    if unknown:
+        said = ", ".join(
+            f"{name}{_line_of(text, table, name)}{_advice(name, table)}" for name in sorted(unknown)
+        )
+        raise UsageError(f"configuration file {str(path)!r}: unknown settings of [{table}]: {said}")
+    strange = sorted(found.keys() - TABLES.keys())
+    if not strange:
+        return settings, None
+    said = ", ".join(
+        f"{name}{_line_of(text, name, None)}"
+        f"{did_you_mean(name, TABLES) if isinstance(found[name], dict) else _advice(name)}"
+        for name in strange
+    )
+    return settings, (
+        f"configuration file {str(path)!r}: nothing reads {said}; "
+        "the tables are [session] and [master]"
+    )
+
+
+def _advice(name: str, table: str | None = None) -> str:
+    """Return where a key belongs that stands in the wrong table or in none, or how it is spelt."""
+    owners = [owner for owner, known in TABLES.items() if name in known]
+    if owners:
+        return f" (it belongs into [{owners[0]}])"
+    known = TABLES[table] if table else SESSION_SETTINGS | MASTER_SETTINGS
+    return did_you_mean(name, known)
+
+
+def _line_of(text: str, table: str, key: str | None) -> str:
+    """Return in which line a table or a key of it begins; empty where that is not to be seen.
+
+    `tomllib` keeps no lines. What is looked for here is the way that people write: a header or
+    an assignment at the beginning of a line.
+    """
+    current = None
+    for number, line in enumerate(text.splitlines(), 1):
+        header = HEADER.match(line)
+        if header is not None:
+            current = header[1]
+        assigned = None if header is not None else ASSIGNMENT.match(line)
+        name = assigned[1] if assigned is not None else None
+        if key is None:
+            hit = current == table if header is not None else current is None and name == table
+        else:
+            hit = current == table and name == key
+        if hit:
+            return f" in line {number}"
+    return ""
