@@ -148,7 +148,9 @@ with session:
     for _ in range(3):
         with session.paused():
             optimizer.zero_grad()
+            norm.running_mean.fill_(rank)
             model(inputs)[:, 0].mul(torch.arange(4.0)).sum().backward()
+            assert torch.allclose(norm.running_mean, 0.9 * rank + 0.1 * layer(inputs).mean())
             through_ddp = [p.grad.clone() for p in layer.parameters()]
             optimizer.zero_grad()
             norm(layer(inputs))[:, 0].mul(torch.arange(4.0)).sum().backward()

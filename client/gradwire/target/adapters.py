@@ -9,6 +9,7 @@ import numpy as np
 
 from gradwire.errors import UsageError
 from gradwire.target.buffers import ModuleBuffers
+from gradwire.target.data_parallel import check_whole
 from gradwire.target.parameters import NumpyParameters, Parameters, Places
 from gradwire_codecs.arrays import describe
 
@@ -60,8 +61,10 @@ def _tensors_of(
         if isinstance(target, torch.nn.Module):
             from gradwire.target.module_tree import named
 
+            check_whole(target.modules(), target.parameters())
             return named(target), target
         if isinstance(target, Sequence) and all(isinstance(t, torch.Tensor) for t in target):
+            check_whole((), target)
             return [(str(i), tensor) for i, tensor in enumerate(target)], None
     raise UsageError(
         "the target has to be a torch.nn.Module, a list of torch tensors, or a float32 numpy "

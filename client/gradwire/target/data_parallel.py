@@ -1,10 +1,14 @@
-"""What is left of DDP in a script that joins: its averaging is switched off, and that is said."""
+"""What is left of DDP or FSDP in a script that joins: its averaging is switched off, or refused."""
 
 import sys
 import warnings
-from typing import Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
-from gradwire.errors import GradwireWarning
+from gradwire.errors import GradwireWarning, UsageError
+
+if TYPE_CHECKING:
+    import torch
 
 AT_JOIN: Final = 3
 """The line that a warning shows is the one that calls `join`, which calls these functions."""
@@ -23,14 +27,14 @@ def stop_averaging(target: object) -> None:
         What `join` was given.
     """
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(target, torch.nn.Module):
+    if torch is None:
         return
-    wrapped = [
-        m for m in target.modules() if isinstance(m, torch.nn.parallel.DistributedDataParallel)
-    ]
+    wrapped = _wrappers(target.modules()) if isinstance(target, torch.nn.Module) else []
     for wrapper in wrapped:
         wrapper.require_backward_grad_sync = False
         wrapper.require_forward_param_sync = False
+        # The first backward pass of such a graph would be prepared for averaging all the same.
+        wrapper.static_graph = False
     if wrapped:
         warnings.warn(
             "the model is wrapped in DistributedDataParallel: gradwire has switched off that it "
@@ -48,3 +52,41 @@ def stop_averaging(target: object) -> None:
             GradwireWarning,
             stacklevel=AT_JOIN,
         )
+
+
+def check_whole(modules: Iterable[object], tensors: Iterable[object]) -> None:
+    """Refuse what torch.distributed divides, and what it averages whatever we switch off.
+
+    Parameters
+    ----------
+    modules, tensors : iterable
+        All that a target consists of.
+
+    Raises
+    ------
+    UsageError
+        If a process has only a part of a parameter, or DDP averages by hooks of the parameters.
+    """
+    # Nothing is of a class that nobody has imported.
+    fsdp, tensor = (sys.modules.get(f"torch.distributed.{name}") for name in ("fsdp", "tensor"))
+    wrapper = getattr(fsdp, "FullyShardedDataParallel", ())
+    modules = list(modules)
+    if any(isinstance(each, wrapper) for each in modules) or any(
+        isinstance(each, getattr(tensor, "DTensor", ())) for each in tensors
+    ):
+        raise UsageError(
+            "the model is divided among processes, by FullyShardedDataParallel, fully_shard or "
+            "DTensor, and every worker of a run needs it whole: join with the model as it was "
+            "before, and do not divide it"
+        )
+    if any(each._delay_all_reduce_params for each in _wrappers(modules)):
+        raise UsageError(
+            "the model is wrapped in DistributedDataParallel with delay_all_reduce_named_params, "
+            "whose averaging cannot be switched off: pass the model itself, model.module, and do "
+            "not wrap it"
+        )
+
+
+def _wrappers(modules: Iterable[object]) -> "list[torch.nn.parallel.DistributedDataParallel]":
+    ddp = sys.modules["torch"].nn.parallel.DistributedDataParallel
+    return [each for each in modules if isinstance(each, ddp)]
