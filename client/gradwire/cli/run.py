@@ -62,13 +62,14 @@ def run(
 ) -> None:
     """Start a master and local workers, and show what they print, each line with its rank.
 
-    Every worker finds the master's address in GRADWIRE_MASTER, and its place in RANK, WORLD_SIZE
-    and LOCAL_RANK; what calls torch.distributed.init_process_group besides finds MASTER_ADDR and
-    MASTER_PORT, a free one. Ends when all workers have ended, or, with its exit status, when the
-    first one fails: the others are then stopped. Ctrl-C and SIGTERM are passed on to the workers;
-    who has not ended 10 seconds after SIGTERM is killed. What a worker has left running in its
-    process group ends with it. Master and workers get keys that are new for every launch, so that
-    nobody else on this machine can join.
+    Every worker finds the master's address in GRADWIRE_MASTER, and its place on this machine in
+    LOCAL_RANK. Without --master these workers are all there are: each finds its place in RANK and
+    WORLD_SIZE too, and a script that also calls torch.distributed.init_process_group finds
+    MASTER_ADDR and MASTER_PORT, a free one. Ends when all workers have ended, or, with its exit
+    status, when the first one fails: the others are then stopped. Ctrl-C and SIGTERM are passed on
+    to the workers; a worker that has not ended 10 seconds after SIGTERM is killed. Processes that
+    a worker has left running in its process group end with it. Master and workers get keys that
+    are new for every launch, so that nobody else on this machine can join.
     """
     launcher = Launcher(command, workers)
     if master is not None:

@@ -79,7 +79,8 @@ def check_whole(modules: Iterable[object], tensors: Iterable[object]) -> None:
             "DTensor, and every worker of a run needs it whole: join with the model as it was "
             "before, and do not divide it"
         )
-    if any(each._delay_all_reduce_params for each in _wrappers(modules)):
+    # A name of torch's own: no public one says it.
+    if any(getattr(each, "_delay_all_reduce_params", ()) for each in _wrappers(modules)):
         raise UsageError(
             "the model is wrapped in DistributedDataParallel with delay_all_reduce_named_params, "
             "whose averaging cannot be switched off: pass the model itself, model.module, and do "
