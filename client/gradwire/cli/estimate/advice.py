@@ -67,6 +67,30 @@ def advice(estimate: Estimate, codec_threads: int) -> list[str]:
     return [*_if_short(estimate), *_if_slow(estimate, codec_threads), *_of_memory(estimate)]
 
 
+def headline(estimate: Estimate) -> str:
+    """Return in one line whether so many workers keep up, and what would if they do not."""
+    inputs = estimate.inputs
+    who = "1 worker" if inputs.workers == 1 else f"{inputs.workers} workers"
+    if not estimate.limit.is_short:
+        return (
+            f"Fast enough for {who} at this density: {estimate.speed_up:.3g} times the samples of "
+            f"one alone ({estimate.samples:.1%} of linear scaling)."
+        )
+    most, density, steps = workers_max(inputs), density_max(inputs), steps_min(inputs)
+    remedies = [str(most)] if most >= 2 else []
+    if density is not None:
+        remedies.append(f"density {_shown(density)}")
+    if not remedies and steps is not None:
+        remedies.append(f"session.step() after every {steps} steps")
+    use = f"use {', or '.join(remedies)}" if remedies else f"it takes more of {estimate.limit.name}"
+    return f"Too slow for {who} at this density: {use}."
+
+
+def steps_min(inputs: Inputs) -> int | None:
+    """Return after how many steps an update has to be sent for all to keep up; None for no such."""
+    return _smallest(lambda n: replace(inputs, step_seconds=n * inputs.step_seconds), STEPS_MAX)
+
+
 def _if_short(estimate: Estimate) -> Iterator[str]:
     inputs = estimate.inputs
     if not estimate.limit.is_short:
@@ -83,7 +107,7 @@ def _if_short(estimate: Estimate) -> Iterator[str]:
     most = workers_max(inputs)
     if most >= 2:
         yield f"{most} workers would fit, at this density"
-    steps = _smallest(lambda n: replace(inputs, step_seconds=n * inputs.step_seconds), STEPS_MAX)
+    steps = steps_min(inputs)
     if steps is not None:
         yield (
             f"session.step() after every {steps} steps of the optimizer would fit: one update then "

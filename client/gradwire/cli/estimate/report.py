@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from gradwire.cli.estimate.advice import workers_max
+from gradwire.cli.estimate.advice import headline, workers_max
 from gradwire.cli.estimate.model import Estimate, Inputs, Kind
 from gradwire.cli.estimate.quantities import show_bytes, show_count, show_rate, show_seconds
 
@@ -20,9 +20,10 @@ def show(estimate: Estimate, sweep: Sequence[Estimate], advice: Sequence[str]) -
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)
+    console.print(headline(estimate), style="bold")
     console.print(_given(estimate.inputs))
     console.print()
-    for line in verdict(estimate):
+    for line in explanation(estimate):
         console.print(line)
     console.print()
     console.print(_resources(estimate))
@@ -35,32 +36,24 @@ def show(estimate: Estimate, sweep: Sequence[Estimate], advice: Sequence[str]) -
             console.print(f"- {line}")
 
 
-def verdict(estimate: Estimate) -> list[str]:
-    """Return what to expect, in sentences."""
-    inputs, limit = estimate.inputs, estimate.limit
-    lines = [
-        f"{estimate.samples:.1%} of linear scaling: {inputs.workers} workers get through "
-        f"{estimate.speed_up:.3g} times the samples of one alone."
-    ]
+def explanation(estimate: Estimate) -> list[str]:
+    """Return why the first line says what it says, in sentences."""
+    limit = estimate.limit
     age = f"{estimate.delay_steps:.3g} steps old ({estimate.staleness:.3g} updates of others)"
     if not limit.is_short:
-        lines.append(
+        return [
             f"Every update arrives as it was sent, {age}. What costs most is {limit.name}: "
             f"{show_seconds(limit.seconds)} of a step."
-        )
-        return lines
-    lines.append(
-        f"Too little of: {limit.name}. It would be busy for {limit.load:.2g} steps in each. Nobody "
-        "waits for it and nothing is lost, but changes arrive later and together: "
+        ]
+    return [
+        f"Bottleneck: {limit.name}. It would be busy for {limit.load:.2g} steps in each. Workers "
+        f"then wait for it: {estimate.in_step:.1%} of linear scaling is left.",
+        f"With staleness_bound='off' nobody waits and nothing is lost ({estimate.samples:.1%} of "
+        "linear scaling), but changes arrive later and together: "
         f"{estimate.sent:.0%} of the steps send an update of their own, "
-        f"{estimate.one_by_one:.0%} of the updates arrive one by one, {age}."
-    )
-    lines.append(
-        f"Were everyone to wait for it, as with a bound on staleness, {estimate.in_step:.1%} of "
-        "linear scaling would be left. Such a delay costs accuracy: a step's worth acts like "
-        "momentum, dozens make training diverge."
-    )
-    return lines
+        f"{estimate.one_by_one:.0%} of the updates arrive one by one, {age}. Such a delay costs "
+        "accuracy: a step's worth acts like momentum, dozens make training diverge.",
+    ]
 
 
 def as_json(estimate: Estimate, sweep: Sequence[Estimate], advice: Sequence[str]) -> dict[str, Any]:
@@ -68,6 +61,8 @@ def as_json(estimate: Estimate, sweep: Sequence[Estimate], advice: Sequence[str]
     inputs = asdict(estimate.inputs)
     costs = inputs.pop("costs")
     return {
+        "verdict": headline(estimate),
+        "fast_enough": not estimate.limit.is_short,
         "inputs": inputs | {"update_bytes": estimate.inputs.update_bytes},
         **_figures(estimate),
         "limit": estimate.limit.name,
@@ -137,8 +132,9 @@ def _resources(estimate: Estimate) -> Table:
 
 def _sweep(sweep: Sequence[Estimate], workers: int) -> Table:
     table = Table(title="With more and fewer workers", title_justify="left")
-    for heading in ("workers", "linear", "speed-up", "as sent", "if all waited", "steps old"):
+    for heading in ("workers", "linear", "speed-up", "as sent", "all wait", "steps old"):
         table.add_column(heading, justify="right")
+    table.add_column("fits")
     table.add_column("limit")
     for each in sweep:
         limit = each.limit.name
@@ -151,6 +147,7 @@ def _sweep(sweep: Sequence[Estimate], workers: int) -> Table:
             f"{each.as_sent:.0%}",
             f"{each.in_step:.1%}",
             f"{each.delay_steps:.3g}",
+            "no" if each.limit.is_short else "yes",
             limit,
             style="bold" if each.inputs.workers == workers else None,
         )

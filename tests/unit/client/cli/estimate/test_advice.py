@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradwire.cli.estimate.advice import advice, density_max, workers_max
+from gradwire.cli.estimate.advice import advice, density_max, headline, workers_max
 from gradwire.cli.estimate.model import estimate, keeps_up
 from support.estimating import inputs
 from support.tiers import examples
@@ -36,6 +36,51 @@ def test_the_density_that_fits_is_the_largest_one(workers: int, link: float) -> 
         assert found < given.density
         assert keeps_up(replace(given, density=found))
         assert not keeps_up(replace(given, density=min(1.05 * found, given.density)))
+
+
+@settings(max_examples=examples(100))
+@given(
+    workers=st.integers(1, 200),
+    link=st.floats(1e4, 1e10),
+    density=st.floats(1e-5, 0.5),
+    step_seconds=st.floats(1e-3, 10.0),
+)
+def test_the_first_line_agrees_with_the_table_below_it(
+    workers: int, link: float, density: float, step_seconds: float
+) -> None:
+    given = inputs(
+        workers=workers, link=link, link_up=link, density=density, step_seconds=step_seconds
+    )
+    result = estimate(given)
+
+    said = headline(result)
+
+    assert said.startswith("Too slow" if result.limit.is_short else "Fast enough")
+    use = re.search(r"use (\d+)", said)
+    if use is not None:
+        assert not estimate(replace(given, workers=int(use[1]))).limit.is_short
+    thinner = re.search(r" density ([\d.e-]+\d)", said)
+    if thinner is not None:
+        assert not estimate(replace(given, density=float(thinner[1]))).limit.is_short
+    steps = re.search(r"every (\d+) steps", said)
+    if steps is not None:
+        longer = replace(given, step_seconds=int(steps[1]) * step_seconds)
+        assert not estimate(longer).limit.is_short
+    assert (use or thinner or steps or "it takes more of" in said) if "Too slow" in said else True
+
+
+def test_the_first_line_names_workers_and_density_that_fit() -> None:
+    said = headline(estimate(inputs(workers=16, density=0.01)))
+
+    assert re.fullmatch(
+        r"Too slow for 16 workers at this density: use \d+, or density 0\.\d+\.", said
+    )
+
+
+def test_where_nothing_fits_the_first_line_names_what_is_short() -> None:
+    said = headline(estimate(inputs(workers=200, link=1e3, link_up=1e3, master_link=1e3)))
+
+    assert said.startswith("Too slow for 200 workers at this density: it takes more of master's")
 
 
 def test_what_is_advised_for_a_slow_link_makes_it_fit() -> None:

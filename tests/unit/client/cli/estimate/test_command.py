@@ -1,6 +1,7 @@
 """``gradwire estimate``, with costs from a file: what it says, and what it refuses."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -32,13 +33,17 @@ def test_tables_say_what_is_short_and_what_would_fit(
 
     out, err = capsys.readouterr()
     assert err == ""
-    assert "of linear scaling: 16 workers" in out
-    assert "Too little of: worker's link, down." in out
+    assert out.startswith("Too slow for 16 workers at this density: use ")
+    assert "Bottleneck: worker's link, down." in out
     (limit,) = (line for line in out.splitlines() if "<- limit" in line)
     assert "worker's link, down" in limit
     assert "target_density=" in out
-    numbers = [line.split("│")[1].strip() for line in out.splitlines() if line.count("│") == 8]
+    numbers = [line.split("│")[1].strip() for line in out.splitlines() if line.count("│") == 9]
     assert numbers == ["1", "2", "4", "8", "16", "32"]
+    fits = re.findall(r"^│ +(\d+) │.*│ yes ", out, re.MULTILINE)
+    slow = re.findall(r"^│ +(\d+) │.*│ no ", out, re.MULTILINE)
+    most = int(re.match(r"Too slow for 16 workers at this density: use (\d+), or ", out)[1])  # type: ignore[index]
+    assert max(map(int, fits)) <= most < min(map(int, slow)) <= 16
 
 
 def test_a_training_that_scales_is_told_so(costs: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,7 +52,9 @@ def test_a_training_that_scales_is_told_so(costs: str, capsys: pytest.CaptureFix
     assert main([*USUAL, "--costs", costs, *options]) == 0
 
     out, _ = capsys.readouterr()
+    assert out.startswith("Fast enough for 4 workers at this density: ")
     assert "Every update arrives as it was sent" in out
+    assert re.search(r"^│ +4 │.*│ yes ", out, re.MULTILINE)
     assert "up to" in out
 
 
@@ -64,6 +71,8 @@ def test_json_has_all_of_it_and_can_be_taken_for_costs(
     found = json.loads(first)
     assert json.loads(capsys.readouterr().out) == found
     assert found["limit"] == max(found["resources"], key=lambda r: r["load"])["name"]
+    assert found["verdict"].startswith("Too slow for 16 workers")
+    assert found["fast_enough"] is False
     assert found["inputs"]["workers"] == 16
     assert found["linear_fraction"] == pytest.approx(found["speed_up"] / 16)
     assert [each["workers"] for each in found["sweep"]] == [1, 2, 4, 8, 16, 32]
