@@ -13,7 +13,9 @@ from gradwire_udp.sockets import (
     open_listener,
     open_socket,
     resolve,
+    resolve_all,
     show_address,
+    show_addresses,
     source_of,
     split_address,
 )
@@ -44,7 +46,9 @@ __all__ = [
     "open_listener",
     "open_socket",
     "resolve",
+    "resolve_all",
     "show_address",
+    "show_addresses",
     "source_of",
     "split_address",
 ]

@@ -6,8 +6,9 @@ address.
 
 import ipaddress
 import socket
-from collections.abc import Hashable
-from typing import Final, TypeAlias
+from collections.abc import Hashable, Iterable
+from itertools import zip_longest
+from typing import Any, Final, TypeAlias
 
 from gradwire_protocol import Address, UnreachableError, UsageError
 
@@ -60,6 +61,11 @@ def show_address(address: object) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def show_addresses(addresses: Iterable[tuple[object, object]]) -> str:
+    """Write what `resolve_all` has found as a person would."""
+    return " or ".join(show_address(address) for _, address in addresses)
+
+
 def source_of(address: Address) -> Hashable:
     """Return whom an address counts as: an IPv4 host, or the half of an IPv6 one that is a network.
 
@@ -75,10 +81,18 @@ def source_of(address: Address) -> Hashable:
 
 
 def resolve(text: str, default_port: int = PORT) -> tuple[socket.AddressFamily, SocketAddress]:
-    """Look an address up.
+    """Look an address up; of several, return the one that `resolve_all` has first."""
+    return resolve_all(text, default_port)[0]
 
-    Of a name with several addresses the first is taken, which the system has chosen by RFC 6724;
-    but for ``localhost`` that of IPv4, where masters listen unless told otherwise.
+
+def resolve_all(
+    text: str, default_port: int = PORT
+) -> list[tuple[socket.AddressFamily, SocketAddress]]:
+    """Look up every address of a name, in the order in which to try them.
+
+    The system sorts them by RFC 6724. Its first one stays the first, and then both families take
+    turns (RFC 8305, section 4), so that a family that leads nowhere costs one try. For
+    ``localhost`` IPv4 comes first, where masters listen unless told otherwise.
 
     Raises
     ------
@@ -94,10 +108,14 @@ def resolve(text: str, default_port: int = PORT) -> tuple[socket.AddressFamily, 
         raise UnreachableError(
             f"unknown host {host!r} ({error}): check the spelling, or write its IP address"
         ) from None
-    if found[0][4][0] == "::1" != host:
-        found.sort(key=lambda entry: entry[0] != socket.AF_INET)
-    family, _, _, _, address = found[0]
-    return family, address  # type: ignore[return-value]  # of these families, it is one
+    # Each is of one of these families, so its address is one of ours.
+    addresses: Any = dict.fromkeys((family, address) for family, _, _, _, address in found)
+    first = found[0][0]
+    if found[0][4][0] == "::1" != host and any(family != first for family, _ in addresses):
+        first = socket.AF_INET
+    ours = [entry for entry in addresses if entry[0] == first]
+    others = [entry for entry in addresses if entry[0] != first]
+    return [entry for pair in zip_longest(ours, others) for entry in pair if entry is not None]
 
 
 def open_socket(

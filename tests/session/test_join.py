@@ -27,7 +27,7 @@ from gradwire_protocol.messages.fields import BLOCK_ELEMENTS
 from gradwire_protocol.messages.link import Link, Message
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_server.config import MasterConfig
-from gradwire_udp import resolve
+from gradwire_udp import resolve_all
 from support.local_master import Answering, LocalMaster
 from support.peer import join_request, welcome
 from support.waiting import wait_until
@@ -238,7 +238,7 @@ def test_who_waits_for_the_first_worker_s_parameters_is_told_its_name(
         join_request(name="gpu7/1234", layout=layout), membership, "", random=Random(1).random
     )
     network = NetworkThread(Settings(master=master.address), worker, membership)
-    network.start(*resolve(master.address))
+    network.start(resolve_all(master.address))
     wait_until(lambda: membership.welcome is not None, "the welcome")
 
     with pytest.raises(gradwire.DeadlineError) as refused:

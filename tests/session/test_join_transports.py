@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -178,3 +179,38 @@ def test_the_connections_of_both_kinds_share_the_memory_there_is() -> None:
         lossless=True,
     )
     assert config.connection.over_tcp.window_bytes == config.window_bytes
+
+
+# A name with several addresses.
+
+
+def two_families(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+    """Return an IPv6 and an IPv4 address of any name, as `socket.getaddrinfo` would."""
+    assert host == "gpu7.example"
+    return [
+        (socket.AF_INET6, socket.SOCK_DGRAM, 17, "", ("::1", port, 0, 0)),
+        (socket.AF_INET, socket.SOCK_DGRAM, 17, "", ("127.0.0.1", port)),
+    ]
+
+
+@pytest.mark.parametrize("transport", get_args(Transport))
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "[::1]:0"])
+def test_every_address_of_a_name_is_tried(
+    monkeypatch: pytest.MonkeyPatch, transport: Transport, listen: str
+) -> None:
+    """The master listens at one of both; the name of its host has one of each family."""
+    with LocalMaster(listen=listen) as master:
+        port = master.address.rpartition(":")[2]
+        monkeypatch.setattr("gradwire_udp.sockets.socket.getaddrinfo", two_families)
+
+        with gradwire.join(target(), master=f"gpu7.example:{port}", transport=transport) as session:
+            assert session.transport == ("tcp" if transport == "tcp" else "udp")
+
+
+def test_a_master_at_no_address_of_its_name_is_named_with_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gradwire_udp.sockets.socket.getaddrinfo", two_families)
+
+    with pytest.raises(gradwire.UnreachableError, match=naming("[::1]:9", "127.0.0.1:9")):
+        gradwire.join(target(), master="gpu7.example:9", connect_timeout_seconds=0.5)

@@ -13,7 +13,7 @@ from gradwire.settings.settings import Settings
 from gradwire.threads.network import NetworkThread
 from gradwire.worker.membership import Membership
 from gradwire.worker.worker import Worker
-from gradwire_udp import resolve
+from gradwire_udp import resolve_all
 from support.local_master import LocalMaster
 from support.peer import LAYOUT, join_request
 from support.waiting import wait_until
@@ -30,7 +30,7 @@ class Connected:
             join_request(), self.membership, master.address, random=Random(1).random
         )
         self.network = NetworkThread(settings, self.worker, self.membership)
-        self.network.start(*resolve(master.address))
+        self.network.start(resolve_all(master.address))
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

@@ -14,7 +14,7 @@ from gradwire.worker.operator import Operator
 from gradwire_protocol.crypto.keys import Role
 from gradwire_protocol.messages.fields import WORKER_NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.orders import Action, Order
-from gradwire_udp import resolve, show_address
+from gradwire_udp import resolve_all, show_addresses
 
 ANSWER_SECONDS: Final = 10.0
 """How long an answer may take once the master is reached: what an order does, it does at once."""
@@ -88,12 +88,12 @@ def _answer(settings: Settings, order: Order) -> str:
             f"{credentials.key.name} has the key of role {credentials.key.role.name.lower()}: "
             "orders take one made with `gradwire keygen --role operator`"
         )
-    family, address = resolve(settings.master)
-    shown = show_address(address)
+    addresses = resolve_all(settings.master)
+    shown = show_addresses(addresses)
     operator = Operator(order, shown)
     network = NetworkThread(settings, operator, operator, credentials)
     try:
-        network.start(family, address)
+        network.start(addresses)
     except OSError as error:
         raise UnreachableError(f"no socket to reach {shown} with: {error}") from None
     try:

@@ -27,7 +27,7 @@ from gradwire_protocol.crypto.keys import Role
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join
 from gradwire_protocol.messages.fields import WORKER_ID_BYTES, WORKER_NAME_CHARACTERS_MAX
 from gradwire_protocol.messages.layout import LAYOUT_BYTES_MAX
-from gradwire_udp import resolve, show_address
+from gradwire_udp import resolve_all, show_addresses
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +51,7 @@ class Attempt:
     ) -> None:
         self._settings = settings
         self._parameters = parameters
-        self._family, self._address = resolve(settings.master)
+        self._addresses = resolve_all(settings.master)
         credentials = credentials_of(settings.key, settings.key_file, settings.cipher)
         key = None if credentials is None else credentials.key
         observes = key is not None and key.role is Role.OBSERVER
@@ -65,7 +65,7 @@ class Attempt:
             parameters,
             self._request(gives_state=shared is not None),
             membership,
-            master=show_address(self._address),
+            master=show_addresses(self._addresses),
             random=SystemRandom().random,
             clock=monotonic,
             target=target,
@@ -82,9 +82,9 @@ class Attempt:
     def session(self) -> Session:
         """Return the session, or raise why there is none."""
         try:
-            self._network.start(self._family, self._address)
+            self._network.start(self._addresses)
         except OSError as error:
-            master = show_address(self._address)
+            master = show_addresses(self._addresses)
             raise UnreachableError(f"no socket to reach {master} with: {error}") from None
         try:
             participant = self._waits.run(self._entry.enter())

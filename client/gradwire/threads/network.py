@@ -8,16 +8,16 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Event, Thread
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from gradwire.errors import ConnectionLostError, GradwireError
 from gradwire.replica.stats import Traffic
 from gradwire.settings.settings import Settings
-from gradwire.worker.dialing import SHARES, TCP, TRIES, UDP, Dialing, Way
+from gradwire.worker.dialing import SHARES, TCP, TRIES, UDP, Dial, Dialing, Way
 from gradwire_protocol import Connection, ConnectionConfig, Credentials, Endpoint
 from gradwire_udp import (
     Application,
@@ -28,8 +28,8 @@ from gradwire_udp import (
     UdpDriver,
     new_event_loop,
     open_socket,
-    resolve,
-    show_address,
+    resolve_all,
+    show_addresses,
 )
 from gradwire_udp.sockets import SocketAddress
 
@@ -37,6 +37,10 @@ logger = logging.getLogger("gradwire.network")
 
 STOP_SECONDS_MAX = 2.0
 """How long the thread may take to say goodbye once it was told to stop."""
+
+
+Destination: TypeAlias = tuple[socket.AddressFamily, SocketAddress]
+"""One address of a master."""
 
 
 class Dialler(Application, Protocol):
@@ -85,31 +89,36 @@ class NetworkThread(Generic[AnyDialler]):
         self._loop = new_event_loop(settings.loop)
         self._loop.set_exception_handler(self._on_exception)
         self._drivers = Drivers(worker, self._loop)
-        self._udp: Endpoint | None = None
+        self._udp: dict[socket.AddressFamily, Endpoint] = {}
+        """By what its socket speaks."""
         self._tcp: tuple[TcpDriver, Endpoint] | None = None
         self._stopping = False
         self._lingering: asyncio.Task[None] | None = None
         self._stopped = Event()
         self._thread = Thread(target=self._run, name="gradwire-network", daemon=True)
 
-    def start(self, family: socket.AddressFamily, address: SocketAddress) -> None:
-        """Open a socket and dial the master.
+    def start(self, addresses: Sequence[Destination]) -> None:
+        """Open sockets and dial the master.
+
+        Parameters
+        ----------
+        addresses : sequence of (AddressFamily, SocketAddress)
+            Of the master, in the order to try them in: what `resolve_all` returns.
 
         Raises
         ------
         OSError
-            If there is no socket to be had.
+            If there is no socket to be had for any of them.
         """
-        sock = None
+        sockets: dict[socket.AddressFamily, socket.socket] = {}
         if UDP in TRIES[self._settings.transport]:
-            anywhere = ("::", 0, 0, 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)
             try:
-                sock = open_socket(anywhere, family)
+                sockets = _open_sockets(dict.fromkeys(family for family, _ in addresses))
             except OSError:
                 self._loop.close()
                 raise
         self._thread.start()
-        self._loop.call_soon_threadsafe(self._guard, self._dial, sock, family, address)
+        self._loop.call_soon_threadsafe(self._guard, self._dial, sockets, addresses)
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
         """Have `function` called on the thread, with `arguments` and the time; do not wait."""
@@ -147,43 +156,54 @@ class NetworkThread(Generic[AnyDialler]):
             self._stopped.set()
 
     def _dial(
-        self, sock: socket.socket | None, family: socket.AddressFamily, address: SocketAddress
+        self,
+        sockets: Mapping[socket.AddressFamily, socket.socket],
+        addresses: Sequence[Destination],
     ) -> None:
-        ways = {TCP: Way(TCP, partial(self._dial_tcp, family, address))}
-        if sock is not None:
-            endpoint = self._udp = self._endpoint(UDP)
-            self._drivers.add(
-                lambda worker: UdpDriver(sock, endpoint, worker, self._loop, self._datagrams)
+        for family, sock in sockets.items():
+            endpoint = self._udp[family] = self._endpoint(UDP)
+            self._drivers.add(partial(self._udp_driver, sock, endpoint))
+        ways = {TCP: _way(TCP, [partial(self._dial_tcp, *each) for each in addresses])}
+        if sockets:
+            ways[UDP] = _way(
+                UDP,
+                [
+                    partial(self._udp[family].connect, address)
+                    for family, address in addresses
+                    if family in sockets
+                ],
             )
-            ways[UDP] = Way(UDP, partial(endpoint.connect, address))
         tries = [ways[name] for name in TRIES[self._settings.transport]]
         dialing = Dialing(
-            tries, show_address(address), self._settings.connect_timeout_seconds,
+            tries, show_addresses(addresses), self._settings.connect_timeout_seconds,
             has_key=self._credentials is not None,
-            reach=partial(self._reach, family, ways),
+            reach=partial(self._reach, ways),
         )  # fmt: skip
         self.worker.dial(dialing, self._drivers.now())
         self._drivers.turn()
 
-    def _reach(
-        self, family: socket.AddressFamily, ways: Mapping[str, Way], name: str, master: str
-    ) -> Way:
+    def _udp_driver(
+        self, sock: socket.socket, endpoint: Endpoint, worker: Application
+    ) -> UdpDriver:
+        return UdpDriver(sock, endpoint, worker, self._loop, self._datagrams)
+
+    def _reach(self, ways: Mapping[str, Way], name: str, master: str) -> Way:
         """Return the way to another master, of whose address our own master has told us."""
 
         def dial(now: float) -> Connection:
             # Now, because a name may lead elsewhere by the time that it is needed.
             try:
-                other_family, address = resolve(master)
+                addresses = resolve_all(master)
             except GradwireError as error:
                 logger.warning("the other master at %s cannot be reached: %s", master, error)
                 return ways[name].dial(now)
             if name == TCP:
-                return self._dial_tcp(other_family, address, now)
-            if other_family != family:
-                logger.warning("the other master at %s has no address of our family", master)
-                return ways[name].dial(now)
-            assert self._udp is not None
-            return self._udp.connect(address, now)
+                return self._dial_tcp(*addresses[0], now)
+            for family, address in addresses:
+                if family in self._udp:
+                    return self._udp[family].connect(address, now)
+            logger.warning("the other master at %s has no address of our family", master)
+            return ways[name].dial(now)
 
         return Way(name, dial, master)
 
@@ -241,3 +261,24 @@ class NetworkThread(Generic[AnyDialler]):
         lost = ConnectionLostError(f"the network thread failed: {error!r}; please report this")
         lost.__cause__ = error
         self._waiting.on_closed(lost)
+
+
+def _open_sockets(
+    families: Iterable[socket.AddressFamily],
+) -> dict[socket.AddressFamily, socket.socket]:
+    """Return a UDP socket for each family that this machine has; raise where it has none."""
+    found: dict[socket.AddressFamily, socket.socket] = {}
+    failure = OSError("the name has no address")
+    for family in families:
+        anywhere = ("::", 0, 0, 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)
+        try:
+            found[family] = open_socket(anywhere, family)
+        except OSError as error:
+            failure = error
+    if not found:
+        raise failure
+    return found
+
+
+def _way(name: str, dials: Sequence[Dial]) -> Way:
+    return Way(name, dials[0], others=tuple(dials[1:]))

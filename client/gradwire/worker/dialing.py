@@ -4,18 +4,26 @@ UDP comes first. Where a firewall drops it nobody says so, and all there is to n
 nothing is answered; so after a while TCP has its turn, and then, as long as there is time, UDP
 again: a master that is only just starting would else be reached over TCP by whoever was early.
 
+Where the master's name has several addresses, a try begins with the first one and goes on to the
+next one when that fails, or has not answered for a moment, while it may still do so: the first
+address to answer is taken, and the others are let go (RFC 8305). So a name that has an address
+where nobody listens costs a fraction of a second.
+
 A run can have two masters, one of which is in charge. A master says where the other one is; who has
 lost his, or was told that it is not in charge, then tries both in turn.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Final
+from typing import Final, TypeAlias
 
 from gradwire.errors import UnreachableError
 from gradwire.settings.settings import Transport
-from gradwire_protocol import Connection
+from gradwire_protocol import CloseCode, Connection, Disconnected, Event
+from gradwire_protocol.messages.kinds import EndCode
+from gradwire_protocol.messages.link import Link
 
 UDP: Final = "udp"
 TCP: Final = "tcp"
@@ -34,6 +42,10 @@ PAUSE_SHARE: Final = 0.05
 """From the beginning of one try to that of the next, at least, as a part of all the time: a port
 where nobody listens says so at once, and may be about to be listened at. Nothing is begun any more
 when less than this is left."""
+
+ADDRESS_SECONDS: Final = 0.25
+"""From the beginning with one address of a name to that with the next one, where the first is
+silent: what RFC 8305, section 5, recommends."""
 
 MASTERS_MAX: Final = 4
 """Addresses of masters that are tried: two, by the names that the worker and each of them knows."""
@@ -57,15 +69,20 @@ KEYS: Final = {
 master says nothing, not even this."""
 
 
+Dial: TypeAlias = Callable[[float], Connection]
+"""Told the time, begins a connection."""
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """One way to a master."""
 
     name: str
-    dial: Callable[[float], Connection]
-    """Told the time, begins a connection."""
+    dial: Dial
     master: str = ""
     """Which master it leads to; empty for the one that was named first."""
+    others: tuple[Dial, ...] = ()
+    """To the other addresses of its name."""
 
 
 class Dialing:
@@ -104,6 +121,10 @@ class Dialing:
         """When `dial` has to be called; None while a try is under way, or when all is over."""
         self._ways = list(ways)
         self._turn = 0
+        self._racing: dict[Connection, Dial] = {}
+        """What has been begun in this try, until one of them has answered."""
+        self._untried: deque[Dial] = deque()
+        """To addresses that have not had their turn in this try."""
         self._others: list[Way] = []
         """To other masters."""
         self._reach = reach
@@ -122,15 +143,59 @@ class Dialing:
         self.next_at = now + next(self._pauses)
 
     def dial(self, now: float) -> Connection:
-        """Begin the next try."""
+        """Begin the next try; or, while one is under way, go on to the next address."""
         if self._began is None:
             self._began = now
-        ways = [*self._ways, *self._others]
-        self.way = ways[self._turn % len(ways)]
-        self._turn += 1
-        self._tried_at = now
+        if not self._untried:
+            ways = [*self._ways, *self._others]
+            self.way = ways[self._turn % len(ways)]
+            self._turn += 1
+            self._tried_at = now
+            self._racing.clear()
+            self._untried.extend((self.way.dial, *self.way.others))
+        dial = self._untried.popleft()
+        self.next_at = now + ADDRESS_SECONDS if self._untried else None
+        connection = dial(now)
+        self._racing[connection] = dial
+        return connection
+
+    def heard(self, link: Link, connection: Connection, event: Event, now: float) -> Link | None:
+        """Return the link to act on an event with; None where the event is of no interest.
+
+        The first connection of a try that answers, whatever it says, is the one that counts. Of
+        those that reach nobody, the last one is.
+
+        Parameters
+        ----------
+        link : Link
+            With the connection that was dialled last.
+        connection : Connection
+            What reports the event.
+        event : Event
+        now : float
+        """
+        dial = self._racing.pop(connection, None)
+        if dial is None:
+            return link if connection is link.connection else None
+        if isinstance(event, Disconnected) and event.code == CloseCode.UNREACHABLE:
+            if self._untried:
+                self.next_at = now
+            if self._untried or self._racing:
+                return None
+        else:
+            self.stop(now)
+            everything = (self.way.dial, *self.way.others)
+            others = tuple(each for each in everything if each is not dial)
+            self.way = replace(self.way, dial=dial, others=others)  # it is dialled again first
+        return link if connection is link.connection else Link(connection)
+
+    def stop(self, now: float) -> None:
+        """Let go of every connection of this try that has not answered."""
+        for connection in self._racing:
+            connection.close(EndCode.ABORTED, "another address answered first", now)
+        self._racing.clear()
+        self._untried.clear()
         self.next_at = None
-        return self.way.dial(now)
 
     def failed(self, reason: str, now: float) -> bool:
         """Note that a try has led nowhere; return whether there will be another one."""

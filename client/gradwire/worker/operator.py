@@ -75,16 +75,18 @@ class Operator:
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         """Act on what the connection to the master reports."""
-        link = self._link
-        if link is None or connection is not link.connection or self._answer.done():
+        if self._link is None or self._dialing is None or self._answer.done():
             return
+        link = self._dialing.heard(self._link, connection, event, now)
+        if link is None:
+            return
+        self._link = link
         match event:
             case Connected():
                 link.send(self._order)
             case MessageReceived():
                 self._receive(link, event, now)
             case Disconnected(code=CloseCode.UNREACHABLE):
-                assert self._dialing is not None
                 if not self._dialing.failed(event.reason, now):
                     self.on_closed(self._dialing.error())
             case Disconnected():

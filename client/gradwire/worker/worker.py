@@ -209,6 +209,8 @@ class Worker:
         """Go at once, whatever is under way."""
         if self.stage is Stage.CLOSED or self.state.link is None:
             return
+        if self._reconnection.dialing is not None:
+            self._reconnection.dialing.stop(now)
         self.state.link.connection.close(EndCode.ABORTED, reason, now)
         self._close(None)
 
@@ -216,9 +218,13 @@ class Worker:
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         """Act on what the connection to the master reports."""
-        link = self.state.link
-        if link is None or self.stage is Stage.CLOSED or connection is not link.connection:
+        dialing = self._reconnection.dialing
+        if self.state.link is None or dialing is None or self.stage is Stage.CLOSED:
             return
+        link = dialing.heard(self.state.link, connection, event, now)
+        if link is None:
+            return
+        self.state.link = link
         match event:
             case Connected():
                 link.send(self._admission.request())

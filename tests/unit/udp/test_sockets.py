@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol import UnreachableError, UsageError
-from gradwire_udp import local_address_in, open_socket, resolve, show_address, split_address
+from gradwire_udp import (
+    local_address_in,
+    open_socket,
+    resolve,
+    resolve_all,
+    show_address,
+    show_addresses,
+    split_address,
+)
 from gradwire_udp.sockets import PORT, SocketAddress
 from support.wording import naming
 
@@ -119,6 +127,30 @@ def test_of_a_name_s_addresses_the_first_is_taken_but_for_the_loopback_address_o
     monkeypatch.setattr("gradwire_udp.sockets.socket.getaddrinfo", lambda *_, **__: [*found])
 
     assert resolve("localhost:7") == (taken[0], taken[4])
+
+
+@pytest.mark.parametrize(
+    ("found", "order"),
+    [
+        ([*V6, *V4], [V4[0], V6[0], V4[1], V6[1]]),
+        ([V6[1], *V4], [V6[1], *V4]),
+        ([*V4, *V6], [V4[0], V6[0], V4[1], V6[1]]),
+        ([V4[0], V4[0]], [V4[0]]),
+        (V6, V6),
+    ],
+)
+def test_all_addresses_of_a_name_are_found_and_the_families_take_turns(
+    monkeypatch: pytest.MonkeyPatch, found: list[Entry], order: list[Entry]
+) -> None:
+    monkeypatch.setattr("gradwire_udp.sockets.socket.getaddrinfo", lambda *_, **__: [*found])
+
+    assert resolve_all("localhost:7") == [(entry[0], entry[4]) for entry in order]
+
+
+def test_several_addresses_are_shown_as_alternatives() -> None:
+    assert show_addresses([(entry[0], entry[4]) for entry in (V6[0], V4[0])]) == (
+        "[::1]:7 or 127.0.0.1:7"
+    )
 
 
 @pytest.mark.parametrize("host", ["fe80::1%nowhere", "x" * 64])

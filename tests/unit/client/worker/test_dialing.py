@@ -10,12 +10,31 @@ import pytest
 
 from gradwire.errors import GradwireError
 from gradwire.settings.settings import Transport
-from gradwire.worker.dialing import KEYS, MASTERS_MAX, SHARES, TCP, TRIES, UDP, Dialing, Way
+from gradwire.worker.dialing import (
+    ADDRESS_SECONDS,
+    KEYS,
+    MASTERS_MAX,
+    SHARES,
+    TCP,
+    TRIES,
+    UDP,
+    Dialing,
+    Way,
+)
 from gradwire.worker.membership import Membership
 from gradwire.worker.state import Stage
 from gradwire.worker.worker import Worker
-from gradwire_protocol import Connection, ConnectionConfig, Endpoint
+from gradwire_protocol import (
+    CloseCode,
+    Connected,
+    Connection,
+    ConnectionConfig,
+    Disconnected,
+    Endpoint,
+)
+from gradwire_protocol.connection.states import State
 from gradwire_protocol.messages.admission import Join
+from gradwire_protocol.messages.link import Link
 from gradwire_protocol.messages.replicas import Blocks
 from support.endpoints import dialling
 from support.network import SimulatedNetwork
@@ -264,6 +283,117 @@ def test_who_was_connected_dials_again_by_the_same_way_and_waits_before() -> Non
     again.dial(100.75)
     assert not again.failed("no answer", 101.0), "less time is left than the next pause takes"
     assert [name for _, name in dialled.tried] == [UDP] * 3
+
+
+# Several addresses of one name.
+
+
+def worker_with_addresses(
+    network: SimulatedNetwork, addresses: Sequence[str], timeout: float = 3.0
+) -> tuple[Worker, Told]:
+    """Return a worker whose master's name has these addresses."""
+    endpoint = Endpoint(
+        ConnectionConfig(connect_timeout_seconds=0.5), random_bytes=network.random.randbytes
+    )
+    told = Told()
+    worker = Worker(join_request(), cast("Membership", told), "gpu7:1", random=Random(1).random)
+    first, *others = (partial(endpoint.connect, address) for address in addresses)
+    way = Way(UDP, first, others=tuple(others))
+    worker.dial(Dialing([way], "gpu7:1", timeout), network.now)
+    network.add("worker", endpoint, worker)
+    return worker, told
+
+
+@pytest.mark.parametrize("silent", [0, 1, 3])
+def test_a_silent_address_costs_a_moment_and_the_next_one_is_tried(silent: int) -> None:
+    network = SimulatedNetwork(1)
+    master = ScriptedPeer(network, "master")
+    addresses = [*(f"nowhere-{n}" for n in range(silent)), "master", "nowhere"]
+    began = network.now
+    worker, told = worker_with_addresses(network, addresses)
+
+    master.wait_for(Join)
+
+    assert worker.stage is Stage.JOINING
+    waited = network.now - began
+    assert silent * ADDRESS_SECONDS <= waited < (silent + 1) * ADDRESS_SECONDS
+    network.run_for(3.0)
+    assert (worker.stage, told.closed) == (Stage.JOINING, [])
+
+
+def test_an_address_that_fails_at_once_gives_the_next_one_its_turn_at_once() -> None:
+    network = SimulatedNetwork(5)
+    began = network.now
+    endpoint = Endpoint(ConnectionConfig(), random_bytes=network.random.randbytes)
+    first, second = (partial(endpoint.connect, address) for address in ("refused", "master"))
+    dialing = Dialing([Way(TCP, first, others=(second,))], "gpu7:1", 3.0)
+    link = Link(dialing.dial(began))
+    assert dialing.next_at == began + ADDRESS_SECONDS
+
+    refused = Disconnected(CloseCode.UNREACHABLE, "Connection refused", by_peer=False)
+    assert dialing.heard(link, link.connection, refused, began + 0.01) is None
+    assert dialing.next_at == began + 0.01
+
+    newest = Link(dialing.dial(began + 0.01))
+    assert newest.connection.address == "master"
+    assert dialing.next_at != began + 0.01 + ADDRESS_SECONDS, "there is no further address"
+    assert dialing.heard(newest, newest.connection, refused, began + 0.02) is newest
+
+
+def test_the_address_that_answered_is_the_first_to_be_dialled_again() -> None:
+    dialled: list[str] = []
+    endpoint = dialling()
+
+    def dial(address: str, now: float) -> Connection:
+        dialled.append(address)
+        return endpoint.connect(address, now)
+
+    way = Way(UDP, partial(dial, "a"), others=(partial(dial, "b"), partial(dial, "c")))
+    dialing = Dialing([way], "gpu7:1", 9.0)
+    link = Link(dialing.dial(0.0))
+    late = Link(dialing.dial(0.25))
+
+    taken = dialing.heard(late, link.connection, Connected(), 0.3)
+    assert taken is not None
+    assert taken.connection is link.connection, "the first one was slow, and has answered"
+    assert dialing.next_at is None
+    assert dialing.heard(taken, late.connection, Connected(), 0.31) is None
+
+    again = dialing.again(9.0, repeat(0.1))
+    dialled.clear()
+    slow = Link(again.dial(1.0))
+    quick = Link(again.dial(1.25))
+    assert again.heard(quick, quick.connection, Connected(), 1.3) is quick
+    assert slow.connection.state is State.CLOSED
+    once_more = again.again(9.0, repeat(0.1))
+    once_more.dial(2.0)
+
+    assert dialled == ["a", "b", "b"]
+
+
+def test_a_name_of_which_no_address_answers_is_unreachable_in_time() -> None:
+    network = SimulatedNetwork(6)
+    began = network.now
+    worker, told = worker_with_addresses(network, ["nowhere", "neither", "nor there"])
+
+    network.run(lambda: bool(told.closed), seconds=10)
+
+    assert worker.stage is Stage.CLOSED
+    [error] = told.closed
+    assert str(error) == naming("gpu7:1", "3 s")
+    assert 2.8 <= network.now - began <= 4.5
+
+
+def test_a_worker_may_give_up_while_several_addresses_are_tried() -> None:
+    network = SimulatedNetwork(7)
+    worker, told = worker_with_addresses(network, ["nowhere", "neither", "nor there"], 20.0)
+    network.run_for(1.2 * ADDRESS_SECONDS)
+
+    worker.abort("enough", network.now)
+    network.run_for(5.0)
+
+    assert told.closed == [None]
+    assert worker.next_timer() is None
 
 
 # Two masters.
