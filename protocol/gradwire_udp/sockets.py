@@ -118,6 +118,11 @@ def resolve_all(
     return [entry for pair in zip_longest(ours, others) for entry in pair if entry is not None]
 
 
+def wildcard(family: socket.AddressFamily) -> SocketAddress:
+    """Return where a socket is bound that only dials out."""
+    return ("::", 0, 0, 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)
+
+
 def open_socket(
     address: SocketAddress, family: socket.AddressFamily = socket.AF_INET
 ) -> socket.socket:

@@ -18,6 +18,7 @@ OWN: Final = {
     "keygen": "gradwire.cli.keygen:keygen",
     "operate": "gradwire.cli.operate:operate",
     "estimate": "gradwire.cli.estimate.command:estimate_command",
+    "doctor": "gradwire.cli.doctor.command:doctor",
 }
 """Where the functions of the client's own commands are."""
 
@@ -27,6 +28,8 @@ SUMMARIES: Final = {
     "keygen": "Make a run key, or keys of workers from it.",
     "operate": "Give a running master an order.",
     "estimate": "Say whether a training will scale: how well, what limits it, and what to change.",
+    "doctor": "Say what is wrong with this machine, or between it and a master, and what to do "
+    "about it.",
     "master": "Run the master daemon: it lets workers join, keeps the parameters, and relays "
     "updates.",
 }

@@ -31,7 +31,7 @@ from gradwire_udp import (
     resolve_all,
     show_addresses,
 )
-from gradwire_udp.sockets import SocketAddress
+from gradwire_udp.sockets import SocketAddress, wildcard
 
 logger = logging.getLogger("gradwire.network")
 
@@ -270,9 +270,8 @@ def _open_sockets(
     found: dict[socket.AddressFamily, socket.socket] = {}
     failure = OSError("the name has no address")
     for family in families:
-        anywhere = ("::", 0, 0, 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)
         try:
-            found[family] = open_socket(anywhere, family)
+            found[family] = open_socket(wildcard(family), family)
         except OSError as error:
             failure = error
     if not found:

@@ -21,20 +21,29 @@ _warned = False
 def ask_for_buffers(sock: socket.socket, size: int = BUFFER_BYTES) -> None:
     """Ask for buffers of a size in both directions; say once per process if that is not granted."""
     global _warned
-    receive = _ask(sock, size, SO_RCVBUFFORCE, socket.SO_RCVBUF)
-    send = _ask(sock, size, SO_SNDBUFFORCE, socket.SO_SNDBUF)
+    receive, send = granted_buffers(sock, size)
     if min(receive, send) < size and not _warned:
         _warned = True
-        line = (
-            f"sysctl -w net.core.rmem_max={size} net.core.wmem_max={size}"
-            if sys.platform == "linux"
-            else f"sysctl -w kern.ipc.maxsockbuf={2 * size}"
-        )
         logger.warning(
             "the system grants UDP sockets buffers of %d bytes for receiving and %d for sending,"
             " not %d: at high rates datagrams will be lost. To allow it: %s",
-            receive, send, size, line,
+            receive, send, size, sysctl_line(size),
         )  # fmt: skip
+
+
+def granted_buffers(sock: socket.socket, size: int) -> tuple[int, int]:
+    """Ask for buffers of a size; return what was granted for receiving and for sending."""
+    receive = _ask(sock, size, SO_RCVBUFFORCE, socket.SO_RCVBUF)
+    return receive, _ask(sock, size, SO_SNDBUFFORCE, socket.SO_SNDBUF)
+
+
+def sysctl_line(size: int) -> str:
+    """Return the command that allows buffers of a size."""
+    return (
+        f"sysctl -w net.core.rmem_max={size} net.core.wmem_max={size}"
+        if sys.platform == "linux"
+        else f"sysctl -w kern.ipc.maxsockbuf={2 * size}"
+    )
 
 
 def _ask(sock: socket.socket, size: int, force: int, option: int) -> int:

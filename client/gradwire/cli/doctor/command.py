@@ -1,0 +1,162 @@
+"""``gradwire doctor``: what is wrong here, at the master, or between both, and what to do."""
+
+import asyncio
+import json as json_text
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gradwire.cli.doctor.checks import EXIT_STATUS, Check, State, as_json, show, worst
+from gradwire.cli.doctor.machine import machine_checks
+from gradwire.cli.doctor.measuring import measure, not_by_a_master
+from gradwire.cli.doctor.reach import (
+    Destination,
+    best_of,
+    judge_loss,
+    judge_names,
+    judge_reached,
+    judge_round_trip,
+    look,
+    sample,
+)
+from gradwire.cli.doctor.serving import serve as serve_until_told
+from gradwire.errors import ConnectionLostError, UnreachableError, UsageError
+from gradwire.settings.credentials import credentials_of
+from gradwire_protocol import Credentials, Role, RunKey, WorkerKey
+from gradwire_protocol.crypto.keys import FINGERPRINT_BYTES
+from gradwire_udp import resolve_all
+from gradwire_udp.files.keys import WORKER_CREDENTIAL, credential, read_keys
+from gradwire_udp.sockets import PORT
+
+
+def doctor(
+    *,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            envvar="GRADWIRE_MASTER",
+            metavar="HOST:PORT",
+            help="A master, or another machine's `gradwire doctor --serve`. Without it, only this "
+            "machine is looked at.",
+        ),
+    ] = None,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="GRADWIRE_KEY_FILE",
+            metavar="PATH",
+            help="A worker's key, or a run key. --serve takes a run key.",
+        ),
+    ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Open a connection with a worker's key: a worker that trains with it loses its "
+            "own.",
+        ),
+    ] = False,
+    serve: Annotated[
+        bool,
+        typer.Option("--serve", help="Be the other end, until Ctrl-C: where there is no master."),
+    ] = False,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where --serve listens.")
+    ] = f"0.0.0.0:{PORT}",
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let --serve listen there without a key.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what is wrong with this machine, or between it and a master, and what to do about it.
+
+    Each line is ok, slow or broken. A master that trains is not disturbed. Takes some ten seconds,
+    and with --serve at the other end sends up to 64 MiB each way. Exit status: 0 all is ok, 1
+    something is slow, 2 wrong usage, 5 something is broken.
+    """
+    if serve:
+        asyncio.run(serve_until_told(listen, key_file, insecure=insecure))
+        return
+    checks = list(machine_checks())
+    if master is None:
+        checks.append(Check("network", State.UNMEASURED, "say --master HOST:PORT"))
+    else:
+        checks += _network_checks(master, key_file, replace=replace)
+    if json:
+        typer.echo(json_text.dumps(as_json(checks), indent=2))
+    else:
+        show(checks)
+    raise typer.Exit(EXIT_STATUS[worst(checks)])
+
+
+def _network_checks(master: str, key_file: Path | None, *, replace: bool) -> list[Check]:
+    """Look at the key, and at the way to a master."""
+    path = key_file or credential(os.environ, WORKER_CREDENTIAL)
+    try:
+        key = None if path is None else _first(read_keys(path))
+    except UsageError as error:
+        remedy = "make it with `gradwire keygen`, as the text says, or name another file"
+        return [Check("key", State.BROKEN, str(error), remedy)]
+    checks = [judge_key(key)]
+    try:
+        destinations = resolve_all(master)
+    except UnreachableError as error:
+        remedy = "check the spelling and the DNS server of this machine, or write the IP address"
+        return [*checks, Check("name", State.BROKEN, str(error), remedy)]
+    checks.append(judge_names(master, destinations))
+    credentials = credentials_of(key, "", "auto", role=Role.WORKER)
+    opens = replace or disturbs_nobody(key)
+    return [*checks, *asyncio.run(_way(destinations, credentials, opens=opens))]
+
+
+async def _way(
+    destinations: list[Destination], credentials: Credentials | None, *, opens: bool
+) -> list[Check]:
+    """Look at the way to a master."""
+    # One after the other: a master knows the attempts of one key apart by their times.
+    reached = [await look(each, credentials) for each in destinations]
+    checks = [judge_reached(reached, has_key=credentials is not None)]
+    best = best_of(reached)
+    if best.transport is None:
+        return checks
+    if best.transport == "udp":
+        answers = await sample(best.destination, credentials)
+        checks += [judge_round_trip(answers), judge_loss(answers)]
+    if not opens:
+        text = (
+            "a connection would take the place of a worker that trains with this key: use a run "
+            "key, or say --replace where there is no such worker"
+        )
+        return [*checks, Check("path", State.UNMEASURED, text), *not_by_a_master()]
+    try:
+        return [*checks, *await measure(best.destination, best.transport, credentials)]
+    except ConnectionLostError as error:
+        remedy = "run it again; if it stays, the master's log says why it ended the connection"
+        return [*checks, Check("connection", State.BROKEN, str(error), remedy)]
+
+
+def judge_key(key: WorkerKey | RunKey | None) -> Check:
+    """Say whose key it is, and of which run."""
+    if key is None:
+        return Check("key", State.OK, "none: packets are not sealed", figures={"role": None})
+    if isinstance(key, RunKey):
+        run = key.fingerprint.hex()
+        figures = {"run": run, "role": "run", "name": None}
+        return Check("key", State.OK, f"run key of run {run}", figures=figures)
+    run, role = key.key_id[1 : 1 + FINGERPRINT_BYTES].hex(), key.role.name.lower()
+    figures = {"run": run, "role": role, "name": key.name}
+    return Check("key", State.OK, f"of {role} {key.name}, run {run}", figures=figures)
+
+
+def disturbs_nobody(key: WorkerKey | RunKey | None) -> bool:
+    """Return whether a connection with this key cannot take the place of a worker's.
+
+    A run key makes a key of its own for this process, and an operator is there for a moment only.
+    """
+    return not isinstance(key, WorkerKey) or key.role is Role.OPERATOR
+
+
+def _first(keys: list[RunKey] | WorkerKey) -> RunKey | WorkerKey:
+    return keys[0] if isinstance(keys, list) else keys

@@ -1,0 +1,145 @@
+"""What this machine has: versions, processor, compiled kernels, and its kernel's help for UDP."""
+
+import os
+import platform
+import sys
+from collections.abc import Collection, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from gradwire.cli.doctor.checks import Check, State
+from gradwire.settings.credentials import fastest_suite
+from gradwire_protocol import Suite
+from gradwire_protocol.wire.packets import VERSION
+from gradwire_udp import Features, open_socket
+from gradwire_udp.udp.kernel_features import EVERYTHING, switch_on
+from gradwire_udp.udp.socket_buffers import BUFFER_BYTES, granted_buffers, sysctl_line
+
+CPUINFO: Final = Path("/proc/cpuinfo")
+
+VECTOR_FLAGS: Final = ("avx512f", "avx2", "asimd", "neon")
+"""The kernels are compiled for this processor; what they gain comes from these, widest first."""
+
+MACHINE_CODE: Final = "*.nbc"
+"""What numba calls its files of machine code."""
+
+
+def machine_checks() -> Iterator[Check]:
+    """Look at this machine."""
+    yield judge_versions(version("gradwire"), sys.version.split()[0])
+    flags = _processor_flags(CPUINFO.read_text("utf-8")) if CPUINFO.exists() else frozenset()
+    yield judge_processor(flags, os.cpu_count() or 1, fastest_suite())
+    yield _cache()
+    with open_socket(("127.0.0.1", 0)) as sock:
+        yield judge_kernel(switch_on(sock, EVERYTHING), sys.platform)
+        yield judge_buffers(*granted_buffers(sock, BUFFER_BYTES))
+
+
+def judge_versions(release: str, python: str) -> Check:
+    """Say what runs here."""
+    return Check(
+        "version",
+        State.OK,
+        f"gradwire {release}, protocol {VERSION}, Python {python}, {platform.system()} "
+        f"{platform.release()}",
+        figures={"gradwire": release, "protocol": VERSION, "python": python},
+    )
+
+
+def judge_processor(flags: Collection[str], cores: int, suite: Suite) -> Check:
+    """Say what the processor has of what gradwire uses."""
+    vectors = [flag for flag in VECTOR_FLAGS if flag in flags]
+    sealing = "AES-256-GCM" if suite is Suite.AES else "ChaCha20-Poly1305"
+    figures = {"cores": cores, "vectors": vectors, "cipher": sealing}
+    text = f"{cores} cores, {vectors[0] if vectors else 'no vectors known of'}, seals by {sealing}"
+    if cores < 2:
+        return Check(
+            "processor",
+            State.SLOW,
+            text,
+            "training and network share one core: give this machine or container a second one",
+            figures,
+        )
+    if flags and not vectors:
+        return Check(
+            "processor",
+            State.SLOW,
+            text,
+            "looking for what to send takes several times as long: expose the processor's AVX2 to "
+            "this virtual machine (for QEMU, -cpu host)",
+            figures,
+        )
+    return Check("processor", State.OK, text, figures=figures)
+
+
+def judge_cache(folder: str | None, files: int) -> Check:
+    """Say whether the kernels are compiled already."""
+    figures = {"folder": folder, "files": files}
+    if folder is None:
+        return Check(
+            "kernels",
+            State.SLOW,
+            "no folder for machine code can be written to: every process compiles for itself",
+            "set NUMBA_CACHE_DIR to a folder that can be written to",
+            figures,
+        )
+    if not files:
+        return Check(
+            "kernels",
+            State.SLOW,
+            f"none are compiled yet in {folder}: the first join takes some 20 s longer",
+            "start a training once on this machine, as with `gradwire demo`; later ones find them",
+            figures,
+        )
+    return Check("kernels", State.OK, f"{files} compiled in {folder}", figures=figures)
+
+
+def judge_kernel(features: Features, system: str) -> Check:
+    """Say what the kernel does for UDP."""
+    has = {"GSO": features.gso, "GRO": features.gro}
+    missing = " and ".join(name for name, there in has.items() if not there)
+    figures = {"gso": features.gso, "gro": features.gro, "ecn": features.ecn}
+    if not missing:
+        return Check("kernel", State.OK, "UDP with GSO and GRO", figures=figures)
+    return Check(
+        "kernel",
+        State.SLOW,
+        f"UDP without {missing}: every datagram costs a system call",
+        "use Linux 5.0 or newer, and no sandbox such as gVisor"
+        if system == "linux"
+        else "only Linux has them: nothing to be done up to some 100 Mbit/s",
+        figures,
+    )
+
+
+def judge_buffers(receive: int, send: int) -> Check:
+    """Say whether the kernel's buffers for a socket are large enough."""
+    figures = {"receive_bytes": receive, "send_bytes": send, "wanted_bytes": BUFFER_BYTES}
+    text = f"{receive / 2**20:.3g} MiB to receive, {send / 2**20:.3g} MiB to send"
+    if min(receive, send) >= BUFFER_BYTES:
+        return Check("buffers", State.OK, text, figures=figures)
+    return Check(
+        "buffers",
+        State.SLOW,
+        f"{text}, and {BUFFER_BYTES / 2**20:.3g} are wanted: datagrams are lost at high rates",
+        sysctl_line(BUFFER_BYTES),
+        figures,
+    )
+
+
+def _cache() -> Check:
+    from gradwire_codecs.kernels.compiled import cache_folder  # takes as long as all the rest
+
+    folder = cache_folder()
+    files = 0 if folder is None else sum(1 for _ in Path(folder).glob(MACHINE_CODE))
+    return judge_cache(folder, files)
+
+
+def _processor_flags(text: str) -> frozenset[str]:
+    """Return what the first processor of ``/proc/cpuinfo`` has."""
+    for line in text.splitlines():
+        name, _, flags = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(flags.split())
+    return frozenset()

@@ -1,0 +1,310 @@
+"""Whether something answers at the other end, and over what: ports, and handshakes.
+
+A handshake here ends with the other end's answer. A master takes notice of a connection with the
+first packet after that, and closes another one with the same key then; so a handshake alone tells
+that the key is accepted, and how long the way is, and disturbs no worker that has this key.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final, TypeAlias
+
+from gradwire.cli.doctor.checks import Check, State
+from gradwire_protocol import (
+    Connected,
+    Connection,
+    ConnectionConfig,
+    Credentials,
+    Disconnected,
+    Endpoint,
+    Event,
+)
+from gradwire_protocol.limits import DATAGRAM_BYTES_MIN
+from gradwire_protocol.wire.close_codes import CloseCode
+from gradwire_protocol.wire.packets import VERSION
+from gradwire_udp import (
+    SocketCounters,
+    TcpCounters,
+    TcpDriver,
+    UdpDriver,
+    open_socket,
+    show_address,
+)
+from gradwire_udp.sockets import SocketAddress, wildcard
+
+Destination: TypeAlias = tuple[socket.AddressFamily, SocketAddress]
+
+ANSWER_SECONDS: Final = 3.0
+"""How long one answer may take."""
+
+SAMPLES: Final = 20
+SAMPLE_SECONDS: Final = 0.1
+"""Between two handshakes; a master answers twice as many of one host."""
+
+RTT_SECONDS_MAX: Final = 0.1
+SPREAD_SECONDS_MIN: Final = 0.005
+"""A spread below it is that of the two processes, not of the path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of one handshake."""
+
+    seconds: float | None
+    """From the last INIT to its answer; None without one."""
+    sent: int
+    """Datagrams until then, or until it was given up."""
+    reason: str = ""
+    code: int = CloseCode.UNREACHABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What was found at one address."""
+
+    destination: Destination
+    udp: Answer
+    tcp: Answer | None
+    """None where UDP was answered."""
+    port: str
+    """Of TCP: ``"open"``, ``"refused"`` or ``"silent"``."""
+
+    @property
+    def transport(self) -> str | None:
+        """What leads there: ``"udp"``, ``"tcp"`` or None."""
+        if self.udp.seconds is not None:
+            return "udp"
+        return "tcp" if self.tcp is not None and self.tcp.seconds is not None else None
+
+
+class _Handshake:
+    """An application that ends with the first thing it hears."""
+
+    def __init__(self) -> None:
+        self.over: asyncio.Future[tuple[float, Event]] = asyncio.get_running_loop().create_future()
+        self.driver: UdpDriver | TcpDriver | None = None
+
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
+        """Note the first event, and send nothing more."""
+        if isinstance(event, Connected | Disconnected) and not self.over.done():
+            self.over.set_result((now, event))
+            assert self.driver is not None
+            self.driver.close()
+
+    def handle_timer(self, now: float) -> None:
+        """Do nothing: it has no timers."""
+
+    def next_timer(self) -> float | None:
+        """Return None."""
+        return None
+
+
+async def look(destination: Destination, credentials: Credentials | None) -> Reached:
+    """Find out what leads to one address."""
+    port, udp = await asyncio.gather(tcp_port(destination), handshake(destination, credentials))
+    tcp = None
+    if udp.seconds is None and port == "open":
+        tcp = await handshake(destination, credentials, tcp=True)
+    return Reached(destination, udp, tcp, port)
+
+
+async def tcp_port(destination: Destination) -> str:
+    """Return whether a TCP port is ``"open"``, ``"refused"`` or ``"silent"``."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            _, writer = await asyncio.open_connection(*destination[1][:2])
+    except TimeoutError:
+        return "silent"
+    except OSError as error:
+        return "refused" if isinstance(error, ConnectionRefusedError) else "silent"
+    writer.close()
+    return "open"
+
+
+async def handshake(
+    destination: Destination,
+    credentials: Credentials | None,
+    *,
+    tcp: bool = False,
+) -> Answer:
+    """Shake hands with the other end, and tell it nothing after that."""
+    family, address = destination
+    loop = asyncio.get_running_loop()
+    config = ConnectionConfig(
+        connect_timeout_seconds=ANSWER_SECONDS, datagram_bytes=DATAGRAM_BYTES_MIN
+    )
+    endpoint = Endpoint(
+        config.over_tcp if tcp else config, random_bytes=os.urandom, credentials=credentials
+    )
+    application = _Handshake()
+    datagrams, packets = SocketCounters(), TcpCounters()
+    try:
+        if tcp:
+            over_tcp = TcpDriver(endpoint, application, loop, packets)
+            application.driver = over_tcp
+            endpoint.connect(over_tcp.dial(address, family), monotonic())
+        else:
+            sock = open_socket(wildcard(family), family)
+            application.driver = UdpDriver(sock, endpoint, application, loop, datagrams)
+            endpoint.connect(address, monotonic())
+    except OSError as error:
+        return Answer(None, 0, error.strerror or str(error))
+    began = monotonic()
+    application.driver.turn()
+    ended, event = await application.over
+    sent = packets.packets_sent if tcp else datagrams.datagrams_sent
+    if isinstance(event, Disconnected):
+        return Answer(None, sent, event.reason, event.code)
+    return Answer(ended - began, sent)
+
+
+async def sample(destination: Destination, credentials: Credentials | None) -> list[Answer]:
+    """Shake hands over UDP again and again."""
+    answers = []
+    for _ in range(SAMPLES):
+        answers.append(await handshake(destination, credentials))
+        await asyncio.sleep(SAMPLE_SECONDS)
+    return answers
+
+
+def judge_names(text: str, destinations: Sequence[Destination]) -> Check:
+    """Say what a name leads to."""
+    shown = [show_address(address) for _, address in destinations]
+    return Check("name", State.OK, f"{text} is {', '.join(shown)}", figures={"addresses": shown})
+
+
+def judge_reached(reached: Sequence[Reached], *, has_key: bool) -> Check:
+    """Say over what the other end answers, at the best of its addresses."""
+    best = best_of(reached)
+    where = show_address(best.destination[1])
+    silent = [show_address(r.destination[1]) for r in reached if r.transport is None]
+    figures = {"address": where, "transport": best.transport, "silent": silent, "tcp": best.port}
+    beside = f" (nothing at {', '.join(silent)})" if silent and best.transport else ""
+    if best.transport == "udp":
+        return Check("port", State.OK, f"UDP is answered at {where}{beside}", figures=figures)
+    if best.transport == "tcp":
+        return Check(
+            "port",
+            State.SLOW,
+            f"only TCP is answered at {where}, UDP is not{beside}",
+            "let UDP pass to this port in both directions, in the firewall, the security group and "
+            "the container's -p PORT:PORT/udp",
+            figures,
+        )
+    if CloseCode.VERSION in _codes(best):
+        versions = best.udp.reason if best.udp.code == CloseCode.VERSION else _tcp_reason(best)
+        return Check(
+            "port",
+            State.BROKEN,
+            f"{where} speaks protocol version {versions}, this gradwire {VERSION}",
+            "install the same version of gradwire on both",
+            figures,
+        )
+    if best.port == "open":
+        return Check("port", State.BROKEN, *_not_let_in(where, has_key=has_key), figures)
+    if best.port == "refused":
+        return Check(
+            "port",
+            State.BROKEN,
+            f"nothing listens at TCP {where}, and UDP is not answered",
+            "start `gradwire master --listen 0.0.0.0:PORT --key-file run.key` there, or "
+            "`gradwire doctor --serve`; is the port right? Where it has --transport udp: does the "
+            "key of this side follow from its run key?",
+            figures,
+        )
+    return Check(
+        "port",
+        State.BROKEN,
+        f"neither UDP nor TCP is answered at {where}: a firewall, another address, or a host "
+        "that is down",
+        "ping the host; let UDP and TCP pass to this port",
+        figures,
+    )
+
+
+def _not_let_in(where: str, *, has_key: bool) -> tuple[str, str]:
+    text = f"something listens at TCP {where}, and answers no handshake"
+    if not has_key:
+        return f"{text} without a key", (
+            "say --key-file: a master with a run key is silent to who has none. Else something "
+            "other than gradwire listens there"
+        )
+    return f"{text} with this key", (
+        "the key follows from another run key, its name is denied, the master has no key at all, "
+        "or the clock here was set back: compare the run of line `key` with that of the master's "
+        "key file, and make a new one with `gradwire keygen --worker NAME --from run.key`"
+    )
+
+
+def judge_round_trip(answers: Sequence[Answer]) -> Check:
+    """Say how long the way is, and how evenly."""
+    seconds = sorted(a.seconds for a in answers if a.seconds is not None and a.sent == 1)
+    if not seconds:
+        return Check(
+            "round trip",
+            State.UNMEASURED,
+            f"none of {len(answers)} handshakes was answered at the first try",
+        )
+    least, median = seconds[0], seconds[len(seconds) // 2]
+    spread = seconds[(9 * len(seconds)) // 10 - (len(seconds) % 10 == 0)] - least
+    figures = {"least_seconds": least, "median_seconds": median, "spread_seconds": spread}
+    text = (
+        f"{1e3 * median:.3g} ms, at least {1e3 * least:.3g}, nine of ten within "
+        f"{1e3 * spread:.3g} more ({len(seconds)} handshakes)"
+    )
+    if median > RTT_SECONDS_MAX:
+        return Check(
+            "round trip",
+            State.SLOW,
+            text,
+            "a master closer to the workers; `gradwire estimate --rtt` says what it costs",
+            figures,
+        )
+    if spread > max(SPREAD_SECONDS_MIN, 2 * least):
+        return Check(
+            "round trip",
+            State.SLOW,
+            text,
+            "something on the way queues, or a machine is busy: look for other traffic, Wi-Fi, or "
+            "processes that take all cores",
+            figures,
+        )
+    return Check("round trip", State.OK, text, figures=figures)
+
+
+def judge_loss(answers: Sequence[Answer]) -> Check:
+    """Say how many datagrams of the handshakes, or their answers, were lost."""
+    sent = sum(a.sent for a in answers)
+    answered = sum(a.seconds is not None for a in answers)
+    lost = sent - answered
+    figures = {"sent": sent, "lost": lost}
+    text = f"{lost} of {sent} datagrams, there or back"
+    if not lost:
+        return Check("loss", State.OK, text, figures=figures)
+    return Check(
+        "loss",
+        State.SLOW,
+        text,
+        "congestion='bbr', the default, keeps its rate up to some percent; look for a full link, "
+        "Wi-Fi or a bad cable",
+        figures,
+    )
+
+
+def best_of(reached: Sequence[Reached]) -> Reached:
+    """Return the first address that is reached, over UDP if one is; else the most promising."""
+    order = ("udp", "tcp", None)
+    ports = ("open", "refused", "silent")
+    return min(reached, key=lambda r: (order.index(r.transport), ports.index(r.port)))
+
+
+def _codes(reached: Reached) -> set[int]:
+    return {reached.udp.code, reached.udp.code if reached.tcp is None else reached.tcp.code}
+
+
+def _tcp_reason(reached: Reached) -> str:
+    return "" if reached.tcp is None else reached.tcp.reason

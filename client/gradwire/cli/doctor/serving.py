@@ -1,0 +1,160 @@
+"""``gradwire doctor --serve``: the other end, where there is no master yet.
+
+It shakes hands as a master does, with the same keys, over UDP and TCP; then it says who it is,
+takes what is sent to it, and sends something where it is asked to.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from contextlib import suppress
+from importlib.metadata import version
+from ipaddress import ip_address
+from pathlib import Path
+from time import time_ns
+from typing import Final
+
+import typer
+
+from gradwire.cli.doctor.talk import (
+    CONTROL_STREAM,
+    FILL,
+    FILL_STREAM,
+    RATE_BYTES,
+    Filler,
+    TalkKind,
+)
+from gradwire.errors import UnreachableError, UsageError
+from gradwire_protocol import (
+    CloseCode,
+    Connected,
+    Connection,
+    ConnectionConfig,
+    Credentials,
+    Disconnected,
+    Endpoint,
+    Event,
+    Keyring,
+    MessageDelivered,
+    MessageReceived,
+    Priority,
+)
+from gradwire_udp import (
+    Drivers,
+    SocketCounters,
+    TcpCounters,
+    TcpDriver,
+    UdpDriver,
+    open_listener,
+    open_socket,
+    resolve,
+    show_address,
+    source_of,
+)
+from gradwire_udp.files.keys import read_run_keys
+
+logger = logging.getLogger("gradwire.doctor")
+
+CONNECTIONS_MAX: Final = 8
+
+
+class Server:
+    """What a doctor at the other end talks with."""
+
+    def __init__(self) -> None:
+        self._fillers: dict[Connection, Filler] = {}
+        """Of connections that have asked, which each may do once."""
+        self._received: dict[Connection, int] = {}
+
+    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
+        """Act on what a connection reports."""
+        match event:
+            case Connected():
+                name = "somebody" if connection.identity is None else connection.identity.name
+                logger.info("%s is here, from %s", name, show_address(connection.address))
+                self._received[connection] = 0
+                hello = {"gradwire": version("gradwire"), "unix_time": time_ns() / 1e9}
+                self._say(connection, 0, TalkKind.HELLO, hello)
+            case MessageReceived():
+                self._receive(connection, event, now)
+            case MessageDelivered() if event.stream == FILL_STREAM:
+                filler = self._fillers[connection]
+                filler.on_delivered(event.number, now)
+                if filler.over:
+                    done = {"bytes": filler.delivered_bytes, "seconds": filler.seconds}
+                    self._say(connection, 1, TalkKind.DONE, done)
+            case Disconnected():
+                self._fillers.pop(connection, None)
+                self._received.pop(connection, None)
+
+    def handle_timer(self, now: float) -> None:
+        """Do nothing: it has no timers."""
+
+    def next_timer(self) -> float | None:
+        """Return None."""
+        return None
+
+    def _receive(self, connection: Connection, event: MessageReceived, now: float) -> None:
+        connection.release(event.charge)
+        self._received[connection] += len(memoryview(event.payload))
+        if self._received[connection] > RATE_BYTES + len(FILL):
+            connection.close(CloseCode.VIOLATION, f"more than {RATE_BYTES} bytes", now)
+        elif event.kind == TalkKind.ASK and connection not in self._fillers:
+            self._fillers[connection] = filler = Filler(connection, now)
+            filler.fill(now)
+
+    def _say(self, connection: Connection, number: int, kind: TalkKind, what: object) -> None:
+        text = json.dumps(what).encode()
+        connection.send(CONTROL_STREAM, number, kind, text, Priority.CONTROL)
+
+
+async def serve(listen: str, key_file: Path | None, *, insecure: bool) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Raises
+    ------
+    UsageError, UnreachableError
+        If it cannot listen there, or must not without a key.
+    """
+    family, address = resolve(listen)
+    credentials = None
+    if key_file is not None:
+        keyring = Keyring(read_run_keys(key_file))
+        credentials = Credentials(keyring=keyring, unix_time_ns=time_ns)
+    elif not insecure and not ip_address(address[0]).is_loopback:
+        raise UsageError(
+            f"without a key, anyone who can reach {listen} could fill this machine's link: say "
+            "--key-file run.key, with a key made by `gradwire keygen run.key`, or --insecure"
+        )
+    loop = asyncio.get_running_loop()
+    config = ConnectionConfig()
+    udp, tcp = (
+        Endpoint(
+            each, random_bytes=os.urandom, connections_max=CONNECTIONS_MAX,
+            credentials=credentials, source_of=source_of,
+        )
+        for each in (config, config.over_tcp)
+    )  # fmt: skip
+    try:
+        sock = open_socket(address, family)
+        listener = open_listener(sock.getsockname(), family)
+    except OSError as error:
+        raise UnreachableError(f"cannot listen at {listen}: {error.strerror or error}") from None
+    where = show_address(sock.getsockname())
+    drivers = Drivers(Server(), loop)
+    drivers.add(lambda shared: UdpDriver(sock, udp, shared, loop, SocketCounters()))
+    drivers.add(lambda shared: TcpDriver(tcp, shared, loop, TcpCounters(), listener))
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):  # not on Windows
+            loop.add_signal_handler(number, stopped.set)
+    typer.echo(json.dumps({"address": where}))
+    key = "" if key_file is None else " --key-file FILE"
+    logger.info("listening at %s; on the other machine: gradwire doctor --master HOST:%s%s",
+                where, where.rpartition(":")[2], key)  # fmt: skip
+    try:
+        await stopped.wait()
+    finally:
+        drivers.close()

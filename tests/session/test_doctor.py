@@ -1,0 +1,220 @@
+"""``gradwire doctor`` against a real master, against ``--serve``, and where something is wrong."""
+
+import json
+import logging
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gradwire
+from gradwire.cli.app import EXIT_USAGE, main
+from gradwire_protocol import Keyring, Role, RunKey
+from gradwire_protocol.crypto.keys import SECRET_BYTES
+from gradwire_udp.files.keys import write_key
+from support.local_master import LocalMaster
+from support.processes import Running
+from support.sessions import join
+from support.wording import naming
+
+RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
+OTHER_KEY = RunKey(bytes(range(1, 1 + SECRET_BYTES)))
+
+Doctor = Callable[..., tuple[int, dict[str, dict[str, Any]]]]
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.key"
+    write_key(path, RUN_KEY.format())
+    return path
+
+
+@pytest.fixture
+def doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    """Run the command; return exit status and its checks by their names."""
+    monkeypatch.setattr("gradwire.cli.doctor.reach.ANSWER_SECONDS", 1.5)
+    monkeypatch.setattr("gradwire.cli.doctor.reach.SAMPLES", 5)
+    monkeypatch.setattr("gradwire.cli.doctor.measuring.HELLO_SECONDS", 0.5)
+    logger = logging.getLogger("gradwire")
+    before = list(logger.handlers)
+
+    def run(*arguments: object) -> tuple[int, dict[str, dict[str, Any]]]:
+        status = main(["doctor", "--json", *map(str, arguments)])
+        logger.handlers[:] = before  # the command's would write to a stderr that is no more
+        found = json.loads(capsys.readouterr().out)
+        return status, {check["name"]: check for check in found["checks"]}
+
+    return run
+
+
+@pytest.fixture
+def keyed_master() -> Iterator[LocalMaster]:
+    with LocalMaster(keyring=Keyring([RUN_KEY])) as master:
+        yield master
+
+
+def states(checks: dict[str, dict[str, Any]], *names: str) -> list[str]:
+    return [checks[name]["state"] for name in names]
+
+
+def test_without_a_master_this_machine_is_looked_at(doctor: Doctor) -> None:
+    status, checks = doctor()
+
+    assert list(checks) == ["version", "processor", "kernels", "kernel", "buffers", "network"]
+    assert status == (1 if "slow" in {check["state"] for check in checks.values()} else 0)
+    assert checks["network"]["state"] == "unmeasured"
+
+
+def test_a_master_that_lets_us_in_is_measured(
+    doctor: Doctor, keyed_master: LocalMaster, key_file: Path
+) -> None:
+    status, checks = doctor("--master", keyed_master.address, "--key-file", key_file)
+
+    assert status in (0, 1)
+    assert states(checks, "key", "name", "port", "loss", "path") == ["ok"] * 5
+    assert checks["key"]["figures"]["run"] == RUN_KEY.fingerprint.hex()
+    assert checks["port"]["figures"]["transport"] == "udp"
+    assert checks["loss"]["figures"]["lost"] == 0
+    assert 0 < checks["round trip"]["figures"]["least_seconds"] < 1
+    assert checks["path"]["figures"]["datagram_bytes"] > 1_400, "loopback carries the largest"
+    for name in ("other end", "clock", "rate out", "rate in"):
+        assert checks[name]["state"] == "unmeasured"
+        assert checks[name]["text"] == naming("gradwire doctor --serve")
+
+
+@pytest.fixture
+def worker_key(tmp_path: Path) -> Path:
+    path = tmp_path / "gpu7.key"
+    write_key(path, RUN_KEY.worker_key("gpu7").format())
+    return path
+
+
+def test_a_worker_that_trains_with_the_key_is_not_disturbed(
+    doctor: Doctor, keyed_master: LocalMaster, worker_key: Path
+) -> None:
+    worker = join(keyed_master, key=RUN_KEY.worker_key("gpu7"))
+
+    _, checks = doctor("--master", keyed_master.address, "--key-file", worker_key)
+
+    assert states(checks, "port", "loss", "path") == ["ok", "ok", "unmeasured"]
+    assert checks["key"]["text"] == naming("worker gpu7", RUN_KEY.fingerprint.hex())
+    assert checks["path"]["text"] == naming("--replace")
+    worker.step()
+    worker.finish()
+
+
+def test_told_to_replace_such_a_worker_it_measures_the_path_and_does(
+    doctor: Doctor, keyed_master: LocalMaster, worker_key: Path
+) -> None:
+    worker = join(keyed_master, key=RUN_KEY.worker_key("gpu7"))
+
+    _, checks = doctor("--master", keyed_master.address, "--key-file", worker_key, "--replace")
+
+    assert states(checks, "port", "path") == ["ok", "ok"]
+    with pytest.raises(gradwire.ConnectionLostError, match=naming("same key", "gpu7")):
+        worker.finish()
+
+
+def test_where_only_tcp_leads_to_the_master_that_is_slow(doctor: Doctor, key_file: Path) -> None:
+    with LocalMaster(keyring=Keyring([RUN_KEY]), transport="tcp") as master:
+        status, checks = doctor("--master", master.address, "--key-file", key_file)
+
+    assert status == 1
+    assert checks["port"]["state"] == "slow"
+    assert checks["port"]["text"] == naming("only TCP", master.address)
+
+
+@pytest.mark.parametrize(("key", "named"), [(OTHER_KEY, "with this key"), (None, "without a key")])
+def test_a_key_that_is_not_accepted_is_said_to_be(
+    doctor: Doctor, keyed_master: LocalMaster, tmp_path: Path, key: RunKey | None, named: str
+) -> None:
+    options: list[object] = ["--master", keyed_master.address]
+    if key is not None:
+        path = tmp_path / "other.key"
+        write_key(path, key.worker_key("gpu7").format())
+        options += ["--key-file", path]
+
+    status, checks = doctor(*options)
+
+    assert status == 5
+    assert checks["port"]["state"] == "broken"
+    assert checks["port"]["text"] == naming(named, keyed_master.address)
+    assert checks["port"]["remedy"]
+    assert "path" not in checks
+
+
+def test_a_port_where_nothing_listens_is_broken(doctor: Doctor) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        port = taken.getsockname()[1]
+
+        status, checks = doctor("--master", f"127.0.0.1:{port}")
+
+    assert status == 5
+    assert checks["port"]["state"] == "broken"
+    assert checks["port"]["text"] == naming("nothing listens", f"127.0.0.1:{port}")
+
+
+def test_a_name_that_is_not_known_is_broken(doctor: Doctor) -> None:
+    status, checks = doctor("--master", "[fe80::1%nowhere]:7")
+
+    assert (status, checks["name"]["state"]) == (5, "broken")
+    assert "port" not in checks
+
+
+def test_a_key_file_that_is_none_is_broken(doctor: Doctor, tmp_path: Path) -> None:
+    path = tmp_path / "missing.key"
+
+    status, checks = doctor("--master", "127.0.0.1:9", "--key-file", path)
+
+    assert (status, checks["key"]["state"]) == (5, "broken")
+    assert checks["key"]["text"] == naming(path)
+
+
+@pytest.fixture
+def served(key_file: Path) -> Iterator[str]:
+    """Yield the address of a doctor that serves, in a process of its own."""
+    command = [sys.executable, "-m", "gradwire", "doctor", "--serve", "--listen", "127.0.0.1:0"]
+    with Running([*command, "--key-file", str(key_file)]) as running:
+        yield json.loads(running.read_line("its address"))["address"]
+
+
+def test_between_two_machines_without_a_master_all_is_measured(
+    doctor: Doctor, served: str, key_file: Path
+) -> None:
+    status, checks = doctor("--master", served, "--key-file", key_file)
+
+    assert status in (0, 1)
+    measured = ("port", "path", "other end", "clock")
+    assert states(checks, *measured) == ["ok"] * len(measured)
+    assert checks["other end"]["figures"]["gradwire"] == checks["version"]["figures"]["gradwire"]
+    assert abs(checks["clock"]["figures"]["ahead_seconds"]) < 1
+    for name in ("rate out", "rate in"):
+        assert checks[name]["figures"]["bits_per_second"] > 1e6
+        assert checks[name]["figures"]["bytes"] <= 2**26
+
+
+def test_who_serves_lets_nobody_in_without_the_key(doctor: Doctor, served: str) -> None:
+    status, checks = doctor("--master", served)
+
+    assert status == 5
+    assert checks["port"]["text"] == naming("without a key", served)
+
+
+def test_serving_others_takes_a_key(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--serve", "--listen", "0.0.0.0:0"]) == EXIT_USAGE
+
+    assert capsys.readouterr().err == naming("--key-file", "--insecure")
+
+
+def test_serving_takes_a_run_key(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "gpu7.key"
+    write_key(path, RUN_KEY.worker_key("gpu7", Role.WORKER).format())
+
+    assert main(["doctor", "--serve", "--key-file", str(path)]) == EXIT_USAGE
+
+    assert capsys.readouterr().err == naming(path)
