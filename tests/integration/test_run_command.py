@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from gradwire.cli.launch import processes
-from gradwire.cli.run import Launcher
+from gradwire.cli.run import Launcher, master_options
 from gradwire_protocol.crypto.keys import SECRET_BYTES, RunKey
 from gradwire_udp.files.keys import write_key
 from support.processes import Running, children_of, has_ended, python
-from support.tiers import variants
+from support.tiers import slowness, variants
 from support.waiting import until, wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -351,6 +351,45 @@ def test_a_process_that_a_worker_has_left_behind_is_ended_and_not_waited_for() -
     assert done.returncode == 0, done.stderr
     pid = int(done.stdout.removeprefix("[0] "))
     wait_until(lambda: has_ended(pid), "the process to be killed")
+
+
+def test_it_ends_soon_after_a_worker_that_said_no_goodbye_and_left_a_helper_behind() -> None:
+    code = """
+import os, subprocess, numpy as np, gradwire
+session = gradwire.join(np.zeros(10, np.float32))
+session.step()
+subprocess.Popen(["sleep", "60"])
+print("gone", flush=True)
+os._exit(0)
+"""
+    with launch(*python(code), workers=1) as launcher:
+        assert launcher.read_line("the worker to be gone") == "[0] gone\n"
+
+        # Half a second for the helper, a quarter for the worker. These were 3 and 5 seconds once.
+        _, said = launcher.communicate(timeout=3.0 * slowness())
+
+    assert launcher.returncode == 0
+    assert "stopping without waiting any longer for" in said
+
+
+@pytest.mark.parametrize(
+    ("listen", "environ", "is_short"),
+    [
+        ("127.0.0.1:0", {}, True),
+        ("localhost:40123", {}, True),
+        ("[::1]:40123", {}, True),
+        ("0.0.0.0:40123", {}, False),
+        ("10.0.2.4:40123", {}, False),
+        ("127.0.0.1:0", {"GRADWIRE_DRAIN_SECONDS": "9"}, False),
+    ],
+)
+def test_a_master_for_this_machine_alone_does_not_wait_long_in_the_end(
+    listen: str, environ: Mapping[str, str], *, is_short: bool
+) -> None:
+    options = master_options(listen, "off", environ)
+
+    assert options[:4] == ["--listen", listen, "--http", "off"]
+    assert ("--drain-seconds" in options) is is_short
 
 
 def test_it_ends_with_its_workers_when_nobody_reads_on() -> None:

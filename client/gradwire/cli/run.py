@@ -22,6 +22,13 @@ COLOURS: Final = (36, 33, 32, 35, 34, 31)
 
 LOOPBACK: Final = "127.0.0.1"
 
+DRAIN_SECONDS: Final = 0.25
+"""How long a master that only this machine can reach waits in the end for what is under way.
+
+Its workers have ended by then. One that was killed did not say so, and the master would wait for it
+as long as for one on a slow network.
+"""
+
 
 def run(
     command: Annotated[
@@ -76,7 +83,7 @@ def run(
         _check_key(key_file, workers)
         work = launcher.run(master, [key_file] * workers, of_a_world=False)
     else:
-        work = launcher.run_with_master(["--listen", listen, "--http", http], key_file)
+        work = launcher.run_with_master(master_options(listen, http, os.environ), key_file)
     raise typer.Exit(asyncio.run(launcher.supervise(work)))
 
 
@@ -196,6 +203,24 @@ class Launcher:
                 child.send_signal(number if is_first else signal.SIGKILL)
             if number == signal.SIGTERM:
                 self._stopping = asyncio.create_task(self._stop_all())
+
+
+def master_options(listen: str, http: str, environ: Mapping[str, str]) -> list[str]:
+    """Return the options of the master that is started.
+
+    Parameters
+    ----------
+    listen, http : str
+        The options of the same names.
+    environ : mapping
+        A time to drain that is set here stays as it is.
+    """
+    options = ["--listen", listen, "--http", http]
+    # Workers of other machines may go on when ours have ended.
+    is_local = listen.startswith(("127.", "localhost:", "[::1]:"))
+    if is_local and "GRADWIRE_DRAIN_SECONDS" not in environ:
+        options += ["--drain-seconds", f"{DRAIN_SECONDS:g}"]
+    return options
 
 
 def process_group_address(environ: Mapping[str, str]) -> dict[str, str]:

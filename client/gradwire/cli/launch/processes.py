@@ -30,11 +30,12 @@ MASTER_START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 10.0
 """How long a child may take to end after SIGTERM before it is killed."""
 
-LAST_WORDS_SECONDS_MAX: Final = 3.0
+LAST_WORDS_SECONDS_MAX: Final = 0.5
 """How long what a child has started may go on writing after the child itself has ended.
 
 Helpers that end with it, such as those of multiprocessing, need some milliseconds; a program left
-in the background would hold the pipes open for ever.
+in the background would hold the pipes open for ever, and the workers of a DataLoader look only
+every 5 s whether the process that was killed is still there.
 """
 
 
