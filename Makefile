@@ -12,7 +12,7 @@ INSTALL := $(BIN)/pip install --quiet --no-compile -c constraints.txt
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo test test-deep check bench fuzz soak soak-processes audit pins venv frameworks format
+.PHONY: demo test test-deep check bench fuzz soak soak-processes audit pins venv frameworks format docs docs-serve
 
 demo: venv
 	$(BIN)/gradwire demo
@@ -33,7 +33,17 @@ check: frameworks
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive protocol client server
 	$(BIN)/python -m build --wheel --no-isolation --outdir .cache/wheel .
 	$(BIN)/check-wheel-contents .cache/wheel
-	$(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' protocol client server README.md
+	$(BIN)/python -m pytest --doctest-modules --doctest-glob='*.md' protocol client server README.md \
+		$(wildcard docs/*.md)
+	$(MAKE) --no-print-directory docs
+
+# The documentation site. A link that leads nowhere fails it, and so does a page that would ask another
+# host for anything. With --quiet, warnings are not counted, and --strict lets everything pass.
+docs: venv
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: venv
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 # CURVES=docs renews the drawings that the documentation shows.
 CURVES ?= .cache/benchmarks

@@ -1,7 +1,7 @@
 """`SessionCollector`: a worker's `Session.stats` for Prometheus.
 
-The master counts what it sees of all workers (see server/README.md); what only a worker knows, such
-as its residual, is scraped from the worker itself, over whatever HTTP server the script has:
+The master counts what it sees of all workers (docs/metrics.md); what only a worker knows, such as
+its residual, is scraped from the worker itself, over whatever HTTP server the script has:
 
 ::
 
@@ -12,7 +12,7 @@ as its residual, is scraped from the worker itself, over whatever HTTP server th
     start_http_server(9100, addr="127.0.0.1")
 
 Names follow ``gradwire_session_<what>_<unit>[_total]`` in base units. Every metric is described in
-docs/thresholds.md, by a table that is generated; a test compares.
+docs/metrics.md, by a table that is generated; a test compares.
 """
 
 from collections.abc import Iterator, Mapping

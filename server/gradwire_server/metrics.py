@@ -3,7 +3,7 @@
 Names follow ``gradwire_<what>_<unit>[_total]`` in base units, as
 https://prometheus.io/docs/practices/naming/ says. Labels come from closed sets: reasons from
 enumerations, ranks from 0 to the most workers of a run. What a worker calls itself goes to the
-log, never into a label. Every metric is described in server/README.md; a test compares.
+log, never into a label. Every metric is described in docs/metrics.md; a test compares.
 """
 
 from enum import StrEnum

@@ -98,7 +98,7 @@ def test_a_master_that_was_killed_goes_on_where_its_last_checkpoint_ends(
 def test_the_documentation_says_how_to_read_a_checkpoint_without_gradwire(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = (Path(__file__).parents[2] / "server" / "README.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "operating.md").read_text(encoding="utf-8")
     [snippet] = re.findall(r"```python\n(from safetensors .*?)```", text, re.DOTALL)
     [shown, computed] = re.findall(r"\$ (.* run-000042\.safetensors .*)", text)
     with MasterProcess("--checkpoint", str(tmp_path), *NEVER) as master:

@@ -4,8 +4,11 @@ The tables between ``begin`` and ``end`` marks are generated; where one is out o
 says how to renew it: ``python tests/unit/test_documentation.py``.
 """
 
+import ast
 import re
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
+from benchmarks.registry import BENCHMARKS
 from gradwire import Session, SessionStats, Settings, join
 from gradwire.cli.app import app
 from gradwire.cli.commands import Commands, DeferredCommand
@@ -34,9 +38,24 @@ REPOSITORY = Path(__file__).parents[2]
 ARCHITECTURE_BYTES_MAX = 14 * 1024
 """What one reads before changing code, and no more; why things are so stands in docs/decisions."""
 
+README_BYTES_MAX = 8 * 1024
+"""What gradwire is for, and how to begin; everything else is a page of docs/."""
+
+PAGES = {
+    str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8")
+    for path in [
+        *REPOSITORY.glob("*.md"),
+        *REPOSITORY.glob("protocol/*.md"),
+        *REPOSITORY.glob("docs/**/*.md"),
+    ]
+}
+"""All documentation that the site has, by its file."""
+
+SOURCES = sorted(REPOSITORY.glob("*/gradwire*/**/*.py"))
+
 
 def settings_table() -> str:
-    """Return README's table of settings."""
+    """Return the table of settings."""
     rows = ["| setting | default | |", "| --- | --- | --- |"]
     for name, each in declared_settings(Settings).items():
         default = "" if each.default in (None, "") else f"`{each.default}`"
@@ -52,16 +71,22 @@ def commands() -> dict[str, Any]:
     return {name: c.load() for name, c in found.items() if isinstance(c, DeferredCommand)}
 
 
-def options_table() -> str:
-    """Return the table of the master's options."""
-    command = commands()["master"]
-    rows = ["| option | variable | default | |", "| --- | --- | --- | --- |"]
-    for option in command.params:
-        if option.name == "help":
+def command_reference(name: str) -> str:
+    """Return what a command says of itself, and the table of its arguments and options."""
+    command = commands()[name]
+    rows = ["| | variable | default | |", "| --- | --- | --- | --- |"]
+    for each in command.params:
+        if each.name == "help":
             continue
-        default = "" if option.default is None else f"`{option.default}`"
-        rows.append(f"| `{option.opts[0]}` | `{option.envvar}` | {default} | {option.help} |")
-    return "\n".join(rows)
+        if each.param_type_name == "argument":
+            shown = f"{each.metavar or each.name}"
+        else:
+            shown = ", ".join(each.opts) + (f" {each.metavar}" if each.metavar else "")
+        variable = f"`{each.envvar}`" if each.envvar else ""
+        default = "" if each.default in (None, ()) or each.required else f"`{each.default}`"
+        rows.append(f"| `{shown}` | {variable} | {default} | {each.help} |")
+    about = "\n\n".join(" ".join(part.split()) for part in command.help.split("\n\n"))
+    return f"{about}\n\n" + "\n".join(rows)
 
 
 def metrics_table() -> str:
@@ -109,11 +134,14 @@ def session_metrics_table() -> str:
     return "\n".join(rows)
 
 
-GENERATED = {
-    ("docs/thresholds.md", "session metrics"): session_metrics_table,
-    ("README.md", "settings"): settings_table,
-    ("server/README.md", "options"): options_table,
-    ("server/README.md", "metrics"): metrics_table,
+GENERATED: dict[tuple[str, str], Callable[[], str]] = {
+    ("docs/metrics.md", "session metrics"): session_metrics_table,
+    ("docs/settings.md", "settings"): settings_table,
+    ("docs/metrics.md", "metrics"): metrics_table,
+    **{
+        ("docs/commands.md", f"gradwire {name}"): partial(command_reference, name)
+        for name in commands()
+    },
 }
 
 
@@ -150,31 +178,176 @@ def test_every_option_has_a_help_text() -> None:
     assert all(command.help for command in commands().values())
 
 
-@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
-def test_every_command_of_the_command_line_and_of_make_that_is_written_down_exists(
-    name: str,
-) -> None:
-    text = (REPOSITORY / name).read_text(encoding="utf-8")
+def test_every_command_of_the_command_line_and_of_make_that_is_written_down_exists() -> None:
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    found = {
+        name: [
+            *set(re.findall(r"`?gradwire ([a-z]+)\b(?= -|`|\n)", code_in(text)))
+            - commands().keys(),
+            *[
+                target
+                for pair in re.findall(r"^\$ make ([\w-]+)|`make ([\w-]+)", text, re.MULTILINE)
+                for target in pair
+                if target and f"\n{target}:" not in makefile
+            ],
+        ]
+        for name, text in PAGES.items()
+    }
 
-    assert set(re.findall(r"`?gradwire ([a-z]+)\b(?= -|`|\n)", text)) <= commands().keys()
-    for target in re.findall(r"^\$ make ([\w-]+)|`make ([\w-]+)`", text, re.MULTILINE):
-        assert f"\n{max(target)}:" in makefile
+    assert {name: unknown for name, unknown in found.items() if unknown} == {}
+
+
+def test_every_option_that_is_written_down_behind_a_command_is_one_of_it() -> None:
+    known = {
+        name: {option for each in command.params for option in each.opts}
+        for name, command in commands().items()
+    }
+    written = [
+        (page, command, option)
+        for page, text in PAGES.items()
+        for command, rest in re.findall(
+            r"gradwire ([a-z]+)((?: (?!-- )[^\s`|;)]+)+)", code_in(text)
+        )
+        for option in re.findall(r" (--?[a-z][\w-]*)", rest)
+        if command in known
+    ]
+
+    assert len(written) > 50
+    assert [(page, c, option) for page, c, option in written if option not in known[c]] == []
+
+
+def test_every_variable_that_is_written_down_is_read_somewhere() -> None:
+    sources = "".join(source.read_text(encoding="utf-8") for source in SOURCES)
+    known = {f"GRADWIRE_{name.upper()}" for name in declared_settings(Settings)}
+    known |= {each.envvar for command in commands().values() for each in command.params}
+    written = {
+        (page, variable)
+        for page, text in PAGES.items()
+        for variable in re.findall(r"\bGRADWIRE_[A-Z_]+[A-Z]\b", text)
+    }
+
+    assert len(written) > 50
+    assert [
+        each for each in written if each[1] not in known and f'"{each[1]}"' not in sources
+    ] == []
+
+
+def test_every_snippet_is_python_and_joins_with_settings_that_exist() -> None:
+    settings = {*declared_settings(Settings), "optimizer", "config"}
+    snippets = [
+        snippet
+        for text in PAGES.values()
+        for snippet in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        if not snippet.startswith(">>>")  # `make check` runs these
+    ]
+    calls = [
+        {each.arg for each in node.keywords}
+        for snippet in snippets
+        for node in ast.walk(ast.parse(snippet))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "gradwire.join"
+    ]
+
+    assert len(calls) > 5
+    assert [keywords - settings for keywords in calls if not keywords <= settings] == []
+
+
+def test_every_benchmark_that_is_written_down_exists_and_each_is_on_the_page_about_them() -> None:
+    written = {
+        page: {
+            name
+            for names in re.findall(r"python tests/benchmarks((?: [a-z][a-z-]+)+)", text)
+            for name in names.split()
+        }
+        for page, text in PAGES.items()
+    }
+
+    assert set().union(*written.values()) == {*BENCHMARKS, "all"}
+    assert written["docs/benchmarks.md"] >= set(BENCHMARKS)
 
 
 def test_files_that_the_documentation_names_exist() -> None:
-    for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "protocol/README.md",
-                 "server/README.md", "docs/guarantees.md", "docs/thresholds.md",
-                 "docs/training_loops.md", "docs/integrations.md", "docs/estimate.md",
-                 "docs/staleness.md", "docs/decisions/README.md"):  # fmt: skip
-        text = (REPOSITORY / name).read_text(encoding="utf-8")
-        links = re.findall(r"\]\((?!http)([^)#]+)\)", text)
-        paths = re.findall(r"`((?:docs|docker|tests|server|client|protocol)/[\w./-]*)`", text)
-        folder = (REPOSITORY / name).parent if name.startswith("docs/") else REPOSITORY
-        missing = [p for p in links if not (folder / p).exists()]
-        missing += [p for p in paths if not (REPOSITORY / p).exists()]
+    missing = {
+        page: [
+            *[
+                link
+                for link in re.findall(r"\]\((?!http|#)([^)#]+)", text)
+                if not (REPOSITORY / page).parent.joinpath(link).exists()
+            ],
+            *[
+                path
+                for path in re.findall(
+                    r"`((?:docs|docker|tests|server|client|protocol)/[\w./-]*)`", text
+                )
+                if not (REPOSITORY / path).exists()
+            ],
+        ]
+        for page, text in PAGES.items()
+        if page != "CHANGELOG.md"  # it tells what was there once
+    }
 
-        assert missing == []
+    assert {page: names for page, names in missing.items() if names} == {}
+
+
+def test_the_readme_stays_short() -> None:
+    assert len(PAGES["README.md"].encode()) <= README_BYTES_MAX
+
+
+def test_the_commands_for_two_machines_are_the_same_wherever_they_are() -> None:
+    """`tests/integration/test_two_machines.py` types those of README."""
+    sections = [
+        PAGES["README.md"].split("\n## On two machines\n")[1],
+        PAGES["docs/get-started.md"].split("\n## Two machines\n")[1],
+    ]
+    typed = [re.findall(r"^\$ (.*)$", each.split("\n## ")[0], re.MULTILINE) for each in sections]
+
+    assert len(typed[0]) == 4
+    assert typed[0] == typed[1]
+
+
+def message_templates() -> set[str]:
+    """Return all text that the product's code holds, with … for what is put into it."""
+    found = set()
+    for source in SOURCES:
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+            match node:
+                case ast.JoinedStr(values=values):
+                    parts = [str(v.value) if isinstance(v, ast.Constant) else "…" for v in values]
+                    found.add("".join(parts).replace("`", ""))
+                case ast.Constant(value=str(text)):
+                    found.add(re.sub(r"%[.\d]*[a-z]", "…", text).replace("`", ""))
+    return found
+
+
+def test_every_message_that_troubleshooting_explains_is_one_of_ours() -> None:
+    text = PAGES["docs/troubleshooting.md"]
+    templates = message_templates()
+    rows = re.findall(r"^\| (?!message|---)(.*?) \| ", text, re.MULTILINE)
+    messages = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
+    beginnings = {m: re.compile(".*?".join(map(re.escape, m.split("…")))) for m in messages}
+
+    assert len(messages) >= len(rows) > 100
+    assert [m for m, b in beginnings.items() if not any(map(b.match, templates))] == []
+
+
+def test_the_glossary_has_every_word_of_the_architecture() -> None:
+    words, explained = (
+        {
+            word
+            for row in re.findall(r"^\| ([^|]*) \| ", text, re.MULTILINE)
+            for word in row.split(", ")
+        }
+        for text in (PAGES["ARCHITECTURE.md"].split("\n## The parts")[0], PAGES["docs/glossary.md"])
+    )
+
+    assert len(words) > 20
+    assert words - {"we say", "---"} <= explained
+
+
+def code_in(text: str) -> str:
+    """Return what stands in backticks or in a block of code, a line each."""
+    blocks = re.findall(r"```\w*\n(.*?)```", text, re.DOTALL)
+    outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    return "\n".join([*blocks, *re.findall(r"`([^`\n]+)`", outside), ""])
 
 
 def test_files_that_the_architecture_names_exist_and_it_stays_short() -> None:
