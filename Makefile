@@ -12,7 +12,7 @@ INSTALL := $(BIN)/pip install --quiet --no-compile -c constraints.txt
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo test test-deep check bench fuzz soak soak-processes audit pins venv frameworks format docs docs-serve
+.PHONY: demo test test-deep check bench fuzz soak soak-processes audit pins venv frameworks format docs docs-serve tables
 
 demo: venv
 	$(BIN)/gradwire demo
@@ -41,6 +41,10 @@ check: frameworks
 # host for anything. With --quiet, warnings are not counted, and --strict lets everything pass.
 docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Tables between begin and end marks in docs; -P, as tests/unit has a folder benchmarks as well.
+tables: venv
+	PYTHONPATH=tests $(BIN)/python -P tests/unit/test_documentation.py
 
 docs-serve: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve

@@ -1,7 +1,7 @@
 """The documentation says what is there: options, settings, metrics, files, exit statuses.
 
 The tables between ``begin`` and ``end`` marks are generated; where one is out of date, the test
-says how to renew it: ``python tests/unit/test_documentation.py``.
+says how to renew it: ``make tables``.
 """
 
 import ast
@@ -154,7 +154,7 @@ def test_generated_tables_are_current(file: str, name: str) -> None:
     text = (REPOSITORY / file).read_text(encoding="utf-8")
 
     assert between_marks(text, name).strip() == GENERATED[file, name](), (
-        "renew it with: python tests/unit/test_documentation.py"
+        "renew it with: make tables"
     )
 
 
