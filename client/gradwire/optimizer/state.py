@@ -17,7 +17,7 @@ Nothing here knows torch; what becomes of it there, `torch_state` says.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import ClassVar, Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from gradwire_codecs.arrays import Float32Array
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.layout import TENSORS_MAX, Layout
-from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Check, Record, blob, listing, text
+from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Record, blob, listing, text
 from gradwire_protocol.messages.states import STATE_PART_BYTES, STATE_SLOTS_MAX
 
 NAME_CHARACTERS_MAX: Final = 64
@@ -49,23 +49,16 @@ class UnfitStateError(ValueError):
 class StateHeader(Record):
     """What the state of an optimizer is made of."""
 
-    optimizer: str
+    optimizer: Annotated[str, text(NAME_CHARACTERS_MAX)]
     """Name of its class."""
-    slots: tuple[str, ...]
+    slots: Annotated[tuple[str, ...], listing(text(NAME_CHARACTERS_MAX), STATE_SLOTS_MAX)]
     """What it keeps for each element of a tensor."""
-    numbers: tuple[str, ...]
+    numbers: Annotated[tuple[str, ...], listing(text(NAME_CHARACTERS_MAX), NUMBERS_MAX)]
     """What it keeps for a tensor as a whole."""
-    slot_masks: bytes
+    slot_masks: Annotated[bytes, blob(1, TENSORS_MAX)]
     """For each tensor of the layout: bit i for the i-th slot, if there is one of it."""
-    number_masks: bytes
+    number_masks: Annotated[bytes, blob(1, TENSORS_MAX)]
 
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "optimizer": text(NAME_CHARACTERS_MAX),
-        "slots": listing(text(NAME_CHARACTERS_MAX), STATE_SLOTS_MAX),
-        "numbers": listing(text(NAME_CHARACTERS_MAX), NUMBERS_MAX),
-        "slot_masks": blob(1, TENSORS_MAX),
-        "number_masks": blob(1, TENSORS_MAX),
-    }
     BYTES_MAX: ClassVar[int] = 2 * TENSORS_MAX + SMALL_BYTES_MAX
 
     def slots_of(self, tensor: int) -> tuple[str, ...]:

@@ -1,35 +1,31 @@
 """Messages about taking part: JOIN, WELCOME, REFUSE, ROSTER."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final, TypeAlias
 
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.fields import (
-    ADDRESS,
-    NAME,
-    RANK,
-    REASON_CHARACTERS_MAX,
     ROSTER_BYTES_MAX,
-    SEQUENCE,
-    TERM,
-    VERSIONS,
     VERSIONS_BYTES_MAX,
-    WORKER_ID,
-    WORKER_NAME,
     WORKER_NAME_CHARACTERS_MAX,
+    HostPort,
+    Rank,
+    Reason,
+    RunName,
+    SequenceNumber,
+    Term,
+    Versions,
+    WorkerId,
+    WorkerName,
 )
 from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
 from gradwire_protocol.messages.layout import LAYOUT_BYTES_MAX, NAME_CHARACTERS_MAX, Layout
 from gradwire_protocol.messages.schema import (
     SMALL_BYTES_MAX,
-    Check,
     Record,
-    boolean,
     integer,
     listing,
-    optional,
     record,
     text,
 )
@@ -42,6 +38,8 @@ QUANTUM_EXPONENT_MIN: Final = -40
 QUANTUM_EXPONENT_MAX: Final = 0
 """Bounds of a replica's quantum; `gradwire_codecs.replica.replica` has the same, and their
 reason."""
+
+QuantumExponent: TypeAlias = Annotated[int, integer(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX)]
 
 CODEC_VERSION: Final = 1
 """Version of the format of encoded updates. All workers of a run need the same."""
@@ -69,84 +67,56 @@ class RefusalCode(StrEnum):
 class Peer(Record):
     """A worker as listed in the roster."""
 
-    rank: int
-    name: str
+    rank: Rank
+    name: WorkerName
     finished: bool
     """Whether it has sent its last update."""
-
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "rank": RANK,
-        "name": WORKER_NAME,
-        "finished": boolean,
-    }
 
 
 @dataclass(frozen=True, slots=True)
 class Resume(Record):
     """The state of a returning worker, which took part before and lost its connection."""
 
-    rank: int
-    sequence: int
+    rank: Rank
+    sequence: SequenceNumber
     """Sequence of the last update that it has encoded, sent or not."""
-    versions: Mapping[int, int]
+    versions: Versions
     """The updates of other workers that it has."""
-    workers: int
+    workers: Annotated[int, integer(0, RANKS_MAX)]
     """Number of workers in the last roster it received."""
-    kept: Mapping[int, int] = field(default_factory=dict)
+    kept: Versions = field(default_factory=dict)
     """By rank, its own included: the first update that it keeps; it keeps all later ones it has."""
-    term: int = 0
+    term: Term = 0
     """The highest term in which it has followed a master or promised to."""
     leaving: bool = False
     """Whether it only asks for confirmation that it has left."""
-
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "rank": RANK,
-        "sequence": SEQUENCE,
-        "versions": VERSIONS,
-        "workers": integer(0, RANKS_MAX),
-        "kept": VERSIONS,
-        "term": TERM,
-        "leaving": boolean,
-    }
 
 
 @dataclass(frozen=True, slots=True)
 class Join(Record):
     """A worker asks to take part."""
 
-    run: str | None
+    run: RunName | None
     """The run to join; None for any run of the master."""
-    worker_id: bytes
+    worker_id: WorkerId
     """Random, and constant for the life of the session."""
-    name: str
+    name: WorkerName
     """Host and process, for people to read."""
-    rank: int | None
+    rank: Rank | None
     """The rank it prefers, if that is free."""
-    codec: int
+    codec: Annotated[int, integer(0, 2**16 - 1)]
     """Version of the format of encoded updates."""
-    quantum_exponent: int
+    quantum_exponent: QuantumExponent
     """The quantum that suits its parameters; it counts if the worker founds the run."""
     layout: Layout
     resume: Resume | None = None
     """What a returning worker has."""
-    partial: Mapping[int, int] | None = None
+    partial: Versions | None = None
     """The updates in the part of a snapshot that had arrived when its connection was lost."""
     gives_state: bool = False
     """Whether it gives the state of its optimizer to workers that ask for it."""
 
     KIND: ClassVar[Kind] = Kind.JOIN
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "run": optional(NAME),
-        "worker_id": WORKER_ID,
-        "name": WORKER_NAME,
-        "rank": optional(RANK),
-        "codec": integer(0, 2**16 - 1),
-        "quantum_exponent": integer(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX),
-        "layout": record(Layout),
-        "resume": optional(record(Resume)),
-        "partial": optional(VERSIONS),
-        "gives_state": boolean,
-    }
     BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + 2 * VERSIONS_BYTES_MAX + SMALL_BYTES_MAX
 
 
@@ -161,42 +131,28 @@ class Welcome(Record):
     may be asked for its own.
     """
 
-    run: str
-    rank: int
-    sequence: int
+    run: RunName
+    rank: Rank
+    sequence: SequenceNumber
     """The sequence of the last update of this rank; the worker continues with the next."""
-    quantum_exponent: int
+    quantum_exponent: QuantumExponent
     layout: Layout
-    roster: tuple[Peer, ...]
+    roster: Annotated[tuple[Peer, ...], listing(record(Peer), RANKS_MAX)]
     founder: bool
     """Whether this worker's parameters start the run."""
-    versions: Mapping[int, int]
+    versions: Versions
     """The updates in the snapshot."""
     resumed: bool = False
     """Whether the worker receives every update that its own replica lacks."""
-    term: int = 1
+    term: Term = 1
     """Term of the master; the worker no longer follows a master of an earlier term."""
-    standby: str | None = None
+    standby: HostPort | None = None
     """``host:port`` of the standby to turn to if this master is lost."""
     compares: bool = False
     """Whether the master sends BLOCKS, and then only the blocks of the replica that the worker
     wants."""
 
     KIND: ClassVar[Kind] = Kind.WELCOME
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "run": NAME,
-        "rank": RANK,
-        "sequence": SEQUENCE,
-        "quantum_exponent": integer(QUANTUM_EXPONENT_MIN, QUANTUM_EXPONENT_MAX),
-        "layout": record(Layout),
-        "roster": listing(record(Peer), RANKS_MAX),
-        "founder": boolean,
-        "versions": VERSIONS,
-        "resumed": boolean,
-        "term": TERM,
-        "standby": optional(ADDRESS),
-        "compares": boolean,
-    }
     BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + ROSTER_BYTES_MAX + VERSIONS_BYTES_MAX
 
 
@@ -204,27 +160,21 @@ class Welcome(Record):
 class Refuse(Record):
     """A worker may not take part or an order is not carried out."""
 
-    code: str
-    reason: str
-    master: str | None = None
+    code: Annotated[str, text(NAME_CHARACTERS_MAX)]
+    reason: Reason
+    master: HostPort | None = None
     """``host:port`` of the master to try instead, if there is one."""
 
     KIND: ClassVar[Kind] = Kind.REFUSE
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "code": text(NAME_CHARACTERS_MAX),
-        "reason": text(REASON_CHARACTERS_MAX),
-        "master": optional(ADDRESS),
-    }
 
 
 @dataclass(frozen=True, slots=True)
 class Roster(Record):
     """The workers that take part."""
 
-    peers: tuple[Peer, ...]
+    peers: Annotated[tuple[Peer, ...], listing(record(Peer), RANKS_MAX)]
 
     KIND: ClassVar[Kind] = Kind.ROSTER
-    CHECKS: ClassVar[Mapping[str, Check]] = {"peers": listing(record(Peer), RANKS_MAX)}
     BYTES_MAX: ClassVar[int] = ROSTER_BYTES_MAX
 
 

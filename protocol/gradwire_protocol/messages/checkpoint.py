@@ -31,15 +31,16 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
-from typing import ClassVar, Final
+from typing import Annotated, Final
 
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.errors import UsageError
 from gradwire_protocol.limits import MIB
-from gradwire_protocol.messages.admission import Welcome
+from gradwire_protocol.messages.admission import QuantumExponent
+from gradwire_protocol.messages.fields import RunName, Versions
 from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.layout import (
     DIMENSIONS_MAX,
@@ -50,14 +51,7 @@ from gradwire_protocol.messages.layout import (
     TENSORS_MAX,
     Layout,
 )
-from gradwire_protocol.messages.schema import (
-    SHOWN_MAX,
-    SMALL_BYTES_MAX,
-    Check,
-    Record,
-    boolean,
-    integer,
-)
+from gradwire_protocol.messages.schema import SHOWN_MAX, SMALL_BYTES_MAX, Record, integer
 from gradwire_protocol.messages.snapshots import ELEMENT_BYTES
 
 LENGTH: Final = struct.Struct("<Q")
@@ -101,25 +95,16 @@ class CheckpointError(UsageError):
 class Checkpoint(Record):
     """What a checkpoint says of the replica in it."""
 
-    run: str
-    """Name of the run."""
+    run: RunName
     layout: Layout
-    quantum_exponent: int
+    quantum_exponent: QuantumExponent
     """The quantum is two to this power."""
-    versions: Mapping[int, int]
+    versions: Versions
     """Which updates the replica contains: by rank, the sequence of the last one."""
     finished: bool
     """Whether the run was finished: no update will follow."""
-    digest: int
+    digest: Annotated[int, integer(0, 2**64 - 1)]
     """Of the replica, as the codec computes it."""
-
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        **{
-            name: Welcome.CHECKS[name] for name in ("run", "layout", "quantum_exponent", "versions")
-        },
-        "finished": boolean,
-        "digest": integer(0, 2**64 - 1),
-    }
 
     @property
     def updates(self) -> int:

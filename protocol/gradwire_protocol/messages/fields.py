@@ -1,7 +1,7 @@
-"""Bounds and checks shared by the fields of several messages."""
+"""Bounds and types shared by the fields of several messages."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.layout import ELEMENTS_MAX, NAME_CHARACTERS_MAX
@@ -38,16 +38,23 @@ BLOCKS_MAX: Final = -(-ELEMENTS_MAX // BLOCK_ELEMENTS)
 """Blocks of the largest replica: 8,192."""
 
 DIGEST_BYTES: Final = 8
-RANK: Final = integer(0, RANKS_MAX - 1)
-SEQUENCE: Final = integer(0, SEQUENCE_MAX)
-VERSIONS: Final = mapping(RANK, SEQUENCE, RANKS_MAX)
-CLOCK: Final = integer(0, CLOCK_MAX)
-PACE: Final = integer(0, PACE_MAX)
-NAME: Final = text(NAME_CHARACTERS_MAX)
-WORKER_NAME: Final = text(WORKER_NAME_CHARACTERS_MAX)
-TERM: Final = integer(0, TERM_MAX)
-ADDRESS: Final = text(ADDRESS_CHARACTERS_MAX)
-WORKER_ID: Final = blob(WORKER_ID_BYTES, WORKER_ID_BYTES)
+
+_RANK: Final = integer(0, RANKS_MAX - 1)
+_SEQUENCE: Final = integer(0, SEQUENCE_MAX)
+_CLOCK: Final = integer(0, CLOCK_MAX)
+
+Rank: TypeAlias = Annotated[int, _RANK]
+SequenceNumber: TypeAlias = Annotated[int, _SEQUENCE]
+Versions: TypeAlias = Annotated[Mapping[int, int], mapping(_RANK, _SEQUENCE, RANKS_MAX)]
+Clock: TypeAlias = Annotated[int, _CLOCK]
+Clocks: TypeAlias = Annotated[Mapping[int, int], mapping(_RANK, _CLOCK, RANKS_MAX)]
+Pace: TypeAlias = Annotated[int, integer(0, PACE_MAX)]
+RunName: TypeAlias = Annotated[str, text(NAME_CHARACTERS_MAX)]
+WorkerName: TypeAlias = Annotated[str, text(WORKER_NAME_CHARACTERS_MAX)]
+Reason: TypeAlias = Annotated[str, text(REASON_CHARACTERS_MAX)]
+Term: TypeAlias = Annotated[int, integer(0, TERM_MAX)]
+HostPort: TypeAlias = Annotated[str, text(ADDRESS_CHARACTERS_MAX)]
+WorkerId: TypeAlias = Annotated[bytes, blob(WORKER_ID_BYTES, WORKER_ID_BYTES)]
 
 
 def count_updates(versions: Mapping[int, int], *, without: int) -> int:

@@ -5,15 +5,13 @@ element for error messages.
 """
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.schema import (
     SMALL_BYTES_MAX,
-    Check,
     Record,
     integer,
     listing,
@@ -38,13 +36,8 @@ LAYOUT_BYTES_MAX: Final = MESSAGE_BYTES_MAX // 2
 class Tensor(Record):
     """One named part of the parameters."""
 
-    name: str
-    shape: tuple[int, ...]
-
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "name": text(NAME_CHARACTERS_MAX),
-        "shape": listing(integer(0, ELEMENTS_MAX), DIMENSIONS_MAX),
-    }
+    name: Annotated[str, text(NAME_CHARACTERS_MAX)]
+    shape: Annotated[tuple[int, ...], listing(integer(0, ELEMENTS_MAX), DIMENSIONS_MAX)]
 
     @property
     def elements(self) -> int:
@@ -70,9 +63,8 @@ def _check_tensors(value: object) -> tuple[Tensor, ...]:
 class Layout(Record):
     """The tensors that form the flat vector of parameters, in order."""
 
-    tensors: tuple[Tensor, ...]
+    tensors: Annotated[tuple[Tensor, ...], _check_tensors]
 
-    CHECKS: ClassVar[Mapping[str, Check]] = {"tensors": _check_tensors}
     BYTES_MAX: ClassVar[int] = LAYOUT_BYTES_MAX + SMALL_BYTES_MAX
 
     @property

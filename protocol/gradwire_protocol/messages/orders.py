@@ -1,14 +1,13 @@
 """Messages of operators: ORDER and DONE."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
-from gradwire_protocol.messages.fields import WORKER_NAME, WORKER_NAME_CHARACTERS_MAX
+from gradwire_protocol.messages.fields import WORKER_NAME_CHARACTERS_MAX, WorkerName
 from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
-from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Check, Record, text
+from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Record, text
 
 ANSWER_BYTES_MAX: Final = SMALL_BYTES_MAX + RANKS_MAX * (4 * WORKER_NAME_CHARACTERS_MAX + 256)
 """Longest answer to an order. Besides its name, a worker takes at most 100 bytes of a status and 20
@@ -37,30 +36,25 @@ class Action(StrEnum):
     CHECKPOINT = "checkpoint"
 
 
-ANSWER: Final = text(ANSWER_BYTES_MAX)
-
-
 @dataclass(frozen=True, slots=True)
 class Order(Record):
     """An operator's order."""
 
-    action: str
+    action: WorkerName
     """An `Action`; the master refuses one that it does not know."""
-    name: str
+    name: WorkerName
     """The name or rank concerned; empty if there is none."""
 
     KIND: ClassVar[Kind] = Kind.ORDER
-    CHECKS: ClassVar[Mapping[str, Check]] = {"action": WORKER_NAME, "name": WORKER_NAME}
 
 
 @dataclass(frozen=True, slots=True)
 class OrderDone(Record):
     """An order was carried out."""
 
-    text: str
+    text: Annotated[str, text(ANSWER_BYTES_MAX)]
     """The result; for a status, JSON."""
 
     KIND: ClassVar[Kind] = Kind.DONE
-    CHECKS: ClassVar[Mapping[str, Check]] = {"text": ANSWER}
     BYTES_MAX: ClassVar[int] = ANSWER_BYTES_MAX + SMALL_BYTES_MAX
     LIST_ITEMS_MAX: ClassVar[int] = 0

@@ -1,13 +1,15 @@
 """`Record`: a msgpack map whose fields are checked one by one.
 
-A message from the network is a map from field names to plain values. A record declares what each
-field may hold. Anything else (an unknown or missing field, a wrong type, a number out of range, a
-text or list that is too long) is refused with the name of the field, the value and the limit.
+A message from the network is a map from field names to plain values. The type of each field of a
+record says what the field may hold. Anything else (an unknown or missing field, a wrong type, a
+number out of range, a text or list that is too long) is refused with the name of the field, the
+value and the limit.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any, ClassVar, Final, Self, TypeAlias
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, Union, get_args, get_origin
 
 import msgpack
 
@@ -40,13 +42,15 @@ record, a WELCOME with 2^14 tensors, 2^12 peers and as many versions, has 41,000
 class Record:
     """Base of dataclasses that travel as msgpack maps.
 
-    A subclass is a frozen dataclass and names a `Check` for each of its fields in `CHECKS`.
+    A subclass is a frozen dataclass. The type of each of its fields is bool, another record, an
+    annotated type with a `Check`, or one of these or None.
     """
 
     KIND: ClassVar[Kind]
-    """Which message it is; of a record within another one, nothing."""
+    """The kind of message; not set for a record inside another one."""
 
     CHECKS: ClassVar[Mapping[str, Check]]
+    """The check of each field, derived from its type."""
 
     BYTES_MAX: ClassVar[int] = SMALL_BYTES_MAX
     """Most bytes on the wire. A byte can unpack to an empty list of 64 bytes before any check, so
@@ -54,6 +58,15 @@ class Record:
 
     LIST_ITEMS_MAX: ClassVar[int] = LIST_ITEMS_MAX
     """Longest list that is unpacked; 0 for a record without lists."""
+
+    def __init_subclass__(cls) -> None:
+        """Derive `CHECKS`."""
+        checks: dict[str, Check] = {}
+        for name, hint in cls.__annotations__.items():
+            origin: object = get_origin(hint)
+            if origin is not ClassVar:
+                checks[name] = _check_of(hint)
+        cls.CHECKS = checks
 
     def to_plain(self) -> dict[str, Any]:
         """Return the fields as plain values for msgpack."""
@@ -128,6 +141,16 @@ class _CollectionLimit:
         if self._left < 0:
             raise ValueError(f"the record has more than {COLLECTIONS_MAX} lists and maps")
         return collection
+
+
+def _check_of(hint: Any) -> Check:
+    origin: object = get_origin(hint)
+    if origin is Annotated:
+        check: Check = hint.__metadata__[0]
+        return check
+    if origin in (Union, UnionType):
+        return optional(_check_of(get_args(hint)[0]))
+    return boolean if hint is bool else record(hint)
 
 
 def integer(low: int, high: int) -> Check:

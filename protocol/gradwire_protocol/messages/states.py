@@ -1,23 +1,13 @@
 """Messages with the buffers and the optimizer state of a worker."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from gradwire_protocol.limits import BUFFERS_BYTES_MAX, KIB, MESSAGE_BYTES_MAX
-from gradwire_protocol.messages.fields import DIGEST_BYTES, RANK, REASON_CHARACTERS_MAX, SEQUENCE
+from gradwire_protocol.messages.fields import DIGEST_BYTES, Rank, Reason, SequenceNumber
 from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.layout import ELEMENTS_MAX
-from gradwire_protocol.messages.schema import (
-    SMALL_BYTES_MAX,
-    Check,
-    Record,
-    blob,
-    boolean,
-    integer,
-    optional,
-    text,
-)
+from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Record, blob, integer
 
 STATE_PART_BYTES: Final = 256 * KIB
 """Most bytes in a part of an optimizer's state: two seconds on a link of 1 Mbit/s."""
@@ -37,26 +27,19 @@ class Buffers(Record):
     The latest message of each rank counts. One without values withdraws the rank's buffers.
     """
 
-    rank: int
+    rank: Rank
     """The worker they belong to."""
     final: bool
     """Whether it is the rank's last: the worker is finishing, and these values count until the run
     ends."""
-    layout_digest: bytes
+    layout_digest: Annotated[bytes, blob(DIGEST_BYTES, DIGEST_BYTES)]
     """Digest of names, shapes and types. Only buffers of the same layout are averaged."""
-    floats: bytes
+    floats: Annotated[bytes, blob(0, BUFFERS_BYTES_MAX)]
     """Little-endian floats of 4 or 8 bytes, as the layout says."""
-    integers: bytes
+    integers: Annotated[bytes, blob(0, BUFFERS_BYTES_MAX)]
     """Little-endian int64."""
 
     KIND: ClassVar[Kind] = Kind.BUFFERS
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "rank": RANK,
-        "final": boolean,
-        "layout_digest": blob(DIGEST_BYTES, DIGEST_BYTES),
-        "floats": blob(0, BUFFERS_BYTES_MAX),
-        "integers": blob(0, BUFFERS_BYTES_MAX),
-    }
     BYTES_MAX: ClassVar[int] = MESSAGE_BYTES_MAX
     LIST_ITEMS_MAX: ClassVar[int] = 0
 
@@ -75,16 +58,12 @@ class Buffers(Record):
 class WantState(Record):
     """A worker asks the master for an optimizer's state, or the master asks another worker."""
 
-    number: int
+    number: SequenceNumber
     """Number of the request, assigned by the master; 0 from the worker that asks."""
-    part: int | None
+    part: Annotated[int, integer(0, STATE_PARTS_MAX - 1)] | None
     """The part wanted next; None to cancel. The worker that asks sends 0 or None."""
 
     KIND: ClassVar[Kind] = Kind.WANT_STATE
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "number": SEQUENCE,
-        "part": optional(integer(0, STATE_PARTS_MAX - 1)),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +74,15 @@ class StatePart(Record):
     another state and replaces one that could not be completed.
     """
 
-    number: int
+    number: SequenceNumber
     """Number of the request."""
-    part: int
-    parts: int
+    part: Annotated[int, integer(0, STATE_PARTS_MAX - 1)]
+    parts: Annotated[int, integer(0, STATE_PARTS_MAX)]
     """How many parts there are; 0 if no state is available."""
-    body: bytes
-    reason: str = ""
+    body: Annotated[bytes, blob(0, STATE_PART_BYTES)]
+    reason: Reason = ""
     """Why no state is available."""
 
     KIND: ClassVar[Kind] = Kind.STATE
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "number": SEQUENCE,
-        "part": integer(0, STATE_PARTS_MAX - 1),
-        "parts": integer(0, STATE_PARTS_MAX),
-        "body": blob(0, STATE_PART_BYTES),
-        "reason": text(REASON_CHARACTERS_MAX),
-    }
     BYTES_MAX: ClassVar[int] = STATE_PART_BYTES + SMALL_BYTES_MAX
     LIST_ITEMS_MAX: ClassVar[int] = 0

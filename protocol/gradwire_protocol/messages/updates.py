@@ -1,33 +1,22 @@
 """Messages with updates and about their end: UPDATE, CONFLATED, STABLE, FINISH, LEAVE."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_protocol.messages.fields import (
-    CLOCK,
-    PACE,
-    RANK,
-    REASON_CHARACTERS_MAX,
-    SEQUENCE,
     SEQUENCE_MAX,
-    VERSIONS,
     VERSIONS_BYTES_MAX,
+    Clock,
+    Clocks,
+    Pace,
+    Reason,
+    SequenceNumber,
+    Versions,
 )
-from gradwire_protocol.messages.kinds import RANKS_MAX, Kind
+from gradwire_protocol.messages.kinds import Kind
 from gradwire_protocol.messages.layout import ELEMENTS_MAX
-from gradwire_protocol.messages.schema import (
-    SMALL_BYTES_MAX,
-    Check,
-    Record,
-    blob,
-    integer,
-    mapping,
-    optional,
-    record,
-    text,
-)
+from gradwire_protocol.messages.schema import SMALL_BYTES_MAX, Record, blob, integer
 
 UPDATE_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 256
 """Largest encoded update: a message less the map around it."""
@@ -41,24 +30,17 @@ slow and each part that arrives proves that the receiver is alive."""
 class EncodedUpdate(Record):
     """An encoded update; the stream tells its origin."""
 
-    sequence: int
-    based_on: int
+    sequence: Annotated[int, integer(1, SEQUENCE_MAX)]
+    based_on: Annotated[int, integer(0, 2**63)]
     """How many updates of other workers the parameters contained when it was computed."""
-    body: bytes
+    body: Annotated[bytes, blob(0, UPDATE_BYTES_MAX)]
     """Empty for an update that changes nothing and only reports its origin's progress."""
-    clock: int = 0
+    clock: Clock = 0
     """Steps of its origin in all updates up to this one; 0 if unknown."""
-    pace: int = 0
+    pace: Pace = 0
     """How long its origin takes for a step, without its waits, in microseconds; 0 if unknown."""
 
     KIND: ClassVar[Kind] = Kind.UPDATE
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "sequence": integer(1, SEQUENCE_MAX),
-        "based_on": integer(0, 2**63),
-        "body": blob(0, UPDATE_BYTES_MAX),
-        "clock": CLOCK,
-        "pace": PACE,
-    }
     BYTES_MAX: ClassVar[int] = MESSAGE_BYTES_MAX
     LIST_ITEMS_MAX: ClassVar[int] = 0
 
@@ -67,10 +49,9 @@ class EncodedUpdate(Record):
 class Stable(Record):
     """Every live worker has the updates up to these versions."""
 
-    versions: Mapping[int, int]
+    versions: Versions
 
     KIND: ClassVar[Kind] = Kind.STABLE
-    CHECKS: ClassVar[Mapping[str, Check]] = {"versions": VERSIONS}
     BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX
 
 
@@ -78,23 +59,15 @@ class Stable(Record):
 class Span(Record):
     """The updates in a sum: of each rank, those after `before` up to `after`."""
 
-    before: Mapping[int, int]
-    after: Mapping[int, int]
+    before: Versions
+    after: Versions
     """Has the same ranks as `before`."""
-    updates: int
+    updates: Annotated[int, integer(1, 2**63)]
     """How many updates the sum contains."""
-    parts: int
+    parts: Annotated[int, integer(1, ELEMENTS_MAX // PART_ELEMENTS + 1)]
     """How many messages carry the sum."""
-    clocks: Mapping[int, int] = field(default_factory=dict)
+    clocks: Clocks = field(default_factory=dict)
     """By rank: the clock of the last update in the sum, where known."""
-
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "before": VERSIONS,
-        "after": VERSIONS,
-        "updates": integer(1, 2**63),
-        "parts": integer(1, ELEMENTS_MAX // PART_ELEMENTS + 1),
-        "clocks": mapping(RANK, CLOCK, RANKS_MAX),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +77,14 @@ class Conflated(Record):
     Elements in no part do not change. The sum takes effect when all its parts have arrived.
     """
 
-    start: int
+    start: Annotated[int, integer(0, ELEMENTS_MAX)]
     """The first element covered; a multiple of `PART_ELEMENTS`."""
-    body: bytes
+    body: Annotated[bytes, blob(0, 4 * PART_ELEMENTS + SMALL_BYTES_MAX)]
     """An encoded update of at most `PART_ELEMENTS`; empty where the whole sum is zero."""
     span: Span | None
     """The updates in the sum; only in the last part."""
 
     KIND: ClassVar[Kind] = Kind.CONFLATED
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "start": integer(0, ELEMENTS_MAX),
-        "body": blob(0, 4 * PART_ELEMENTS + SMALL_BYTES_MAX),
-        "span": optional(record(Span)),
-    }
     BYTES_MAX: ClassVar[int] = 4 * PART_ELEMENTS + 2 * SMALL_BYTES_MAX + 3 * VERSIONS_BYTES_MAX
 
 
@@ -124,22 +92,20 @@ class Conflated(Record):
 class Finish(Record):
     """A worker sends no more updates and waits for the others."""
 
-    sequence: int
+    sequence: SequenceNumber
     """Sequence of its last update."""
 
     KIND: ClassVar[Kind] = Kind.FINISH
-    CHECKS: ClassVar[Mapping[str, Check]] = {"sequence": SEQUENCE}
 
 
 @dataclass(frozen=True, slots=True)
 class Finished(Record):
     """All live workers have finished."""
 
-    versions: Mapping[int, int]
+    versions: Versions
     """All updates of the run."""
 
     KIND: ClassVar[Kind] = Kind.FINISHED
-    CHECKS: ClassVar[Mapping[str, Check]] = {"versions": VERSIONS}
     BYTES_MAX: ClassVar[int] = VERSIONS_BYTES_MAX
 
 
@@ -147,15 +113,11 @@ class Finished(Record):
 class Leave(Record):
     """A worker leaves; its connection ends when this is delivered."""
 
-    sequence: int
+    sequence: SequenceNumber
     """Sequence of its last update."""
-    reason: str
+    reason: Reason
 
     KIND: ClassVar[Kind] = Kind.LEAVE
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "sequence": SEQUENCE,
-        "reason": text(REASON_CHARACTERS_MAX),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +127,6 @@ class Stopping(Record):
     A worker answers with LEAVE, unless it has already said that it sends no more updates.
     """
 
-    reason: str
+    reason: Reason
 
     KIND: ClassVar[Kind] = Kind.STOPPING
-    CHECKS: ClassVar[Mapping[str, Check]] = {"reason": text(REASON_CHARACTERS_MAX)}

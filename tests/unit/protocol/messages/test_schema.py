@@ -4,7 +4,7 @@ import tracemalloc
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 import msgpack
 import pytest
@@ -34,24 +34,15 @@ from support.wording import naming
 
 @dataclass(frozen=True, slots=True)
 class Inner(Record):
-    number: int
-
-    CHECKS: ClassVar[Mapping[str, Check]] = {"number": integer(0, 9)}
+    number: Annotated[int, integer(0, 9)]
 
 
 @dataclass(frozen=True, slots=True)
 class Outer(Record):
-    name: str
+    name: Annotated[str, text(10)]
     inner: Inner
-    inners: tuple[Inner, ...]
-    versions: Mapping[int, int]
-
-    CHECKS: ClassVar[Mapping[str, Check]] = {
-        "name": text(10),
-        "inner": record(Inner),
-        "inners": listing(record(Inner), 3),
-        "versions": mapping(integer(0, 9), integer(0, 9), 3),
-    }
+    inners: Annotated[tuple[Inner, ...], listing(record(Inner), 3)]
+    versions: Annotated[Mapping[int, int], mapping(integer(0, 9), integer(0, 9), 3)]
 
 
 OUTER = Outer("name", Inner(1), (Inner(2), Inner(3)), {4: 5, 6: 7})
