@@ -48,10 +48,10 @@ class ViolationError(ProtocolError):
     Attributes
     ----------
     code : int
-        The `CloseCode` to close with.
+        The `CloseCode` to close with: 1, VIOLATION, unless it is a more specific one.
     """
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
         self.code = code
 

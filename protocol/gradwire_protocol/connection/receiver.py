@@ -20,7 +20,6 @@ from gradwire_protocol.errors import ViolationError
 from gradwire_protocol.limits import VECTOR_PACKETS_MIN
 from gradwire_protocol.recovery.received_packets import ReceivedPackets
 from gradwire_protocol.security.protection import Opening
-from gradwire_protocol.wire.close_codes import CloseCode
 from gradwire_protocol.wire.frames import Ack, Challenge, Close, Data, Frame, parse_frames
 from gradwire_protocol.wire.packets import SINGLE, TRANSPORT_HEADER
 
@@ -254,6 +253,4 @@ class Receiver:
 
 
 def _refuse_flags(flags: int, reserved: int) -> None:
-    raise ViolationError(
-        CloseCode.VIOLATION, f"packet has unknown flags ({flags}) or a reserved field of {reserved}"
-    )
+    raise ViolationError(f"packet has unknown flags ({flags}) or a reserved field of {reserved}")

@@ -53,9 +53,8 @@ class IncomingMessage:
         shaped = self.shaped
         if data.total != shaped.total or data.kind != shaped.kind:
             raise ViolationError(
-                CloseCode.VIOLATION,
                 f"message {data.number} of stream {data.stream} has changed from {shaped.total} "
-                f"bytes of kind {shaped.kind} to {data.total} bytes of kind {data.kind}",
+                f"bytes of kind {shaped.kind} to {data.total} bytes of kind {data.kind}"
             )
         if data.shape > shaped.shape:
             self._begin(data)
@@ -63,9 +62,8 @@ class IncomingMessage:
             return False
         elif data.fragment_bytes != shaped.fragment_bytes:
             raise ViolationError(
-                CloseCode.VIOLATION,
                 f"message {data.number} of stream {data.stream} has fragments of "
-                f"{shaped.fragment_bytes} and of {data.fragment_bytes} bytes",
+                f"{shaped.fragment_bytes} and of {data.fragment_bytes} bytes"
             )
         return True
 
@@ -216,8 +214,8 @@ class Reassembly:
         declared = self.declared + charge_of(data.total)
         if declared > self.credit:
             raise ViolationError(
-                CloseCode.FLOW_CONTROL,
                 f"the peer declared {declared} message bytes; its credit is {self.credit}",
+                CloseCode.FLOW_CONTROL,
             )
         self.declared = declared
         message = self._open[data.stream, data.number] = IncomingMessage(data)
@@ -234,13 +232,10 @@ class Reassembly:
         finished = self._finished.get(stream)
         if finished is None:
             if len(self._finished) >= STREAMS_MAX:
-                raise ViolationError(
-                    CloseCode.VIOLATION, f"the peer uses more than {STREAMS_MAX} streams"
-                )
+                raise ViolationError(f"the peer uses more than {STREAMS_MAX} streams")
             finished = self._finished[stream] = RangeSet()
         finished.add_range(number, number + 1)
         if len(finished) > FINISHED_RANGES_MAX:
             raise ViolationError(
-                CloseCode.VIOLATION,
-                f"stream {stream} has more than {FINISHED_RANGES_MAX} gaps among its messages",
+                f"stream {stream} has more than {FINISHED_RANGES_MAX} gaps among its messages"
             )

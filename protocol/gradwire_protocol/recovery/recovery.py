@@ -33,7 +33,6 @@ from gradwire_protocol.limits import (
 )
 from gradwire_protocol.recovery.rtt import RttEstimator
 from gradwire_protocol.recovery.sent_packets import Fate, PacketContents, SentPackets, SentTrain
-from gradwire_protocol.wire.close_codes import CloseCode
 from gradwire_protocol.wire.frames import Ack
 
 Fragments: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32]]
@@ -140,8 +139,7 @@ class Recovery:
         largest = ack.ranges[0][1]
         if largest >= sent.next_number:
             raise ViolationError(
-                CloseCode.VIOLATION,
-                f"acknowledgement of packet {largest}; only {sent.next_number} were sent",
+                f"acknowledgement of packet {largest}; only {sent.next_number} were sent"
             )
         outcome = Outcome()
         newest = self._record_acked(ack.ranges, outcome, now)
@@ -246,8 +244,7 @@ class Recovery:
             if count < len(fates):
                 if (fates == Fate.SKIPPED).any():
                     raise ViolationError(
-                        CloseCode.VIOLATION,
-                        f"acknowledgement of a skipped packet number from {first} to {last}",
+                        f"acknowledgement of a skipped packet number from {first} to {last}"
                     )
                 self._record_late(first, fates, outcome, now)
                 fates[fates == Fate.UNASKED] = Fate.ACKED

@@ -67,7 +67,6 @@ from gradwire_protocol.limits import (
     MESSAGE_BYTES_MAX,
     REASON_BYTES_MAX,
 )
-from gradwire_protocol.wire.close_codes import CloseCode
 
 PARITY: Final = 0x02
 """Flag of a DATA frame with parity in place of a fragment."""
@@ -259,19 +258,17 @@ def parse_frames(view: memoryview) -> list[Frame]:
         kind = view[at]
         if kind == PADDING:
             if any(view[at:]):
-                raise ViolationError(CloseCode.VIOLATION, "the padding is not zero")
+                raise ViolationError("the padding is not zero")
             break
         parse = _PARSERS.get(kind)
         if parse is None:
-            raise ViolationError(CloseCode.VIOLATION, f"unknown frame type {kind:#04x}")
+            raise ViolationError(f"unknown frame type {kind:#04x}")
         try:
             frame, at = parse(view, at)
         except struct.error:
-            raise ViolationError(
-                CloseCode.VIOLATION, f"frame of type {kind:#04x} is cut short"
-            ) from None
+            raise ViolationError(f"frame of type {kind:#04x} is cut short") from None
         if kind == ACK and any(isinstance(earlier, Ack) for earlier in frames):
-            raise ViolationError(CloseCode.VIOLATION, "two acknowledgements in one packet")
+            raise ViolationError("two acknowledgements in one packet")
         frames.append(frame)
     return frames
 
@@ -291,22 +288,17 @@ def check_data(flags: int, fragment_bytes: int, index: int, total: int) -> int:
     """
     if not FRAGMENT_BYTES_MIN <= fragment_bytes <= FRAGMENT_BYTES_MAX:
         raise ViolationError(
-            CloseCode.VIOLATION,
             f"fragments of {fragment_bytes} bytes; the limits are {FRAGMENT_BYTES_MIN} to "
-            f"{FRAGMENT_BYTES_MAX}",
+            f"{FRAGMENT_BYTES_MAX}"
         )
     if not 1 <= total <= MESSAGE_BYTES_MAX:
-        raise ViolationError(
-            CloseCode.VIOLATION,
-            f"message of {total} bytes; the limits are 1 to {MESSAGE_BYTES_MAX}",
-        )
+        raise ViolationError(f"message of {total} bytes; the limits are 1 to {MESSAGE_BYTES_MAX}")
     fragments = -(-total // fragment_bytes)
     limit = parity_groups(fragments) if flags & PARITY else fragments
     if flags & DATA_FLAGS_UNUSED or index >= limit:
         raise ViolationError(
-            CloseCode.VIOLATION,
             f"fragment {index} with flags {flags} does not fit a message of {total} bytes in "
-            f"fragments of {fragment_bytes}",
+            f"fragments of {fragment_bytes}"
         )
     if flags & PARITY:
         return min(fragment_bytes, total)
@@ -318,7 +310,7 @@ def _parse_data(view: memoryview, at: int) -> tuple[Data, int]:
     start = at + DATA_HEADER_BYTES
     end = start + check_data(flags, fragment_bytes, index, total)
     if end > len(view):
-        raise ViolationError(CloseCode.VIOLATION, f"fragment {index} of {total} bytes is cut short")
+        raise ViolationError(f"fragment {index} of {total} bytes is cut short")
     return Data(
         stream,
         number,
@@ -338,8 +330,7 @@ def _parse_ack(view: memoryview, at: int) -> tuple[Ack, int]:
     end = at + RANGE_BYTES * n
     if n > ACK_RANGES_MAX or end > len(view):
         raise ViolationError(
-            CloseCode.VIOLATION,
-            f"acknowledgement of {n} ranges is cut short or above the limit of {ACK_RANGES_MAX}",
+            f"acknowledgement of {n} ranges is cut short or above the limit of {ACK_RANGES_MAX}"
         )
     first = largest - first_run
     ranges = [(first, largest)]
@@ -348,13 +339,13 @@ def _parse_ack(view: memoryview, at: int) -> tuple[Ack, int]:
         first = last - run
         ranges.append((first, last))
     if first < 0:
-        raise ViolationError(CloseCode.VIOLATION, "acknowledgement of packets below number 0")
+        raise ViolationError("acknowledgement of packets below number 0")
     return Ack(ranges, delay * DELAY_UNIT_SECONDS, credit, marked), end
 
 
 def _check_reserved(reserved: bytes) -> None:
     if any(reserved):
-        raise ViolationError(CloseCode.VIOLATION, "a reserved field is not 0")
+        raise ViolationError("a reserved field is not 0")
 
 
 def _parse_ping(view: memoryview, at: int) -> tuple[Ping, int]:
@@ -385,7 +376,7 @@ def _parse_close(view: memoryview, at: int) -> tuple[Close, int]:
     end = start + length
     _check_reserved(reserved)
     if end > len(view):
-        raise ViolationError(CloseCode.VIOLATION, "the close frame is cut short")
+        raise ViolationError("the close frame is cut short")
     reason = bytes(view[start:end]).decode(errors="replace")
     # The reason ends up in logs and error messages.
     return Close(code, "".join(c if c.isprintable() else "?" for c in reason)), end

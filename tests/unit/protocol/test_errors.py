@@ -52,7 +52,7 @@ def test_what_python_has_a_word_for_can_be_caught_by_that_word() -> None:
 
 
 def test_a_violation_knows_the_code_to_close_with() -> None:
-    error = ViolationError(CloseCode.FLOW_CONTROL, "too much")
+    error = ViolationError("too much", CloseCode.FLOW_CONTROL)
 
     assert (error.code, str(error)) == (CloseCode.FLOW_CONTROL, "too much")
 
