@@ -4,8 +4,8 @@ import warnings
 
 from noise.connection import Keypair, NoiseConnection
 
-from gradwire_protocol.crypto.noise import PUBLIC_KEY_BYTES
 from gradwire_protocol.crypto.suites import NOISE_NAMES, Suite
+from gradwire_protocol.wire.packets import PUBLIC_KEY_BYTES
 
 
 class ReferenceHandshake:

@@ -1,7 +1,7 @@
 """The interface between loss recovery and a congestion controller."""
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 WINDOW_PACKETS_INITIAL: Final = 32
 """Datagrams in flight before anything is known of the path. RFC 9002 allows 10. These leave paced,
@@ -46,20 +46,17 @@ class CongestionController(Protocol):
     """Sets a window and a rate from what happens to packets.
 
     Sizes are in bytes of UDP payload, times in seconds of the owner's clock. Losses revealed by an
-    ACK are reported before the ACK.
+    ACK are reported before the ACK. A subclass ignores what it does not override.
     """
 
-    @property
-    def name(self) -> str:
-        """Its name in a configuration."""
+    name: ClassVar[str]
+    """Its name in a configuration."""
 
-    @property
-    def window_bytes(self) -> int:
-        """Most bytes that may be in flight."""
+    window_bytes: int
+    """Most bytes that may be in flight."""
 
-    @property
-    def pacing_rate(self) -> float:
-        """Bytes per second at which packets should leave; infinite for no pacing."""
+    pacing_rate: float
+    """Bytes per second at which packets should leave; infinite for no pacing."""
 
     def on_sent(self, size: int, in_flight: int, *, app_limited: bool, now: float) -> object:
         """Record a train that is sent.

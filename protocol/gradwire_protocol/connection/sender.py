@@ -19,7 +19,7 @@ from gradwire_protocol.connection.outcomes import Outcomes
 from gradwire_protocol.counters import Counters
 from gradwire_protocol.delivery.incoming import Reassembly
 from gradwire_protocol.delivery.outgoing import OutgoingMessage, Priority, SendQueue
-from gradwire_protocol.delivery.shaped_message import ShapedMessage, fragment_bytes_of
+from gradwire_protocol.delivery.shaped_message import COUNTING, ShapedMessage, fragment_bytes_of
 from gradwire_protocol.limits import (
     ACKS_UNASKED_MAX,
     DATA_HEADER_BYTES,
@@ -52,8 +52,6 @@ Packets: TypeAlias = tuple[list[memoryview], int, int]
 
 QUANTUM_SECONDS: Final = 0.001
 """A train is what the pacing rate allows in this time, but for short ones and the largest."""
-
-_COUNTING: Final = np.arange(2**12, dtype=np.uint32)
 
 
 class Sender:
@@ -211,7 +209,7 @@ class Sender:
         run = self._sealing.seal_run(shaped, first, stop, session, number)
         message.on_sent(first, stop)
         last_bytes = shaped.size_of(stop - 1)
-        if self._note_train(message, _COUNTING[first:stop], last_bytes, now):
+        if self._note_train(message, COUNTING[first:stop], last_bytes, now):
             self._tail.schedule_parity(message)
         return [run], min(stride, len(run)), len(run)
 

@@ -26,7 +26,6 @@ from gradwire_protocol.crypto.suites import NOISE_NAMES, Suite, cipher_of
 from gradwire_protocol.errors import InvalidDatagramError
 
 HASH_BYTES: Final = 32
-PUBLIC_KEY_BYTES: Final = 32
 
 _FIRST_NONCE: Final = bytes(12)  # every key of this pattern is used once
 

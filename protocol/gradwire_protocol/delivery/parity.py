@@ -40,7 +40,9 @@ def parity_of(message: ShapedMessage, group: int) -> Data:
     """Return the parity fragment of one group."""
     groups = parity_groups(message.count)
     size = min(message.fragment_bytes, message.total)
-    sums = _sum_of_whole(message, range(group, message.count - 1, groups), size)
+    rows = message.rows[group : message.count - 1 : groups]
+    payloads = rows[:, HEADERS_BYTES : HEADERS_BYTES + size]
+    sums: NDArray[np.uint8] = np.bitwise_xor.reduce(payloads, axis=0)
     if (message.count - 1) % groups == group:
         last = message.payload_of(message.count - 1)
         sums[: len(last)] ^= last
@@ -68,10 +70,3 @@ def restore_fragment(
             payload = message.payload_of(index)
             sums[: len(payload)] ^= payload
     return sums[: len(message.payload_of(missing))]
-
-
-def _sum_of_whole(message: ShapedMessage, indexes: range, size: int) -> NDArray[np.uint8]:
-    rows = message.rows[indexes.start : indexes.stop : indexes.step]
-    payloads = rows[:, HEADERS_BYTES : HEADERS_BYTES + size]
-    sums: NDArray[np.uint8] = np.bitwise_xor.reduce(payloads, axis=0)
-    return sums

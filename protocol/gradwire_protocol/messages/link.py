@@ -4,6 +4,7 @@ Master and worker both use one. It numbers outgoing messages, restores the order
 messages, and parses bytes into checked records.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar, get_args
 
@@ -90,15 +91,12 @@ class Link:
     connection : Connection
     """
 
-    __slots__ = ("_blocks_sent", "_control_in", "_control_sent", "_parts_sent", "_states_in",
-                 "_states_sent", "connection")  # fmt: skip
+    __slots__ = ("_control_in", "_sent", "_states_in", "connection")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._control_sent = 0
-        self._blocks_sent = 0
-        self._parts_sent = 0
-        self._states_sent = 0
+        self._sent: Counter[int] = Counter()
+        """By stream: the messages numbered here that were sent."""
         self._control_in: InOrder[tuple[Control, int]] = InOrder(0)
         self._states_in: InOrder[tuple[StatePart, int]] = InOrder(0)
 
@@ -111,11 +109,8 @@ class Link:
         packed : bytes, optional
             The packed record, to save packing it again for each receiver.
         """
-        number = self._control_sent
-        self._control_sent += 1
         payload = packed or record.pack()
-        self.connection.send(CONTROL_STREAM, number, record.KIND, payload, Priority.CONTROL)
-        return number
+        return self._send(CONTROL_STREAM, record.KIND, payload, Priority.CONTROL)
 
     def send_update(self, rank: int, sequence: int, payload: Payload) -> None:
         """Send a packed `EncodedUpdate` of the worker with this rank."""
@@ -127,26 +122,15 @@ class Link:
 
     def send_block(self, block: Snapshot) -> None:
         """Send a block of a snapshot."""
-        number = self._blocks_sent
-        self._blocks_sent += 1
-        self.connection.send(
-            SNAPSHOT_STREAM, number, Kind.SNAPSHOT, block.pack(), Priority.SNAPSHOT
-        )
+        self._send(SNAPSHOT_STREAM, Kind.SNAPSHOT, block.pack(), Priority.SNAPSHOT)
 
     def send_conflated(self, part: Conflated) -> None:
         """Send a part of a sum of updates."""
-        number = self._parts_sent
-        self._parts_sent += 1
-        self.connection.send(
-            CONFLATED_STREAM, number, Kind.CONFLATED, part.pack(), Priority.CONFLATED
-        )
+        self._send(CONFLATED_STREAM, Kind.CONFLATED, part.pack(), Priority.CONFLATED)
 
     def send_state_part(self, part: StatePart) -> int:
         """Send a part of an optimizer's state; return its number in `STATE_STREAM`."""
-        number = self._states_sent
-        self._states_sent += 1
-        self.connection.send(STATE_STREAM, number, Kind.STATE, part.pack(), Priority.SNAPSHOT)
-        return number
+        return self._send(STATE_STREAM, Kind.STATE, part.pack(), Priority.SNAPSHOT)
 
     def receive(self, event: MessageReceived) -> list[Message]:
         """Parse a message; return the messages that are now in order, which may be none.
@@ -183,6 +167,12 @@ class Link:
         if record is None or event.stream != CONTROL_STREAM:
             raise InvalidMessageError(f"{kind.name} came in stream {event.stream}")
         return self._in_order(self._control_in, event, record.parse(event.payload))
+
+    def _send(self, stream: int, kind: Kind, payload: bytes, priority: Priority) -> int:
+        number = self._sent[stream]
+        self._sent[stream] += 1
+        self.connection.send(stream, number, kind, payload, priority)
+        return number
 
     def _in_order(
         self, order: InOrder[tuple[InTurn, int]], event: MessageReceived, message: InTurn

@@ -19,13 +19,13 @@ class ReceivedPackets:
     """Packet numbers received on one connection."""
 
     __slots__ = (
-        "_deadline",
         "_eliciting",
         "_floor",
         "_known_below",
         "_largest_at",
         "_marked",
         "_numbers",
+        "deadline",
     )
 
     def __init__(self) -> None:
@@ -35,22 +35,13 @@ class ReceivedPackets:
         self._largest_at = 0.0
         self._marked = 0
         self._eliciting = 0
-        self._deadline: float | None = None
+        self.deadline: float | None = None
+        """Latest time to send an ACK; None while none is owed."""
 
     @property
     def largest(self) -> int:
         """The highest packet number received; -1 before the first."""
         return self._numbers.last_stop - 1
-
-    @property
-    def deadline(self) -> float | None:
-        """Latest time to send an ACK; None while none is owed."""
-        return self._deadline
-
-    @property
-    def marked(self) -> int:
-        """Packets received with the mark "congestion experienced"."""
-        return self._marked
 
     def is_new(self, first: int, stop: int) -> bool:
         """Return whether all these numbers are new; numbers too old to tell are not."""
@@ -105,9 +96,9 @@ class ReceivedPackets:
         if marked:
             self._marked += stop - first
         if not in_order or completing or marked or self._eliciting >= ACK_EVERY:
-            self._deadline = now
-        elif self._deadline is None:
-            self._deadline = now + ACK_DELAY_SECONDS_MAX
+            self.deadline = now
+        elif self.deadline is None:
+            self.deadline = now + ACK_DELAY_SECONDS_MAX
 
     def on_ack_delivered(self, largest: int) -> None:
         """Record that the peer has received an ACK up to `largest`."""
@@ -124,5 +115,5 @@ class ReceivedPackets:
                 break
             ranges.append((start, stop - 1))
         self._eliciting = 0
-        self._deadline = None
+        self.deadline = None
         return Ack(ranges, max(now - self._largest_at, 0.0), credit, self._marked)

@@ -166,39 +166,25 @@ class ChecksumHandshake:
         self._checksum = zlib.crc32(prologue)
         self._nonces = b""
 
-    def write_init(self, nonce: bytes, payload: bytes) -> tuple[bytes, bytes]:
-        """Return the nonce and the payload with its tag."""
-        return nonce, self._tagged(nonce, payload)
-
-    def read_accept(self, nonce: bytes, tagged: bytes) -> bytes:
-        """Return the payload of the answer, as `read_init` does."""
-        return self._checked(nonce, tagged)
-
-    def read_init(self, nonce: bytes, tagged: bytes) -> bytes:
-        """Return the payload of an INIT.
-
-        Raises
-        ------
-        InvalidDatagramError
-            If the INIT was damaged on the way.
-        """
-        return self._checked(nonce, tagged)
-
-    def write_accept(self, nonce: bytes, payload: bytes) -> tuple[bytes, bytes]:
-        """Return the nonce and the payload of the answer with its tag."""
-        return nonce, self._tagged(nonce, payload)
-
     @property
     def keys(self) -> tuple[bytes, bytes]:
         """Values that identify the directions initiator to responder, and back."""
         return self._nonces + b"\0", self._nonces + b"\1"
 
-    def _tagged(self, nonce: bytes, payload: bytes) -> bytes:
+    def write_init(self, nonce: bytes, payload: bytes) -> tuple[bytes, bytes]:
+        """Return the nonce and the payload with its tag."""
         self._checksum = zlib.crc32(nonce + payload, self._checksum)
         self._nonces += nonce
-        return payload + _HANDSHAKE_TAG.pack(self._checksum)
+        return nonce, payload + _HANDSHAKE_TAG.pack(self._checksum)
 
-    def _checked(self, nonce: bytes, tagged: bytes) -> bytes:
+    def read_init(self, nonce: bytes, tagged: bytes) -> bytes:
+        """Return the payload.
+
+        Raises
+        ------
+        InvalidDatagramError
+            If the payload or anything before it was damaged on the way.
+        """
         payload = tagged[:-TAG_BYTES]
         checksum = zlib.crc32(nonce + payload, self._checksum)
         if tagged[-TAG_BYTES:] != _HANDSHAKE_TAG.pack(checksum):
@@ -206,6 +192,10 @@ class ChecksumHandshake:
         self._checksum = checksum
         self._nonces += nonce
         return payload
+
+    # The answer is tagged and checked as the INIT is.
+    write_accept = write_init
+    read_accept = read_init
 
 
 def weighted_sum(data: bytes | bytearray | memoryview) -> int:

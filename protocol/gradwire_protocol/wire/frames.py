@@ -118,16 +118,6 @@ class Data:
     shape: int = 0
     parity: bool = False
 
-    @property
-    def fragments(self) -> int:
-        """Number of fragments of the message."""
-        return -(-self.total // self.fragment_bytes)
-
-    @property
-    def offset(self) -> int:
-        """Position of the payload in the message."""
-        return self.index * self.fragment_bytes
-
 
 @dataclass(frozen=True, slots=True)
 class Ack:
@@ -358,16 +348,10 @@ def _parse_credit(view: memoryview, at: int) -> tuple[Credit, int]:
     return Credit(credit), at + CREDIT_BYTES
 
 
-def _parse_challenge(view: memoryview, at: int) -> tuple[Challenge, int]:
-    _, reserved, data = _TOKEN.unpack_from(view, at)
+def _parse_token(view: memoryview, at: int) -> tuple[Challenge | Response, int]:
+    kind, reserved, data = _TOKEN.unpack_from(view, at)
     _check_reserved(reserved)
-    return Challenge(data), at + TOKEN_BYTES
-
-
-def _parse_response(view: memoryview, at: int) -> tuple[Response, int]:
-    _, reserved, data = _TOKEN.unpack_from(view, at)
-    _check_reserved(reserved)
-    return Response(data), at + TOKEN_BYTES
+    return Challenge(data) if kind == CHALLENGE else Response(data), at + TOKEN_BYTES
 
 
 def _parse_close(view: memoryview, at: int) -> tuple[Close, int]:
@@ -387,7 +371,7 @@ _PARSERS: Final[dict[int, Callable[[memoryview, int], tuple[Frame, int]]]] = {
     ACK: _parse_ack,
     PING: _parse_ping,
     CREDIT: _parse_credit,
-    CHALLENGE: _parse_challenge,
-    RESPONSE: _parse_response,
+    CHALLENGE: _parse_token,
+    RESPONSE: _parse_token,
     CLOSE: _parse_close,
 }

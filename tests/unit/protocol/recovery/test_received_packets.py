@@ -183,13 +183,13 @@ def test_what_is_too_old_to_remember_is_taken_for_a_duplicate() -> None:
 def test_marked_packets_are_counted_and_acknowledged_at_once() -> None:
     received = ReceivedPackets()
     receive(received, 0, now=1.0)
-    assert received.marked == acknowledge(received).marked == 0
+    assert acknowledge(received).marked == 0
 
     received.record_packets(1, 4, eliciting=True, marked=True, now=1.001)
     assert received.deadline == 1.001
     receive(received, 4, eliciting=False, marked=True)
 
-    assert received.marked == acknowledge(received).marked == 3
+    assert acknowledge(received).marked == 3
 
 
 @given(numbers=st.lists(st.integers(0, 40)), runs=st.lists(RUNS))

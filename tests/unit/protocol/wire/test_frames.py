@@ -136,13 +136,6 @@ def test_frames_are_read_as_they_were_written(frames: list[Frame], padding: int)
     assert parse(packed) == frames
 
 
-def test_a_fragment_knows_where_it_belongs() -> None:
-    data = Data(0, 0, 1, 5000, 1160, 3, memoryview(bytes(1160)))
-
-    assert data.fragments == 5
-    assert data.offset == 3480
-
-
 @given(fragments=st.integers(1, 5000))
 def test_there_is_a_parity_fragment_for_every_sixteen(fragments: int) -> None:
     groups = parity_groups(fragments)
