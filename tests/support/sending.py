@@ -124,7 +124,7 @@ class Rig:
             payload = payload_of(self.messages, size)
             message = ShapedMessage.of(0, self.messages, 1, payload, shape)
             self.messages += 1
-            self.sender.push(message, priority)
+            self.sender.enqueue(message, priority)
 
     def receive(self, *numbers: int, now: float = START, completing: bool = True) -> None:
         """Receive packets that ask for an acknowledgement, by default at once."""

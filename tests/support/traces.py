@@ -244,11 +244,11 @@ class Trace:
         )
         self._send(bytes(peer.sealing.seal(bytearray(header + frames))))
 
-    def recut(self, which: int, fragment_bytes: int, anew: bool) -> None:
+    def recut(self, which: int, fragment_bytes: int, new_shape: bool) -> None:
         """Cut a message into smaller fragments, from now on."""
         which %= len(self.messages)
-        anew &= self.messages[which].shape < SHAPES_MAX - 2
-        self.messages[which] = self.messages[which].reshaped(fragment_bytes, anew=anew)
+        new_shape &= self.messages[which].shape < SHAPES_MAX - 2
+        self.messages[which] = self.messages[which].reshape(fragment_bytes, new_shape=new_shape)
 
     # What a network does to it.
 

@@ -175,7 +175,7 @@ class PeerSequences:
 
     def pass_over(self, rank: int, sequence: int) -> list[UpdateReceived]:
         """Note that all up to this one came in a sum; return those whose turn it is then."""
-        return self._keep(self._of(rank).pass_over(sequence + 1))
+        return self._keep(self._of(rank).skip_to(sequence + 1))
 
     def check_follows(self, span: Span, rank: int) -> None:
         """Refuse a sum that does not begin where we have got to; see the function."""

@@ -86,7 +86,7 @@ class PeerUpdates:
         self.origins.check_follows(span, rank)
         self._membership.on_sum(self._sums.take_sum())
         for other, sequence in span.after.items():
-            connection.pass_over(other, sequence + 1)
+            connection.skip_to(other, sequence + 1)
             self._hand_on(self.origins.pass_over(other, sequence), connection)
 
     def _hand_on(self, ready: Sequence[UpdateReceived], connection: Connection) -> None:

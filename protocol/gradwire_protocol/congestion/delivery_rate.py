@@ -23,25 +23,25 @@ class WindowedMax:
         Number of rounds.
     """
 
-    __slots__ = ("_kept", "_rounds", "value")
+    __slots__ = ("_candidates", "_rounds", "value")
 
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds
-        self._kept: deque[tuple[int, float]] = deque()
+        self._candidates: deque[tuple[int, float]] = deque()
         self.value = 0.0
         """0 before the first update."""
 
     def update(self, at: int, value: float) -> None:
         """Record a value of the round `at`; old values expire only here."""
-        kept = self._kept
+        candidates = self._candidates
         # A value can be dropped when a later one is at least as large.
-        while kept and kept[-1][1] <= value:
-            kept.pop()
-        if not kept or kept[-1][0] != at:
-            kept.append((at, value))
-        while kept[0][0] <= at - self._rounds:
-            kept.popleft()
-        self.value = kept[0][1]
+        while candidates and candidates[-1][1] <= value:
+            candidates.pop()
+        if not candidates or candidates[-1][0] != at:
+            candidates.append((at, value))
+        while candidates[0][0] <= at - self._rounds:
+            candidates.popleft()
+        self.value = candidates[0][1]
 
 
 class DeliveryRate:

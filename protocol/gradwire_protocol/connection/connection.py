@@ -3,7 +3,7 @@
 How far it has got says its `State`.
 
 The methods are of three kinds. Input: `receive` and those that begin with it, `handle_timer`. What
-the application wants: `send`, `relay`, `release`, `pass_over`, `close`. Output, to be asked in this
+the application wants: `send`, `relay`, `release`, `skip_to`, `close`. Output, to be asked in this
 order after every input: `next_event`, `next_train`, `next_timer`. An `endpoint.Endpoint` does all
 that for many connections.
 
@@ -166,7 +166,7 @@ class Connection:
         elif self._traffic.receiver.receive_train(packets, address, ecn, now):
             self._on_activity(self, False)
 
-    def lose(self, reason: str) -> None:
+    def abort(self, reason: str) -> None:
         """End at once: there is no way to the peer any more."""
         if self.state in (State.CONNECTING, State.OPEN):
             connecting = self.state is State.CONNECTING
@@ -186,7 +186,7 @@ class Connection:
             if end is not None and end[0] is CloseCode.IDLE:
                 self._disconnect(*end, by_peer=False)
             elif end is not None:
-                self._end_with(*end, now)
+                self._close_and_report(*end, now)
         elif self.state is not State.CLOSED and now >= self._ending.over_at:
             self._move_to(State.CLOSED)
         self._on_activity(self, False)
@@ -224,12 +224,12 @@ class Connection:
         """End the connection with who broke a rule."""
         self._counters.violations += 1
         if self.state is State.OPEN:
-            self._end_with(error.code, str(error), now)
+            self._close_and_report(error.code, str(error), now)
 
     def on_too_many_forgeries(self, now: float) -> None:
         """End the connection when nothing should be believed any more."""
         if self.state is State.OPEN:
-            self._end_with(CloseCode.FORGERIES, "too many forged packets", now)
+            self._close_and_report(CloseCode.FORGERIES, "too many forged packets", now)
 
     # What the application wants.
 
@@ -257,7 +257,7 @@ class Connection:
     def relay(self, message: ShapedMessage, priority: Priority) -> None:
         """Queue a message as it came, or as it goes to others too: it is not copied."""
         if self.state is State.OPEN:
-            self._traffic.sender.push(message, priority)
+            self._traffic.sender.enqueue(message, priority)
             self._on_activity(self, True)
 
     def release(self, charge: int) -> None:
@@ -266,9 +266,9 @@ class Connection:
         if self._reassembly.announcement_due:
             self._on_activity(self, False)
 
-    def pass_over(self, stream: int, number: int) -> None:
+    def skip_to(self, stream: int, number: int) -> None:
         """Note that what the peer has not sent of a stream below this number does not come."""
-        self._reassembly.pass_over(stream, number)
+        self._reassembly.skip_to(stream, number)
 
     def close(self, code: int, reason: str, now: float) -> None:
         """End the connection and tell the peer why. What was not delivered is dropped."""
@@ -284,7 +284,7 @@ class Connection:
     def deny(self, reason: str, now: float) -> None:
         """End the connection because its key is not accepted any more; an event says so."""
         if self.state is State.OPEN:
-            self._end_with(CloseCode.DENIED, reason, now)
+            self._close_and_report(CloseCode.DENIED, reason, now)
 
     # Output.
 
@@ -370,7 +370,7 @@ class Connection:
             self._ending.begin(now, self._probe_timeout)
             self._move_to(State.DRAINING)
 
-    def _end_with(self, code: int, reason: str, now: float) -> None:
+    def _close_and_report(self, code: int, reason: str, now: float) -> None:
         """End for a reason that both the peer and the application hear."""
         self.close(code, reason, now)
         self._report(Disconnected(code, reason, by_peer=False))

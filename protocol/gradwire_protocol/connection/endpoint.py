@@ -72,7 +72,7 @@ class Endpoint:
         Which session ids are this endpoint's, where several share an address.
     counters : Counters, optional
         Of another endpoint of the same owner, to be counted together with.
-    elsewhere : callable
+    connections_elsewhere : callable
         Returns how many connections another endpoint has that count against `connections_max`, too.
     credentials : Credentials, optional
         Without, packets are checked and not sealed, and everyone is let in.
@@ -89,7 +89,7 @@ class Endpoint:
         link_rate: float | None = None,
         shard: SessionIds = ALL_SESSION_IDS,
         counters: Counters | None = None,
-        elsewhere: Callable[[], int] = lambda: 0,
+        connections_elsewhere: Callable[[], int] = lambda: 0,
         credentials: Credentials | None = None,
         source_of: Callable[[Address], Hashable] = lambda address: address,
     ) -> None:
@@ -100,7 +100,7 @@ class Endpoint:
         """What all connections together may send."""
         self._shard = shard
         self.counters = Counters() if counters is None else counters
-        self._elsewhere = elsewhere
+        self._connections_elsewhere = connections_elsewhere
         self.connections_max = connections_max
         self._random_bytes = random_bytes
         self._credentials = credentials
@@ -206,14 +206,14 @@ class Endpoint:
         except InvalidDatagramError:
             self.counters.count_drop(Drop.INVALID_HANDSHAKE)
 
-    def address_lost(self, address: Address, reason: str) -> None:
+    def disconnect_address(self, address: Address, reason: str) -> None:
         """End the connections with an address that nothing can reach, or be heard from, any more.
 
         For what carries packets over connections of its own, as TCP does, and sees their end.
         """
         for connection in self._connections.values():
             if connection.address == address:
-                connection.lose(reason)
+                connection.abort(reason)
 
     def set_keyring(self, keyring: Keyring, now: float) -> None:
         """Let in whom another keyring admits, and nobody else any more.
@@ -282,8 +282,8 @@ class Endpoint:
     # Private.
 
     @property
-    def _open(self) -> int:
-        return len(self._connections) + self._elsewhere()
+    def _connections_open(self) -> int:
+        return len(self._connections) + self._connections_elsewhere()
 
     def _receive_transport(self, view: memoryview, address: Address, ecn: int, now: float) -> None:
         if len(view) < PACKET_HEADER_BYTES:
@@ -308,18 +308,18 @@ class Endpoint:
         half_open = self._responder.establish(session_id, view, now)
         if half_open is None:
             return None
-        if self._open >= self.connections_max:
+        if self._connections_open >= self.connections_max:
             self.counters.count_drop(Drop.FULL)
-            self._turn_away(half_open)
+            self._refuse_when_full(half_open)
             return None
         connection = self._new_connection(session_id, half_open.address)
         connection.establish(half_open.agreement, now)
         return connection
 
-    def _turn_away(self, half_open: HalfOpen) -> None:
+    def _refuse_when_full(self, half_open: HalfOpen) -> None:
         """Tell a peer that takes itself for connected that it is not, in its first packet."""
         header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, half_open.init.session_id, 0)
-        reason = f"no room: {self._open} connections are open"
+        reason = f"no room: {self._connections_open} connections are open"
         close = half_open.agreement.sealing.seal(
             bytearray(header + pack_close(CloseCode.FULL, reason))
         )
@@ -336,7 +336,7 @@ class Endpoint:
             return
         if len(view) != INIT_BYTES:
             raise InvalidDatagramError(f"INIT of {len(view)} bytes, not {INIT_BYTES}")
-        if self._open >= self.connections_max:
+        if self._connections_open >= self.connections_max:
             self.counters.count_drop(Drop.FULL)
             return
         answer = self._responder.receive_init(view, address, now)
@@ -350,7 +350,7 @@ class Endpoint:
             self.counters.count_drop(Drop.UNKNOWN_SESSION)
             return
         connection.receive_answer(kind, view, now)
-        self._note(connection)
+        self._mark_active(connection)
 
     def _receive_reset(self, view: memoryview, now: float) -> None:
         token = parse_retry_or_reset(view)
@@ -358,7 +358,7 @@ class Endpoint:
         connections = () if self.connections_max else tuple(self._connections.values())
         for connection in connections:
             if connection.receive_reset(session_id_of(view), token):
-                self._note(connection)
+                self._mark_active(connection)
                 return
         self.counters.count_drop(Drop.UNKNOWN_SESSION)
 
@@ -375,7 +375,7 @@ class Endpoint:
             address=address,
             counters=self.counters,
             random_bytes=self._random_bytes,
-            on_activity=self._note,
+            on_activity=self._mark_active,
         )
         self._connections[session_id] = connection
         return connection
@@ -388,7 +388,7 @@ class Endpoint:
             if session_id and not taken:
                 return session_id
 
-    def _note(self, connection: Connection, has_message: bool = False) -> None:
+    def _mark_active(self, connection: Connection, has_message: bool = False) -> None:
         self._reporting[connection] = None
         self._turns.enqueue(connection, first=has_message)
 

@@ -130,10 +130,10 @@ class Sender:
 
     # Input.
 
-    def push(self, shaped: ShapedMessage, priority: Priority) -> None:
+    def enqueue(self, shaped: ShapedMessage, priority: Priority) -> None:
         """Queue a message."""
         if min(shaped.fragment_bytes, shaped.total) > self.fragment_bytes:
-            shaped = shaped.reshaped(self.fragment_bytes, anew=False)
+            shaped = shaped.reshape(self.fragment_bytes, new_shape=False)
         self.queue.enqueue(shaped, priority)
 
     # Output.
@@ -164,7 +164,7 @@ class Sender:
 
     def packet_with(self, frame: bytes, now: float, *, eliciting: bool) -> Packets:
         """Return a packet with one given frame."""
-        return self._sealed(bytearray(frame), None, eliciting=eliciting, now=now)
+        return self._seal_packet(bytearray(frame), None, eliciting=eliciting, now=now)
 
     # Private: trains.
 
@@ -199,7 +199,7 @@ class Sender:
             buffers = self._sealing.seal_rows(shaped, indexes, session, number)
             message.on_sent_again(indexes)
             last_bytes = shaped.size_of(indexes[-1])
-            self._note_train(message, indexes, last_bytes, now)
+            self._record_train(message, indexes, last_bytes, now)
             self._counters.fragments_retransmitted += len(indexes)
             size = stride * (len(indexes) - 1) + last_bytes
             return buffers, min(stride, size), size
@@ -209,11 +209,11 @@ class Sender:
         run = self._sealing.seal_run(shaped, first, stop, session, number)
         message.on_sent(first, stop)
         last_bytes = shaped.size_of(stop - 1)
-        if self._note_train(message, COUNTING[first:stop], last_bytes, now):
+        if self._record_train(message, COUNTING[first:stop], last_bytes, now):
             self._tail.schedule_parity(message)
         return [run], min(stride, len(run)), len(run)
 
-    def _note_train(
+    def _record_train(
         self, message: OutgoingMessage, fragments: Sequence[int] | np.ndarray, last_bytes: int,
         now: float
     ) -> bool:  # fmt: skip
@@ -233,7 +233,7 @@ class Sender:
         )
         self._counters.fragments_sent += count
         self._pacer.on_sent(stride * (count - 1) + last_bytes)
-        self._sent_eliciting(now)
+        self._record_eliciting(now)
         if self.outcomes.unanswered is None:
             self.outcomes.unanswered = (now, min(stride, last_bytes) if count == 1 else stride)
         return idle
@@ -272,12 +272,12 @@ class Sender:
                 break
             if not self._room_for(shaped.stride, shaped.stride, now):
                 break
-            frames += self._whole(message, contents)
+            frames += self._message_frame(message, contents)
             eliciting = True
         known = contents.ack_largest is not None or contents.credit or contents.fragments
-        return self._sealed(frames, contents if known else None, eliciting=eliciting, now=now)
+        return self._seal_packet(frames, contents if known else None, eliciting=eliciting, now=now)
 
-    def _whole(self, message: OutgoingMessage, contents: PacketContents) -> bytes:
+    def _message_frame(self, message: OutgoingMessage, contents: PacketContents) -> bytes:
         """Return the only fragment of a message as a frame, and note that it is being sent."""
         shaped = message.shaped
         contents.fragments.append((message.key, 0))
@@ -320,15 +320,15 @@ class Sender:
         if data is None or DATA_HEADER_BYTES + len(data.payload) > self._room:
             return None  # nobody needs it any more, or the path has become narrower since
         self._counters.parity_sent += 1
-        return self._sealed(bytearray(pack_data(data)), None, eliciting=True, now=now)
+        return self._seal_packet(bytearray(pack_data(data)), None, eliciting=True, now=now)
 
     def _size_probe(self, size: int, now: float) -> Packets:
         frames = bytearray(pack_ping())
         frames += bytes(size - self.sizes.current + self._room - len(frames))
         contents = PacketContents(probe_bytes=size)
-        return self._sealed(frames, contents, eliciting=True, now=now)
+        return self._seal_packet(frames, contents, eliciting=True, now=now)
 
-    def _sealed(
+    def _seal_packet(
         self, frames: bytearray, contents: PacketContents | None, *, eliciting: bool, now: float
     ) -> Packets:
         number = self._next_number(1)
@@ -339,13 +339,13 @@ class Sender:
         size = len(packet)
         self.recovery.on_packet(size, contents, eliciting=eliciting, now=now)
         if eliciting:
-            self._sent_eliciting(now)
+            self._record_eliciting(now)
             self._pacer.on_sent(size)
             if contents is not None and contents.fragments and self.outcomes.unanswered is None:
                 self.outcomes.unanswered = (now, size)
         return [packet], size, size
 
-    def _sent_eliciting(self, now: float) -> None:
+    def _record_eliciting(self, now: float) -> None:
         self._acks_unasked = 0
         self.last_eliciting_at = now
 

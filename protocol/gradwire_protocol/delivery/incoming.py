@@ -74,7 +74,7 @@ class IncomingMessage:
                 self._parity[data.index] = np.frombuffer(bytes(data.payload), np.uint8)
                 self._restore(data.index)
         elif not self._received[data.index]:
-            self.shaped.place(data)
+            self.shaped.place_fragment(data)
             self._mark_received(data.index)
 
     def place_run(self, first: int, packets: NDArray[np.uint8]) -> None:
@@ -194,7 +194,7 @@ class Reassembly:
         assert self.released <= self.declared, "released more than was received"
         self.credit = self.released + self.window_bytes
 
-    def pass_over(self, stream: int, number: int) -> None:
+    def skip_to(self, stream: int, number: int) -> None:
         """Expect no further message of a stream with a number below this one.
 
         Otherwise each number that is never sent would remain a gap for ever.

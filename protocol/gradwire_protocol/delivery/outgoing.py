@@ -210,7 +210,7 @@ class SendQueue:
             if shaped.shape == SHAPES_MAX - 1:
                 continue  # the connection will be closed for making no progress
             del self._messages[message.key]
-            message.restart(self._next_key, shaped.reshaped(fragment_bytes, anew=message.begun))
+            message.restart(self._next_key, shaped.reshape(fragment_bytes, new_shape=message.begun))
             self._messages[message.key] = message
             self._next_key += 1
             if message.turn is not None or message.begun:

@@ -122,7 +122,7 @@ class ShapedMessage:
 
     # Coming in.
 
-    def place(self, data: Data) -> None:
+    def place_fragment(self, data: Data) -> None:
         """Put one fragment into its row."""
         at = data.index * self.stride + HEADERS_BYTES
         self.view[at : at + len(data.payload)] = data.payload
@@ -149,16 +149,16 @@ class ShapedMessage:
 
     # Going out.
 
-    def reshaped(self, fragment_bytes: int, *, anew: bool) -> "ShapedMessage":
+    def reshape(self, fragment_bytes: int, *, new_shape: bool) -> "ShapedMessage":
         """Return the message in smaller fragments.
 
         Parameters
         ----------
         fragment_bytes : int
-        anew : bool
+        new_shape : bool
             Whether a part of it may have arrived in the shape it has now.
         """
-        shape = self.shape + 1 if anew else self.shape
+        shape = self.shape + 1 if new_shape else self.shape
         known = self._reshaped
         if known is None or (known.fragment_bytes, known.shape) != (fragment_bytes, shape):
             known = ShapedMessage(
@@ -181,7 +181,7 @@ class ShapedMessage:
         at = first * self.stride
         return self.view[at : at + self.bytes_between(first, stop)]
 
-    def framed(self) -> Words:
+    def write_headers(self) -> Words:
         """Return the rows as words, with everything in them that all destinations share.
 
         That is all but session id, packet number and tag. Written once.

@@ -52,7 +52,7 @@ class InOrder(Generic[Item]):
         """The lowest number of an item that waits; None where none does."""
         return min(self._waiting, default=None)
 
-    def pass_over(self, expected: int) -> list[Item]:
+    def skip_to(self, expected: int) -> list[Item]:
         """Skip the items before this number; return those that are now next, in order.
 
         No waiting item may have a number below `expected`.

@@ -44,7 +44,7 @@ class Buffers(Record):
     LIST_ITEMS_MAX: ClassVar[int] = 0
 
     @classmethod
-    def none_of(cls, rank: int) -> "Buffers":
+    def withdrawal(cls, rank: int) -> "Buffers":
         """Return a message that withdraws the buffers of a rank."""
         return cls(rank, final=False, layout_digest=bytes(DIGEST_BYTES), floats=b"", integers=b"")
 

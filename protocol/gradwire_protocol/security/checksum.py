@@ -207,7 +207,7 @@ def weighted_sum(data: bytes | bytearray | memoryview) -> int:
 def _sums_of(message: ShapedMessage) -> Words:
     """Return the part of each row's sum that all destinations share; it is computed once."""
     if message.sums is None:
-        words = message.framed()
+        words = message.write_headers()
         message.clear_tags()
         tag = words.shape[1] - 1
         sums: Words = np.empty(message.count, np.uint32)

@@ -208,7 +208,7 @@ class CipherSealing:
     def _seal(
         self, message: ShapedMessage, which: slice | list[int], session_id: int, number: int
     ) -> memoryview:
-        message.framed()
+        message.write_headers()
         rows = message.rows[which]
         n = len(rows)
         last = (which.stop if isinstance(which, slice) else which[-1] + 1) - 1

@@ -7,7 +7,7 @@ keeps a window that bounds what waits here for a peer that is slow. So nobody wa
 but itself.
 
 A TCP connection that ends takes what it carried with it, at once: the endpoint is told with
-`address_lost`. One that carries nothing of ours for a while is closed.
+`disconnect_address`. One that carries nothing of ours for a while is closed.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class DrivenOverTcp(Driven, Protocol):
     def connections(self) -> Iterable[Connection]:
         """Iterate over all connections."""
 
-    def address_lost(self, address: Address, reason: str, /) -> None:
+    def disconnect_address(self, address: Address, reason: str, /) -> None:
         """End the connections that nothing can reach any more."""
 
 
@@ -203,7 +203,7 @@ class TcpDriver(EndpointDriver):
 
     def _lose(self, peer: TcpPeer, reason: str) -> None:
         self._remove(peer)
-        self._carried.address_lost(peer.address, reason)
+        self._carried.disconnect_address(peer.address, reason)
 
     def _add(self, sock: socket.socket, address: SocketAddress, *, connected: bool) -> TcpPeer:
         shown = TcpAddress(address[0], address[1])

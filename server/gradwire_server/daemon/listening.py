@@ -98,7 +98,7 @@ class Listening:
             link_rate=config.link_bytes_per_second,
             shard=SessionIds(0, config.processes),
             counters=self.figures.counters,
-            elsewhere=lambda: len(self._tcp) + self._in_shards,
+            connections_elsewhere=lambda: len(self._tcp) + self._in_shards,
             credentials=self._credentials(instance, dials=config.standby_of is not None),
             source_of=source_of,
         )
@@ -107,7 +107,7 @@ class Listening:
             random_bytes=os.urandom,
             connections_max=config.connections_max,
             counters=self.figures.counters,
-            elsewhere=lambda: len(self._udp) + self._in_shards,
+            connections_elsewhere=lambda: len(self._udp) + self._in_shards,
             credentials=self._credentials(""),  # no session outlives a TCP connection
             source_of=source_of,
         )

@@ -154,6 +154,6 @@ class BufferRelay:
             rank = next(iter(feed.unsent))
             del feed.unsent[rank]
             kept = None if run is None else run.buffers.get(rank)
-            none = Buffers.none_of(rank)
+            none = Buffers.withdrawal(rank)
             feed.send(member.link, none, none.pack() if kept is None else kept.packed)
             self._state.queues_grew = True

@@ -57,7 +57,7 @@ class ShardApplication:
             link_rate=setup.link_rate,
             shard=SessionIds(setup.index, setup.count),
             counters=figures.counters,
-            elsewhere=lambda: self._shard.elsewhere,
+            connections_elsewhere=lambda: self._shard.elsewhere,
             credentials=_credentials(setup),
             source_of=source_of,
         )

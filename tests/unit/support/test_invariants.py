@@ -25,7 +25,7 @@ def sender_of(pair: Pair) -> Sender:
 def turn(*sides: Side) -> None:
     """Let sides do what they have to."""
     for side in sides:
-        side.endpoint._note(side.connection)
+        side.endpoint._mark_active(side.connection)
         side.endpoint.handle_timer(side.network.now)
         side.network.turn(side.host)
 

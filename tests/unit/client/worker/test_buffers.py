@@ -43,7 +43,7 @@ def value_of(each: Buffers) -> float:
 def test_the_latest_of_each_rank_counts_until_none_does() -> None:
     side = Side()
 
-    for each in (buffers(0, 1), buffers(2, 5), buffers(0, 2), Buffers.none_of(2)):
+    for each in (buffers(0, 1), buffers(2, 5), buffers(0, 2), Buffers.withdrawal(2)):
         side.shared.receive(each)
 
     assert side.told == [{0: 1}, {0: 1, 2: 5}, {0: 2, 2: 5}, {0: 2}]
@@ -52,7 +52,7 @@ def test_the_latest_of_each_rank_counts_until_none_does() -> None:
 def test_that_none_of_a_rank_counts_may_be_said_of_an_unknown_one() -> None:
     side = Side()
 
-    side.shared.receive(Buffers.none_of(7))
+    side.shared.receive(Buffers.withdrawal(7))
 
     assert side.told == [{}]
 
@@ -106,7 +106,7 @@ def test_what_others_have_sent_last_is_told_to_a_master_that_may_have_lost_it() 
     assert side.again() == [(3, 7), (0, 1), (2, 3)]
 
     side.shared.receive(buffers(0, 4))
-    side.shared.receive(Buffers.none_of(2))
+    side.shared.receive(Buffers.withdrawal(2))
     assert side.again() == [(3, 7)], "this one has spoken of them"
     assert side.told[-1] == {0: 4}
 

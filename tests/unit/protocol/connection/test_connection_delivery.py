@@ -61,7 +61,7 @@ def test_what_is_passed_over_is_not_heard_any_more() -> None:
     puppet.send(data_frame(b"first", stream=3, number=5))
     puppet.events()
 
-    puppet.connection.pass_over(3, 8)
+    puppet.connection.skip_to(3, 8)
     heard = []
     for number in (7, 8):
         puppet.send(data_frame(b"later", stream=3, number=number))

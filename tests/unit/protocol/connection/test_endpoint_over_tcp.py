@@ -47,7 +47,7 @@ def test_what_was_reached_there_is_lost_and_nothing_else() -> None:
     here, there = endpoint.connections()
     events_of(endpoint)
 
-    endpoint.address_lost("here", "the line is cut")
+    endpoint.disconnect_address("here", "the line is cut")
 
     assert events_of(endpoint) == [
         (here, Disconnected(CloseCode.LOST, "the line is cut", by_peer=False))
@@ -62,7 +62,7 @@ def test_who_was_still_dialling_has_reached_nobody() -> None:
     connection = endpoint.connect("master", NOW)
     sent_by(endpoint)
 
-    endpoint.address_lost("master", "connection refused")
+    endpoint.disconnect_address("master", "connection refused")
 
     assert events_of(endpoint) == [
         (connection, Disconnected(CloseCode.UNREACHABLE, "connection refused", by_peer=False))
@@ -79,7 +79,7 @@ def test_who_was_saying_goodbye_is_gone_without_a_word() -> None:
     connection.close(64, "enough", NOW)
     sent_by(endpoint)
 
-    endpoint.address_lost("here", "the line is cut")
+    endpoint.disconnect_address("here", "the line is cut")
     endpoint.handle_timer(NOW + 100.0)
 
     assert events_of(endpoint) == []
@@ -93,9 +93,9 @@ def test_losing_it_twice_is_losing_it_once() -> None:
     opened(endpoint, 5, "here")
     events_of(endpoint)
 
-    endpoint.address_lost("here", "the line is cut")
-    endpoint.address_lost("here", "and again")
-    endpoint.address_lost("nowhere", "and who")
+    endpoint.disconnect_address("here", "the line is cut")
+    endpoint.disconnect_address("here", "and again")
+    endpoint.disconnect_address("nowhere", "and who")
 
     assert len(events_of(endpoint)) == 1
 
@@ -110,7 +110,7 @@ def test_connections_of_another_endpoint_count_against_the_same_number() -> None
         random_bytes=Random(3).randbytes,
         connections_max=2,
         counters=one.counters,
-        elsewhere=lambda: len(one),
+        connections_elsewhere=lambda: len(one),
     )
     opened(one, 5, "first")
     [accept] = ask(other, init_of(6), "second")

@@ -104,7 +104,7 @@ HONEST = [
     step(Trace.turn_to, which=st.integers(0, 1)),
     step(Trace.parities, which=WHICH, damage=st.just(0), flags=st.just(0)),
     step(Trace.mixed, parts=st.lists(st.tuples(WHICH, FIRST), max_size=3), frames=FRAMES),
-    step(Trace.recut, which=WHICH, fragment_bytes=st.just(1148), anew=st.just(True)),
+    step(Trace.recut, which=WHICH, fragment_bytes=st.just(1148), new_shape=st.just(True)),
 ]  # fmt: skip
 
 NOISE = [
@@ -121,7 +121,7 @@ FALSEHOODS = [
     step(Trace.padded, which=WHICH, first=FIRST, count=COUNT),
     step(Trace.wrong_numbers, which=WHICH, count=COUNT),
     step(Trace.parities, which=WHICH, damage=st.integers(1, 255), flags=st.just(SINGLE)),
-    step(Trace.recut, which=WHICH, fragment_bytes=st.just(1148), anew=st.just(True)),
+    step(Trace.recut, which=WHICH, fragment_bytes=st.just(1148), new_shape=st.just(True)),
     step(Trace.pause),
 ]
 
@@ -143,7 +143,7 @@ VIOLATIONS = [
     step(Trace.changed, which=WHICH, first=FIRST, count=COUNT, flags=st.sampled_from([0, 2, 256])),
     step(Trace.changed, which=WHICH, first=FIRST, count=COUNT,
          behind=st.sampled_from([bytes(4), bytes(40), 4 * pack_ping(), b"\7\7\7\7"])),
-    step(Trace.recut, which=WHICH, fragment_bytes=st.just(1152), anew=st.just(False)),
+    step(Trace.recut, which=WHICH, fragment_bytes=st.just(1152), new_shape=st.just(False)),
     step(Trace.like, which=WHICH, frames=FRAMES, flags=st.sampled_from([0, SINGLE, 2]),
          packet_type=st.sampled_from([TRANSPORT, TRANSPORT, INIT, ACCEPT, VERSIONS, 0])),
 ]  # fmt: skip

@@ -49,7 +49,7 @@ def test_no_train_leaves_while_too_many_packets_are_unaccounted_for() -> None:
     payload = payload_of(0, MESSAGE_BYTES_MAX)
     message = ShapedMessage.of(0, 0, 1, payload, FRAGMENT_BYTES)
     while rig.sender.queue.bytes_queued < SENT_PACKETS_MAX * FRAGMENT_BYTES + MESSAGE_BYTES_MAX:
-        rig.sender.push(message, Priority.UPDATE)
+        rig.sender.enqueue(message, Priority.UPDATE)
     while rig.sender.next_packets(START) is not None:
         pass
 

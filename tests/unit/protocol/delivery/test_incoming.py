@@ -103,7 +103,7 @@ def test_consecutive_fragments_at_once_are_what_they_are_one_by_one(
 
     for first, n, what in steps:
         if what == 0:
-            message, lie = (m.reshaped(1160, anew=True) for m in (message, lie))
+            message, lie = (m.reshape(1160, new_shape=True) for m in (message, lie))
         source = lie if what == 1 else message
         if what in (2, 3):
             group = first % parity_groups(source.count)
@@ -126,8 +126,8 @@ def test_numbers_that_are_passed_over_are_no_gaps() -> None:
     reassembly = Reassembly(PLENTY)
     receive(reassembly, *(whole(1, number=2 * n) for n in range(FINISHED_RANGES_MAX)))
 
-    reassembly.pass_over(0, 2 * FINISHED_RANGES_MAX)
-    reassembly.pass_over(1, 5)  # of which nothing has come: it begins where it begins
+    reassembly.skip_to(0, 2 * FINISHED_RANGES_MAX)
+    reassembly.skip_to(1, 5)  # of which nothing has come: it begins where it begins
     later = receive(
         reassembly,
         *(whole(1, number=2 * n) for n in range(FINISHED_RANGES_MAX, 2 * FINISHED_RANGES_MAX - 1)),
@@ -240,7 +240,7 @@ def test_the_parity_fragment_that_came_first_counts() -> None:
 
 def test_a_newer_shape_begins_the_message_anew_and_an_older_one_is_of_no_use() -> None:
     message = message_of(4 * FRAGMENT_BYTES)
-    narrow = message.reshaped(1160, anew=True)
+    narrow = message.reshape(1160, new_shape=True)
     reassembly = Reassembly(WINDOW_BYTES)
     receive(reassembly, *fragments_of(message, [0, 1, 2]))
     declared = reassembly.declared

@@ -41,7 +41,7 @@ def test_the_fragment_of_a_group_that_is_missing_is_made_up(
 def test_a_parity_fragment_says_whose_it_is_and_has_the_size_of_a_full_one(
     message: ShapedMessage,
 ) -> None:
-    message = message.reshaped(1152, anew=True)
+    message = message.reshape(1152, new_shape=True)
 
     for group in range(parity_groups(message.count)):
         data = parity_of(message, group)

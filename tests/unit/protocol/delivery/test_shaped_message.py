@@ -125,7 +125,7 @@ def test_fragments_put_in_their_places_are_the_message(
     shuffle.shuffle(datas)
 
     for data in datas:
-        copy.place(data)
+        copy.place_fragment(data)
 
     assert bytes(copy.payload) == bytes(message.payload)
 
@@ -140,7 +140,7 @@ def test_packets_put_in_their_places_are_the_message(
 
     for first, stop in pairwise(stops):
         copy.place_rows(first, message.rows[first:stop])
-    copy.place(fragment_of(message, message.count - 1))
+    copy.place_fragment(fragment_of(message, message.count - 1))
 
     assert bytes(copy.payload) == bytes(message.payload)
 
@@ -179,7 +179,7 @@ def test_a_message_that_came_in_goes_to_many_with_nothing_left_of_where_it_was_s
     Checksum(b"another").seal_run(message, 0, message.count, 5, 6)
     if message.count > 1:
         copy.place_rows(0, message.rows[:-1])
-    copy.place(fragment_of(message, message.count - 1))
+    copy.place_fragment(fragment_of(message, message.count - 1))
 
     for session_id, number in destinations:
         packets = packets_of(
@@ -203,29 +203,29 @@ def test_the_largest_message_in_the_smallest_fragments_can_be_sent() -> None:
 # Cut anew.
 
 
-@given(message=messages(), size=SIZES, anew=st.booleans())
+@given(message=messages(), size=SIZES, new_shape=st.booleans())
 def test_a_message_cut_anew_is_the_same_message_in_the_next_shape(
-    message: ShapedMessage, size: int, anew: bool
+    message: ShapedMessage, size: int, new_shape: bool
 ) -> None:
-    reshaped = message.reshaped(size, anew=anew)
+    reshaped = message.reshape(size, new_shape=new_shape)
 
     assert bytes(reshaped.payload) == bytes(message.payload)
     assert reshaped.fragment_bytes == size
     assert (reshaped.stream, reshaped.number, reshaped.kind) == (
         message.stream, message.number, message.kind
     )  # fmt: skip
-    assert reshaped.shape == message.shape + anew
+    assert reshaped.shape == message.shape + new_shape
     packets = packets_of(reshaped, 0, reshaped.count, session_id=1, number=0, sealing=CHECKSUM)
     assert [read(packet)[2] for packet in packets] == fragments_of(reshaped)
 
 
 def test_a_message_is_cut_once_for_all_that_want_it_like_that() -> None:
     message = message_of(5000, fragment_bytes=1360)
-    narrow = message.reshaped(1160, anew=True)
+    narrow = message.reshape(1160, new_shape=True)
 
-    assert message.reshaped(1160, anew=True) is narrow
-    assert message.reshaped(1160, anew=False) is not narrow
-    assert message.reshaped(1152, anew=False).fragment_bytes == 1152
+    assert message.reshape(1160, new_shape=True) is narrow
+    assert message.reshape(1160, new_shape=False) is not narrow
+    assert message.reshape(1152, new_shape=False).fragment_bytes == 1152
 
 
 # The end.

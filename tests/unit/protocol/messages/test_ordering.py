@@ -51,9 +51,9 @@ def test_what_is_passed_over_is_not_waited_for() -> None:
     items.insert(8, "h")
 
     assert items.lowest_waiting == 6
-    assert items.pass_over(4) == []
+    assert items.skip_to(4) == []
     assert items.is_duplicate(3)
-    assert items.pass_over(6) == ["f"]
+    assert items.skip_to(6) == ["f"]
     assert (items.expected, items.lowest_waiting) == (7, 8)
     assert items.insert(7, "g") == ["g", "h"]
     assert items.lowest_waiting is None
@@ -64,6 +64,6 @@ def test_what_waits_cannot_be_passed_over() -> None:
     items.insert(3, "c")
 
     with pytest.raises(AssertionError):
-        items.pass_over(4)
+        items.skip_to(4)
     with pytest.raises(AssertionError):
-        items.pass_over(0)
+        items.skip_to(0)

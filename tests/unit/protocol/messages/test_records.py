@@ -444,7 +444,7 @@ def test_a_message_without_lists_unpacks_none(kind: type[Record]) -> None:
 
 
 def test_buffers_without_values_say_that_none_of_a_rank_count() -> None:
-    none = Buffers.none_of(7)
+    none = Buffers.withdrawal(7)
     some = Buffers(7, final=True, layout_digest=bytes(8), floats=bytes(4), integers=bytes(8))
 
     assert (none.rank, none.final, none.nbytes) == (7, False, 0)

@@ -95,6 +95,6 @@ def test_a_message_that_is_cut_anew_needs_other_parity(tail: ParityTail) -> None
     tail.schedule_parity(message)
     tail.next_parity()
 
-    message.restart(1, message.shaped.reshaped(1148, anew=True))
+    message.restart(1, message.shaped.reshape(1148, new_shape=True))
 
     assert list(parities(tail)) == []

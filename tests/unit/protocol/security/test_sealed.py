@@ -85,7 +85,7 @@ def sealed_alone(suite: Suite, frames: bytes, number: int) -> bytes:
 
 def frames_of(message: ShapedMessage) -> list[bytes]:
     """Return what stands between header and tag of every packet of a message."""
-    message.framed()
+    message.write_headers()
     return [
         bytes(message.run(index, index + 1)[PACKET_HEADER_BYTES:-TAG_BYTES])
         for index in range(message.count)

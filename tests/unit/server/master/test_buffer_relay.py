@@ -97,18 +97,18 @@ def test_of_who_is_gone_nothing_counts_any_more() -> None:
     one.say(buffers(rank_of(one)), Leave(0, "done"))
     settle(run)
 
-    assert other.all(Buffers)[-1] == Buffers.none_of(rank_of(one))
+    assert other.all(Buffers)[-1] == Buffers.withdrawal(rank_of(one))
     assert run.state.buffers == {}
 
 
 def test_a_worker_may_say_that_its_own_count_no_more() -> None:
     run = run_with()
     one, other = enter(run, "one"), enter(run, "other")
-    one.say(buffers(rank_of(one)), Buffers.none_of(rank_of(one)))
-    one.say(Buffers.none_of(rank_of(one)))
+    one.say(buffers(rank_of(one)), Buffers.withdrawal(rank_of(one)))
+    one.say(Buffers.withdrawal(rank_of(one)))
     settle(run)
 
-    assert other.all(Buffers)[-1] == Buffers.none_of(rank_of(one))
+    assert other.all(Buffers)[-1] == Buffers.withdrawal(rank_of(one))
     assert one.ended is None
 
 
@@ -124,7 +124,7 @@ def test_the_last_of_who_is_gone_counts_until_another_one_has_its_rank() -> None
     settle(run)
 
     assert rank_of(newcomer) == rank_of(one)
-    assert other.all(Buffers) == [last, Buffers.none_of(rank_of(one))]
+    assert other.all(Buffers) == [last, Buffers.withdrawal(rank_of(one))]
     assert newcomer.all(Buffers) == []
 
 
