@@ -1,14 +1,12 @@
-"""A connection between two peers: datagrams and the time in, datagrams and events out.
+"""A connection to one peer: datagrams and the time in, datagrams and events out.
 
-How far it has got says its `State`.
+The methods are of three kinds. Input: `receive`, the other methods whose names begin with it, and
+`handle_timer`. Requests of the application: `send`, `relay`, `release`, `skip_to`, `close`. Output,
+to be called in this order after every input or request: `next_event`, `next_train`, `next_timer`.
+An `endpoint.Endpoint` does this for many connections.
 
-The methods are of three kinds. Input: `receive` and those that begin with it, `handle_timer`. What
-the application wants: `send`, `relay`, `release`, `skip_to`, `close`. Output, to be asked in this
-order after every input: `next_event`, `next_train`, `next_timer`. An `endpoint.Endpoint` does all
-that for many connections.
-
-What passes over an open connection is its `traffic.Traffic`'s; here is what begins and ends it, and
-what it tells the application.
+`states` has the phases of a connection. While it is open, its `traffic.Traffic` handles the
+packets. This module begins and ends it, and reports to the application.
 """
 
 from collections import deque
@@ -48,18 +46,15 @@ class Connection:
 
     Parameters
     ----------
-    config : ConnectionConfig
     session_id : int
         Ours; the peer addresses its packets to it.
-    address : Address
-        Where the peer is.
     counters : Counters
         Shared by all connections of an endpoint.
     random_bytes : callable
         Source of unpredictable bytes.
     on_activity : callable
-        Called with this connection whenever it may have something to send or to report, and
-        whether that is a message.
+        Called when there may be something to send or to report, with this connection and whether
+        a message was queued.
     """
 
     def __init__(
@@ -75,7 +70,7 @@ class Connection:
         self.state = State.CONNECTING
         self.session_id = session_id
         self.identity: Identity | None = None
-        """Who dialled us, as its key has proved; None where nobody proves anything."""
+        """The peer that dialled us, as proved by its key; None if we dialled, and in suite 0."""
         self.was_open = False
         """Whether the handshake was completed."""
         self._config = config
@@ -94,7 +89,7 @@ class Connection:
         self._on_activity(self, False)
 
     def establish(self, agreement: Agreement, now: float) -> None:
-        """Open the connection with what the handshake has agreed on."""
+        """Open the connection with the result of the handshake."""
         self._agreement = agreement
         self.identity = agreement.identity
         self._traffic = Traffic(
@@ -115,12 +110,12 @@ class Connection:
     # Input.
 
     def receive_answer(self, kind: int, datagram: memoryview, now: float) -> None:
-        """Take what answers our INIT: ACCEPT, RETRY or VERSIONS. A late one changes nothing.
+        """Process an answer to our INIT: ACCEPT, RETRY or VERSIONS. A late one changes nothing.
 
         Raises
         ------
         InvalidDatagramError
-            If it is no answer to our INIT, or a RETRY after we came back often enough.
+            If it does not answer our INIT, or is a RETRY beyond `limits.RETRIES_MAX`.
         """
         initiator = self._initiator
         if self.state is not State.CONNECTING or initiator is None:
@@ -135,10 +130,11 @@ class Connection:
             initiator.versions = parse_versions(datagram)
             if not initiator.is_sealed:
                 self._give_up(initiator)
-            # Else anybody may have said so: it is believed when nobody has proved the contrary.
+            # Sealed suites authenticate an ACCEPT but not a VERSIONS, which anyone may have sent.
+            # So it counts only if no ACCEPT has come by the deadline.
 
     def receive_reset(self, session_id: int, token: bytes) -> bool:
-        """Return whether the peer has shown that it does not know this connection any more."""
+        """Disconnect if this RESET is for this connection; return whether it is."""
         if (
             self.state is not State.OPEN
             or self._agreement.peer_session_id != session_id
@@ -146,12 +142,12 @@ class Connection:
         ):
             return False
         self._counters.resets_received += 1
-        reason = "the other side does not know this connection any more: it was started anew"
+        reason = "the other side no longer knows this connection: it was restarted"
         self._disconnect(CloseCode.RESET, reason, by_peer=True)
         return True
 
     def receive(self, datagram: memoryview, address: Address, ecn: int, now: float) -> None:
-        """Take a TRANSPORT packet with our session id."""
+        """Process a TRANSPORT packet with our session id."""
         if self.state in (State.CONNECTING, State.CLOSED):
             self._counters.count_drop(Drop.UNKNOWN_SESSION)
             return
@@ -159,7 +155,7 @@ class Connection:
             self._on_activity(self, False)
 
     def receive_train(self, packets: PacketRows, address: Address, ecn: int, now: float) -> None:
-        """Take several TRANSPORT packets of one size with our session id."""
+        """Process several TRANSPORT packets of one size with our session id."""
         if self.state is not State.OPEN:
             for row in range(packets.count):
                 self.receive(packets.datagram(row), address, ecn, now)
@@ -167,7 +163,7 @@ class Connection:
             self._on_activity(self, False)
 
     def abort(self, reason: str) -> None:
-        """End at once: there is no way to the peer any more."""
+        """End at once, without a CLOSE: the peer can no longer be reached."""
         if self.state in (State.CONNECTING, State.OPEN):
             connecting = self.state is State.CONNECTING
             code = CloseCode.UNREACHABLE if connecting else CloseCode.LOST
@@ -191,19 +187,19 @@ class Connection:
             self._move_to(State.CLOSED)
         self._on_activity(self, False)
 
-    # Input, by way of the receiver: see `receiver.Owner`.
+    # Input from the receiver: see `receiver.Owner`.
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes part in what packets say."""
+        """Whether packets have any effect besides a CLOSE."""
         return self.state is State.OPEN
 
     def on_message(self, message: IncomingMessage) -> None:
-        """Report a message that is complete."""
+        """Report a complete message."""
         self._report(MessageReceived(message.shaped, message.charge))
 
     def on_frame(self, frame: Frame, address: Address, now: float) -> None:
-        """Act on a frame that is no fragment of a message."""
+        """Process an ACK, CREDIT, RESPONSE or CLOSE."""
         if isinstance(frame, Close):
             self._receive_close(frame, now)
         if self.state is not State.OPEN:
@@ -221,33 +217,37 @@ class Connection:
                     self._report(AddressChanged(address))
 
     def on_violation(self, error: ViolationError, now: float) -> None:
-        """End the connection with who broke a rule."""
+        """Close the connection: the peer broke a rule of the protocol."""
         self._counters.violations += 1
         if self.state is State.OPEN:
             self._close_and_report(error.code, str(error), now)
 
     def on_too_many_forgeries(self, now: float) -> None:
-        """End the connection when nothing should be believed any more."""
+        """Close the connection: no further packet can be trusted."""
         if self.state is State.OPEN:
             self._close_and_report(CloseCode.FORGERIES, "too many forged packets", now)
 
-    # What the application wants.
+    # Requests of the application.
 
     def send(
         self, stream: int, number: int, kind: int, payload: Payload, priority: Priority
     ) -> None:
-        """Queue a message, on an open connection; `Disconnected` says that it is not open any more.
+        """Queue a message. Once the connection is no longer open, this does nothing.
 
         Parameters
         ----------
         stream, number : int
-            Its name; used once in the life of a connection.
+            Identify the message; each pair is used once in the life of a connection.
         kind : int
-            What it is; opaque to the transport.
+            Opaque to the transport.
         payload : bytes-like
             1 to `MESSAGE_BYTES_MAX` bytes; copied.
         priority : Priority
-            What it may overtake.
+
+        Raises
+        ------
+        UsageError
+            If the size of the payload or one of the numbers is out of range.
         """
         check_message(stream, number, kind, memoryview(payload).nbytes)
         if self.state is State.OPEN:
@@ -255,25 +255,25 @@ class Connection:
             self.relay(ShapedMessage.of(stream, number, kind, payload, size), priority)
 
     def relay(self, message: ShapedMessage, priority: Priority) -> None:
-        """Queue a message as it came, or as it goes to others too: it is not copied."""
+        """Queue a message that was received or also goes to other peers; it is not copied."""
         if self.state is State.OPEN:
             self._traffic.sender.enqueue(message, priority)
             self._on_activity(self, True)
 
     def release(self, charge: int) -> None:
-        """Give back what a `MessageReceived` was charged with."""
+        """Return the `charge` of a `MessageReceived` to the peer's credit."""
         self._reassembly.release(charge)
         if self._reassembly.announcement_due:
             self._on_activity(self, False)
 
     def skip_to(self, stream: int, number: int) -> None:
-        """Note that what the peer has not sent of a stream below this number does not come."""
+        """Expect no further message of a stream with a number below this one."""
         self._reassembly.skip_to(stream, number)
 
     def close(self, code: int, reason: str, now: float) -> None:
-        """End the connection and tell the peer why. What was not delivered is dropped."""
+        """Close the connection and tell the peer why. Undelivered messages are dropped."""
         if not 0 <= code < 2**16:
-            raise UsageError(f"code={code}; it is below 2^16")
+            raise UsageError(f"code={code}; use a number from 0 below 2^16")
         if self.state is State.CONNECTING:
             self._move_to(State.CLOSED)
         elif self.state is State.OPEN:
@@ -282,18 +282,18 @@ class Connection:
         self._on_activity(self, False)
 
     def deny(self, reason: str, now: float) -> None:
-        """End the connection because its key is not accepted any more; an event says so."""
+        """Close the connection and report it: the peer's key is no longer accepted."""
         if self.state is State.OPEN:
             self._close_and_report(CloseCode.DENIED, reason, now)
 
     # Output.
 
     def next_event(self) -> Event | None:
-        """Return what the application has not heard of yet, oldest first."""
+        """Return the oldest event not yet returned; None if there is none."""
         return self._events.popleft() if self._events else None
 
     def next_train(self, now: float) -> Train | None:
-        """Return what has to leave next; None where nothing has to, or may, leave now."""
+        """Return the next datagrams to send; None if nothing is due or may leave now."""
         if self.state is State.OPEN:
             return self._traffic.next_train(now)
         if self.state is State.CONNECTING and self._initiator is not None:
@@ -308,7 +308,7 @@ class Connection:
         return None
 
     def next_timer(self) -> float | None:
-        """Return when `handle_timer` and then `datagrams_to_send` have to be called."""
+        """Return when `handle_timer` has to be called."""
         deadlines: Iterable[float | None] = ()
         if self.state is State.OPEN:
             deadlines = self._traffic.deadlines
@@ -320,12 +320,12 @@ class Connection:
 
     @property
     def address(self) -> Address:
-        """Where the peer is."""
+        """The peer's address, as last proved."""
         return self._path.address
 
     @property
     def sender(self) -> Sender:
-        """The sending half; there is one since the handshake was completed."""
+        """The sending half; it exists only after the handshake."""
         return self._traffic.sender
 
     @property
@@ -335,17 +335,17 @@ class Connection:
 
     @property
     def bytes_queued(self) -> int:
-        """Payload of the messages that the peer has not acknowledged as a whole."""
+        """Payload bytes of the messages that the peer has not acknowledged as a whole."""
         return self._traffic.sender.queue.bytes_queued if self.was_open else 0
 
     @property
     def bytes_in_flight(self) -> int:
-        """Bytes of packets that are neither acknowledged nor taken for lost."""
+        """Bytes of packets neither acknowledged nor counted as lost."""
         return self._traffic.sender.recovery.sent.bytes_in_flight if self.was_open else 0
 
     @property
     def bytes_held(self) -> int:
-        """Message bytes that are under way to us or were not released; at most the window."""
+        """Message bytes under way to us or waiting for release; at most the window."""
         return self._reassembly.bytes_held
 
     # Private.
@@ -355,7 +355,7 @@ class Connection:
         return self._traffic.sender.recovery.probe_timeout
 
     def _give_up(self, initiator: Initiator) -> None:
-        """End because there was no answer that leads to a connection."""
+        """End the attempt to connect: no answer, or only a VERSIONS."""
         if initiator.versions:
             listed = ", ".join(map(str, initiator.versions))
             self._disconnect(CloseCode.VERSION, listed, by_peer=True)
@@ -371,12 +371,12 @@ class Connection:
             self._move_to(State.DRAINING)
 
     def _close_and_report(self, code: int, reason: str, now: float) -> None:
-        """End for a reason that both the peer and the application hear."""
+        """Close the connection; tell the peer and the application why."""
         self.close(code, reason, now)
         self._report(Disconnected(code, reason, by_peer=False))
 
     def _disconnect(self, code: CloseCode, reason: str, *, by_peer: bool) -> None:
-        """End without a word to the peer, which is gone or does not understand us."""
+        """End without a CLOSE: the peer is gone or does not understand us."""
         self._move_to(State.CLOSED)
         self._report(Disconnected(code, reason, by_peer))
 
@@ -385,5 +385,5 @@ class Connection:
         self.state = state
 
     def _report(self, event: Event) -> None:
-        assert len(self._events) < EVENTS_MAX, "the application does not take its events"
+        assert len(self._events) < EVENTS_MAX, "the application does not call next_event"
         self._events.append(event)

@@ -19,8 +19,8 @@ TRIES: Final = 3
 
 SEARCH_AGAIN_SECONDS: Final = 600.0
 BLACK_HOLE_BURSTS: Final = 3
-"""Bursts of losses of large packets only, with none of these arriving in between, that make a black
-hole."""
+"""Bursts in which only large packets were lost, with no large packet arriving in between, after
+which the path counts as a black hole for them."""
 
 BLACK_HOLE_SECONDS: Final = 60.0
 """How long the smallest size is used after a black hole."""

@@ -1,12 +1,11 @@
-"""An endpoint: one socket's worth of connections, told apart by session id.
+"""An endpoint: all connections of one socket, told apart by session id.
 
-It answers handshakes, hands packets to the connection they belong to, and collects what all of
-them have to send, to report and to wait for. Like a connection it does no I/O: `receive` and
-`handle_timer` put something in, `next_event`, `next_train` and `next_timer` are asked after every
-input, in this order.
+It answers handshakes, passes packets to their connections, and collects the datagrams, events and
+timers of all connections. Like a connection it does no I/O: `receive` and `handle_timer` are its
+input; after every input, call `next_event`, `next_train` and `next_timer`, in this order.
 
-Whom it lets in is its `Responder`'s business. Every answer to someone who has not proved his
-address is smaller than what it answers.
+Its `Responder` decides which peers are admitted. Every answer to an unproved address is smaller
+than the datagram it answers.
 """
 
 from collections import deque
@@ -63,21 +62,23 @@ class Endpoint:
     config : ConnectionConfig
         For every connection.
     random_bytes : callable
-        Returns so many unpredictable bytes: `os.urandom`, or a seeded generator in simulation.
+        Returns the given number of unpredictable bytes: `os.urandom`, or a seeded generator in
+        simulation.
     connections_max : int
         Connections accepted at once; 0 for an endpoint that only dials out.
     link_rate : float, optional
         Bytes per second that all connections together may send; learned unless given.
     shard : SessionIds
-        Which session ids are this endpoint's, where several share an address.
+        The session ids of this endpoint, if several endpoints share an address.
     counters : Counters, optional
-        Of another endpoint of the same owner, to be counted together with.
+        Shared with another endpoint of the same owner.
     connections_elsewhere : callable
-        Returns how many connections another endpoint has that count against `connections_max`, too.
+        Returns the connections of other endpoints that count against `connections_max`, too.
     credentials : Credentials, optional
-        Without, packets are checked and not sealed, and everyone is let in.
+        Without them, packets are checked but not sealed, and every peer is admitted.
     source_of : callable
-        Returns what of an address is counted where it asks for connections: its host, say.
+        Returns the part of an address, such as its host, by which requests for connections are
+        counted.
     """
 
     def __init__(
@@ -94,10 +95,13 @@ class Endpoint:
         source_of: Callable[[Address], Hashable] = lambda address: address,
     ) -> None:
         if connections_max and credentials is not None and credentials.keyring is None:
-            raise UsageError("credentials without a keyring: this endpoint would let everyone in")
+            raise UsageError(
+                f"connections_max={connections_max} with credentials that have no keyring; give "
+                "one, or every peer would be admitted"
+            )
         self.config = config
         self.link = LinkPacer(link_rate)
-        """What all connections together may send."""
+        """Paces all connections together."""
         self._shard = shard
         self.counters = Counters() if counters is None else counters
         self._connections_elsewhere = connections_elsewhere
@@ -116,25 +120,25 @@ class Endpoint:
             workspace=self._workspace,
         )
         self._replies: deque[tuple[Payload, Address]] = deque(maxlen=HALF_OPEN_MAX)
-        # Connections that may have something to report or to send, in the order they got it.
         self._reporting: dict[Connection, None] = {}
+        """An ordered set: connections that may have events."""
         self._turns = FairQueue()
         self._paced_until: float | None = None
         self._timers: Timers[Connection] = Timers()
 
     def __len__(self) -> int:
-        """Return the number of connections, those on their way in or out included."""
+        """Return the number of connections, including those that are connecting or closing."""
         return len(self._connections)
 
     @property
     def half_open(self) -> int:
-        """How many that dialled have not proved their address yet."""
+        """Number of INITs answered but not yet followed by a packet."""
         return len(self._responder)
 
     # Input.
 
     def connect(self, address: Address, now: float) -> Connection:
-        """Dial out; `Connected` or `Disconnected` tells how it ends."""
+        """Dial a peer; the event `Connected` or `Disconnected` reports the result."""
         session_id = self._new_session_id()
         initiator = Initiator(
             session_id,
@@ -152,18 +156,18 @@ class Endpoint:
     def receive(
         self, view: memoryview, segment: int, address: Address, ecn: int, now: float
     ) -> None:
-        """Take what the socket received. It is used up before this returns.
+        """Process datagrams from the socket; nothing refers to `view` afterwards.
 
         Parameters
         ----------
         view : memoryview
             Datagrams, one behind the other.
         segment : int
-            Bytes of every one but the last, which may be shorter.
+            Bytes of every datagram except the last, which may be shorter.
         address : Address
-            Where they came from.
+            The sender.
         ecn : int
-            The two ECN bits they came with.
+            The two ECN bits of the IP header.
         now : float
         """
         size = len(view)
@@ -207,19 +211,18 @@ class Endpoint:
             self.counters.count_drop(Drop.INVALID_HANDSHAKE)
 
     def disconnect_address(self, address: Address, reason: str) -> None:
-        """End the connections with an address that nothing can reach, or be heard from, any more.
+        """End the connections with an address that can no longer be reached.
 
-        For what carries packets over connections of its own, as TCP does, and sees their end.
+        For drivers that learn of it, as that of TCP does when a TCP connection ends.
         """
         for connection in self._connections.values():
             if connection.address == address:
                 connection.abort(reason)
 
     def set_keyring(self, keyring: Keyring, now: float) -> None:
-        """Let in whom another keyring admits, and nobody else any more.
+        """Replace the keyring, and close the connections of keys that it does not admit.
 
-        Connections of names that are denied now, or that came with a run key which is not accepted
-        any more, are closed. To be called where there was a keyring from the beginning.
+        Only for an endpoint that was made with a keyring.
         """
         self._responder.keyring = keyring
         self._responder.forget_denied()
@@ -235,7 +238,7 @@ class Endpoint:
     # Output.
 
     def next_event(self) -> tuple[Connection, Event] | None:
-        """Return an event that was not reported yet, and the connection it belongs to."""
+        """Return an event not yet returned, and its connection; None if there is none."""
         while self._reporting:
             connection = next(iter(self._reporting))
             event = connection.next_event()
@@ -245,9 +248,9 @@ class Endpoint:
         return None
 
     def next_train(self, now: float) -> Train | None:
-        """Return what has to leave next; None where nothing has to, or may, leave now.
+        """Return the next datagrams to send; None if nothing is due or may leave now.
 
-        Its buffers are valid until this is called again.
+        Their buffers are valid until the next call.
         """
         if self._replies:
             datagram, address = self._replies.popleft()
@@ -265,11 +268,11 @@ class Endpoint:
         return train
 
     def on_blocked(self, now: float) -> None:
-        """Note that the socket takes no more: the link of this machine is what limits us."""
+        """Record that the socket accepts no more: this machine's link is the limit."""
         self.link.on_blocked(now)
 
     def next_timer(self) -> float | None:
-        """Return when `handle_timer` has to be called at the latest."""
+        """Return the latest time for the next `handle_timer`; None if there is no deadline."""
         deadline = self._timers.next_deadline
         if self._paced_until is not None and (deadline is None or self._paced_until < deadline):
             return self._paced_until
@@ -299,7 +302,7 @@ class Endpoint:
     def _establish(
         self, session_id: int, view: memoryview, address: Address, now: float
     ) -> Connection | None:
-        """Turn a half-open connection into one, if this packet proves who sent it."""
+        """Open a half-open connection if this packet is authentic."""
         unknown = session_id not in self._responder and self._shard.owns(session_id)
         if unknown and self.connections_max:
             reset = self._responder.reset_for(session_id, len(view), now)
@@ -317,7 +320,7 @@ class Endpoint:
         return connection
 
     def _refuse_when_full(self, half_open: HalfOpen) -> None:
-        """Tell a peer that takes itself for connected that it is not, in its first packet."""
+        """Send a CLOSE to a peer that considers itself connected since its INIT was answered."""
         header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, half_open.init.session_id, 0)
         reason = f"no room: {self._connections_open} connections are open"
         close = half_open.agreement.sealing.seal(
@@ -331,7 +334,7 @@ class Endpoint:
             return
         if view[1] != VERSION:
             self.counters.count_drop(Drop.VERSION)
-            if len(view) == INIT_BYTES:  # else the answer might be the larger one
+            if len(view) == INIT_BYTES:  # else the answer might be larger than the datagram
                 self._replies.append((pack_versions(session_id_of(view)), address))
             return
         if len(view) != INIT_BYTES:
@@ -344,7 +347,7 @@ class Endpoint:
             self._replies.append((answer, address))
 
     def _receive_answer(self, kind: int, view: memoryview, now: float) -> None:
-        # The source address proves nothing: a master with several may answer from another one.
+        # The source address is not compared: a master with several may answer from another one.
         connection = self._connections.get(session_id_of(view))
         if connection is None:
             self.counters.count_drop(Drop.UNKNOWN_SESSION)
@@ -354,7 +357,7 @@ class Endpoint:
 
     def _receive_reset(self, view: memoryview, now: float) -> None:
         token = parse_retry_or_reset(view)
-        # Only who dials out is ever told that, and has few connections to look through.
+        # Only endpoints that dial out are sent a RESET, and they have few connections.
         connections = () if self.connections_max else tuple(self._connections.values())
         for connection in connections:
             if connection.receive_reset(session_id_of(view), token):
@@ -393,7 +396,7 @@ class Endpoint:
         self._turns.enqueue(connection, first=has_message)
 
     def _arm(self, connection: Connection) -> None:
-        """Put the timer of a connection where it belongs now; forget one that is closed."""
+        """Arm the timer of a connection; forget the connection if it is closed."""
         if connection.state is State.CLOSED:
             self._connections.pop(connection.session_id, None)
             self._timers.forget(connection)

@@ -118,7 +118,6 @@ class FairQueue:
 
         Parameters
         ----------
-        connection : Connection
         first : bool
             Whether it goes before connections that are not first. Set for messages:
             acknowledgements can wait for a few messages, but not the reverse.

@@ -21,7 +21,6 @@ class Liveness:
     keepalive : float
         Seconds of silence after which the peer is asked. At most a third of `idle_timeout` counts,
         so a single lost datagram never ends a connection.
-    now : float
     """
 
     __slots__ = ("_idle_timeout", "_keepalive", "_last_asked", "last_heard")

@@ -1,7 +1,7 @@
-"""`Outcomes`: what became of the packets that a connection has sent, and what follows from it.
+"""`Outcomes`: processes the acknowledgements and losses of the packets that a connection sent.
 
-Acknowledgements and losses say which messages have arrived, which fragments have to leave again,
-how large a datagram the path carries, and whether anything of a message gets through at all.
+They show which messages have arrived, which fragments have to be sent again, how large a datagram
+the path carries, and whether any fragments arrive at all.
 """
 
 import numpy as np
@@ -21,22 +21,14 @@ from gradwire_protocol.wire.frames import Ack
 
 
 class Outcomes:
-    """What the `Sender` of a connection learns of what it has sent.
+    """Passes the fate of sent packets on to the parts of a `Sender`.
 
     Parameters
     ----------
-    queue : SendQueue
-        Is told what has arrived and what has to leave again.
-    recovery : Recovery
-    sizes : DatagramSizes
-    pacer : Pacer
-    loss : LossRate
-        Of the path.
     received : ReceivedPackets
-        Is told which acknowledgements the peer has.
+        Learns which of our ACKs have arrived.
     reassembly : Reassembly
-        Is told which credit the peer may not have heard of.
-    counters : Counters
+        Learns that a CREDIT frame was lost.
     """
 
     def __init__(
@@ -54,9 +46,9 @@ class Outcomes:
         self.ping_due = False
         """Whether the next packet has to ask for an acknowledgement."""
         self.unanswered: tuple[float, int] | None = None
-        """When the first packet with fragments left since which none as large has arrived, and its
-        size. Where packets of its size get through, its fragments will, sooner or later, however
-        slow the path is. Where only smaller ones do, never."""
+        """Time and size of the first packet with fragments sent since a packet at least as large
+        arrived; None if there is none. If packets of this size arrive, the fragments arrive sooner
+        or later, however slow the path is. If only smaller packets arrive, they never do."""
         self._queue = queue
         self._recovery = recovery
         self._sizes = sizes
@@ -67,7 +59,7 @@ class Outcomes:
         self._counters = counters
 
     def stall(self, patience: float, now: float) -> str | None:
-        """Say what is wrong, if nothing of a message arrived for `patience` seconds."""
+        """Return a description of the stall, if no fragment arrived for `patience` seconds."""
         if self.unanswered is None or now - self.unanswered[0] < patience:
             return None
         return (
@@ -78,12 +70,12 @@ class Outcomes:
     # Input.
 
     def on_ack(self, ack: Ack, now: float) -> list[ShapedMessage]:
-        """Learn from an ACK; return the messages that have now arrived as a whole."""
+        """Process an ACK; return the messages that have now arrived as a whole."""
         outcome = self._recovery.on_ack(ack, now)
         self.on_credit(ack.credit)
         complete = []
         for arrived in outcome.arrived:
-            complete += self._arrived(arrived)
+            complete += self._record_arrived(arrived)
         for contents in outcome.arrived_contents:
             if contents.ack_largest is not None:
                 self._received.on_ack_delivered(contents.ack_largest)
@@ -105,11 +97,11 @@ class Outcomes:
         return complete
 
     def on_credit(self, credit: int) -> None:
-        """Learn how many message bytes the peer lets us declare in all."""
+        """Record the total message bytes that the peer lets us declare."""
         self._queue.credit = max(self._queue.credit, credit)
 
     def on_path_changed(self) -> None:
-        """Begin anew with what is known of the path."""
+        """Forget what was learned of the former path."""
         self._recovery.controller.on_path_changed()
         self._sizes.on_path_changed()
         self._size_changed()
@@ -128,7 +120,7 @@ class Outcomes:
 
     # Private.
 
-    def _arrived(self, fragments: Fragments) -> list[ShapedMessage]:
+    def _record_arrived(self, fragments: Fragments) -> list[ShapedMessage]:
         complete = []
         for key, indexes in by_message(fragments):
             message = self._queue.on_acked(key, indexes)
@@ -152,7 +144,7 @@ class Outcomes:
 
     def _on_lost_contents(self, contents: PacketContents, now: float) -> None:
         if contents.credit:
-            self._reassembly.announced = 0  # say it again, with what is true by then
+            self._reassembly.announced = 0  # so that the current credit is sent again
         self._send_again(contents)
         if contents.probe_bytes:
             self._sizes.on_probe_lost(now)
@@ -162,7 +154,7 @@ class Outcomes:
             self._queue.on_lost(key, np.array([index], np.int32))
 
     def _probe(self) -> None:
-        """Find something to ask for an acknowledgement with: new data, else old, else a PING."""
+        """Choose what asks for an acknowledgement: new data, else old data, else a PING."""
         recovery = self._recovery
         recovery.probes = PROBE_PACKETS
         if self._queue.next_message() is None:
@@ -171,9 +163,10 @@ class Outcomes:
             fragments, contents = recovery.oldest_in_flight(recovery.probes)
             for key, indexes in by_message(fragments):
                 self._queue.on_lost(key, indexes)
-            for held in contents:
-                self._send_again(held)
-        # A small packet too: where it arrives and the large ones do not, they are too large.
+            for each in contents:
+                self._send_again(each)
+        # From the second timeout on also a PING: if it arrives and large packets do not, those are
+        # too large for the path.
         self.ping_due = self._queue.next_message() is None or recovery.timeouts > 1
 
     def _size_changed(self) -> None:

@@ -19,15 +19,7 @@ from gradwire_protocol.limits import (
 
 
 class PathValidation:
-    """The address of one peer.
-
-    Parameters
-    ----------
-    address : Address
-        The address proved by the handshake.
-    random_bytes : callable
-        Source of unpredictable bytes.
-    """
+    """The address of one peer, at first the one proved by the handshake."""
 
     def __init__(self, address: Address, random_bytes: Callable[[int], bytes]) -> None:
         self.address = address

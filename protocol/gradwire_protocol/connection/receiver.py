@@ -49,15 +49,6 @@ class Receiver:
 
     Parameters
     ----------
-    owner : Owner
-    opening : Opening
-    received : ReceivedPackets
-        Records the packet numbers.
-    reassembly : Reassembly
-        Reassembles the messages.
-    path : PathValidation
-    liveness : Liveness
-    counters : Counters
     probe_timeout : callable
         Returns how long an answer may take, in seconds.
     """
@@ -178,17 +169,17 @@ class Receiver:
         try:
             data = packets.data(first)
             count = min(packets.whole_fragments(data) - data.index, stop - first)
-            taken = (
+            placeable = (
                 count >= VECTOR_PACKETS_MIN
                 and self._received.can_record_run(number, number + count)
                 and self._reassembly.can_receive_run(data)
             )
-            if taken:
+            if placeable:
                 rows = packets.rows[first : first + count]
                 message = self._reassembly.receive_run(data, rows)
         except ViolationError:
-            taken = False  # nothing has changed; processing singly finds the packet at fault
-        if not taken:
+            placeable = False  # nothing has changed; processing singly finds the packet at fault
+        if not placeable:
             return self._receive_opened_singly(packets, first, stop, address, ecn, now)
         self._record_accepted(number, count, packets.size, address, ecn, now)
         if message is not None:

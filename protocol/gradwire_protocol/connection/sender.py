@@ -1,11 +1,11 @@
-"""`Sender`: what one connection puts into its packets, and when they may leave.
+"""`Sender`: the contents of one connection's packets, and when they may leave.
 
-Fragments leave in trains: consecutive rows of a `ShapedMessage`, one system call for all of them.
-Congestion window and pacing hold them back, and nothing else: acknowledgements, credit and the like
-are small, travel in packets of their own, and holding them back would stop the peer. Small messages
-share such a packet, with each other and with what is due besides.
+Fragments leave in trains: consecutive rows of a `ShapedMessage`, sent by one system call. Only
+fragments wait for the congestion window and the pacer. Acknowledgements, credit and other control
+frames are small and have packets of their own; if they waited, the peer would stop. Small messages
+share such a packet with each other and with the control frames that are due.
 
-What follows from acknowledgements and losses is the business of its `outcomes.Outcomes`.
+`outcomes.Outcomes` processes acknowledgements and losses.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ Packets: TypeAlias = tuple[list[memoryview], int, int]
 """Buffers, bytes of every packet but the last, and bytes of all."""
 
 QUANTUM_SECONDS: Final = 0.001
-"""A train is what the pacing rate allows in this time, but for short ones and the largest."""
+"""A train holds what the pacing rate allows in this time, within the limits of a train."""
 
 
 class Sender:
@@ -59,18 +59,12 @@ class Sender:
 
     Parameters
     ----------
-    peer_session_id : int
-        What packets are addressed to.
-    sizes : DatagramSizes
-    sealing : Sealing
-    controller : CongestionController
     received : ReceivedPackets
-        What there is to acknowledge.
+        Makes the ACKs.
     reassembly : Reassembly
-        What there is to give credit for.
-    counters : Counters
+        Has the credit to report to the peer.
     random : callable
-        Returns a number from 0 to 1, without 1, that nobody can foresee.
+        Returns unpredictable numbers in [0, 1).
     """
 
     def __init__(
@@ -89,7 +83,7 @@ class Sender:
         self.recovery = recovery = Recovery(controller)
         self.sizes = sizes
         self.last_eliciting_at = float("-inf")
-        """When a packet left that the peer has to acknowledge."""
+        """When the last packet left that asks for an acknowledgement."""
         self.peer_session_id = peer_session_id
         self._sealing = sealing
         self._pacer = pacer = Pacer(2 * sizes.current)
@@ -115,12 +109,12 @@ class Sender:
 
     @property
     def fragment_bytes(self) -> int:
-        """What a fragment of a new message carries."""
+        """Payload bytes of a fragment of a new message."""
         return fragment_bytes_of(self.sizes.current)
 
     @property
     def deadlines(self) -> tuple[float | None, ...]:
-        """When there may be something to do without any input."""
+        """When `next_packets` or a timer may have something to do."""
         return (
             self._received.deadline,
             self.recovery.deadline,
@@ -139,7 +133,7 @@ class Sender:
     # Output.
 
     def next_packets(self, now: float) -> Packets | None:
-        """Return what may leave next, of one size; None where nothing is due or may leave."""
+        """Return the next packets, of one size; None if nothing is due or may leave now."""
         ack_deadline = self._received.deadline
         if (
             self.outcomes.ping_due
@@ -163,20 +157,20 @@ class Sender:
         return self._train(message, room, now)
 
     def packet_with(self, frame: bytes, now: float, *, eliciting: bool) -> Packets:
-        """Return a packet with one given frame."""
+        """Return a packet with one frame."""
         return self._seal_packet(bytearray(frame), None, eliciting=eliciting, now=now)
 
     # Private: trains.
 
     def _room_for(self, wanted: int, stride: int, now: float) -> int:
-        """Return how many bytes of fragments may leave now: a whole packet, or none."""
+        """Return how many bytes of fragments may leave now: at least a whole packet, or 0."""
         recovery = self.recovery
         if recovery.probes:
             return recovery.probes * stride
         controller = recovery.controller
         room = controller.window_bytes - recovery.sent.bytes_in_flight
         if not recovery.sent.packets_in_flight:
-            room = max(room, stride)  # however small the window is, one may always be
+            room = max(room, stride)  # one packet may always be in flight
         if room < stride or not recovery.sent.has_room:
             return 0
         rate = controller.pacing_rate
@@ -217,7 +211,7 @@ class Sender:
         self, message: OutgoingMessage, fragments: Sequence[int] | np.ndarray, last_bytes: int,
         now: float
     ) -> bool:  # fmt: skip
-        """Note what is being sent; return whether nothing else waits to be."""
+        """Record fragments being sent; return whether nothing else waits to be sent."""
         count = len(fragments)
         stride = message.shaped.stride
         queue = self.queue
@@ -246,7 +240,7 @@ class Sender:
         return self.sizes.current - PACKET_HEADER_BYTES - TAG_BYTES
 
     def _shared_packet(self, now: float) -> Packets:
-        """Return a packet with all that is due and the small messages that fit."""
+        """Return a packet with all due control frames and the small messages that fit."""
         frames = bytearray()
         contents = PacketContents()
         room = self._room
@@ -258,7 +252,7 @@ class Sender:
             frames += pack_credit(self._reassembly.credit)
             contents.credit = eliciting = True
         if self.outcomes.ping_due:
-            # It has to get through where the path has become too narrow for anything larger.
+            # It has to fit a path that no longer carries larger datagrams.
             room += min(DATAGRAM_BYTES_MIN - self.sizes.current, 0)
             self.outcomes.ping_due = False
             frames += pack_ping()
@@ -278,7 +272,7 @@ class Sender:
         return self._seal_packet(frames, contents if known else None, eliciting=eliciting, now=now)
 
     def _message_frame(self, message: OutgoingMessage, contents: PacketContents) -> bytes:
-        """Return the only fragment of a message as a frame, and note that it is being sent."""
+        """Return the only fragment of a message as a frame, and record that it is being sent."""
         shaped = message.shaped
         contents.fragments.append((message.key, 0))
         self._counters.fragments_sent += 1
@@ -304,21 +298,21 @@ class Sender:
     def _ack_frame(self, contents: PacketContents, now: float) -> bytes:
         ack = self._received.make_ack(credit=self._reassembly.credit, now=now)
         contents.ack_largest = ack.ranges[0][1]
-        # ACKs alone are never acknowledged, so now and then one asks for it, unless something
-        # is on its way that does: else the ranges would grow for ever.
+        # ACKs alone are never acknowledged, and the received ranges would grow without end. So
+        # now and then an ACK comes with a PING, unless packets in flight already ask.
         self._acks_unasked += 1
         if self._acks_unasked >= ACKS_UNASKED_MAX and not self.recovery.sent.packets_in_flight:
             self.outcomes.ping_due = True
         return pack_ack(ack)
 
     def _parity_packet(self, now: float) -> Packets | None:
-        """Return a parity fragment, where there is nothing else to send and it is worth it."""
+        """Return a parity fragment if one is pending; the caller has nothing else to send."""
         size = self.sizes.current
         if not self._tail.has_pending or not self._room_for(size, size, now):
             return None
         data = self._tail.next_parity()
         if data is None or DATA_HEADER_BYTES + len(data.payload) > self._room:
-            return None  # nobody needs it any more, or the path has become narrower since
+            return None  # every message is acknowledged, or the datagrams are smaller now
         self._counters.parity_sent += 1
         return self._seal_packet(bytearray(pack_data(data)), None, eliciting=True, now=now)
 
@@ -333,7 +327,8 @@ class Sender:
     ) -> Packets:
         number = self._next_number(1)
         header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, self.peer_session_id, number)
-        # As long as a challenge, so that the peer may send one if we have moved meanwhile.
+        # At least as long as a challenge: the peer may send one only if as many bytes came from
+        # our address, in case it has changed.
         frames += bytes(max(TOKEN_BYTES - len(frames), 0))
         packet = self._sealing.seal(bytearray(header) + frames)
         size = len(packet)
@@ -350,7 +345,7 @@ class Sender:
         self.last_eliciting_at = now
 
     def _next_number(self, count: int) -> int:
-        """Return the number of the next packet; now and then, leave one out before it."""
+        """Return the number of the next packet; now and then, skip one before it."""
         sent = self.recovery.sent
         self._skip_in -= count
         if self._skip_in < 0:

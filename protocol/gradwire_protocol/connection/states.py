@@ -1,4 +1,4 @@
-"""`State`: the phases of a connection, and `Ending`: how long its end takes.
+"""`State`: the phases of a connection, and `Ending`: the timers of its last two.
 
 ::
 
@@ -6,9 +6,9 @@
         │                   ├─────CLOSE────▶ DRAINING ──timer──▶   ▲
         └──no answer────────┴──idle timeout────────────────────────┘
 
-A responder's connection begins OPEN, with the first authentic packet of its peer. In CLOSING our
-CLOSE is repeated; in DRAINING nothing is sent. Both last long enough for late packets to arrive,
-which would otherwise look like a stranger's.
+A responder's connection begins OPEN, with the first authentic packet of its peer. In CLOSING we
+repeat our CLOSE; in DRAINING, after the peer's CLOSE, we send nothing. Both phases last long enough
+for late packets to arrive, which would otherwise belong to no connection.
 """
 
 from enum import Enum, auto
@@ -37,7 +37,7 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
 
 
 class Ending:
-    """What is left to do in CLOSING, where a CLOSE is repeated, and DRAINING, where it is not."""
+    """The end of CLOSING or DRAINING, and the copies of the CLOSE until then."""
 
     __slots__ = ("_copies", "_frame", "_next", "over_at")
 
@@ -49,7 +49,7 @@ class Ending:
         self._next = 0.0
 
     def begin(self, now: float, probe_timeout: float, frame: bytes = b"") -> None:
-        """Begin to close with a CLOSE to repeat, or to drain."""
+        """Begin CLOSING with a CLOSE to repeat, or DRAINING without one."""
         self.over_at = now + 3 * probe_timeout
         self._frame = frame
         self._copies = CLOSE_COPIES if frame else 0
@@ -57,11 +57,11 @@ class Ending:
 
     @property
     def deadlines(self) -> tuple[float, ...]:
-        """When there is something to do."""
+        """When the next copy is due, if any is left, and when the connection is CLOSED."""
         return (self._next, self.over_at) if self._copies else (self.over_at,)
 
     def frame_to_send(self, now: float, probe_timeout: float) -> bytes | None:
-        """Return the CLOSE, if it is due; the next one after a probe timeout."""
+        """Return the CLOSE if it is due; the next copy is due a probe timeout later."""
         if not self._copies or now < self._next:
             return None
         self._copies -= 1

@@ -1,7 +1,7 @@
-"""`Traffic`: what passes over an open connection.
+"""`Traffic`: the sender, the receiver and the timeouts of an open connection.
 
-Its `Sender` and its `Receiver` share what they know of the path, of the packets that have come and
-of the messages on their way in. Besides, the peer is asked now and then whether it is still there.
+`Sender` and `Receiver` share the validated path, the received packet numbers and the reassembly.
+`Traffic` also sends keepalives, and ends connections that are silent or stalled.
 """
 
 from collections.abc import Callable
@@ -24,22 +24,14 @@ from gradwire_protocol.wire.frames import pack_challenge, pack_response
 
 
 class Traffic:
-    """Both halves of an open connection, and whether the peer is there.
+    """Both halves of an open connection, and its timeouts.
 
     Parameters
     ----------
-    config : ConnectionConfig
-        Ours.
-    agreement : Agreement
-        What the handshake has led to.
     owner : Owner
         The connection.
-    path : PathValidation
-    reassembly : Reassembly
-    counters : Counters
     random_bytes : callable
         Source of unpredictable bytes.
-    now : float
     """
 
     def __init__(
@@ -97,7 +89,7 @@ class Traffic:
 
     @property
     def deadlines(self) -> tuple[float | None, ...]:
-        """When there may be something to do without any input."""
+        """When `handle_timer` or `next_train` may have something to do."""
         return (
             *self.sender.deadlines,
             self._path.next_timer,
@@ -107,20 +99,19 @@ class Traffic:
         )
 
     def handle_timer(self, now: float) -> tuple[CloseCode, str] | None:
-        """Act on what is due; return why the connection has to end, if it has to."""
-        end = self._silence(now)
-        # Silence outranks everything: a probe to a dead peer is wasted.
-        if end is None:
+        """Act on due deadlines; return code and reason if the connection has to end."""
+        end = self._check_silence(now)
+        if end is None:  # else a probe would be wasted on a dead peer
             if now >= self._keepalive_deadline:
                 self.sender.outcomes.ping_due = True
                 self.liveness.on_asked(now)
             self.sender.outcomes.handle_timer(now)
-            end = self._stall(now)
+            end = self._check_stall(now)
         self.receiver.handle_timer(now)
         return end
 
     def next_train(self, now: float) -> Train | None:
-        """Return what has to leave next; None where nothing has to, or may, leave now."""
+        """Return the next datagrams to send; None if nothing is due or may leave now."""
         sender, path = self.sender, self._path
         challenge = path.challenge_to_send(sender.recovery.probe_timeout, now)
         if challenge is not None:
@@ -141,14 +132,14 @@ class Traffic:
     def _idle_deadline(self) -> float:
         return self.liveness.idle_deadline(self.sender.recovery.probe_timeout)
 
-    def _silence(self, now: float) -> tuple[CloseCode, str] | None:
+    def _check_silence(self, now: float) -> tuple[CloseCode, str] | None:
         if now < self._idle_deadline:
             return None
         self._counters.idle_timeouts += 1
         return CloseCode.IDLE, f"nothing heard for {now - self.liveness.last_heard:.1f} seconds"
 
-    def _stall(self, now: float) -> tuple[CloseCode, str] | None:
-        # No deadline of its own: what is sent again and again, and keepalives, have timers.
+    def _check_stall(self, now: float) -> tuple[CloseCode, str] | None:
+        # It needs no deadline of its own: retransmissions and keepalives have timers.
         patience = self.liveness.stretched_timeout(self.sender.recovery.probe_timeout)
         stall = self.sender.outcomes.stall(STALL_IDLE_TIMEOUTS * patience, now)
         if stall is None:

@@ -118,7 +118,7 @@ class Reassembly:
     Parameters
     ----------
     window_bytes : int
-        Message bytes that the peer may have under way, by `limits.charge_of`.
+        Message bytes that the peer may have under way, counted by `limits.charge_of`.
     """
 
     def __init__(self, window_bytes: int) -> None:
@@ -126,8 +126,8 @@ class Reassembly:
         self.credit = window_bytes
         """Total bytes that the peer may declare; every ACK reports it."""
         self.announced = window_bytes
-        """The credit that is certain to reach the peer: by the handshake, or by a CREDIT frame,
-        which is sent again when lost. ACKs are not."""
+        """The credit that is certain to reach the peer: from the handshake or a CREDIT frame, which
+        is sent again when lost. ACKs report the credit, too, but are not sent again."""
         self.declared = 0
         """Total bytes that the peer has declared."""
         self.released = 0

@@ -46,10 +46,10 @@ def check_message(stream: int, number: int, kind: int, size: int) -> None:
     Raises
     ------
     UsageError
-        If its size or its name is none that a message can have.
+        If its size, stream, number or kind is out of range.
     """
     if not 1 <= size <= MESSAGE_BYTES_MAX:
-        raise UsageError(f"message of {size} bytes; it is 1 to {MESSAGE_BYTES_MAX}")
+        raise UsageError(f"message of {size} bytes; send 1 to {MESSAGE_BYTES_MAX}")
     if not (0 <= stream < 2**16 and 0 <= number < 2**32 and 0 <= kind < 2**16):
         raise UsageError(
             f"message {number} of kind {kind} in stream {stream}; numbers are below 2^32, "

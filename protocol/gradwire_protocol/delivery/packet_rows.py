@@ -28,12 +28,11 @@ _STEP[NUMBER_LOW] = _STEP[INDEX] = 1
 
 
 class PacketRows:
-    """Packets of one size, one after the other; all behind the headers may still be sealed.
+    """Packets of one size, one after the other. Everything behind their headers may be sealed.
 
     Parameters
     ----------
     view : memoryview
-        All the packets.
     size : int
         Bytes of each packet: a multiple of 4, at least `MINIMUM_BYTES`.
     """

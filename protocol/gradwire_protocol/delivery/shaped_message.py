@@ -1,4 +1,4 @@
-"""`ShapedMessage`: a message as the packets it travels in, each in the place it is sent from.
+"""`ShapedMessage`: a message as packets, in the buffer from which they are sent.
 
 ::
 
@@ -6,12 +6,12 @@
     row 1        | packet header | DATA header | payload ........... | tag |
     last row     | packet header | DATA header | payload | pad | tag |
 
-All rows lie one behind the other in one buffer, so that a run of them is one `sendmsg` which the
-kernel cuts into datagrams. What came in is put where it will leave from, and is never copied again:
-every destination gets the same frames. Suite 0 writes session id, packet number and tag into the
-rows before each sending, which is safe because the kernel has copied a train when `sendmsg`
-returns, and cheap because its tag is linear: see `checksum`. Sealed suites read the rows and write
-somewhere else: see `sealed`.
+All rows lie one behind the other in one buffer, so one `sendmsg` sends a run of them, and the
+kernel cuts it into datagrams. A received fragment is placed in the row from which it is relayed,
+and is never copied again: every destination gets the same frames. Before each sending, suite 0
+writes session id, packet number and tag into the rows. That is safe because the kernel has copied a
+train when `sendmsg` returns, and cheap because the tag is linear: see `checksum`. Sealed suites
+read the rows and write to another buffer: see `sealed`.
 """
 
 from typing import Final, TypeAlias
@@ -43,29 +43,29 @@ COUNTING: Final = np.arange(2**12, dtype=np.uint32)
 
 
 def fragment_bytes_of(datagram_bytes: int) -> int:
-    """Return what a fragment carries in datagrams of this size."""
+    """Return the payload bytes of a fragment in datagrams of this size."""
     words = (datagram_bytes - HEADERS_BYTES - TAG_BYTES) // WORD_BYTES
     return words * WORD_BYTES
 
 
 def packet_bytes(payload_bytes: int) -> int:
-    """Return the size of the packet that carries a fragment and nothing else."""
+    """Return the size of a packet with one fragment and nothing else."""
     return HEADERS_BYTES + payload_bytes + -payload_bytes % WORD_BYTES + TAG_BYTES
 
 
 class ShapedMessage:
-    """Rows of one message.
+    """The rows of one message.
 
     Parameters
     ----------
     stream, number, kind : int
-        Its name and what it is.
+        See `wire.frames`.
     total : int
-        Its length in bytes.
+        Length of the message in bytes.
     fragment_bytes : int
-        What every row but the last carries.
+        Payload bytes of every row except the last.
     shape : int
-        How often it was cut before.
+        How often the message was cut before.
     """
 
     __slots__ = (
@@ -106,7 +106,7 @@ class ShapedMessage:
         self.view = buffer.data
         self._framed = False
         self.sums: Words | None = None
-        """What `checksum` knows of the rows."""
+        """Used by `checksum`: the part of each row's sum that all destinations share."""
         self._payload: Payload | None = None
         self._reshaped: ShapedMessage | None = None
 
@@ -114,7 +114,7 @@ class ShapedMessage:
     def of(
         cls, stream: int, number: int, kind: int, payload: Payload, fragment_bytes: int
     ) -> "ShapedMessage":
-        """Return a payload, copied, in the shape it is to be sent in."""
+        """Return a message with a copy of the payload."""
         data = np.frombuffer(payload, np.uint8)
         message = cls(stream, number, kind, len(data), fragment_bytes)
         message._fill(data)
@@ -123,22 +123,22 @@ class ShapedMessage:
     # Coming in.
 
     def place_fragment(self, data: Data) -> None:
-        """Put one fragment into its row."""
+        """Copy a fragment into its row."""
         at = data.index * self.stride + HEADERS_BYTES
         self.view[at : at + len(data.payload)] = data.payload
 
     def place_rows(self, first: int, packets: NDArray[np.uint8]) -> None:
-        """Put packets of consecutive fragments, a row each and none shorter, into theirs."""
+        """Copy packets of consecutive fragments, one a row and none shorter, into their rows."""
         self.rows[first : first + len(packets)] = packets
 
     def payload_of(self, index: int) -> NDArray[np.uint8]:
-        """Return the place of a fragment's payload; that of the last one may be shorter."""
+        """Return a fragment's payload as a writable view; the last one may be shorter."""
         size = min(self.fragment_bytes, self.total - index * self.fragment_bytes)
         return self.rows[index, HEADERS_BYTES : HEADERS_BYTES + size]
 
     @property
     def payload(self) -> Payload:
-        """The message as its sender handed it over: a copy, unless it is one fragment."""
+        """The message without headers: a copy, unless it has only one fragment."""
         if self._payload is None:
             if self.count == 1:
                 self._payload = self.view[HEADERS_BYTES : HEADERS_BYTES + self.total]
@@ -156,7 +156,7 @@ class ShapedMessage:
         ----------
         fragment_bytes : int
         new_shape : bool
-            Whether a part of it may have arrived in the shape it has now.
+            Whether to use the next shape, because fragments may have arrived in the current one.
         """
         shape = self.shape + 1 if new_shape else self.shape
         known = self._reshaped
@@ -169,11 +169,11 @@ class ShapedMessage:
         return known
 
     def size_of(self, index: int) -> int:
-        """Return the bytes of one packet."""
+        """Return the size of one packet."""
         return self.stride if index < self.count - 1 else self.last_bytes
 
     def bytes_between(self, first: int, stop: int) -> int:
-        """Return the bytes of consecutive packets."""
+        """Return the size of consecutive packets together."""
         return (stop - 1 - first) * self.stride + self.size_of(stop - 1)
 
     def run(self, first: int, stop: int) -> memoryview:
@@ -182,9 +182,9 @@ class ShapedMessage:
         return self.view[at : at + self.bytes_between(first, stop)]
 
     def write_headers(self) -> Words:
-        """Return the rows as words, with everything in them that all destinations share.
+        """Return the rows as words, with all headers except session ids and packet numbers.
 
-        That is all but session id, packet number and tag. Written once.
+        The headers and the padding are the same for every destination and are written only once.
         """
         if not self._framed:
             self._framed = True
@@ -209,7 +209,7 @@ class ShapedMessage:
         return self.words
 
     def clear_tags(self) -> None:
-        """Make the places of all tags zeros."""
+        """Fill all tags with zeros."""
         self.rows[:, -TAG_BYTES:] = 0
         self.rows[-1, self.last_bytes - TAG_BYTES : self.last_bytes] = 0
 

@@ -181,15 +181,8 @@ class Roster(Record):
 def name_in_roster(key_name: str | None, own_name: str) -> str:
     """Return the name of a worker in the roster.
 
-    The name in its key comes first, because no other worker can have it; the name a worker gives
-    itself is unchecked.
-
-    Parameters
-    ----------
-    key_name : str or None
-        The name in its key; None without a key.
-    own_name : str
-        The name it gives itself.
+    The name in its key, if it has one, comes first, because no other worker can have it. The name
+    that a worker gives itself is unchecked.
     """
     if key_name is None or key_name == own_name:
         return own_name

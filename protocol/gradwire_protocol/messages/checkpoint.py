@@ -1,14 +1,13 @@
-"""Checkpoints: a run as a file, from which a master goes on and a model is loaded.
+"""Checkpoints: a run as a file, from which a master resumes and a model is loaded.
 
 A checkpoint is a safetensors file, so other programs can read it, too::
 
     offset  bytes  field
     0       8      length h of the header
-    8       h      header: JSON in UTF-8, then spaces up to where the replica begins
-    8 + h   4 N    the replica, little-endian int32, from a multiple of 64 on; the header says
-                   what N is
+    8       h      header: JSON in UTF-8, then spaces, so that 8 + h is a multiple of 64
+    8 + h   4 N    the replica: N int32, little-endian; N follows from the header
 
-The header, but for the line breaks shown here::
+The header, which has no line breaks::
 
     {"__metadata__":{"gradwire_checkpoint":"1","sha256":"<64 hexadecimal digits>","run":"mnist",
     "quantum_exponent":"-24","versions":"[[0,5],[2,7]]","finished":"false",
@@ -19,12 +18,12 @@ The header, but for the line breaks shown here::
 The tensors are those of the layout, in its order and without gaps. A parameter is its integer times
 two to the power of `quantum_exponent`. `versions` are pairs of a rank and its last sequence.
 
-What a header says is written again when it is read, and has to be the same bytes. So there is no
-name twice, no gap, no overlap and no other type, and no JSON but this is accepted.
+The reader packs the contents of the header again and refuses a header with other bytes. So the
+header has no duplicate names, gaps, overlaps or other types, and no other form of JSON.
 
-The SHA-256 is of everything behind its own digits. What stands before them is constant, but for h,
-and a file has to be as long as its header says. So every byte is as it was written, but for one
-chance in 2^256. Why SHA-256, and why nothing is compressed: docs/decisions/checkpoint-format.md.
+The SHA-256 covers everything behind its own digits. The bytes before them are constant, except h,
+and the length of the file has to fit the header. So a changed byte stays undetected once in 2^256
+times. docs/decisions/checkpoint-format.md has the reasons for SHA-256 and against compression.
 """
 
 import hashlib
@@ -62,53 +61,53 @@ SIGNATURE: Final = f'{{"{METADATA}":{{"gradwire_checkpoint":"1","sha256":"'.enco
 CHECKSUM_DIGITS: Final = 64
 CHECKSUM_AT: Final = LENGTH.size + len(SIGNATURE)
 CHECKED_AT: Final = CHECKSUM_AT + CHECKSUM_DIGITS
-"""Where in the file the checksum ends, and what it is of begins."""
+"""End of the checksum in the file, and start of the bytes that it covers."""
 
 ALIGNMENT: Final = 64
-"""Of the replica in the file: a line of cache, and more than any array asks for."""
+"""Alignment of the replica in the file: a cache line, and more than any array requires."""
 
 METADATA_CHARACTERS_MAX: Final = SMALL_BYTES_MAX + 20 * RANKS_MAX
-"""88 KiB; a rank and its sequence are at most 18 characters. JSON can take 25 times its length in
-memory, so no longer text is unpacked at once."""
+"""Longest metadata: 88 KiB; a rank and its sequence are at most 18 characters. Unpacked JSON can
+take 25 times its length in memory, so no longer text is unpacked at once."""
 
 HEADER_BYTES_MAX: Final = 3 * LAYOUT_BYTES_MAX + METADATA_CHARACTERS_MAX
-"""The largest layout and the longest version vector: 6.1 MiB. A name with a backslash before each
-character is twice as long as in a message, the lengths in a shape are 2.2 times as long, and 16,384
-tensors add less than 60 bytes each."""
+"""Holds the largest layout and the longest version vector: 6.1 MiB. A name with a backslash before
+each character is twice as long as in a message, the lengths in a shape are 2.2 times as long, and
+16,384 tensors add less than 60 bytes each."""
 
 HEAD_BYTES_MAX: Final = LENGTH.size + HEADER_BYTES_MAX
-"""What stands before the replica. So much has to be read of a file to know all of it but the
-replica, and how long it should be, before there is memory for any more."""
+"""Most bytes before the replica. They suffice to check everything but the replica, and to find the
+right length of the file, before memory for the replica is allocated."""
 
 FILE_BYTES_MAX: Final = HEAD_BYTES_MAX + ELEMENT_BYTES * ELEMENTS_MAX
-"""Of the largest replica: 8 GiB, and some."""
+"""File with the largest replica: slightly more than 8 GiB."""
 
 PIECE_BYTES: Final = MIB
-"""How much of a replica is checked, or handed on to be written, at once."""
+"""Bytes of a replica that are checked or written at once."""
 
 
 class CheckpointError(UsageError):
-    """A file that is no checkpoint, is damaged, or does not fit. Nothing was changed."""
+    """A file that is no checkpoint, is damaged, or does not fit the run. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint(Record):
-    """What a checkpoint says of the replica in it."""
+    """The contents of a checkpoint's header."""
 
     run: RunName
     layout: Layout
     quantum_exponent: QuantumExponent
     """The quantum is two to this power."""
     versions: Versions
-    """Which updates the replica contains: by rank, the sequence of the last one."""
+    """The updates in the replica: by rank, the sequence of the last one."""
     finished: bool
     """Whether the run was finished: no update will follow."""
     digest: Annotated[int, integer(0, 2**64 - 1)]
-    """Of the replica, as the codec computes it."""
+    """Digest of the replica, as the codec computes it."""
 
     @property
     def updates(self) -> int:
-        """How many updates the replica contains."""
+        """Number of updates in the replica."""
         return sum(self.versions.values())
 
 
@@ -116,13 +115,13 @@ class Checkpoint(Record):
 
 
 def pieces_of(checkpoint: Checkpoint, values: Payload) -> Iterator[bytes | memoryview]:
-    """Return the bytes of a file, piece by piece; nothing of the replica is copied.
+    """Yield the bytes of a file, piece by piece, without copying the replica.
 
     Parameters
     ----------
     checkpoint : Checkpoint
     values : bytes-like
-        The replica, little-endian int32. It must not change before the last piece was taken.
+        The replica, little-endian int32. It must not change until the last piece was taken.
     """
     replica = memoryview(values).cast("B")
     elements = checkpoint.layout.elements
@@ -163,7 +162,7 @@ def _json(value: object) -> str:
 
 
 def parse_head(data: Payload, size: int) -> tuple[Checkpoint, int]:
-    """Read what stands before the replica; return what it says, and where the replica begins.
+    """Parse the bytes before the replica; return their contents, and the start of the replica.
 
     Parameters
     ----------
@@ -175,7 +174,7 @@ def parse_head(data: Payload, size: int) -> tuple[Checkpoint, int]:
     Raises
     ------
     CheckpointError
-        If it is no checkpoint, or not as long as a file with this header is.
+        If the file is no checkpoint, or has another length than its header requires.
     """
     view = memoryview(data).cast("B")
     if bytes(view[LENGTH.size : CHECKSUM_AT]) != SIGNATURE:
@@ -207,11 +206,11 @@ _TENSOR: Final = re.compile(
     rf',("(?:[^"\\]|\\.){{0,{NAME_CHARACTERS_MAX}}}"):{{"dtype":"\w+",'
     rf'"shape":(\[[-.,\w]{{0,{11 * DIMENSIONS_MAX}}}\]),"data_offsets"'
 )
-"""A tensor of a header, its name and its shape; its offsets follow from the tensors before it."""
+"""A tensor in a header: name and shape. Its offsets follow from the tensors before it."""
 
 
 def _parse_header(header: bytes) -> Checkpoint:
-    """Read a header, of which nothing is unpacked but what there is a limit for."""
+    """Parse a header; only parts whose length is limited are unpacked."""
     text = header.decode()
     start = SIGNATURE.index(b":") + 1
     window = text[start : start + METADATA_CHARACTERS_MAX]
@@ -221,11 +220,11 @@ def _parse_header(header: bytes) -> Checkpoint:
     del metadata["gradwire_checkpoint"], metadata["sha256"]
     fields = {name: _parse_field(name, str(value)) for name, value in metadata.items()}
     checkpoint = Checkpoint.from_plain({**fields, "layout": {"tensors": tensors}})
-    right = _header_of(checkpoint, text[CHECKSUM_AT - LENGTH.size : CHECKED_AT - LENGTH.size])
-    if header != right:
-        at = next(i for i, (one, other) in enumerate(zip_longest(header, right)) if one != other)
+    expected = _header_of(checkpoint, text[CHECKSUM_AT - LENGTH.size : CHECKED_AT - LENGTH.size])
+    if header != expected:
+        at = next(i for i, (one, other) in enumerate(zip_longest(header, expected)) if one != other)
         around = slice(at - SHOWN_MAX // 2, at + SHOWN_MAX)
-        raise ValueError(f"around byte {at} it has {header[around]!r}, and not {right[around]!r}")
+        raise ValueError(f"around byte {at} it has {header[around]!r}, not {expected[around]!r}")
     return checkpoint
 
 
@@ -239,21 +238,21 @@ def _parse_field(name: str, text: str) -> object:
 
 
 def parse(data: Payload) -> tuple[Checkpoint, memoryview]:
-    """Read a whole file; return what it says, and the replica where it stands in `data`.
+    """Parse a whole file; return the contents of its header, and the replica as a view of `data`.
 
-    The caller checks that the replica has the digest that the checkpoint says.
+    The caller has to check that the replica has the `digest` of the header.
 
     Raises
     ------
     CheckpointError
-        If it is no checkpoint, or any byte of it is not as it was written.
+        If the file is no checkpoint, or any byte of it was changed.
     """
     view = memoryview(data).cast("B")
     checkpoint, start = parse_head(view, len(view))
     found, wanted = _checksum(_pieces(view[CHECKED_AT:])), bytes(view[CHECKSUM_AT:CHECKED_AT])
     if found != wanted:
         raise CheckpointError(
-            f"the checksum of its contents is {found!r}, and it says {wanted!r}: it is damaged"
+            f"it is damaged: the checksum of its contents is {found!r}, its header has {wanted!r}"
         )
     return checkpoint, view[start:]
 
@@ -264,7 +263,7 @@ def _pieces(view: memoryview) -> Iterator[memoryview]:
 
 
 def _checksum(pieces: Iterable[memoryview]) -> bytes:
-    # Piece by piece, so that Ctrl-C does not have to wait for all of it.
+    # Piece by piece, because Ctrl-C has no effect within one `update`.
     checksum = hashlib.sha256()
     for piece in pieces:
         checksum.update(piece)

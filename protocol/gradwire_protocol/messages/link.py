@@ -84,12 +84,7 @@ Message: TypeAlias = Control | Snapshot | Conflated | StatePart | UpdateReceived
 
 
 class Link:
-    """The messages to and from one peer.
-
-    Parameters
-    ----------
-    connection : Connection
-    """
+    """The messages to and from one peer."""
 
     __slots__ = ("_control_in", "_sent", "_states_in", "connection")
 
@@ -103,11 +98,7 @@ class Link:
     def send(self, record: Control, packed: bytes | None = None) -> int:
         """Send a control message; return its number in `CONTROL_STREAM`.
 
-        Parameters
-        ----------
-        record : Control
-        packed : bytes, optional
-            The packed record, to save packing it again for each receiver.
+        `packed` is the packed record, so that one for many receivers is packed only once.
         """
         payload = packed or record.pack()
         return self._send(CONTROL_STREAM, record.KIND, payload, Priority.CONTROL)
@@ -117,7 +108,7 @@ class Link:
         self.connection.send(rank, sequence, Kind.UPDATE, payload, Priority.UPDATE)
 
     def relay_update(self, message: ShapedMessage) -> None:
-        """Pass an update on as it came."""
+        """Relay an update as received."""
         self.connection.relay(message, Priority.UPDATE)
 
     def send_block(self, block: Snapshot) -> None:

@@ -11,12 +11,7 @@ Item = TypeVar("Item")
 
 
 class InOrder(Generic[Item]):
-    """Items waiting for their predecessors.
-
-    Parameters
-    ----------
-    expected : int
-        The number of the first item.
+    """Items waiting for their predecessors; the first item has the number `expected`.
 
     Examples
     --------

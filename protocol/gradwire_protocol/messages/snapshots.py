@@ -36,12 +36,11 @@ def block_span(number: int, elements: int) -> slice:
 
 
 def expand_block(block: Snapshot, elements: int, unpack: Callable[[bytes, int], bytes]) -> Snapshot:
-    """Return a block with unpacked elements, if it has a place in the replica.
+    """Return a received block with unpacked elements, if it has a place in the replica.
 
     Parameters
     ----------
     block : Snapshot
-        The block as received.
     elements : int
         Length of the replica.
     unpack : callable
@@ -70,8 +69,6 @@ class SnapshotFeed:
         Returns the packed block with a number. The replica must not change meanwhile.
     numbers : iterable of int
         The blocks to send.
-    link : Link
-        The receiver.
     """
 
     def __init__(self, block: Callable[[int], Payload], numbers: Iterable[int], link: Link) -> None:
@@ -91,16 +88,7 @@ class SnapshotFeed:
     def of_replica(
         cls, values: Payload, link: Link, pack: Callable[[memoryview], Payload] = memoryview
     ) -> "SnapshotFeed":
-        """Send a whole replica.
-
-        Parameters
-        ----------
-        values : bytes-like
-            The replica.
-        link : Link
-        pack : callable
-            Packs a block into fewer bytes where possible.
-        """
+        """Send a whole replica; `pack` may pack each block into fewer bytes."""
         whole = memoryview(values).cast("B").cast("i")
         numbers = range(count_blocks(len(whole)))
         return cls(lambda number: pack(whole[block_span(number, len(whole))]), numbers, link)
@@ -121,15 +109,7 @@ class SnapshotFeed:
 
 
 class BlockAssembly:
-    """Collects the blocks that were asked for.
-
-    Parameters
-    ----------
-    elements : int
-        Length of the replica.
-    numbers : iterable of int
-        The blocks asked for.
-    """
+    """Collects the blocks with these numbers, of a replica with so many elements."""
 
     def __init__(self, elements: int, numbers: Iterable[int]) -> None:
         self._elements = elements
@@ -157,11 +137,6 @@ class SnapshotAssembly:
 
     The blocks lie on the grid of a `SnapshotFeed`: each begins at a multiple of `BLOCK_ELEMENTS`,
     and only the last one is shorter. So a peer cannot make the bookkeeping larger than the replica.
-
-    Parameters
-    ----------
-    elements : int
-        Length of the replica.
     """
 
     def __init__(self, elements: int) -> None:
