@@ -96,7 +96,6 @@ class DeclaredSetting:
 
         Parameters
         ----------
-        text : str
         source : str
             Where the text was found, such as the name of a variable.
 

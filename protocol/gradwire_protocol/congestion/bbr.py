@@ -100,8 +100,6 @@ class BbrLite:
 
     Parameters
     ----------
-    datagram_bytes : int
-        Largest datagram sent.
     random : callable
         Returns numbers in [0, 1), so that flows on one path do not probe in step.
     """

@@ -70,7 +70,6 @@ class CongestionController(Protocol):
         app_limited : bool
             Whether nothing is left to send, so that the application limits the rate and not the
             network.
-        now : float
 
         Returns
         -------
@@ -92,7 +91,6 @@ class CongestionController(Protocol):
             When the newest of them left.
         in_flight : int
             Bytes in flight without them.
-        now : float
         """
 
     def on_spurious_loss(self, size: int, now: float) -> None:

@@ -63,15 +63,7 @@ class CubicState:
 
 
 class Cubic:
-    """Window-based control.
-
-    Parameters
-    ----------
-    datagram_bytes : int
-        Largest datagram sent.
-    random : callable
-        Not used.
-    """
+    """Window-based control."""
 
     __slots__ = (
         "_acked_at",

@@ -15,13 +15,7 @@ when the last acknowledged train left; whether the application limits the rate; 
 
 
 class WindowedMax:
-    """The largest value of the last rounds.
-
-    Parameters
-    ----------
-    rounds : int
-        Number of rounds.
-    """
+    """The largest value of the last `rounds` rounds."""
 
     __slots__ = ("_candidates", "_rounds", "value")
 
@@ -89,10 +83,9 @@ class DeliveryRate:
         acked : int
             Bytes newly acknowledged.
         departure : Departure
-            Of the train of the newest packet among them.
+            State when the train of the newest packet among them left.
         sent_at : float
             When that train left.
-        now : float
         shortest : float
             Shortest plausible interval, in seconds: the round trip.
 
@@ -125,12 +118,7 @@ class AckAggregation:
 
     Acknowledgements come in lumps: of 32 packets, of a whole train, or of all that a busy peer
     found waiting. The bytes of a lump stay in flight until it arrives, and a window without room
-    for them stops the sender meanwhile.
-
-    Parameters
-    ----------
-    rounds : int
-        Rounds for which the largest lump is remembered.
+    for them stops the sender meanwhile. The largest lump of the last `rounds` rounds counts.
     """
 
     __slots__ = ("_bytes", "_largest", "_since")

@@ -95,7 +95,6 @@ class LossCap:
             Bytes in flight now.
         pipe : float
             Bytes in flight that keep the path busy.
-        datagram_bytes : int
         """
         if self.acked + self.lost < PACKETS_MIN * datagram_bytes:
             return

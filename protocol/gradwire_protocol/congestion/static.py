@@ -20,10 +20,6 @@ class StaticWindow(CongestionController):
 
     Parameters
     ----------
-    datagram_bytes : int
-        Not used.
-    random : callable
-        Not used.
     window_bytes : int
         Most bytes in flight: rate times round trip of the link.
     pacing_rate : float

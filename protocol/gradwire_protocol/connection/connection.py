@@ -50,8 +50,6 @@ class Connection:
         Ours; the peer addresses its packets to it.
     counters : Counters
         Shared by all connections of an endpoint.
-    random_bytes : callable
-        Source of unpredictable bytes.
     on_activity : callable
         Called when there may be something to send or to report, with this connection and whether
         a message was queued.
@@ -242,7 +240,6 @@ class Connection:
             Opaque to the transport.
         payload : bytes-like
             1 to `MESSAGE_BYTES_MAX` bytes; copied.
-        priority : Priority
 
         Raises
         ------

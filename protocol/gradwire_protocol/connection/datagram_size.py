@@ -31,8 +31,6 @@ class DatagramSizes:
 
     Parameters
     ----------
-    start : int
-        Initial size.
     limit : int
         The largest that both sides and the configuration allow.
     """

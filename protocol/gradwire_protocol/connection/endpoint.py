@@ -59,8 +59,6 @@ class Endpoint:
 
     Parameters
     ----------
-    config : ConnectionConfig
-        For every connection.
     random_bytes : callable
         Returns the given number of unpredictable bytes: `os.urandom`, or a seeded generator in
         simulation.
@@ -164,11 +162,8 @@ class Endpoint:
             Datagrams, one behind the other.
         segment : int
             Bytes of every datagram except the last, which may be shorter.
-        address : Address
-            The sender.
         ecn : int
             The two ECN bits of the IP header.
-        now : float
         """
         size = len(view)
         if not size:

@@ -24,15 +24,7 @@ from gradwire_protocol.wire.frames import pack_challenge, pack_response
 
 
 class Traffic:
-    """Both halves of an open connection, and its timeouts.
-
-    Parameters
-    ----------
-    owner : Owner
-        The connection.
-    random_bytes : callable
-        Source of unpredictable bytes.
-    """
+    """Both halves of an open connection, and its timeouts."""
 
     def __init__(
         self,

@@ -29,14 +29,7 @@ def next_key(key: bytes) -> bytes:
 
 
 class SealingKeys:
-    """Keys of the direction we send in; they only move forward.
-
-    Parameters
-    ----------
-    suite : Suite
-    key : bytes
-        Key of epoch 0.
-    """
+    """Keys of the direction we send in, beginning with that of epoch 0; they only move forward."""
 
     __slots__ = ("_cipher", "_key", "_suite", "epoch")
 
@@ -59,13 +52,9 @@ class SealingKeys:
 
 
 class OpeningKeys:
-    """Keys of the direction we receive in: the newest epoch, the one before and the one after.
+    """Keys of the direction we receive in, beginning with that of epoch 0.
 
-    Parameters
-    ----------
-    suite : Suite
-    key : bytes
-        Key of epoch 0.
+    They are those of the newest epoch, the one before it and the one after it.
     """
 
     __slots__ = ("_ciphers", "_key", "_suite", "epoch", "forgeries")
@@ -80,7 +69,7 @@ class OpeningKeys:
         self._ciphers = {0: cipher_of(suite, key), 1: cipher_of(suite, self._key)}
 
     def cipher(self, number: int) -> Cipher | None:
-        """Return the cipher that opens a packet; None where no key of its epoch is held."""
+        """Return the cipher that opens a packet; None if no key of its epoch is held."""
         return self._ciphers.get(number >> EPOCH_PACKETS_BITS)
 
     def on_authentic(self, number: int) -> bool:

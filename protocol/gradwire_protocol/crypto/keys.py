@@ -197,7 +197,7 @@ class Keyring:
         )
 
     def secret_of(self, key_id: bytes) -> bytes | None:
-        """Return the secret of the key with this id; None where none of our run keys made it."""
+        """Return the secret of the key with this id; None if none of our run keys made it."""
         run_key = self._by_fingerprint.get(key_id[1 : 1 + FINGERPRINT_BYTES])
         return None if run_key is None else run_key.secret_of(key_id)
 

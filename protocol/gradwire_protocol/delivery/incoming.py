@@ -204,7 +204,7 @@ class Reassembly:
             finished.add_range(0, number)
 
     def _message_of(self, data: Data) -> IncomingMessage | None:
-        """Return the message of a fragment; None where the fragment is not needed."""
+        """Return the message of a fragment; None if the fragment is not needed."""
         finished = self._finished.get(data.stream)
         if finished is not None and data.number in finished:
             return None

@@ -66,7 +66,6 @@ class OutgoingMessage:
         Identifies the message within the connection.
     shaped : ShapedMessage
         May be shared with other connections that send the same message.
-    priority : Priority
     """
 
     __slots__ = ("_acked_count", "_fates", "_lost_count", "begun", "key", "next_fragment",

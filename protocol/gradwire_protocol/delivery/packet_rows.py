@@ -32,7 +32,6 @@ class PacketRows:
 
     Parameters
     ----------
-    view : memoryview
     size : int
         Bytes of each packet: a multiple of 4, at least `MINIMUM_BYTES`.
     """

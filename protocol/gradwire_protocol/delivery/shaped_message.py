@@ -154,7 +154,6 @@ class ShapedMessage:
 
         Parameters
         ----------
-        fragment_bytes : int
         new_shape : bool
             Whether to use the next shape, because fragments may have arrived in the current one.
         """

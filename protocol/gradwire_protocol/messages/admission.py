@@ -110,7 +110,7 @@ class Join(Record):
     """The quantum that suits its parameters; it counts if the worker founds the run."""
     layout: Layout
     resume: Resume | None = None
-    """What a returning worker has."""
+    """The state of a returning worker; None for a new one."""
     partial: Versions | None = None
     """The updates in the part of a snapshot that had arrived when its connection was lost."""
     gives_state: bool = False

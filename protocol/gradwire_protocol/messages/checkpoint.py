@@ -119,7 +119,6 @@ def pieces_of(checkpoint: Checkpoint, values: Payload) -> Iterator[bytes | memor
 
     Parameters
     ----------
-    checkpoint : Checkpoint
     values : bytes-like
         The replica, little-endian int32. It must not change until the last piece was taken.
     """

@@ -156,7 +156,9 @@ class Link:
             return self._in_order(self._states_in, event, StatePart.parse(event.payload))
         record = CONTROL_RECORDS.get(kind)
         if record is None or event.stream != CONTROL_STREAM:
-            raise InvalidMessageError(f"{kind.name} came in stream {event.stream}")
+            raise InvalidMessageError(
+                f"{kind.name} came in stream {event.stream}, which is for other messages"
+            )
         return self._in_order(self._control_in, event, record.parse(event.payload))
 
     def _send(self, stream: int, kind: Kind, payload: bytes, priority: Priority) -> int:

@@ -44,7 +44,7 @@ class InOrder(Generic[Item]):
 
     @property
     def lowest_waiting(self) -> int | None:
-        """The lowest number of an item that waits; None where none does."""
+        """The lowest number of a waiting item; None if no item waits."""
         return min(self._waiting, default=None)
 
     def skip_to(self, expected: int) -> list[Item]:

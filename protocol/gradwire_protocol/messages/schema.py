@@ -205,7 +205,7 @@ def listing(check: Check, length_max: int) -> Check:
 
     def check_all(value: object) -> tuple[Any, ...]:
         if not isinstance(value, list) or len(value) > length_max:
-            raise ValueError(f"{_abbreviate(value)} is not a list of at most {length_max}")
+            raise ValueError(f"{_abbreviate(value)} is not a list of at most {length_max} items")
         return tuple(map(check, value))
 
     return check_all
@@ -219,7 +219,7 @@ def mapping(key: Check, item: Check, length_max: int) -> Check:
 
     def check_all(value: object) -> dict[Any, Any]:
         if not isinstance(value, list) or len(value) > length_max:
-            raise ValueError(f"{_abbreviate(value)} is not a list of at most {length_max}")
+            raise ValueError(f"{_abbreviate(value)} is not a list of at most {length_max} pairs")
         checked = {}
         for pair in value:
             if not isinstance(pair, list) or len(pair) != 2:

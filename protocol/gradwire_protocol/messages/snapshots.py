@@ -40,9 +40,6 @@ def expand_block(block: Snapshot, elements: int, unpack: Callable[[bytes, int], 
 
     Parameters
     ----------
-    block : Snapshot
-    elements : int
-        Length of the replica.
     unpack : callable
         Called with the packed values and the number of elements; raises `ValueError`.
 
@@ -67,8 +64,6 @@ class SnapshotFeed:
     ----------
     block : callable
         Returns the packed block with a number. The replica must not change meanwhile.
-    numbers : iterable of int
-        The blocks to send.
     """
 
     def __init__(self, block: Callable[[int], Payload], numbers: Iterable[int], link: Link) -> None:
@@ -109,7 +104,7 @@ class SnapshotFeed:
 
 
 class BlockAssembly:
-    """Collects the blocks with these numbers, of a replica with so many elements."""
+    """Collects the blocks with these numbers, of a replica of `elements` elements."""
 
     def __init__(self, elements: int, numbers: Iterable[int]) -> None:
         self._elements = elements

@@ -72,16 +72,12 @@ class ReceivedPackets:
 
         Parameters
         ----------
-        first, stop : int
-            Their packet numbers.
         eliciting : bool
             Whether they ask for an acknowledgement.
         completing : bool
             Whether one completed a message, so that its sender waits only for the acknowledgement.
         marked : bool
             Whether they carry the mark of a router with a queue.
-        now : float
-            When they arrived.
         """
         in_order = first == self.largest + 1
         if stop > self.largest + 1:

@@ -59,13 +59,7 @@ class Outcome:
 
 
 class Recovery:
-    """Sent packets of one connection.
-
-    Parameters
-    ----------
-    controller : CongestionController
-        Informed of everything sent, acknowledged and lost.
-    """
+    """Sent packets of one connection."""
 
     def __init__(self, controller: CongestionController) -> None:
         self.rtt = RttEstimator()
@@ -102,14 +96,12 @@ class Recovery:
 
         Parameters
         ----------
-        fragments : sequence of int
         message : int
             Key of the message.
         size, last_size : int
             Bytes of every packet except the last, and of the last.
         app_limited : bool
             Whether nothing more was left to send.
-        now : float
         """
         count = len(fragments)
         train = self._begin_train(size * (count - 1) + last_size, app_limited=app_limited, now=now)

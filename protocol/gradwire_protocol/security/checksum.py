@@ -152,13 +152,7 @@ class Checksum:
 
 
 class ChecksumHandshake:
-    """One side of a handshake without proofs; `NoiseHandshake` has them.
-
-    Parameters
-    ----------
-    prologue : bytes
-        The beginning of the INIT.
-    """
+    """One side of a handshake without proofs; `NoiseHandshake` has them."""
 
     __slots__ = ("_checksum", "_nonces")
 

@@ -17,13 +17,7 @@ _SECRET_BYTES: Final = 32
 
 
 class Cookies:
-    """Cookies of one endpoint.
-
-    Parameters
-    ----------
-    random_bytes : callable
-        Source of unpredictable bytes.
-    """
+    """Cookies of one endpoint."""
 
     def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
         self._random_bytes = random_bytes

@@ -102,19 +102,8 @@ class Initiator:
 
     Parameters
     ----------
-    session_id : int
-        Ours.
-    limits : TransportLimits
-        Ours.
     credentials : Credentials or None
         Credentials with a key; None for suite 0.
-    random_bytes : callable
-        Source of unpredictable bytes.
-    workspace : Workspace
-    timeout_seconds : float
-        Seconds after which the attempt is given up.
-    now : float
-        Start of the attempt.
     """
 
     def __init__(

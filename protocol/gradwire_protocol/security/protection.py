@@ -27,8 +27,6 @@ class Sealing(Protocol):
 
         Parameters
         ----------
-        message : ShapedMessage
-        first, stop : int
         session_id : int
             The receiver's.
         number : int
@@ -53,7 +51,7 @@ class Opening(Protocol):
         """Whether the limit of forged packets was reached: trust no further packet."""
 
     def open(self, datagram: memoryview) -> memoryview | None:
-        """Return the frames of a datagram, or None where it is not authentic."""
+        """Return the frames of a datagram; None if it is not authentic."""
 
     def open_rows(self, packets: PacketRows) -> PacketRows | None:
         """Return several packets with readable frames; None if any is not authentic.

@@ -5,14 +5,7 @@ from collections.abc import Hashable
 
 
 class TokenBucket:
-    """Allows `rate` uses a second and `burst` at once after a pause.
-
-    Parameters
-    ----------
-    rate : float
-        Per second.
-    burst : float
-    """
+    """Allows `rate` uses a second and `burst` at once after a pause."""
 
     __slots__ = ("_at", "_burst", "_rate", "_tokens")
 
@@ -22,26 +15,19 @@ class TokenBucket:
         self._tokens = burst
         self._at = float("-inf")
 
-    def try_spend(self, now: float, times: int = 1) -> bool:
-        """Spend `times` tokens; return whether there were enough."""
+    def try_spend(self, now: float, tokens: int = 1) -> bool:
+        """Spend tokens; return whether there were enough."""
         elapsed = now - self._at
         self._at = now
         self._tokens = min(self._tokens + elapsed * self._rate, self._burst)
-        if self._tokens < times:
+        if self._tokens < tokens:
             return False
-        self._tokens -= times
+        self._tokens -= tokens
         return True
 
 
 class SourceBuckets:
-    """A `TokenBucket` for each of a limited number of sources.
-
-    Parameters
-    ----------
-    rate, burst : float
-    sources_max : int
-        Sources remembered; the least recently used is forgotten.
-    """
+    """A `TokenBucket` for each of `sources_max` sources; the least recently used is forgotten."""
 
     def __init__(self, rate: float, burst: float, sources_max: int) -> None:
         self._rate = rate

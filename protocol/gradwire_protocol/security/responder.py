@@ -107,18 +107,12 @@ class Responder:
 
     Parameters
     ----------
-    limits : TransportLimits
-        Ours.
     credentials : Credentials or None
         Credentials with a keyring; suite 0 if there is none.
-    counters : Counters
-    random_bytes : callable
-        Source of unpredictable bytes.
     new_session_id : callable
         Returns a free session id.
     source_of : callable
         Returns the part of an address that counts as its source.
-    workspace : Workspace
     """
 
     def __init__(
@@ -167,8 +161,6 @@ class Responder:
         ----------
         view : memoryview
             The INIT, `INIT_BYTES` long.
-        address : Address
-        now : float
 
         Raises
         ------

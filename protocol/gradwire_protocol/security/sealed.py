@@ -41,22 +41,14 @@ from gradwire_protocol.wire.words import MASK, WORD_BYTES, Words
 
 HEAD: Final = PACKET_HEADER_BYTES
 _NO_COUNTER: Final = bytes(CIPHER_NONCE_BYTES - 8)
-_NUMBER: Final = slice(8, 16)  # where it stands in a header; its bytes are those of the nonce
-READ_BYTES_MAX: Final = 2**16
-
+_NUMBER: Final = slice(8, 16)  # the packet number in a header; the nonce ends with the same bytes
+READ_BYTES_MAX: Final = 2**16  # of a socket
 
 CipherArguments: TypeAlias = tuple[memoryview, memoryview, memoryview, memoryview]
 
 
 class TrainBuffer:
-    """A buffer for packets of one size, with the slices that a cipher takes.
-
-    Parameters
-    ----------
-    buffer : ndarray of uint8
-    size : int
-        Bytes of a packet.
-    """
+    """A buffer for packets of one size, with the slices that a cipher takes."""
 
     __slots__ = (
         "_headers_for",
@@ -169,14 +161,7 @@ class Workspace:
 
 
 class CipherSealing:
-    """Sealing of one direction; see `protection.Sealing`.
-
-    Parameters
-    ----------
-    suite : Suite
-    key : bytes
-    workspace : Workspace
-    """
+    """Sealing of one direction; see `protection.Sealing`."""
 
     __slots__ = ("_keys", "_next_number", "_workspace")
 
@@ -242,14 +227,7 @@ class CipherSealing:
 
 
 class CipherOpening:
-    """Opening of one direction; see `protection.Opening`.
-
-    Parameters
-    ----------
-    suite : Suite
-    key : bytes
-    workspace : Workspace
-    """
+    """Opening of one direction; see `protection.Opening`."""
 
     __slots__ = ("_keys", "_workspace")
 
@@ -268,7 +246,7 @@ class CipherOpening:
         return self._keys.forgeries >= FORGERIES_MAX
 
     def open(self, datagram: memoryview) -> memoryview | None:
-        """Return the frames of a datagram, or None where it is not authentic."""
+        """Return the frames of a datagram; None if it is not authentic."""
         size = len(datagram)
         if size < PACKET_HEADER_BYTES + TAG_BYTES or size > DATAGRAM_BYTES_MAX or size % WORD_BYTES:
             return None

@@ -196,10 +196,12 @@ class Greeting:
 
     @classmethod
     def parse(cls, data: bytes) -> "Greeting":
-        """Read them."""
+        """Parse the 88 bytes of the wire, opened."""
         limits, unix_time_ns, size, name = _GREETING.unpack(data)
         if size > NAME_BYTES_MAX or any(name[size:]):
-            raise InvalidDatagramError(f"name of {size} bytes; the bytes behind it are not 0")
+            raise InvalidDatagramError(
+                f"name of {size} bytes; it has at most {NAME_BYTES_MAX}, and zeros behind it"
+            )
         try:
             decoded = name[:size].decode()
         except UnicodeDecodeError:
@@ -221,7 +223,7 @@ class Reply:
 
     @classmethod
     def parse(cls, data: bytes) -> "Reply":
-        """Read them."""
+        """Parse the 40 bytes of the wire, opened."""
         session_id, reserved, limits, reset_token = _REPLY.unpack(data)
         if not session_id or reserved:
             raise InvalidDatagramError(f"reply with session id {session_id}, reserved {reserved}")
