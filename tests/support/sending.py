@@ -47,7 +47,7 @@ class Diary(StaticWindow):
         self.collapses = 0
         self.paths = 1
 
-    def on_sent(self, size: int, in_flight: int, *, app_limited: bool, now: float) -> object:  # type: ignore[override]
+    def on_sent(self, size: int, in_flight: int, *, app_limited: bool, now: float) -> object:
         """Write it down; what comes back with the ACK is the number of the train."""
         self.sent.append((size, in_flight, app_limited))
         return len(self.sent) - 1

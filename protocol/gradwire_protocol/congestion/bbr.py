@@ -34,6 +34,7 @@ from gradwire_protocol.congestion.controller import (
     WINDOW_PACKETS_INITIAL,
     WINDOW_PACKETS_MIN,
     AckSample,
+    CongestionController,
 )
 from gradwire_protocol.congestion.delivery_rate import (
     AckAggregation,
@@ -95,7 +96,7 @@ class Phase(Enum):
     PROBE_RTT = auto()
 
 
-class BbrLite:
+class BbrLite(CongestionController):
     """Model-based control.
 
     Parameters
@@ -134,10 +135,6 @@ class BbrLite:
 
     name: ClassVar[str] = "bbr"
 
-    window_bytes: int
-    """Most bytes that may be in flight."""
-    pacing_rate: float
-    """Bytes per second at which trains should leave."""
     phase: Phase
     _bandwidth_before: float
     """Bandwidth when it last grew in STARTUP, or when the last probe began."""

@@ -1,7 +1,7 @@
 """The interface between loss recovery and a congestion controller."""
 
 from collections.abc import Callable
-from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 WINDOW_PACKETS_INITIAL: Final = 32
 """Datagrams in flight before anything is known of the path. RFC 9002 allows 10. These leave paced,
@@ -42,12 +42,14 @@ class AckSample(NamedTuple):
     """Packets newly reported with the ECN mark CE."""
 
 
-class CongestionController(Protocol):
-    """Sets a window and a rate from what happens to packets.
+class CongestionController:
+    """Sets a window and a rate from what happens to packets. This base ignores everything.
 
     Sizes are in bytes of UDP payload, times in seconds of the owner's clock. Losses revealed by an
-    ACK are reported before the ACK. A subclass ignores what it does not override.
+    ACK are reported before the ACK.
     """
+
+    __slots__ = ()
 
     name: ClassVar[str]
     """Its name in a configuration."""

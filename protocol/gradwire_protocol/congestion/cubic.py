@@ -17,6 +17,7 @@ from gradwire_protocol.congestion.controller import (
     WINDOW_PACKETS_INITIAL,
     WINDOW_PACKETS_MIN,
     AckSample,
+    CongestionController,
 )
 
 BETA: Final = 0.7
@@ -62,7 +63,7 @@ class CubicState:
     """When the reduction was made. Losses of packets sent earlier belong to it."""
 
 
-class Cubic:
+class Cubic(CongestionController):
     """Window-based control."""
 
     __slots__ = (
@@ -78,10 +79,6 @@ class Cubic:
 
     name: ClassVar[str] = "cubic"
 
-    window_bytes: int
-    """Most bytes that may be in flight."""
-    pacing_rate: float
-    """Bytes per second at which trains should leave."""
     _state: CubicState
     _saved: CubicState | None
     """State before the last reduction; None if that cannot be undone."""

@@ -4,7 +4,10 @@ They show which messages have arrived, which fragments have to be sent again, ho
 the path carries, and whether any fragments arrive at all.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
+from numpy.typing import NDArray
 
 from gradwire_protocol.connection.datagram_size import DatagramSizes
 from gradwire_protocol.counters import Counters
@@ -15,7 +18,7 @@ from gradwire_protocol.limits import PROBE_PACKETS, TAIL_PROBE_PACKETS_MAX
 from gradwire_protocol.recovery.loss_rate import LossRate
 from gradwire_protocol.recovery.pacer import Pacer
 from gradwire_protocol.recovery.received_packets import ReceivedPackets
-from gradwire_protocol.recovery.recovery import Fragments, Outcome, Recovery, by_message
+from gradwire_protocol.recovery.recovery import Outcome, Recovery, by_message
 from gradwire_protocol.recovery.sent_packets import PacketContents
 from gradwire_protocol.wire.frames import Ack
 
@@ -75,14 +78,11 @@ class Outcomes:
         self.on_credit(ack.credit)
         complete = []
         for arrived in outcome.arrived:
-            complete += self._record_arrived(arrived)
+            complete += self._record_arrived(by_message(arrived))
         for contents in outcome.arrived_contents:
             if contents.ack_largest is not None:
                 self._received.on_ack_delivered(contents.ack_largest)
-            for key, index in contents.fragments:
-                message = self._queue.on_acked(key, [index])
-                if message is not None:
-                    complete.append(message)
+            complete += self._record_arrived((key, [index]) for key, index in contents.fragments)
             if contents.probe_bytes and self._sizes.on_probe_acked(contents.probe_bytes):
                 self._size_changed()
         if outcome.largest_acked_bytes:
@@ -120,13 +120,11 @@ class Outcomes:
 
     # Private.
 
-    def _record_arrived(self, fragments: Fragments) -> list[ShapedMessage]:
-        complete = []
-        for key, indexes in by_message(fragments):
-            message = self._queue.on_acked(key, indexes)
-            if message is not None:
-                complete.append(message)
-        return complete
+    def _record_arrived(
+        self, fragments: Iterable[tuple[int, NDArray[np.int32] | list[int]]]
+    ) -> list[ShapedMessage]:
+        messages = (self._queue.on_acked(key, indexes) for key, indexes in fragments)
+        return [message for message in messages if message is not None]
 
     def _on_lost(self, outcome: Outcome, now: float) -> None:
         self._counters.packets_lost += outcome.lost_packets

@@ -39,7 +39,6 @@ from gradwire_protocol.security.protection import Sealing
 from gradwire_protocol.wire.frames import (
     CREDIT_BYTES,
     TOKEN_BYTES,
-    Data,
     pack_ack,
     pack_credit,
     pack_data,
@@ -282,18 +281,7 @@ class Sender:
         else:
             message.on_sent(0, 1)
         self.queue.on_sent(message)
-        return pack_data(
-            Data(
-                shaped.stream,
-                shaped.number,
-                shaped.kind,
-                shaped.total,
-                shaped.fragment_bytes,
-                0,
-                memoryview(shaped.payload),
-                shaped.shape,
-            )
-        )
+        return pack_data(shaped.fragment(0, memoryview(shaped.payload)))
 
     def _ack_frame(self, contents: PacketContents, now: float) -> bytes:
         ack = self._received.make_ack(credit=self._reassembly.credit, now=now)

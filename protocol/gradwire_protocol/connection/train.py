@@ -40,6 +40,6 @@ class Train:
         return -(-self.size // self.segment)
 
     def datagrams(self) -> list[bytes]:
-        """Return copies of the datagrams, for kernels that cannot segment and for tests."""
+        """Return copies of the datagrams, as the kernel would cut them; for tests."""
         joined = b"".join(self.buffers)
         return [joined[at : at + self.segment] for at in range(0, self.size, self.segment)]

@@ -253,8 +253,8 @@ def parse_keys(text: str) -> list[RunKey] | WorkerKey:
     KeyFormatError
         If the text is no key file. The message does not repeat what it found.
     """
-    lines = [line.strip() for line in text.splitlines()]
-    keys = [_parse_line(number, line) for number, line in enumerate(lines, 1) if _holds_key(line)]
+    lines = enumerate(map(str.strip, text.splitlines()), 1)
+    keys = [_parse_line(number, line) for number, line in lines if line and line[0] != "#"]
     run_keys = [key for key in keys if isinstance(key, RunKey)]
     worker_keys = [key for key in keys if isinstance(key, WorkerKey)]
     if run_keys and not worker_keys:
@@ -269,10 +269,6 @@ def parse_keys(text: str) -> list[RunKey] | WorkerKey:
         f"{len(run_keys)} run keys and {len(worker_keys)} worker keys; a key file has either run "
         "keys or one worker key"
     )
-
-
-def _holds_key(line: str) -> bool:
-    return bool(line) and not line.startswith("#")
 
 
 def _parse_line(number: int, line: str) -> RunKey | WorkerKey:

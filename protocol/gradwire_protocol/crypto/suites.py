@@ -5,13 +5,13 @@ sealed suite, and one without keys accepts suite 0 only. The handshake hashes th
 cannot be changed on the way.
 """
 
-from collections.abc import Callable
 from enum import IntEnum
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+Cipher: TypeAlias = AESGCM | ChaCha20Poly1305
+"""An authenticated cipher with its key (RFC 5116)."""
 
 
 class Suite(IntEnum):
@@ -25,27 +25,7 @@ class Suite(IntEnum):
     """Noise_NNpsk0_25519_ChaChaPoly_SHA256; for machines that compute AES in software."""
 
 
-class Cipher(Protocol):
-    """An authenticated cipher with its key (RFC 5116): AES-GCM or ChaCha20-Poly1305."""
-
-    def encrypt(self, nonce: Buffer, data: Buffer, associated_data: Buffer) -> bytes:
-        """Return the sealed data, tag included."""
-
-    def decrypt(self, nonce: Buffer, data: Buffer, associated_data: Buffer) -> bytes:
-        """Return the data, or raise `cryptography.exceptions.InvalidTag`."""
-
-    def encrypt_into(
-        self, nonce: Buffer, data: Buffer, associated_data: Buffer, buf: Buffer
-    ) -> int:
-        """Write the sealed data, tag included, to `buf`."""
-
-    def decrypt_into(
-        self, nonce: Buffer, data: Buffer, associated_data: Buffer, buf: Buffer
-    ) -> int:
-        """Write the data to `buf`, which may be the memory of the sealed data."""
-
-
-CIPHERS: Final[dict[Suite, Callable[[bytes], Cipher]]] = {
+CIPHERS: Final[dict[Suite, type[Cipher]]] = {
     Suite.AES: AESGCM,
     Suite.CHACHA: ChaCha20Poly1305,
 }

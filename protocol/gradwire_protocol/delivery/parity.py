@@ -46,17 +46,7 @@ def parity_of(message: ShapedMessage, group: int) -> Data:
     if (message.count - 1) % groups == group:
         last = message.payload_of(message.count - 1)
         sums[: len(last)] ^= last
-    return Data(
-        message.stream,
-        message.number,
-        message.kind,
-        message.total,
-        message.fragment_bytes,
-        group,
-        sums.data,
-        message.shape,
-        parity=True,
-    )
+    return message.fragment(group, sums.data, parity=True)
 
 
 def restore_fragment(

@@ -136,6 +136,20 @@ class ShapedMessage:
         size = min(self.fragment_bytes, self.total - index * self.fragment_bytes)
         return self.rows[index, HEADERS_BYTES : HEADERS_BYTES + size]
 
+    def fragment(self, index: int, payload: memoryview, *, parity: bool = False) -> Data:
+        """Return the frame of a fragment, or of a parity fragment, with this payload."""
+        return Data(
+            self.stream,
+            self.number,
+            self.kind,
+            self.total,
+            self.fragment_bytes,
+            index,
+            payload,
+            self.shape,
+            parity,
+        )
+
     @property
     def payload(self) -> Payload:
         """The message without headers: a copy, unless it has only one fragment."""

@@ -7,7 +7,7 @@ the datagrams and `responder` for the other side. Both sides end with an `Agreem
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TypeAlias
 
 from gradwire_protocol.crypto.credentials import Credentials
 from gradwire_protocol.crypto.keys import Identity
@@ -35,25 +35,8 @@ from gradwire_protocol.wire.packets import (
     parse_retry_or_reset,
 )
 
-
-class HandshakeState(Protocol):
-    """One side of a suite's handshake: `NoiseHandshake`, or the one in `checksum`."""
-
-    def write_init(self, private_key: bytes, payload: bytes) -> tuple[bytes, bytes]:
-        """Return public key and sealed greeting."""
-
-    def read_accept(self, public_key: bytes, sealed: bytes) -> bytes:
-        """Return the reply, or raise `InvalidDatagramError`."""
-
-    def read_init(self, public_key: bytes, sealed: bytes) -> bytes:
-        """Return the greeting, or raise `InvalidDatagramError`."""
-
-    def write_accept(self, private_key: bytes, payload: bytes) -> tuple[bytes, bytes]:
-        """Return public key and sealed reply, or raise `InvalidDatagramError`."""
-
-    @property
-    def keys(self) -> tuple[bytes, bytes]:
-        """Keys of the directions initiator to responder, and back."""
+HandshakeState: TypeAlias = NoiseHandshake | ChecksumHandshake
+"""One side of a suite's handshake."""
 
 
 @dataclass(frozen=True, slots=True)

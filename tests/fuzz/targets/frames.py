@@ -68,8 +68,10 @@ def check_bounds(frame: Frame) -> None:
     """Compare a frame with what whoever acts on it relies upon."""
     if isinstance(frame, Data):
         assert 0 < len(frame.payload) <= frame.total <= MESSAGE_BYTES_MAX
-        assert frame.parity or frame.offset + len(frame.payload) <= frame.total
-        assert frame.fragments * FRAGMENT_BYTES_MIN < frame.total + frame.fragment_bytes
+        offset = frame.index * frame.fragment_bytes
+        fragments = -(-frame.total // frame.fragment_bytes)
+        assert frame.parity or offset + len(frame.payload) <= frame.total
+        assert fragments * FRAGMENT_BYTES_MIN < frame.total + frame.fragment_bytes
     elif isinstance(frame, Ack):
         numbers = [number for first, last in frame.ranges for number in (last, first)]
         assert numbers == sorted(numbers, reverse=True)
