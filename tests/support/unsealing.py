@@ -20,7 +20,7 @@ def opening_keys(opening: Opening) -> OpeningKeys:
 
 def keys_of(connection: Connection) -> OpeningKeys:
     """Return the keys that a connection opens packets with."""
-    return opening_keys(connection._traffic.receiver._opening)
+    return opening_keys(connection._traffic.receiver.opening)
 
 
 def sealing_keys(sealing: Sealing) -> SealingKeys:

@@ -57,16 +57,12 @@ class ConnectionConfig:
         if self.congestion not in CONTROLLERS:
             known = ", ".join(sorted(CONTROLLERS))
             raise UsageError(f"congestion={self.congestion!r}; use one of {known}")
-        if not WINDOW_BYTES_MIN <= self.window_bytes <= REASSEMBLY_BYTES_MAX:
-            raise UsageError(
-                f"window_bytes={self.window_bytes}; use "
-                f"{WINDOW_BYTES_MIN} to {REASSEMBLY_BYTES_MAX}"
-            )
-        if not 0.001 <= self.idle_timeout_seconds <= IDLE_TIMEOUT_SECONDS_MAX:
-            raise UsageError(
-                f"idle_timeout_seconds={self.idle_timeout_seconds}; use 0.001 to "
-                f"{IDLE_TIMEOUT_SECONDS_MAX:g}"
-            )
+        for name, least, most in (
+            ("window_bytes", WINDOW_BYTES_MIN, REASSEMBLY_BYTES_MAX),
+            ("idle_timeout_seconds", 0.001, int(IDLE_TIMEOUT_SECONDS_MAX)),
+        ):
+            if not least <= getattr(self, name) <= most:
+                raise UsageError(f"{name}={getattr(self, name)}; use {least} to {most}")
         for name in ("keepalive_seconds", "connect_timeout_seconds"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UsageError(f"{name}={getattr(self, name)}; use a finite number above 0")

@@ -328,7 +328,10 @@ class Connection:
     @property
     def rtt(self) -> float | None:
         """Smoothed round-trip time in seconds; None before the first sample."""
-        return self._traffic.rtt if self.was_open else None
+        if not self.was_open:
+            return None
+        rtt = self._traffic.sender.recovery.rtt
+        return rtt.smoothed if rtt.latest else None
 
     @property
     def bytes_queued(self) -> int:

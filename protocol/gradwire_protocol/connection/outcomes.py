@@ -5,6 +5,7 @@ the path carries, and whether any fragments arrive at all.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,43 +24,26 @@ from gradwire_protocol.recovery.sent_packets import PacketContents
 from gradwire_protocol.wire.frames import Ack
 
 
+@dataclass(kw_only=True, eq=False)
 class Outcomes:
-    """Passes the fate of sent packets on to the parts of a `Sender`.
+    """Passes the fate of sent packets on to the parts of a `Sender`."""
 
-    Parameters
-    ----------
-    received : ReceivedPackets
-        Learns which of our ACKs have arrived.
-    reassembly : Reassembly
-        Learns that a CREDIT frame was lost.
-    """
-
-    def __init__(
-        self,
-        *,
-        queue: SendQueue,
-        recovery: Recovery,
-        sizes: DatagramSizes,
-        pacer: Pacer,
-        loss: LossRate,
-        received: ReceivedPackets,
-        reassembly: Reassembly,
-        counters: Counters,
-    ) -> None:
-        self.ping_due = False
-        """Whether the next packet has to ask for an acknowledgement."""
-        self.unanswered: tuple[float, int] | None = None
-        """Time and size of the first packet with fragments sent since a packet at least as large
-        arrived; None if there is none. If packets of this size arrive, the fragments arrive sooner
-        or later, however slow the path is. If only smaller packets arrive, they never do."""
-        self._queue = queue
-        self._recovery = recovery
-        self._sizes = sizes
-        self._pacer = pacer
-        self._loss = loss
-        self._received = received
-        self._reassembly = reassembly
-        self._counters = counters
+    queue: SendQueue
+    recovery: Recovery
+    sizes: DatagramSizes
+    pacer: Pacer
+    loss: LossRate
+    received: ReceivedPackets
+    """Learns which of our ACKs have arrived."""
+    reassembly: Reassembly
+    """Learns that a CREDIT frame was lost."""
+    counters: Counters
+    ping_due: bool = False
+    """Whether the next packet has to ask for an acknowledgement."""
+    unanswered: tuple[float, int] | None = None
+    """Time and size of the first packet with fragments sent since a packet at least as large
+    arrived; None if there is none. If packets of this size arrive, the fragments arrive sooner or
+    later, however slow the path is. If only smaller packets arrive, they never do."""
 
     def stall(self, patience: float, now: float) -> str | None:
         """Return a description of the stall, if no fragment arrived for `patience` seconds."""
@@ -74,48 +58,48 @@ class Outcomes:
 
     def on_ack(self, ack: Ack, now: float) -> list[ShapedMessage]:
         """Process an ACK; return the messages that have now arrived as a whole."""
-        outcome = self._recovery.on_ack(ack, now)
+        outcome = self.recovery.on_ack(ack, now)
         self.on_credit(ack.credit)
         complete = []
         for arrived in outcome.arrived:
             complete += self._record_arrived(by_message(arrived))
         for contents in outcome.arrived_contents:
             if contents.ack_largest is not None:
-                self._received.on_ack_delivered(contents.ack_largest)
+                self.received.on_ack_delivered(contents.ack_largest)
             complete += self._record_arrived((key, [index]) for key, index in contents.fragments)
-            if contents.probe_bytes and self._sizes.on_probe_acked(contents.probe_bytes):
+            if contents.probe_bytes and self.sizes.on_probe_acked(contents.probe_bytes):
                 self._size_changed()
         if outcome.largest_acked_bytes:
-            self._sizes.on_acked(outcome.largest_acked_bytes)
+            self.sizes.on_acked(outcome.largest_acked_bytes)
             if self.unanswered and outcome.largest_acked_bytes >= self.unanswered[1]:
                 self.unanswered = None
-        if not self._queue.bytes_queued:
+        if not self.queue.bytes_queued:
             self.unanswered = None
-        self._counters.packets_spuriously_lost += outcome.spurious_losses
-        self._loss.record(outcome.lost_packets, outcome.acked_packets)
+        self.counters.packets_spuriously_lost += outcome.spurious_losses
+        self.loss.record(outcome.lost_packets, outcome.acked_packets)
         self._on_lost(outcome, now)
         return complete
 
     def on_credit(self, credit: int) -> None:
         """Record the total message bytes that the peer lets us declare."""
-        self._queue.credit = max(self._queue.credit, credit)
+        self.queue.credit = max(self.queue.credit, credit)
 
     def on_path_changed(self) -> None:
         """Forget what was learned of the former path."""
-        self._recovery.controller.on_path_changed()
-        self._sizes.on_path_changed()
+        self.recovery.controller.on_path_changed()
+        self.sizes.on_path_changed()
         self._size_changed()
-        self._queue.reshape(fragment_bytes_of(self._sizes.current))
+        self.queue.reshape(fragment_bytes_of(self.sizes.current))
 
     def handle_timer(self, now: float) -> None:
         """Act on losses and probe timeouts that are due."""
-        deadline = self._recovery.deadline
+        deadline = self.recovery.deadline
         if deadline is None or now < deadline:
             return
-        outcome, probing = self._recovery.on_timeout(now)
+        outcome, probing = self.recovery.on_timeout(now)
         self._on_lost(outcome, now)
         if probing:
-            self._counters.probe_timeouts += 1
+            self.counters.probe_timeouts += 1
             self._probe()
 
     # Private.
@@ -123,53 +107,53 @@ class Outcomes:
     def _record_arrived(
         self, fragments: Iterable[tuple[int, NDArray[np.int32] | list[int]]]
     ) -> list[ShapedMessage]:
-        messages = (self._queue.on_acked(key, indexes) for key, indexes in fragments)
+        messages = (self.queue.on_acked(key, indexes) for key, indexes in fragments)
         return [message for message in messages if message is not None]
 
     def _on_lost(self, outcome: Outcome, now: float) -> None:
-        self._counters.packets_lost += outcome.lost_packets
+        self.counters.packets_lost += outcome.lost_packets
         for contents in outcome.lost_contents:
             self._on_lost_contents(contents, now)
         if outcome.lost is None:
             return
         for key, indexes in by_message(outcome.lost):
-            self._queue.on_lost(key, indexes)
-        rtt = self._recovery.rtt.smoothed
-        if outcome.lost_packets and self._sizes.on_lost(outcome.smallest_lost_bytes, rtt, now):
-            self._counters.black_holes += 1
+            self.queue.on_lost(key, indexes)
+        rtt = self.recovery.rtt.smoothed
+        if outcome.lost_packets and self.sizes.on_lost(outcome.smallest_lost_bytes, rtt, now):
+            self.counters.black_holes += 1
             self._size_changed()
-            self._queue.reshape(fragment_bytes_of(self._sizes.current))
+            self.queue.reshape(fragment_bytes_of(self.sizes.current))
 
     def _on_lost_contents(self, contents: PacketContents, now: float) -> None:
         if contents.credit:
-            self._reassembly.announced = 0  # so that the current credit is sent again
+            self.reassembly.announced = 0  # so that the current credit is sent again
         self._send_again(contents)
         if contents.probe_bytes:
-            self._sizes.on_probe_lost(now)
+            self.sizes.on_probe_lost(now)
 
     def _send_again(self, contents: PacketContents) -> None:
         for key, index in contents.fragments:
-            self._queue.on_lost(key, np.array([index], np.int32))
+            self.queue.on_lost(key, np.array([index], np.int32))
 
     def _probe(self) -> None:
         """Choose what asks for an acknowledgement: new data, else old data, else a PING."""
-        recovery = self._recovery
+        recovery = self.recovery
         recovery.probes = PROBE_PACKETS
-        if self._queue.next_message() is None:
+        if self.queue.next_message() is None:
             if recovery.sent.packets_in_flight <= TAIL_PROBE_PACKETS_MAX:
                 recovery.probes = TAIL_PROBE_PACKETS_MAX
             fragments, contents = recovery.oldest_in_flight(recovery.probes)
             for key, indexes in by_message(fragments):
-                self._queue.on_lost(key, indexes)
+                self.queue.on_lost(key, indexes)
             for each in contents:
                 self._send_again(each)
         # From the second timeout on also a PING: if it arrives and large packets do not, those are
         # too large for the path.
-        self.ping_due = self._queue.next_message() is None or recovery.timeouts > 1
+        self.ping_due = self.queue.next_message() is None or recovery.timeouts > 1
 
     def _size_changed(self) -> None:
         if self.unanswered is not None:
             since, size = self.unanswered
-            self.unanswered = since, min(size, self._sizes.current)
-        self._recovery.controller.set_datagram_bytes(self._sizes.current)
-        self._pacer.least_bytes = 2 * self._sizes.current
+            self.unanswered = since, min(size, self.sizes.current)
+        self.recovery.controller.set_datagram_bytes(self.sizes.current)
+        self.pacer.least_bytes = 2 * self.sizes.current

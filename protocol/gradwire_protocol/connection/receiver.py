@@ -7,6 +7,7 @@ Frames other than fragments are passed to the `Owner`.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from gradwire_protocol.connection.liveness import Liveness
@@ -44,48 +45,32 @@ class Owner(Protocol):
         """Handle the limit of forged packets: no further packet may be trusted."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Receiver:
-    """The receiving half of an open connection; `Sender` is the other half.
+    """The receiving half of an open connection; `Sender` is the other half."""
 
-    Parameters
-    ----------
-    probe_timeout : callable
-        Returns how long an answer may take, in seconds.
-    """
-
-    def __init__(
-        self,
-        *,
-        owner: Owner,
-        opening: Opening,
-        received: ReceivedPackets,
-        reassembly: Reassembly,
-        path: PathValidation,
-        liveness: Liveness,
-        counters: Counters,
-        probe_timeout: Callable[[], float],
-    ) -> None:
-        self.deadline: float | None = None
-        """When `handle_timer` has to be called."""
-        self._owner = owner
-        self._opening = opening
-        self._received = received
-        self._reassembly = reassembly
-        self._path = path
-        self._liveness = liveness
-        self._counters = counters
-        self._probe_timeout = probe_timeout
+    owner: Owner
+    opening: Opening
+    received: ReceivedPackets
+    reassembly: Reassembly
+    path: PathValidation
+    liveness: Liveness
+    counters: Counters
+    probe_timeout: Callable[[], float]
+    """Returns how long an answer may take, in seconds."""
+    deadline: float | None = None
+    """When `handle_timer` has to be called."""
 
     def receive(self, datagram: memoryview, address: Address, ecn: int, now: float) -> bool:
         """Process a TRANSPORT packet; return whether it was authentic and new."""
-        epoch = self._opening.epoch
-        frames = self._opening.open(datagram)
+        epoch = self.opening.epoch
+        frames = self.opening.open(datagram)
         if frames is None:
-            self._counters.count_drop(Drop.NOT_AUTHENTIC)
-            if self._opening.too_many_forgeries:
-                self._owner.on_too_many_forgeries(now)
+            self.counters.count_drop(Drop.NOT_AUTHENTIC)
+            if self.opening.too_many_forgeries:
+                self.owner.on_too_many_forgeries(now)
             return False
-        if self._opening.epoch != epoch:
+        if self.opening.epoch != epoch:
             self._epoch_began(now)
         return self._receive_opened(datagram, frames, address, ecn, now)
 
@@ -97,16 +82,16 @@ class Receiver:
         bool
             Whether any of them was authentic and new.
         """
-        epoch = self._opening.epoch
-        opened = self._opening.open_rows(packets)
+        epoch = self.opening.epoch
+        opened = self.opening.open_rows(packets)
         if opened is None:
             return self._receive_sealed_singly(packets, address, ecn, now)
-        if self._opening.epoch != epoch:
+        if self.opening.epoch != epoch:
             self._epoch_began(now)
         accepted = False
         for first, stop in opened.runs():
             # An earlier run may have ended the connection.
-            if stop - first < VECTOR_PACKETS_MIN or not self._owner.is_open:
+            if stop - first < VECTOR_PACKETS_MIN or not self.owner.is_open:
                 accepted |= self._receive_opened_singly(opened, first, stop, address, ecn, now)
             else:
                 accepted |= self._receive_run(opened, first, stop, address, ecn, now)
@@ -116,14 +101,14 @@ class Receiver:
         """Erase the key of the previous epoch when its time is over."""
         if self.deadline is not None and now >= self.deadline:
             self.deadline = None
-            self._opening.forget_previous_key()
+            self.opening.forget_previous_key()
 
     # Private.
 
     def _epoch_began(self, now: float) -> None:
         """Keep the key of the previous epoch for packets still under way."""
-        self._counters.epochs_begun += 1
-        self.deadline = now + 3 * self._probe_timeout()
+        self.counters.epochs_begun += 1
+        self.deadline = now + 3 * self.probe_timeout()
 
     def _receive_sealed_singly(
         self, packets: PacketRows, address: Address, ecn: int, now: float
@@ -148,8 +133,8 @@ class Receiver:
     ) -> bool:
         """Process the header and the frames of an authentic packet."""
         _, flags, reserved, _, number = TRANSPORT_HEADER.unpack_from(packet)
-        if not self._received.is_new(number, number + 1):
-            self._counters.count_drop(Drop.DUPLICATE)
+        if not self.received.is_new(number, number + 1):
+            self.counters.count_drop(Drop.DUPLICATE)
             return False
         self._record_accepted(number, 1, len(packet), address, ecn, now)
         try:
@@ -157,7 +142,7 @@ class Receiver:
                 _refuse_flags(flags, reserved)
             self._receive_frames(number, parse_frames(frames), address, ecn, now)
         except ViolationError as error:
-            self._owner.on_violation(error, now)
+            self.owner.on_violation(error, now)
         return True
 
     def _receive_run(
@@ -171,20 +156,20 @@ class Receiver:
             count = min(packets.whole_fragments(data) - data.index, stop - first)
             placeable = (
                 count >= VECTOR_PACKETS_MIN
-                and self._received.can_record_run(number, number + count)
-                and self._reassembly.can_receive_run(data)
+                and self.received.can_record_run(number, number + count)
+                and self.reassembly.can_receive_run(data)
             )
             if placeable:
                 rows = packets.rows[first : first + count]
-                message = self._reassembly.receive_run(data, rows)
+                message = self.reassembly.receive_run(data, rows)
         except ViolationError:
             placeable = False  # nothing has changed; processing singly finds the packet at fault
         if not placeable:
             return self._receive_opened_singly(packets, first, stop, address, ecn, now)
         self._record_accepted(number, count, packets.size, address, ecn, now)
         if message is not None:
-            self._owner.on_message(message)
-        self._received.record_packets(
+            self.owner.on_message(message)
+        self.received.record_packets(
             number,
             number + count,
             eliciting=True,
@@ -199,12 +184,12 @@ class Receiver:
         self, number: int, count: int, size: int, address: Address, ecn: int, now: float
     ) -> None:
         """Record packets with consecutive numbers that are authentic and new."""
-        self._counters.packets_accepted += count
+        self.counters.packets_accepted += count
         if ecn == ECN_MARKED:
-            self._counters.packets_marked += count
-        self._liveness.last_heard = now
-        if number > self._received.largest:
-            self._path.on_packet(address, count * size, now)
+            self.counters.packets_marked += count
+        self.liveness.last_heard = now
+        if number > self.received.largest:
+            self.path.on_packet(address, count * size, now)
 
     def _receive_frames(
         self, number: int, frames: Iterable[Frame], address: Address, ecn: int, now: float
@@ -213,19 +198,19 @@ class Receiver:
         challenge: Challenge | None = None
         for frame in frames:
             if isinstance(frame, Data):
-                if self._owner.is_open:
+                if self.owner.is_open:
                     eliciting = True
                     completing |= self._receive_data(frame)
                 continue
-            eliciting |= self._owner.is_open and not isinstance(frame, Ack | Close)
+            eliciting |= self.owner.is_open and not isinstance(frame, Ack | Close)
             if isinstance(frame, Challenge):
-                challenge = frame if self._owner.is_open else challenge
+                challenge = frame if self.owner.is_open else challenge
             else:
-                self._owner.on_frame(frame, address, now)
+                self.owner.on_frame(frame, address, now)
         if challenge is not None:
             # One response per packet, however many challenges it has: see `path_validation`.
-            self._path.on_challenge(challenge.data, address)
-        self._received.record_packets(
+            self.path.on_challenge(challenge.data, address)
+        self.received.record_packets(
             number,
             number + 1,
             eliciting=eliciting,
@@ -236,10 +221,10 @@ class Receiver:
 
     def _receive_data(self, data: Data) -> bool:
         """Store a fragment; return whether its message is now complete."""
-        message = self._reassembly.receive(data)
+        message = self.reassembly.receive(data)
         if message is None:
             return False
-        self._owner.on_message(message)
+        self.owner.on_message(message)
         return True
 
 

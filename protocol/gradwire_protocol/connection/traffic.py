@@ -74,12 +74,6 @@ class Traffic:
         )
 
     @property
-    def rtt(self) -> float | None:
-        """Smoothed round-trip time in seconds; None before the first sample."""
-        rtt = self.sender.recovery.rtt
-        return rtt.smoothed if rtt.latest else None
-
-    @property
     def deadlines(self) -> tuple[float | None, ...]:
         """When `handle_timer` or `next_train` may have something to do."""
         return (

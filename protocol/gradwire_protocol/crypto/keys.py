@@ -192,18 +192,16 @@ class Keyring:
 
     def knows(self, key_id: bytes | memoryview) -> bool:
         """Return whether the key id names one of our run keys; nothing is proved yet."""
-        return (
-            bytes(key_id[1 : 1 + FINGERPRINT_BYTES]) in self._by_fingerprint and key_id[0] in ROLES
-        )
+        return self._run_key_of(key_id) is not None and key_id[0] in ROLES
 
     def secret_of(self, key_id: bytes) -> bytes | None:
         """Return the secret of the key with this id; None if none of our run keys made it."""
-        run_key = self._by_fingerprint.get(key_id[1 : 1 + FINGERPRINT_BYTES])
+        run_key = self._run_key_of(key_id)
         return None if run_key is None else run_key.secret_of(key_id)
 
     def identity(self, key_id: bytes, name: str) -> Identity | None:
         """Return the proved owner of a key, or None if the claimed name does not match."""
-        run_key = self._by_fingerprint.get(key_id[1 : 1 + FINGERPRINT_BYTES])
+        run_key = self._run_key_of(key_id)
         if run_key is None or key_id[0] not in ROLES:
             return None
         role = Role(key_id[0])
@@ -216,6 +214,9 @@ class Keyring:
     def admits(self, identity: Identity) -> bool:
         """Return whether its key is still accepted and its name not denied."""
         return identity.name not in self.denied and self.knows(identity.key_id)
+
+    def _run_key_of(self, key_id: bytes | memoryview) -> RunKey | None:
+        return self._by_fingerprint.get(bytes(key_id[1 : 1 + FINGERPRINT_BYTES]))
 
 
 ROLES: Final = frozenset(int(role) for role in Role)

@@ -105,11 +105,6 @@ class SentPackets:
     # Recording.
 
     @property
-    def nbytes(self) -> int:
-        """Memory of the columns."""
-        return sum(column.nbytes for column in self._columns())
-
-    @property
     def has_room(self) -> bool:
         """Whether another train may be sent."""
         return self.next_number - self.oldest < SENT_PACKETS_MAX
