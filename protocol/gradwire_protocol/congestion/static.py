@@ -1,4 +1,4 @@
-"""StaticWindow: a fixed window and rate, set by the operator.
+"""`StaticWindow`: a fixed window and rate, set by the operator.
 
 For known links that are not shared: nothing is measured, and losses change nothing. On other links
 it leaves the path idle or floods it.

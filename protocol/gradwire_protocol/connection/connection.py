@@ -360,7 +360,7 @@ class Connection:
             listed = ", ".join(map(str, initiator.versions))
             self._disconnect(CloseCode.VERSION, listed, by_peer=True)
         else:
-            reason = f"no answer to {initiator.sent} datagrams"
+            reason = f"no answer to {initiator.inits_sent} datagrams"
             self._disconnect(CloseCode.UNREACHABLE, reason, by_peer=False)
 
     def _receive_close(self, close: Close, now: float) -> None:

@@ -394,6 +394,6 @@ class Endpoint:
         """Arm the timer of a connection; forget the connection if it is closed."""
         if connection.state is State.CLOSED:
             self._connections.pop(connection.session_id, None)
-            self._timers.forget(connection)
+            self._timers.cancel(connection)
         else:
             self._timers.arm(connection, connection.next_timer())

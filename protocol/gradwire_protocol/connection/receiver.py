@@ -30,7 +30,7 @@ class Owner(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open; after that, it is only told of a CLOSE."""
+        """Whether the connection is open; once it is not, only a CLOSE has an effect."""
 
     def on_message(self, message: IncomingMessage) -> None:
         """Handle a complete message."""

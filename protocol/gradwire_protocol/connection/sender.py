@@ -50,7 +50,8 @@ Packets: TypeAlias = tuple[list[memoryview], int, int]
 """Buffers, bytes of every packet but the last, and bytes of all."""
 
 QUANTUM_SECONDS: Final = 0.001
-"""A train holds what the pacing rate allows in this time, within the limits of a train."""
+"""A train leaves when the pacer allows at least the bytes that the pacing rate sends in this time;
+`Sender._room_for` has the exceptions."""
 
 
 class Sender:
@@ -315,8 +316,8 @@ class Sender:
     ) -> Packets:
         number = self._next_number(1)
         header = TRANSPORT_HEADER.pack(TRANSPORT, 0, 0, self.peer_session_id, number)
-        # At least as long as a challenge: the peer may send one only if as many bytes came from
-        # our address, in case it has changed.
+        # At least as long as a challenge: if our address has changed, the peer may send no more
+        # bytes to the new one than came from there.
         frames += bytes(max(TOKEN_BYTES - len(frames), 0))
         packet = self._sealing.seal(bytearray(header) + frames)
         size = len(packet)

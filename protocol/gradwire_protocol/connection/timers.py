@@ -42,7 +42,7 @@ class Timers(Generic[Owner]):
             self._heap = [(when, next(self._tiebreak), each) for each, when in self._armed.items()]
             heapq.heapify(self._heap)
 
-    def forget(self, owner: Owner) -> None:
+    def cancel(self, owner: Owner) -> None:
         """Cancel an owner's timer."""
         self._armed.pop(owner, None)
 

@@ -151,7 +151,7 @@ class Reassembly:
         if message is None:
             return None
         message.place_fragment(data)
-        return self._if_complete(message, data)
+        return self._finish_if_complete(message, data)
 
     def can_receive_run(self, data: Data) -> bool:
         """Return whether `receive_run` stays within the limits even if it completes the message."""
@@ -180,7 +180,7 @@ class Reassembly:
         if message is None:
             return None
         message.place_run(data.index, packets)
-        return self._if_complete(message, data)
+        return self._finish_if_complete(message, data)
 
     @property
     def announcement_due(self) -> bool:
@@ -221,7 +221,7 @@ class Reassembly:
         message = self._open[data.stream, data.number] = IncomingMessage(data)
         return message
 
-    def _if_complete(self, message: IncomingMessage, data: Data) -> IncomingMessage | None:
+    def _finish_if_complete(self, message: IncomingMessage, data: Data) -> IncomingMessage | None:
         if not message.complete:
             return None
         del self._open[data.stream, data.number]

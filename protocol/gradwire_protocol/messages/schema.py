@@ -8,7 +8,7 @@ value and the limit.
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, Union, get_args, get_origin
 
 import msgpack
@@ -42,8 +42,8 @@ record, a WELCOME with 2^14 tensors, 2^12 peers and as many versions, has 41,000
 class Record:
     """Base of dataclasses that travel as msgpack maps.
 
-    A subclass is a frozen dataclass. The type of each of its fields is bool, another record, an
-    annotated type with a `Check`, or one of these or None.
+    A subclass is a frozen dataclass. The type of each field is bool, another record or an annotated
+    type with a `Check`; any of these can be combined with None.
     """
 
     KIND: ClassVar[Kind]
@@ -149,7 +149,9 @@ def _check_of(hint: Any) -> Check:
         check: Check = hint.__metadata__[0]
         return check
     if origin in (Union, UnionType):
-        return optional(_check_of(get_args(hint)[0]))
+        kind, none = get_args(hint)
+        assert none is NoneType, f"{hint} is neither one type nor one type or None"
+        return optional(_check_of(kind))
     return boolean if hint is bool else record(hint)
 
 

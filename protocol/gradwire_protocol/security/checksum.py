@@ -89,7 +89,7 @@ class Checksum:
         low, high = number & MASK, number >> 32
         if n < VECTOR_PACKETS_MIN or low + n > MASK:
             for index in range(first, stop):
-                self._address(message, index, session_id, number + index - first)
+                self._write_header_and_tag(message, index, session_id, number + index - first)
             return message.run(first, stop)
         words = message.words[first:stop]
         words[:, SESSION] = session_id
@@ -111,10 +111,12 @@ class Checksum:
     ) -> list[memoryview]:
         """Write headers and tags of any rows in place."""
         for i, index in enumerate(indexes):
-            self._address(message, index, session_id, number + i)
+            self._write_header_and_tag(message, index, session_id, number + i)
         return [message.run(index, index + 1) for index in indexes]
 
-    def _address(self, message: ShapedMessage, index: int, session_id: int, number: int) -> None:
+    def _write_header_and_tag(
+        self, message: ShapedMessage, index: int, session_id: int, number: int
+    ) -> None:
         view, at = message.view, index * message.stride
         _ADDRESSING.pack_into(view, at + WORD_BYTES * SESSION, session_id, number)
         tag = (

@@ -104,7 +104,7 @@ class Initiator:
             raise UsageError("dialling out needs credentials with a key")
         self.versions: tuple[int, ...] = ()
         """Versions of the other side, if a VERSIONS came; it is not authenticated."""
-        self.sent = 0
+        self.inits_sent = 0
         self.deadline = now + timeout_seconds
         self._session_id = session_id
         self._limits = limits
@@ -149,7 +149,7 @@ class Initiator:
             return None
         if now >= self._renew_at:
             self._make_init(now)
-        self.sent += 1
+        self.inits_sent += 1
         self._next = now + self._interval
         self._interval = min(2 * self._interval, HANDSHAKE_TIMER_SECONDS_MAX)
         return self.datagram

@@ -87,7 +87,7 @@ class TrainBuffer:
         """Mark the headers as overwritten by another user of the buffer."""
         self._headers_for = None
 
-    def address(self, n: int, session_id: int, number: int) -> None:
+    def write_headers(self, n: int, session_id: int, number: int) -> None:
         """Write the headers and nonces of the first `n` packets."""
         low, high = number & MASK, number >> 32
         words = self.words
@@ -203,7 +203,7 @@ class CipherSealing:
             return self.seal(bytearray(header) + rows[0, HEAD : size - TAG_BYTES].data)
         train = self._workspace.outgoing(message.stride)
         train.rows[:n, HEAD:] = rows[:, HEAD:]
-        train.address(n, session_id, number)
+        train.write_headers(n, session_id, number)
         sealings = train.sealings[:n]
         if size < message.stride:
             sealings[-1] = train.last_sealing(n - 1, size)

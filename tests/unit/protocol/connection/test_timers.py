@@ -9,7 +9,7 @@ DEADLINES = st.integers(0, 20).map(float)
 CALLS = st.lists(
     st.one_of(
         st.tuples(st.just("arm"), st.sampled_from("abc"), DEADLINES),
-        st.tuples(st.just("forget"), st.sampled_from("abc"), st.none()),
+        st.tuples(st.just("cancel"), st.sampled_from("abc"), st.none()),
         st.tuples(st.just("due"), st.none(), DEADLINES),
     ),
     max_size=40,
@@ -27,8 +27,8 @@ def test_each_has_its_turn_at_its_earliest_deadline_once(
         if call == "arm" and time is not None:
             timers.arm(owner, time)
             earliest[owner] = min(time, earliest.get(owner, time))
-        elif call == "forget":
-            timers.forget(owner)
+        elif call == "cancel":
+            timers.cancel(owner)
             earliest.pop(owner, None)
         elif time is not None:
             due = sorted((each for each, when in earliest.items() if when <= time), key=str)

@@ -75,7 +75,7 @@ def test_an_init_is_repeated_at_growing_intervals_until_time_is_up() -> None:
         times.append(now - 100.0)
 
     assert times == [0.0, 0.25, 0.75, 1.75, 3.75, 5.75, 7.75, 9.75]
-    assert initiator.sent == 8
+    assert initiator.inits_sent == 8
     assert initiator.next_timer == initiator.deadline == 110.0
 
 
