@@ -1,4 +1,4 @@
-"""`CheckpointState`: what a session adds to a script's checkpoint, and takes over from one."""
+"""`CheckpointState`: what a session adds to a script's checkpoint, and restores from one."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -18,20 +18,7 @@ STATE_VERSION: Final = 1
 
 
 class CheckpointState:
-    """Residual, threshold policy and versions of one worker.
-
-    Parameters
-    ----------
-    settings : Settings
-    shared : SharedParameters
-    thresholds : Thresholds
-    sending : Push
-        Which sends what a restored residual has in it.
-    prior_residual : PriorResidual
-        What our own parameters were to the run.
-    tally : Tally
-        Says whether a step was made.
-    """
+    """Residual, threshold policy and versions of one worker."""
 
     def __init__(
         self,
@@ -65,10 +52,12 @@ class CheckpointState:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over residual and threshold policy, or raise `UsageError` and change nothing."""
+        """Restore residual and threshold policy, or raise `UsageError` and change nothing."""
         version = state.get("version")
-        if not isinstance(version, int) or version != STATE_VERSION:  # of an array, != is an array
-            raise UsageError(f"state of version {version!r}; this gradwire reads {STATE_VERSION}")
+        if not isinstance(version, int) or version != STATE_VERSION:  # `!=` of an array is an array
+            raise UsageError(
+                f"the saved state has version {version!r}; this gradwire reads {STATE_VERSION}"
+            )
         shared = self._shared
         try:
             residual = np.asarray(state["residual"])
