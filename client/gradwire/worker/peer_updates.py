@@ -1,7 +1,8 @@
-"""`PeerUpdates`: updates of others, from the connection to the training thread.
+"""`PeerUpdates`: updates of others, on their way from the connection to the training thread.
 
-They overtake each other, the WELCOME and the sums that take the place of some, and are handed on
-when it is their turn. Only then their sender's credit goes back, so what waits is bounded by it.
+Updates overtake each other, the WELCOME and the sums that replace some of them. They are handed on
+in the order of their sequence, and only then is their credit released: so credit bounds how many
+wait.
 """
 
 from collections.abc import Sequence
@@ -14,35 +15,27 @@ from gradwire_protocol.messages.updates import Conflated
 
 
 class PeerUpdates:
-    """What others have sent, and how far it has come in.
-
-    Parameters
-    ----------
-    elements : int
-        Length of the replica.
-    membership : Membership
-        Is told what can be applied.
-    """
+    """What others have sent, and how far it has come."""
 
     def __init__(self, elements: int, membership: Membership) -> None:
         self.origins = PeerSequences()
-        """How far the updates of each rank have come in."""
+        """How far the updates of each rank have come."""
         self.early: list[UpdateReceived] = []
-        """Those that came before the WELCOME, which says with what sequence to begin."""
+        """Those that came before the WELCOME, which says with which sequence to begin."""
         self._elements = elements
         self._membership = membership
         self._sums = SumAssembly(elements)
 
     def start_over(self) -> None:
-        """Forget what only the connection had brought that is lost."""
+        """Forget what belonged to the lost connection."""
         self.early.clear()
         self._sums = SumAssembly(self._elements)
         self.origins.start_over()
 
     def hold_update(self, received: UpdateReceived) -> None:
-        """Hold an update until the WELCOME has come.
+        """Keep an update until the WELCOME has come.
 
-        It keeps what it was charged with, so that the master's credit bounds how many these are.
+        Its credit is not released, so the master's credit bounds how many are kept.
         """
         self.early.append(received)
 
@@ -61,24 +54,22 @@ class PeerUpdates:
         Raises
         ------
         InvalidMessageError
-            If it is none of this sum.
+            If it does not belong to this sum.
         """
         self._sums.add_part(part)
 
     def pass_over_if_complete(self, rank: int, connection: Connection) -> None:
-        """Hand on a sum that is here; the updates in it come no more by themselves.
+        """Hand on a sum, if it is complete; its updates do not come by themselves any more.
 
         Parameters
         ----------
         rank : int
-            Our own, of which nothing may be in it.
-        connection : Connection
-            By which it came.
+            Our own, of which the sum must contain nothing.
 
         Raises
         ------
         InvalidMessageError
-            If something would be missing, or be there twice.
+            If an update would be missing, or be there twice.
         """
         span = self._sums.span
         if span is None:

@@ -1,10 +1,10 @@
-"""`IncomingReplica`: the replica on its way to a worker.
+"""`IncomingReplica`: a replica on its way to a worker.
 
-It comes as a snapshot. If the connection is lost meanwhile, what has come of it is a *part*, which
-is compared with the master's replica over the next connection. A worker that has taken part
-compares its own. Either way only the blocks come that differ: the master says the digest of every
-block (BLOCKS), the worker finds out which differ, and these are asked for (WANT) and come. Nothing
-of such a `Resync` outlives the connection.
+It comes as a snapshot. If the connection is lost meanwhile, what has come is a *part*, and is
+compared with the master's replica over the next connection. A worker that has taken part compares
+its own replica. Either way only the blocks come that differ: the master sends the digest of every
+block (BLOCKS), the worker finds out which differ, asks for them (WANT), and gets them. No `Resync`
+outlives its connection.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,21 +24,21 @@ from gradwire_protocol.messages.snapshots import (
 
 
 class Resync:
-    """One comparison.
+    """One comparison of a replica with the master's.
 
     Parameters
     ----------
     blocks : Blocks
-        What the master says.
+        The master's.
     elements : int
         Length of the replica.
     missed : bool
-        Whether it is because of missed updates, and not because of damage.
+        Whether the replica lacks updates; otherwise it is damaged.
 
     Raises
     ------
     InvalidMessageError
-        If it says something about another number of blocks.
+        If the master has another number of blocks.
     """
 
     def __init__(self, blocks: Blocks, elements: int, *, missed: bool) -> None:
@@ -68,18 +68,18 @@ class Resync:
 
     @property
     def is_asked(self) -> bool:
-        """Whether it is known which blocks differ."""
+        """Whether the blocks that differ were asked for."""
         return self._assembly is not None
 
     @property
     def rebase(self) -> Rebase:
-        """What came of it."""
+        """The blocks that have come."""
         values = {} if self._assembly is None else self._assembly.values
         return Rebase(self.blocks, values, self.missed)
 
 
 def fill(replica: memoryview, blocks: Mapping[int, bytes]) -> memoryview:
-    """Put blocks, by number, into their places; return the replica."""
+    """Write blocks, by number, into a replica; return it."""
     for number, values in blocks.items():
         start = ELEMENT_BYTES * block_span(number, len(replica) // ELEMENT_BYTES).start
         replica[start : start + len(values)] = values
@@ -87,24 +87,16 @@ def fill(replica: memoryview, blocks: Mapping[int, bytes]) -> memoryview:
 
 
 class IncomingReplica:
-    """What has come of a replica.
-
-    Parameters
-    ----------
-    elements : int
-        Its length.
-    membership : Membership
-        Is told how far it has come, and asked to compare a part.
-    """
+    """What has come of a replica."""
 
     def __init__(self, elements: int, membership: Membership) -> None:
         self.resync: Resync | None = None
-        """While a replica is compared with the master's."""
+        """Set while a replica is compared with the master's."""
         self._elements = elements
         self._membership = membership
         self._assembly: SnapshotAssembly | None = None
         self._part: memoryview | None = None
-        """What there is of a replica that was coming when the connection was lost."""
+        """What had come of a replica when the connection was lost."""
 
     def start_over(self, *, keep: bool) -> None:
         """Note that the connection is lost.
@@ -112,7 +104,7 @@ class IncomingReplica:
         Parameters
         ----------
         keep : bool
-            Whether what has come is wanted over the next one.
+            Whether the next connection needs what has come.
         """
         if keep and self._part is None:
             self._part = (self._assembly or SnapshotAssembly(self._elements)).values
@@ -120,7 +112,7 @@ class IncomingReplica:
             fill(self._part, self.resync.rebase.values)
         self._assembly = self.resync = None
 
-    # A whole one.
+    # A snapshot.
 
     def add_block(self, block: Snapshot) -> None:
         """Take a block of a snapshot."""
@@ -130,28 +122,28 @@ class IncomingReplica:
         self._membership.on_snapshot_progress(self._assembly.elements_received)
 
     def take_snapshot(self) -> memoryview | None:
-        """Give the snapshot away, if all of it is here."""
+        """Return the snapshot and forget it, if all of it is here; otherwise None."""
         assembly = self._assembly
         if assembly is None or not assembly.is_complete:
             return None
         self._assembly = None
         return assembly.values
 
-    # What differs.
+    # A comparison.
 
     def check_has_part(self) -> None:
-        """Refuse a comparison where there is nothing to compare.
+        """Refuse a comparison if there is no part to compare.
 
         Raises
         ------
         InvalidMessageError
-            Then.
+            If there is none.
         """
         if self._part is None:
             raise InvalidMessageError("there is no replica here that could be compared")
 
     def drop_part(self) -> None:
-        """Forget the part, if there is one: the master begins anew with a snapshot."""
+        """Forget the part, if there is one: the master sends a new snapshot."""
         if self._part is not None:
             self._part = None
             self._membership.on_anew()
@@ -161,19 +153,19 @@ class IncomingReplica:
         self.resync = Resync(blocks, self._elements, missed=missed)
 
     def compare_part(self, reached: Callable[[int], int], rank: int) -> Sequence[int] | None:
-        """Compare the part, when the updates are here which the master's replica contains.
+        """Compare the part, once every update in the master's replica is here.
 
         Parameters
         ----------
         reached : callable
-            Told a rank, returns up to where its updates are here.
+            Takes a rank; returns up to which sequence its updates are here.
         rank : int
-            Our own, which has none yet.
+            Our own, which has made no update yet.
 
         Returns
         -------
         sequence of int or None
-            Which blocks differ; None where there is nothing to compare, or not yet.
+            Which blocks differ; None if there is nothing to compare, or not yet.
         """
         resync, part = self.resync, self._part
         if resync is None or part is None or resync.is_asked:
@@ -187,7 +179,7 @@ class IncomingReplica:
         return self._membership.on_part(part, resync.blocks)
 
     def take_filled(self, blocks: Mapping[int, bytes]) -> memoryview:
-        """Give the part away, with the blocks, by number, that were missing of it."""
+        """Return the part and forget it, filled with the blocks, by number, that it lacked."""
         assert self._part is not None
         values, self._part = self._part, None
         return fill(values, blocks)
