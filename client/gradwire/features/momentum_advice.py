@@ -1,7 +1,6 @@
-"""`MomentumAdvice`: says once that momentum is too high, where nobody let gradwire lower it.
+"""`MomentumAdvice`: warns once of too high a momentum, if `join` was given no optimizer.
 
-Without an optimizer given to `join` it is not known what momentum there is. But the delays are, and
-so is what a usual momentum would have to be with them.
+The momentum is unknown then. The delays are known, and what a usual momentum should be with them.
 """
 
 import logging
@@ -16,22 +15,16 @@ logger = logging.getLogger("gradwire.session")
 USUAL_MOMENTUM: Final = 0.9
 
 LAG_MIN: Final = 1.0
-"""Steps of delay that are worth a warning: they leave 0.89 of a momentum of 0.9."""
+"""Steps of delay that are worth a warning: they lower a momentum of 0.9 to 0.89."""
 
 STEPS_MIN: Final = 200
-"""Before so many, a threshold that adapts has not come to rest, nor have the delays."""
+"""Before this many, a threshold that adapts has not settled, nor have the delays."""
 
 LOOK_EVERY: Final = 50
 
 
 class MomentumAdvice(Feature):
-    """Looks at the delays now and then, and warns once.
-
-    Parameters
-    ----------
-    lag : callable
-        Returns how late changes are.
-    """
+    """Looks at the delays now and then, and warns once."""
 
     def __init__(self, lag: Callable[[], Lag]) -> None:
         self._lag = lag
@@ -39,7 +32,7 @@ class MomentumAdvice(Feature):
         self._said = False
 
     def stepped(self) -> None:
-        """Warn, if there is reason to."""
+        """Warn, if the delays call for it."""
         self._steps += 1
         if self._said or self._steps < STEPS_MIN or self._steps % LOOK_EVERY:
             return

@@ -1,12 +1,12 @@
-"""`OptimizerControl`: an optimizer's momentum and learning rate, as they should be while it steps.
+"""`OptimizerControl`: adapts an optimizer's momentum and learning rate while it steps.
 
-Hooks before and after each of its steps put the compensated values into its groups and take them
-out again. So what a script sees in `param_groups`, what schedulers read and multiply, and what is
-saved, are always the optimizer's own values. A step that raises is not followed by a hook: its
-values are taken out before the next one, or in the session's next step.
+Hooks before and after each of its steps put the adapted values into its groups and take them out
+again. So what a script sees in `param_groups`, what schedulers read and multiply, and what is
+saved, are always the optimizer's own values. No hook follows a step that raises: its values are
+taken out before the next one, or in the session's next step.
 
-The learning rate takes the session's `scale` with it where steps are in proportion to it. A
-decoupled weight decay, as AdamW's, is in proportion to it as well, and has to be: with "mean", say,
+The learning rate also carries the session's `scale`, if steps are in proportion to it. A decoupled
+weight decay, as AdamW's, is in proportion to it as well, and has to be: with "mean", for example,
 all workers together decay as much as one would.
 """
 
@@ -32,12 +32,12 @@ BY_RATE: Final = tuple(
     if hasattr(torch.optim, name)
 )  # fmt: skip
 """Optimizers whose steps are in proportion to the learning rate of their groups. LBFGS with a line
-search ignores it, Rprop only begins with it, ASGD has another one in its state, and Adafactor takes
-the smaller one of two; what is not known is taken for one of these."""
+search ignores it, Rprop only begins with it, ASGD has another one in its state, and Adafactor
+takes the smaller one of two. Unknown optimizers count as one of these."""
 
 
 class _Put(NamedTuple):
-    """A value that stands in a group while the optimizer steps."""
+    """A value that is in a group while the optimizer steps."""
 
     group: dict[str, Any]
     key: str
@@ -50,18 +50,15 @@ class OptimizerControl(Feature):
 
     Parameters
     ----------
-    optimizer : Optimizer
     lag : callable, optional
         Returns how late changes are, as measured; without it, momentum stays.
     factors : sequence of callable
-        Each returns what the learning rate is multiplied by.
-    tally : Tally
-        Where it is noted what momentum a step was made with.
+        Each returns a factor of the learning rate.
     trains_all : bool
-        Whether nothing is trained without it, so that nothing has to be sent where it made no step.
+        Whether only this optimizer trains, so that nothing has to be sent if it made no step.
     portion : float
-        What the learning rate is multiplied by besides, because the parameters contain a portion of
-        the residual. Without that, changes would count several times.
+        A further factor of the learning rate, because the parameters contain a portion of the
+        residual. Without it, changes would count several times.
     """
 
     def __init__(
@@ -81,16 +78,16 @@ class OptimizerControl(Feature):
         self._lag = Lag()
         self._puts: list[_Put] = []
         self._held: dict[int, Present] = {}
-        """By group, what its state is right for, where that is not its own momentum."""
+        """By group: the momentum that its state suits, if that is not its own."""
         self._settled: dict[int, int] = {}
-        """By group, of how many states none has to be rescaled any more."""
+        """By group: how many states it had when none had to be rescaled any more."""
         self._trains_all = trains_all
         self._portion = portion
         self._sees_steps = False
-        """Whether steps of the optimizer come by here."""
+        """Whether a step of the optimizer was seen here."""
         self._gave_up = False
         self._steps = 0
-        """Since the session's last one."""
+        """Since the session's last step."""
         self._trained = True
         self._hooks = [
             optimizer.register_step_pre_hook(_untraced(self._before_step)),
@@ -99,26 +96,26 @@ class OptimizerControl(Feature):
             optimizer.register_load_state_dict_post_hook(self._loaded),
         ]
 
-    # What the session calls.
+    # Hooks of the session.
 
     def before_push(self) -> None:
-        """Note whether the optimizer has made a step since the last time."""
+        """Note whether the optimizer has made a step since the last call."""
         self._take_out()
         knows = self._sees_steps and self._trains_all and not self._gave_up
         self._trained = self._steps > 0 or not knows
         self._steps = 0
 
     def trained(self) -> bool:
-        """Return whether it has; until one was seen, nobody knows."""
+        """Return whether it has; True if that is unknown."""
         return self._trained
 
     def left(self) -> None:
-        """Put back what is the optimizer's own, its state as well."""
+        """Give the optimizer back its own values and state."""
         for hook in self._hooks:
             hook.remove()
         self._restore_all()
 
-    # What the optimizer calls.
+    # Hooks of the optimizer.
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self._take_out()
@@ -137,7 +134,7 @@ class OptimizerControl(Feature):
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self._take_out()
-        # A fused optimizer is called by a GradScaler also for a step that it then skips.
+        # A GradScaler calls a fused optimizer also for a step that it then skips.
         infinite = getattr(optimizer, "found_inf", None)
         if infinite is None or not float(infinite):
             self._sees_steps = True
@@ -146,7 +143,7 @@ class OptimizerControl(Feature):
     def _saved(
         self, optimizer: torch.optim.Optimizer, saved: dict[str, Any]
     ) -> dict[str, Any] | None:
-        """Let a checkpoint hold the state that the optimizer's own momentum goes with."""
+        """Save the state that suits the optimizer's own momentum."""
         if not self._held:
             return None
         states: dict[Any, Any] = dict(saved["state"])
@@ -158,14 +155,14 @@ class OptimizerControl(Feature):
         return {**saved, "state": states}
 
     def _loaded(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take it that what was loaded goes with the optimizer's own momentum."""
+        """Assume that the loaded state suits the optimizer's own momentum."""
         self._held.clear()
         self._settled.clear()
 
     # Private.
 
     def _adapt(self, number: int, group: dict[str, Any]) -> float:
-        """Set the momentum of a group; return what the learning rate is multiplied by for it."""
+        """Set the momentum of a group; return what to multiply the learning rate by for it."""
         kind = Kind.of(self._optimizer, group)
         if kind is None:
             return 1.0
@@ -180,7 +177,7 @@ class OptimizerControl(Feature):
         return kind.rate_factor(now)
 
     def _hold(self, number: int, group: dict[str, Any], kind: Kind, now: Present) -> None:
-        """Make the state of a group right for a momentum."""
+        """Make the state of a group suit a momentum."""
         before = self._held.get(number, Present(now.own, now.own))
         states = self._optimizer.state
         if before != now and self._settled.get(number) != len(states):
@@ -196,7 +193,7 @@ class OptimizerControl(Feature):
         group[key] = value
 
     def _take_out(self) -> None:
-        """Put the optimizer's own values back, where nobody has set others since."""
+        """Put the optimizer's own values back, unless a script has set others since."""
         for put in self._puts:
             if put.group[put.key] is put.value:
                 put.group[put.key] = put.own
@@ -213,7 +210,7 @@ class OptimizerControl(Feature):
         self._held.clear()
 
     def _give_up(self) -> None:
-        """Leave the optimizer alone: a graph is recorded, in whose replays no hook is called."""
+        """Leave the optimizer alone: replays of the CUDA graph being recorded call no hook."""
         if self._portion != 1.0:
             raise UsageError(
                 f"feedback={self._portion:g} needs a hook in every step of the optimizer, and this "
@@ -228,7 +225,7 @@ class OptimizerControl(Feature):
 
 
 def torch_optimizer(optimizer: object, target: object) -> torch.optim.Optimizer:
-    """Return the torch optimizer that was meant, if it changes the target and nothing else.
+    """Return the torch optimizer, if it changes the target and nothing else.
 
     Parameters
     ----------
@@ -240,7 +237,7 @@ def torch_optimizer(optimizer: object, target: object) -> torch.optim.Optimizer:
     Raises
     ------
     UsageError
-        If it is none, or has parameters that are not the target's.
+        If it is no optimizer, or has parameters that are not the target's.
     """
     found = optimizer
     while hasattr(found, "optimizer") and hasattr(found.optimizer, "param_groups"):
@@ -249,7 +246,7 @@ def torch_optimizer(optimizer: object, target: object) -> torch.optim.Optimizer:
         lacks = "" if hasattr(found, "param_groups") else ", which has no param_groups"
         raise UsageError(
             f"optimizer={type(optimizer).__name__}{lacks}; it has to be a torch.optim.Optimizer. "
-            "Without one, set its momentum low yourself, and scale goes by the change itself"
+            "Join without it, set its momentum low yourself, and scale multiplies the changes"
         )
     known = {id(parameter) for parameter in _tensors_of(target)}
     foreign = [
@@ -261,7 +258,7 @@ def torch_optimizer(optimizer: object, target: object) -> torch.optim.Optimizer:
     if foreign:
         raise UsageError(
             f"the optimizer has {len(foreign)} parameters that are not the target's, the first one "
-            f"is {foreign[0]}: join what the optimizer changes, and make the optimizer of the "
+            f"is {foreign[0]}: join what the optimizer changes, and make the optimizer with the "
             "parameters that the target has now"
         )
     return found
@@ -279,9 +276,9 @@ def trains_all(optimizer: torch.optim.Optimizer, target: object) -> bool:
 
 
 def _untraced(hook: Callable[..., None]) -> Callable[..., None]:
-    """Return a hook that torch.compile does not look into, where a step is compiled.
+    """Return a hook that torch.compile does not trace in a compiled step.
 
-    It would compile anew for every value of a momentum, and give up after a few.
+    It would compile again for every value of a momentum, and give up after a few.
     """
     untraced: Callable[..., None] = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
     return untraced

@@ -1,9 +1,9 @@
-"""`OptimizerStateSharing`: a session has its optimizer begin with the state of another worker's.
+"""`OptimizerStateSharing`: a session's optimizer begins with the state of another worker's.
 
-The state comes before `join` returns, so before the first step; and this one's is given to workers
-that join later, as it is at the end of a step. Nothing of that makes joining fail: where there is
-no state to be had, or it does not fit, or does not come in time, the optimizer begins cold, and the
-log says why.
+The state comes before `join` returns, so before the first step. Workers that join later are given
+this worker's state, as it is at the end of a step. None of that makes joining fail: if there is no
+state, or it does not fit, or does not come in time, the optimizer begins without, and the log says
+why.
 """
 
 import logging
@@ -37,16 +37,16 @@ class SharedOptimizer(Protocol):
 
     @property
     def is_cold(self) -> bool:
-        """Whether it has made no step yet, nor was given a state."""
+        """Whether it has made no step yet, and was given no state."""
 
     def capture(self) -> PackedState:
-        """Return a copy of the state; `UnfitStateError` where it cannot be given away."""
+        """Return a copy of the state; raise `UnfitStateError` if it cannot be given away."""
 
     def prepare(self) -> None:
-        """Find out what would fit; `UnfitStateError` where that cannot be found out."""
+        """Find out what would fit; raise `UnfitStateError` if that is impossible."""
 
     def check(self, header: StateHeader) -> None:
-        """Refuse what does not fit with `UnfitStateError`; called by the network thread."""
+        """Raise `UnfitStateError` if a state does not fit; called by the network thread."""
 
     def restore(self, packed: PackedState) -> None:
         """Take over a state, or raise `UnfitStateError` and change nothing."""
@@ -57,12 +57,10 @@ class OptimizerStateSharing(Feature):
 
     Parameters
     ----------
-    optimizer : SharedOptimizer
     layout : Layout
         Of the run.
-    membership : Membership
     worker : Worker
-        Which has not dialled yet.
+        It has not dialled yet.
     """
 
     def __init__(
@@ -89,16 +87,14 @@ class OptimizerStateSharing(Feature):
     def take_over(
         self, applying: Pull, deadline: float, clock: Callable[[], float]
     ) -> Procedure[None]:
-        """Ask for a state, unless there is one, and wait for it until the deadline.
+        """Ask for a state, unless the optimizer has one, and wait for it until the deadline.
 
         Parameters
         ----------
         applying : Pull
-            Of which a master may need something while we wait.
+            Gives the replica to a master that needs it while we wait.
         deadline : float
             On the `clock`.
-        clock : callable
-            Returns seconds, from any beginning.
         """
         welcome = self._membership.welcome
         assert welcome is not None
@@ -108,7 +104,7 @@ class OptimizerStateSharing(Feature):
         if not self._optimizer.is_cold:
             logger.info("the %s keeps the state that it has", name)
             return
-        # In a run in which nobody has made a step, there is nothing to be missed.
+        # Before the first step of a run there is no state to miss.
         is_under_way = count_updates(welcome.versions, without=-1) > 0
         level = logging.WARNING if is_under_way else logging.INFO
         try:
@@ -124,7 +120,7 @@ class OptimizerStateSharing(Feature):
     def _ask(
         self, applying: Pull, deadline: float, clock: Callable[[], float]
     ) -> Procedure[PackedState]:
-        """Return the state of another worker, or raise `UnfitStateError` with why there is none."""
+        """Return another worker's state, or raise `UnfitStateError` with why there is none."""
         self._optimizer.prepare()
         self._membership.post(self._states.ask)
         membership = self._membership
@@ -156,7 +152,7 @@ class OptimizerStateSharing(Feature):
     # The training half.
 
     def stepped(self) -> None:
-        """Copy the state, if somebody waits for it."""
+        """Copy the state, if another worker waits for it."""
         if not self._offered:
             self._offered = True
             self._membership.post(self._states.may_give)
@@ -174,13 +170,13 @@ class OptimizerStateSharing(Feature):
             self._membership.post(self._states.give, copy)
 
     def finishing(self) -> None:
-        """Give it to nobody any more who has not been given it: no step copies it."""
+        """Refuse further requests: no step copies the state any more."""
         self._membership.post(self._states.give_no_more, "it has made its last step")
 
     # The network half.
 
     def unpacked(self, header: StateHeader) -> PackedState:
-        """Return where a state is to be put together; `UnfitStateError` if it does not fit."""
+        """Return where a state is put together; raise `UnfitStateError` if it does not fit."""
         check_header(header, self._layout)
         self._optimizer.check(header)
         return PackedState(header, self._layout)
@@ -190,11 +186,11 @@ class OptimizerStateSharing(Feature):
         self._wanted = True
 
     def on_state_not_wanted(self) -> None:
-        """Do not."""
+        """Cancel that: no worker waits for it any more."""
         self._wanted = False
 
     def on_state(self, state: PackedState | None, reason: str) -> None:
-        """Take what was asked for, or hear why there is none."""
+        """Take the state that was asked for; None, with a reason, if there is none."""
         self._state, self._reason = state, reason
         self._answered = True
         self._membership.notify()
@@ -205,22 +201,16 @@ def shared_optimizer(
 ) -> SharedOptimizer:
     """Return an optimizer as one whose state is shared.
 
-    Parameters
-    ----------
-    optimizer : torch.optim.Optimizer or None
-        What `join` was given; it changes the parameters.
-    parameters : Parameters
-
     Raises
     ------
     UsageError
-        If there is none.
+        If `join` was given no optimizer.
     """
     if optimizer is None:
         raise UsageError(
             "share_optimizer_state=True needs the optimizer: join(model, optimizer=optimizer, …)"
         )
-    # Whoever passes something of torch has imported it; nobody else has to pay for that.
+    # Imported here: only a script that passes an optimizer has imported torch.
     from gradwire.optimizer.torch_state import TorchOptimizer
     from gradwire.target.torch_parameters import TorchParameters
 

@@ -30,21 +30,18 @@ logger = logging.getLogger("gradwire.join")
 
 
 class Entry:
-    """A worker that is not in yet.
+    """A worker that does not take part yet.
 
     Parameters
     ----------
-    settings : Settings
-    parameters : Parameters
     request : Join
         What to ask the master for.
-    membership : Membership
     master : str
-        How a person would write its address.
+        Its address, for log lines and errors.
     random : callable
         Returns numbers from 0 to 1, evenly distributed.
     clock : callable
-        Returns seconds, from any beginning.
+        Returns seconds since any fixed moment.
     target : object
         What is trained, of which these are the parameters.
     optimizer : torch.optim.Optimizer, optional
@@ -152,7 +149,7 @@ class Entry:
     # Private.
 
     def _replica(self) -> Procedure[Replica]:
-        """Talk with the master until there is a replica that both have."""
+        """Talk with the master until both have the same replica."""
         membership = self.membership
         yield from self._wait(lambda: membership.welcome is not None)
         self._tell_the_way()
@@ -198,19 +195,19 @@ class Entry:
         others = [peer for peer in membership.peers if peer.name != self._name]
         if not others:
             return f"the master at {self._master} to let us in"
-        # We are in the roster and were not welcomed: that comes with the first parameters.
+        # The WELCOME of a worker in the roster comes with the first parameters.
         return "the run's first worker to send its parameters: " + ", ".join(
             f"rank {peer.rank} ({peer.name})" for peer in others
         )
 
     def _tell_the_way(self) -> None:
-        """Say what carries the packets, and why it is not what was tried first."""
+        """Log the transport to the master, and why it is not the one that was tried first."""
         transport, detour = self.worker.transport.upper(), self.worker.detour
         reason = f" ({detour})" if detour else ""
         logger.info("connected to the master at %s over %s%s", self._master, transport, reason)
 
     def _warn(self, replica: Replica) -> None:
-        """Say what was asked for and will not be."""
+        """Warn of settings that this run cannot follow."""
         asked, quantum = self._settings.quantum, float(replica.quantum)
         if asked is not None and asked != quantum:
             logger.warning("quantum=%g was asked for; this run has %g", asked, quantum)

@@ -1,10 +1,10 @@
-"""Warm start: in the first steps of a run only some workers train, and others wait in `join`.
+"""`WarmStart`: in the first steps of a run only some workers train, and others wait in `join`.
 
-Strom (2015) starts with one worker, because in the first steps the changes of many, each made
-without the others', add up to more than the model can take. Those of the lowest ranks train; who
-waits takes part and applies what comes, so that it begins with the parameters of that moment. It
-begins when the run has made its first steps, or when one of those that train is gone and it is its
-turn.
+Strom (2015) starts with one worker: in the first steps the changes of many workers, each made
+without the others', add up to more than the model can take. The workers of the lowest ranks train.
+A worker that waits takes part and applies what comes, so that it begins with the parameters of that
+moment. It begins when the run has made its first steps, or when a training worker is gone and it is
+next.
 """
 
 import logging
@@ -20,7 +20,7 @@ from gradwire_protocol.messages.admission import Peer
 logger = logging.getLogger("gradwire.join")
 
 SAID_SHARE: Final = 0.1
-"""How much of it has to be over for it to be said again."""
+"""Part of the first steps between two log lines."""
 
 
 class WarmStart:
@@ -32,9 +32,8 @@ class WarmStart:
         How many train.
     steps : int
         How many steps each of them makes, on average.
-    participant : Participant
     timeout_seconds : float
-        How long no update may come.
+        Longest time without any update.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class WarmStart:
         self._timeout = timeout_seconds
         self._clock = participant.clock
         self._said: float | None = None
-        """How much was over when that was said last."""
+        """The part that was over at the last log line."""
 
     def wait(self) -> Procedure[None]:
         """Wait until this worker may train.
@@ -80,12 +79,12 @@ class WarmStart:
 
     @property
     def _share(self) -> float:
-        """How much of the first steps is over."""
+        """The part of the first steps that is over."""
         return sum(self._participant.shared.versions.values()) / (self._workers * self._steps)
 
     @property
     def _training(self) -> list[Peer]:
-        """Those whose turn it is before ours."""
+        """The workers that come before this one."""
         peers = self._membership.peers
         return [peer for peer in peers if peer.rank < self._rank and not peer.finished]
 

@@ -46,7 +46,7 @@ class Arrivals:
     rebase: Rebase | None = None
     """To apply first: the updates are for this replica."""
     updates: list[tuple[int | None, EncodedUpdate]] = field(default_factory=list)
-    """Rank and update, in the order they came. A rank of None marks a correction of an own update."""
+    """Rank and update, in the order they came. Rank None marks the correction of an own update."""
     conflated: Int32Array | None = None
     """The sum of older updates, in quanta per element."""
     conflated_count: int = 0
