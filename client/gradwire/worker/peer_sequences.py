@@ -81,45 +81,6 @@ class SumAssembly:
         return Sum(bodies, dict(span.after), span.updates, dict(span.clocks))
 
 
-def check_follows(
-    span: Span,
-    rank: int,
-    versions: Mapping[int, int],
-    origins: Mapping[int, InOrder[UpdateReceived]],
-) -> None:
-    """Refuse a sum that does not begin where the worker has got to.
-
-    Parameters
-    ----------
-    rank : int
-        Of the worker itself.
-    versions : mapping
-        By rank: what it has of ranks that no update has come of yet.
-    origins : mapping
-        By rank: the updates that have come.
-
-    Raises
-    ------
-    InvalidMessageError
-        If an update would be missing, or be there twice.
-    """
-    if span.before.keys() != span.after.keys() or rank in span.after:
-        raise InvalidMessageError("Conflated: its ranks before and after differ, or are ours")
-    for other, before in span.before.items():
-        origin = origins.get(other)
-        reached = versions.get(other, 0) if origin is None else origin.expected - 1
-        after = span.after[other]
-        if before != reached or after <= before:
-            raise InvalidMessageError(
-                f"Conflated: updates {before + 1} to {after} of rank {other}; {reached} are here"
-            )
-        waiting = None if origin is None else origin.lowest_waiting
-        if waiting is not None and waiting <= after:
-            raise InvalidMessageError(
-                f"Conflated: update {waiting} of rank {other}, which came by itself"
-            )
-
-
 class PeerSequences:
     """The updates of other workers that have come."""
 
@@ -176,8 +137,35 @@ class PeerSequences:
         return self._keep(self._of(rank).pass_over(sequence + 1))
 
     def check_follows(self, span: Span, rank: int) -> None:
-        """Refuse a sum that does not begin where we have got to; see the function."""
-        check_follows(span, rank, self._versions, self._arriving)
+        """Refuse a sum that does not begin where the worker has got to.
+
+        Parameters
+        ----------
+        rank : int
+            Of the worker itself.
+
+        Raises
+        ------
+        InvalidMessageError
+            If an update would be missing, or be there twice.
+        """
+        if span.before.keys() != span.after.keys() or rank in span.after:
+            raise InvalidMessageError(
+                "Conflated: it contains our updates, or does not say where it begins"
+            )
+        for other, before in span.before.items():
+            reached, after = self.reached(other), span.after[other]
+            if before != reached or after <= before:
+                raise InvalidMessageError(
+                    f"Conflated: updates {before + 1} to {after} of rank {other}; "
+                    f"{reached} are here"
+                )
+            arriving = self._arriving.get(other)
+            waiting = None if arriving is None else arriving.lowest_waiting
+            if waiting is not None and waiting <= after:
+                raise InvalidMessageError(
+                    f"Conflated: update {waiting} of rank {other}, which came by itself"
+                )
 
     def _of(self, rank: int) -> InOrder[UpdateReceived]:
         if rank not in self._arriving:
