@@ -8,7 +8,7 @@ waits for the training.
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Final
 
@@ -72,10 +72,9 @@ class Inbox:
         self._lock = Lock()
         self._waiting: deque[tuple[int | None, EncodedUpdate]] = deque()
         self._bytes = 0
+        self._rest = Arrivals()
+        """What there is besides: the replica, and the sum."""
         self._sum: Replica | None = None
-        self._sum_count = 0
-        self._sum_versions: dict[int, int] = {}
-        self._rebase: Rebase | None = None
 
     def put_update(self, rank: int | None, update: EncodedUpdate) -> None:
         """Add an update; conflate the oldest ones if too much waits.
@@ -110,30 +109,28 @@ class Inbox:
             conflated = self._begin_sum()
             for body in total.bodies:
                 conflated.apply(body)
-            self._sum_count += total.updates
-            self._sum_versions |= total.versions
+            self._rest.conflated_count += total.updates
+            self._rest.conflated_versions |= total.versions
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to take."""
         with self._lock:
-            return not self._waiting and self._sum is None and self._rebase is None
+            return not self._waiting and self._sum is None and self._rest.rebase is None
 
     def take_all(self) -> Arrivals:
         """Remove and return everything."""
         with self._lock:
-            arrivals = Arrivals(self._rebase, list(self._waiting))
-            if self._sum is not None:
-                arrivals.conflated = self._sum.values
-                arrivals.conflated_count = self._sum_count
-                arrivals.conflated_versions = self._sum_versions
-            self._clear()
+            arrivals, self._rest = self._rest, Arrivals()
+            arrivals.updates = list(self._waiting)
+            self._waiting.clear()
+            self._bytes, self._sum = 0, None
             return arrivals
 
     def mend(self, rebase: Rebase) -> None:
         """Add blocks in the place of damaged ones. Updates commute with them, and stay."""
         with self._lock:
-            self._rebase = rebase
+            self._rest.rebase = rebase
 
     def restart(self, rebase: Rebase, later: "Inbox") -> None:
         """Replace everything by a replica and the updates that come after it.
@@ -143,32 +140,23 @@ class Inbox:
         """
         arrivals = later.take_all()
         with self._lock:
-            self._clear()
-            self._rebase = rebase
-            self._waiting.extend(arrivals.updates)
+            self._waiting = deque(arrivals.updates)
             self._bytes = sum(len(update.body) for _, update in arrivals.updates)
-            if arrivals.conflated is not None:
-                self._sum = Replica(arrivals.conflated)
-                self._sum_count = arrivals.conflated_count
-                self._sum_versions = arrivals.conflated_versions
-
-    def _clear(self) -> None:
-        self._waiting.clear()
-        self._bytes = 0
-        self._sum, self._sum_count, self._sum_versions = None, 0, {}
-        self._rebase = None
+            self._rest = replace(arrivals, rebase=rebase, updates=[])
+            self._sum = None if arrivals.conflated is None else Replica(arrivals.conflated)
 
     def _begin_sum(self) -> Replica:
         if self._sum is None:
             self._sum = Replica.zeros(self._elements)
+            self._rest.conflated = self._sum.values
         return self._sum
 
     def _conflate(self, rank: int | None, update: EncodedUpdate) -> None:
         self._begin_sum().apply(update.body)
         self._bytes -= len(update.body)
         if rank is not None:
-            self._sum_count += 1
-            self._sum_versions[rank] = update.sequence
+            self._rest.conflated_count += 1
+            self._rest.conflated_versions[rank] = update.sequence
 
 
 def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[int, ...]:
