@@ -222,34 +222,20 @@ class Membership:
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         """Take a peer's update."""
-        is_later = update.sequence > self._fence.get(rank, 0)
-        try:
-            self._inbox(later=is_later).put_update(rank, update)
-        except MalformedUpdateError as error:
-            self._close_for(error)
-        else:
-            if update.pace:
-                self.clocks.paces[rank] = update.pace
-            self._note_received(1, {rank: update.clock} if update.clock else {})
+        if update.pace:
+            self.clocks.paces[rank] = update.pace
+        inbox = self._inbox(later=update.sequence > self._fence.get(rank, 0))
+        clocks = {rank: update.clock} if update.clock else {}
+        self._receive(1, clocks, inbox.put_update, rank, update)
 
     def on_sum(self, total: Sum) -> None:
         """Take updates of peers that the master has conflated."""
-        try:
-            self._inbox(later=True).put_sum(total)
-        except MalformedUpdateError as error:
-            self._close_for(error)
-        else:
-            self._note_received(total.updates, total.clocks)
+        self._receive(total.updates, total.clocks, self._inbox(later=True).put_sum, total)
 
     def on_correction(self, correction: EncodedUpdate) -> None:
         """Take what the master has clipped off an own update, with its sign turned."""
         self.updates_clipped += 1
-        try:
-            self._inbox(later=True).put_update(None, correction)
-        except MalformedUpdateError as error:
-            self._close_for(error)
-        else:
-            self._note_received(1, {})
+        self._receive(1, {}, self._inbox(later=True).put_update, None, correction)
 
     def on_delivered(self, size: int) -> None:
         """Note that the master has an own update with a body of `size` bytes."""
@@ -298,15 +284,24 @@ class Membership:
         """Return the inbox of an update before, or after, a replica that is on its way."""
         return self._resync if self._resync is not None and later else self.inbox
 
-    def _note_received(self, updates: int, clocks: Mapping[int, int]) -> None:
+    def _receive(
+        self,
+        updates: int,
+        clocks: Mapping[int, int],
+        put: Callable[..., None],
+        *arguments: Any,
+    ) -> None:
+        """Put what has come into an inbox, and note it."""
+        try:
+            put(*arguments)
+        except MalformedUpdateError as error:
+            # The master checks what it relays, so this cannot come from another worker.
+            reason = f"the master relayed an update that cannot be applied: {error}"
+            self.on_closed(ProtocolError(reason))
+            return
         self.clocks.hear(clocks)
         self.updates_received += updates
         self.notify()
-
-    def _close_for(self, error: MalformedUpdateError) -> None:
-        # The master checks what it relays, so this cannot come from another worker.
-        reason = f"the master relayed an update that cannot be applied: {error}"
-        self.on_closed(ProtocolError(reason))
 
 
 def _nothing(*arguments: Any) -> None:
