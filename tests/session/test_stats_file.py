@@ -58,14 +58,13 @@ def test_a_session_keeps_its_numbers_in_the_file_that_the_environment_names(
 
 
 def test_without_the_variable_there_is_no_file() -> None:
-    assert StatsFile.wanted({}, 0, 10) is None
-    assert StatsFile.wanted({"GRADWIRE_STATS_FILE": ""}, 0, 10) is None
+    assert StatsFile.wanted({}, 0, 10, lambda: stats_of(0)) is None
+    assert StatsFile.wanted({"GRADWIRE_STATS_FILE": ""}, 0, 10, lambda: stats_of(0)) is None
 
 
 def test_a_step_is_what_lies_between_two_of_the_sessions(tmp_path: Path) -> None:
     clock, path = Clock(), tmp_path / "stats.json"
-    file = StatsFile(path, 0, 10, clock=clock)
-    file.watch(lambda: stats_of(3))
+    file = StatsFile(path, 0, 10, lambda: stats_of(3), clock=clock)
     for _ in range(3):
         step(file, clock, computing=0.3, sharing=0.05)
     clock.now += 50.0
@@ -83,14 +82,13 @@ def test_a_step_is_what_lies_between_two_of_the_sessions(tmp_path: Path) -> None
 
 def test_the_file_is_replaced_once_a_second(tmp_path: Path) -> None:
     clock, path = Clock(), tmp_path / "stats.json"
-    file = StatsFile(path, 0, 10, clock=clock)
     asked = []
 
     def read() -> Any:
         asked.append(clock.now)
         return stats_of(len(asked))
 
-    file.watch(read)
+    file = StatsFile(path, 0, 10, read, clock=clock)
     for _ in range(40):
         step(file, clock, computing=WRITE_SECONDS / 8, sharing=0.0)
 
@@ -102,8 +100,8 @@ def test_a_folder_that_is_not_there_is_told_once_and_harms_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Clock()
-    file = StatsFile(tmp_path / "none" / "stats.json", 0, 10, clock=clock)
-    file.watch(lambda: stats_of(1))
+    path = tmp_path / "none" / "stats.json"
+    file = StatsFile(path, 0, 10, lambda: stats_of(1), clock=clock)
 
     for _ in range(3):
         step(file, clock, computing=2.0, sharing=0.0)

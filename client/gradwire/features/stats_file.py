@@ -45,14 +45,20 @@ class StatsFile(Feature):
     """
 
     def __init__(
-        self, path: Path, rank: int, parameters: int, *, clock: Callable[[], float] = perf_counter
+        self,
+        path: Path,
+        rank: int,
+        parameters: int,
+        read: Callable[[], SessionStats],
+        *,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.beginning: Feature = _Beginning(self)
         self._path = path
         self._rank = rank
         self._parameters = parameters
         self._clock = clock
-        self._read: Callable[[], SessionStats] | None = None
+        self._read = read
         self._computing: deque[float] = deque(maxlen=RECENT)
         self._sharing: deque[float] = deque(maxlen=RECENT)
         self._started = clock()
@@ -62,16 +68,18 @@ class StatsFile(Feature):
         self._failed = False
 
     @classmethod
-    def wanted(cls, environ: Mapping[str, str], rank: int, parameters: int) -> Self | None:
+    def wanted(
+        cls,
+        environ: Mapping[str, str],
+        rank: int,
+        parameters: int,
+        read: Callable[[], SessionStats],
+    ) -> Self | None:
         """Return one for the file that the environment names; None if it names none."""
         name = environ.get(VARIABLE)
         if not name:
             return None
-        return cls(Path(name.replace("{rank}", str(rank))), rank, parameters)
-
-    def watch(self, read: Callable[[], SessionStats]) -> None:
-        """Set where the numbers come from; nothing is written before."""
-        self._read = read
+        return cls(Path(name.replace("{rank}", str(rank))), rank, parameters, read)
 
     def note_beginning(self) -> None:
         """Note that the optimizer has stepped, and the session's part of the step begins."""
@@ -94,16 +102,15 @@ class StatsFile(Feature):
         self._write()
 
     def _write(self) -> None:
-        if self._read is None or self._failed:
+        if self._failed:
             return
-        stats = self._read()
         found = {
             "rank": self._rank,
             "parameters": self._parameters,
             "seconds": self._clock() - self._started,
             "step_seconds": median(self._computing) if self._computing else None,
             "session_seconds": median(self._sharing) if self._sharing else None,
-            "stats": asdict(stats),
+            "stats": asdict(self._read()),
         }
         whole = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         try:

@@ -83,11 +83,13 @@ class Attempt:
             self._network.stop()
             raise
         file = StatsFile.wanted(
-            os.environ, participant.welcome.rank, self._parameters.layout.elements
+            os.environ,
+            participant.welcome.rank,
+            self._parameters.layout.elements,
+            lambda: participant.stats(self._network.traffic),
         )
         if file is not None:
             participant.features = [file.beginning, *participant.features, file]
-            file.watch(lambda: participant.stats(self._network.traffic))
         return Session(participant, self._network, self._waits)
 
     def _request(self, *, gives_state: bool) -> Join:
