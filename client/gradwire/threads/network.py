@@ -160,17 +160,19 @@ class NetworkThread(Generic[AnyDialler]):
     ) -> None:
         for family, sock in sockets.items():
             endpoint = self._udp[family] = self._endpoint(UDP)
-            self._drivers.add(partial(self._udp_driver, sock, endpoint))
-        ways = {TCP: _way(TCP, [partial(self._dial_tcp, *each) for each in addresses])}
-        if sockets:
-            ways[UDP] = _way(
-                UDP,
-                [
-                    partial(self._udp[family].connect, address)
-                    for family, address in addresses
-                    if family in sockets
-                ],
+            self._drivers.add(
+                partial(UdpDriver, sock, endpoint, loop=self._loop, counters=self._datagrams)
             )
+        dials: dict[str, list[Dial]] = {TCP: [partial(self._dial_tcp, *each) for each in addresses]}
+        if sockets:
+            dials[UDP] = [
+                partial(self._udp[family].connect, address)
+                for family, address in addresses
+                if family in sockets
+            ]
+        ways = {
+            name: Way(name, first, others=tuple(others)) for name, (first, *others) in dials.items()
+        }
         tries = [ways[name] for name in TRIES[self._settings.transport]]
         dialing = Dialing(
             tries, show_addresses(addresses), self._settings.connect_timeout_seconds,
@@ -179,11 +181,6 @@ class NetworkThread(Generic[AnyDialler]):
         )  # fmt: skip
         self.worker.dial(dialing, self._drivers.now())
         self._drivers.turn()
-
-    def _udp_driver(
-        self, sock: socket.socket, endpoint: Endpoint, worker: Application
-    ) -> UdpDriver:
-        return UdpDriver(sock, endpoint, worker, self._loop, self._datagrams)
 
     def _reach(self, ways: Mapping[str, Way], name: str, master: str) -> Way:
         """Return the way to another master, whose address our own master has told us."""
@@ -275,7 +272,3 @@ def _open_sockets(
     if not found:
         raise failure
     return found
-
-
-def _way(name: str, dials: Sequence[Dial]) -> Way:
-    return Way(name, dials[0], others=tuple(dials[1:]))
