@@ -245,7 +245,7 @@ class Participant:
 
     def close(self) -> None:
         """Release what it holds in this process. Can be repeated."""
-        self.shared.close()
+        self.shared.feedback.close()
         features, self.features = self.features, ()
         for feature in features:
             feature.left()
@@ -288,7 +288,7 @@ class Participant:
 
     def digest(self) -> int:
         """Return 64 bits that are the same for all workers with the same updates applied."""
-        return self.shared.digest()
+        return self.shared.feedback.replica.digest()
 
     def save(self) -> dict[str, Any]:
         """Return what a checkpoint needs besides the parameters."""

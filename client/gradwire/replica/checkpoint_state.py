@@ -45,7 +45,7 @@ class CheckpointState:
             "version": STATE_VERSION,
             "run": shared.run,
             "feedback": self._settings.feedback,
-            "digest": f"{shared.digest():016x}",
+            "digest": f"{shared.feedback.replica.digest():016x}",
             "residual": shared.parameters.like_target(shared.feedback.residual()),
             **self._thresholds.state(),
             "versions": dict(shared.versions),

@@ -7,7 +7,7 @@ checkpoint.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Self
 
 import numpy as np
@@ -58,7 +58,11 @@ class PriorResidual:
         """
         replica = feedback.replica
         near = replica.quantum / (feedback.portion or 1.0)  # the rounding of parameters
-        is_far = any(np.abs(part).max() > near for part in _residual_in_parts(feedback))
+        # Part by part: a copy of the whole residual is as large as the model.
+        is_far = any(
+            np.abs(feedback.residual(slice(start, start + PART_ELEMENTS))).max() > near
+            for start in range(0, len(replica), PART_ELEMENTS)
+        )
         digest = None if is_far else f"{replica.digest():016x}"
         return cls(kind, digest, is_founder=is_founder)
 
@@ -84,9 +88,3 @@ class PriorResidual:
             "the residual" if contained == 1.0 else f"{contained:g} of the residual",
         )
         return residual * np.float32(self._is_founder * (1.0 - contained))
-
-
-def _residual_in_parts(feedback: Feedback) -> Iterator[Float32Array]:
-    """Yield the residual part by part: a copy of all of it is as large as the model."""
-    for start in range(0, len(feedback.replica), PART_ELEMENTS):
-        yield feedback.residual(slice(start, start + PART_ELEMENTS))

@@ -72,10 +72,6 @@ class SharedParameters:
             named_errors, welcome.layout, self.quantum
         )
 
-    def digest(self) -> int:
-        """Return 64 bits that are the same for all workers with the same updates applied."""
-        return self.feedback.replica.digest()
-
     def settle(self) -> None:
         """Set the parameters to the shared ones; drop what was not sent."""
         self.feedback.settle()
@@ -100,7 +96,3 @@ class SharedParameters:
     def undisturbed(self) -> AbstractContextManager[None]:
         """Do not count what is done to the residual in the block as training."""
         return nullcontext() if self.scaled_change is None else self.scaled_change.undisturbed()
-
-    def close(self) -> None:
-        """End the codec's threads."""
-        self.feedback.close()

@@ -23,8 +23,8 @@ from gradwire.replica.waits import Procedure
 from gradwire.threads.network import NetworkThread
 from gradwire.threads.signals import close_at_the_end, forget, put_off, uninterrupted
 from gradwire.threads.waits import Waits
+from gradwire.worker.state import printable
 from gradwire.worker.worker import Worker
-from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
 
 Result = TypeVar("Result")
 
@@ -357,7 +357,7 @@ class Session:
             raise UsageError(f"this session is over ({self._over}); join again")
 
     def _leave(self, reason: str) -> None:
-        self._participant.leave(_printable(reason))
+        self._participant.leave(printable(reason))
         self._over = reason
         self._wait_until_gone(reason)
 
@@ -373,7 +373,7 @@ class Session:
                 "%g s",
                 timeout,
             )
-            network.call(network.worker.abort, _printable(reason))
+            network.call(network.worker.abort, printable(reason))
         network.stop()
         self._end()
         self._gone = True
@@ -382,7 +382,3 @@ class Session:
         """Release what the session holds in this process. Can be repeated."""
         forget(self)
         self._participant.close()
-
-
-def _printable(reason: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in reason)[:REASON_CHARACTERS_MAX]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from gradwire.errors import ConnectionLostError, DeadlineError
+from gradwire.errors import DeadlineError
 from gradwire.participant.participant import Participant
 from gradwire.replica.waits import Procedure, Wait
 from gradwire_protocol.messages.admission import Peer
@@ -106,9 +106,7 @@ class WarmStart:
         )
 
     def _check(self, deadline: float) -> None:
-        membership = self._membership
-        if membership.closed:
-            raise membership.error or ConnectionLostError("the connection is closed")
+        self._participant.check_connected()
         if self._clock() >= deadline:
             ranks = ", ".join(f"{peer.rank} ({peer.name})" for peer in self._training)
             raise DeadlineError(

@@ -208,7 +208,7 @@ class Admission:
         if worker.stage not in (Stage.SYNCING, Stage.LIVE, Stage.LEAVING):
             raise InvalidMessageError(f"Blocks while {worker.stage.name}")
         missed = worker.stage is Stage.SYNCING
-        self._replica.compare(blocks, missed=missed)
+        self._replica.resync = Resync(blocks, self._elements, missed=missed)
         if not worker.took_part:
             self._replica.check_has_part()
             self.compare_part()
@@ -280,7 +280,7 @@ class Admission:
         worker.move_to(Stage.LIVE)
         worker.reconnection.lost = None
         self._origins.settle()
-        self._own.on_accepted()
+        self._own.on_delivered_up_to(self._own.accepted)
         self._membership.on_back(rebase)
         for update in self._own.lacking():
             worker.send(update)

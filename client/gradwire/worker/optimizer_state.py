@@ -18,9 +18,8 @@ optimizer. One copy at a time is kept, for all workers that are given it.
 from typing import Final, Protocol
 
 from gradwire.optimizer.state import PackedState, StateHeader, UnfitStateError
-from gradwire.worker.state import Stage, WorkerState
+from gradwire.worker.state import Stage, WorkerState, printable
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
 from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.states import StatePart, WantState
 
@@ -119,9 +118,8 @@ class OptimizerStateExchange:
 
     def refuse(self, reason: str, now: float) -> None:
         """Tell the requests that wait why they are given none."""
-        said = "".join(c if c.isprintable() else " " for c in reason)[:REASON_CHARACTERS_MAX]
         for number in sorted(self._waiting):
-            self._none(number, said)
+            self._none(number, printable(reason))
         self._waiting.clear()
 
     def give_no_more(self, reason: str, now: float) -> None:

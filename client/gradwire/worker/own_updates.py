@@ -60,15 +60,10 @@ class OwnUpdates:
         if size is not None:
             self._membership.on_delivered(size)
 
-    def on_all_delivered(self) -> None:
-        """Note that the master has everything."""
-        for sequence in list(self._undelivered):
-            self.on_delivered(sequence)
-
-    def on_accepted(self) -> None:
-        """Note the delivery of the updates that the master had when it let us in."""
-        for sequence in [each for each in self._undelivered if each <= self.accepted]:
-            self.on_delivered(sequence)
+    def on_delivered_up_to(self, sequence: int) -> None:
+        """Note that every update up to this one was delivered."""
+        for each in [each for each in self._undelivered if each <= sequence]:
+            self.on_delivered(each)
 
     def correct(self, update: EncodedUpdate) -> None:
         """Take the correction of an own update: the master has relayed less than it.

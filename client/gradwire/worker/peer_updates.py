@@ -11,7 +11,6 @@ from gradwire.worker.membership import Membership
 from gradwire.worker.peer_sequences import PeerSequences, SumAssembly
 from gradwire_protocol import Connection
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.updates import Conflated
 
 
 class PeerUpdates:
@@ -21,23 +20,17 @@ class PeerUpdates:
         self.origins = PeerSequences()
         """How far the updates of each rank have come."""
         self.early: list[UpdateReceived] = []
-        """Those that came before the WELCOME, which says with which sequence to begin."""
+        """Those that came before the WELCOME, which says with which sequence to begin. Their credit
+        is not released, so the master's credit bounds how many they are."""
         self._elements = elements
         self._membership = membership
-        self._sums = SumAssembly(elements)
+        self.sums = SumAssembly(elements)
 
     def start_over(self) -> None:
         """Forget what belonged to the lost connection."""
         self.early.clear()
-        self._sums = SumAssembly(self._elements)
+        self.sums = SumAssembly(self._elements)
         self.origins.start_over()
-
-    def hold_update(self, received: UpdateReceived) -> None:
-        """Keep an update until the WELCOME has come.
-
-        Its credit is not released, so the master's credit bounds how many are kept.
-        """
-        self.early.append(received)
 
     def accept_update(self, received: UpdateReceived, connection: Connection) -> bool:
         """Take an update, and hand on those whose turn it is; return whether it was new."""
@@ -47,16 +40,6 @@ class PeerUpdates:
             return False
         self._hand_on(ready, connection)
         return True
-
-    def add_sum_part(self, part: Conflated) -> None:
-        """Take a part of a sum.
-
-        Raises
-        ------
-        InvalidMessageError
-            If it does not belong to this sum.
-        """
-        self._sums.add_part(part)
 
     def pass_over_if_complete(self, rank: int, connection: Connection) -> None:
         """Hand on a sum, if it is complete; its updates do not come by themselves any more.
@@ -71,11 +54,11 @@ class PeerUpdates:
         InvalidMessageError
             If an update would be missing, or be there twice.
         """
-        span = self._sums.span
+        span = self.sums.span
         if span is None:
             return
         self.origins.check_follows(span, rank)
-        self._membership.on_sum(self._sums.take_sum())
+        self._membership.on_sum(self.sums.take_sum())
         for other, sequence in span.after.items():
             connection.pass_over(other, sequence + 1)
             self._hand_on(self.origins.pass_over(other, sequence), connection)

@@ -148,10 +148,6 @@ class IncomingReplica:
             self._part = None
             self._membership.on_anew()
 
-    def compare(self, blocks: Blocks, *, missed: bool) -> None:
-        """Begin a comparison; see `Resync`."""
-        self.resync = Resync(blocks, self._elements, missed=missed)
-
     def compare_part(self, reached: Callable[[int], int], rank: int) -> Sequence[int] | None:
         """Compare the part, once every update in the master's replica is here.
 

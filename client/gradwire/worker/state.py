@@ -22,6 +22,7 @@ from gradwire.worker.peer_updates import PeerUpdates
 from gradwire.worker.reconnection import Reconnection
 from gradwire.worker.update_log import OwnUpdate
 from gradwire_protocol.messages.admission import Join, Welcome
+from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
 from gradwire_protocol.messages.link import Control, Link
 from gradwire_protocol.messages.updates import EncodedUpdate
 
@@ -115,3 +116,8 @@ class WorkerState:
             update.sequence, update.based_on, update.body, update.clock, update.pace
         )
         self.link.send_update(self.rank, update.sequence, encoded.pack())
+
+
+def printable(reason: str) -> str:
+    """Return a reason as messages carry it: printable, of at most `REASON_CHARACTERS_MAX`."""
+    return "".join(c if c.isprintable() else " " for c in reason)[:REASON_CHARACTERS_MAX]

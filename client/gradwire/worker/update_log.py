@@ -154,12 +154,6 @@ class PeerUpdateLog:
         for rank in list(self._updates):
             self.forget(rank, versions.get(rank, 0))
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._updates.clear()
-        self._bytes.clear()
-        self._total = 0
-
     def firsts(self, versions: Mapping[int, int]) -> dict[int, int]:
         """Return by rank the first update kept, for ranks kept up to these versions."""
         return {

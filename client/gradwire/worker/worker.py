@@ -236,7 +236,7 @@ class Worker:
             case Disconnected():
                 error = self._reconnection.error(event, leaving=self.state.leave_reason is not None)
                 if error is None:  # the master has everything; its goodbye overtook the rest
-                    self._own.on_all_delivered()
+                    self._own.on_delivered_up_to(self.sequence)
                 self._close(error)
         self.optimizer_states.proceed()
 
@@ -374,7 +374,7 @@ class Worker:
     def _take_update(self, received: UpdateReceived) -> None:
         assert self.state.link is not None
         if self.stage is Stage.JOINING:
-            self._peers.hold_update(received)
+            self._peers.early.append(received)
         elif received.rank == self.rank:
             self.state.link.connection.release(received.charge)
             self._own.correct(received.update)
@@ -385,7 +385,7 @@ class Worker:
 
     def _take_sum(self, part: Conflated) -> None:
         if not self.state.gave_up:
-            self._peers.add_sum_part(part)
+            self._peers.sums.add_part(part)
             self._pass_over_if_complete()
 
     def _pass_over_if_complete(self) -> None:
