@@ -33,7 +33,7 @@ def step(file: StatsFile, clock: Clock, computing: float, sharing: float) -> Non
     clock.now += computing
     file.beginning.before_push()
     clock.now += sharing
-    file.stepped()
+    file.after_step()
 
 
 def test_a_session_keeps_its_numbers_in_the_file_that_the_environment_names(
@@ -73,7 +73,7 @@ def test_a_step_is_what_lies_between_two_of_the_sessions(tmp_path: Path) -> None
     for _ in range(2):
         step(file, clock, computing=0.3, sharing=0.05)
 
-    file.left()
+    file.on_leave()
 
     found = json.loads(path.read_text(encoding="utf-8"))
     assert found["step_seconds"] == pytest.approx(0.3)

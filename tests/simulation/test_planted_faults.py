@@ -200,12 +200,12 @@ def buffers_of_who_is_gone_still_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def own_buffers_are_those_of_the_moment_at_the_end(patch: pytest.MonkeyPatch) -> None:
-    def finishing(self: BufferSharing) -> None:
+    def before_finish(self: BufferSharing) -> None:
         sent = self._module.read()
         self._tell(final=True)
         self._sent = BufferValues(sent.floats + 1, sent.integers)
 
-    patch.setattr(BufferSharing, "finishing", finishing)
+    patch.setattr(BufferSharing, "before_finish", before_finish)
 
 
 # Memory is bounded.

@@ -70,7 +70,7 @@ class BufferSharing(Feature):
         if self._count():
             self._tell(final=False)
 
-    def stepped(self) -> None:
+    def after_step(self) -> None:
         """Set our buffers to the mean, if that is due.
 
         A worker that joins later begins with the mean of the others' buffers, as it does with their
@@ -86,11 +86,11 @@ class BufferSharing(Feature):
             self._is_due = False
             self._average(None if self._send is None else self._module.read())
 
-    def finishing(self) -> None:
+    def before_finish(self) -> None:
         """Send our last buffers: they count until the run is finished."""
         self._tell(final=True)
 
-    def finished(self) -> None:
+    def after_finish(self) -> None:
         """Set our buffers to the mean of what all workers have sent last."""
         self._average(self._sent)
 

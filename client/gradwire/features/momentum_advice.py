@@ -31,7 +31,7 @@ class MomentumAdvice(Feature):
         self._steps = 0
         self._said = False
 
-    def stepped(self) -> None:
+    def after_step(self) -> None:
         """Warn, if the delays call for it."""
         self._steps += 1
         if self._said or self._steps < STEPS_MIN or self._steps % LOOK_EVERY:

@@ -105,11 +105,11 @@ class OptimizerControl(Feature):
         self._trained = self._steps > 0 or not knows
         self._steps = 0
 
-    def trained(self) -> bool:
+    def has_trained(self) -> bool:
         """Return whether it has; True if that is unknown."""
         return self._trained
 
-    def left(self) -> None:
+    def on_leave(self) -> None:
         """Give the optimizer back its own values and state."""
         for hook in self._hooks:
             hook.remove()

@@ -151,7 +151,7 @@ class OptimizerStateSharing(Feature):
 
     # The training half.
 
-    def stepped(self) -> None:
+    def after_step(self) -> None:
         """Copy the state, if another worker waits for it."""
         if not self._offered:
             self._offered = True
@@ -169,7 +169,7 @@ class OptimizerStateSharing(Feature):
         else:
             self._membership.post(self._states.give, copy)
 
-    def finishing(self) -> None:
+    def before_finish(self) -> None:
         """Refuse further requests: no step copies the state any more."""
         self._membership.post(self._states.give_no_more, "it has made its last step")
 

@@ -53,7 +53,7 @@ class StalenessBound(Feature):
         if lags.is_in_force:
             self._outbox.announce_clock()  # others wait for us from now on
 
-    def stepped(self) -> None:
+    def after_step(self) -> None:
         """Note how long the step took, and whether the next one is bounded."""
         if self._began is not None:
             self._seconds.append(self._clock() - self._began)
@@ -63,24 +63,24 @@ class StalenessBound(Feature):
         self.lags.note_step(self._outbox.clock, clocks, ranks, self._paces(ranks))
         self._tally.staleness_bound = self.lags.bound if self.lags.is_in_force else None
 
-    def hold(self) -> Procedure[None]:
+    def wait(self) -> Procedure[None]:
         """Wait until the slowest worker is near enough, or is not waited for any more."""
         if self._look():
             tally, began = self._tally, self._clock()
             tally.steps_waited += 1
             try:
-                yield from self._wait()
+                yield from self._wait_for_slowest()
             finally:
                 tally.wait_seconds += self._clock() - began
         self._began = self._clock()
 
-    def left(self) -> None:
+    def on_leave(self) -> None:
         """End a wait that a signal handler has interrupted to close the session."""
         self._is_over = True
 
     # Private.
 
-    def _wait(self) -> Procedure[None]:
+    def _wait_for_slowest(self) -> Procedure[None]:
         while True:
             # Whatever changes from here on is seen below, or is news.
             before = self._signs()

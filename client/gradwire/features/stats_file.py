@@ -88,7 +88,7 @@ class StatsFile(Feature):
             self._computing.append(self._began - self._ended)
             self._ended = None  # a paused step does not end
 
-    def stepped(self) -> None:
+    def after_step(self) -> None:
         """Note the end of the session's part of a step; write, if it is time."""
         now = self._ended = self._clock()
         if self._began is not None:
@@ -97,7 +97,7 @@ class StatsFile(Feature):
             self._due = now + WRITE_SECONDS
             self._write()
 
-    def left(self) -> None:
+    def on_leave(self) -> None:
         """Write the last numbers."""
         self._write()
 

@@ -13,25 +13,25 @@ class Feature:
     def before_push(self) -> None:
         """Prepare a push: the optimizer has stepped, and its change is not encoded yet."""
 
-    def trained(self) -> bool:
+    def has_trained(self) -> bool:
         """Return whether anything was trained since the last step; if not, nothing is sent."""
         return True
 
-    def stepped(self) -> None:
+    def after_step(self) -> None:
         """End a step: its change is sent, and the updates of peers are applied.
 
         Not called while the session is paused.
         """
 
-    def hold(self) -> Procedure[None]:
+    def wait(self) -> Procedure[None]:
         """Wait after a step until the next one may begin."""
         yield from ()
 
-    def finishing(self) -> None:
+    def before_finish(self) -> None:
         """Send what remains, before the worker tells the others that no more comes."""
 
-    def finished(self) -> None:
+    def after_finish(self) -> None:
         """Take over the final values: everything that any worker sent has arrived."""
 
-    def left(self) -> None:
+    def on_leave(self) -> None:
         """Undo what was changed outside the session. Called once, also after a failure."""

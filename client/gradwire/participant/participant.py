@@ -221,7 +221,7 @@ class Participant:
         deadline = self.clock() + timeout_seconds
         if not finishing.has_begun and not self.observes:
             for feature in self.features:
-                feature.finishing()
+                feature.before_finish()
             finishing.begin()
         while True:
             # Read before the inbox is emptied: an update that comes in between is news then.
@@ -237,7 +237,7 @@ class Participant:
         self.applying.pull()
         self.shared.settle()
         for feature in self.features:
-            feature.finished()
+            feature.after_finish()
 
     def leave(self, reason: str) -> None:
         """Leave the run; what was pushed arrives."""
@@ -248,7 +248,7 @@ class Participant:
         self.shared.feedback.close()
         features, self.features = self.features, ()
         for feature in features:
-            feature.left()
+            feature.on_leave()
 
     # Statistics and checkpoints.
 
@@ -334,7 +334,7 @@ class Participant:
         """Call `before_push` of all features; return whether there is anything to push."""
         for feature in self.features:
             feature.before_push()
-        return all(feature.trained() for feature in self.features)
+        return all(feature.has_trained() for feature in self.features)
 
     def _end_step(self) -> Procedure[None]:
         """Call the hooks at the end of a step, unless the session is paused."""
@@ -342,5 +342,5 @@ class Participant:
             return
         self._has_pushed = False
         for feature in self.features:
-            feature.stepped()
-            yield from feature.hold()
+            feature.after_step()
+            yield from feature.wait()

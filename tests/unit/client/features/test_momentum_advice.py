@@ -12,7 +12,7 @@ def steps(lag: float, count: int, caplog: pytest.LogCaptureFixture) -> list[str]
     part = MomentumAdvice(lambda: Lag(residual=lag))
     with caplog.at_level("WARNING", NAME):
         for _ in range(count):
-            part.stepped()
+            part.after_step()
     return [record.getMessage() for record in caplog.records]
 
 
@@ -39,6 +39,6 @@ def test_a_delay_that_comes_later_is_said_then(caplog: pytest.LogCaptureFixture)
     part = MomentumAdvice(lambda: Lag(network=next(lags)))
     with caplog.at_level("WARNING", NAME):
         for _ in range(STEPS_MIN + 3 * LOOK_EVERY):
-            part.stepped()
+            part.after_step()
 
     assert len(caplog.records) == 1
