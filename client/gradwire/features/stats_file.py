@@ -68,7 +68,7 @@ class StatsFile(Feature):
         self._failed = False
 
     @classmethod
-    def wanted(
+    def from_environment(
         cls,
         environ: Mapping[str, str],
         rank: int,

@@ -82,7 +82,7 @@ class Attempt:
             self._network.call(self._entry.worker.abort, "joining failed")
             self._network.stop()
             raise
-        file = StatsFile.wanted(
+        file = StatsFile.from_environment(
             os.environ,
             participant.welcome.rank,
             self._parameters.layout.elements,

@@ -108,7 +108,7 @@ class Entry:
         """
         self._deadline = self._clock() + self._settings.join_timeout_seconds
         replica = yield from self._replica()
-        self._warn(replica)
+        self._warn_of_settings(replica)
         settings, parameters = self._settings, self._parameters
         feedback = parameters.feedback(
             replica, portion=portion_of(settings.feedback), threads=settings.codec_threads
@@ -152,7 +152,7 @@ class Entry:
         """Talk with the master until both have the same replica."""
         membership = self.membership
         yield from self._wait(lambda: membership.welcome is not None)
-        self._tell_the_way()
+        self._log_transport()
         yield from self._wait(lambda: membership.live or self._is_founder())
         welcome = membership.welcome
         assert welcome is not None
@@ -200,13 +200,13 @@ class Entry:
             f"rank {peer.rank} ({peer.name})" for peer in others
         )
 
-    def _tell_the_way(self) -> None:
+    def _log_transport(self) -> None:
         """Log the transport to the master, and why it is not the one that was tried first."""
         transport, detour = self.worker.transport.upper(), self.worker.detour
         reason = f" ({detour})" if detour else ""
         logger.info("connected to the master at %s over %s%s", self._master, transport, reason)
 
-    def _warn(self, replica: Replica) -> None:
+    def _warn_of_settings(self, replica: Replica) -> None:
         """Warn of settings that this run cannot follow."""
         asked, quantum = self._settings.quantum, float(replica.quantum)
         if asked is not None and asked != quantum:

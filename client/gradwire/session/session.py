@@ -21,7 +21,7 @@ from gradwire.replica.pull import PeerUpdate
 from gradwire.replica.stats import SessionStats
 from gradwire.replica.waits import Procedure
 from gradwire.threads.network import NetworkThread
-from gradwire.threads.signals import close_at_the_end, forget, put_off, uninterrupted
+from gradwire.threads.signals import close_at_exit, forget, postpone, uninterrupted
 from gradwire.threads.waits import Waits
 from gradwire.worker.state import printable
 from gradwire.worker.worker import Worker
@@ -52,7 +52,7 @@ class Session:
         self._over: str | None = None
         self._gone = False
         self._process = os.getpid()
-        close_at_the_end(self, self._what_is_lost)
+        close_at_exit(self, self._loss_warning)
 
     # The run.
 
@@ -254,7 +254,7 @@ class Session:
 
         If a signal handler calls it in the middle of a `step`, it leaves when that is over.
         """
-        if self._process != os.getpid() or put_off(partial(self.close, reason)):
+        if self._process != os.getpid() or postpone(partial(self.close, reason)):
             return
         if self._over is None:
             self._leave(reason)
@@ -338,7 +338,7 @@ class Session:
                 self._network.stop()
                 self._end()
 
-    def _what_is_lost(self) -> str | None:
+    def _loss_warning(self) -> str | None:
         """Return a warning about what is lost if the script ends now; None if nothing is."""
         steps = self._participant.tally.steps
         if self._process != os.getpid() or self._over is not None or not steps:

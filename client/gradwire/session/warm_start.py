@@ -19,7 +19,7 @@ from gradwire_protocol.messages.admission import Peer
 
 logger = logging.getLogger("gradwire.join")
 
-SAID_SHARE: Final = 0.1
+LOG_SHARE: Final = 0.1
 """Part of the first steps between two log lines."""
 
 
@@ -46,7 +46,7 @@ class WarmStart:
         self._rank = participant.welcome.rank
         self._timeout = timeout_seconds
         self._clock = participant.clock
-        self._said: float | None = None
+        self._logged_share: float | None = None
         """The part that was over at the last log line."""
 
     def wait(self) -> Procedure[None]:
@@ -69,9 +69,9 @@ class WarmStart:
             if self._may_train():
                 break
             self._check(deadline)
-            self._say()
+            self._log_progress()
             yield Wait(partial(self._has_news, known, peers), deadline)
-        if self._said is not None:
+        if self._logged_share is not None:
             logger.info("begin to train: %s", self._progress())
         self._participant.note_run_steps()
 
@@ -101,7 +101,7 @@ class WarmStart:
             membership.updates_received != known
             or membership.peers is not peers
             or membership.finished is not None
-            or membership.wanted
+            or membership.replica_wanted
             or membership.comparison is not None
         )
 
@@ -114,9 +114,9 @@ class WarmStart:
                 f"steps of the run: {self._progress()}. They are made by ranks {ranks}"
             )
 
-    def _say(self) -> None:
-        if self._said is None or self._share >= self._said + SAID_SHARE:
-            self._said = self._share
+    def _log_progress(self) -> None:
+        if self._logged_share is None or self._share >= self._logged_share + LOG_SHARE:
+            self._logged_share = self._share
             logger.info("waiting for the first steps of the run: %s", self._progress())
 
     def _progress(self) -> str:

@@ -50,7 +50,7 @@ class Dialler(Application, Protocol):
         """Dial the master by the first way of a dialing."""
 
 
-class Waiting(Protocol):
+class Listener(Protocol):
     """What another thread waits with: a `Membership`."""
 
     def on_closed(self, error: GradwireError | None) -> None:
@@ -65,7 +65,7 @@ class NetworkThread(Generic[AnyDialler]):
 
     Parameters
     ----------
-    waiting : Waiting
+    listener : Listener
         Told of the failures that would otherwise reach no other thread.
     credentials : Credentials, optional
         To dial with; without them packets are not sealed.
@@ -75,7 +75,7 @@ class NetworkThread(Generic[AnyDialler]):
         self,
         settings: Settings,
         worker: AnyDialler,
-        waiting: Waiting,
+        listener: Listener,
         credentials: Credentials | None = None,
     ) -> None:
         self.worker = worker
@@ -83,7 +83,7 @@ class NetworkThread(Generic[AnyDialler]):
         self._credentials = credentials
         self._datagrams = SocketCounters()
         self._streams = TcpCounters()
-        self._waiting = waiting
+        self._listener = listener
         self._loop = new_event_loop(settings.loop)
         self._loop.set_exception_handler(self._on_exception)
         self._drivers = Drivers(worker, self._loop)
@@ -255,7 +255,7 @@ class NetworkThread(Generic[AnyDialler]):
         logger.error("the network thread failed", exc_info=error)
         lost = ConnectionLostError(f"the network thread failed: {error!r}; please report this")
         lost.__cause__ = error
-        self._waiting.on_closed(lost)
+        self._listener.on_closed(lost)
 
 
 def _open_sockets(

@@ -27,7 +27,7 @@ from typing import Final, Protocol
 from gradwire.errors import GradwireWarning
 
 
-class Leaving(Protocol):
+class Closable(Protocol):
     """What is closed at the end: a `Session`."""
 
     def close(self, reason: str) -> None:
@@ -36,30 +36,30 @@ class Leaving(Protocol):
 
 # Kept until they are over, even if the script keeps no reference: their threads go on, and have to
 # tell the master at the end.
-_open: Final[dict[Leaving, Callable[[], str | None]]] = {}
+_open: Final[dict[Closable, Callable[[], str | None]]] = {}
 
 _blocks = 0
 """How many blocks of `uninterrupted` the main thread is inside of."""
 
-_put_off: Final[list[Callable[[], None]]] = []
+_postponed: Final[list[Callable[[], None]]] = []
 """Calls of signal handlers that wait for the end of these blocks."""
 
 
-def close_at_the_end(session: Leaving, what_is_lost: Callable[[], str | None]) -> None:
+def close_at_exit(session: Closable, loss_warning: Callable[[], str | None]) -> None:
     """Close a session if the process ends before the session is over.
 
     Parameters
     ----------
-    what_is_lost : callable
+    loss_warning : callable
         Returns a warning about what is lost if the script ends now; None if nothing is.
     """
-    _open[session] = what_is_lost
+    _open[session] = loss_warning
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         with suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGTERM, _end)
 
 
-def forget(session: Leaving) -> None:
+def forget(session: Closable) -> None:
     """Note that a session is over."""
     _open.pop(session, None)
     if not _open and signal.getsignal(signal.SIGTERM) is _end:
@@ -69,7 +69,7 @@ def forget(session: Leaving) -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Make what signal handlers `put_off` wait until the block is over."""
+    """Make what signal handlers `postpone` wait until the block is over."""
     global _blocks
     if get_ident() != main_thread().ident:
         yield
@@ -79,26 +79,26 @@ def uninterrupted() -> Iterator[None]:
         yield
     finally:
         _blocks -= 1
-        while _put_off and not _blocks:
-            _put_off.pop(0)()
+        while _postponed and not _blocks:
+            _postponed.pop(0)()
 
 
-def put_off(call: Callable[[], None]) -> bool:
+def postpone(call: Callable[[], None]) -> bool:
     """Call a function after the `uninterrupted` block that a signal handler has interrupted.
 
     Returns whether there is such a block; if not, nothing happens.
     """
     is_interrupted = _blocks > 0 and get_ident() == main_thread().ident
     if is_interrupted:
-        _put_off.append(call)
+        _postponed.append(call)
     return is_interrupted
 
 
 @atexit.register
 def _close_all() -> None:
     """Close what the script has not closed, and warn of what is lost."""
-    for session, what_is_lost in list(_open.items()):
-        lost = what_is_lost()
+    for session, loss_warning in list(_open.items()):
+        lost = loss_warning()
         session.close("the process ended")
         if lost is not None:
             warnings.warn(lost, GradwireWarning, stacklevel=2)
@@ -107,7 +107,7 @@ def _close_all() -> None:
 def _end(number: int, frame: FrameType | None) -> None:
     """Leave and die of the signal: now, or as soon as the session can be interrupted."""
     signal.signal(number, signal.SIG_DFL)  # a second signal ends the process
-    if not put_off(partial(_die, number)):
+    if not postpone(partial(_die, number)):
         _die(number)
 
 
