@@ -49,7 +49,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def who_lost_its_connection_asks_again_for_what_it_has(patch: pytest.MonkeyPatch) -> None:
-    comes_back = Worker._comes_back
+    comes_back = Worker._reconnect
 
     def forgetful(self: Worker, event: Any, now: float) -> bool:
         is_back = comes_back(self, event, now)
@@ -57,7 +57,7 @@ def who_lost_its_connection_asks_again_for_what_it_has(patch: pytest.MonkeyPatch
             origin.expected = max(origin.expected - 1, 1)
         return is_back
 
-    patch.setattr(Worker, "_comes_back", forgetful)
+    patch.setattr(Worker, "_reconnect", forgetful)
 
 
 def a_message_that_comes_again_is_delivered_again(patch: pytest.MonkeyPatch) -> None:

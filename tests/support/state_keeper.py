@@ -51,7 +51,7 @@ class StateKeeper:
         """Make a step, and copy the state if somebody waits for it."""
         self.worker.step()
         self.steps += 1
-        self.states.may_give(self.worker.now)
+        self.states.start_giving(self.worker.now)
         if self.wanted:
             self.wanted = False
             self.states.give(self.capture(), self.worker.now)

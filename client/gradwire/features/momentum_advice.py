@@ -29,16 +29,16 @@ class MomentumAdvice(Feature):
     def __init__(self, lag: Callable[[], Lag]) -> None:
         self._lag = lag
         self._steps = 0
-        self._said = False
+        self._has_warned = False
 
     def after_step(self) -> None:
         """Warn, if the delays call for it."""
         self._steps += 1
-        if self._said or self._steps < STEPS_MIN or self._steps % LOOK_EVERY:
+        if self._has_warned or self._steps < STEPS_MIN or self._steps % LOOK_EVERY:
             return
         lag = self._lag()
         if lag.total >= LAG_MIN:
-            self._said = True
+            self._has_warned = True
             logger.warning(
                 "changes take effect %.1f steps late (they wait in the residual, and on the "
                 "network), which acts like momentum: where %g would be right without that, it is "

@@ -36,7 +36,7 @@ search ignores it, Rprop only begins with it, ASGD has another one in its state,
 takes the smaller one of two. Unknown optimizers count as one of these."""
 
 
-class _Put(NamedTuple):
+class _Override(NamedTuple):
     """A value that is in a group while the optimizer steps."""
 
     group: dict[str, Any]
@@ -76,8 +76,8 @@ class OptimizerControl(Feature):
         self._factors = factors
         self._tally = tally
         self._lag = Lag()
-        self._puts: list[_Put] = []
-        self._held: dict[int, Present] = {}
+        self._overrides: list[_Override] = []
+        self._adapted: dict[int, Present] = {}
         """By group: the momentum that its state suits, if that is not its own."""
         self._settled: dict[int, int] = {}
         """By group: how many states it had when none had to be rescaled any more."""
@@ -92,15 +92,15 @@ class OptimizerControl(Feature):
         self._hooks = [
             optimizer.register_step_pre_hook(_untraced(self._before_step)),
             optimizer.register_step_post_hook(_untraced(self._after_step)),
-            optimizer.register_state_dict_post_hook(self._saved),
-            optimizer.register_load_state_dict_post_hook(self._loaded),
+            optimizer.register_state_dict_post_hook(self._on_state_dict),
+            optimizer.register_load_state_dict_post_hook(self._on_load_state_dict),
         ]
 
     # Hooks of the session.
 
     def before_push(self) -> None:
         """Note whether the optimizer has made a step since the last call."""
-        self._take_out()
+        self._put_own_values_back()
         knows = self._sees_steps and self._trains_all and not self._gave_up
         self._trained = self._steps > 0 or not knows
         self._steps = 0
@@ -118,7 +118,7 @@ class OptimizerControl(Feature):
     # Hooks of the optimizer.
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        self._take_out()
+        self._put_own_values_back()
         if self._gave_up:
             return
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
@@ -130,33 +130,33 @@ class OptimizerControl(Feature):
         for number, group in enumerate(optimizer.param_groups):
             rate = factor * self._adapt(number, group)
             if rate != 1.0:
-                self._put(group, "lr", group["lr"] * rate)
+                self._override(group, "lr", group["lr"] * rate)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        self._take_out()
+        self._put_own_values_back()
         # A GradScaler calls a fused optimizer also for a step that it then skips.
         infinite = getattr(optimizer, "found_inf", None)
         if infinite is None or not float(infinite):
             self._sees_steps = True
             self._steps += 1
 
-    def _saved(
+    def _on_state_dict(
         self, optimizer: torch.optim.Optimizer, saved: dict[str, Any]
     ) -> dict[str, Any] | None:
         """Save the state that suits the optimizer's own momentum."""
-        if not self._held:
+        if not self._adapted:
             return None
         states: dict[Any, Any] = dict(saved["state"])
-        for number, held in self._held.items():
+        for number, held in self._adapted.items():
             kind = Kind.of(optimizer, optimizer.param_groups[number])
             for key in saved["param_groups"][number]["params"]:
                 if kind is not None and key in states:
                     states[key] = restored(kind, states[key], held)
         return {**saved, "state": states}
 
-    def _loaded(self, optimizer: torch.optim.Optimizer) -> None:
+    def _on_load_state_dict(self, optimizer: torch.optim.Optimizer) -> None:
         """Assume that the loaded state suits the optimizer's own momentum."""
-        self._held.clear()
+        self._adapted.clear()
         self._settled.clear()
 
     # Private.
@@ -169,45 +169,45 @@ class OptimizerControl(Feature):
         now = kind.lowered(kind.own(group), self._lag)
         if number == 0:
             self._tally.momentum = now.put
-        if now.put == now.own and number not in self._held:
+        if now.put == now.own and number not in self._adapted:
             return 1.0
-        self._hold(number, group, kind, now)
+        self._adapt_state(number, group, kind, now)
         if now.put != now.own:
-            self._put(group, kind.key, kind.in_place_of(group[kind.key], now.put))
+            self._override(group, kind.key, kind.in_place_of(group[kind.key], now.put))
         return kind.rate_factor(now)
 
-    def _hold(self, number: int, group: dict[str, Any], kind: Kind, now: Present) -> None:
+    def _adapt_state(self, number: int, group: dict[str, Any], kind: Kind, now: Present) -> None:
         """Make the state of a group suit a momentum."""
-        before = self._held.get(number, Present(now.own, now.own))
+        before = self._adapted.get(number, Present(now.own, now.own))
         states = self._optimizer.state
         if before != now and self._settled.get(number) != len(states):
             own = (states[parameter] for parameter in group["params"] if parameter in states)
             if rescale(kind, own, before, now):
                 self._settled[number] = len(states)
-        self._held[number] = now
+        self._adapted[number] = now
         if now.put == now.own:
-            del self._held[number]
+            del self._adapted[number]
 
-    def _put(self, group: dict[str, Any], key: str, value: Any) -> None:
-        self._puts.append(_Put(group, key, group[key], value))
+    def _override(self, group: dict[str, Any], key: str, value: Any) -> None:
+        self._overrides.append(_Override(group, key, group[key], value))
         group[key] = value
 
-    def _take_out(self) -> None:
+    def _put_own_values_back(self) -> None:
         """Put the optimizer's own values back, unless a script has set others since."""
-        for put in self._puts:
+        for put in self._overrides:
             if put.group[put.key] is put.value:
                 put.group[put.key] = put.own
-        self._puts.clear()
+        self._overrides.clear()
 
     def _restore_all(self) -> None:
-        self._take_out()
+        self._put_own_values_back()
         groups = self._optimizer.param_groups
-        for number in list(self._held):
+        for number in list(self._adapted):
             kind = Kind.of(self._optimizer, groups[number])
             if kind is not None:
                 own = kind.own(groups[number])
-                self._hold(number, groups[number], kind, Present(own, own))
-        self._held.clear()
+                self._adapt_state(number, groups[number], kind, Present(own, own))
+        self._adapted.clear()
 
     def _give_up(self) -> None:
         """Leave the optimizer alone: replays of the CUDA graph being recorded call no hook."""

@@ -155,7 +155,7 @@ class OptimizerStateSharing(Feature):
         """Copy the state, if another worker waits for it."""
         if not self._offered:
             self._offered = True
-            self._membership.post(self._states.may_give)
+            self._membership.post(self._states.start_giving)
         if not self._wanted:
             return
         self._wanted = False
@@ -171,7 +171,7 @@ class OptimizerStateSharing(Feature):
 
     def before_finish(self) -> None:
         """Refuse further requests: no step copies the state any more."""
-        self._membership.post(self._states.give_no_more, "it has made its last step")
+        self._membership.post(self._states.stop_giving, "it has made its last step")
 
     # The network half.
 

@@ -58,7 +58,7 @@ class StalenessBound(Feature):
         if self._began is not None:
             self._seconds.append(self._clock() - self._began)
             self._outbox.pace = min(max(round(1e6 * median_low(self._seconds)), 1), PACE_MAX)
-        self._hear()
+        self._set_clock()
         ranks, clocks = self._trainers(), self._membership.clocks.latest
         self.lags.note_step(self._outbox.clock, clocks, ranks, self._paces(ranks))
         self._tally.staleness_bound = self.lags.bound if self.lags.is_in_force else None
@@ -83,15 +83,15 @@ class StalenessBound(Feature):
     def _wait_for_slowest(self) -> Procedure[None]:
         while True:
             # Whatever changes from here on is seen below, or is news.
-            before = self._signs()
+            before = self._state()
             self._applying.pull()
             self._sending.tell_clock()
-            self._say_late(self._look())
+            self._set_late_aside(self._look())
             if not self._look():
                 return
             deadline = self.lags.deadline
             assert deadline is not None
-            yield Wait(partial(self._differs, before), deadline)
+            yield Wait(partial(self._has_news, before), deadline)
 
     def _look(self) -> Mapping[int, int]:
         """Return which workers hold us up now, and by how many steps."""
@@ -102,12 +102,12 @@ class StalenessBound(Feature):
         if self._is_over or membership.closed or membership.stopping is not None:
             self.held_by = {}
             return self.held_by
-        self._hear()
+        self._set_clock()
         clocks, now = membership.clocks.latest, self._clock()
         self.held_by = self.lags.look(self._outbox.clock, clocks, self._trainers(), now)
         return self.held_by
 
-    def _hear(self) -> None:
+    def _set_clock(self) -> None:
         """Set our clock by the first clock that we hear of."""
         first = self._membership.clocks.first
         if not self._heard and first is not None:
@@ -124,7 +124,7 @@ class StalenessBound(Feature):
         paces = {rank: told[rank] for rank in ranks if rank in told}
         return {**paces, self._rank: own} if own else paces
 
-    def _say_late(self, held_by: Mapping[int, int]) -> None:
+    def _set_late_aside(self, held_by: Mapping[int, int]) -> None:
         names = {peer.rank: peer.name for peer in self._membership.peers}
         for rank in self.lags.set_late_aside(self._clock()):
             level = logging.INFO if rank in self._warned_of else logging.WARNING
@@ -139,16 +139,16 @@ class StalenessBound(Feature):
                 self.lags.timeout_seconds,
             )
 
-    def _differs(self, before: tuple[object, ...]) -> bool:
-        return self._signs() != before
+    def _has_news(self, before: tuple[object, ...]) -> bool:
+        return self._state() != before
 
-    def _signs(self) -> tuple[object, ...]:
+    def _state(self) -> tuple[object, ...]:
         """Return what changes when there is something to do."""
         membership = self._membership
         return (
             membership.updates_received,
             membership.peers,
-            membership.wanted,
+            membership.replica_wanted,
             membership.comparison,
             membership.lost,
             membership.reconnections,

@@ -31,7 +31,7 @@ class Finishing:
         self._worker = worker
         self.has_begun = False
         """Whether this worker trains no more."""
-        self._said = False
+        self._is_announced = False
         """Whether the master was told that no more updates come."""
 
     def begin(self) -> None:
@@ -39,12 +39,12 @@ class Finishing:
         self._sending.flush()
         self.has_begun = True
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Apply what has come, and send as much of the residual as the others keep up with."""
         self._applying.pull()
-        if self.has_begun and not self._said and self._sending.flush_on():
+        if self.has_begun and not self._is_announced and self._sending.flush_on():
             self._membership.post(self._worker.finish)
-            self._said = True
+            self._is_announced = True
 
     def is_complete(self) -> bool:
         """Return whether all workers have finished, and all their updates are applied."""
@@ -52,11 +52,11 @@ class Finishing:
         return (
             finished is not None
             and covers(self._shared.versions, finished)
-            and not self._membership.mending
+            and not self._membership.repairing
         )
 
     def has_news(self, updates_known: int) -> bool:
-        """Return whether `go_on` has anything to do.
+        """Return whether `advance` has anything to do.
 
         Parameters
         ----------
@@ -65,17 +65,17 @@ class Finishing:
         """
         return (
             self._membership.updates_received != updates_known
-            or self._membership.wanted
+            or self._membership.replica_wanted
             or self._membership.comparison is not None
             or self.is_complete()
             or self._sending.may_flush_on()
         )
 
-    def what_it_waits_for(self) -> str:
+    def timeout_message(self) -> str:
         """Return the error message for a wait that took too long."""
         membership = self._membership
         finished = membership.finished
-        if self.has_begun and not self._said:
+        if self.has_begun and not self._is_announced:
             return (
                 "finish() waited in vain for the slowest worker to take what is left: "
                 f"{self._sending.unflushed} of our elements are not sent yet. Call it again to "

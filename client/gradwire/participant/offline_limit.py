@@ -29,17 +29,17 @@ class OfflineLimit:
         if self._steps <= self._steps_max:
             return True
         deadline = self._clock() + self._timeout
-        return (yield from until(self._membership, self._is_called, deadline, self._clock))
+        return (yield from until(self._membership, self._may_stop_waiting, deadline, self._clock))
 
-    def what_it_waited_for(self) -> str:
+    def timeout_message(self) -> str:
         """Return the error message for a wait that took too long."""
         return (
             f"{self._steps_max} steps were trained without the master; waited {self._timeout:g} s "
             "for it to come back"
         )
 
-    def _is_called(self) -> bool:
+    def _may_stop_waiting(self) -> bool:
         """Return whether the connection is back, or the master needs the training thread."""
         membership = self._membership
-        called = membership.wanted or membership.comparison is not None
+        called = membership.replica_wanted or membership.comparison is not None
         return membership.lost is None or called

@@ -227,11 +227,11 @@ class Participant:
             # Read before the inbox is emptied: an update that comes in between is news then.
             known = membership.updates_received
             self.check_connected()
-            finishing.go_on()
+            finishing.advance()
             if finishing.is_complete():
                 break
             if self.clock() >= deadline:
-                raise DeadlineError(finishing.what_it_waits_for())
+                raise DeadlineError(finishing.timeout_message())
             yield Wait(partial(finishing.has_news, known), deadline)
         # No version vector counts corrections, but all are here when the run is finished.
         self.applying.pull()
@@ -328,7 +328,7 @@ class Participant:
             )
         if not (yield from self._offline.may_train()):
             self.check_connected()
-            raise DeadlineError(self._offline.what_it_waited_for())
+            raise DeadlineError(self._offline.timeout_message())
 
     def _has_trained(self) -> bool:
         """Call `before_push` of all features; return whether there is anything to push."""

@@ -67,7 +67,7 @@ class CheckpointState:
             self._thresholds.restore(state)
             shared.parameters.gather()
             if not self._tally.steps:
-                residual = self._prior_residual.without_what_is_shared(residual, state)
+                residual = self._prior_residual.unshared_part(residual, state)
             shared.feedback.restore_residual(residual)
             if shared.scaled_change is not None:
                 shared.scaled_change.note()

@@ -77,7 +77,7 @@ class Compensation:
         """Return what to multiply the next change by where it is made, in the parameters."""
         return self.change_factor() * self.portion
 
-    def residual_portion_at_the_end(self) -> float:
+    def final_residual_portion(self) -> float:
         """Return how much of its residual this worker sends when it has finished.
 
         After a short run it is 1/W for W workers, so that all end with the mean of the workers' own

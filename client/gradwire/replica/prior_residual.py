@@ -66,9 +66,7 @@ class PriorResidual:
         digest = None if is_far else f"{replica.digest():016x}"
         return cls(kind, digest, is_founder=is_founder)
 
-    def without_what_is_shared(
-        self, residual: Float32Array, state: Mapping[str, Any]
-    ) -> Float32Array:
+    def unshared_part(self, residual: Float32Array, state: Mapping[str, Any]) -> Float32Array:
         """Return the part of a saved residual that the run lacks. No step may have been made yet.
 
         Parameters

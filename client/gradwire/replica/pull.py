@@ -101,7 +101,7 @@ class Pull:
             Whether the network thread may apply what has come in to the parameters first. Otherwise
             it gives the replica only if nothing has come in, and else the next pull does.
         """
-        self._membership.lender = self._apply_and_give if applies else self._give_if_whole
+        self._membership.lender = self._apply_and_give if applies else self._give_if_inbox_empty
         self._membership.lender()
 
     def take_back(self) -> None:
@@ -111,22 +111,22 @@ class Pull:
     # Private: a restarted master.
 
     def _apply_and_give(self) -> None:
-        if self._membership.wanted:
+        if self._membership.replica_wanted:
             self._parameters.gather()
             with self._shared.changing:
                 self._apply(self._membership.inbox.take_all())
             self._give_if_wanted()
 
-    def _give_if_whole(self) -> None:
+    def _give_if_inbox_empty(self) -> None:
         if self._membership.inbox.is_empty:
             self._give_if_wanted()
 
     def _give_if_wanted(self) -> None:
         """Give a restarted master the replica that it has lost, if it wants it."""
         with self._shared.changing:
-            if not self._membership.wanted:
+            if not self._membership.replica_wanted:
                 return
-            self._membership.wanted = False
+            self._membership.replica_wanted = False
             values = self._feedback.replica.values.astype("<i4").tobytes()
             versions = dict(self._shared.versions)
         self._membership.post(self._worker.found_again, values, versions)

@@ -108,7 +108,7 @@ class Push:
         self._parameters.gather()
         with self._shared.named_errors():
             self._feedback.check()
-        portion = self._portion_at_the_end()
+        portion = self._final_portion()
         if not portion:
             return
         if self._shared.scaled_change is not None:
@@ -159,13 +159,13 @@ class Push:
 
     # Private.
 
-    def _portion_at_the_end(self) -> float:
+    def _final_portion(self) -> float:
         match self._settings.finish_residual:
             case "send":
                 return 1.0
             case "drop":
                 return 0.0
-        portion = self._compensation.residual_portion_at_the_end()
+        portion = self._compensation.final_residual_portion()
         logger.info(
             "finish_residual='auto': %.0f %% of the residual is sent, after %d steps",
             100.0 * portion,

@@ -173,7 +173,7 @@ class Repair:
         copies = {int(number): self._block_without(since, int(number)) for number in differing}
         self._compared = blocks, copies
         if not missed and copies:
-            self._tell_damage(list(copies))
+            self._log_damage(list(copies))
         return tuple(copies)
 
     def mend(self, rebase: Rebase) -> None:
@@ -217,7 +217,7 @@ class Repair:
             block[place] -= update.change[low:high]
         return block
 
-    def _tell_damage(self, numbers: list[int]) -> None:
+    def _log_damage(self, numbers: list[int]) -> None:
         elements = len(self._feedback.replica)
         places = []
         for number in numbers[:BLOCKS_NAMED_MAX]:

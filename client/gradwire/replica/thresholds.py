@@ -70,7 +70,7 @@ class Thresholds:
                 return None
             density = policy.first_density(len(feedback.replica))
             policy.start(feedback.first_threshold(density))
-        self.last = self.ordinary = self._whole(policy.threshold)
+        self.last = self.ordinary = self._in_quanta(policy.threshold)
         self._steps += 1
         every = self._settings.shake_up_steps
         self._shakes = every > 0 and self._steps % every == 0
@@ -143,7 +143,7 @@ class Thresholds:
     def _quantum(self) -> float:
         return float(self._feedback.replica.quantum)
 
-    def _whole(self, threshold: float | None) -> int:
+    def _in_quanta(self, threshold: float | None) -> int:
         try:
             return multiple_of(threshold or 0.0, self._quantum)
         except CodecError as error:

@@ -54,7 +54,7 @@ class Admission:
             return replace(worker.join, run=welcome.run, partial=versions)
         rank = worker.rank
         versions.pop(rank, None)
-        kept = self._origins.kept.firsts(versions)
+        kept = self._origins.log.first_sequences(versions)
         if self._own.first_as_sent is not None:
             kept[rank] = self._own.first_as_sent
         return replace(
@@ -73,7 +73,7 @@ class Admission:
             ),
         )
 
-    def refuses(self, welcome: Welcome) -> RefusedError | None:
+    def refusal(self, welcome: Welcome) -> RefusedError | None:
         """Return why this worker does not follow the master that lets it in; None if it does.
 
         Raises
@@ -104,15 +104,15 @@ class Admission:
         worker.buffers.start_over()
         self._own.accepted = welcome.sequence
         if worker.took_part:
-            self._come_back(welcome)
+            self._rejoin(welcome)
         else:
-            self._come_in(welcome)
+            self._join(welcome)
         if worker.took_part and welcome.resumed:
-            self._begin_again(None)
+            self._resume(None)
         else:
-            self._begin_if_complete()
+            self._go_live_if_complete()
 
-    def _come_in(self, welcome: Welcome) -> None:
+    def _join(self, welcome: Welcome) -> None:
         """Take part for the first time, as the rank that the master gives us."""
         worker = self._worker
         worker.move_to(Stage.FOUNDING if welcome.founder else Stage.SYNCING)
@@ -129,7 +129,7 @@ class Admission:
         self._own.sequence = welcome.sequence
         self._membership.on_welcome(welcome)
 
-    def _come_back(self, welcome: Welcome) -> None:
+    def _rejoin(self, welcome: Welcome) -> None:
         """Take part again, as the rank from before the connection was lost."""
         worker = self._worker
         if welcome.rank != worker.rank:
@@ -138,9 +138,9 @@ class Admission:
             )
         if welcome.founder:
             worker.move_to(Stage.FOUNDING)
-            self._membership.on_wanted()
+            self._membership.on_replica_wanted()
             return
-        self._own.check_reach_back()
+        self._own.check_master_can_resume()
         if not welcome.resumed:
             worker.move_to(Stage.SYNCING)
             self._origins.change_to(welcome.versions)
@@ -171,11 +171,11 @@ class Admission:
         self._feed = None
         if self._worker.stage is Stage.FOUNDING:
             if self._worker.took_part:
-                self._begin_again(None)
+                self._resume(None)
             else:
-                self._begin(None)
+                self._go_live(None)
 
-    def send_again(self, recall: Recall) -> None:
+    def resend(self, recall: Recall) -> None:
         """Send a restarted master the updates that it asks for, our own or a peer's."""
         worker = self._worker
         if not worker.is_cut_off or worker.link is None:
@@ -185,7 +185,7 @@ class Admission:
             for own in self._own.between(first, last):
                 worker.send(own)
             return
-        for update in self._origins.kept.between(rank, first, last):
+        for update in self._origins.log.between(rank, first, last):
             worker.link.send_update(rank, update.sequence, update.pack())
 
     # The master has a replica: it comes here, or the blocks that differ.
@@ -199,7 +199,7 @@ class Admission:
                 self._end_resync(resync)
         elif self._worker.stage in (Stage.JOINING, Stage.SYNCING):
             self._replica.add_block(block)
-            self._begin_if_complete()
+            self._go_live_if_complete()
         # Otherwise we went live without it, or are leaving.
 
     def take_blocks(self, blocks: Blocks) -> None:
@@ -234,7 +234,7 @@ class Admission:
         if not numbers:
             self._end_resync(resync)
 
-    def want_nothing(self) -> None:
+    def cancel_comparison(self) -> None:
         """End a comparison, if there is one: a worker that leaves needs no blocks."""
         if self._replica.resync is not None:
             self.want(self._replica.resync.blocks, ())
@@ -250,44 +250,44 @@ class Admission:
         self._replica.resync = None
         rebase = resync.rebase
         if not self._worker.took_part:
-            self._begin(self._replica.take_filled(rebase.values))
+            self._go_live(self._replica.take_completed_part(rebase.values))
         elif resync.missed and self._worker.leave_reason is not None:
             self._worker.gave_up = True
-            self._begin_again(None)
+            self._resume(None)
         elif resync.missed:
-            self._begin_again(rebase)
+            self._resume(rebase)
         else:
-            self._membership.on_mended(rebase if rebase.values else None)
+            self._membership.on_repaired(rebase if rebase.values else None)
 
     # Going live.
 
-    def _begin_if_complete(self) -> None:
+    def _go_live_if_complete(self) -> None:
         """Go live when both WELCOME and snapshot are here; either may come first."""
         values = self._replica.take_snapshot() if self._worker.stage is Stage.SYNCING else None
         if values is not None:
-            self._begin(values)
+            self._go_live(values)
 
-    def _begin(self, values: memoryview | None) -> None:
+    def _go_live(self, values: memoryview | None) -> None:
         """Go live with the replica that has come, or (None) with our own."""
         self._worker.move_to(Stage.LIVE)
         self._worker.took_part = True
         self._worker.reconnection.lost = None
         self._membership.on_live(values)
 
-    def _begin_again(self, rebase: Rebase | None) -> None:
+    def _resume(self, rebase: Rebase | None) -> None:
         """Go live again after a lost connection, and send what the master does not have."""
         worker = self._worker
         worker.move_to(Stage.LIVE)
         worker.reconnection.lost = None
         self._origins.settle()
         self._own.on_delivered_up_to(self._own.accepted)
-        self._membership.on_back(rebase)
-        for update in self._own.lacking():
+        self._membership.on_resumed(rebase)
+        for update in self._own.missing():
             worker.send(update)
         assert worker.link is not None
-        for buffers in worker.buffers.again():
+        for buffers in worker.buffers.to_resend():
             worker.link.send(buffers)
-        if worker.finish_said:
+        if worker.finish_sent:
             worker.link.send(Finish(self._own.sequence))
         if worker.leave_reason is not None:
             worker.link.send(Leave(self._own.sequence, worker.leave_reason))

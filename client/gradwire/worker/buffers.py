@@ -73,7 +73,7 @@ class SharedBuffers:
             self._known = {}
             self._tell()
 
-    def again(self) -> Iterator[Buffers]:
+    def to_resend(self) -> Iterator[Buffers]:
         """Yield the buffers that a master may lack."""
         if self._own is not None:
             yield self._own

@@ -158,7 +158,7 @@ class Dialing:
         self._racing[connection] = dial
         return connection
 
-    def heard(self, link: Link, connection: Connection, event: Event, now: float) -> Link | None:
+    def link_for(self, link: Link, connection: Connection, event: Event, now: float) -> Link | None:
         """Return the link to handle an event with; None if the event does not matter.
 
         The first connection of a try that answers, whatever it says, is taken. If none of them
@@ -203,14 +203,14 @@ class Dialing:
         self.next_at = None if over else max(self._tried_at + pause, now)
         return not over
 
-    def learn(self, master: str | None) -> None:
+    def add_master(self, master: str | None) -> None:
         """Add the address of another master to try."""
         known = {way.master for way in (*self._ways, *self._others)}
         if master is None or self._reach is None or master in known or len(known) >= MASTERS_MAX:
             return
         self._others.append(self._reach(self.way.name, master))
 
-    def again(self, timeout: float, pauses: Iterator[float]) -> "Dialing":
+    def for_reconnection(self, timeout: float, pauses: Iterator[float]) -> "Dialing":
         """Return a dialing to come back by: the way that was taken, and those to other masters."""
         dialing = Dialing(
             [self.way], self._master, timeout, has_key=self._has_key, pauses=pauses,

@@ -127,7 +127,7 @@ class Inbox:
             self._bytes, self._sum = 0, None
             return arrivals
 
-    def mend(self, rebase: Rebase) -> None:
+    def put_rebase(self, rebase: Rebase) -> None:
         """Add blocks in the place of damaged ones. Updates commute with them, and stay."""
         with self._lock:
             self._rest.rebase = rebase

@@ -71,7 +71,7 @@ class Membership:
     live = False
     lost: str | None = None
     """Why there is no connection to the master now; None while there is one."""
-    wanted = False
+    replica_wanted = False
     """Whether a restarted master waits for our replica."""
     lender: Callable[[], None] | None = None
     """Gives the replica to such a master while the training thread may not step for long."""
@@ -90,7 +90,7 @@ class Membership:
         self.inbox = self._new_inbox()
         self._sending = False
         self.comparison: Comparison | None = None
-        self.mending = False
+        self.repairing = False
         """Whether damage was found and is not repaired yet."""
         self.reconnections = self.rebases = 0
         self.peers: Sequence[Peer] = ()
@@ -155,7 +155,7 @@ class Membership:
     def on_lost(self, reason: str) -> None:
         """Note that the connection is lost, and that the worker dials again."""
         self._resync = None
-        self.mending, self.comparison = False, None
+        self.repairing, self.comparison = False, None
         if self.lost is None:
             logger.warning(
                 "the connection to the master is lost (%s): %s, and the master is dialled again",
@@ -165,9 +165,9 @@ class Membership:
         self.lost = reason
         self.notify()
 
-    def on_wanted(self) -> None:
+    def on_replica_wanted(self) -> None:
         """Note that a restarted master wants our replica."""
-        self.wanted = True
+        self.replica_wanted = True
         lender = self.lender
         self.notify()
         if lender is not None:
@@ -178,18 +178,18 @@ class Membership:
         self._resync = self._new_inbox()
         self._fence = versions
 
-    def on_anew(self) -> None:
+    def on_new_snapshot(self) -> None:
         """Forget the updates that have come: another snapshot comes, with its own."""
         self._resync = None
         self.inbox.take_all()
 
-    def on_part(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
+    def on_partial_replica(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
         """Apply the updates that have come to a part of a replica; return which blocks differ."""
         assert self._resync is not None
         before, self.inbox, self._resync = self.inbox, self._resync, None
         return complete(values, before.take_all(), blocks)
 
-    def on_back(self, rebase: Rebase | None) -> None:
+    def on_resumed(self, rebase: Rebase | None) -> None:
         """Note that we take part again: with our replica, or with blocks of another one."""
         if rebase is not None:
             assert self._resync is not None
@@ -210,14 +210,14 @@ class Membership:
     def on_blocks(self, blocks: Blocks, *, missed: bool) -> None:
         """Make the training half compare our replica with the master's."""
         self.comparison = Comparison(blocks, missed=missed)
-        self.mending = not missed
+        self.repairing = not missed
         self.notify()
 
-    def on_mended(self, rebase: Rebase | None) -> None:
+    def on_repaired(self, rebase: Rebase | None) -> None:
         """Take the blocks that replace damaged ones; None if none was damaged."""
         if rebase is not None:
-            self.inbox.mend(rebase)
-        self.mending = False
+            self.inbox.put_rebase(rebase)
+        self.repairing = False
         self.notify()
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:

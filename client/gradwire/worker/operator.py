@@ -70,7 +70,7 @@ class Operator:
         """Act on what the connection to the master reports."""
         if self._link is None or self._dialing is None or self._answer.done():
             return
-        link = self._dialing.heard(self._link, connection, event, now)
+        link = self._dialing.link_for(self._link, connection, event, now)
         if link is None:
             return
         self._link = link

@@ -47,7 +47,7 @@ class StateKeeper(Protocol):
         """Take the state that was asked for; None, with a reason, if there is none."""
 
 
-class _Nobody:
+class _NoKeeper:
     """Keeps no state."""
 
     def unpacked(self, header: StateHeader) -> PackedState:
@@ -65,7 +65,7 @@ class OptimizerStateExchange:
 
     def __init__(self, worker: WorkerState) -> None:
         self._worker = worker
-        self._keeper: StateKeeper = _Nobody()
+        self._keeper: StateKeeper = _NoKeeper()
         # What we want.
         self._wants = False
         self._asked = False
@@ -102,7 +102,7 @@ class OptimizerStateExchange:
         self._keeper = keeper
         self._refusal = NO_STEP
 
-    def may_give(self, now: float) -> None:
+    def start_giving(self, now: float) -> None:
         """Give our state to workers that ask for it, from now on: there is one."""
         self._refusal = None
 
@@ -119,10 +119,10 @@ class OptimizerStateExchange:
     def refuse(self, reason: str, now: float) -> None:
         """Tell the requests that wait why they are given none."""
         for number in sorted(self._waiting):
-            self._none(number, printable(reason))
+            self._send_none(number, printable(reason))
         self._waiting.clear()
 
-    def give_no_more(self, reason: str, now: float) -> None:
+    def stop_giving(self, reason: str, now: float) -> None:
         """Refuse further requests; those that are given a copy get the rest of it."""
         self._refusal = reason
         self.refuse(reason, now)
@@ -149,7 +149,7 @@ class OptimizerStateExchange:
         elif message.part is None:
             self._waiting.discard(message.number)
             self._given.discard(message.number)
-            self._let_go()
+            self._drop_copy()
         else:
             self._take_want(message.number, message.part, now)
 
@@ -160,7 +160,7 @@ class OptimizerStateExchange:
         self._forget_arriving()
         self._waiting.clear()
         self._given.clear()
-        self._let_go()
+        self._drop_copy()
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
@@ -171,9 +171,9 @@ class OptimizerStateExchange:
         due = self.next_timer()
         if due is not None and now >= due:
             for number in sorted(self._given):
-                self._none(number, KEPT_NO_LONGER)
+                self._send_none(number, KEPT_NO_LONGER)
             self._given.clear()
-            self._let_go()
+            self._drop_copy()
 
     # Private.
 
@@ -186,7 +186,7 @@ class OptimizerStateExchange:
         if part.number > self._number:
             self._number, self._next, self._arriving = part.number, 0, None
         try:
-            self._put(part)
+            self._add_part(part)
         except UnfitStateError as error:
             self._stop_asking()
             self._keeper.on_state(None, f"that of another worker does not fit: {error}")
@@ -196,11 +196,11 @@ class OptimizerStateExchange:
             self._wanted_at = now
             self._send(number, part)
         elif part:
-            self._none(number, KEPT_NO_LONGER)
+            self._send_none(number, KEPT_NO_LONGER)
         elif self._refusal is not None:
-            self._none(number, self._refusal)
+            self._send_none(number, self._refusal)
         elif len(self._given) + len(self._waiting) >= RANKS_MAX:
-            self._none(number, "too many ask for it")
+            self._send_none(number, "too many ask for it")
         elif self._copy is not None and now < self._copied_at + COPY_SECONDS:
             self._given.add(number)
             self._wanted_at = now
@@ -209,7 +209,7 @@ class OptimizerStateExchange:
             self._waiting.add(number)
             self._want_copy()
 
-    def _put(self, part: StatePart) -> None:
+    def _add_part(self, part: StatePart) -> None:
         if part.part != self._next:
             raise UnfitStateError(f"part {part.part} where part {self._next} belongs")
         if self._arriving is None:
@@ -248,7 +248,7 @@ class OptimizerStateExchange:
             raise InvalidMessageError(f"part {part} wanted of a state with {self._copy.parts}")
         self._answer(StatePart(number, part, self._copy.parts, self._copy.part(part)))
 
-    def _none(self, number: int, reason: str) -> None:
+    def _send_none(self, number: int, reason: str) -> None:
         self._answer(StatePart(number, 0, 0, b"", reason))
 
     def _answer(self, part: StatePart) -> None:
@@ -260,7 +260,7 @@ class OptimizerStateExchange:
         if self._copy is None and self._waiting:
             self._keeper.on_state_wanted()
 
-    def _let_go(self) -> None:
+    def _drop_copy(self) -> None:
         """Forget a copy that is given to no request; requests that came too late get another."""
         if not self._given and self._copy is not None:
             self._copy = None

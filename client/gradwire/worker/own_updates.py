@@ -20,7 +20,7 @@ class OwnUpdates:
     def __init__(self, membership: Membership) -> None:
         self.sequence = 0
         """Of the last one that was posted. The log may have later ones already."""
-        self.kept = OwnUpdateLog()
+        self.log = OwnUpdateLog()
         """Those that some worker lacks."""
         self.accepted = 0
         """How many the master had when it let us in."""
@@ -32,7 +32,7 @@ class OwnUpdates:
         self._corrected = 0
         """The last one that the master has clipped: others have less than we sent."""
 
-    def note_handed_over(self, update: OwnUpdate) -> None:
+    def note_posted(self, update: OwnUpdate) -> None:
         """Note that an update was posted and is to be sent."""
         self.sequence = update.sequence
         self._undelivered[update.sequence] = len(update.body)
@@ -45,7 +45,7 @@ class OwnUpdates:
     @property
     def first_as_sent(self) -> int | None:
         """Sequence from which on others have all kept updates as sent; None without any."""
-        first = self.kept.first
+        first = self.log.first
         if first is None or first > self.sequence:
             return None
         return max(first, self._corrected + 1)
@@ -65,7 +65,7 @@ class OwnUpdates:
         for each in [each for each in self._undelivered if each <= sequence]:
             self.on_delivered(each)
 
-    def correct(self, update: EncodedUpdate) -> None:
+    def on_correction(self, update: EncodedUpdate) -> None:
         """Take the correction of an own update: the master has relayed less than it.
 
         Corrections need no order, and each comes once, like any message of a connection. The master
@@ -83,7 +83,7 @@ class OwnUpdates:
         self._corrected = max(self._corrected, update.sequence)
         self._membership.on_correction(update)
 
-    def check_reach_back(self) -> None:
+    def check_master_can_resume(self) -> None:
         """Refuse a master that lacks updates which are not kept any more.
 
         Raises
@@ -91,13 +91,13 @@ class OwnUpdates:
         InvalidMessageError
             For such a master, and for one that has more than was sent.
         """
-        if self.accepted > self.sequence or not self.kept.reaches_back_to(self.accepted):
+        if self.accepted > self.sequence or not self.log.reaches_back_to(self.accepted):
             raise InvalidMessageError(
                 f"Welcome back after update {self.accepted}; {self.sequence} were sent and "
-                f"{len(self.kept)} are kept"
+                f"{len(self.log)} are kept"
             )
 
-    def lacking(self) -> Iterator[OwnUpdate]:
+    def missing(self) -> Iterator[OwnUpdate]:
         """Yield the updates that the master lacks."""
         for update in self.between(self.accepted + 1, self.sequence):
             # It may have been computed with updates that this master has not accepted yet.
@@ -105,4 +105,4 @@ class OwnUpdates:
 
     def between(self, first: int, last: int) -> list[OwnUpdate]:
         """Return the kept and posted updates from `first` to `last`."""
-        return self.kept.between(first, min(last, self.sequence))
+        return self.log.between(first, min(last, self.sequence))

@@ -85,7 +85,7 @@ class PeerSequences:
     """The updates of other workers that have come."""
 
     def __init__(self) -> None:
-        self.kept = PeerUpdateLog()
+        self.log = PeerUpdateLog()
         """Those that some worker lacks."""
         self._versions: Mapping[int, int] = {}
         """What our replica contained at first."""
@@ -174,5 +174,5 @@ class PeerSequences:
 
     def _keep(self, ready: list[UpdateReceived]) -> list[UpdateReceived]:
         for each in ready:
-            self.kept.append(each.rank, each.update)
+            self.log.append(each.rank, each.update)
         return ready

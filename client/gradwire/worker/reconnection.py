@@ -85,10 +85,10 @@ class Reconnection:
         """Note that an attempt has failed; return whether there will be another one."""
         return self.dialing is not None and self.dialing.failed(reason, now)
 
-    def learn(self, master: str | None) -> None:
+    def add_master(self, master: str | None) -> None:
         """Add the address of another master to try."""
         assert self.dialing is not None
-        self.dialing.learn(master)
+        self.dialing.add_master(master)
 
     def lose(self, event: Disconnected, accepted: int, now: float) -> bool:
         """Note that a connection has ended; return whether to dial again.
@@ -108,7 +108,7 @@ class Reconnection:
             return self.failed(event.reason, now)
         assert self.dialing is not None
         self.lost = event.reason
-        self.dialing = self.dialing.again(self._seconds, pauses(self._random))
+        self.dialing = self.dialing.for_reconnection(self._seconds, pauses(self._random))
         self.dialing.begin(now)
         return True
 

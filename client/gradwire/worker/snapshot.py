@@ -146,7 +146,7 @@ class IncomingReplica:
         """Forget the part, if there is one: the master sends a new snapshot."""
         if self._part is not None:
             self._part = None
-            self._membership.on_anew()
+            self._membership.on_new_snapshot()
 
     def compare_part(self, reached: Callable[[int], int], rank: int) -> Sequence[int] | None:
         """Compare the part, once every update in the master's replica is here.
@@ -172,9 +172,9 @@ class IncomingReplica:
             if other != rank
         ):
             return None
-        return self._membership.on_part(part, resync.blocks)
+        return self._membership.on_partial_replica(part, resync.blocks)
 
-    def take_filled(self, blocks: Mapping[int, bytes]) -> memoryview:
+    def take_completed_part(self, blocks: Mapping[int, bytes]) -> memoryview:
         """Return the part and forget it, filled with the blocks, by number, that it lacked."""
         assert self._part is not None
         values, self._part = self._part, None

@@ -154,7 +154,7 @@ class PeerUpdateLog:
         for rank in list(self._updates):
             self.forget(rank, versions.get(rank, 0))
 
-    def firsts(self, versions: Mapping[int, int]) -> dict[int, int]:
+    def first_sequences(self, versions: Mapping[int, int]) -> dict[int, int]:
         """Return by rank the first update kept, for ranks kept up to these versions."""
         return {
             rank: updates[0].sequence

@@ -115,7 +115,7 @@ class Worker:
     @property
     def own_updates(self) -> OwnUpdateLog:
         """Own updates that some worker lacks."""
-        return self._own.kept
+        return self._own.log
 
     @property
     def rtt(self) -> float | None:
@@ -171,7 +171,7 @@ class Worker:
             if update.sequence > SEQUENCE_MAX:
                 self._fail(ProtocolError(f"{SEQUENCE_MAX} updates sent; join again"), now)
                 return
-            self._own.note_handed_over(update)
+            self._own.note_posted(update)
             if self.stage is Stage.LIVE:
                 self.state.send(update)
 
@@ -182,7 +182,7 @@ class Worker:
 
     def finish(self, now: float) -> None:
         """Say that no more updates come; `Membership.finished` says when none comes at all."""
-        self.state.finish_said = self.state.took_part
+        self.state.finish_sent = self.state.took_part
         self.state.tell(Finish(self.sequence))
 
     def leave(self, reason: str, now: float) -> None:
@@ -190,7 +190,7 @@ class Worker:
         link = self.state.link
         if self.state.is_cut_off and self.state.took_part:
             self.state.leave_reason = reason
-            self._admission.want_nothing()
+            self._admission.cancel_comparison()
         elif self.stage in (Stage.FOUNDING, Stage.SYNCING, Stage.LIVE) and link is not None:
             self.state.leave_reason = reason
             link.send(Leave(self.sequence, reason))
@@ -200,7 +200,7 @@ class Worker:
 
     def comply(self, reason: str, now: float) -> None:
         """Leave because the master is about to end: so it knows which update is the last one."""
-        if self.state.took_part and not self.state.finish_said:
+        if self.state.took_part and not self.state.finish_sent:
             self.leave(reason, now)
 
     def abort(self, reason: str, now: float) -> None:
@@ -219,7 +219,7 @@ class Worker:
         dialing = self._reconnection.dialing
         if self.state.link is None or dialing is None or self.stage is Stage.CLOSED:
             return
-        link = dialing.heard(self.state.link, connection, event, now)
+        link = dialing.link_for(self.state.link, connection, event, now)
         if link is None:
             return
         self.state.link = link
@@ -231,7 +231,7 @@ class Worker:
                 self._receive(link, event, now)
             case MessageDelivered():
                 self._delivered(event)
-            case Disconnected() if self._dials_again(event, now) or self._comes_back(event, now):
+            case Disconnected() if self._redial(event, now) or self._reconnect(event, now):
                 pass
             case Disconnected():
                 error = self._reconnection.error(event, leaving=self.state.leave_reason is not None)
@@ -254,12 +254,12 @@ class Worker:
 
     # Private.
 
-    def _dials_again(self, event: Disconnected, now: float) -> bool:
+    def _redial(self, event: Disconnected, now: float) -> bool:
         """Dial again, if no master has answered and there is time."""
         unreachable = event.code == CloseCode.UNREACHABLE
         return unreachable and self._reconnection.failed(event.reason, now)
 
-    def _comes_back(self, event: Disconnected, now: float) -> bool:
+    def _reconnect(self, event: Disconnected, now: float) -> bool:
         """Dial again, if a connection has ended that neither side wanted to end."""
         was_cut_off = self.state.is_cut_off
         took_part = was_cut_off or self.stage in (Stage.SYNCING, Stage.LIVE)
@@ -271,10 +271,10 @@ class Worker:
         self._start_over()
         return True
 
-    def _turned_away(self, error: GradwireError, master: str | None, now: float) -> None:
+    def _try_another_master(self, error: GradwireError, master: str | None, now: float) -> None:
         """Try another master, or this one again, because this one is not in charge."""
         assert self.state.link is not None
-        self._reconnection.learn(master)
+        self._reconnection.add_master(master)
         if not self._reconnection.failed(str(error), now):
             self._fail(error, now)
             return
@@ -311,7 +311,7 @@ class Worker:
             case Blocks():
                 self._admission.take_blocks(message)
             case Recall():
-                self._admission.send_again(message)
+                self._admission.resend(message)
             case StatePart() | WantState():
                 self.optimizer_states.receive(message, now)
             case Promise():
@@ -330,7 +330,7 @@ class Worker:
                 self.state.workers = len(message.peers)
                 self._membership.on_roster(message.peers)
             case Stable():
-                self._peers.origins.kept.forget_stable(message.versions)
+                self._peers.origins.log.forget_stable(message.versions)
                 self._membership.on_stable(message.versions)
                 self._forget_stable()
             case Buffers() if self.stage is not Stage.JOINING:
@@ -346,25 +346,25 @@ class Worker:
     def _forget_stable(self) -> None:
         """Forget own updates that every worker has, unless a comparison may subtract them."""
         if self._membership.comparison is None:
-            self._own.kept.forget(self._membership.stable.get(self.rank, 0))
+            self._own.log.forget(self._membership.stable.get(self.rank, 0))
 
     def _take_refusal(self, refuse: Refuse, now: float) -> None:
         refused = RefusedError(
             refuse.code, f"the master at {self._master} refused: {refuse.reason}"
         )
         if refuse.code == RefusalCode.NOT_IN_CHARGE and self.stage is Stage.JOINING:
-            self._turned_away(refused, refuse.master, now)
+            self._try_another_master(refused, refuse.master, now)
         elif refuse.code == RefusalCode.RUN_FINISHED and self.state.has_left:
             self.abort("left before", now)
         else:
             self._fail(refused, now)
 
     def _take_welcome(self, welcome: Welcome, now: float) -> None:
-        refused = self._admission.refuses(welcome)
+        refused = self._admission.refusal(welcome)
         if refused is not None:
-            self._turned_away(refused, None, now)
+            self._try_another_master(refused, None, now)
             return
-        self._reconnection.learn(welcome.standby)
+        self._reconnection.add_master(welcome.standby)
         self._admission.take_welcome(welcome)
         early, self._peers.early = self._peers.early, []
         for update in early:
@@ -377,7 +377,7 @@ class Worker:
             self._peers.early.append(received)
         elif received.rank == self.rank:
             self.state.link.connection.release(received.charge)
-            self._own.correct(received.update)
+            self._own.on_correction(received.update)
         elif self.state.gave_up:
             self.state.link.connection.release(received.charge)
         elif self._peers.accept_update(received, self.state.link.connection):
