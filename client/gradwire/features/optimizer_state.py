@@ -9,7 +9,7 @@ why.
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gradwire.errors import UsageError
 from gradwire.optimizer.state import PackedState, StateHeader, UnfitStateError, check_header
@@ -18,6 +18,7 @@ from gradwire.replica.pull import Pull
 from gradwire.replica.waits import Procedure, until
 from gradwire.target.parameters import Parameters
 from gradwire.worker.membership import Membership
+from gradwire.worker.optimizer_state import StateKeeper
 from gradwire.worker.worker import Worker
 from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.layout import Layout
@@ -25,34 +26,12 @@ from gradwire_protocol.messages.layout import Layout
 if TYPE_CHECKING:
     import torch
 
+    from gradwire.optimizer.torch_state import TorchOptimizer
+
 logger = logging.getLogger("gradwire.join")
 
 
-class SharedOptimizer(Protocol):
-    """An optimizer whose state can be given away; see `TorchOptimizer`."""
-
-    @property
-    def name(self) -> str:
-        """The name of its class."""
-
-    @property
-    def is_cold(self) -> bool:
-        """Whether it has made no step yet, and was given no state."""
-
-    def capture(self) -> PackedState:
-        """Return a copy of the state; raise `UnfitStateError` if it cannot be given away."""
-
-    def prepare(self) -> None:
-        """Find out what would fit; raise `UnfitStateError` if that is impossible."""
-
-    def check(self, header: StateHeader) -> None:
-        """Raise `UnfitStateError` if a state does not fit; called by the network thread."""
-
-    def restore(self, packed: PackedState) -> None:
-        """Take over a state, or raise `UnfitStateError` and change nothing."""
-
-
-class OptimizerStateSharing(Feature):
+class OptimizerStateSharing(Feature, StateKeeper):
     """Takes over a state once, and gives copies of its own.
 
     Parameters
@@ -65,7 +44,7 @@ class OptimizerStateSharing(Feature):
 
     def __init__(
         self,
-        optimizer: SharedOptimizer,
+        optimizer: "TorchOptimizer",
         layout: Layout,
         membership: Membership,
         worker: Worker,
@@ -186,7 +165,7 @@ class OptimizerStateSharing(Feature):
         self._wanted = True
 
     def on_state_not_wanted(self) -> None:
-        """Cancel that: no worker waits for it any more."""
+        """Do not: no worker waits for it any more."""
         self._wanted = False
 
     def on_state(self, state: PackedState | None, reason: str) -> None:
@@ -198,14 +177,8 @@ class OptimizerStateSharing(Feature):
 
 def shared_optimizer(
     optimizer: "torch.optim.Optimizer | None", parameters: Parameters
-) -> SharedOptimizer:
-    """Return an optimizer as one whose state is shared.
-
-    Raises
-    ------
-    UsageError
-        If `join` was given no optimizer.
-    """
+) -> "TorchOptimizer":
+    """Return an optimizer as one whose state is shared; `UsageError` if `join` was given none."""
     if optimizer is None:
         raise UsageError(
             "share_optimizer_state=True needs the optimizer: join(model, optimizer=optimizer, …)"

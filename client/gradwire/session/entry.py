@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradwire.errors import DeadlineError
-from gradwire.features.optimizer_state import OptimizerStateSharing, SharedOptimizer
+from gradwire.features.optimizer_state import OptimizerStateSharing
 from gradwire.participant.participant import Participant
 from gradwire.replica.prior_residual import PriorResidual
 from gradwire.replica.waits import Procedure, until
@@ -26,6 +26,8 @@ from gradwire_protocol.messages.admission import Join, name_in_roster
 if TYPE_CHECKING:
     import torch
 
+    from gradwire.optimizer.torch_state import TorchOptimizer
+
 logger = logging.getLogger("gradwire.join")
 
 
@@ -34,26 +36,18 @@ class Entry:
 
     Parameters
     ----------
-    request : Join
-        What to ask the master for.
-    master : str
-        Its address, for log lines and errors.
     random : callable
         Returns numbers from 0 to 1, evenly distributed.
     clock : callable
         Returns seconds since any fixed moment.
-    target : object
-        What is trained, of which these are the parameters.
-    optimizer : torch.optim.Optimizer, optional
-        What changes it, if `join` was given that.
-    shared_optimizer : SharedOptimizer, optional
-        The same, if its state is shared.
+    target, optimizer : object
+        What is trained, and what changes it, if `join` was given that.
+    shared_optimizer : TorchOptimizer, optional
+        Over `optimizer`, if its state is shared.
     buffers : ModuleBuffers, optional
         Those of the target that are shared, if it has any.
     key_name : str, optional
         The name in the key that it dials with.
-    observes : bool
-        Whether it only receives.
     """
 
     def __init__(
@@ -68,7 +62,7 @@ class Entry:
         clock: Callable[[], float],
         target: object = None,
         optimizer: "torch.optim.Optimizer | None" = None,
-        shared_optimizer: SharedOptimizer | None = None,
+        shared_optimizer: "TorchOptimizer | None" = None,
         buffers: ModuleBuffers | None = None,
         key_name: str | None = None,
         observes: bool = False,
@@ -101,10 +95,7 @@ class Entry:
     def enter(self) -> Procedure[Participant]:
         """Wait until this worker takes part and may make its first step.
 
-        Raises
-        ------
-        GradwireError
-            Why it cannot.
+        Raises the `GradwireError` that says why it cannot.
         """
         self._deadline = self._clock() + self._settings.join_timeout_seconds
         replica = yield from self._replica()

@@ -15,7 +15,7 @@ All of it lives on the network thread. A `StateKeeper` on the training thread's 
 optimizer. One copy at a time is kept, for all workers that are given it.
 """
 
-from typing import Final, Protocol
+from typing import Final
 
 from gradwire.optimizer.state import PackedState, StateHeader, UnfitStateError
 from gradwire.worker.state import Stage, WorkerState, printable
@@ -28,14 +28,15 @@ COPY_SECONDS: Final = 60.0
 
 NOT_SHARED: Final = "it does not share the state of its optimizer"
 NO_STEP: Final = "it has made no step yet"
-KEPT_NO_LONGER: Final = "nobody wanted the rest of it for too long"
+KEPT_NO_LONGER: Final = "the rest of it was not asked for in time"
 
 
-class StateKeeper(Protocol):
-    """The owner of an optimizer; every method returns at once."""
+class StateKeeper:
+    """Keeps no state; the owner of an optimizer overrides it. Every method returns at once."""
 
     def unpacked(self, header: StateHeader) -> PackedState:
         """Return where a state is put together; raise `UnfitStateError` if it does not fit."""
+        raise UnfitStateError(NOT_SHARED)
 
     def on_state_wanted(self) -> None:
         """Copy the state at the end of the next step: `OptimizerStateExchange.give` is due."""
@@ -47,25 +48,12 @@ class StateKeeper(Protocol):
         """Take the state that was asked for; None, with a reason, if there is none."""
 
 
-class _NoKeeper:
-    """Keeps no state."""
-
-    def unpacked(self, header: StateHeader) -> PackedState:
-        raise UnfitStateError(NOT_SHARED)
-
-    def on_state_wanted(self) -> None: ...
-
-    def on_state_not_wanted(self) -> None: ...
-
-    def on_state(self, state: PackedState | None, reason: str) -> None: ...
-
-
 class OptimizerStateExchange:
     """One worker's part in the exchange."""
 
     def __init__(self, worker: WorkerState) -> None:
         self._worker = worker
-        self._keeper: StateKeeper = _NoKeeper()
+        self._keeper = StateKeeper()
         # What we want.
         self._wants = False
         self._asked = False
@@ -139,10 +127,7 @@ class OptimizerStateExchange:
     def receive(self, message: StatePart | WantState, now: float) -> None:
         """Take a part of the state that we asked for, or a request for our own.
 
-        Raises
-        ------
-        InvalidMessageError
-            If our state has no such part.
+        Raises `InvalidMessageError` if our state has no such part.
         """
         if isinstance(message, StatePart):
             self._take_part(message)

@@ -19,6 +19,7 @@ from gradwire.worker.optimizer_state import (
     NO_STEP,
     NOT_SHARED,
     OptimizerStateExchange,
+    StateKeeper,
 )
 from gradwire.worker.state import Stage, WorkerState
 from gradwire_protocol import InvalidMessageError
@@ -51,7 +52,7 @@ def parts_of(state: PackedState, number: int) -> list[StatePart]:
     return [state_part(number, i, state.parts, state.part(i)) for i in range(state.parts)]
 
 
-class Side:
+class Side(StateKeeper):
     """A worker's exchange, what it says to the master, and what the keeper hears."""
 
     def __init__(self, stage: Stage = Stage.LIVE, *, keeps: bool = True) -> None:
