@@ -41,10 +41,11 @@ class MomentumAdvice(Feature):
             self._has_warned = True
             logger.warning(
                 "changes take effect %.1f steps late (they wait in the residual, and on the "
-                "network), which acts like momentum: where %g would be right without that, it is "
-                "%.2f with it for the first of Adam's betas, and %.2f for SGD's momentum, at a "
-                "learning rate %.2g times as high. Pass optimizer=optimizer to join, which does "
-                "that by what is measured, or set it yourself and pass momentum='keep'",
+                "network), which acts like momentum. Where a momentum of %g is right without "
+                "delay, %.2f is right now for the first of Adam's betas, and %.2f for SGD's "
+                "momentum, at a learning rate %.2g times as high. Pass optimizer=optimizer to "
+                "join, which adapts them to the measured delay, or set them yourself and pass "
+                "momentum='keep'",
                 lag.total,
                 USUAL_MOMENTUM,
                 compensated(USUAL_MOMENTUM, lag.of_momentum(sums=False)),

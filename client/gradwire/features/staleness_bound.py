@@ -131,8 +131,8 @@ class StalenessBound(Feature):
             self._warned_of.add(rank)
             logger.log(
                 level,
-                "rank %d (%s) is %d steps behind and has made none for %.3g s: it is not waited "
-                "for until it does",
+                "rank %d (%s) is %d steps behind and has made no step for %.3g s: it is not waited "
+                "for until it makes one",
                 rank,
                 names.get(rank, "gone"),
                 held_by.get(rank, 0),
