@@ -74,16 +74,9 @@ class ClockLags:
     ) -> None:
         """Note a step of our own; a fixed bound stays as it is.
 
-        Parameters
-        ----------
-        clock : int
-            Our own.
-        clocks : mapping
-            By rank: the last one received.
-        ranks : collection of int
-            The others that train.
-        paces : mapping
-            By rank: microseconds that a step takes, if known; our own included.
+        `clock` is our own, and `clocks` has the last one received of each rank. `ranks` are the
+        others that train. `paces` has the microseconds that a step takes, if known, our own
+        included.
         """
 
     def look(
@@ -91,14 +84,8 @@ class ClockLags:
     ) -> dict[int, int]:
         """Note how far the others are; return which are too far behind.
 
-        Parameters
-        ----------
-        clock : int
-            Our own.
-        clocks : mapping
-            By rank: the last one received.
-        ranks : collection of int
-            The others that train: a worker that has finished, or is gone, is not waited for.
+        `clock`, `clocks` and `ranks` are as in `note_step`: a worker that has finished, or is gone,
+        is not waited for.
 
         Returns
         -------

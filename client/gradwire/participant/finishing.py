@@ -58,10 +58,7 @@ class Finishing:
     def has_news(self, updates_known: int) -> bool:
         """Return whether `advance` has anything to do.
 
-        Parameters
-        ----------
-        updates_known : int
-            `Membership.updates_received` before the inbox was last emptied.
+        `updates_known` is `Membership.updates_received` before the inbox was last emptied.
         """
         return (
             self._membership.updates_received != updates_known

@@ -141,10 +141,7 @@ class Participant:
     def wait_for_workers(self, n: int, timeout_seconds: float) -> Procedure[None]:
         """Wait until at least `n` workers take part.
 
-        Raises
-        ------
-        DeadlineError
-            If fewer take part after `timeout_seconds`.
+        Raises `DeadlineError` if fewer take part after `timeout_seconds`.
         """
         membership = self.membership
         self.check_connected()
@@ -212,10 +209,7 @@ class Participant:
     def finish(self, timeout_seconds: float) -> Procedure[None]:
         """Send what is left, and wait until all workers have finished and hold the same bits.
 
-        Raises
-        ------
-        DeadlineError
-            If other workers have not finished in time. The caller can call it again.
+        Raises `DeadlineError` if other workers have not finished in time; it can be called again.
         """
         membership, finishing = self.membership, self._finishing
         deadline = self.clock() + timeout_seconds
@@ -300,12 +294,9 @@ class Participant:
         self.state.restore(state)
 
     def check_connected(self) -> None:
-        """Raise an error if the membership has ended.
+        """Raise the `ConnectionLostError` or `ProtocolError` that ended the membership, if one did.
 
-        Raises
-        ------
-        ConnectionLostError, ProtocolError
-            Why it has ended. If the master announced its end, all that has come is applied first.
+        If the master announced its end, all that has come is applied first.
         """
         membership = self.membership
         if membership.closed:

@@ -118,10 +118,7 @@ class Repair:
     def digest(self, versions: Mapping[int, int]) -> Digest | None:
         """Return the digest of the replica, if one is due.
 
-        Parameters
-        ----------
-        versions : mapping
-            What the replica contains, own updates included.
+        `versions` is what the replica contains, own updates included.
         """
         began = self._clock()
         if not self._seconds or began < self._due:

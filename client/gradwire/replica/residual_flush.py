@@ -50,10 +50,7 @@ class ResidualFlush:
     def may_go_on(self, stable: int) -> bool:
         """Return whether there is more, and the slowest worker has taken enough for it.
 
-        Parameters
-        ----------
-        stable : int
-            Sequence of our last update that every worker has.
+        `stable` is the sequence of our last update that every worker has.
         """
         while self._under_way and self._under_way[0][0] <= stable:
             self._under_way.popleft()

@@ -121,10 +121,7 @@ class Thresholds:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the policy and the steps to the next shake-up, or change nothing.
 
-        Raises
-        ------
-        CodecError, KeyError
-            If the state does not fit.
+        Raises `CodecError` or `KeyError` if the state does not fit.
         """
         if not isinstance(state["policy"], Mapping):
             raise CodecError(f"the policy is {describe(state['policy'])}, not a mapping")

@@ -30,16 +30,7 @@ def features_of(
 ) -> list[Feature]:
     """Return the features of a worker, in the order in which their hooks are called.
 
-    Parameters
-    ----------
-    target : object
-        What is trained.
-    optimizer : torch.optim.Optimizer, optional
-        What `join` was given.
-    buffers : ModuleBuffers, optional
-        Of the target, if it has any.
-    states : OptimizerStateSharing, optional
-        Gives the optimizer's state to other workers, if that is wanted.
+    `states` gives the optimizer's state to other workers, if that is wanted.
     """
     settings, membership, worker = participant.settings, participant.membership, participant.worker
     features: list[Feature] = []

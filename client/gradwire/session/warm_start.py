@@ -52,12 +52,8 @@ class WarmStart:
     def wait(self) -> Procedure[None]:
         """Wait until this worker may train.
 
-        Raises
-        ------
-        DeadlineError
-            If no update comes for too long.
-        ConnectionLostError
-            If the master ends, or is lost and not reached again.
+        Raises `DeadlineError` if no update comes for too long, and `ConnectionLostError` if the
+        master ends, or is lost and not reached again.
         """
         membership = self._membership
         received, deadline = -1, 0.0

@@ -48,10 +48,7 @@ _postponed: Final[list[Callable[[], None]]] = []
 def close_at_exit(session: Closable, loss_warning: Callable[[], str | None]) -> None:
     """Close a session if the process ends before the session is over.
 
-    Parameters
-    ----------
-    loss_warning : callable
-        Returns a warning about what is lost if the script ends now; None if nothing is.
+    `loss_warning` returns what to warn of if the script ends then; None if nothing is lost.
     """
     _open[session] = loss_warning
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:

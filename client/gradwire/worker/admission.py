@@ -76,10 +76,7 @@ class Admission:
     def refusal(self, welcome: Welcome) -> RefusedError | None:
         """Return why this worker does not follow the master that lets it in; None if it does.
 
-        Raises
-        ------
-        InvalidMessageError
-            If the master lets it into something else, or again.
+        Raises `InvalidMessageError` if the master lets it into something else, or again.
         """
         difference = welcome.layout.difference(self._worker.join.layout)
         if difference is not None:
@@ -94,10 +91,7 @@ class Admission:
     def take_welcome(self, welcome: Welcome) -> None:
         """Take part, for the first time or again.
 
-        Raises
-        ------
-        InvalidMessageError
-            If the master takes us for another worker.
+        Raises `InvalidMessageError` if the master takes us for another worker.
         """
         worker = self._worker
         worker.term = welcome.term
@@ -287,7 +281,7 @@ class Admission:
         assert worker.link is not None
         for buffers in worker.buffers.to_resend():
             worker.link.send(buffers)
-        if worker.finish_sent:
+        if worker.has_finished:
             worker.link.send(Finish(self._own.sequence))
         if worker.leave_reason is not None:
             worker.link.send(Leave(self._own.sequence, worker.leave_reason))

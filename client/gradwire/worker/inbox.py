@@ -77,17 +77,10 @@ class Inbox:
         self._sum: Replica | None = None
 
     def put_update(self, rank: int | None, update: EncodedUpdate) -> None:
-        """Add an update; conflate the oldest ones if too much waits.
+        """Add an update of a rank; conflate the oldest ones if too much waits.
 
-        Parameters
-        ----------
-        rank : int or None
-            Its origin; None for a correction, which no version vector counts.
-
-        Raises
-        ------
-        MalformedUpdateError
-            If an update that has to be conflated is not valid.
+        Rank None marks a correction, which no version vector counts. Raises `MalformedUpdateError`
+        if an update that has to be conflated is not valid.
         """
         with self._lock:
             self._waiting.append((rank, update))
@@ -98,10 +91,7 @@ class Inbox:
     def put_sum(self, total: Sum) -> None:
         """Add updates that the master has conflated; conflate with them all that waits.
 
-        Raises
-        ------
-        MalformedUpdateError
-            If a part of the sum, or an update that waits, is not valid.
+        Raises `MalformedUpdateError` if a part of the sum, or an update that waits, is not valid.
         """
         with self._lock:
             while self._waiting:

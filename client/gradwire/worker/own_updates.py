@@ -69,12 +69,8 @@ class OwnUpdates:
         """Take the correction of an own update: the master has relayed less than it.
 
         Corrections need no order, and each comes once, like any message of a connection. The master
-        says that the run is finished when all of them have arrived.
-
-        Raises
-        ------
-        InvalidMessageError
-            If the update was never sent.
+        says that the run is finished when all of them have arrived. Raises `InvalidMessageError` if
+        the update was never sent.
         """
         if update.sequence > self.sequence:
             raise InvalidMessageError(
@@ -84,12 +80,9 @@ class OwnUpdates:
         self._membership.on_correction(update)
 
     def check_master_can_resume(self) -> None:
-        """Refuse a master that lacks updates which are not kept any more.
+        """Raise `InvalidMessageError` if the master lacks updates that are not kept any more.
 
-        Raises
-        ------
-        InvalidMessageError
-            For such a master, and for one that has more than was sent.
+        So it does if the master has more than was sent.
         """
         if self.accepted > self.sequence or not self.log.reaches_back_to(self.accepted):
             raise InvalidMessageError(

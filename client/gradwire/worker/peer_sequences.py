@@ -45,13 +45,7 @@ class SumAssembly:
         self._span: Span | None = None
 
     def add_part(self, part: Conflated) -> None:
-        """Take a part.
-
-        Raises
-        ------
-        InvalidMessageError
-            If it does not belong to this sum.
-        """
+        """Take a part; raise `InvalidMessageError` if it does not belong to this sum."""
         start = part.start
         if start >= self._elements or start % PART_ELEMENTS or start in self._bodies:
             raise InvalidMessageError(
@@ -126,28 +120,20 @@ class PeerSequences:
         self._arriving = {rank: InOrder(each.expected) for rank, each in self._arriving.items()}
 
     def accept_update(self, received: UpdateReceived) -> list[UpdateReceived] | None:
-        """Take an update; return those whose turn it is, or None for one that came before."""
+        """Take an update; return those next in order, or None if it came before."""
         arriving = self._of(received.rank)
         if arriving.is_duplicate(received.update.sequence):
             return None
         return self._keep(arriving.insert(received.update.sequence, received))
 
     def pass_over(self, rank: int, sequence: int) -> list[UpdateReceived]:
-        """Note that updates up to this one came in a sum; return those whose turn it is."""
+        """Note that updates up to this one came in a sum; return those next in order."""
         return self._keep(self._of(rank).pass_over(sequence + 1))
 
     def check_follows(self, span: Span, rank: int) -> None:
-        """Refuse a sum that does not begin where the worker has got to.
+        """Refuse a sum that does not begin where the worker of this rank has got to.
 
-        Parameters
-        ----------
-        rank : int
-            Of the worker itself.
-
-        Raises
-        ------
-        InvalidMessageError
-            If an update would be missing, or be there twice.
+        Raises `InvalidMessageError` if an update would be missing, or be there twice.
         """
         if span.before.keys() != span.after.keys() or rank in span.after:
             raise InvalidMessageError(

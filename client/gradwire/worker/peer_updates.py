@@ -33,7 +33,7 @@ class PeerUpdates:
         self.origins.start_over()
 
     def accept_update(self, received: UpdateReceived, connection: Connection) -> bool:
-        """Take an update, and hand on those whose turn it is; return whether it was new."""
+        """Take an update, and hand on those next in order; return whether it was new."""
         ready = self.origins.accept_update(received)
         if ready is None:
             connection.release(received.charge)
@@ -44,15 +44,8 @@ class PeerUpdates:
     def pass_over_if_complete(self, rank: int, connection: Connection) -> None:
         """Hand on a sum, if it is complete; its updates do not come by themselves any more.
 
-        Parameters
-        ----------
-        rank : int
-            Our own, of which the sum must contain nothing.
-
-        Raises
-        ------
-        InvalidMessageError
-            If an update would be missing, or be there twice.
+        `rank` is our own, of which the sum must contain nothing. Raises `InvalidMessageError` if an
+        update would be missing, or be there twice.
         """
         span = self.sums.span
         if span is None:

@@ -93,10 +93,7 @@ class Reconnection:
     def lose(self, event: Disconnected, accepted: int, now: float) -> bool:
         """Note that a connection has ended; return whether to dial again.
 
-        Parameters
-        ----------
-        accepted : int
-            How many of our updates the master had when it let us in.
+        `accepted` is how many of our updates the master had when it let us in.
         """
         if event.code not in (RECOVERABLE if self.lost is None else REPEATED):
             return False

@@ -24,21 +24,9 @@ from gradwire_protocol.messages.snapshots import (
 
 
 class Resync:
-    """One comparison of a replica with the master's.
+    """One comparison of a replica with the master's, because of missed updates or of damage.
 
-    Parameters
-    ----------
-    blocks : Blocks
-        The master's.
-    elements : int
-        Length of the replica.
-    missed : bool
-        Whether the replica lacks updates; otherwise it is damaged.
-
-    Raises
-    ------
-    InvalidMessageError
-        If the master has another number of blocks.
+    Raises `InvalidMessageError` if the master has another number of blocks.
     """
 
     def __init__(self, blocks: Blocks, elements: int, *, missed: bool) -> None:
@@ -57,10 +45,7 @@ class Resync:
     def add_block(self, block: Snapshot) -> bool:
         """Take a block; return whether all are here.
 
-        Raises
-        ------
-        InvalidMessageError
-            If it was not asked for.
+        Raises `InvalidMessageError` if it was not asked for.
         """
         if self._assembly is None:
             raise InvalidMessageError("a block of the replica that was not asked for")
@@ -99,13 +84,7 @@ class IncomingReplica:
         """What had come of a replica when the connection was lost."""
 
     def start_over(self, *, keep: bool) -> None:
-        """Note that the connection is lost.
-
-        Parameters
-        ----------
-        keep : bool
-            Whether the next connection needs what has come.
-        """
+        """Note that the connection is lost; `keep` what has come if the next one needs it."""
         if keep and self._part is None:
             self._part = (self._assembly or SnapshotAssembly(self._elements)).values
         elif keep and self._part is not None and self.resync is not None:
@@ -132,13 +111,7 @@ class IncomingReplica:
     # A comparison.
 
     def check_has_part(self) -> None:
-        """Refuse a comparison if there is no part to compare.
-
-        Raises
-        ------
-        InvalidMessageError
-            If there is none.
-        """
+        """Raise `InvalidMessageError` if there is no part to compare."""
         if self._part is None:
             raise InvalidMessageError("there is no replica here that could be compared")
 
@@ -149,19 +122,10 @@ class IncomingReplica:
             self._membership.on_new_snapshot()
 
     def compare_part(self, reached: Callable[[int], int], rank: int) -> Sequence[int] | None:
-        """Compare the part, once every update in the master's replica is here.
+        """Return which blocks of the part differ, once it has all updates of the master's replica.
 
-        Parameters
-        ----------
-        reached : callable
-            Takes a rank; returns up to which sequence its updates are here.
-        rank : int
-            Our own, which has made no update yet.
-
-        Returns
-        -------
-        sequence of int or None
-            Which blocks differ; None if there is nothing to compare, or not yet.
+        None if there is nothing to compare, or not yet. `reached` takes a rank and returns up to
+        which sequence its updates are here; `rank` is our own, which has made no update yet.
         """
         resync, part = self.resync, self._part
         if resync is None or part is None or resync.is_asked:

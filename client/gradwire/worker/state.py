@@ -75,7 +75,8 @@ class WorkerState:
     """The highest one of a master that this worker followed, or promised to follow."""
     took_part: bool = False
     """Whether it was ever live: after that it comes back, and does not join as new."""
-    finish_sent: bool = False
+    has_finished: bool = False
+    """Whether it sends no more updates. The master is told now, or when we are back."""
     leave_reason: str | None = None
     """Set once it wants to leave."""
     gave_up: bool = False

@@ -182,7 +182,7 @@ class Worker:
 
     def finish(self, now: float) -> None:
         """Say that no more updates come; `Membership.finished` says when none comes at all."""
-        self.state.finish_sent = self.state.took_part
+        self.state.has_finished = self.state.took_part
         self.state.tell(Finish(self.sequence))
 
     def leave(self, reason: str, now: float) -> None:
@@ -200,7 +200,7 @@ class Worker:
 
     def comply(self, reason: str, now: float) -> None:
         """Leave because the master is about to end: so it knows which update is the last one."""
-        if self.state.took_part and not self.state.finish_sent:
+        if self.state.took_part and not self.state.has_finished:
             self.leave(reason, now)
 
     def abort(self, reason: str, now: float) -> None:
