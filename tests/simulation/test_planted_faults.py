@@ -236,7 +236,7 @@ def nobody_dials_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def who_is_alone_waits_although_it_is_called(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OfflineLimit, "_is_called", lambda self: False)
+    patch.setattr(OfflineLimit, "_may_stop_waiting", lambda self: False)
 
 
 def a_new_master_waits_for_all_for_ever(patch: pytest.MonkeyPatch) -> None:
