@@ -363,9 +363,9 @@ def test_the_address_that_answered_is_the_first_to_be_dialled_again() -> None:
     dialled.clear()
     slow = Link(again.dial(1.0))
     quick = Link(again.dial(1.25))
-    assert again.heard(quick, quick.connection, Connected(), 1.3) is quick
+    assert again.link_for(quick, quick.connection, Connected(), 1.3) is quick
     assert slow.connection.state is State.CLOSED
-    once_more = again.again(9.0, repeat(0.1))
+    once_more = again.for_reconnection(9.0, repeat(0.1))
     once_more.dial(2.0)
 
     assert dialled == ["a", "b", "b"]
