@@ -165,7 +165,7 @@ class OptimizerStateSharing(Feature, StateKeeper):
         self._wanted = True
 
     def on_state_not_wanted(self) -> None:
-        """Do not: no worker waits for it any more."""
+        """Make no copy: no worker waits for it any more."""
         self._wanted = False
 
     def on_state(self, state: PackedState | None, reason: str) -> None:

@@ -29,7 +29,7 @@ WRITE_SECONDS: Final = 1.0
 """Least time between two replacements of the file."""
 
 RECENT: Final = 256
-"""Steps whose times are averaged."""
+"""The file has the median times of this many steps."""
 
 
 class StatsFile(Feature):

@@ -85,7 +85,7 @@ class Repair:
         self._compared: tuple[Blocks, dict[int, Int32Array]] | None = None
         """The last comparison, and our differing blocks as they were at its versions."""
 
-    # What is applied.
+    # Applied updates.
 
     def note(self, rank: int, update: EncodedUpdate) -> None:
         """Note that a peer's update was applied."""
@@ -128,7 +128,7 @@ class Repair:
         self._due = ended + max(self._seconds, (ended - began) / TIME_SHARE_MAX)
         return Digest(dict(versions), digest, self._corrections_counted)
 
-    # Comparing and mending.
+    # Comparison and repair.
 
     def compare(
         self, blocks: Blocks, versions: Mapping[int, int], *, missed: bool

@@ -161,7 +161,7 @@ class Session:
         that are too far behind. Any other `pull` only applies. An observer's `pull` always ends a
         step.
 
-        Updates that were conflated because too many waited, or that came while it waited for other
+        Updates that were conflated because too much waited, or that came while it waited for other
         workers, are applied, too, but not returned.
         """
         return self._run(self._participant.pull())

@@ -119,7 +119,7 @@ class NetworkThread(Generic[AnyDialler]):
         self._loop.call_soon_threadsafe(self._guard, self._dial, sockets, addresses)
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Have `function` called on the thread, with `arguments` and the time; do not wait."""
+        """Call `function` on the thread, with `arguments` and the time; do not wait for it."""
         if not self._stopping:
             self._loop.call_soon_threadsafe(self._guard, self._call, function, arguments)
 

@@ -114,4 +114,4 @@ def _die(number: int) -> None:
             session.close(f"ended by {signal.Signals(number).name}")
     finally:
         os.kill(os.getpid(), number)
-        os._exit(128 + number)  # the first process of a container does not die of it
+        os._exit(128 + number)  # process 1 of a container survives the signal

@@ -63,7 +63,7 @@ class Inbox:
     elements : int
         Length of the flat vector.
     bytes_max : int
-        Encoded updates kept before they are conflated.
+        Bytes of encoded updates that wait before the oldest are conflated.
     """
 
     def __init__(self, elements: int, bytes_max: int = INBOX_BYTES_MAX) -> None:

@@ -62,7 +62,7 @@ class Membership:
     elements : int
         Length of the flat vector.
     inbox_bytes_max : int
-        Encoded updates of peers that wait before they are conflated.
+        Bytes of peers' encoded updates that wait before the oldest are conflated.
     """
 
     welcome: Welcome | None = None

@@ -39,10 +39,10 @@ class StateKeeper:
         raise UnfitStateError(NOT_SHARED)
 
     def on_state_wanted(self) -> None:
-        """Copy the state at the end of the next step: `OptimizerStateExchange.give` is due."""
+        """Copy the state at the end of the next step, and post `OptimizerStateExchange.give`."""
 
     def on_state_not_wanted(self) -> None:
-        """Do not: no worker waits for it any more."""
+        """Make no copy: no worker waits for it any more."""
 
     def on_state(self, state: PackedState | None, reason: str) -> None:
         """Take the state that was asked for; None, with a reason, if there is none."""
@@ -59,7 +59,7 @@ class OptimizerStateExchange:
         self._asked = False
         """Whether this master was asked."""
         self._number = 0
-        """Of the state that is coming."""
+        """Of the state that is being received."""
         self._next = 0
         """The part that is due."""
         self._arriving: PackedState | None = None
@@ -97,7 +97,7 @@ class OptimizerStateExchange:
     def give(self, copy: PackedState, now: float) -> None:
         """Send the state to the requests that wait for it; it must not change any more."""
         if not self._waiting:
-            return  # they were withdrawn meanwhile
+            return  # the requests were withdrawn meanwhile
         self._copy, self._copied_at, self._wanted_at = copy, now, now
         self._given |= self._waiting
         for number in sorted(self._waiting):

@@ -56,7 +56,7 @@ class OwnUpdateLog:
         self._updates: deque[OwnUpdate] = deque()
         self._bytes = 0
         self._forgotten = 0
-        """The highest sequence that was kept and is not any more."""
+        """The highest sequence that is kept no longer."""
 
     def __len__(self) -> int:
         """Return how many are kept."""
@@ -88,7 +88,7 @@ class OwnUpdateLog:
             return self._updates[0].sequence if self._updates else None
 
     def reaches_back_to(self, sequence: int) -> bool:
-        """Return whether every update after this one is still there."""
+        """Return whether every update after this one is still kept."""
         return self._forgotten <= sequence
 
     def between(self, first: int, last: int) -> list[OwnUpdate]:

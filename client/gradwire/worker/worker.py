@@ -109,7 +109,7 @@ class Worker:
 
     @property
     def sequence(self) -> int:
-        """Of our last update."""
+        """Sequence of our last update."""
         return self._own.sequence
 
     @property
