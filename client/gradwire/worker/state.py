@@ -94,7 +94,7 @@ class WorkerState:
 
     @property
     def has_left(self) -> bool:
-        """Whether all is said, and only the master's goodbye is missing."""
+        """Whether all it sent is delivered, and only the master's goodbye is missing."""
         return self.leave_reason is not None and self.own.delivered == self.own.sequence
 
     @property
