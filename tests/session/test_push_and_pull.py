@@ -26,15 +26,15 @@ class Recorder(Feature):
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        self.has_trained = True
+        self.is_training = True
 
     def before_push(self) -> None:
         self.calls.append("before")
 
-    def trained(self) -> bool:
-        return self.has_trained
+    def has_trained(self) -> bool:
+        return self.is_training
 
-    def stepped(self) -> None:
+    def after_step(self) -> None:
         self.calls.append("stepped")
 
 
@@ -106,7 +106,7 @@ def test_where_nothing_was_trained_nothing_is_pushed_but_what_is_given(
 ) -> None:
     target = zeros()
     with join(master, target) as one:
-        recorded(one).has_trained = False
+        recorded(one).is_training = False
         target[0] += 1.0
 
         assert one.push() == 0

@@ -187,7 +187,7 @@ def test_a_portion_is_added_but_for_what_the_run_began_with(
     state: Mapping[str, Any] = {"feedback": 0.25, "digest": "of others"}
 
     with caplog.at_level(logging.INFO, "gradwire.session"):
-        rest = prior.without_what_is_shared(change(0.5, 0, -1.0, 0), state)
+        rest = prior.unshared_part(change(0.5, 0, -1.0, 0), state)
 
     assert rest.tolist() == [0.375, 0, -0.75, 0]
     assert naming("residual", 0.25) in caplog.messages
@@ -210,7 +210,7 @@ def test_shared_and_residual_together_are_what_they_were(
     }
 
     prior = PriorResidual.of(LocalFeedback(mine.copy(), run), "local", is_founder=is_founder)
-    rest = prior.without_what_is_shared(change(*residual), state)
+    rest = prior.unshared_part(change(*residual), state)
 
     begins_with_ours = founders.tolist() == mine.tolist()
     sum_now = founders + rest

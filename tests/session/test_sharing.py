@@ -609,11 +609,11 @@ def test_while_paused_a_master_that_wants_the_replica_does_not_wait_for_a_step(
     given = given_by(one)
 
     with one.paused():
-        membership_of(one).post(lambda now: membership_of(one).on_wanted())
+        membership_of(one).post(lambda now: membership_of(one).on_replica_wanted())
         wait_until(lambda: bool(given), "the replica")
 
     assert given == [(replica_of(one).astype("<i4").tobytes(), {0: 1})]
-    assert not membership_of(one).wanted
+    assert not membership_of(one).replica_wanted
 
 
 def test_while_paused_it_is_not_given_without_what_has_come_in(master: LocalMaster) -> None:
@@ -623,8 +623,8 @@ def test_while_paused_it_is_not_given_without_what_has_come_in(master: LocalMast
     with one.paused():
         other.push(change(HALF, 0, 0, 0))
         wait_until(lambda: not membership_of(one).inbox.is_empty, "the update")
-        membership_of(one).on_wanted()
-        assert membership_of(one).wanted
+        membership_of(one).on_replica_wanted()
+        assert membership_of(one).replica_wanted
     one.pull()
     wait_until(lambda: bool(given), "the replica")
 
@@ -636,7 +636,7 @@ def test_a_session_that_leaves_gives_it_with_what_has_come_in(master: LocalMaste
     given = given_by(one)
     other.push(change(HALF, 0, 0, 0))
     wait_until(lambda: not membership_of(one).inbox.is_empty, "the update")
-    membership_of(one).on_wanted()
+    membership_of(one).on_replica_wanted()
 
     with participant_of(one).applying.lent(applies=True):
         wait_until(lambda: bool(given), "the replica")
@@ -653,7 +653,7 @@ def test_a_master_that_wanted_the_replica_before_a_pause_gets_it_at_once(
 ) -> None:
     one = join(master)
     given = given_by(one)
-    membership_of(one).on_wanted()
+    membership_of(one).on_replica_wanted()
 
     with one.paused():
         wait_until(lambda: bool(given), "the replica")

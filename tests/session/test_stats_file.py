@@ -33,7 +33,7 @@ def step(file: StatsFile, clock: Clock, computing: float, sharing: float) -> Non
     clock.now += computing
     file.beginning.before_push()
     clock.now += sharing
-    file.stepped()
+    file.after_step()
 
 
 def test_a_session_keeps_its_numbers_in_the_file_that_the_environment_names(
@@ -58,14 +58,15 @@ def test_a_session_keeps_its_numbers_in_the_file_that_the_environment_names(
 
 
 def test_without_the_variable_there_is_no_file() -> None:
-    assert StatsFile.wanted({}, 0, 10) is None
-    assert StatsFile.wanted({"GRADWIRE_STATS_FILE": ""}, 0, 10) is None
+    assert StatsFile.from_environment({}, 0, 10, lambda: stats_of(0)) is None
+    assert (
+        StatsFile.from_environment({"GRADWIRE_STATS_FILE": ""}, 0, 10, lambda: stats_of(0)) is None
+    )
 
 
 def test_a_step_is_what_lies_between_two_of_the_sessions(tmp_path: Path) -> None:
     clock, path = Clock(), tmp_path / "stats.json"
-    file = StatsFile(path, 0, 10, clock=clock)
-    file.watch(lambda: stats_of(3))
+    file = StatsFile(path, 0, 10, lambda: stats_of(3), clock=clock)
     for _ in range(3):
         step(file, clock, computing=0.3, sharing=0.05)
     clock.now += 50.0
@@ -74,7 +75,7 @@ def test_a_step_is_what_lies_between_two_of_the_sessions(tmp_path: Path) -> None
     for _ in range(2):
         step(file, clock, computing=0.3, sharing=0.05)
 
-    file.left()
+    file.on_leave()
 
     found = json.loads(path.read_text(encoding="utf-8"))
     assert found["step_seconds"] == pytest.approx(0.3)
@@ -83,14 +84,13 @@ def test_a_step_is_what_lies_between_two_of_the_sessions(tmp_path: Path) -> None
 
 def test_the_file_is_replaced_once_a_second(tmp_path: Path) -> None:
     clock, path = Clock(), tmp_path / "stats.json"
-    file = StatsFile(path, 0, 10, clock=clock)
     asked = []
 
     def read() -> Any:
         asked.append(clock.now)
         return stats_of(len(asked))
 
-    file.watch(read)
+    file = StatsFile(path, 0, 10, read, clock=clock)
     for _ in range(40):
         step(file, clock, computing=WRITE_SECONDS / 8, sharing=0.0)
 
@@ -102,8 +102,8 @@ def test_a_folder_that_is_not_there_is_told_once_and_harms_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Clock()
-    file = StatsFile(tmp_path / "none" / "stats.json", 0, 10, clock=clock)
-    file.watch(lambda: stats_of(1))
+    path = tmp_path / "none" / "stats.json"
+    file = StatsFile(path, 0, 10, lambda: stats_of(1), clock=clock)
 
     for _ in range(3):
         step(file, clock, computing=2.0, sharing=0.0)

@@ -365,7 +365,7 @@ def test_a_worker_that_does_not_give_its_replica_holds_nobody_up() -> None:
     run.join_and_wait(3)
     run.train(5)
     stuck = max(run.workers, key=lambda worker: sum(worker.versions.values()))
-    stuck.on_wanted = lambda: None  # type: ignore[method-assign]
+    stuck.on_replica_wanted = lambda: None  # type: ignore[method-assign]
     for _ in range(3):  # it is the most advanced one
         stuck.step()
     run.network.run_for(5.0)

@@ -49,7 +49,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def who_lost_its_connection_asks_again_for_what_it_has(patch: pytest.MonkeyPatch) -> None:
-    comes_back = Worker._comes_back
+    comes_back = Worker._reconnect
 
     def forgetful(self: Worker, event: Any, now: float) -> bool:
         is_back = comes_back(self, event, now)
@@ -57,7 +57,7 @@ def who_lost_its_connection_asks_again_for_what_it_has(patch: pytest.MonkeyPatch
             origin.expected = max(origin.expected - 1, 1)
         return is_back
 
-    patch.setattr(Worker, "_comes_back", forgetful)
+    patch.setattr(Worker, "_reconnect", forgetful)
 
 
 def a_message_that_comes_again_is_delivered_again(patch: pytest.MonkeyPatch) -> None:
@@ -200,12 +200,12 @@ def buffers_of_who_is_gone_still_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def own_buffers_are_those_of_the_moment_at_the_end(patch: pytest.MonkeyPatch) -> None:
-    def finishing(self: BufferSharing) -> None:
+    def before_finish(self: BufferSharing) -> None:
         sent = self._module.read()
         self._tell(final=True)
         self._sent = BufferValues(sent.floats + 1, sent.integers)
 
-    patch.setattr(BufferSharing, "finishing", finishing)
+    patch.setattr(BufferSharing, "before_finish", before_finish)
 
 
 # Memory is bounded.
@@ -236,7 +236,7 @@ def nobody_dials_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def who_is_alone_waits_although_it_is_called(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(OfflineLimit, "_is_called", lambda self: False)
+    patch.setattr(OfflineLimit, "_may_stop_waiting", lambda self: False)
 
 
 def a_new_master_waits_for_all_for_ever(patch: pytest.MonkeyPatch) -> None:

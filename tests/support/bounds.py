@@ -78,7 +78,7 @@ class Bounds:
     def _check_worker(self, endpoint: Endpoint, worker: Worker) -> None:
         _check("connections", len(endpoint), WORKER_CONNECTIONS_MAX)
         _check("own updates kept", worker.own_updates.nbytes, UPDATE_LOG_BYTES_MAX)
-        _check("peers' updates kept", worker.state.peers.origins.kept.nbytes, UPDATE_LOG_BYTES_MAX)
+        _check("peers' updates kept", worker.state.peers.origins.log.nbytes, UPDATE_LOG_BYTES_MAX)
         _check("early updates", len(worker.state.peers.early), WINDOW_BYTES // charge_of(0))
         for connection in endpoint.connections():
             _check_connection(connection)

@@ -77,7 +77,7 @@ def controlled(
     try:
         yield control
     finally:
-        control.left()
+        control.on_leave()
 
 
 def watch(optimizer: Optimizer) -> list[dict[str, Any]]:

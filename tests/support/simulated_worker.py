@@ -60,17 +60,17 @@ class WatchedMembership(Membership):
         self._watcher.on_lost(reason)
         super().on_lost(reason)
 
-    def on_wanted(self) -> None:
-        super().on_wanted()
-        self._watcher.on_wanted()
+    def on_replica_wanted(self) -> None:
+        super().on_replica_wanted()
+        self._watcher.on_replica_wanted()
 
     def on_resync(self, versions: Mapping[int, int]) -> None:
         super().on_resync(versions)
         self._watcher.on_resync(versions)
 
-    def on_back(self, rebase: Rebase | None) -> None:
-        super().on_back(rebase)
-        self._watcher.on_back(rebase)
+    def on_resumed(self, rebase: Rebase | None) -> None:
+        super().on_resumed(rebase)
+        self._watcher.on_resumed(rebase)
 
     def on_blocks(self, blocks: Blocks, *, missed: bool) -> None:
         super().on_blocks(blocks, missed=missed)
@@ -215,12 +215,12 @@ class SimulatedWorker:
 
     def on_lost(self, reason: str) -> None: ...
 
-    def on_wanted(self) -> None:
+    def on_replica_wanted(self) -> None:
         self.run.network.after(0, self.pull)
 
     def on_resync(self, versions: Mapping[int, int]) -> None: ...
 
-    def on_back(self, rebase: Rebase | None) -> None: ...
+    def on_resumed(self, rebase: Rebase | None) -> None: ...
 
     def on_finished(self, versions: Mapping[int, int]) -> None: ...
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from gradwire.optimizer.state import PackedState, StateHeader, check_header, header_of
+from gradwire.worker import optimizer_state
 from support.simulated_worker import SimulatedWorker
 
 SLOTS = frozenset({"exp_avg", "exp_avg_sq"})
@@ -18,7 +19,7 @@ STEP_SECONDS = 0.1
 STEPS_MAX = 1_000
 
 
-class StateKeeper:
+class StateKeeper(optimizer_state.StateKeeper):
     """What gives and takes states for a worker that has not dialled yet.
 
     Parameters
@@ -51,7 +52,7 @@ class StateKeeper:
         """Make a step, and copy the state if somebody waits for it."""
         self.worker.step()
         self.steps += 1
-        self.states.may_give(self.worker.now)
+        self.states.start_giving(self.worker.now)
         if self.wanted:
             self.wanted = False
             self.states.give(self.capture(), self.worker.now)

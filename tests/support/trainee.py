@@ -176,15 +176,15 @@ class Trainee(SimulatedWorker):
     def on_lost(self, reason: str) -> None:
         self.note("has lost its master: %s", reason)
 
-    def on_wanted(self) -> None:
+    def on_replica_wanted(self) -> None:
         self.note("is asked for its replica")
         if self.leaving:  # a session that leaves does nothing else
-            super().on_wanted()
+            super().on_replica_wanted()
 
     def on_resync(self, versions: Mapping[int, int]) -> None:
         self.note("will get another replica, with %s", dict(versions))
 
-    def on_back(self, rebase: Rebase | None) -> None:
+    def on_resumed(self, rebase: Rebase | None) -> None:
         self.masters.append(self.history.masters)
         news = "" if rebase is None else f", with blocks {sorted(rebase.values)} of another replica"
         self.note("is back%s", news)

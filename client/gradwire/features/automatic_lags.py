@@ -1,15 +1,15 @@
-"""`AutomaticLags`: a bound on staleness that is in force only where updates are late.
+"""`AutomaticLags`: a bound on staleness that is in force only if updates are late.
 
-Most workers wait for nobody, and nothing comes late. But where steps are short, a machine is short
-of cores or the network is slow, updates queue up, and come dozens of steps late: more than a lower
-momentum makes up for (docs/decisions/staleness-bound.md has what that costs). So lateness is
-measured, and once it is too much, workers go in lockstep, by the rule of `ClockLags` with a bound
-of 0: no step begins before all others have made the last one. Nothing is late then.
+Most workers wait for no other, and nothing comes late. But if steps are short, a machine lacks
+cores or the network is slow, updates queue up and come dozens of steps late: more than a lower
+momentum makes up for (docs/decisions/staleness-bound.md says what that costs). So lateness is
+measured. Once it is too much, workers go in lockstep, by the rule of `ClockLags` with a bound of 0:
+no step begins before all others have made the last one. Nothing is late then.
 
-Two kinds of workers are not waited for. One that makes no step for `PATIENCE_STEPS` is set aside
-until it makes one. And one that is *much slower* than the rest is left out until it is not: each
-worker tells with its updates how long its steps take, without waits. Updates of a slow worker are
-some steps late whatever the others do, and with it they would wait in every step.
+Two kinds of workers are not waited for. A worker that makes no step for `PATIENCE_STEPS` is set
+aside until it makes one. A worker that is *much slower* than the rest is left out until it is not:
+each worker tells with its updates how long its steps take, without waits. Updates of a slow worker
+are some steps late whatever the others do, and the others would wait for it in every step.
 """
 
 import logging
@@ -23,29 +23,31 @@ from gradwire.features.clock_lags import ClockLags
 logger = logging.getLogger("gradwire.session")
 
 BOUND: Final = 0
-"""With one step of lead, updates come up to a step late, and where momentum or the learning rate is
-high, training ends worse by a tenth."""
+"""With a lead of one step, updates come up to a step late. If momentum or the learning rate is
+high, training then ends worse by a tenth."""
 
 LATE_STEPS: Final = 0.75
-"""The bound is in force once updates come so many steps later than in lockstep. Workers that begin
-their steps at any time, and whose updates take none, find a quarter to a half of one."""
+"""The bound is in force once updates come this many steps later than in lockstep. Workers that
+begin their steps at any time, and whose updates take no time, measure a quarter to a half of a
+step."""
 
 WINDOW_STEPS: Final = 64
-"""Another worker may be behind anyway, because it stood still or is a little slower, and that is
-forgiven: the least of its lags in so many steps, less what late updates explain of it."""
+"""Another worker may be behind for another reason, because it stood still or is a little slower.
+That is forgiven: the least of its lags in this many steps, less what late updates explain of it."""
 
 SLOWER: Final = 2.0
-"""A worker that takes so many times as long for a step as the middle one is left out..."""
+"""A worker whose step takes this many times as long as the middle worker's is left out..."""
 
 SLOWER_STILL: Final = 1.5
-"""...until it takes no more than so many times as long."""
+"""...until it takes no more than this many times as long."""
 
 PATIENCE_STEPS: Final = 20.0
 PATIENCE_SECONDS_MIN: Final = 0.25
-"""A step is waited for so many times as long as one takes the middle worker, and this at least."""
+"""A step is waited for this many times as long as the middle worker takes for one, and at least
+this many seconds."""
 
 PATIENCE_STEPS_MIN: Final = 3.0
-"""However long steps are, they are waited for so many times as long."""
+"""However long steps are, a step is waited for this many times as long."""
 
 
 class AutomaticLags(ClockLags):
@@ -54,10 +56,10 @@ class AutomaticLags(ClockLags):
     Parameters
     ----------
     lateness : callable
-        Told ranks, returns by how many steps their last updates came later than in lockstep; None
+        Takes ranks; returns how many steps later than in lockstep their last updates came, or None
         while too few have come.
     timeout_seconds : float
-        How long one that makes no step is waited for, where steps are so long that it is as much.
+        Longest time to wait for a worker that makes no step, unless steps take so long themselves.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class AutomaticLags(ClockLags):
         self._lateness = lateness
         self._timeout_max = timeout_seconds
         self._recent: dict[int, deque[int]] = {}
-        """By rank: the lags of the last steps, until the bound is in force."""
+        """By rank: the lags of the last steps; used until the bound is in force."""
         self._slower: frozenset[int] = frozenset()
         self.is_in_force = False
 
@@ -80,13 +82,7 @@ class AutomaticLags(ClockLags):
         ranks: Collection[int],
         paces: Mapping[int, int],
     ) -> None:
-        """Decide whether the next steps are bounded, and which workers are left out.
-
-        Parameters
-        ----------
-        clock, clocks, ranks, paces
-            As there.
-        """
+        """Decide whether the next steps are bounded, and which workers are left out."""
         self._leave_out_slower(ranks, paces)
         if self.is_in_force:
             return
@@ -104,13 +100,7 @@ class AutomaticLags(ClockLags):
     def look(
         self, clock: int, clocks: Mapping[int, int], ranks: Collection[int], now: float
     ) -> dict[int, int]:
-        """Return which workers are too far behind: none before the bound is in force.
-
-        Parameters
-        ----------
-        clock, clocks, ranks, now
-            As there.
-        """
+        """Return which workers are too far behind: none before the bound is in force."""
         if not self.is_in_force:
             return {}
         return super().look(clock, clocks, set(ranks) - self._slower, now)
@@ -118,7 +108,7 @@ class AutomaticLags(ClockLags):
     # Private.
 
     def _begin(self, late: float, clocks: Mapping[int, int]) -> None:
-        """Put the bound in force: from here on, what is on its way is waited for."""
+        """Put the bound in force: from here on, updates on their way are waited for."""
         self.is_in_force = True
         under_way = ceil(late) + 1
         for rank, lags in self._recent.items():
@@ -132,7 +122,7 @@ class AutomaticLags(ClockLags):
         )
 
     def _leave_out_slower(self, ranks: Collection[int], paces: Mapping[int, int]) -> None:
-        """See which workers are much slower than the middle one, and adapt the patience."""
+        """Find the workers that are much slower than the middle one, and set the patience."""
         if not paces:
             return
         middle = sorted(paces.values())[(len(paces) - 1) // 2]

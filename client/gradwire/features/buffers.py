@@ -5,8 +5,9 @@
     every k steps:  read ──▶ send, if it has changed ──▶ mean with the others' latest ──▶ write
     finish:         read ──▶ send as the last ──▶ all have finished ──▶ mean of all ──▶ write
 
-Each worker computes the mean by itself, of what all have sent last and, between the steps, of what
-its own hold now. At the end all have the same to compute it of, and so the same bits.
+Each worker computes the mean by itself, from what all others have sent last and, before the end,
+from what its own buffers hold now. At the end all compute it from the same values, and get the same
+bits.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,29 +20,25 @@ from gradwire_protocol.messages.states import Buffers
 
 
 class Others(Protocol):
-    """What has come: a `Membership`."""
+    """What other workers have sent: a `Membership`."""
 
     buffers: Mapping[int, Buffers]
     """By rank."""
     lost: str | None
-    """Why there is no connection to the master just now."""
+    """Why there is no connection to the master now; None while there is one."""
 
 
 class BufferSharing(Feature):
-    """A worker's part in the averaging of buffers, or an observer's, which sends nothing.
+    """Averages the buffers of a worker with those of others, or of an observer, which sends none.
 
     Parameters
     ----------
-    module : ModuleBuffers
     steps : int
-        How many lie between two times; 0 for the end only.
+        From one averaging to the next; 0 for the end only.
     rank : int
         Ours.
-    others : Others
     send : callable or None
-        Hands to the network what our own hold; None for an observer.
-    tally : Tally
-        Where it is counted.
+        Passes our own buffers to the network; None for an observer.
     """
 
     def __init__(
@@ -62,23 +59,23 @@ class BufferSharing(Feature):
         self._tally = tally
         self._steps = 0
         self._has_begun = False
-        """Whether it has looked once for what others had before it."""
+        """Whether it has averaged what others had sent before it came."""
         self._is_due = False
         self._sent: BufferValues | None = None
         self._is_final = False
-        """Whether our last are sent."""
+        """Whether our last values were sent."""
 
     def before_push(self) -> None:
-        """Send what our own hold, where that is due and has changed."""
+        """Send our buffers, if that is due and they have changed."""
         if self._count():
             self._tell(final=False)
 
-    def stepped(self) -> None:
-        """Set our own to the mean, where that is due.
+    def after_step(self) -> None:
+        """Set our buffers to the mean, if that is due.
 
-        Who comes later than others begins with the mean of theirs, as it does with their
-        parameters. While the connection is lost nothing is averaged: what others have sent before
-        would pull ours back again and again.
+        A worker that joins later begins with the mean of the others' buffers, as it does with their
+        parameters. While the connection is lost nothing is averaged: what others had sent before
+        would pull our buffers back again and again.
         """
         if self._send is None:
             self._count()
@@ -89,23 +86,23 @@ class BufferSharing(Feature):
             self._is_due = False
             self._average(None if self._send is None else self._module.read())
 
-    def finishing(self) -> None:
-        """Send what our own hold as the last: it counts until the run is finished."""
+    def before_finish(self) -> None:
+        """Send our last buffers: they count until the run is finished."""
         self._tell(final=True)
 
-    def finished(self) -> None:
-        """Set our own to the mean of what all have sent last."""
+    def after_finish(self) -> None:
+        """Set our buffers to the mean of what all workers have sent last."""
         self._average(self._sent)
 
     def _count(self) -> bool:
-        """Count a step; return whether it is one of those at which something is due."""
+        """Count a step; return whether an averaging is due."""
         self._steps += 1
         is_due = self._every > 0 and self._steps % self._every == 0
         self._is_due |= is_due
         return is_due
 
     def _tell(self, *, final: bool) -> None:
-        """Send what our own hold, unless everybody knows it."""
+        """Send our buffers, unless all workers have these values."""
         if self._is_final or self._send is None:
             return
         values = self._module.read()
@@ -115,17 +112,17 @@ class BufferSharing(Feature):
             self._send(self._module.layout.pack(self._rank, values, final=final))
 
     def _average(self, own: BufferValues | None) -> None:
-        """Set our own to the mean of all, those given among them."""
+        """Set our buffers to the mean of all workers', with `own` for ours."""
         layout, by_rank = self._module.layout, dict[int, BufferValues]()
         for rank, buffers in self._others.buffers.items():
             if rank == self._rank:
                 own = None  # the run was finished without us
                 continue
             values = layout.unpack(buffers)
-            assert values is not None, "what is of no use was dropped as it came"
+            assert values is not None, "`SharedBuffers` has dropped what does not fit"
             by_rank[rank] = values
         if not by_rank:
-            return  # it would be a mean of our own
+            return  # nothing to average with
         if own is not None:
             by_rank[self._rank] = own
         self._module.write(mean_of([by_rank[rank] for rank in sorted(by_rank)]))

@@ -1,27 +1,28 @@
-"""`ClockLags`: how far a worker is ahead of the others, and whom it has to wait for.
+"""`ClockLags`: how far a worker is ahead of the others, and which of them it waits for.
 
 Bounded staleness, or stale synchronous parallel (Ho et al., "More Effective Distributed ML via a
 Stale Synchronous Parallel Parameter Server", NIPS 2013): a worker that has made c steps begins its
-next one only while the slowest worker has made c - s. What counts of another worker is what was
-*received* of it: so whoever begins step c + 1 has, or has in its inbox, what all others have
+next one only after the slowest worker has made c - s. What counts of another worker is what was
+*received* of it. So a worker that begins step c + 1 has, or has in its inbox, what all others have
 learnt up to step c - s.
 
-Each worker has a clock, the number of its steps, which travels with its updates. It begins where
-the first clock is that it hears of, so that clocks of one run are comparable whenever their workers
-have joined. Others than in the paper, workers here die, stand still and lose their connection, and
-nobody may be held up by that for long:
+Each worker has a clock, the number of its steps, which travels with its updates. It begins at the
+first clock that the worker hears of, so that the clocks of one run are comparable whenever their
+workers have joined. Unlike in the paper, workers here die, stand still and lose their connection,
+and none may hold up the others by that for long:
 
-- A worker counts from the first update on that is received of it, and while it is in the roster.
-- Whoever makes no step while it is waited for is *set aside*: it does not count before it makes
-  one. All are set aside when our own connection was lost, as nobody knows what was missed.
-- Who counts again, and was left behind by more than the bound, is not waited for until it has
-  caught up: that lag is *forgiven*, and what counts is what comes on top of it. It is forgiven no
-  longer when it is caught up.
+- A worker counts from its first received update on, and while it is in the roster.
+- A worker that makes no step while it is waited for is *set aside*: it does not count before it
+  makes one. All are set aside when our own connection was lost, because what was missed is unknown.
+- A worker that counts again, and was left behind by more than the bound, is not waited for until it
+  has caught up: that lag is *forgiven*, and only what comes on top of it counts. Once caught up, it
+  is forgiven no longer.
 
 No workers wait in a circle: a worker that is waited for has, by what was received of it, made fewer
-steps than the one that waits, because neither the bound nor what is forgiven is below 0. The one
-that waits has told all its steps before. So along any chain of waiting workers clocks fall, once
-what is under way is there, and at its end is one that waits for nobody: the slowest.
+steps than the worker that waits, because neither the bound nor what is forgiven is below 0. The
+waiting worker has told all its steps before. So along any chain of waiting workers clocks fall,
+once all that is on its way has arrived, and at its end is a worker that waits for no other: the
+slowest.
 """
 
 from collections.abc import Collection, Mapping
@@ -34,10 +35,10 @@ class _Other:
 
     clock: int
     forgiven: int
-    """Steps by which it may be behind besides the bound."""
+    """Steps that it may be behind besides the bound."""
     counts: bool = True
     holds_since: float | None = None
-    """Since when it holds us up without having made a step; None where it does not."""
+    """Since when it holds us up without making a step; None if it does not."""
 
 
 class ClockLags:
@@ -48,11 +49,11 @@ class ClockLags:
     bound : int
         Steps that it may be ahead; with 0, workers go in lockstep.
     timeout_seconds : float
-        How long one that makes no step is waited for.
+        How long to wait for a worker that makes no step.
     """
 
     is_in_force = True
-    """Whether anybody is waited for."""
+    """Whether this worker waits for others."""
 
     def __init__(self, bound: int, timeout_seconds: float) -> None:
         self.bound = bound
@@ -61,15 +62,7 @@ class ClockLags:
         """By rank."""
 
     def count_from(self, rank: int, clock: int, forgiven: int) -> None:
-        """Let another worker count, and forgive it so many steps besides the bound.
-
-        Parameters
-        ----------
-        rank : int
-        clock : int
-            The last one received of it.
-        forgiven : int
-        """
+        """Let another worker count from this clock on, and forgive it steps besides the bound."""
         self._others[rank] = _Other(clock, forgiven)
 
     def note_step(
@@ -79,34 +72,20 @@ class ClockLags:
         ranks: Collection[int],
         paces: Mapping[int, int],
     ) -> None:
-        """Take in a step of our own; a bound that is given stays as it is.
+        """Note a step of our own; a fixed bound stays as it is.
 
-        Parameters
-        ----------
-        clock : int
-            Our own.
-        clocks : mapping
-            By rank: the last one received.
-        ranks : collection of int
-            The others that train.
-        paces : mapping
-            By rank: how many microseconds a step takes, our own included, where that is known.
+        `clock` is our own, and `clocks` has the last one received of each rank. `ranks` are the
+        others that train. `paces` has the microseconds that a step takes, if known, our own
+        included.
         """
 
     def look(
         self, clock: int, clocks: Mapping[int, int], ranks: Collection[int], now: float
     ) -> dict[int, int]:
-        """Take in how far the others are; return who is too far behind.
+        """Note how far the others are; return which are too far behind.
 
-        Parameters
-        ----------
-        clock : int
-            Our own.
-        clocks : mapping
-            By rank: the last one received.
-        ranks : collection of int
-            The others that train: a worker that has finished, or is gone, is not waited for.
-        now : float
+        `clock`, `clocks` and `ranks` are as in `note_step`: a worker that has finished, or is gone,
+        is not waited for.
 
         Returns
         -------
@@ -114,7 +93,7 @@ class ClockLags:
             By rank: how many steps it is behind, without those that are forgiven.
         """
         for rank, other in self._others.items():
-            if rank not in ranks:  # its rank may be another one's when it is there again
+            if rank not in ranks:  # another worker may get its rank
                 other.counts = False
         for rank in ranks:
             if rank in clocks:
@@ -130,7 +109,7 @@ class ClockLags:
         return held_by
 
     def set_late_aside(self, now: float) -> list[int]:
-        """Wait no longer for those who made no step for so long; return their ranks."""
+        """Set aside workers that made no step for `timeout_seconds`; return their ranks."""
         late = [
             rank
             for rank, other in self._others.items()
@@ -141,25 +120,25 @@ class ClockLags:
         return late
 
     def set_all_aside(self) -> None:
-        """Wait for nobody that makes no step from now on."""
+        """Wait for no worker until it makes a step."""
         for other in self._others.values():
             self._set_aside(other)
 
     @property
     def deadline(self) -> float | None:
-        """When somebody is set aside that holds us up; None where nobody does."""
+        """When the next worker that holds us up is set aside; None if none does."""
         since = (other.holds_since for other in self._others.values())
         return min(
             (each + self.timeout_seconds for each in since if each is not None), default=None
         )
 
     def _hear(self, rank: int, theirs: int, ours: int) -> None:
-        """Take in how far another worker is."""
+        """Note how far another worker is."""
         other = self._others.get(rank)
         if other is not None and other.clock == theirs:
             return
         if other is None or not other.counts or theirs < other.clock:
-            # It is new, was set aside, or another one has its rank.
+            # It is new, was set aside, or another worker has its rank.
             self._others[rank] = _Other(theirs, max(ours - theirs - self.bound, 0))
             return
         other.clock = theirs

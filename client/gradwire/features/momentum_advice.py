@@ -1,7 +1,6 @@
-"""`MomentumAdvice`: says once that momentum is too high, where nobody let gradwire lower it.
+"""`MomentumAdvice`: warns once of too high a momentum, if `join` was given no optimizer.
 
-Without an optimizer given to `join` it is not known what momentum there is. But the delays are, and
-so is what a usual momentum would have to be with them.
+The momentum is unknown then. The delays are known, and what a usual momentum should be with them.
 """
 
 import logging
@@ -16,42 +15,37 @@ logger = logging.getLogger("gradwire.session")
 USUAL_MOMENTUM: Final = 0.9
 
 LAG_MIN: Final = 1.0
-"""Steps of delay that are worth a warning: they leave 0.89 of a momentum of 0.9."""
+"""Steps of delay that are worth a warning: they lower a momentum of 0.9 to 0.89."""
 
 STEPS_MIN: Final = 200
-"""Before so many, a threshold that adapts has not come to rest, nor have the delays."""
+"""Before this many, a threshold that adapts has not settled, nor have the delays."""
 
 LOOK_EVERY: Final = 50
 
 
 class MomentumAdvice(Feature):
-    """Looks at the delays now and then, and warns once.
-
-    Parameters
-    ----------
-    lag : callable
-        Returns how late changes are.
-    """
+    """Looks at the delays now and then, and warns once."""
 
     def __init__(self, lag: Callable[[], Lag]) -> None:
         self._lag = lag
         self._steps = 0
-        self._said = False
+        self._has_warned = False
 
-    def stepped(self) -> None:
-        """Warn, if there is reason to."""
+    def after_step(self) -> None:
+        """Warn, if the delays call for it."""
         self._steps += 1
-        if self._said or self._steps < STEPS_MIN or self._steps % LOOK_EVERY:
+        if self._has_warned or self._steps < STEPS_MIN or self._steps % LOOK_EVERY:
             return
         lag = self._lag()
         if lag.total >= LAG_MIN:
-            self._said = True
+            self._has_warned = True
             logger.warning(
                 "changes take effect %.1f steps late (they wait in the residual, and on the "
-                "network), which acts like momentum: where %g would be right without that, it is "
-                "%.2f with it for the first of Adam's betas, and %.2f for SGD's momentum, at a "
-                "learning rate %.2g times as high. Pass optimizer=optimizer to join, which does "
-                "that by what is measured, or set it yourself and pass momentum='keep'",
+                "network), which acts like momentum. Where a momentum of %g is right without "
+                "delay, %.2f is right now for the first of Adam's betas, and %.2f for SGD's "
+                "momentum, at a learning rate %.2g times as high. Pass optimizer=optimizer to "
+                "join, which adapts them to the measured delay, or set them yourself and pass "
+                "momentum='keep'",
                 lag.total,
                 USUAL_MOMENTUM,
                 compensated(USUAL_MOMENTUM, lag.of_momentum(sums=False)),

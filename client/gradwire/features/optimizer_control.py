@@ -1,12 +1,12 @@
-"""`OptimizerControl`: an optimizer's momentum and learning rate, as they should be while it steps.
+"""`OptimizerControl`: adapts an optimizer's momentum and learning rate while it steps.
 
-Hooks before and after each of its steps put the compensated values into its groups and take them
-out again. So what a script sees in `param_groups`, what schedulers read and multiply, and what is
-saved, are always the optimizer's own values. A step that raises is not followed by a hook: its
-values are taken out before the next one, or in the session's next step.
+Hooks before and after each of its steps put the adapted values into its groups and take them out
+again. So what a script sees in `param_groups`, what schedulers read and multiply, and what is
+saved, are always the optimizer's own values. No hook follows a step that raises: its values are
+taken out before the next one, or in the session's next step.
 
-The learning rate takes the session's `scale` with it where steps are in proportion to it. A
-decoupled weight decay, as AdamW's, is in proportion to it as well, and has to be: with "mean", say,
+The learning rate also carries the session's `scale`, if steps are in proportion to it. A decoupled
+weight decay, as AdamW's, is in proportion to it as well, and has to be: with "mean", for example,
 all workers together decay as much as one would.
 """
 
@@ -32,12 +32,12 @@ BY_RATE: Final = tuple(
     if hasattr(torch.optim, name)
 )  # fmt: skip
 """Optimizers whose steps are in proportion to the learning rate of their groups. LBFGS with a line
-search ignores it, Rprop only begins with it, ASGD has another one in its state, and Adafactor takes
-the smaller one of two; what is not known is taken for one of these."""
+search ignores it, Rprop only begins with it, ASGD has another one in its state, and Adafactor
+takes the smaller one of two. Unknown optimizers count as one of these."""
 
 
-class _Put(NamedTuple):
-    """A value that stands in a group while the optimizer steps."""
+class _Override(NamedTuple):
+    """A value that is in a group while the optimizer steps."""
 
     group: dict[str, Any]
     key: str
@@ -50,18 +50,15 @@ class OptimizerControl(Feature):
 
     Parameters
     ----------
-    optimizer : Optimizer
     lag : callable, optional
         Returns how late changes are, as measured; without it, momentum stays.
     factors : sequence of callable
-        Each returns what the learning rate is multiplied by.
-    tally : Tally
-        Where it is noted what momentum a step was made with.
+        Each returns a factor of the learning rate.
     trains_all : bool
-        Whether nothing is trained without it, so that nothing has to be sent where it made no step.
+        Whether only this optimizer trains, so that nothing has to be sent if it made no step.
     portion : float
-        What the learning rate is multiplied by besides, because the parameters contain a portion of
-        the residual. Without that, changes would count several times.
+        A further factor of the learning rate, because the parameters contain a portion of the
+        residual. Without it, changes would count several times.
     """
 
     def __init__(
@@ -79,49 +76,49 @@ class OptimizerControl(Feature):
         self._factors = factors
         self._tally = tally
         self._lag = Lag()
-        self._puts: list[_Put] = []
-        self._held: dict[int, Present] = {}
-        """By group, what its state is right for, where that is not its own momentum."""
+        self._overrides: list[_Override] = []
+        self._adapted: dict[int, Present] = {}
+        """By group: the momentum that its state suits, if that is not its own."""
         self._settled: dict[int, int] = {}
-        """By group, of how many states none has to be rescaled any more."""
+        """By group: how many states it had when none had to be rescaled any more."""
         self._trains_all = trains_all
         self._portion = portion
         self._sees_steps = False
-        """Whether steps of the optimizer come by here."""
+        """Whether a step of the optimizer was seen here."""
         self._gave_up = False
         self._steps = 0
-        """Since the session's last one."""
+        """Since the session's last step."""
         self._trained = True
         self._hooks = [
             optimizer.register_step_pre_hook(_untraced(self._before_step)),
             optimizer.register_step_post_hook(_untraced(self._after_step)),
-            optimizer.register_state_dict_post_hook(self._saved),
-            optimizer.register_load_state_dict_post_hook(self._loaded),
+            optimizer.register_state_dict_post_hook(self._on_state_dict),
+            optimizer.register_load_state_dict_post_hook(self._on_load_state_dict),
         ]
 
-    # What the session calls.
+    # Hooks of the session.
 
     def before_push(self) -> None:
-        """Note whether the optimizer has made a step since the last time."""
-        self._take_out()
+        """Note whether the optimizer has made a step since the last call."""
+        self._put_own_values_back()
         knows = self._sees_steps and self._trains_all and not self._gave_up
         self._trained = self._steps > 0 or not knows
         self._steps = 0
 
-    def trained(self) -> bool:
-        """Return whether it has; until one was seen, nobody knows."""
+    def has_trained(self) -> bool:
+        """Return whether it has; True if that is unknown."""
         return self._trained
 
-    def left(self) -> None:
-        """Put back what is the optimizer's own, its state as well."""
+    def on_leave(self) -> None:
+        """Give the optimizer back its own values and state."""
         for hook in self._hooks:
             hook.remove()
         self._restore_all()
 
-    # What the optimizer calls.
+    # Hooks of the optimizer.
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        self._take_out()
+        self._put_own_values_back()
         if self._gave_up:
             return
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
@@ -133,87 +130,87 @@ class OptimizerControl(Feature):
         for number, group in enumerate(optimizer.param_groups):
             rate = factor * self._adapt(number, group)
             if rate != 1.0:
-                self._put(group, "lr", group["lr"] * rate)
+                self._override(group, "lr", group["lr"] * rate)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        self._take_out()
-        # A fused optimizer is called by a GradScaler also for a step that it then skips.
+        self._put_own_values_back()
+        # A GradScaler calls a fused optimizer also for a step that it then skips.
         infinite = getattr(optimizer, "found_inf", None)
         if infinite is None or not float(infinite):
             self._sees_steps = True
             self._steps += 1
 
-    def _saved(
+    def _on_state_dict(
         self, optimizer: torch.optim.Optimizer, saved: dict[str, Any]
     ) -> dict[str, Any] | None:
-        """Let a checkpoint hold the state that the optimizer's own momentum goes with."""
-        if not self._held:
+        """Save the state that suits the optimizer's own momentum."""
+        if not self._adapted:
             return None
         states: dict[Any, Any] = dict(saved["state"])
-        for number, held in self._held.items():
+        for number, held in self._adapted.items():
             kind = Kind.of(optimizer, optimizer.param_groups[number])
             for key in saved["param_groups"][number]["params"]:
                 if kind is not None and key in states:
                     states[key] = restored(kind, states[key], held)
         return {**saved, "state": states}
 
-    def _loaded(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take it that what was loaded goes with the optimizer's own momentum."""
-        self._held.clear()
+    def _on_load_state_dict(self, optimizer: torch.optim.Optimizer) -> None:
+        """Assume that the loaded state suits the optimizer's own momentum."""
+        self._adapted.clear()
         self._settled.clear()
 
     # Private.
 
     def _adapt(self, number: int, group: dict[str, Any]) -> float:
-        """Set the momentum of a group; return what the learning rate is multiplied by for it."""
+        """Set the momentum of a group; return what to multiply the learning rate by for it."""
         kind = Kind.of(self._optimizer, group)
         if kind is None:
             return 1.0
         now = kind.lowered(kind.own(group), self._lag)
         if number == 0:
             self._tally.momentum = now.put
-        if now.put == now.own and number not in self._held:
+        if now.put == now.own and number not in self._adapted:
             return 1.0
-        self._hold(number, group, kind, now)
+        self._adapt_state(number, group, kind, now)
         if now.put != now.own:
-            self._put(group, kind.key, kind.in_place_of(group[kind.key], now.put))
+            self._override(group, kind.key, kind.in_place_of(group[kind.key], now.put))
         return kind.rate_factor(now)
 
-    def _hold(self, number: int, group: dict[str, Any], kind: Kind, now: Present) -> None:
-        """Make the state of a group right for a momentum."""
-        before = self._held.get(number, Present(now.own, now.own))
+    def _adapt_state(self, number: int, group: dict[str, Any], kind: Kind, now: Present) -> None:
+        """Make the state of a group suit a momentum."""
+        before = self._adapted.get(number, Present(now.own, now.own))
         states = self._optimizer.state
         if before != now and self._settled.get(number) != len(states):
             own = (states[parameter] for parameter in group["params"] if parameter in states)
             if rescale(kind, own, before, now):
                 self._settled[number] = len(states)
-        self._held[number] = now
+        self._adapted[number] = now
         if now.put == now.own:
-            del self._held[number]
+            del self._adapted[number]
 
-    def _put(self, group: dict[str, Any], key: str, value: Any) -> None:
-        self._puts.append(_Put(group, key, group[key], value))
+    def _override(self, group: dict[str, Any], key: str, value: Any) -> None:
+        self._overrides.append(_Override(group, key, group[key], value))
         group[key] = value
 
-    def _take_out(self) -> None:
-        """Put the optimizer's own values back, where nobody has set others since."""
-        for put in self._puts:
+    def _put_own_values_back(self) -> None:
+        """Put the optimizer's own values back, unless a script has set others since."""
+        for put in self._overrides:
             if put.group[put.key] is put.value:
                 put.group[put.key] = put.own
-        self._puts.clear()
+        self._overrides.clear()
 
     def _restore_all(self) -> None:
-        self._take_out()
+        self._put_own_values_back()
         groups = self._optimizer.param_groups
-        for number in list(self._held):
+        for number in list(self._adapted):
             kind = Kind.of(self._optimizer, groups[number])
             if kind is not None:
                 own = kind.own(groups[number])
-                self._hold(number, groups[number], kind, Present(own, own))
-        self._held.clear()
+                self._adapt_state(number, groups[number], kind, Present(own, own))
+        self._adapted.clear()
 
     def _give_up(self) -> None:
-        """Leave the optimizer alone: a graph is recorded, in whose replays no hook is called."""
+        """Leave the optimizer alone: replays of the CUDA graph being recorded call no hook."""
         if self._portion != 1.0:
             raise UsageError(
                 f"feedback={self._portion:g} needs a hook in every step of the optimizer, and this "
@@ -228,7 +225,7 @@ class OptimizerControl(Feature):
 
 
 def torch_optimizer(optimizer: object, target: object) -> torch.optim.Optimizer:
-    """Return the torch optimizer that was meant, if it changes the target and nothing else.
+    """Return the torch optimizer, if it changes the target and nothing else.
 
     Parameters
     ----------
@@ -240,7 +237,7 @@ def torch_optimizer(optimizer: object, target: object) -> torch.optim.Optimizer:
     Raises
     ------
     UsageError
-        If it is none, or has parameters that are not the target's.
+        If it is no optimizer, or has parameters that are not the target's.
     """
     found = optimizer
     while hasattr(found, "optimizer") and hasattr(found.optimizer, "param_groups"):
@@ -249,7 +246,7 @@ def torch_optimizer(optimizer: object, target: object) -> torch.optim.Optimizer:
         lacks = "" if hasattr(found, "param_groups") else ", which has no param_groups"
         raise UsageError(
             f"optimizer={type(optimizer).__name__}{lacks}; it has to be a torch.optim.Optimizer. "
-            "Without one, set its momentum low yourself, and scale goes by the change itself"
+            "Join without it, set its momentum low yourself, and scale multiplies the changes"
         )
     known = {id(parameter) for parameter in _tensors_of(target)}
     foreign = [
@@ -261,7 +258,7 @@ def torch_optimizer(optimizer: object, target: object) -> torch.optim.Optimizer:
     if foreign:
         raise UsageError(
             f"the optimizer has {len(foreign)} parameters that are not the target's, the first one "
-            f"is {foreign[0]}: join what the optimizer changes, and make the optimizer of the "
+            f"is {foreign[0]}: join what the optimizer changes, and make the optimizer with the "
             "parameters that the target has now"
         )
     return found
@@ -279,9 +276,9 @@ def trains_all(optimizer: torch.optim.Optimizer, target: object) -> bool:
 
 
 def _untraced(hook: Callable[..., None]) -> Callable[..., None]:
-    """Return a hook that torch.compile does not look into, where a step is compiled.
+    """Return a hook that torch.compile does not trace in a compiled step.
 
-    It would compile anew for every value of a momentum, and give up after a few.
+    It would compile again for every value of a momentum, and give up after a few.
     """
     untraced: Callable[..., None] = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
     return untraced

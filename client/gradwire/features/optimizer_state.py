@@ -1,15 +1,15 @@
-"""`OptimizerStateSharing`: a session has its optimizer begin with the state of another worker's.
+"""`OptimizerStateSharing`: a session's optimizer begins with the state of another worker's.
 
-The state comes before `join` returns, so before the first step; and this one's is given to workers
-that join later, as it is at the end of a step. Nothing of that makes joining fail: where there is
-no state to be had, or it does not fit, or does not come in time, the optimizer begins cold, and the
-log says why.
+The state comes before `join` returns, so before the first step. Workers that join later are given
+this worker's state, as it is at the end of a step. None of that makes joining fail: if there is no
+state, or it does not fit, or does not come in time, the optimizer begins without, and the log says
+why.
 """
 
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gradwire.errors import UsageError
 from gradwire.optimizer.state import PackedState, StateHeader, UnfitStateError, check_header
@@ -18,6 +18,7 @@ from gradwire.replica.pull import Pull
 from gradwire.replica.waits import Procedure, until
 from gradwire.target.parameters import Parameters
 from gradwire.worker.membership import Membership
+from gradwire.worker.optimizer_state import StateKeeper
 from gradwire.worker.worker import Worker
 from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.layout import Layout
@@ -25,49 +26,25 @@ from gradwire_protocol.messages.layout import Layout
 if TYPE_CHECKING:
     import torch
 
+    from gradwire.optimizer.torch_state import TorchOptimizer
+
 logger = logging.getLogger("gradwire.join")
 
 
-class SharedOptimizer(Protocol):
-    """An optimizer whose state can be given away; see `TorchOptimizer`."""
-
-    @property
-    def name(self) -> str:
-        """The name of its class."""
-
-    @property
-    def is_cold(self) -> bool:
-        """Whether it has made no step yet, nor was given a state."""
-
-    def capture(self) -> PackedState:
-        """Return a copy of the state; `UnfitStateError` where it cannot be given away."""
-
-    def prepare(self) -> None:
-        """Find out what would fit; `UnfitStateError` where that cannot be found out."""
-
-    def check(self, header: StateHeader) -> None:
-        """Refuse what does not fit with `UnfitStateError`; called by the network thread."""
-
-    def restore(self, packed: PackedState) -> None:
-        """Take over a state, or raise `UnfitStateError` and change nothing."""
-
-
-class OptimizerStateSharing(Feature):
+class OptimizerStateSharing(Feature, StateKeeper):
     """Takes over a state once, and gives copies of its own.
 
     Parameters
     ----------
-    optimizer : SharedOptimizer
     layout : Layout
         Of the run.
-    membership : Membership
     worker : Worker
-        Which has not dialled yet.
+        It has not dialled yet.
     """
 
     def __init__(
         self,
-        optimizer: SharedOptimizer,
+        optimizer: "TorchOptimizer",
         layout: Layout,
         membership: Membership,
         worker: Worker,
@@ -89,16 +66,14 @@ class OptimizerStateSharing(Feature):
     def take_over(
         self, applying: Pull, deadline: float, clock: Callable[[], float]
     ) -> Procedure[None]:
-        """Ask for a state, unless there is one, and wait for it until the deadline.
+        """Ask for a state, unless the optimizer has one, and wait for it until the deadline.
 
         Parameters
         ----------
         applying : Pull
-            Of which a master may need something while we wait.
+            Gives the replica to a master that needs it while we wait.
         deadline : float
             On the `clock`.
-        clock : callable
-            Returns seconds, from any beginning.
         """
         welcome = self._membership.welcome
         assert welcome is not None
@@ -108,7 +83,7 @@ class OptimizerStateSharing(Feature):
         if not self._optimizer.is_cold:
             logger.info("the %s keeps the state that it has", name)
             return
-        # In a run in which nobody has made a step, there is nothing to be missed.
+        # Before the first step of a run there is no state to miss.
         is_under_way = count_updates(welcome.versions, without=-1) > 0
         level = logging.WARNING if is_under_way else logging.INFO
         try:
@@ -124,7 +99,7 @@ class OptimizerStateSharing(Feature):
     def _ask(
         self, applying: Pull, deadline: float, clock: Callable[[], float]
     ) -> Procedure[PackedState]:
-        """Return the state of another worker, or raise `UnfitStateError` with why there is none."""
+        """Return another worker's state, or raise `UnfitStateError` with why there is none."""
         self._optimizer.prepare()
         self._membership.post(self._states.ask)
         membership = self._membership
@@ -155,11 +130,11 @@ class OptimizerStateSharing(Feature):
 
     # The training half.
 
-    def stepped(self) -> None:
-        """Copy the state, if somebody waits for it."""
+    def after_step(self) -> None:
+        """Copy the state, if another worker waits for it."""
         if not self._offered:
             self._offered = True
-            self._membership.post(self._states.may_give)
+            self._membership.post(self._states.start_giving)
         if not self._wanted:
             return
         self._wanted = False
@@ -173,14 +148,14 @@ class OptimizerStateSharing(Feature):
         else:
             self._membership.post(self._states.give, copy)
 
-    def finishing(self) -> None:
-        """Give it to nobody any more who has not been given it: no step copies it."""
-        self._membership.post(self._states.give_no_more, "it has made its last step")
+    def before_finish(self) -> None:
+        """Refuse further requests: no step copies the state any more."""
+        self._membership.post(self._states.stop_giving, "it has made its last step")
 
     # The network half.
 
     def unpacked(self, header: StateHeader) -> PackedState:
-        """Return where a state is to be put together; `UnfitStateError` if it does not fit."""
+        """Return where a state is put together; raise `UnfitStateError` if it does not fit."""
         check_header(header, self._layout)
         self._optimizer.check(header)
         return PackedState(header, self._layout)
@@ -190,11 +165,11 @@ class OptimizerStateSharing(Feature):
         self._wanted = True
 
     def on_state_not_wanted(self) -> None:
-        """Do not."""
+        """Make no copy: no worker waits for it any more."""
         self._wanted = False
 
     def on_state(self, state: PackedState | None, reason: str) -> None:
-        """Take what was asked for, or hear why there is none."""
+        """Take the state that was asked for; None, with a reason, if there is none."""
         self._state, self._reason = state, reason
         self._answered = True
         self._membership.notify()
@@ -202,25 +177,13 @@ class OptimizerStateSharing(Feature):
 
 def shared_optimizer(
     optimizer: "torch.optim.Optimizer | None", parameters: Parameters
-) -> SharedOptimizer:
-    """Return an optimizer as one whose state is shared.
-
-    Parameters
-    ----------
-    optimizer : torch.optim.Optimizer or None
-        What `join` was given; it changes the parameters.
-    parameters : Parameters
-
-    Raises
-    ------
-    UsageError
-        If there is none.
-    """
+) -> "TorchOptimizer":
+    """Return an optimizer as one whose state is shared; `UsageError` if `join` was given none."""
     if optimizer is None:
         raise UsageError(
             "share_optimizer_state=True needs the optimizer: join(model, optimizer=optimizer, …)"
         )
-    # Whoever passes something of torch has imported it; nobody else has to pay for that.
+    # Imported here: only a script that passes an optimizer has imported torch.
     from gradwire.optimizer.torch_state import TorchOptimizer
     from gradwire.target.torch_parameters import TorchParameters
 

@@ -1,10 +1,10 @@
 """`StatsFile`: a session's numbers in a file, for tools that watch a script and do not change it.
 
-``GRADWIRE_STATS_FILE=/run/stats-{rank}.json`` in the environment of a script has its session keep
-there, as one JSON object, what `Session.stats` says and how long steps take, with and without the
-session. The file is replaced as a whole, at most once a second and when the session ends, so
-whoever reads it finds one moment's numbers, and it does not grow. ``{rank}`` stands for the rank.
-It is no setting of `join`: nothing about the training depends on it.
+With ``GRADWIRE_STATS_FILE=/run/stats-{rank}.json`` in the environment of a script, its session
+writes there, as one JSON object, what `Session.stats` says and how long steps take, with and
+without the session. The file is replaced as a whole, at most once a second and when the session
+ends. So a reader finds the numbers of one moment, and the file does not grow. ``{rank}`` stands for
+the rank. It is no setting of `join`: nothing about the training depends on it.
 """
 
 import json
@@ -26,36 +26,39 @@ logger = logging.getLogger("gradwire.stats")
 VARIABLE: Final = "GRADWIRE_STATS_FILE"
 
 WRITE_SECONDS: Final = 1.0
-"""How often the file is replaced at most."""
+"""Least time between two replacements of the file."""
 
 RECENT: Final = 256
-"""Steps whose times are averaged."""
+"""The file has the median times of this many steps."""
 
 
 class StatsFile(Feature):
     """Writes what a session does to a file.
 
-    It is the last part of a session, and its `beginning` the first one, so that what other parts do
-    counts as the session's.
+    It is the last feature of a session, and its `beginning` the first one, so that the time of
+    other features counts as the session's.
 
     Parameters
     ----------
-    path : Path
-    rank : int
     parameters : int
-        Of the model.
-    clock : callable
+        How many the model has.
     """
 
     def __init__(
-        self, path: Path, rank: int, parameters: int, *, clock: Callable[[], float] = perf_counter
+        self,
+        path: Path,
+        rank: int,
+        parameters: int,
+        read: Callable[[], SessionStats],
+        *,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.beginning: Feature = _Beginning(self)
         self._path = path
         self._rank = rank
         self._parameters = parameters
         self._clock = clock
-        self._read: Callable[[], SessionStats] | None = None
+        self._read = read
         self._computing: deque[float] = deque(maxlen=RECENT)
         self._sharing: deque[float] = deque(maxlen=RECENT)
         self._started = clock()
@@ -65,26 +68,28 @@ class StatsFile(Feature):
         self._failed = False
 
     @classmethod
-    def wanted(cls, environ: Mapping[str, str], rank: int, parameters: int) -> Self | None:
-        """Return one for the file that the environment names, if it does."""
+    def from_environment(
+        cls,
+        environ: Mapping[str, str],
+        rank: int,
+        parameters: int,
+        read: Callable[[], SessionStats],
+    ) -> Self | None:
+        """Return one for the file that the environment names; None if it names none."""
         name = environ.get(VARIABLE)
         if not name:
             return None
-        return cls(Path(name.replace("{rank}", str(rank))), rank, parameters)
-
-    def watch(self, read: Callable[[], SessionStats]) -> None:
-        """Begin: this is where the numbers come from."""
-        self._read = read
+        return cls(Path(name.replace("{rank}", str(rank))), rank, parameters, read)
 
     def note_beginning(self) -> None:
-        """Note that a step of the optimizer is made, and the session begins with its own."""
+        """Note that the optimizer has stepped, and the session's part of the step begins."""
         self._began = self._clock()
         if self._ended is not None:
             self._computing.append(self._began - self._ended)
-            self._ended = None  # none that is paused ends
+            self._ended = None  # a paused step does not end
 
-    def stepped(self) -> None:
-        """Note that the session has ended its step; write, if it is time."""
+    def after_step(self) -> None:
+        """Note the end of the session's part of a step; write, if it is time."""
         now = self._ended = self._clock()
         if self._began is not None:
             self._sharing.append(now - self._began)
@@ -92,21 +97,20 @@ class StatsFile(Feature):
             self._due = now + WRITE_SECONDS
             self._write()
 
-    def left(self) -> None:
+    def on_leave(self) -> None:
         """Write the last numbers."""
         self._write()
 
     def _write(self) -> None:
-        if self._read is None or self._failed:
+        if self._failed:
             return
-        stats = self._read()
         found = {
             "rank": self._rank,
             "parameters": self._parameters,
             "seconds": self._clock() - self._started,
             "step_seconds": median(self._computing) if self._computing else None,
             "session_seconds": median(self._sharing) if self._sharing else None,
-            "stats": asdict(stats),
+            "stats": asdict(self._read()),
         }
         whole = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         try:

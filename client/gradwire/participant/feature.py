@@ -1,37 +1,37 @@
-"""`Feature`: what a session does besides sending and applying, at the same points of a loop.
+"""`Feature`: what a session does besides sending and applying updates, as hooks of each step.
 
-Buffers, the optimizer's momentum and state, a bound on staleness: each is a part of its own, and
-`Participant` knows none of them by name. All methods are called in its training half.
+Averaging buffers, adapting the optimizer, sharing its state and bounding staleness are features.
+`Participant` knows none of them by name. Its training half calls every hook.
 """
 
 from gradwire.replica.waits import Procedure
 
 
 class Feature:
-    """Does nothing; a part overrides what it needs."""
+    """Does nothing; a subclass overrides the hooks that it needs."""
 
     def before_push(self) -> None:
-        """Do what has to be done after the optimizer's step and before its change is encoded."""
+        """Prepare a push: the optimizer has stepped, and its change is not encoded yet."""
 
-    def trained(self) -> bool:
+    def has_trained(self) -> bool:
         """Return whether anything was trained since the last step; if not, nothing is sent."""
         return True
 
-    def stepped(self) -> None:
-        """Do what is due after a step: its change is sent, and what peers sent is applied.
+    def after_step(self) -> None:
+        """End a step: its change is sent, and the updates of peers are applied.
 
         Not called while the session is paused.
         """
 
-    def hold(self) -> Procedure[None]:
-        """Wait after a step, where the next one may not begin yet."""
+    def wait(self) -> Procedure[None]:
+        """Wait after a step until the next one may begin."""
         yield from ()
 
-    def finishing(self) -> None:
-        """Send the last there is to send, before the others are told that no more comes."""
+    def before_finish(self) -> None:
+        """Send what remains, before the worker tells the others that no more comes."""
 
-    def finished(self) -> None:
-        """Take over what everybody ends with: everything that was sent has arrived."""
+    def after_finish(self) -> None:
+        """Take over the final values: everything that any worker sent has arrived."""
 
-    def left(self) -> None:
-        """Give back what was changed outside the session. Called once, also after a failure."""
+    def on_leave(self) -> None:
+        """Undo what was changed outside the session. Called once, also after a failure."""

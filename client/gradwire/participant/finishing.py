@@ -1,8 +1,8 @@
-"""`Finishing`: how far a worker is with the end of a run, and what it still waits for.
+"""`Finishing`: the end of one worker's run, and what the worker still waits for.
 
-It sends of its residual what the setting `finish_residual` says, tells the others that no more
-comes, and has finished when everything that anyone sent is applied. An observer does only the last
-of these.
+A worker sends as much of its residual as the setting `finish_residual` says, and tells the others
+that no more comes. It has finished when it has applied the updates of all workers. An observer only
+applies updates.
 """
 
 from gradwire.replica.pull import Pull
@@ -14,17 +14,7 @@ from gradwire_protocol.messages.fields import count_updates, covers
 
 
 class Finishing:
-    """The end of one worker's run.
-
-    Parameters
-    ----------
-    shared : SharedParameters
-    sending : Push
-    applying : Pull
-    membership : Membership
-    worker : Worker
-        Which is told when everything was sent.
-    """
+    """The end of one worker's run."""
 
     def __init__(
         self,
@@ -40,52 +30,49 @@ class Finishing:
         self._membership = membership
         self._worker = worker
         self.has_begun = False
-        """Whether nothing is trained any more."""
-        self._said = False
-        """Whether the others are told that no more comes."""
+        """Whether this worker trains no more."""
+        self._is_announced = False
+        """Whether the master was told that no more updates come."""
 
     def begin(self) -> None:
-        """Begin to send what is left."""
+        """Begin to send the residual."""
         self._sending.flush()
         self.has_begun = True
 
-    def go_on(self) -> None:
-        """Apply what came, and send of the rest as much as the others keep up with."""
+    def advance(self) -> None:
+        """Apply what has come, and send as much of the residual as the others keep up with."""
         self._applying.pull()
-        if self.has_begun and not self._said and self._sending.flush_on():
+        if self.has_begun and not self._is_announced and self._sending.flush_on():
             self._membership.post(self._worker.finish)
-            self._said = True
+            self._is_announced = True
 
     def is_complete(self) -> bool:
-        """Return whether all have finished, and everything that they sent is applied."""
+        """Return whether all workers have finished, and all their updates are applied."""
         finished = self._membership.finished
         return (
             finished is not None
             and covers(self._shared.versions, finished)
-            and not self._membership.mending
+            and not self._membership.repairing
         )
 
     def has_news(self, updates_known: int) -> bool:
-        """Return whether there is anything to do.
+        """Return whether `advance` has anything to do.
 
-        Parameters
-        ----------
-        updates_known : int
-            How many updates had come when the inbox was last emptied.
+        `updates_known` is `Membership.updates_received` before the inbox was last emptied.
         """
         return (
             self._membership.updates_received != updates_known
-            or self._membership.wanted
+            or self._membership.replica_wanted
             or self._membership.comparison is not None
             or self.is_complete()
             or self._sending.may_flush_on()
         )
 
-    def what_it_waits_for(self) -> str:
-        """Return what to say when it has waited for too long."""
+    def timeout_message(self) -> str:
+        """Return the error message for a wait that took too long."""
         membership = self._membership
         finished = membership.finished
-        if self.has_begun and not self._said:
+        if self.has_begun and not self._is_announced:
             return (
                 "finish() waited in vain for the slowest worker to take what is left: "
                 f"{self._sending.unflushed} of our elements are not sent yet. Call it again to "

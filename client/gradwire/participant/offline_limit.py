@@ -1,4 +1,4 @@
-"""`OfflineLimit`: a worker that has lost the master trains on for some steps, then waits for it."""
+"""`OfflineLimit`: how many steps a worker trains without the master before it waits for it."""
 
 from collections.abc import Callable
 
@@ -8,28 +8,20 @@ from gradwire.worker.membership import Membership
 
 
 class OfflineLimit:
-    """Counts the steps of one worker since its connection was lost.
-
-    Parameters
-    ----------
-    settings : Settings
-    membership : Membership
-    clock : callable
-        Returns seconds, from any beginning.
-    """
+    """Counts the steps of one worker since it lost its connection."""
 
     def __init__(
         self, settings: Settings, membership: Membership, clock: Callable[[], float]
     ) -> None:
         self._steps_max = settings.alone_steps_max
-        # The worker gives up after the former; the last try may take the latter.
+        # Dialling ends after `reconnect_seconds`; a last try takes up to `connect_timeout_seconds`.
         self._timeout = settings.reconnect_seconds + settings.connect_timeout_seconds
         self._membership = membership
         self._clock = clock
         self._steps = 0
 
     def may_train(self) -> Procedure[bool]:
-        """Return whether a step may be made, after a wait where too many were made alone."""
+        """Return whether a step may be made; after too many alone, wait for the master first."""
         if self._membership.lost is None:
             self._steps = 0
             return True
@@ -37,17 +29,17 @@ class OfflineLimit:
         if self._steps <= self._steps_max:
             return True
         deadline = self._clock() + self._timeout
-        return (yield from until(self._membership, self._is_called, deadline, self._clock))
+        return (yield from until(self._membership, self._may_stop_waiting, deadline, self._clock))
 
-    def what_it_waited_for(self) -> str:
-        """Return what to say when the wait was in vain."""
+    def timeout_message(self) -> str:
+        """Return the error message for a wait that took too long."""
         return (
             f"{self._steps_max} steps were trained without the master; waited {self._timeout:g} s "
             "for it to come back"
         )
 
-    def _is_called(self) -> bool:
-        """Return whether the training thread is needed, or need not wait for the master."""
+    def _may_stop_waiting(self) -> bool:
+        """Return whether the connection is back, or the master needs the training thread."""
         membership = self._membership
-        called = membership.wanted or membership.comparison is not None
+        called = membership.replica_wanted or membership.comparison is not None
         return membership.lost is None or called

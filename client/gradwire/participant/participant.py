@@ -6,11 +6,11 @@
                │ Thresholds, Compensation ◀── Delays ◀──┐
                └──────▶ SharedParameters ◀─── Pull ◀── Inbox ◀── Worker ◀══ master
 
-It has two halves. The training half is here: what a step has changed is encoded and posted, what
-peers have sent is applied, and the replica is kept right. The network half is `Worker`: messages
-and the time go in, messages and deadlines come out. They meet in the `Membership`.
+A worker has two halves. The training half is here: it encodes and posts what a step has changed,
+applies what peers have sent, and keeps the replica right. The network half is `Worker`: messages
+and the time go in, messages and deadlines come out. The halves share a `Membership`.
 
-Nothing here has a thread, a socket or a clock of its own. `Session` plays it with two threads, the
+Nothing here has a thread, a socket or a clock of its own. `Session` runs it with two threads, the
 simulator with none.
 """
 
@@ -43,28 +43,22 @@ from gradwire_protocol.messages.admission import Welcome
 
 
 class Participant:
-    """A worker that takes part, or an observer, which sends nothing.
+    """A worker that takes part in a run, or an observer, which sends nothing.
 
     Parameters
     ----------
-    settings : Settings
-    parameters : Parameters
     feedback : Feedback
-        Over the vector of `parameters`, with a replica that contains what the master's WELCOME
-        says.
-    membership : Membership
-    worker : Worker
-        The network half.
+        Over the vector of `parameters`. Its replica contains what the master's WELCOME says.
     clock : callable
-        Returns seconds, from any beginning.
+        Returns seconds since any fixed moment.
     prior_residual : PriorResidual, optional
-        What our own parameters were to the run; nothing, unless told otherwise.
+        Which part of a saved residual the run has already; by default none.
     observes : bool
         Whether it only receives, and trains nothing.
     """
 
     features: Sequence[Feature] = ()
-    """What it does besides, in the order in which it is done."""
+    """In the order in which their hooks are called."""
 
     def __init__(
         self,
@@ -87,7 +81,7 @@ class Participant:
         self.observes = observes
         self.welcome: Welcome = welcome
         self.is_paused = False
-        """Whether nothing is applied to the parameters."""
+        """Whether no update is applied to the parameters."""
         self.tally = Tally()
         self.delays = Delays()
         self.shared = SharedParameters(
@@ -127,30 +121,27 @@ class Participant:
         self._finishing = Finishing(self.shared, self.sending, self.applying, membership, worker)
         self._offline = OfflineLimit(settings, membership, clock)
         self._has_pushed = False
-        """Whether there was a push that no pull has ended yet."""
+        """Whether the step of a push was not ended by a pull yet."""
 
-    # As it is put together.
+    # Setup.
 
     def note_run_steps(self) -> None:
-        """Take note of how many steps the run has made, for a warm-up that others have begun.
+        """Skip the part of a warm-up that the run has already made.
 
-        Those are as many as the worker with most updates has sent.
+        A run has made as many steps as its worker with the most updates has sent.
         """
         self.thresholds.note_run_steps(max(self.shared.versions.values()))
 
     def scale_changes(self) -> None:
-        """Multiply what the target changes by from now on: no learning rate does it."""
+        """Multiply the target's changes from now on, because no learning rate does it."""
         self.shared.scaled_change = ScaledChange(
             self.shared.feedback, self.compensation.parameter_factor
         )
 
     def wait_for_workers(self, n: int, timeout_seconds: float) -> Procedure[None]:
-        """Wait until at least so many workers take part.
+        """Wait until at least `n` workers take part.
 
-        Raises
-        ------
-        DeadlineError
-            If they do not come in time.
+        Raises `DeadlineError` if fewer take part after `timeout_seconds`.
         """
         membership = self.membership
         self.check_connected()
@@ -183,9 +174,9 @@ class Participant:
         yield from self._end_step()
 
     def push(self, change: Any = None) -> Procedure[int]:
-        """Post what has reached the threshold; the next `pull` ends this step.
+        """Post what has reached the threshold; return how many elements that changes.
 
-        Returns how many elements are being sent.
+        The next `pull` ends this step.
         """
         yield from self._before_push()
         elements = 0
@@ -197,7 +188,7 @@ class Participant:
         return elements
 
     def pull(self) -> Procedure[list[PeerUpdate]]:
-        """Apply what peers have sent; return what was not conflated of it."""
+        """Apply what peers have sent; return the updates that were not conflated."""
         self.check_connected()
         if self.is_paused:
             return []
@@ -207,56 +198,56 @@ class Participant:
         return applied
 
     def lateness(self, ranks: Collection[int]) -> float | None:
-        """Return how many steps later than in lockstep the last updates of some peers came."""
+        """Return how many steps later than in lockstep the last updates of these peers came.
+
+        None while too few have come.
+        """
         return self.delays.lateness(ranks, len(self.membership.peers))
 
     # The end.
 
     def finish(self, timeout_seconds: float) -> Procedure[None]:
-        """Send what is left, and wait until all have finished and hold the same bits.
+        """Send what is left, and wait until all workers have finished and hold the same bits.
 
-        Raises
-        ------
-        DeadlineError
-            If others have not finished in time. It can be called again.
+        Raises `DeadlineError` if other workers have not finished in time; it can be called again.
         """
         membership, finishing = self.membership, self._finishing
         deadline = self.clock() + timeout_seconds
         if not finishing.has_begun and not self.observes:
             for feature in self.features:
-                feature.finishing()
+                feature.before_finish()
             finishing.begin()
         while True:
-            # Counted before they are taken, so that one which comes in between is news.
+            # Read before the inbox is emptied: an update that comes in between is news then.
             known = membership.updates_received
             self.check_connected()
-            finishing.go_on()
+            finishing.advance()
             if finishing.is_complete():
                 break
             if self.clock() >= deadline:
-                raise DeadlineError(finishing.what_it_waits_for())
+                raise DeadlineError(finishing.timeout_message())
             yield Wait(partial(finishing.has_news, known), deadline)
-        # A correction is in no version vector, but in the inbox before the run is finished.
+        # No version vector counts corrections, but all are here when the run is finished.
         self.applying.pull()
         self.shared.settle()
         for feature in self.features:
-            feature.finished()
+            feature.after_finish()
 
     def leave(self, reason: str) -> None:
-        """Say that we go; what was pushed arrives."""
+        """Leave the run; what was pushed arrives."""
         self.membership.post(self.worker.leave, reason)
 
     def close(self) -> None:
-        """Give back what it holds in this process. Can be repeated."""
-        self.shared.close()
+        """Release what it holds in this process. Can be repeated."""
+        self.shared.feedback.close()
         features, self.features = self.features, ()
         for feature in features:
-            feature.left()
+            feature.on_leave()
 
-    # What there is to know and to keep.
+    # Statistics and checkpoints.
 
     def stats(self, traffic: Traffic) -> SessionStats:
-        """Return what it has done so far."""
+        """Return the statistics of the session so far."""
         tally, membership, worker, delays = self.tally, self.membership, self.worker, self.delays
         ranks = {peer.rank for peer in membership.peers}
         return SessionStats(
@@ -291,29 +282,26 @@ class Participant:
 
     def digest(self) -> int:
         """Return 64 bits that are the same for all workers with the same updates applied."""
-        return self.shared.digest()
+        return self.shared.feedback.replica.digest()
 
     def save(self) -> dict[str, Any]:
-        """Return what belongs into a checkpoint beside the parameters."""
+        """Return what a checkpoint needs besides the parameters."""
         return self.state.save()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `save` returned, or raise `UsageError` and change nothing."""
+        """Continue from what `save` returned, or raise `UsageError` and change nothing."""
         self.check_connected()
         self.state.restore(state)
 
     def check_connected(self) -> None:
-        """Raise why the membership is over, if it is.
+        """Raise the `ConnectionLostError` or `ProtocolError` that ended the membership, if one did.
 
-        Raises
-        ------
-        ConnectionLostError, ProtocolError
-            Then. Where the master was about to end, everything that has come is applied first.
+        If the master announced its end, all that has come is applied first.
         """
         membership = self.membership
         if membership.closed:
             if membership.stopping is not None and not self.is_paused:
-                self.applying.pull()  # the master has seen to it that everything came
+                self.applying.pull()  # the master has sent everything before
             raise membership.error or ConnectionLostError("the connection is closed")
 
     # Private: a step.
@@ -322,8 +310,8 @@ class Participant:
         self.check_connected()
         if self.observes:
             raise UsageError(
-                "an observer sends nothing: its key has the role observer, and it takes the key of "
-                "a worker to change the parameters"
+                "an observer sends nothing: its key has the role observer. To change the "
+                "parameters, join with the key of a worker"
             )
         if self._finishing.has_begun:
             raise UsageError(
@@ -331,19 +319,19 @@ class Participant:
             )
         if not (yield from self._offline.may_train()):
             self.check_connected()
-            raise DeadlineError(self._offline.what_it_waited_for())
+            raise DeadlineError(self._offline.timeout_message())
 
     def _has_trained(self) -> bool:
-        """Let features do what comes before a push; return whether there is anything to push."""
+        """Call `before_push` of all features; return whether there is anything to push."""
         for feature in self.features:
             feature.before_push()
-        return all(feature.trained() for feature in self.features)
+        return all(feature.has_trained() for feature in self.features)
 
     def _end_step(self) -> Procedure[None]:
-        """Let features do what is due after a step, unless nothing is applied."""
+        """Call the hooks at the end of a step, unless the session is paused."""
         if self.is_paused:
             return
         self._has_pushed = False
         for feature in self.features:
-            feature.stepped()
-            yield from feature.hold()
+            feature.after_step()
+            yield from feature.wait()

@@ -1,4 +1,4 @@
-"""`CheckpointState`: what a session adds to a script's checkpoint, and takes over from one."""
+"""`CheckpointState`: what a session adds to a script's checkpoint, and restores from one."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -18,20 +18,7 @@ STATE_VERSION: Final = 1
 
 
 class CheckpointState:
-    """Residual, threshold policy and versions of one worker.
-
-    Parameters
-    ----------
-    settings : Settings
-    shared : SharedParameters
-    thresholds : Thresholds
-    sending : Push
-        Which sends what a restored residual has in it.
-    prior_residual : PriorResidual
-        What our own parameters were to the run.
-    tally : Tally
-        Says whether a step was made.
-    """
+    """Residual, threshold policy and versions of one worker."""
 
     def __init__(
         self,
@@ -58,17 +45,19 @@ class CheckpointState:
             "version": STATE_VERSION,
             "run": shared.run,
             "feedback": self._settings.feedback,
-            "digest": f"{shared.digest():016x}",
+            "digest": f"{shared.feedback.replica.digest():016x}",
             "residual": shared.parameters.like_target(shared.feedback.residual()),
             **self._thresholds.state(),
             "versions": dict(shared.versions),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over residual and threshold policy, or raise `UsageError` and change nothing."""
+        """Restore residual and threshold policy, or raise `UsageError` and change nothing."""
         version = state.get("version")
-        if not isinstance(version, int) or version != STATE_VERSION:  # of an array, != is an array
-            raise UsageError(f"state of version {version!r}; this gradwire reads {STATE_VERSION}")
+        if not isinstance(version, int) or version != STATE_VERSION:  # `!=` of an array is an array
+            raise UsageError(
+                f"the saved state has version {version!r}; this gradwire reads {STATE_VERSION}"
+            )
         shared = self._shared
         try:
             residual = np.asarray(state["residual"])
@@ -78,7 +67,7 @@ class CheckpointState:
             self._thresholds.restore(state)
             shared.parameters.gather()
             if not self._tally.steps:
-                residual = self._prior_residual.without_what_is_shared(residual, state)
+                residual = self._prior_residual.unshared_part(residual, state)
             shared.feedback.restore_residual(residual)
             if shared.scaled_change is not None:
                 shared.scaled_change.note()

@@ -1,7 +1,7 @@
-"""`Compensation`: what is made up for, because changes come late and many workers make them.
+"""`Compensation`: how to correct for late changes and for the number of workers.
 
-It notes after each step how late changes are, and says what follows: by how much to lower the
-optimizer's momentum (`momentum`), what to multiply its learning rate by, and changes (`scale`).
+After each step it notes how late changes are. From that follow how much to lower the optimizer's
+momentum (`momentum`), and what to multiply its learning rate and the changes by (`scale`).
 """
 
 import numpy as np
@@ -16,20 +16,7 @@ from gradwire.worker.membership import Membership
 
 
 class Compensation:
-    """For the delays of one worker.
-
-    Parameters
-    ----------
-    scale : str, float or callable
-        The setting of that name.
-    shared : SharedParameters
-        Whose residual is measured.
-    membership : Membership
-    delays : Delays
-        Which is told by `Pull` of the updates of peers.
-    tally : Tally
-        Where the factor of changes is noted.
-    """
+    """The corrections of one worker."""
 
     def __init__(
         self,
@@ -40,16 +27,17 @@ class Compensation:
         tally: Tally,
     ) -> None:
         self.scale: Scale = scale
-        """What changes are multiplied by: the setting, or what it stands for."""
+        """The setting `scale`; in place of "auto" the value that suits the optimizer, if there is
+        one."""
         self._shared = shared
         self._membership = membership
         self._delays = delays
         self._tally = tally
         self._workers = 0.0
-        """How many take part; after one comes or goes, it moves there in some steps."""
+        """How many workers take part, smoothed over `APPROACH_STEPS`; 0 before the first step."""
 
     def note_step(self, quanta_sent: int) -> None:
-        """Note what a step has sent, and how stale what was sent before turned out to be."""
+        """Note what a step has sent, and how stale earlier own updates turned out to be."""
         residual = self._residual_size() if self._delays.wants_residual else None
         self._delays.note_step(quanta_sent * self._shared.quantum, residual)
         self._workers = self._smooth_workers()
@@ -66,11 +54,11 @@ class Compensation:
         )
 
     def change_factor(self) -> float:
-        """Return what the next change of this worker is multiplied by."""
+        """Return what to multiply the next change of this worker by."""
         delays = self._delays
-        # A function of the user's is asked for the number that there is.
+        # A function of the user's gets the exact number.
         workers = self._world_size if callable(self.scale) else self._smooth_workers()
-        # Before the first is known, that of lockstep: half of the others come first.
+        # Before the first is known, assume lockstep: half of the others come first.
         stale = delays.own_staleness if delays.own_updates else (workers - 1) / 2
         self._tally.scale = scale_factor(self.scale, workers, stale)
         return self._tally.scale
@@ -78,7 +66,7 @@ class Compensation:
     @property
     def portion(self) -> float:
         """How much of a change is made in the parameters."""
-        return self._shared.feedback.portion or 1.0  # with 0, it is moved elsewhere from there
+        return self._shared.feedback.portion or 1.0  # with 0, encoding moves it out of them
 
     @property
     def varies(self) -> bool:
@@ -86,21 +74,21 @@ class Compensation:
         return varies(self.scale) or self.portion != 1.0
 
     def parameter_factor(self) -> float:
-        """Return what the next change is multiplied by where it is made, in the parameters."""
+        """Return what to multiply the next change by where it is made, in the parameters."""
         return self.change_factor() * self.portion
 
-    def residual_portion_at_the_end(self) -> float:
+    def final_residual_portion(self) -> float:
         """Return how much of its residual this worker sends when it has finished.
 
-        In a short run 1/W, so that all end with the mean of the workers' own parameters; less the
-        longer the run was, because what is in the residual is then noise. A worker alone sends all:
-        its own parameters are the run's.
+        After a short run it is 1/W for W workers, so that all end with the mean of the workers' own
+        parameters. After a longer run it is less, because the residual is noise then. A worker
+        alone sends all: its own parameters are the run's.
         """
         workers = self._world_size
         return self._delays.unsettled / workers if workers > 1 else 1.0
 
     def delay_factor(self) -> float:
-        """Return what a learning rate is multiplied by because updates of peers come late."""
+        """Return what to multiply a learning rate by because updates of peers come late."""
         delay = self._delays.network_delay_steps(self._world_size)
         return network_factor(delay, self._world_size)
 
@@ -109,14 +97,14 @@ class Compensation:
         return len(self._membership.peers)
 
     def _smooth_workers(self) -> float:
-        """Return how many workers the next change is reckoned with."""
+        """Return the smoothed number of workers for the next change."""
         now = float(self._world_size)
         if not self._workers:
             return now
         return self._workers + (now - self._workers) / APPROACH_STEPS
 
     def _residual_size(self) -> float:
-        """Return the sum of the residual's absolute values, as a sample has it."""
+        """Return the sum of the residual's absolute values, estimated from a sample."""
         feedback = self._shared.feedback
         sample = feedback.residual_sample()
         every = len(feedback.replica) / sample.size

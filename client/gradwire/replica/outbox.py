@@ -1,7 +1,7 @@
 """`Outbox`: own updates on their way from the training half of a worker to the network half.
 
-Each is numbered, put into the log that both halves share, and posted. The last of a step carries
-the clock, where one is told: how many steps this worker has made.
+Each update gets its number, goes into the log that both halves share, and is posted. With a bound
+on staleness, the last update of a step carries the clock: how many steps this worker has made.
 """
 
 from typing import Final
@@ -17,23 +17,12 @@ from gradwire_protocol.messages.fields import count_updates
 
 OUTBOX_BYTES_MAX: Final = 8 * MIB
 OUTBOX_UPDATES_MAX: Final = 64
-"""Own updates that the master does not have yet. Beyond either bound a step sends nothing: its
-change waits in the residual, where it costs no memory, and goes out with a later step."""
+"""Limits of own updates that the master does not have yet. Beyond either, a step sends nothing: its
+change stays in the residual, where it costs no memory, and goes out with a later step."""
 
 
 class Outbox:
-    """Takes encoded updates.
-
-    Parameters
-    ----------
-    shared : SharedParameters
-        Which contain them.
-    membership : Membership
-    worker : Worker
-        Which they are posted to.
-    tally : Tally
-        Where they are counted.
-    """
+    """Numbers, logs and posts encoded updates."""
 
     def __init__(
         self,
@@ -47,16 +36,16 @@ class Outbox:
         self._worker = worker
         self._tally = tally
         self.clock = 0
-        """How many steps there were by a clock that is told with updates; 0 where none is."""
+        """Steps of this worker by the clock that is told with updates; 0 if none is told."""
         self._clock_told = 0
         self.pace = 0
-        """What is told beside the clock: how many microseconds a step takes without waits."""
+        """Microseconds that a step takes without waits; told beside the clock."""
 
     def hand_over(self, bodies: list[bytes]) -> int:
         """Post encoded updates to the network half; return how many elements they change.
 
-        Without any, the others are told of steps that they do not know of, if there are some.
-        To be called while the replica is `changing`, in a block of `Membership.sending`.
+        Without any, an empty update tells the clock, if the others do not know it yet. The caller
+        holds `SharedParameters.changing`, in a block of `Membership.sending`.
         """
         if not bodies:
             if self._clock_told == self.clock:
@@ -79,12 +68,12 @@ class Outbox:
         tally.elements_sent += elements
         tally.bytes_encoded += sum(map(len, bodies))
         membership.own_staleness.sent(len(bodies), shared.read_at)
-        # Last: the thread that this wakes takes the GIL as soon as we let go of it.
+        # Last: this wakes the network thread, which takes the GIL as soon as it is released.
         membership.post(self._worker.push, updates)
         return elements
 
     def is_behind(self) -> bool:
-        """Return whether the network has enough to do with what it was given."""
+        """Return whether the connection is lost, or the outbox is over one of its limits."""
         tally, membership = self._tally, self._membership
         return (
             membership.lost is not None
@@ -95,7 +84,7 @@ class Outbox:
     # The clock.
 
     def begin_clock(self, clock: int) -> None:
-        """Count steps from here on; the first step tells of it."""
+        """Count steps from this one on; the first step tells the clock."""
         self.clock = self._clock_told = clock
 
     def announce_clock(self) -> None:
@@ -107,5 +96,5 @@ class Outbox:
 
     @property
     def may_tell_clock(self) -> bool:
-        """Whether the others do not know of all steps, and could be told."""
+        """Whether the others do not know all steps, and the network could tell them."""
         return self._clock_told != self.clock and not self.is_behind()

@@ -1,7 +1,7 @@
-"""`Pull`: what peers have sent is applied to the parameters, and the replica kept right.
+"""`Pull`: applies what peers have sent to the parameters, and keeps the replica right.
 
-It belongs to the training half of a worker. While no step may come for long, the replica is lent to
-the network thread, which then reads it where a master needs it; in a session that leaves, that
+It belongs to the training half of a worker. While no step may come for long, it lends the replica
+to the network thread, which reads it if a restarted master needs it. In a session that leaves, that
 thread first applies what has come in.
 """
 
@@ -34,22 +34,7 @@ class PeerUpdate:
 
 
 class Pull:
-    """What one worker applies.
-
-    Parameters
-    ----------
-    shared : SharedParameters
-        Which change.
-    membership : Membership
-        Whose inbox is emptied.
-    worker : Worker
-        Which the replica's digest, and what a master needs of it, are posted to.
-    delays : Delays
-        Which is told how stale updates are.
-    tally : Tally
-    clock : callable
-        Returns seconds, from any beginning.
-    """
+    """Applies the updates of peers to the parameters of one worker."""
 
     def __init__(
         self,
@@ -69,15 +54,15 @@ class Pull:
         self._tally = tally
         self._clock = clock
         self._reconnections = 0
-        """Those that are known."""
+        """Those that `Repair` was told of."""
 
     def pull(self) -> list[PeerUpdate]:
-        """Apply everything in the inbox; return what was not conflated of it."""
+        """Apply everything in the inbox; return the updates that were not conflated."""
         self._parameters.gather()
         return self.pull_gathered()
 
     def pull_gathered(self) -> list[PeerUpdate]:
-        """Do the same right after a `push`, when the vector is what the target holds."""
+        """Do the same right after a push, when the vector holds the target's values already."""
         membership, shared = self._membership, self._shared
         comparison = membership.comparison
         if membership.reconnections != self._reconnections:
@@ -106,50 +91,50 @@ class Pull:
             self.take_back()
 
     def lend(self, *, applies: bool) -> None:
-        """Let the network thread give the replica away from now on, if a master wants it.
+        """Let the network thread give the replica to a master that wants it, from now on.
 
         The master was told that the replica contains all that has come in.
 
         Parameters
         ----------
         applies : bool
-            Whether what has come in may be applied to the parameters for that. Otherwise the
-            replica is given only if nothing has, and else when this worker pulls next.
+            Whether the network thread may apply what has come in to the parameters first. Otherwise
+            it gives the replica only if nothing has come in, and else the next pull does.
         """
-        self._membership.lender = self._apply_and_give if applies else self._give_if_whole
+        self._membership.lender = self._apply_and_give if applies else self._give_if_inbox_empty
         self._membership.lender()
 
     def take_back(self) -> None:
-        """Lend the replica no more."""
+        """Stop lending the replica."""
         self._membership.lender = None
 
-    # Private: a master that was started anew.
+    # Private: a restarted master.
 
     def _apply_and_give(self) -> None:
-        if self._membership.wanted:
+        if self._membership.replica_wanted:
             self._parameters.gather()
             with self._shared.changing:
                 self._apply(self._membership.inbox.take_all())
             self._give_if_wanted()
 
-    def _give_if_whole(self) -> None:
+    def _give_if_inbox_empty(self) -> None:
         if self._membership.inbox.is_empty:
             self._give_if_wanted()
 
     def _give_if_wanted(self) -> None:
-        """Give a master that was started anew what it has lost."""
+        """Give a restarted master the replica that it has lost, if it wants it."""
         with self._shared.changing:
-            if not self._membership.wanted:
+            if not self._membership.replica_wanted:
                 return
-            self._membership.wanted = False
+            self._membership.replica_wanted = False
             values = self._feedback.replica.values.astype("<i4").tobytes()
             versions = dict(self._shared.versions)
         self._membership.post(self._worker.found_again, values, versions)
 
-    # Private: a replica that is not what it should be.
+    # Private: comparing replicas.
 
     def _compare(self, comparison: Comparison) -> None:
-        """Compare our replica with the master's, and ask for what differs."""
+        """Compare our replica with the master's, and ask for the blocks that differ."""
         shared = self._shared
         numbers = shared.repair.compare(
             comparison.blocks, shared.versions, missed=comparison.missed
@@ -186,7 +171,7 @@ class Pull:
             elements = self._add_update(update)
             if rank is None:
                 shared.repair.note_correction(update)
-                continue  # the version vector has the update it belongs to
+                continue  # the version vector counts the update that it corrects
             shared.repair.note(rank, update)
             staleness = count_updates(shared.versions, without=rank) - update.based_on
             shared.versions[rank] = update.sequence

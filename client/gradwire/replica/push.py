@@ -1,8 +1,8 @@
-"""`Push`: what training changes is encoded and sent, step by step, and all of it at the end.
+"""`Push`: encodes and sends what training changes, and at the end the residual.
 
-It belongs to the training half of a worker. What has reached the threshold is sent; the rest stays
-in the residual and is sent later. Where the network is behind, nothing is, and nothing is lost by
-that.
+It belongs to the training half of a worker. A step sends what has reached the threshold; the rest
+stays in the residual for later steps. While the network is behind, a step sends nothing, and
+nothing is lost by that.
 """
 
 import logging
@@ -30,24 +30,7 @@ INT32_MAX: Final = 2**31 - 1
 
 
 class Push:
-    """What one worker sends.
-
-    Parameters
-    ----------
-    settings : Settings
-    shared : SharedParameters
-        What is trained.
-    membership : Membership
-    thresholds : Thresholds
-        What has to be reached for being sent.
-    compensation : Compensation
-        Which is told of each step, and says what a given change is multiplied by.
-    outbox : Outbox
-        Which encoded updates are given to.
-    tally : Tally
-    clock : callable
-        Returns seconds, from any beginning.
-    """
+    """Encodes and sends the changes of one worker."""
 
     def __init__(
         self,
@@ -75,7 +58,7 @@ class Push:
         self.due = True
         """Whether there may be more to send than in the last update."""
 
-    # Step by step.
+    # Steps.
 
     def skip(self) -> None:
         """Count a step in which nothing was trained: nothing is sent."""
@@ -86,9 +69,10 @@ class Push:
         """Add a change to the parameters, if one is given, and send what reaches the threshold.
 
         Where nothing was trained, as in a step that accumulates gradients or that a `GradScaler`
-        has skipped, nothing is sent, whatever waits in the residual.
+        has skipped, nothing is sent, whatever the residual holds.
 
-        Returns how many elements that changes. Where it raises, nothing was changed or sent.
+        Returns how many elements the sent updates change. Where it raises, nothing was changed or
+        sent.
         """
         self._parameters.gather()
         self.due = self._parameters.changed() or change is not None or self.due
@@ -110,7 +94,7 @@ class Push:
         return elements
 
     def tell_clock(self) -> None:
-        """Send what the last steps have changed, if the network was behind then and is no more."""
+        """Send what the last steps have changed, if the network was behind and no longer is."""
         self._parameters.gather()
         with self._membership.sending() as may_send:
             if may_send and self._outbox.may_tell_clock:
@@ -120,11 +104,11 @@ class Push:
     # The end.
 
     def flush(self) -> None:
-        """Begin to send the residual, or what is to be sent of it; `flush_on` does it by ranges."""
+        """Begin to send the residual, or a portion of it; `flush_on` sends it range by range."""
         self._parameters.gather()
         with self._shared.named_errors():
             self._feedback.check()
-        portion = self._portion_at_the_end()
+        portion = self._final_portion()
         if not portion:
             return
         if self._shared.scaled_change is not None:
@@ -136,7 +120,7 @@ class Push:
         self._flush = ResidualFlush(len(self._feedback.replica), len(self._membership.peers))
 
     def flush_on(self) -> bool:
-        """Send of the residual as much as the others keep up with; return whether that is all.
+        """Send as much of the residual as the others keep up with; return whether that is all.
 
         What is not sent yet stays in the residual, where a checkpoint finds it.
         """
@@ -160,7 +144,7 @@ class Push:
         return not self._flush.left
 
     def may_flush_on(self) -> bool:
-        """Return whether the slowest worker has taken enough of the residual for more of it."""
+        """Return whether the slowest worker has taken enough of the residual to be sent more."""
         membership = self._membership
         return (
             membership.lost is None
@@ -170,20 +154,20 @@ class Push:
 
     @property
     def unflushed(self) -> int:
-        """How many elements were not looked at yet since `flush`."""
+        """How many elements of the residual `flush_on` has not looked at yet."""
         return self._flush.left
 
     # Private.
 
-    def _portion_at_the_end(self) -> float:
+    def _final_portion(self) -> float:
         match self._settings.finish_residual:
             case "send":
                 return 1.0
             case "drop":
                 return 0.0
-        portion = self._compensation.residual_portion_at_the_end()
+        portion = self._compensation.final_residual_portion()
         logger.info(
-            "finish_residual='auto': %.0f %% of what waits is sent, after %d steps",
+            "finish_residual='auto': %.0f %% of the residual is sent, after %d steps",
             100.0 * portion,
             self._tally.steps,
         )
@@ -193,7 +177,7 @@ class Push:
         try:
             array = self._parameters.to_array(change)
         except (TypeError, ValueError, RuntimeError):
-            array = np.asarray(None)  # nothing that numpy reads
+            array = np.asarray(None)  # numpy cannot read it; refused below
         size = len(self._feedback.replica)
         if array.dtype != np.float32 or array.size != size:
             raise UsageError(
@@ -208,7 +192,7 @@ class Push:
         self._parameters.scatter()
 
     def _send_scaled(self) -> int:
-        """Do the same as `_send` after multiplying what has changed."""
+        """Multiply what has changed, then do the same as `_send`."""
         scaled = self._shared.scaled_change
         if scaled is None:
             return self._send()
@@ -220,7 +204,7 @@ class Push:
         return elements
 
     def _send(self) -> int:
-        """Send what is due, if anything may be sent; return how many elements that changes."""
+        """Send what is due, unless the network is behind; return how many elements that changes."""
         self._tally.steps += 1
         if self._outbox.clock:
             self._outbox.clock += 1
@@ -257,7 +241,7 @@ class Push:
         return sent
 
     def _clip(self) -> None:
-        """Cut off of the residual what is too large, if that is wanted, and due; count it."""
+        """Clip the residual, if the settings say so and it is due; count what was cut off."""
         times, ordinary = self._settings.residual_clip, self._thresholds.ordinary
         if times is None or ordinary is None or self._tally.steps % self._settings.clip_steps:
             return
@@ -268,6 +252,6 @@ class Push:
             self._parameters.scatter()
 
     def _scatter_sent(self) -> None:
-        """Bring what encoding has changed into the target, where it changes anything."""
+        """Write the parameters to the target, if encoding changes them."""
         if self._feedback.moves_parameters:
             self._parameters.scatter()

@@ -1,14 +1,15 @@
-"""`Repair`: how a worker's replica is checked, compared with the master's, and mended.
+"""`Repair`: checks a worker's replica, compares it with the master's, and repairs it.
 
-It belongs to the training half of a worker, as the replica does. Every some seconds it computes the
-digest of the replica. Where the master finds that it is another one than the updates in it lead to,
-it says what the digest of every block was at some version vector of its own. The blocks that differ
-are damaged: the master sends its own, and the difference is added. The same makes a replica current
-that has missed updates which nobody keeps any more.
+It belongs to the training half of a worker, as the replica does. Every `digest_seconds` it computes
+the digest of the replica. If the updates in the replica lead to another digest, the master sends
+the digest of every block, at some version vector of its own. The blocks that differ are damaged:
+the master sends its own, and the worker adds the difference. In the same way a worker gets a
+current replica when it has missed updates that nobody keeps any more.
 
-To know what its replica was at that version vector, it takes back what has come since: own updates
-and peers' last ones, which are kept for that. What was added up before it was applied cannot be
-taken back; then the comparison is given up, and the next digest leads to another one.
+To know what its replica was at that version vector, the worker subtracts what has come since: own
+updates, and the last ones of peers, which it keeps for that. Updates that were conflated before
+they were applied cannot be subtracted. The comparison is given up then, and the next digest leads
+to another one.
 """
 
 import logging
@@ -31,35 +32,27 @@ from gradwire_protocol.messages.updates import EncodedUpdate
 logger = logging.getLogger("gradwire.session")
 
 TIME_SHARE_MAX: Final = 0.01
-"""Most of the time that goes into digests. Where computing one takes long, they become fewer."""
+"""Largest part of the time that goes into digests. If one takes long, they become fewer."""
 
 RECENT_BYTES_MAX: Final = 16 * MIB
-"""Peers' updates kept to take them back. It takes those of a round trip and a step: for a hundred
-peers with 20 KB each, 2 MB a step."""
+"""Peers' updates kept to subtract them. A comparison needs those of a round trip and a step: for a
+hundred peers with 20 KB each, 2 MB a step."""
 
 BLOCKS_NAMED_MAX: Final = 8
-"""Damaged blocks that a line of log names."""
+"""Damaged blocks that a log line names."""
 
 
 class Repair:
-    """Checks one replica, and mends it.
+    """Checks and repairs one replica.
 
     Parameters
     ----------
-    feedback : Feedback
-        Whose replica.
-    rank : int
-        Ours.
     versions : mapping
         What the replica contains now.
     own : OwnUpdateLog
-        Our own updates, those at least that not everyone has.
-    layout : Layout
-        Names the parameters.
+        Own updates, at least those that some worker lacks.
     seconds : float
         How often to compute the digest; 0 for never.
-    clock : callable
-        Returns the time in seconds.
     """
 
     def __init__(
@@ -74,7 +67,7 @@ class Repair:
         clock: Callable[[], float],
     ) -> None:
         self.repairs = 0
-        """How often blocks were damaged, and were mended."""
+        """How often damaged blocks were repaired."""
         self.blocks_repaired = 0
         self._feedback = feedback
         self._rank = rank
@@ -88,11 +81,11 @@ class Repair:
         self._recent: deque[tuple[int, EncodedUpdate]] = deque()
         self._recent_bytes = 0
         self._floor = dict(versions)
-        """What of others' updates cannot be taken back any more."""
+        """By rank: the last update of another worker that cannot be subtracted any more."""
         self._compared: tuple[Blocks, dict[int, Int32Array]] | None = None
-        """The last comparison, and our blocks that differ, as they were at its versions."""
+        """The last comparison, and our differing blocks as they were at its versions."""
 
-    # What is applied.
+    # Applied updates.
 
     def note(self, rank: int, update: EncodedUpdate) -> None:
         """Note that a peer's update was applied."""
@@ -104,31 +97,28 @@ class Repair:
             self._floor[oldest] = update.sequence
 
     def note_sum(self, versions: Mapping[int, int]) -> None:
-        """Note that peers' updates up to these were applied as a sum."""
+        """Note that peers' updates up to these versions were applied as a sum."""
         self._floor |= versions
 
     def note_correction(self, correction: EncodedUpdate) -> None:
-        """Note that a correction of an update of ours was applied."""
+        """Note that a correction of an own update was applied."""
         self._corrections_counted += 1
         self._corrections.append(OwnUpdate(correction.sequence, 0, correction.body))
 
     def note_reconnection(self) -> None:
-        """Count corrections anew: the master does, too."""
+        """Count corrections from 0 again, as the master does."""
         self._corrections_counted = 0
 
     def forget_corrections(self, sequence: int) -> None:
-        """Forget corrections of own updates that everyone has."""
+        """Forget corrections of own updates that every worker has."""
         self._corrections.forget(sequence)
 
     # Digests.
 
     def digest(self, versions: Mapping[int, int]) -> Digest | None:
-        """Return the digest of the replica, if it is time to.
+        """Return the digest of the replica, if one is due.
 
-        Parameters
-        ----------
-        versions : mapping
-            What the replica contains, own updates included.
+        `versions` is what the replica contains, own updates included.
         """
         began = self._clock()
         if not self._seconds or began < self._due:
@@ -138,7 +128,7 @@ class Repair:
         self._due = ended + max(self._seconds, (ended - began) / TIME_SHARE_MAX)
         return Digest(dict(versions), digest, self._corrections_counted)
 
-    # Comparing and mending.
+    # Comparison and repair.
 
     def compare(
         self, blocks: Blocks, versions: Mapping[int, int], *, missed: bool
@@ -147,8 +137,6 @@ class Repair:
 
         Parameters
         ----------
-        blocks : Blocks
-            The master's.
         versions : mapping
             What our replica contains.
         missed : bool
@@ -157,8 +145,8 @@ class Repair:
         Returns
         -------
         tuple of int or None
-            The numbers of the blocks to ask for. None of them where all are equal, and where what
-            they were cannot be told any more; None where updates have to come first.
+            The numbers of the blocks to ask for. Empty if all are equal, or if their values at the
+            master's versions cannot be told any more. None if updates have to come first.
         """
         ours, theirs = _of_others(versions, self._rank), _of_others(blocks.versions, self._rank)
         if not missed and any(ours.get(rank, 0) < theirs[rank] for rank in theirs):
@@ -182,14 +170,14 @@ class Repair:
         copies = {int(number): self._block_without(since, int(number)) for number in differing}
         self._compared = blocks, copies
         if not missed and copies:
-            self._tell_damage(list(copies))
+            self._log_damage(list(copies))
         return tuple(copies)
 
     def mend(self, rebase: Rebase) -> None:
-        """Put blocks in the place of ours.
+        """Replace our blocks by the master's.
 
-        Where updates were missed, parameters change like the replica: the residual stays what it
-        is. Where the replica was damaged, they do not.
+        Where updates were missed, parameters change like the replica: the residual stays as it is.
+        Where the replica was damaged, parameters stay as they are.
         """
         if self._compared is None or self._compared[0] is not rebase.blocks:
             return  # given up meanwhile
@@ -216,7 +204,7 @@ class Repair:
     # Private.
 
     def _block_without(self, updates: list[Update], number: int) -> Int32Array:
-        """Return a copy of a block as it was before some updates."""
+        """Return a copy of a block as it was before these updates."""
         values = self._feedback.replica.values
         span = block_span(number, len(values))
         block = values[span].copy()
@@ -226,7 +214,7 @@ class Repair:
             block[place] -= update.change[low:high]
         return block
 
-    def _tell_damage(self, numbers: list[int]) -> None:
+    def _log_damage(self, numbers: list[int]) -> None:
         elements = len(self._feedback.replica)
         places = []
         for number in numbers[:BLOCKS_NAMED_MAX]:
@@ -236,7 +224,7 @@ class Repair:
         more = f" and {len(numbers) - len(places)} more" if len(numbers) > len(places) else ""
         logger.warning(
             "the shared parameters in this process are not what the updates lead to: its memory "
-            "was damaged. They are fetched anew from the master: blocks %s%s",
+            "was damaged. They are fetched again from the master: blocks %s%s",
             ", ".join(places),
             more,
         )

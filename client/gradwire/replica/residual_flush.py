@@ -1,6 +1,6 @@
 """`ResidualFlush`: at the end the residual is sent as fast as the slowest worker takes it.
 
-It says which range of it is next, and when. Encoding and sending is up to `Push`.
+It says which range of elements is next, and when. `Push` encodes and sends.
 """
 
 from collections import deque
@@ -10,20 +10,20 @@ from gradwire_protocol.limits import MIB
 from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
 
 FLUSH_BYTES_MAX: Final = 8 * MIB
-"""What all workers together have under way to the slowest one when each sends its whole residual
-at the end: half of what the master queues for a worker before it adds up what comes then."""
+"""Bytes that all workers together have on their way to the slowest one when each sends its whole
+residual at the end: half of what the master queues for a worker before it conflates."""
 
 ELEMENT_BYTES_MAX: Final = 8
-"""What an element takes at most in an encoded update of more than a few."""
+"""Most bytes that an element takes in an encoded update of more than a few elements."""
 
 
 class ResidualFlush:
-    """What is left to be sent of a residual.
+    """The part of a residual that is still to be sent.
 
     Parameters
     ----------
     elements : int
-        Its length.
+        Length of the residual.
     workers : int
         How many flush at the same time.
     """
@@ -32,28 +32,25 @@ class ResidualFlush:
         self._elements = elements
         self._bytes_max = FLUSH_BYTES_MAX // max(workers, 1)
         self._under_way: deque[tuple[int, int]] = deque()
-        """Sequence and size of what was sent and some worker does not have."""
+        """Sequence and bytes of each sent update that some worker lacks."""
         self.left = elements
         """How many elements were not looked at yet."""
 
     @property
     def range(self) -> tuple[int, int]:
-        """Where the range begins and ends that is next."""
+        """Start and stop of the next range of elements."""
         start = self._elements - self.left
         return start, min(start + max(self._piece_bytes // ELEMENT_BYTES_MAX, 1), self._elements)
 
     def note_sent(self, stop: int, sequence: int, size_bytes: int) -> None:
-        """Note that everything before `stop` was sent, the last of it as update `sequence`."""
+        """Note that all before `stop` was sent, its last part as update `sequence`."""
         self.left = self._elements - stop
         self._under_way.append((sequence, size_bytes))
 
     def may_go_on(self, stable: int) -> bool:
         """Return whether there is more, and the slowest worker has taken enough for it.
 
-        Parameters
-        ----------
-        stable : int
-            Sequence of the last update of ours that every worker has.
+        `stable` is the sequence of our last update that every worker has.
         """
         while self._under_way and self._under_way[0][0] <= stable:
             self._under_way.popleft()
@@ -62,5 +59,5 @@ class ResidualFlush:
 
     @property
     def _piece_bytes(self) -> int:
-        """The most that one range takes when it is encoded."""
+        """Most bytes that one encoded range takes."""
         return min(self._bytes_max // 2, UPDATE_BYTES_MAX)

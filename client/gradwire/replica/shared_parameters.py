@@ -1,8 +1,8 @@
-"""`SharedParameters`: what a worker holds of the shared parameters, and which updates are in it.
+"""`SharedParameters`: a worker's parameters and replica, and which updates they contain.
 
-It belongs to the training half of a worker, and so do the parameters: they change in `Push`, `Pull`
-and `CheckpointState`, and at no other time but one. While no step may come for long, the replica is
-lent to the network thread: see `Pull.lent`.
+They belong to the training half of a worker. They change in `Push`, `Pull` and `CheckpointState`,
+and at no other time but one: while no step may come for long, the network thread borrows the
+replica (see `Pull.lend`).
 """
 
 from collections.abc import Callable
@@ -22,21 +22,16 @@ from gradwire_protocol.messages.admission import Welcome
 
 
 class SharedParameters:
-    """Parameters and replica of one worker, and what both of its halves know of them.
+    """Parameters and replica of one worker.
 
     Parameters
     ----------
-    settings : Settings
-    parameters : Parameters
     feedback : Feedback
         Over the vector of `parameters`, with a replica that contains what `welcome` says.
-    welcome : Welcome
     own_updates : OwnUpdateLog
-        Those at least that not everyone has.
+        Own updates, at least those that some worker lacks.
     read_at : int
-        How many updates have come before the parameters are read for the first time.
-    clock : callable
-        Returns seconds, from any beginning.
+        Updates received before the parameters are read for the first time.
     """
 
     def __init__(
@@ -55,11 +50,11 @@ class SharedParameters:
         self.run = welcome.run
         self.rank = welcome.rank
         self.quantum = float(feedback.replica.quantum)
-        """Resolution of the shared parameters."""
+        """Value of one unit of the replica."""
         self.versions = {**welcome.versions, self.rank: welcome.sequence}
-        """What the parameters contain, own updates included."""
+        """By rank: the last update that the parameters contain, own ones included."""
         self.changing = Lock()
-        """Held while the replica changes, or is read by another thread."""
+        """Held while the replica changes, or while another thread reads it."""
         self.repair = Repair(
             feedback,
             self.rank,
@@ -70,24 +65,20 @@ class SharedParameters:
             clock=clock,
         )
         self.read_at = read_at
-        """How many updates had come when the parameters were read that are being trained."""
+        """Updates received when the parameters were read that are being trained."""
         self.scaled_change: ScaledChange | None = None
         """What multiplies changes, where the optimizer's learning rate does not."""
         self.named_errors: Callable[[], AbstractContextManager[None]] = partial(
             named_errors, welcome.layout, self.quantum
         )
 
-    def digest(self) -> int:
-        """Return 64 bits that are the same for all workers with the same updates applied."""
-        return self.feedback.replica.digest()
-
     def settle(self) -> None:
-        """Set the parameters to the shared ones; what was not sent is dropped."""
+        """Set the parameters to the shared ones; drop what was not sent."""
         self.feedback.settle()
         self.parameters.scatter()
 
     def take_residual_out(self) -> Float32Array:
-        """Set the parameters to the shared ones; return the residual, shape (N,)."""
+        """Set the parameters to the shared ones; return the residual: shape (N,), float32."""
         self.parameters.gather()
         residual = self.feedback.residual()
         with self.undisturbed():
@@ -95,7 +86,7 @@ class SharedParameters:
         return residual
 
     def put_residual_back(self, residual: Float32Array) -> None:
-        """Add what was taken out to what was trained since then."""
+        """Add a residual that was taken out to what was trained since then."""
         self.parameters.gather()
         residual += self.feedback.residual()
         with self.undisturbed():
@@ -103,9 +94,5 @@ class SharedParameters:
         self.parameters.scatter()
 
     def undisturbed(self) -> AbstractContextManager[None]:
-        """Let what is done to the residual in the block not be taken for training."""
+        """Do not count what is done to the residual in the block as training."""
         return nullcontext() if self.scaled_change is None else self.scaled_change.undisturbed()
-
-    def close(self) -> None:
-        """End the codec's threads."""
-        self.feedback.close()

@@ -1,8 +1,8 @@
 """`SessionStats`: what a session has done so far, as plain numbers.
 
 Each number is declared once: its field says what it is, and which metric of Prometheus shows it.
-`Tally` has those that the training thread counts as it goes; `gradwire.session.stats` reads the
-others where they are counted, and `gradwire.metrics` exports all of them.
+The training thread counts the fields of `Tally` as it goes. `Participant.stats` reads the others
+where they are counted, and `gradwire.metrics` exports all of them.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from gradwire_codecs import ResidualStatistics
 
 
 class Traffic(NamedTuple):
-    """What went through sockets of all kinds."""
+    """What went through the sockets of all transports."""
 
     packets_sent: int
     bytes_sent: int
@@ -27,14 +27,14 @@ MetricKind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """What a field of `SessionStats` says of itself."""
+    """The description of a field of `SessionStats`."""
 
     text: str
-    """What it is, in whole sentences; the help text of its metric."""
+    """Whole sentences; also the help text of the metric."""
     kind: MetricKind | None = None
-    """What metric shows it; None where it has a form of its own there, or none."""
+    """Of the metric that shows the field; None if that has a form of its own, or there is none."""
     metric: str | None = None
-    """Name of the metric after ``gradwire_session_``, where it is not that of the field."""
+    """Name of the metric after ``gradwire_session_``, if it is not that of the field."""
 
 
 def statistic(
@@ -44,7 +44,7 @@ def statistic(
     metric: str | None = None,
     **default: Any,
 ) -> Any:
-    """Declare a field of `SessionStats`; a counted one needs its ``default=``."""
+    """Declare a field of `SessionStats`; a field of `Tally` needs its ``default=``."""
     return field(metadata={Statistic: Statistic(text, kind, metric)}, **default)
 
 

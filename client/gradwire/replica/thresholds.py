@@ -1,7 +1,7 @@
-"""`Thresholds`: which threshold the next update uses, and what the policy learns of it.
+"""`Thresholds`: which threshold the next update uses, and what the policy learns from it.
 
-It belongs to the training half of a worker. Two things decide: the policy, which sees every
-ordinary update, and the shake-up, which every so many steps sends one with a much smaller
+It belongs to the training half of a worker. Two rules decide: the policy, which sees every ordinary
+update, and the shake-up, which every `shake_up_steps` steps sends an update with a much smaller
 threshold, so that small changes are not delayed for ever.
 """
 
@@ -23,21 +23,12 @@ from gradwire_codecs import (
 from gradwire_codecs.arrays import Float32Array, describe
 
 UNTRAINED_SHARE_MAX: Final = 1e-3
-"""A residual that changes by less than this part of itself was not trained: applying updates of
-peers rounds it."""
+"""A residual that changes by less than this part of itself was not trained: rounding changes it
+when peers' updates are applied."""
 
 
 class Thresholds:
-    """The thresholds of one session.
-
-    Parameters
-    ----------
-    settings : Settings
-    feedback : Feedback
-        Whose residual is looked at; not changed.
-    clock : callable
-        Returns seconds, from any beginning.
-    """
+    """The thresholds of one session."""
 
     def __init__(
         self, settings: Settings, feedback: Feedback, *, clock: Callable[[], float]
@@ -47,7 +38,7 @@ class Thresholds:
         self._clock = clock
         self._policy = settings.make_policy()
         self.ordinary: int | None = None
-        """The last threshold that was no shake-up's, in quanta; None before the first update."""
+        """The last threshold but for shake-ups, in quanta; None before the first update."""
         self._steps = 0
         self._shakes = False
         """Whether the update that is due, or was the last, is a shake-up."""
@@ -57,21 +48,21 @@ class Thresholds:
         self._sample: Float32Array | None = None
 
     def note_run_steps(self, steps: int) -> None:
-        """Note how many steps the run has made: a warm-up that is over is not made up for."""
+        """Skip the part of a warm-up that the run has already made."""
         if isinstance(self._policy, WarmUp):
             self._policy.skip_to(steps)
 
     def next(self) -> int | None:
         """Return the threshold of the update that is due, in quanta.
 
-        None where nothing has changed yet from which a first one could be taken.
+        None while nothing has changed from which the first one could be taken.
 
         Raises
         ------
         NonFiniteError
             If a parameter that is looked at is NaN or infinite.
         UsageError
-            If the policy's threshold is of no use.
+            If the threshold of the policy cannot be used.
         """
         policy, feedback = self._policy, self._feedback
         if policy.threshold is None:
@@ -79,7 +70,7 @@ class Thresholds:
                 return None
             density = policy.first_density(len(feedback.replica))
             policy.start(feedback.first_threshold(density))
-        self.last = self.ordinary = self._whole(policy.threshold)
+        self.last = self.ordinary = self._in_quanta(policy.threshold)
         self._steps += 1
         every = self._settings.shake_up_steps
         self._shakes = every > 0 and self._steps % every == 0
@@ -88,12 +79,12 @@ class Thresholds:
         return self.last
 
     def observe(self, *, sent: int, size_bytes: int) -> float:
-        """Learn what came of the update that `next` was asked for; return its density.
+        """Tell the policy about the update that `next` was asked for; return its density.
 
         Parameters
         ----------
         sent : int
-            Elements it changes.
+            Elements that it changes.
         size_bytes : int
             Its exact size as encoded.
         """
@@ -115,31 +106,28 @@ class Thresholds:
         return density
 
     def residual_statistics(self) -> ResidualStatistics:
-        """Return how large the residual is in thresholds, from a sample."""
+        """Return the residual's statistics in units of the threshold, from a sample."""
         if self.ordinary is None:
             return ResidualStatistics.of(np.empty(0, np.float32), 1.0)
         sample = self._feedback.residual_sample()
         return ResidualStatistics.of(sample, self.ordinary * self._quantum)
 
-    # What goes into a checkpoint.
+    # Checkpoints.
 
     def state(self) -> dict[str, Any]:
         """Return what `restore` needs."""
         return {"policy": dict(self._policy.state()), "steps": self._steps}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over policy and when a shake-up is due, or change nothing.
+        """Restore the policy and the steps to the next shake-up, or change nothing.
 
-        Raises
-        ------
-        CodecError, KeyError
-            If it does not fit.
+        Raises `CodecError` or `KeyError` if the state does not fit.
         """
         if not isinstance(state["policy"], Mapping):
-            raise CodecError(f"the policy is {describe(state['policy'])}")
+            raise CodecError(f"the policy is {describe(state['policy'])}, not a mapping")
         steps = state["steps"]
         if not isinstance(steps, int) or steps < 0:
-            raise CodecError(f"steps={steps!r} in the saved state; it is a number from 0 on")
+            raise CodecError(f"steps={steps!r} in the saved state; it is an integer from 0 on")
         policy = self._settings.make_policy()
         policy.restore(dict(state["policy"]))
         if isinstance(policy, WarmUp) and isinstance(self._policy, WarmUp):
@@ -152,18 +140,18 @@ class Thresholds:
     def _quantum(self) -> float:
         return float(self._feedback.replica.quantum)
 
-    def _whole(self, threshold: float | None) -> int:
+    def _in_quanta(self, threshold: float | None) -> int:
         try:
             return multiple_of(threshold or 0.0, self._quantum)
         except CodecError as error:
-            raise UsageError(f"the threshold policy is of no use: {error}") from None
+            raise UsageError(f"the threshold policy has no usable threshold: {error}") from None
 
     def _is_training(self) -> bool:
-        """Return whether the residual has changed since the last time this was asked.
+        """Return whether the residual has changed since the last call.
 
-        A step that sends nothing lowers the threshold only where something was trained. Lowered
-        in every step of a script that accumulates gradients or evaluates, it would be so low
-        afterwards that hundreds of updates were dense.
+        A step that sends nothing lowers the threshold only if something was trained. A script that
+        accumulates gradients or evaluates would lower it in every step otherwise, so far that
+        hundreds of later updates were dense.
         """
         sample = self._feedback.residual_sample()
         before, self._sample = self._sample, sample

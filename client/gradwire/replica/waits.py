@@ -1,7 +1,7 @@
-"""`Wait`: what the training half of a worker waits for, without waiting itself.
+"""`Wait`: what the training half of a worker waits for, without blocking.
 
-What may have to wait is a `Procedure`, a generator that yields each `Wait`. A thread sleeps then
-until it is over and resumes the procedure; a simulator lets time pass.
+Whatever may have to wait is a `Procedure`, a generator that yields each `Wait`. A thread sleeps
+until the wait is over and resumes the procedure; a simulator lets time pass.
 """
 
 from collections.abc import Callable, Generator
@@ -13,17 +13,17 @@ Result = TypeVar("Result")
 
 
 class Wait(NamedTuple):
-    """A wait for a condition on what the network half notes."""
+    """A wait for a condition that the network half makes true."""
 
     condition: Callable[[], bool]
-    """Whether it is over; looked at whenever a `Membership` notifies of something."""
+    """Whether the wait is over; checked whenever a `Membership` notifies."""
     deadline: float
-    """When it is over in any case, on the clock of the `Participant`."""
+    """When the wait is over in any case, on the clock of the `Participant`."""
 
 
 Procedure: TypeAlias = Generator[Wait, None, Result]
-"""Waits at each `yield`, and then looks itself at what has become true: it may be resumed early,
-and is when the membership is closed."""
+"""Waits at each `yield` and then checks its condition itself: it may be resumed early, and is when
+the membership is closed."""
 
 
 def until(
@@ -32,9 +32,9 @@ def until(
     deadline: float,
     clock: Callable[[], float],
 ) -> Procedure[bool]:
-    """Wait until a condition holds, at most until the deadline; return whether it does.
+    """Wait for a condition, at most until the deadline; return whether it holds.
 
-    A membership that is closed is not waited for.
+    A closed membership ends the wait.
     """
     while not condition():
         if membership.closed or clock() >= deadline:

@@ -1,4 +1,4 @@
-"""Which features a worker has besides sending and applying, and in which order they are done."""
+"""Which features a worker has, and in which order their hooks are called."""
 
 import logging
 from functools import partial
@@ -28,19 +28,9 @@ def features_of(
     buffers: ModuleBuffers | None,
     states: OptimizerStateSharing | None,
 ) -> list[Feature]:
-    """Return the features of a worker, in the order in which they are done.
+    """Return the features of a worker, in the order in which their hooks are called.
 
-    Parameters
-    ----------
-    participant : Participant
-    target : object
-        What is trained.
-    optimizer : torch.optim.Optimizer, optional
-        What `join` was given.
-    buffers : ModuleBuffers, optional
-        Of the target, where it has any.
-    states : OptimizerStateSharing, optional
-        What gives the optimizer's state to others, where that is wanted.
+    `states` gives the optimizer's state to other workers, if that is wanted.
     """
     settings, membership, worker = participant.settings, participant.membership, participant.worker
     features: list[Feature] = []
@@ -61,13 +51,13 @@ def features_of(
     features.append(_momentum_and_scale(participant, target, optimizer))
     if states is not None:
         features.append(states)
-    if settings.staleness_bound != "off":  # which may wait, after everything else
+    if settings.staleness_bound != "off":  # the last one, because it may wait
         features.append(StalenessBound(_lags(participant), participant))
     return features
 
 
 def _lags(participant: Participant) -> ClockLags:
-    """Return how a lead is bounded."""
+    """Return the bound on this worker's lead."""
     bound = participant.settings.staleness_bound
     timeout = participant.settings.staleness_timeout_seconds
     if isinstance(bound, int):
@@ -78,14 +68,14 @@ def _lags(participant: Participant) -> ClockLags:
 def _momentum_and_scale(
     participant: Participant, target: object, optimizer: "torch.optim.Optimizer | None"
 ) -> Feature:
-    """Return what adapts the optimizer; without one, see to the changes themselves."""
+    """Return what adapts the optimizer; if no learning rate can, scale the changes."""
     compensation = participant.compensation
     if compensation.scale == "auto" and optimizer is not None:
         from gradwire.optimizer.torch_scale import optimizer_scale
 
         compensation.scale = optimizer_scale(optimizer)
         logger.info(
-            "scale=%r: with it, workers with %s together make the step that DDP makes",
+            "scale=%r: with it, all workers with %s together make the step that DDP would make",
             compensation.scale,
             type(optimizer).__name__,
         )
@@ -93,7 +83,7 @@ def _momentum_and_scale(
     scaled, by_rate = compensation.varies, False
     feature = Feature() if lag is None else MomentumAdvice(lag)
     if optimizer is not None:
-        # Who passes an optimizer of torch has imported that; nobody else has to.
+        # Imported here: only a script that passes an optimizer has imported torch.
         from gradwire.features.optimizer_control import OptimizerControl, scales_by_rate, trains_all
 
         alone, obeys = trains_all(optimizer, target), scales_by_rate(optimizer)

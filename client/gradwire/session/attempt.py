@@ -34,17 +34,7 @@ if TYPE_CHECKING:
 
 
 class Attempt:
-    """One attempt to join, up to the session.
-
-    Parameters
-    ----------
-    settings : Settings
-    parameters : Parameters
-    target : object
-        What is trained, of which these are the parameters.
-    optimizer : object
-        What changes it, if `join` was given that.
-    """
+    """One attempt to join; `optimizer` changes the parameters of `target`, if it is not None."""
 
     def __init__(
         self, settings: Settings, parameters: Parameters, target: object, optimizer: object
@@ -92,16 +82,18 @@ class Attempt:
             self._network.call(self._entry.worker.abort, "joining failed")
             self._network.stop()
             raise
-        file = StatsFile.wanted(
-            os.environ, participant.welcome.rank, self._parameters.layout.elements
+        file = StatsFile.from_environment(
+            os.environ,
+            participant.welcome.rank,
+            self._parameters.layout.elements,
+            lambda: participant.stats(self._network.traffic),
         )
         if file is not None:
             participant.features = [file.beginning, *participant.features, file]
-            file.watch(lambda: participant.stats(self._network.traffic))
         return Session(participant, self._network, self._waits)
 
     def _request(self, *, gives_state: bool) -> Join:
-        """Return what to ask the master for."""
+        """Return the request for the master."""
         settings, layout = self._settings, self._parameters.layout
         request = Join(
             run=settings.run,
@@ -122,7 +114,7 @@ class Attempt:
         return request
 
     def _quantum_exponent(self) -> int:
-        """Return the quantum that suits our parameters; refuse one that does not."""
+        """Return the quantum's exponent for our parameters; refuse one that does not fit."""
         vector = self._parameters.vector
         layout = self._parameters.layout
         try:
@@ -153,8 +145,10 @@ class Attempt:
 def _optimizer_of(optimizer: object, target: object) -> "torch.optim.Optimizer":
     """Return the torch optimizer that changes a target, or raise `UsageError`."""
     if "torch" not in sys.modules:
-        raise UsageError(f"optimizer={type(optimizer).__name__}; it has to be one of torch's")
-    # Whoever has an optimizer of torch has imported it; nobody else has to pay for that.
+        raise UsageError(
+            f"optimizer={type(optimizer).__name__}; it has to be a torch.optim.Optimizer"
+        )
+    # Imported here: only a script that has such an optimizer has imported torch.
     from gradwire.features.optimizer_control import torch_optimizer
 
     return torch_optimizer(optimizer, target)

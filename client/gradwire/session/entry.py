@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradwire.errors import DeadlineError
-from gradwire.features.optimizer_state import OptimizerStateSharing, SharedOptimizer
+from gradwire.features.optimizer_state import OptimizerStateSharing
 from gradwire.participant.participant import Participant
 from gradwire.replica.prior_residual import PriorResidual
 from gradwire.replica.waits import Procedure, until
@@ -26,37 +26,28 @@ from gradwire_protocol.messages.admission import Join, name_in_roster
 if TYPE_CHECKING:
     import torch
 
+    from gradwire.optimizer.torch_state import TorchOptimizer
+
 logger = logging.getLogger("gradwire.join")
 
 
 class Entry:
-    """A worker that is not in yet.
+    """A worker that does not take part yet.
 
     Parameters
     ----------
-    settings : Settings
-    parameters : Parameters
-    request : Join
-        What to ask the master for.
-    membership : Membership
-    master : str
-        How a person would write its address.
     random : callable
         Returns numbers from 0 to 1, evenly distributed.
     clock : callable
-        Returns seconds, from any beginning.
-    target : object
-        What is trained, of which these are the parameters.
-    optimizer : torch.optim.Optimizer, optional
-        What changes it, if `join` was given that.
-    shared_optimizer : SharedOptimizer, optional
-        The same, if its state is shared.
+        Returns seconds since any fixed moment.
+    target, optimizer : object
+        What is trained, and what changes it, if `join` was given that.
+    shared_optimizer : TorchOptimizer, optional
+        Over `optimizer`, if its state is shared.
     buffers : ModuleBuffers, optional
         Those of the target that are shared, if it has any.
     key_name : str, optional
         The name in the key that it dials with.
-    observes : bool
-        Whether it only receives.
     """
 
     def __init__(
@@ -71,7 +62,7 @@ class Entry:
         clock: Callable[[], float],
         target: object = None,
         optimizer: "torch.optim.Optimizer | None" = None,
-        shared_optimizer: SharedOptimizer | None = None,
+        shared_optimizer: "TorchOptimizer | None" = None,
         buffers: ModuleBuffers | None = None,
         key_name: str | None = None,
         observes: bool = False,
@@ -104,14 +95,11 @@ class Entry:
     def enter(self) -> Procedure[Participant]:
         """Wait until this worker takes part and may make its first step.
 
-        Raises
-        ------
-        GradwireError
-            Why it cannot.
+        Raises the `GradwireError` that says why it cannot.
         """
         self._deadline = self._clock() + self._settings.join_timeout_seconds
         replica = yield from self._replica()
-        self._warn(replica)
+        self._warn_of_settings(replica)
         settings, parameters = self._settings, self._parameters
         feedback = parameters.feedback(
             replica, portion=portion_of(settings.feedback), threads=settings.codec_threads
@@ -152,10 +140,10 @@ class Entry:
     # Private.
 
     def _replica(self) -> Procedure[Replica]:
-        """Talk with the master until there is a replica that both have."""
+        """Talk with the master until both have the same replica."""
         membership = self.membership
         yield from self._wait(lambda: membership.welcome is not None)
-        self._tell_the_way()
+        self._log_transport()
         yield from self._wait(lambda: membership.live or self._is_founder())
         welcome = membership.welcome
         assert welcome is not None
@@ -198,19 +186,19 @@ class Entry:
         others = [peer for peer in membership.peers if peer.name != self._name]
         if not others:
             return f"the master at {self._master} to let us in"
-        # We are in the roster and were not welcomed: that comes with the first parameters.
+        # The WELCOME of a worker in the roster comes with the first parameters.
         return "the run's first worker to send its parameters: " + ", ".join(
             f"rank {peer.rank} ({peer.name})" for peer in others
         )
 
-    def _tell_the_way(self) -> None:
-        """Say what carries the packets, and why it is not what was tried first."""
+    def _log_transport(self) -> None:
+        """Log the transport to the master, and why it is not the one that was tried first."""
         transport, detour = self.worker.transport.upper(), self.worker.detour
         reason = f" ({detour})" if detour else ""
         logger.info("connected to the master at %s over %s%s", self._master, transport, reason)
 
-    def _warn(self, replica: Replica) -> None:
-        """Say what was asked for and will not be."""
+    def _warn_of_settings(self, replica: Replica) -> None:
+        """Warn of settings that this run cannot follow."""
         asked, quantum = self._settings.quantum, float(replica.quantum)
         if asked is not None and asked != quantum:
             logger.warning("quantum=%g was asked for; this run has %g", asked, quantum)

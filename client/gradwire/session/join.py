@@ -22,7 +22,7 @@ from gradwire_protocol.settings import declared_settings
 logger = logging.getLogger("gradwire.join")
 
 WARM_UP_SHOWN_SECONDS = 1.0
-"""Compiling the kernels is mentioned when it takes longer than this."""
+"""If the kernels take longer than this to compile, the log says so."""
 
 
 def join(
@@ -34,23 +34,24 @@ def join(
 ) -> Session:
     """Take part in a run.
 
-    The parameters of the first worker to join start the run; every later worker's parameters
-    become those that the run has by then. Returns when that is done. With the key of an observer,
-    the session only receives: see `Session`.
+    The parameters of the first worker to join start the run. Every later worker's parameters are
+    replaced by those that the run has by then. Returns when that is done. With the key of an
+    observer, the session only receives: see `Session`.
 
     Parameters
     ----------
     target : torch.nn.Module, list of torch.Tensor, or ndarray of dtype float32
-        What is trained, in place. Tensors of dtype float32 are moved into one block of memory;
-        they stay the same objects. Where all are on one GPU, so is the codec, if Triton is there.
+        What is trained, in place. Tensors of dtype float32 are moved into one block of memory; they
+        stay the same objects. If all are on one GPU and Triton is installed, the codec runs there,
+        too.
     optimizer : torch.optim.Optimizer, optional
-        What changes the target; its momentum and learning rate are then adapted as the settings
-        `momentum` and `scale` say, in its steps alone: what its `param_groups` say stays.
+        What changes the target. Its momentum and learning rate are then adapted as the settings
+        `momentum` and `scale` say, in its steps alone: the values in its `param_groups` stay.
     config : path, optional
         TOML file; its table ``[session]`` may hold every setting below.
     **settings
-        Where the master is, and all the rest: see `Settings`, which also says where they can come
-        from besides.
+        The address of the master, and all other settings: see `Settings`, which also says where
+        else they can come from.
 
     Returns
     -------
@@ -62,10 +63,11 @@ def join(
         If target, settings or key cannot work. `NonFiniteError` and `OutOfRangeError` are cases of
         it.
     UnreachableError
-        If the master's host is not known, or nobody answers there.
+        If the master's host is not known, or no master answers there.
     RefusedError
-        If the master does not let us in: another model, another run, too many workers; an
-        observer, while there is no run; anybody, while it is drained.
+        If the master does not let this process in: it has another model, the run another name, or
+        too many workers take part; an observer, while there is no run; any process, while an
+        operator drains the master.
     VersionMismatchError
         If the master speaks another version of the protocol.
     DeadlineError
@@ -85,7 +87,7 @@ def join(
     if misplaced:
         raise UsageError(
             f"join() takes the target alone by position, and was given {len(misplaced)} more, the "
-            f"first one a {type(misplaced[0]).__name__}: write the name of each, as in "
+            f"first one of type {type(misplaced[0]).__name__}: pass them by name, as in "
             "join(model, optimizer=optimizer)"
         )
     resolved = resolve_settings(settings, os.environ, config)
@@ -95,7 +97,7 @@ def join(
     return Attempt(resolved, parameters, target, optimizer).session()
 
 
-# What `help` and notebooks show: every setting by its name.
+# So that `help` and notebooks show every setting by its name.
 join.__signature__ = Signature(  # type: ignore[attr-defined]
     [
         *(
@@ -112,9 +114,9 @@ join.__signature__ = Signature(  # type: ignore[attr-defined]
 
 
 def _compile_kernels() -> None:
-    """Compile, or load from the cache, what a training step would have to wait for."""
+    """Compile the kernels now, or load them from the cache: no training step waits for it."""
     folder = cache_folder()
-    kept = f"kept in {folder}" if folder else "not kept, for want of a folder to write to"
+    kept = f"kept in {folder}" if folder else "not kept: no folder can be written to"
     notice = Timer(
         WARM_UP_SHOWN_SECONDS,
         logger.info,

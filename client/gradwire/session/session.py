@@ -1,9 +1,9 @@
-"""`Session`: a worker's membership of a run, the object a training loop holds.
+"""`Session`: a worker's membership of a run, the object that a training loop holds.
 
-It belongs to the training thread, as does what it shares: parameters change in `step`, `push`,
-`pull`, `finish` and `load_state_dict`, and at no other time. The network lives on a thread of its
-own and is never waited for, but in `wait`, `finish` and `close`; these waits have deadlines, and
-say on expiry what they were waiting for.
+It belongs to the training thread, and so do the parameters: they change in `step`, `push`, `pull`,
+`finish` and `load_state_dict`, and at no other time. The network has a thread of its own. Only
+`wait`, `finish` and `close` wait for it; these waits have deadlines, and say on expiry what they
+waited for.
 """
 
 import logging
@@ -21,10 +21,10 @@ from gradwire.replica.pull import PeerUpdate
 from gradwire.replica.stats import SessionStats
 from gradwire.replica.waits import Procedure
 from gradwire.threads.network import NetworkThread
-from gradwire.threads.signals import close_at_the_end, forget, put_off, uninterrupted
+from gradwire.threads.signals import close_at_exit, forget, postpone, uninterrupted
 from gradwire.threads.waits import Waits
+from gradwire.worker.state import printable
 from gradwire.worker.worker import Worker
-from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
 
 Result = TypeVar("Result")
 
@@ -34,12 +34,12 @@ logger = logging.getLogger("gradwire.session")
 class Session:
     """A worker's membership of a run. Made by `gradwire.join`.
 
-    As a context manager it finishes when the block ends normally, and leaves at once when the
-    block ends with an exception, so that the other workers go on without it.
+    As a context manager it finishes when the block ends normally. When the block ends with an
+    exception it leaves at once, so that the other workers go on without it.
 
     With the key of an observer it only receives: `step` applies what workers sent and sends
-    nothing, `push` is an error, and `finish` waits for the workers to finish, but none of them
-    waits for it. It does not count in `world_size`, and its rank is none of a worker's.
+    nothing, `push` is an error, and `finish` waits for the workers to finish, while no worker waits
+    for it. It does not count in `world_size`, and no worker has its rank.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class Session:
         self._over: str | None = None
         self._gone = False
         self._process = os.getpid()
-        close_at_the_end(self, self._what_is_lost)
+        close_at_exit(self, self._loss_warning)
 
-    # Who takes part.
+    # The run.
 
     @property
     def rank(self) -> int:
-        """The rank of this worker, 0 or more; free again when it leaves."""
+        """The rank of this worker, 0 or more; free again after it leaves."""
         return self._participant.welcome.rank
 
     @property
@@ -78,28 +78,28 @@ class Session:
 
     @property
     def finished(self) -> bool:
-        """Whether all workers have finished: the loop of an observer ends then."""
+        """Whether all workers have finished: an observer ends its loop then."""
         return self._membership.finished is not None
 
     @property
     def quantum(self) -> float:
-        """Resolution of the shared parameters."""
+        """Resolution of the shared parameters: the value of one unit."""
         return self._participant.shared.quantum
 
     def wait(self, n_workers: int | None = None, *, timeout: float = 60.0) -> None:
-        """Wait until at least so many workers take part.
+        """Wait until at least `n_workers` workers take part.
 
         Parameters
         ----------
         n_workers : int, optional
-            Without it, what the setting `workers` or torchrun's ``WORLD_SIZE`` says.
+            By default the setting `workers`, or torchrun's ``WORLD_SIZE``.
         timeout : float
             Seconds.
 
         Raises
         ------
         DeadlineError
-            If they do not come in time.
+            If fewer take part after that time.
         """
         wanted = n_workers if n_workers is not None else self._participant.settings.workers
         if wanted is None:
@@ -111,8 +111,8 @@ class Session:
     def step(self) -> None:
         """Push what this step changed, and apply what peers sent; an observer only applies.
 
-        To be called after ``optimizer.step()``. Where `join` was given the optimizer, and it made
-        no step since the last call, nothing is pushed.
+        Call it after ``optimizer.step()``. If `join` was given the optimizer, and the optimizer
+        made no step since the last call, nothing is pushed.
 
         Raises
         ------
@@ -127,11 +127,11 @@ class Session:
         self._run(self._participant.step())
 
     def push(self, change: Any = None) -> int:
-        """Hand to the network what has reached the threshold; the next `pull` ends this step.
+        """Pass to the network what has reached the threshold; the next `pull` ends this step.
 
-        For loops that do not call `step`. Buffers that are due are sent, as `step` does; and where
-        no change is given, and the optimizer that `join` was given made no step since the last
-        call, nothing is pushed.
+        For loops that do not call `step`. Like `step` it sends buffers that are due. If no change
+        is given, and the optimizer that `join` was given made no step since the last call, nothing
+        is pushed.
 
         Parameters
         ----------
@@ -154,14 +154,15 @@ class Session:
         return self._run(self._participant.push(change))
 
     def pull(self) -> list[PeerUpdate]:
-        """Apply what peers sent since the last time; return what that was.
+        """Apply what peers sent since the last time; return these updates.
 
-        The first one after a `push`, or after several, ends their step, as the end of `step` does:
-        buffers that are due are averaged, and with a `staleness_bound` it waits for workers that
-        are too far behind. Any other one only applies; an observer's always ends a step.
+        The first `pull` after a `push`, or after several, ends their step, as the end of `step`
+        does: buffers that are due are averaged, and with a `staleness_bound` it waits for workers
+        that are too far behind. Any other `pull` only applies. An observer's `pull` always ends a
+        step.
 
         Updates that were conflated because too much waited, or that came while it waited for other
-        workers, are applied too, and not listed.
+        workers, are applied, too, but not returned.
         """
         return self._run(self._participant.pull())
 
@@ -174,10 +175,10 @@ class Session:
         Parameters
         ----------
         shared : bool
-            Whether the parameters are the shared ones inside, as an observer has them: without
-            what this worker has not sent yet, which is put back afterwards. That takes 4 bytes for
-            each parameter meanwhile, and 4 more for a moment at the end. It says how good the run
-            is, and not this one worker.
+            Whether the parameters are the shared ones inside, as an observer has them: without what
+            this worker has not sent yet, which is put back afterwards. An evaluation then says how
+            good the run is, and not this one worker. It takes 4 bytes for each parameter meanwhile,
+            and 4 more for a moment at the end.
         """
         participant = self._participant
         if shared and self._over is None:
@@ -197,7 +198,8 @@ class Session:
     def _replica_lent(self, *, applies: bool) -> Iterator[None]:
         """Lend the replica inside the block.
 
-        To lend it may take a lock, which a handler that closes the session must not interrupt.
+        Lending it may take a lock, which a signal handler that closes the session must not
+        interrupt.
         """
         applying = self._participant.applying
         try:
@@ -221,21 +223,21 @@ class Session:
     # The end.
 
     def finish(self, *, timeout: float | None = None) -> None:
-        """Send what is left, wait for all other workers to finish, and hold the same bits as they.
+        """Send what is left, wait for all other workers to finish, and end with the same bits.
 
-        Every worker sends of its residual what the setting `finish_residual` says, applies
+        Every worker sends as much of its residual as the setting `finish_residual` says, applies
         everything that the others sent, and sets its parameters to the shared ones and its buffers
-        to the mean of all workers'. An observer does the same, but for sending.
+        to the mean of all workers'. An observer does the same, but sends nothing.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds; without it, the setting `finish_timeout_seconds`.
+            Seconds; by default the setting `finish_timeout_seconds`.
 
         Raises
         ------
         DeadlineError
-            If others have not finished in time. It can be called again.
+            If other workers have not finished in time. It can be called again.
         UsageError
             Inside of `paused`.
         """
@@ -248,11 +250,11 @@ class Session:
         self._leave("finished")
 
     def close(self, reason: str = "closed") -> None:
-        """Leave the run. What was pushed arrives; what was not stays unsent. Can be repeated.
+        """Leave the run. What was pushed arrives; the rest stays unsent. Can be repeated.
 
-        Called by a signal handler in the middle of a `step`, it leaves when that is over.
+        If a signal handler calls it in the middle of a `step`, it leaves when that is over.
         """
-        if self._process != os.getpid() or put_off(partial(self.close, reason)):
+        if self._process != os.getpid() or postpone(partial(self.close, reason)):
             return
         if self._over is None:
             self._leave(reason)
@@ -269,7 +271,7 @@ class Session:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Finish, or leave at once where the block failed."""
+        """Finish, or leave at once if the block failed."""
         if error is not None:
             self.close(f"{type(error).__name__}: {error}")
         elif self._over is None:
@@ -278,7 +280,7 @@ class Session:
             finally:
                 self.close()
 
-    # What there is to know and to keep.
+    # Statistics and checkpoints.
 
     @property
     def stats(self) -> SessionStats:
@@ -292,25 +294,25 @@ class Session:
     def state_dict(self) -> dict[str, Any]:
         """Return what the session adds to a checkpoint: residual, threshold, versions.
 
-        It belongs to the parameters of this worker at this moment: save both together. Plain
-        tensors (arrays for a numpy target), numbers and texts, so that
+        It belongs to the parameters that this worker has at this moment: save both together. It
+        holds plain tensors (arrays for a numpy target), numbers and texts, so that
         ``torch.load(weights_only=True)`` reads it.
         """
         with uninterrupted():
             return self._participant.save()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned: the parameters get that residual.
+        """Continue from what `state_dict` returned: the parameters get that residual.
 
-        The shared parameters are the run's and stay as they are. With local feedback the
-        parameters of a checkpoint contain the residual. Where they have become the run's, as those
-        of the worker that founds it do, everyone has it, and before the first step it is not added
+        The shared parameters are the run's and stay as they are. With local feedback the parameters
+        of a checkpoint contain the residual. If they have become the run's, as those of the worker
+        that founds it do, all workers have that residual, and before the first step it is not added
         again.
 
         Raises
         ------
         UsageError
-            If it does not fit; nothing is then changed.
+            If the state does not fit; nothing is changed then.
         """
         with self._open(), uninterrupted():
             self._participant.restore(state)
@@ -318,13 +320,13 @@ class Session:
     # Private.
 
     def _run(self, procedure: Procedure[Result]) -> Result:
-        """Play a part of the participant's training half, unless the session is over."""
+        """Run a part of the participant's training half, unless the session is over."""
         with self._open():
             return self._waits.run(procedure)
 
     @contextmanager
     def _open(self) -> Iterator[None]:
-        """Refuse what the block does if the session is over; end it if that is found inside."""
+        """Refuse what the block does if the session is over; end it if that happens inside."""
         self._check_open()
         try:
             yield
@@ -336,8 +338,8 @@ class Session:
                 self._network.stop()
                 self._end()
 
-    def _what_is_lost(self) -> str | None:
-        """Say what nobody has if the script ends now; None where that is nothing."""
+    def _loss_warning(self) -> str | None:
+        """Return a warning about what is lost if the script ends now; None if nothing is."""
         steps = self._participant.tally.steps
         if self._process != os.getpid() or self._over is not None or not steps:
             return None
@@ -355,12 +357,12 @@ class Session:
             raise UsageError(f"this session is over ({self._over}); join again")
 
     def _leave(self, reason: str) -> None:
-        self._participant.leave(_printable(reason))
+        self._participant.leave(printable(reason))
         self._over = reason
         self._wait_until_gone(reason)
 
     def _wait_until_gone(self, reason: str) -> None:
-        """Wait until the master has confirmed that we left, or for as long as that may take."""
+        """Wait until the master has confirmed that we left, `leave_timeout_seconds` at most."""
         network, membership, participant = self._network, self._membership, self._participant
         timeout = participant.settings.leave_timeout_seconds
         with self._replica_lent(applies=True):  # to a master that has restarted
@@ -371,16 +373,12 @@ class Session:
                 "%g s",
                 timeout,
             )
-            network.call(network.worker.abort, _printable(reason))
+            network.call(network.worker.abort, printable(reason))
         network.stop()
         self._end()
         self._gone = True
 
     def _end(self) -> None:
-        """Give back what the session holds in this process. Can be repeated."""
+        """Release what the session holds in this process. Can be repeated."""
         forget(self)
         self._participant.close()
-
-
-def _printable(reason: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in reason)[:REASON_CHARACTERS_MAX]

@@ -1,10 +1,10 @@
-"""Warm start: in the first steps of a run only some workers train, and others wait in `join`.
+"""`WarmStart`: in the first steps of a run only some workers train, and others wait in `join`.
 
-Strom (2015) starts with one worker, because in the first steps the changes of many, each made
-without the others', add up to more than the model can take. Those of the lowest ranks train; who
-waits takes part and applies what comes, so that it begins with the parameters of that moment. It
-begins when the run has made its first steps, or when one of those that train is gone and it is its
-turn.
+Strom (2015) starts with one worker: in the first steps the changes of many workers, each made
+without the others', add up to more than the model can take. The workers of the lowest ranks train.
+A worker that waits takes part and applies what comes, so that it begins with the parameters of that
+moment. It begins when the run has made its first steps, or when a training worker is gone and it is
+next.
 """
 
 import logging
@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from gradwire.errors import ConnectionLostError, DeadlineError
+from gradwire.errors import DeadlineError
 from gradwire.participant.participant import Participant
 from gradwire.replica.waits import Procedure, Wait
 from gradwire_protocol.messages.admission import Peer
 
 logger = logging.getLogger("gradwire.join")
 
-SAID_SHARE: Final = 0.1
-"""How much of it has to be over for it to be said again."""
+LOG_SHARE: Final = 0.1
+"""Part of the first steps between two log lines."""
 
 
 class WarmStart:
@@ -32,9 +32,8 @@ class WarmStart:
         How many train.
     steps : int
         How many steps each of them makes, on average.
-    participant : Participant
     timeout_seconds : float
-        How long no update may come.
+        Longest time without any update.
     """
 
     def __init__(
@@ -47,18 +46,14 @@ class WarmStart:
         self._rank = participant.welcome.rank
         self._timeout = timeout_seconds
         self._clock = participant.clock
-        self._said: float | None = None
-        """How much was over when that was said last."""
+        self._logged_share: float | None = None
+        """The part that was over at the last log line."""
 
     def wait(self) -> Procedure[None]:
         """Wait until this worker may train.
 
-        Raises
-        ------
-        DeadlineError
-            If no update comes for too long.
-        ConnectionLostError
-            If the master ends, or is lost and not reached again.
+        Raises `DeadlineError` if no update comes for too long, and `ConnectionLostError` if the
+        master ends, or is lost and not reached again.
         """
         membership = self._membership
         received, deadline = -1, 0.0
@@ -70,9 +65,9 @@ class WarmStart:
             if self._may_train():
                 break
             self._check(deadline)
-            self._say()
+            self._log_progress()
             yield Wait(partial(self._has_news, known, peers), deadline)
-        if self._said is not None:
+        if self._logged_share is not None:
             logger.info("begin to train: %s", self._progress())
         self._participant.note_run_steps()
 
@@ -80,12 +75,12 @@ class WarmStart:
 
     @property
     def _share(self) -> float:
-        """How much of the first steps is over."""
+        """The part of the first steps that is over."""
         return sum(self._participant.shared.versions.values()) / (self._workers * self._steps)
 
     @property
     def _training(self) -> list[Peer]:
-        """Those whose turn it is before ours."""
+        """The workers that come before this one."""
         peers = self._membership.peers
         return [peer for peer in peers if peer.rank < self._rank and not peer.finished]
 
@@ -102,14 +97,12 @@ class WarmStart:
             membership.updates_received != known
             or membership.peers is not peers
             or membership.finished is not None
-            or membership.wanted
+            or membership.replica_wanted
             or membership.comparison is not None
         )
 
     def _check(self, deadline: float) -> None:
-        membership = self._membership
-        if membership.closed:
-            raise membership.error or ConnectionLostError("the connection is closed")
+        self._participant.check_connected()
         if self._clock() >= deadline:
             ranks = ", ".join(f"{peer.rank} ({peer.name})" for peer in self._training)
             raise DeadlineError(
@@ -117,9 +110,9 @@ class WarmStart:
                 f"steps of the run: {self._progress()}. They are made by ranks {ranks}"
             )
 
-    def _say(self) -> None:
-        if self._said is None or self._share >= self._said + SAID_SHARE:
-            self._said = self._share
+    def _log_progress(self) -> None:
+        if self._logged_share is None or self._share >= self._logged_share + LOG_SHARE:
+            self._logged_share = self._share
             logger.info("waiting for the first steps of the run: %s", self._progress())
 
     def _progress(self) -> str:

@@ -1,7 +1,7 @@
 """`NetworkThread`: the event loop that a session's network lives on.
 
-The training thread never runs any of it and never waits for it, but in the calls that say so; it
-hands over what it wants done with `call` and goes on.
+The training thread runs none of it, and waits for it only in `stop`. It passes calls to the thread
+by `call`, and goes on.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from gradwire_udp.sockets import SocketAddress, wildcard
 logger = logging.getLogger("gradwire.network")
 
 STOP_SECONDS_MAX = 2.0
-"""How long the thread may take to say goodbye once it was told to stop."""
+"""How long the thread may take to say goodbye after it was told to stop."""
 
 
 Destination: TypeAlias = tuple[socket.AddressFamily, SocketAddress]
@@ -47,14 +47,14 @@ class Dialler(Application, Protocol):
     """What speaks with a master: a `Worker`, an `Operator`."""
 
     def dial(self, dialing: Dialing, now: float) -> None:
-        """Dial the master, by whichever way leads there."""
+        """Dial the master by the first way of a dialing."""
 
 
-class Waiting(Protocol):
-    """What another thread waits for: a `Membership`."""
+class Listener(Protocol):
+    """What another thread waits with: a `Membership`."""
 
     def on_closed(self, error: GradwireError | None) -> None:
-        """Note that it is over."""
+        """Note that the membership is over."""
 
 
 AnyDialler = TypeVar("AnyDialler", bound=Dialler)
@@ -65,19 +65,17 @@ class NetworkThread(Generic[AnyDialler]):
 
     Parameters
     ----------
-    settings : Settings
-    worker : Dialler
-    waiting : Waiting
-        Told when something fails that nobody else would hear of.
+    listener : Listener
+        Told of the failures that would otherwise reach no other thread.
     credentials : Credentials, optional
-        What to dial with; unsealed, unless given.
+        To dial with; without them packets are not sealed.
     """
 
     def __init__(
         self,
         settings: Settings,
         worker: AnyDialler,
-        waiting: Waiting,
+        listener: Listener,
         credentials: Credentials | None = None,
     ) -> None:
         self.worker = worker
@@ -85,12 +83,12 @@ class NetworkThread(Generic[AnyDialler]):
         self._credentials = credentials
         self._datagrams = SocketCounters()
         self._streams = TcpCounters()
-        self._waiting = waiting
+        self._listener = listener
         self._loop = new_event_loop(settings.loop)
         self._loop.set_exception_handler(self._on_exception)
         self._drivers = Drivers(worker, self._loop)
         self._udp: dict[socket.AddressFamily, Endpoint] = {}
-        """By what its socket speaks."""
+        """By the address family of its socket."""
         self._tcp: tuple[TcpDriver, Endpoint] | None = None
         self._stopping = False
         self._lingering: asyncio.Task[None] | None = None
@@ -108,7 +106,7 @@ class NetworkThread(Generic[AnyDialler]):
         Raises
         ------
         OSError
-            If there is no socket to be had for any of them.
+            If this machine has no socket for any of them.
         """
         sockets: dict[socket.AddressFamily, socket.socket] = {}
         if UDP in TRIES[self._settings.transport]:
@@ -121,12 +119,12 @@ class NetworkThread(Generic[AnyDialler]):
         self._loop.call_soon_threadsafe(self._guard, self._dial, sockets, addresses)
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Have `function` called on the thread, with `arguments` and the time; do not wait."""
+        """Call `function` on the thread, with `arguments` and the time; do not wait for it."""
         if not self._stopping:
             self._loop.call_soon_threadsafe(self._guard, self._call, function, arguments)
 
     def stop(self) -> None:
-        """Send what is still to be said, and end the thread; waits for it, not for long."""
+        """Send what is still to be said, and end the thread; waits for that, with a limit."""
         if self._stopping or not self._thread.is_alive():
             return
         self._stopping = True
@@ -162,17 +160,19 @@ class NetworkThread(Generic[AnyDialler]):
     ) -> None:
         for family, sock in sockets.items():
             endpoint = self._udp[family] = self._endpoint(UDP)
-            self._drivers.add(partial(self._udp_driver, sock, endpoint))
-        ways = {TCP: _way(TCP, [partial(self._dial_tcp, *each) for each in addresses])}
-        if sockets:
-            ways[UDP] = _way(
-                UDP,
-                [
-                    partial(self._udp[family].connect, address)
-                    for family, address in addresses
-                    if family in sockets
-                ],
+            self._drivers.add(
+                partial(UdpDriver, sock, endpoint, loop=self._loop, counters=self._datagrams)
             )
+        dials: dict[str, list[Dial]] = {TCP: [partial(self._dial_tcp, *each) for each in addresses]}
+        if sockets:
+            dials[UDP] = [
+                partial(self._udp[family].connect, address)
+                for family, address in addresses
+                if family in sockets
+            ]
+        ways = {
+            name: Way(name, first, others=tuple(others)) for name, (first, *others) in dials.items()
+        }
         tries = [ways[name] for name in TRIES[self._settings.transport]]
         dialing = Dialing(
             tries, show_addresses(addresses), self._settings.connect_timeout_seconds,
@@ -182,16 +182,11 @@ class NetworkThread(Generic[AnyDialler]):
         self.worker.dial(dialing, self._drivers.now())
         self._drivers.turn()
 
-    def _udp_driver(
-        self, sock: socket.socket, endpoint: Endpoint, worker: Application
-    ) -> UdpDriver:
-        return UdpDriver(sock, endpoint, worker, self._loop, self._datagrams)
-
     def _reach(self, ways: Mapping[str, Way], name: str, master: str) -> Way:
-        """Return the way to another master, of whose address our own master has told us."""
+        """Return the way to another master, whose address our own master has told us."""
 
         def dial(now: float) -> Connection:
-            # Now, because a name may lead elsewhere by the time that it is needed.
+            # Not before, because the name may lead elsewhere by now.
             try:
                 addresses = resolve_all(master)
             except GradwireError as error:
@@ -202,7 +197,7 @@ class NetworkThread(Generic[AnyDialler]):
             for family, address in addresses:
                 if family in self._udp:
                     return self._udp[family].connect(address, now)
-            logger.warning("the other master at %s has no address of our family", master)
+            logger.warning("the other master at %s has no address of a family that we use", master)
             return ways[name].dial(now)
 
         return Way(name, dial, master)
@@ -252,21 +247,21 @@ class NetworkThread(Generic[AnyDialler]):
             self._fail(error)
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Do what `_guard` does, for what the loop calls."""
+        """Do what `_guard` does, for callbacks of the loop."""
         self._fail(context.get("exception") or RuntimeError(context["message"]))
 
     def _fail(self, error: BaseException) -> None:
-        """Let nobody wait for a thread that has failed."""
+        """End the waits for a thread that has failed."""
         logger.error("the network thread failed", exc_info=error)
         lost = ConnectionLostError(f"the network thread failed: {error!r}; please report this")
         lost.__cause__ = error
-        self._waiting.on_closed(lost)
+        self._listener.on_closed(lost)
 
 
 def _open_sockets(
     families: Iterable[socket.AddressFamily],
 ) -> dict[socket.AddressFamily, socket.socket]:
-    """Return a UDP socket for each family that this machine has; raise where it has none."""
+    """Return a UDP socket for each family that this machine has; `OSError` if it has none."""
     found: dict[socket.AddressFamily, socket.socket] = {}
     failure = OSError("the name has no address")
     for family in families:
@@ -277,7 +272,3 @@ def _open_sockets(
     if not found:
         raise failure
     return found
-
-
-def _way(name: str, dials: Sequence[Dial]) -> Way:
-    return Way(name, dials[0], others=tuple(dials[1:]))

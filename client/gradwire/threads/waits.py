@@ -1,4 +1,4 @@
-"""`Waits`: a thread plays the training half of a worker, and sleeps where that waits."""
+"""`Waits`: runs the training half of a worker on a thread that sleeps while it waits."""
 
 from collections.abc import Callable
 from threading import Condition
@@ -13,13 +13,7 @@ Result = TypeVar("Result")
 
 
 class Waits:
-    """The waits of the training thread, which the network thread ends.
-
-    Parameters
-    ----------
-    membership : Membership
-        Which notifies it from now on.
-    """
+    """The waits of the training thread; the `membership` notifies them from now on."""
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
@@ -27,17 +21,14 @@ class Waits:
         membership.notify = self.notify
 
     def notify(self) -> None:
-        """Have those who wait look again at what they wait for."""
+        """Make the waiting thread check its condition again."""
         with self._changed:
             self._changed.notify_all()
 
     def wait(self, condition: Callable[[], bool], deadline: float) -> bool:
         """Wait until a condition holds, or until `time.monotonic` has reached the deadline.
 
-        Returns
-        -------
-        bool
-            Whether it holds. A membership that is closed is not waited for.
+        Returns whether it holds. A closed membership ends the wait.
         """
         with self._changed:
             while not condition():
@@ -48,9 +39,9 @@ class Waits:
         return True
 
     def run(self, procedure: Procedure[Result]) -> Result:
-        """Play a procedure to its end, and return what it returns.
+        """Run a procedure to its end; return what it returns.
 
-        Signal handlers that want to close the session wait for the next wait.
+        Signal handlers that want to close the session are put off until its next wait.
         """
         while True:
             try:

@@ -1,11 +1,12 @@
-"""`Admission`: how a worker is let in, or back in, and comes to have the replica of the run.
+"""`Admission`: how a worker is let in, or back in, and gets the replica of the run.
 
-It founds the run with its own replica, is sent a snapshot, or has what it has compared with the
-master's. So does later a worker whose replica is damaged.
+A new worker founds the run with its own replica, is sent a snapshot, or completes the part of one
+that it has: the master sends the blocks that differ. Blocks repair a damaged replica in the same
+way.
 
-One that was connected before says who it was and what it has. It is then sent the updates that it
-lacks, or, where the master does not keep them any more, the blocks of the replica that differ; and
-sends again what the master does not have.
+A worker that was connected before says which rank it had and which updates it has. The master sends
+the updates that it lacks or, if it does not keep them any more, the blocks of the replica that
+differ. The worker sends again what the master does not have.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,12 +29,7 @@ from gradwire_protocol.messages.updates import Finish, Leave
 
 
 class Admission:
-    """Leads a worker from its request to training.
-
-    Parameters
-    ----------
-    worker : WorkerState
-    """
+    """Takes a worker from its request to training."""
 
     def __init__(self, worker: WorkerState) -> None:
         self._worker = worker
@@ -43,22 +39,22 @@ class Admission:
         self._elements = worker.join.layout.elements
         self._replica = IncomingReplica(self._elements, worker.membership)
         self._feed: SnapshotFeed | None = None
-        """While the master is given our replica."""
+        """Set while the master is sent our replica."""
 
-    # To be let in.
+    # Joining.
 
     def request(self) -> Join:
-        """Return what to ask for: to take part, or to take part again."""
+        """Return the request to send: to take part, or to take part again."""
         worker, welcome = self._worker, self._worker.welcome
         if welcome is None:
             return worker.join
-        # A replica that lacks what was passed over is none that a run could go on with.
+        # No run can continue with a replica that lacks updates for good.
         versions = {} if worker.gave_up else self._origins.contents
         if not worker.took_part:
             return replace(worker.join, run=welcome.run, partial=versions)
         rank = worker.rank
         versions.pop(rank, None)
-        kept = self._origins.kept.firsts(versions)
+        kept = self._origins.log.first_sequences(versions)
         if self._own.first_as_sent is not None:
             kept[rank] = self._own.first_as_sent
         return replace(
@@ -77,13 +73,10 @@ class Admission:
             ),
         )
 
-    def refuses(self, welcome: Welcome) -> RefusedError | None:
-        """Return why a master is not to be followed that lets us in; None where it is.
+    def refusal(self, welcome: Welcome) -> RefusedError | None:
+        """Return why this worker does not follow the master that lets it in; None if it does.
 
-        Raises
-        ------
-        InvalidMessageError
-            If it lets us into something else, or again.
+        Raises `InvalidMessageError` if the master lets it into something else, or again.
         """
         difference = welcome.layout.difference(self._worker.join.layout)
         if difference is not None:
@@ -92,32 +85,29 @@ class Admission:
             raise InvalidMessageError(f"Welcome while {self._worker.stage.name}")
         if welcome.term >= self._worker.term:
             return None
-        behind = f"a master of term {welcome.term}, and one of {self._worker.term} was followed"
+        behind = f"this master has term {welcome.term}, and one of {self._worker.term} was followed"
         return RefusedError(RefusalCode.NOT_IN_CHARGE, behind)
 
     def take_welcome(self, welcome: Welcome) -> None:
         """Take part, for the first time or again.
 
-        Raises
-        ------
-        InvalidMessageError
-            If the master takes us for somebody else.
+        Raises `InvalidMessageError` if the master takes us for another worker.
         """
         worker = self._worker
         worker.term = welcome.term
         worker.buffers.start_over()
         self._own.accepted = welcome.sequence
         if worker.took_part:
-            self._come_back(welcome)
+            self._rejoin(welcome)
         else:
-            self._come_in(welcome)
+            self._join(welcome)
         if worker.took_part and welcome.resumed:
-            self._begin_again(None)
+            self._resume(None)
         else:
-            self._begin_if_complete()
+            self._go_live_if_complete()
 
-    def _come_in(self, welcome: Welcome) -> None:
-        """Become who the master says we are."""
+    def _join(self, welcome: Welcome) -> None:
+        """Take part for the first time, as the rank that the master gives us."""
         worker = self._worker
         worker.move_to(Stage.FOUNDING if welcome.founder else Stage.SYNCING)
         if welcome.compares:
@@ -133,8 +123,8 @@ class Admission:
         self._own.sequence = welcome.sequence
         self._membership.on_welcome(welcome)
 
-    def _come_back(self, welcome: Welcome) -> None:
-        """Take up again what there was before the connection was lost."""
+    def _rejoin(self, welcome: Welcome) -> None:
+        """Take part again, as the rank from before the connection was lost."""
         worker = self._worker
         if welcome.rank != worker.rank:
             raise InvalidMessageError(
@@ -142,16 +132,16 @@ class Admission:
             )
         if welcome.founder:
             worker.move_to(Stage.FOUNDING)
-            self._membership.on_wanted()
+            self._membership.on_replica_wanted()
             return
-        self._own.check_reach_back()
+        self._own.check_master_can_resume()
         if not welcome.resumed:
             worker.move_to(Stage.SYNCING)
             self._origins.change_to(welcome.versions)
             self._membership.on_resync(welcome.versions)
         self._own.based_on_max = count_updates(welcome.versions, without=worker.rank)
 
-    # Where the master has no replica, ours goes there.
+    # The master has no replica: ours goes there.
 
     def found(self, values: Payload) -> None:
         """Start the run with a replica: little-endian int32, which must not change any more."""
@@ -160,7 +150,7 @@ class Admission:
             self._feed = SnapshotFeed.of_replica(values, worker.link, _packed)
 
     def found_again(self, values: Payload, versions: Mapping[int, int]) -> None:
-        """Give a master that was started anew our replica, with what it contains."""
+        """Give a restarted master our replica, with the versions that it contains."""
         worker = self._worker
         if worker.stage is Stage.FOUNDING and worker.is_cut_off and worker.link is not None:
             self._own.accepted = versions[worker.rank]
@@ -169,18 +159,18 @@ class Admission:
             self._feed = SnapshotFeed.of_replica(values, worker.link, _packed)
 
     def on_block_delivered(self) -> None:
-        """Begin when the master has all of our replica."""
+        """Go live when the master has all of our replica."""
         if self._feed is None or not self._feed.on_delivered():
             return
         self._feed = None
         if self._worker.stage is Stage.FOUNDING:
             if self._worker.took_part:
-                self._begin_again(None)
+                self._resume(None)
             else:
-                self._begin(None)
+                self._go_live(None)
 
-    def send_again(self, recall: Recall) -> None:
-        """Send a master that was started anew what it asks for, of our own or of another."""
+    def resend(self, recall: Recall) -> None:
+        """Send a restarted master the updates that it asks for, our own or a peer's."""
         worker = self._worker
         if not worker.is_cut_off or worker.link is None:
             raise InvalidMessageError("Recall from a master that has let us in")
@@ -189,10 +179,10 @@ class Admission:
             for own in self._own.between(first, last):
                 worker.send(own)
             return
-        for update in self._origins.kept.between(rank, first, last):
+        for update in self._origins.log.between(rank, first, last):
             worker.link.send_update(rank, update.sequence, update.pack())
 
-    # Where it has one, that comes, or what differs.
+    # The master has a replica: it comes here, or the blocks that differ.
 
     def take_block(self, block: Snapshot) -> None:
         """Take a block of the replica."""
@@ -203,16 +193,16 @@ class Admission:
                 self._end_resync(resync)
         elif self._worker.stage in (Stage.JOINING, Stage.SYNCING):
             self._replica.add_block(block)
-            self._begin_if_complete()
-        # Otherwise we began without it, or are about to go.
+            self._go_live_if_complete()
+        # Otherwise we went live without it, or are leaving.
 
     def take_blocks(self, blocks: Blocks) -> None:
-        """Have our replica compared with the master's: it lacks updates, or is damaged."""
+        """Compare our replica with the master's: ours lacks updates, or is damaged."""
         worker = self._worker
         if worker.stage not in (Stage.SYNCING, Stage.LIVE, Stage.LEAVING):
             raise InvalidMessageError(f"Blocks while {worker.stage.name}")
         missed = worker.stage is Stage.SYNCING
-        self._replica.compare(blocks, missed=missed)
+        self._replica.resync = Resync(blocks, self._elements, missed=missed)
         if not worker.took_part:
             self._replica.check_has_part()
             self.compare_part()
@@ -222,24 +212,24 @@ class Admission:
             self._membership.on_blocks(blocks, missed=missed)
 
     def compare_part(self) -> None:
-        """Compare the part of a replica that we have, when its updates are here that come."""
+        """Compare our part of a replica, once the updates that the master has are here."""
         differing = self._replica.compare_part(self._origins.reached, self._worker.rank)
         if differing is not None:
             assert self._replica.resync is not None
             self.want(self._replica.resync.blocks, differing)
 
     def want(self, blocks: Blocks, numbers: Sequence[int]) -> None:
-        """Ask for the blocks that differ from those of the master, if it still says these."""
+        """Ask for the blocks that differ from the master's, if the comparison is still current."""
         resync, link = self._replica.resync, self._worker.link
         if resync is None or resync.blocks is not blocks or link is None:
-            return  # the connection was lost meanwhile, and there may be another one
+            return  # the connection was lost meanwhile, and may be back
         link.send(Want(tuple(numbers)))
         resync.ask(numbers)
         if not numbers:
             self._end_resync(resync)
 
-    def want_nothing(self) -> None:
-        """End a comparison, if there is one: our replica is of no use any more."""
+    def cancel_comparison(self) -> None:
+        """End a comparison, if there is one: a worker that leaves needs no blocks."""
         if self._replica.resync is not None:
             self.want(self._replica.resync.blocks, ())
 
@@ -250,48 +240,48 @@ class Admission:
         self._feed = None
 
     def _end_resync(self, resync: Resync) -> None:
-        """Go on with what came of a comparison."""
+        """Continue with the result of a comparison."""
         self._replica.resync = None
         rebase = resync.rebase
         if not self._worker.took_part:
-            self._begin(self._replica.take_filled(rebase.values))
+            self._go_live(self._replica.take_completed_part(rebase.values))
         elif resync.missed and self._worker.leave_reason is not None:
             self._worker.gave_up = True
-            self._begin_again(None)
+            self._resume(None)
         elif resync.missed:
-            self._begin_again(rebase)
+            self._resume(rebase)
         else:
-            self._membership.on_mended(rebase if rebase.values else None)
+            self._membership.on_repaired(rebase if rebase.values else None)
 
-    # Then it begins.
+    # Going live.
 
-    def _begin_if_complete(self) -> None:
-        """Begin when both are here, the WELCOME and the snapshot; they overtake each other."""
+    def _go_live_if_complete(self) -> None:
+        """Go live when both WELCOME and snapshot are here; either may come first."""
         values = self._replica.take_snapshot() if self._worker.stage is Stage.SYNCING else None
         if values is not None:
-            self._begin(values)
+            self._go_live(values)
 
-    def _begin(self, values: memoryview | None) -> None:
-        """Begin, with a replica that has come, or with our own one."""
+    def _go_live(self, values: memoryview | None) -> None:
+        """Go live with the replica that has come, or (None) with our own."""
         self._worker.move_to(Stage.LIVE)
         self._worker.took_part = True
         self._worker.reconnection.lost = None
         self._membership.on_live(values)
 
-    def _begin_again(self, rebase: Rebase | None) -> None:
-        """Go on after the connection was lost, and send what the master does not have."""
+    def _resume(self, rebase: Rebase | None) -> None:
+        """Go live again after a lost connection, and send what the master does not have."""
         worker = self._worker
         worker.move_to(Stage.LIVE)
         worker.reconnection.lost = None
         self._origins.settle()
-        self._own.on_accepted()
-        self._membership.on_back(rebase)
-        for update in self._own.lacking():
+        self._own.on_delivered_up_to(self._own.accepted)
+        self._membership.on_resumed(rebase)
+        for update in self._own.missing():
             worker.send(update)
         assert worker.link is not None
-        for buffers in worker.buffers.again():
+        for buffers in worker.buffers.to_resend():
             worker.link.send(buffers)
-        if worker.finish_said:
+        if worker.has_finished:
             worker.link.send(Finish(self._own.sequence))
         if worker.leave_reason is not None:
             worker.link.send(Leave(self._own.sequence, worker.leave_reason))

@@ -1,10 +1,11 @@
-"""`SharedBuffers`: what everyone's buffers hold, as the master has it.
+"""`SharedBuffers`: the latest buffers of every worker, as the master has them.
 
-It belongs to the network thread. The master says what is new, in order, so this is always what the
-master had at some moment; and when it says that the run is finished, it is what every worker has.
+It belongs to the network thread. The master sends changes in order, so this is always what the
+master had at some moment. When the master says that the run is finished, it is what every worker
+has.
 
-A master that was started anew knows nothing. It is sent our own again, and those of workers that
-have finished and may have left: somebody else may have ended with them.
+A restarted master knows no buffers. It is sent our own again, and those of workers that have
+finished and may have left, because other workers may have ended with them.
 """
 
 import logging
@@ -23,30 +24,28 @@ class SharedBuffers:
     Parameters
     ----------
     layout : BufferLayout or None
-        Of our own; those of another one are dropped. None where there is nothing to be averaged.
-    membership : Membership
-        Is told what there is, whenever that has changed.
+        Of our own; buffers of another layout are dropped. None if no buffers are averaged.
     """
 
     def __init__(self, layout: BufferLayout | None, membership: Membership) -> None:
         self.refused = 0
-        """How many were of no use."""
+        """How many buffers of others could not be averaged."""
         self._layout = layout
         self._membership = membership
         self._own: Buffers | None = None
         self._known: dict[int, Buffers] = {}
-        """By rank: those of others."""
+        """Those of others, by rank."""
         self._final: dict[int, Buffers] = {}
-        """What the last master had of those who have finished, and this one has not spoken of."""
+        """What the last master had of finished workers, and this one has not sent yet."""
         self._is_finished = False
         self._complained_of: set[int] = set()
 
     def set_own(self, buffers: Buffers) -> None:
-        """Keep what our own hold now."""
+        """Keep what our own buffers hold now."""
         self._own = buffers
 
     def receive(self, buffers: Buffers) -> None:
-        """Take what the master says of somebody's."""
+        """Take what the master says of a worker's buffers."""
         if self._layout is None:
             return
         rank = buffers.rank
@@ -56,26 +55,26 @@ class SharedBuffers:
         elif not buffers.nbytes:
             self._known.pop(rank, None)
         elif self._layout.unpack(buffers) is None:
-            self._known.pop(rank, None)  # it is not the latest any more
+            self._known.pop(rank, None)  # no longer the latest
             self._refuse(buffers)
         else:
             self._known[rank] = buffers
         self._tell()
 
     def finish(self) -> None:
-        """Note that the run is finished: what is there now is what everyone ends with."""
+        """Note that the run is finished: every worker ends with what is here now."""
         self._is_finished = True
 
     def start_over(self) -> None:
-        """Forget what the last connection has brought: a master has let us in and says it anew."""
+        """Forget what the last connection has brought: a new master sends it again."""
         final = {rank: each for rank, each in self._known.items() if each.final}
         self._final = {**self._final, **final}
         if self._known:
             self._known = {}
             self._tell()
 
-    def again(self) -> Iterator[Buffers]:
-        """Iterate over what a master may lack."""
+    def to_resend(self) -> Iterator[Buffers]:
+        """Yield the buffers that a master may lack."""
         if self._own is not None:
             yield self._own
         yield from self._final.values()

@@ -1,16 +1,16 @@
-"""`Dialing`: by which way a worker reaches its master, and what to say where none leads there.
+"""`Dialing`: how a worker reaches its master, and the error if it cannot.
 
-UDP comes first. Where a firewall drops it nobody says so, and all there is to notice is that
-nothing is answered; so after a while TCP has its turn, and then, as long as there is time, UDP
-again: a master that is only just starting would else be reached over TCP by whoever was early.
+UDP comes first. A firewall that drops it says nothing: all that a worker notices is that nobody
+answers. So after a while it tries TCP and then, as long as there is time, UDP again. Without that,
+a worker that dials a master which is only just starting would stay with TCP.
 
-Where the master's name has several addresses, a try begins with the first one and goes on to the
-next one when that fails, or has not answered for a moment, while it may still do so: the first
-address to answer is taken, and the others are let go (RFC 8305). So a name that has an address
-where nobody listens costs a fraction of a second.
+If the master's name has several addresses, a try begins with the first one. It goes on to the next
+one when that fails, or has not answered for a moment, while the first may still answer. The first
+address to answer is taken, and the other connections are closed (RFC 8305). So an address where
+nobody listens costs a fraction of a second.
 
-A run can have two masters, one of which is in charge. A master says where the other one is; who has
-lost his, or was told that it is not in charge, then tries both in turn.
+A run can have two masters, one of which is in charge. A master says where the other one is. A
+worker that has lost its master, or was told that it is not in charge, tries both in turn.
 """
 
 from collections import deque
@@ -33,44 +33,46 @@ TRIES: Final[dict[Transport, tuple[str, ...]]] = {
     "udp": (UDP,),
     "tcp": (TCP,),
 }
-"""What is tried one after the other, and then again."""
+"""Transports to try one after the other, over and over."""
 
 SHARES: Final = {UDP: 0.1, TCP: 0.4}
-"""Where both are tried: how much of all the time one try may take. Three of UDP take 3 of 10 s."""
+"""If both are tried: which part of the whole time one try may take. Three tries of UDP take 3 of 10
+s."""
 
 PAUSE_SHARE: Final = 0.05
-"""From the beginning of one try to that of the next, at least, as a part of all the time: a port
-where nobody listens says so at once, and may be about to be listened at. Nothing is begun any more
+"""Least time from the beginning of one try to that of the next, as a part of the whole time: a port
+where nobody listens says so at once, and a master may be about to listen there. No try begins
 when less than this is left."""
 
 ADDRESS_SECONDS: Final = 0.25
-"""From the beginning with one address of a name to that with the next one, where the first is
-silent: what RFC 8305, section 5, recommends."""
+"""From dialling one address of a name to dialling the next one, while the first is silent: what RFC
+8305, section 5, recommends."""
 
 MASTERS_MAX: Final = 4
-"""Addresses of masters that are tried: two, by the names that the worker and each of them knows."""
+"""Addresses of masters that are tried: those of two masters, which workers and masters may know by
+different names."""
 
 QUESTIONS: Final = {
     (UDP,): "does UDP",
     (TCP,): "does TCP",
     (UDP, TCP): "does UDP, or at least TCP,",
 }
-"""By what was tried."""
+"""What to ask about firewalls, by the transports that were tried."""
 
 
 KEYS: Final = {
-    False: "This worker has no key, and a master that has one does not answer those without: "
-    "`gradwire keygen --worker NAME --from run.key` makes one there, key_file or GRADWIRE_KEY_FILE "
-    "names it here.",
-    True: "A master is silent, too, when it runs without a key, when this worker's key does not "
-    "follow from its run key or is denied there, and when the clocks of both differ much.",
+    False: "This worker has no key, and a master that has one does not answer workers without: "
+    "make one there by `gradwire keygen --worker NAME --from run.key`, and name it here by "
+    "key_file or GRADWIRE_KEY_FILE.",
+    True: "A master is also silent if it runs without a key, if this worker's key was not made "
+    "from its run key or is denied there, and if the clocks of both machines differ much.",
 }
-"""What else the silence may mean, by whether the worker has a key. To who cannot prove anything a
-master says nothing, not even this."""
+"""What else silence may mean, by whether the worker has a key. A master tells a worker without a
+valid key nothing, not even this."""
 
 
 Dial: TypeAlias = Callable[[float], Connection]
-"""Told the time, begins a connection."""
+"""Takes the time and begins a connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +82,9 @@ class Way:
     name: str
     dial: Dial
     master: str = ""
-    """Which master it leads to; empty for the one that was named first."""
+    """Address of another master that it leads to; empty for the first one."""
     others: tuple[Dial, ...] = ()
-    """To the other addresses of its name."""
+    """To the other addresses of the master's name."""
 
 
 class Dialing:
@@ -93,16 +95,13 @@ class Dialing:
     ways : sequence of Way
         In the order to try them in, over and over.
     master : str
-        How a person would write the master's address, for error messages.
+        Its address, for error messages.
     timeout : float
         Seconds for all tries together.
-    has_key : bool
-        Whether they are made with a key.
     pauses : iterator of float, optional
-        Seconds from the beginning of one try to that of the next, at least.
+        Least seconds from the beginning of one try to that of the next.
     reach : callable, optional
-        Told ``"udp"`` or ``"tcp"`` and the address of another master, returns the way there. Raises
-        `GradwireError` where there is none.
+        Takes ``"udp"`` or ``"tcp"`` and the address of another master; returns the way there.
     """
 
     def __init__(
@@ -116,17 +115,17 @@ class Dialing:
         reach: Callable[[str, str], Way] | None = None,
     ) -> None:
         self.way = ways[0]
-        """What is being tried, or was taken."""
+        """The way that is being tried, or was taken."""
         self.next_at: float | None = None
-        """When `dial` has to be called; None while a try is under way, or when all is over."""
+        """When to call `dial`; None while a try is under way, and after the last one."""
         self._ways = list(ways)
         self._turn = 0
         self._racing: dict[Connection, Dial] = {}
-        """What has been begun in this try, until one of them has answered."""
+        """Connections begun in this try, until one of them has answered."""
         self._untried: deque[Dial] = deque()
-        """To addresses that have not had their turn in this try."""
+        """To addresses that this try has not dialled yet."""
         self._others: list[Way] = []
-        """To other masters."""
+        """Ways to other masters."""
         self._reach = reach
         self._master = master
         self._timeout = timeout
@@ -138,12 +137,12 @@ class Dialing:
         self._tried_at = 0.0
 
     def begin(self, now: float) -> None:
-        """Let the time run, and the first try wait for its pause."""
+        """Start the timeout, and let the first try wait for its pause."""
         self._began = self._tried_at = now
         self.next_at = now + next(self._pauses)
 
     def dial(self, now: float) -> Connection:
-        """Begin the next try; or, while one is under way, go on to the next address."""
+        """Begin the next try or, while one is under way, dial its next address."""
         if self._began is None:
             self._began = now
         if not self._untried:
@@ -159,20 +158,18 @@ class Dialing:
         self._racing[connection] = dial
         return connection
 
-    def heard(self, link: Link, connection: Connection, event: Event, now: float) -> Link | None:
-        """Return the link to act on an event with; None where the event is of no interest.
+    def link_for(self, link: Link, connection: Connection, event: Event, now: float) -> Link | None:
+        """Return the link to handle an event with; None if the event does not matter.
 
-        The first connection of a try that answers, whatever it says, is the one that counts. Of
-        those that reach nobody, the last one is.
+        The first connection of a try that answers, whatever it says, is taken. If none of them
+        reaches a master, the last one counts.
 
         Parameters
         ----------
         link : Link
             With the connection that was dialled last.
         connection : Connection
-            What reports the event.
-        event : Event
-        now : float
+            Which reports the event.
         """
         dial = self._racing.pop(connection, None)
         if dial is None:
@@ -186,11 +183,11 @@ class Dialing:
             self.stop(now)
             everything = (self.way.dial, *self.way.others)
             others = tuple(each for each in everything if each is not dial)
-            self.way = replace(self.way, dial=dial, others=others)  # it is dialled again first
+            self.way = replace(self.way, dial=dial, others=others)  # dialled first the next time
         return link if connection is link.connection else Link(connection)
 
     def stop(self, now: float) -> None:
-        """Let go of every connection of this try that has not answered."""
+        """Close every connection of this try that has not answered."""
         for connection in self._racing:
             connection.close(EndCode.ABORTED, "another address answered first", now)
         self._racing.clear()
@@ -198,7 +195,7 @@ class Dialing:
         self.next_at = None
 
     def failed(self, reason: str, now: float) -> bool:
-        """Note that a try has led nowhere; return whether there will be another one."""
+        """Note that a try has failed; return whether there will be another one."""
         self._reasons[self.way.name] = reason
         assert self._began is not None
         pause = next(self._pauses)
@@ -206,18 +203,15 @@ class Dialing:
         self.next_at = None if over else max(self._tried_at + pause, now)
         return not over
 
-    def learn(self, master: str | None) -> None:
-        """Note the address of another master, to be tried, too."""
+    def add_master(self, master: str | None) -> None:
+        """Add the address of another master to try."""
         known = {way.master for way in (*self._ways, *self._others)}
         if master is None or self._reach is None or master in known or len(known) >= MASTERS_MAX:
             return
         self._others.append(self._reach(self.way.name, master))
 
-    def again(self, timeout: float, pauses: Iterator[float]) -> "Dialing":
-        """Return a dialing for who was connected before, by the way that has led there.
-
-        And by those that lead to other masters.
-        """
+    def for_reconnection(self, timeout: float, pauses: Iterator[float]) -> "Dialing":
+        """Return a dialing to come back by: the way that was taken, and those to other masters."""
         dialing = Dialing(
             [self.way], self._master, timeout, has_key=self._has_key, pauses=pauses,
             reach=self._reach,
@@ -228,12 +222,12 @@ class Dialing:
 
     @property
     def detour(self) -> str | None:
-        """What is wrong with the ways that come before the one that was taken."""
+        """What was wrong with the transports tried before the one taken; None if nothing."""
         tried = self._names[: self._names.index(self.way.name)]
         return self._say(tried) or None
 
     def error(self) -> UnreachableError:
-        """Return what to tell who waits for a master."""
+        """Return the error for a worker that waited for a master in vain."""
         tried = "" if self._names == (UDP,) else f"; {self._say(self._names)}"
         return UnreachableError(
             f"no master answers at {self._master} (waited {self._timeout:g} s{tried}): "
@@ -248,6 +242,6 @@ class Dialing:
 
 
 def _phrase(name: str, reason: str) -> str:
-    if reason.startswith("no answer"):  # to so many datagrams of the last try, which is no news
+    if reason.startswith("no answer"):  # the rest counts datagrams of the last try
         return f"no answer over {name}"
     return f"over {name}: {reason}"

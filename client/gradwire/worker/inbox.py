@@ -1,14 +1,14 @@
-"""The inbox: updates of peers, from the network half of a worker to its training half.
+"""`Inbox`: updates of peers, on their way from the network half of a worker to its training half.
 
-The training half takes them when it steps, which may be seldom: a long step, an evaluation. What
-waits meanwhile is bounded: beyond so many bytes, updates are conflated, that is, added up into one
-vector of integers as long as the model. Nothing is lost by that, and the network is never made to
-wait for the training.
+The training half takes them when it steps, which may be seldom: a long step, an evaluation. Memory
+is bounded meanwhile: if too many bytes wait, the oldest updates are conflated, that is, added up
+into one vector of integers as long as the model. Nothing is lost by that, and the network never
+waits for the training.
 """
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Final
 
@@ -23,36 +23,36 @@ from gradwire_protocol.messages.snapshots import block_span
 from gradwire_protocol.messages.updates import EncodedUpdate
 
 INBOX_BYTES_MAX: Final = 16 * MIB
-"""Encoded updates that wait; a step of a hundred peers with 20 KB updates takes 2 MB."""
+"""Encoded updates that wait. A step of a hundred peers with updates of 20 KB takes 2 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebase:
-    """Blocks of the master's replica in place of the worker's own."""
+    """Blocks of the master's replica to put in the place of the worker's own."""
 
     blocks: Blocks
-    """What the worker compared its replica with."""
+    """The master's digests that the worker compared its replica with."""
     values: Mapping[int, bytes]
     """By number, the blocks that differ: little-endian int32."""
     missed: bool
-    """Whether they differ because of updates that the worker has missed, and that are in its
-    replica from now on; else because of damage."""
+    """Whether they differ because the worker has missed updates, which its replica contains from
+    now on. Otherwise they were damaged."""
 
 
 @dataclass(slots=True)
 class Arrivals:
-    """What the inbox held."""
+    """The contents of an inbox."""
 
     rebase: Rebase | None = None
-    """Comes first: the updates are for this replica."""
+    """To apply first: the updates are for this replica."""
     updates: list[tuple[int | None, EncodedUpdate]] = field(default_factory=list)
-    """Rank and update, in the order they came; without a rank, corrections of what we sent."""
+    """Rank and update, in the order they came. Rank None marks the correction of an own update."""
     conflated: Int32Array | None = None
-    """The sum of older ones, in quanta per element."""
+    """The sum of older updates, in quanta per element."""
     conflated_count: int = 0
-    """How many updates that sum contains, those included that the master had added up."""
+    """How many updates the sum contains, with those that the master had conflated."""
     conflated_versions: dict[int, int] = field(default_factory=dict)
-    """The last sequence of each rank in it."""
+    """By rank: the last sequence in the sum."""
 
 
 class Inbox:
@@ -63,7 +63,7 @@ class Inbox:
     elements : int
         Length of the flat vector.
     bytes_max : int
-        Encoded updates kept before they are conflated.
+        Bytes of encoded updates that wait before the oldest are conflated.
     """
 
     def __init__(self, elements: int, bytes_max: int = INBOX_BYTES_MAX) -> None:
@@ -72,24 +72,15 @@ class Inbox:
         self._lock = Lock()
         self._waiting: deque[tuple[int | None, EncodedUpdate]] = deque()
         self._bytes = 0
+        self._rest = Arrivals()
+        """What there is besides: the replica, and the sum."""
         self._sum: Replica | None = None
-        self._sum_count = 0
-        self._sum_versions: dict[int, int] = {}
-        self._rebase: Rebase | None = None
 
     def put_update(self, rank: int | None, update: EncodedUpdate) -> None:
-        """Add an update; conflate the oldest ones where too much waits.
+        """Add an update of a rank; conflate the oldest ones if too much waits.
 
-        Parameters
-        ----------
-        rank : int or None
-            Its origin; None for a correction, which is part of no version.
-        update : EncodedUpdate
-
-        Raises
-        ------
-        MalformedUpdateError
-            If an update that has to be conflated is not valid.
+        Rank None marks a correction, which no version vector counts. Raises `MalformedUpdateError`
+        if an update that has to be conflated is not valid.
         """
         with self._lock:
             self._waiting.append((rank, update))
@@ -98,12 +89,9 @@ class Inbox:
                 self._conflate(*self._waiting.popleft())
 
     def put_sum(self, total: Sum) -> None:
-        """Add updates that the master has added up, and add up with them what waits already.
+        """Add updates that the master has conflated; conflate with them all that waits.
 
-        Raises
-        ------
-        MalformedUpdateError
-            If a part of it, or an update that waits, is not valid.
+        Raises `MalformedUpdateError` if a part of the sum, or an update that waits, is not valid.
         """
         with self._lock:
             while self._waiting:
@@ -111,65 +99,54 @@ class Inbox:
             conflated = self._begin_sum()
             for body in total.bodies:
                 conflated.apply(body)
-            self._sum_count += total.updates
-            self._sum_versions |= total.versions
+            self._rest.conflated_count += total.updates
+            self._rest.conflated_versions |= total.versions
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to take."""
         with self._lock:
-            return not self._waiting and self._sum is None and self._rebase is None
+            return not self._waiting and self._sum is None and self._rest.rebase is None
 
     def take_all(self) -> Arrivals:
         """Remove and return everything."""
         with self._lock:
-            arrivals = Arrivals(self._rebase, list(self._waiting))
-            if self._sum is not None:
-                arrivals.conflated = self._sum.values
-                arrivals.conflated_count = self._sum_count
-                arrivals.conflated_versions = self._sum_versions
-            self._clear()
+            arrivals, self._rest = self._rest, Arrivals()
+            arrivals.updates = list(self._waiting)
+            self._waiting.clear()
+            self._bytes, self._sum = 0, None
             return arrivals
 
-    def mend(self, rebase: Rebase) -> None:
-        """Add blocks in the place of damaged ones: to what is here, as they commute with it."""
+    def put_rebase(self, rebase: Rebase) -> None:
+        """Add blocks in the place of damaged ones. Updates commute with them, and stay."""
         with self._lock:
-            self._rebase = rebase
+            self._rest.rebase = rebase
 
     def restart(self, rebase: Rebase, later: "Inbox") -> None:
-        """Replace everything: by a replica, and by the updates that come after it.
+        """Replace everything by a replica and the updates that come after it.
 
-        What was here is for the replica that is replaced. At once, because whoever takes must not
-        find the one without the other.
+        What was here belongs to the replica that is replaced. Both change at once, because the
+        thread that takes must not find one without the other.
         """
         arrivals = later.take_all()
         with self._lock:
-            self._clear()
-            self._rebase = rebase
-            self._waiting.extend(arrivals.updates)
+            self._waiting = deque(arrivals.updates)
             self._bytes = sum(len(update.body) for _, update in arrivals.updates)
-            if arrivals.conflated is not None:
-                self._sum = Replica(arrivals.conflated)
-                self._sum_count = arrivals.conflated_count
-                self._sum_versions = arrivals.conflated_versions
-
-    def _clear(self) -> None:
-        self._waiting.clear()
-        self._bytes = 0
-        self._sum, self._sum_count, self._sum_versions = None, 0, {}
-        self._rebase = None
+            self._rest = replace(arrivals, rebase=rebase, updates=[])
+            self._sum = None if arrivals.conflated is None else Replica(arrivals.conflated)
 
     def _begin_sum(self) -> Replica:
         if self._sum is None:
             self._sum = Replica.zeros(self._elements)
+            self._rest.conflated = self._sum.values
         return self._sum
 
     def _conflate(self, rank: int | None, update: EncodedUpdate) -> None:
         self._begin_sum().apply(update.body)
         self._bytes -= len(update.body)
         if rank is not None:
-            self._sum_count += 1
-            self._sum_versions[rank] = update.sequence
+            self._rest.conflated_count += 1
+            self._rest.conflated_versions[rank] = update.sequence
 
 
 def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[int, ...]:
@@ -178,11 +155,11 @@ def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[in
     Parameters
     ----------
     values : memoryview
-        Little-endian int32; anything where blocks are missing.
+        Little-endian int32; undefined where blocks are missing.
     arrivals : Arrivals
         The updates that have come since.
     blocks : Blocks
-        The master's, at the versions that these lead to.
+        The master's, at the versions that these updates lead to.
     """
     part = Replica(np.frombuffer(values, "<i4"))
     if arrivals.conflated is not None:
@@ -194,5 +171,5 @@ def complete(values: memoryview, arrivals: Arrivals, blocks: Blocks) -> tuple[in
 
 
 def digests_in(blocks: Blocks) -> UInt64Array:
-    """Return the digests that the master says its blocks have."""
+    """Return the digests of the master's blocks as an array."""
     return np.frombuffer(blocks.digests, "<u8").astype(np.uint64, copy=False)

@@ -1,9 +1,9 @@
-"""`Membership`: what the two halves of a worker know of each other.
+"""`Membership`: what the two halves of a worker share.
 
-The network half, `Worker`, notes with the ``on_...`` methods what it hears from the master. The
-training half, a `Participant`, reads the attributes, takes updates out of the inbox, and posts to
-the network half what is to be said. Where each half has a thread, this is all that both touch, and
-no method waits: `notify` and `post` are what the threads, or a simulator, put there.
+The network half, `Worker`, notes by the ``on_...`` methods what the master says. The training half,
+a `Participant`, reads the attributes, takes updates from the inbox, and posts to the network half
+what to send. If each half has a thread, this is all that both touch. No method waits: the threads
+or a simulator set `notify` and `post`.
 """
 
 import logging
@@ -27,20 +27,19 @@ logger = logging.getLogger("gradwire.session")
 
 
 class Clocks:
-    """What was heard of the steps of others."""
+    """What other workers have told of their steps."""
 
     def __init__(self) -> None:
         self.latest: Mapping[int, int] = {}
-        """By rank: how many of its steps are in what was received of it last, where that is
-        said."""
+        """By rank: how many steps its last update contains, if it told that."""
         self.first: int | None = None
-        """What was heard first of anybody."""
+        """The first clock that any worker told."""
         self.paces: dict[int, int] = {}
-        """By rank: how many microseconds a step takes there, without waits, where that is said.
-        The training thread looks up single ranks."""
+        """By rank: microseconds that a step takes without waits, if it told that. The training
+        thread looks up single ranks only."""
 
     def hear(self, clocks: Mapping[int, int]) -> None:
-        """Take in what was said with updates."""
+        """Note the clocks told with updates."""
         if clocks:
             self.first = max(clocks.values()) if self.first is None else self.first
             self.latest = {**self.latest, **clocks}
@@ -48,22 +47,22 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a replica has to be compared with, and why."""
+    """The master's blocks to compare our replica with."""
 
     blocks: Blocks
     missed: bool
-    """Because of updates that it lacks, and not because it is damaged."""
+    """Whether our replica lacks updates; otherwise it is damaged."""
 
 
 class Membership:
-    """The state of one worker's membership of a run, between its two halves.
+    """The state of one worker's membership of a run.
 
     Parameters
     ----------
     elements : int
         Length of the flat vector.
     inbox_bytes_max : int
-        Encoded updates of peers that wait before they are conflated.
+        Bytes of peers' encoded updates that wait before the oldest are conflated.
     """
 
     welcome: Welcome | None = None
@@ -71,33 +70,32 @@ class Membership:
     snapshot: memoryview | None = None
     live = False
     lost: str | None = None
-    """Why there is no connection to the master just now."""
-    wanted = False
-    """Whether a master that was started anew waits for our replica."""
+    """Why there is no connection to the master now; None while there is one."""
+    replica_wanted = False
+    """Whether a restarted master waits for our replica."""
     lender: Callable[[], None] | None = None
-    """What gives it the replica, while the training thread may not step for long."""
+    """Gives the replica to such a master while the training thread may not step for long."""
     stopping: str | None = None
-    """Why the master is about to end, if it is: it wants no more updates."""
+    """Why the master is about to end, so that it wants no more updates; None if it is not."""
 
     def __init__(self, elements: int, inbox_bytes_max: int = INBOX_BYTES_MAX) -> None:
         self.notify: Callable[[], None] = _nothing
         """Called whenever something has changed that the training half may wait for."""
         self.post: Callable[..., None] = _nothing
-        """Has the network half call a function with the arguments behind it, and with the time as
-        ``now``, in the order in which they are posted. Does not wait for it."""
+        """Makes the network half call a function with the arguments that follow, and with the time
+        as ``now``. Calls keep the order in which they are posted. Does not wait for the call."""
         self.comply: Callable[..., None] = _nothing
         """`Worker.comply`, to be posted."""
         self._new_inbox = partial(Inbox, elements, inbox_bytes_max)
         self.inbox = self._new_inbox()
         self._sending = False
         self.comparison: Comparison | None = None
-        """What our replica has to be compared with."""
-        self.mending = False
-        """Whether damage was found, and is not mended yet."""
+        self.repairing = False
+        """Whether damage was found and is not repaired yet."""
         self.reconnections = self.rebases = 0
         self.peers: Sequence[Peer] = ()
         self.buffers: Mapping[int, Buffers] = {}
-        """What the buffers of others hold, by rank; at the end, what everyone has."""
+        """The buffers of others, by rank; at the end, those that every worker has."""
         self.stable: Mapping[int, int] = {}
         self.finished: Mapping[int, int] | None = None
         self.closed = False
@@ -111,19 +109,20 @@ class Membership:
         """Of our own encoded updates."""
         self.own_staleness = OwnStaleness()
         self._resync: Inbox | None = None
-        """What comes after a replica that is on its way, to take the place of our own."""
+        """Updates after a replica on its way that will take the place of our own."""
         self._fence: Mapping[int, int] = {}
-        """What that replica contains."""
+        """The versions that this replica contains."""
 
     # The training half.
 
     @contextmanager
     def sending(self) -> Iterator[bool]:
-        """Encode and hand over inside the block, if its value says so.
+        """Allow to encode and post inside the block, if its value is true.
 
-        So what is encoded is sent: the master is told which update is the last one when it has been
-        handed over. Each half first says what it does and then looks at what the other one does:
-        so at least one of them sees the other, and complies. To comply twice does no harm.
+        Everything that is encoded is then sent: only after it was posted is the master told which
+        update is the last one. Each half first says what it does and then looks at what the other
+        one does. So at least one of them sees the other, and complies. To comply twice does no
+        harm.
         """
         self._sending = True
         try:
@@ -136,7 +135,7 @@ class Membership:
     # The network half.
 
     def on_welcome(self, welcome: Welcome) -> None:
-        """Note that we take part."""
+        """Note that the master lets us take part."""
         self.welcome = welcome
         self.peers = welcome.roster
         self.notify()
@@ -146,7 +145,7 @@ class Membership:
         self.snapshot_elements = elements
 
     def on_live(self, snapshot: memoryview | None) -> None:
-        """Begin: the replica is here, or, for the founder (None), there."""
+        """Note that training can begin: the replica is here or, for the founder (None), there."""
         self.snapshot = snapshot
         self.live = True
         self.reconnections += self.lost is not None
@@ -156,7 +155,7 @@ class Membership:
     def on_lost(self, reason: str) -> None:
         """Note that the connection is lost, and that the worker dials again."""
         self._resync = None
-        self.mending, self.comparison = False, None
+        self.repairing, self.comparison = False, None
         if self.lost is None:
             logger.warning(
                 "the connection to the master is lost (%s): %s, and the master is dialled again",
@@ -166,32 +165,32 @@ class Membership:
         self.lost = reason
         self.notify()
 
-    def on_wanted(self) -> None:
-        """Note that the master was started anew and wants our replica."""
-        self.wanted = True
+    def on_replica_wanted(self) -> None:
+        """Note that a restarted master wants our replica."""
+        self.replica_wanted = True
         lender = self.lender
         self.notify()
         if lender is not None:
             lender()
 
     def on_resync(self, versions: Mapping[int, int]) -> None:
-        """Keep the updates beyond these for the replica that comes."""
+        """Keep updates after these versions apart, for a replica on its way that contains them."""
         self._resync = self._new_inbox()
         self._fence = versions
 
-    def on_anew(self) -> None:
-        """Forget the updates that have come: what they are for comes anew, with others."""
+    def on_new_snapshot(self) -> None:
+        """Forget the updates that have come: another snapshot comes, with its own."""
         self._resync = None
         self.inbox.take_all()
 
-    def on_part(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
-        """Apply the updates that have come to the part of a replica that has."""
+    def on_partial_replica(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
+        """Apply the updates that have come to a part of a replica; return which blocks differ."""
         assert self._resync is not None
         before, self.inbox, self._resync = self.inbox, self._resync, None
         return complete(values, before.take_all(), blocks)
 
-    def on_back(self, rebase: Rebase | None) -> None:
-        """Note that we take part again: with our replica, or with another one in its place."""
+    def on_resumed(self, rebase: Rebase | None) -> None:
+        """Note that we take part again: with our replica, or with blocks of another one."""
         if rebase is not None:
             assert self._resync is not None
             self.inbox.restart(rebase, self._resync)
@@ -209,63 +208,49 @@ class Membership:
         )
 
     def on_blocks(self, blocks: Blocks, *, missed: bool) -> None:
-        """Have the training thread compare our replica with the master's."""
+        """Make the training half compare our replica with the master's."""
         self.comparison = Comparison(blocks, missed=missed)
-        self.mending = not missed
+        self.repairing = not missed
         self.notify()
 
-    def on_mended(self, rebase: Rebase | None) -> None:
-        """Take what comes in the place of damaged blocks."""
+    def on_repaired(self, rebase: Rebase | None) -> None:
+        """Take the blocks that replace damaged ones; None if none was damaged."""
         if rebase is not None:
-            self.inbox.mend(rebase)
-        self.mending = False
+            self.inbox.put_rebase(rebase)
+        self.repairing = False
         self.notify()
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
         """Take a peer's update."""
-        is_later = update.sequence > self._fence.get(rank, 0)
-        try:
-            self._inbox(later=is_later).put_update(rank, update)
-        except MalformedUpdateError as error:
-            self._close_for(error)
-        else:
-            if update.pace:
-                self.clocks.paces[rank] = update.pace
-            self._note_received(1, {rank: update.clock} if update.clock else {})
+        if update.pace:
+            self.clocks.paces[rank] = update.pace
+        inbox = self._inbox(later=update.sequence > self._fence.get(rank, 0))
+        clocks = {rank: update.clock} if update.clock else {}
+        self._receive(1, clocks, inbox.put_update, rank, update)
 
     def on_sum(self, total: Sum) -> None:
-        """Take updates of peers that the master has added up."""
-        try:
-            self._inbox(later=True).put_sum(total)
-        except MalformedUpdateError as error:
-            self._close_for(error)
-        else:
-            self._note_received(total.updates, total.clocks)
+        """Take updates of peers that the master has conflated."""
+        self._receive(total.updates, total.clocks, self._inbox(later=True).put_sum, total)
 
     def on_correction(self, correction: EncodedUpdate) -> None:
-        """Take what the master has clipped off an update of ours, with the sign turned."""
+        """Take what the master has clipped off an own update, with its sign turned."""
         self.updates_clipped += 1
-        try:
-            self._inbox(later=True).put_update(None, correction)
-        except MalformedUpdateError as error:
-            self._close_for(error)
-        else:
-            self._note_received(1, {})
+        self._receive(1, {}, self._inbox(later=True).put_update, None, correction)
 
     def on_delivered(self, size: int) -> None:
-        """Note that the master has an update of ours with a body of so many bytes."""
+        """Note that the master has an own update with a body of `size` bytes."""
         self.updates_delivered += 1
         self.bytes_delivered += size
         self.own_staleness.delivered(self.updates_received)
         self.notify()
 
     def on_roster(self, peers: Sequence[Peer]) -> None:
-        """Note who takes part now."""
+        """Note which workers take part now."""
         self.peers = peers
         self.notify()
 
     def on_buffers(self, buffers: Mapping[int, Buffers]) -> None:
-        """Note what the buffers of others hold; nobody waits for that."""
+        """Note what the buffers of others hold. No wait depends on it."""
         self.buffers = buffers
 
     def on_stable(self, versions: Mapping[int, int]) -> None:
@@ -274,12 +259,12 @@ class Membership:
         self.notify()
 
     def on_finished(self, versions: Mapping[int, int]) -> None:
-        """Note that all workers have finished; these are all updates."""
+        """Note that all workers have finished, and which updates these are in all."""
         self.finished = versions
         self.notify()
 
     def on_stopping(self, reason: str) -> None:
-        """Note that the master is about to end: what is not sent yet waits in the residual."""
+        """Note that the master is about to end: what is not sent yet stays in the residual."""
         logger.warning("the master is about to end, and what was sent arrives: %s", reason)
         self.stopping = reason
         if not self._sending:
@@ -287,7 +272,7 @@ class Membership:
         self.notify()
 
     def on_closed(self, error: GradwireError | None) -> None:
-        """Note that it is over. The first reason counts."""
+        """Note that the membership is over. The first reason counts."""
         if not self.closed:
             self.closed = True
             self.error = error
@@ -296,19 +281,28 @@ class Membership:
     # Private.
 
     def _inbox(self, *, later: bool) -> Inbox:
-        """Return where an update belongs that comes after a replica on its way, or before it."""
+        """Return the inbox of an update before, or after, a replica that is on its way."""
         return self._resync if self._resync is not None and later else self.inbox
 
-    def _note_received(self, updates: int, clocks: Mapping[int, int]) -> None:
+    def _receive(
+        self,
+        updates: int,
+        clocks: Mapping[int, int],
+        put: Callable[..., None],
+        *arguments: Any,
+    ) -> None:
+        """Put what has come into an inbox, and note it."""
+        try:
+            put(*arguments)
+        except MalformedUpdateError as error:
+            # The master checks what it relays, so this cannot come from another worker.
+            reason = f"the master relayed an update that cannot be applied: {error}"
+            self.on_closed(ProtocolError(reason))
+            return
         self.clocks.hear(clocks)
         self.updates_received += updates
         self.notify()
 
-    def _close_for(self, error: MalformedUpdateError) -> None:
-        # The master checks what it relays, so this cannot come from another worker.
-        reason = f"the master relayed an update that cannot be applied: {error}"
-        self.on_closed(ProtocolError(reason))
-
 
 def _nothing(*arguments: Any) -> None:
-    """Do nothing: nobody has put anything there yet."""
+    """Do nothing: no thread or simulator is there yet."""

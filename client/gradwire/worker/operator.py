@@ -1,7 +1,7 @@
-"""`Operator`: who gives a master one order, and waits for its answer.
+"""`Operator`: gives a master one order, and waits for its answer.
 
-Like a worker it does no I/O: the network thread hands it events and the time. What comes of the
-order is handed over to the thread that waits for it.
+Like a worker it does no I/O: the network thread passes events and the time to it. The answer goes
+to the thread that waits for it.
 """
 
 from concurrent.futures import Future
@@ -30,14 +30,7 @@ from gradwire_protocol.messages.orders import Order, OrderDone
 
 
 class Operator:
-    """One order and what comes of it.
-
-    Parameters
-    ----------
-    order : Order
-    master : str
-        How a person would write the master's address, for error messages.
-    """
+    """One order and its answer."""
 
     def __init__(self, order: Order, master: str) -> None:
         self._order = order
@@ -47,29 +40,29 @@ class Operator:
         self._answer: Future[str] = Future()
 
     def wait(self, timeout: float) -> str:
-        """Return what the master says to the order; for another thread than the network's.
+        """Return the master's answer; for another thread than the network thread.
 
         Raises
         ------
         RefusedError
-            If the master does not carry it out.
+            If the master does not carry out the order.
         TransportError
             If there is no answer.
         ProtocolError
-            If it makes no sense.
+            If the answer makes no sense.
         """
         try:
             return self._answer.result(timeout)
         except TimeoutError:
             raise DeadlineError(
                 f"the master at {self._master} did not answer the order within {timeout:g} s; "
-                "whether it was carried out, `gradwire operate status` may show"
+                "`gradwire operate status` may show whether it was carried out"
             ) from None
 
     # The network thread.
 
     def dial(self, dialing: Dialing, now: float) -> None:
-        """Dial the master, by whichever way leads there."""
+        """Dial the master by the first way of a dialing."""
         self._dialing = dialing
         self._link = Link(dialing.dial(now))
 
@@ -77,7 +70,7 @@ class Operator:
         """Act on what the connection to the master reports."""
         if self._link is None or self._dialing is None or self._answer.done():
             return
-        link = self._dialing.heard(self._link, connection, event, now)
+        link = self._dialing.link_for(self._link, connection, event, now)
         if link is None:
             return
         self._link = link
@@ -117,7 +110,9 @@ class Operator:
                 self._take(link, message, now)
         except InvalidMessageError as error:
             link.connection.close(CloseCode.INVALID_MESSAGE, str(error), now)
-            self.on_closed(ProtocolError(f"the master at {self._master} sent nonsense: {error}"))
+            self.on_closed(
+                ProtocolError(f"the master at {self._master} broke the protocol: {error}")
+            )
 
     def _take(self, link: Link, message: Message, now: float) -> None:
         if self._answer.done():

@@ -1,4 +1,4 @@
-"""`OptimizerStateExchange`: a worker asks for the state of another's optimizer, and gives its own.
+"""`OptimizerStateExchange`: workers ask for another worker's optimizer state, and give their own.
 
 ::
 
@@ -7,87 +7,69 @@
     put together          ◀──  ◀────────  STATE      ◀──    part 0
                                ──▶ WANT_STATE ──▶           the next part, until all have come
 
-The master asks for parts no faster than the joiner takes them; from another worker, with another
-number and from the beginning, when one goes away in the middle. Who has lost his connection asks
-again when he is back: the master may be another one.
+The master asks for parts no faster than the joiner takes them. When the giving worker goes away in
+the middle, the master asks another one, with another number and from the beginning. A joiner that
+has lost its connection asks again when it is back: the master may be another one.
 
-All of it lives on the network thread. The optimizer is with a `StateKeeper`, on the training
-thread's side. One copy at a time is kept for those who are given it.
+All of it lives on the network thread. A `StateKeeper` on the training thread's side has the
+optimizer. One copy at a time is kept, for all workers that are given it.
 """
 
-from typing import Final, Protocol
+from typing import Final
 
 from gradwire.optimizer.state import PackedState, StateHeader, UnfitStateError
-from gradwire.worker.state import Stage, WorkerState
+from gradwire.worker.state import Stage, WorkerState, printable
 from gradwire_protocol import InvalidMessageError
-from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
 from gradwire_protocol.messages.kinds import RANKS_MAX
 from gradwire_protocol.messages.states import StatePart, WantState
 
 COPY_SECONDS: Final = 60.0
-"""A copy is kept so long after it was last wanted, and given to others when it is no older."""
+"""How long a copy is kept after it was last wanted, and how old it may be for a further worker."""
 
 NOT_SHARED: Final = "it does not share the state of its optimizer"
 NO_STEP: Final = "it has made no step yet"
-KEPT_NO_LONGER: Final = "nobody wanted the rest of it for too long"
+KEPT_NO_LONGER: Final = "the rest of it was not asked for in time"
 
 
-class StateKeeper(Protocol):
-    """The owner of an optimizer; every method returns at once."""
-
-    def unpacked(self, header: StateHeader) -> PackedState:
-        """Return where a state is to be put together; `UnfitStateError` if it does not fit."""
-
-    def on_state_wanted(self) -> None:
-        """Copy the state at the end of the next step: `OptimizerStateExchange.give` is due."""
-
-    def on_state_not_wanted(self) -> None:
-        """Do not: nobody waits for it any more."""
-
-    def on_state(self, state: PackedState | None, reason: str) -> None:
-        """Take what was asked for, or hear why there is none."""
-
-
-class _Nobody:
-    """Keeps no state."""
+class StateKeeper:
+    """Keeps no state; the owner of an optimizer overrides it. Every method returns at once."""
 
     def unpacked(self, header: StateHeader) -> PackedState:
+        """Return where a state is put together; raise `UnfitStateError` if it does not fit."""
         raise UnfitStateError(NOT_SHARED)
 
-    def on_state_wanted(self) -> None: ...
+    def on_state_wanted(self) -> None:
+        """Copy the state at the end of the next step, and post `OptimizerStateExchange.give`."""
 
-    def on_state_not_wanted(self) -> None: ...
+    def on_state_not_wanted(self) -> None:
+        """Make no copy: no worker waits for it any more."""
 
-    def on_state(self, state: PackedState | None, reason: str) -> None: ...
+    def on_state(self, state: PackedState | None, reason: str) -> None:
+        """Take the state that was asked for; None, with a reason, if there is none."""
 
 
 class OptimizerStateExchange:
-    """One worker's part in it.
-
-    Parameters
-    ----------
-    worker : WorkerState
-    """
+    """One worker's part in the exchange."""
 
     def __init__(self, worker: WorkerState) -> None:
         self._worker = worker
-        self._keeper: StateKeeper = _Nobody()
+        self._keeper = StateKeeper()
         # What we want.
         self._wants = False
         self._asked = False
-        """Whether this master knows."""
+        """Whether this master was asked."""
         self._number = 0
-        """Of the state that is coming."""
+        """Of the state that is being received."""
         self._next = 0
         """The part that is due."""
         self._arriving: PackedState | None = None
         # What we give.
         self._refusal: str | None = NOT_SHARED
-        """Why we give none; None where we do."""
+        """Why we give none; None if we do."""
         self._waiting: set[int] = set()
-        """The numbers under which it is wanted, and not copied yet."""
+        """Numbers of requests that wait for a copy."""
         self._given: set[int] = set()
-        """The numbers that the copy is given under."""
+        """Numbers of requests that the copy is given to."""
         self._copy: PackedState | None = None
         self._copied_at = self._wanted_at = 0.0
         """When the copy was made, and when it was last wanted."""
@@ -95,27 +77,27 @@ class OptimizerStateExchange:
     # What the session wants.
 
     def ask(self, now: float) -> None:
-        """Ask for the state of another worker; `StateKeeper.on_state` is called with it."""
+        """Ask for the state of another worker; `StateKeeper.on_state` gets it."""
         self._wants = True
         self.proceed()
 
     def give_up(self, now: float) -> None:
-        """Want it no more."""
+        """Stop asking."""
         self._stop_asking()
 
     def set_keeper(self, keeper: StateKeeper) -> None:
-        """Let somebody keep a state; to be called before the worker dials."""
+        """Set the owner of our optimizer; to be called before the worker dials."""
         self._keeper = keeper
         self._refusal = NO_STEP
 
-    def may_give(self, now: float) -> None:
-        """Give our state from now on to who asks for it: there is one."""
+    def start_giving(self, now: float) -> None:
+        """Give our state to workers that ask for it, from now on: there is one."""
         self._refusal = None
 
     def give(self, copy: PackedState, now: float) -> None:
-        """Give the state to those who wait for it; it must not change any more."""
+        """Send the state to the requests that wait for it; it must not change any more."""
         if not self._waiting:
-            return  # they have gone meanwhile
+            return  # the requests were withdrawn meanwhile
         self._copy, self._copied_at, self._wanted_at = copy, now, now
         self._given |= self._waiting
         for number in sorted(self._waiting):
@@ -123,64 +105,60 @@ class OptimizerStateExchange:
         self._waiting.clear()
 
     def refuse(self, reason: str, now: float) -> None:
-        """Tell those who wait why they are given none."""
-        said = "".join(c if c.isprintable() else " " for c in reason)[:REASON_CHARACTERS_MAX]
+        """Tell the requests that wait why they are given none."""
         for number in sorted(self._waiting):
-            self._none(number, said)
+            self._send_none(number, printable(reason))
         self._waiting.clear()
 
-    def give_no_more(self, reason: str, now: float) -> None:
-        """Give it to nobody else; those who are being given a copy get the rest of it."""
+    def stop_giving(self, reason: str, now: float) -> None:
+        """Refuse further requests; those that are given a copy get the rest of it."""
         self._refusal = reason
         self.refuse(reason, now)
 
     # What the master says.
 
     def proceed(self) -> None:
-        """Ask a master that lets us take part and was not asked yet."""
+        """Ask a master that was not asked yet, once we are live."""
         link = self._worker.link
         if self._wants and not self._asked and self._worker.stage is Stage.LIVE and link:
             self._asked = True
             link.send(WantState(0, 0))
 
     def receive(self, message: StatePart | WantState, now: float) -> None:
-        """Take a part of what we have asked for, or hear what is wanted of us.
+        """Take a part of the state that we asked for, or a request for our own.
 
-        Raises
-        ------
-        InvalidMessageError
-            If our state has no such part.
+        Raises `InvalidMessageError` if our state has no such part.
         """
         if isinstance(message, StatePart):
             self._take_part(message)
         elif message.part is None:
             self._waiting.discard(message.number)
             self._given.discard(message.number)
-            self._let_go()
+            self._drop_copy()
         else:
             self._take_want(message.number, message.part, now)
 
     def start_over(self) -> None:
-        """Forget what the last connection has brought, and whom it was for."""
+        """Forget what the last connection has brought, and its requests."""
         self._asked = False
         self._number = 0
         self._forget_arriving()
         self._waiting.clear()
         self._given.clear()
-        self._let_go()
+        self._drop_copy()
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
         return None if self._copy is None else self._wanted_at + COPY_SECONDS
 
     def handle_timer(self, now: float) -> None:
-        """Forget a copy that nobody has wanted for long."""
+        """Forget a copy that no worker has wanted for long."""
         due = self.next_timer()
         if due is not None and now >= due:
             for number in sorted(self._given):
-                self._none(number, KEPT_NO_LONGER)
+                self._send_none(number, KEPT_NO_LONGER)
             self._given.clear()
-            self._let_go()
+            self._drop_copy()
 
     # Private.
 
@@ -193,7 +171,7 @@ class OptimizerStateExchange:
         if part.number > self._number:
             self._number, self._next, self._arriving = part.number, 0, None
         try:
-            self._put(part)
+            self._add_part(part)
         except UnfitStateError as error:
             self._stop_asking()
             self._keeper.on_state(None, f"that of another worker does not fit: {error}")
@@ -203,11 +181,11 @@ class OptimizerStateExchange:
             self._wanted_at = now
             self._send(number, part)
         elif part:
-            self._none(number, KEPT_NO_LONGER)
+            self._send_none(number, KEPT_NO_LONGER)
         elif self._refusal is not None:
-            self._none(number, self._refusal)
+            self._send_none(number, self._refusal)
         elif len(self._given) + len(self._waiting) >= RANKS_MAX:
-            self._none(number, "too many ask for it")
+            self._send_none(number, "too many ask for it")
         elif self._copy is not None and now < self._copied_at + COPY_SECONDS:
             self._given.add(number)
             self._wanted_at = now
@@ -216,7 +194,7 @@ class OptimizerStateExchange:
             self._waiting.add(number)
             self._want_copy()
 
-    def _put(self, part: StatePart) -> None:
+    def _add_part(self, part: StatePart) -> None:
         if part.part != self._next:
             raise UnfitStateError(f"part {part.part} where part {self._next} belongs")
         if self._arriving is None:
@@ -234,7 +212,7 @@ class OptimizerStateExchange:
             self._end(self._arriving, "")
 
     def _end(self, state: PackedState | None, reason: str) -> None:
-        """Hand over what has come."""
+        """Hand over the state that has come."""
         self._wants = self._asked = False
         self._forget_arriving()
         self._keeper.on_state(state, reason)
@@ -255,7 +233,7 @@ class OptimizerStateExchange:
             raise InvalidMessageError(f"part {part} wanted of a state with {self._copy.parts}")
         self._answer(StatePart(number, part, self._copy.parts, self._copy.part(part)))
 
-    def _none(self, number: int, reason: str) -> None:
+    def _send_none(self, number: int, reason: str) -> None:
         self._answer(StatePart(number, 0, 0, b"", reason))
 
     def _answer(self, part: StatePart) -> None:
@@ -263,12 +241,12 @@ class OptimizerStateExchange:
             self._worker.link.send_state_part(part)
 
     def _want_copy(self) -> None:
-        """Have the state copied, if the last copy is not wanted any more."""
+        """Have the state copied, if no copy is in use."""
         if self._copy is None and self._waiting:
             self._keeper.on_state_wanted()
 
-    def _let_go(self) -> None:
-        """Forget the copy when nobody is given it; who came too late for it gets another one."""
+    def _drop_copy(self) -> None:
+        """Forget a copy that is given to no request; requests that came too late get another."""
         if not self._given and self._copy is not None:
             self._copy = None
             self._want_copy()

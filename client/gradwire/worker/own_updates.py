@@ -1,8 +1,8 @@
 """`OwnUpdates`: what has become of the updates that a worker has made.
 
-The training half numbers each and puts it into the log as it encodes it; soon after, the network
-half is handed it. From then on it is sent whenever the worker is live and the master lacks it, and
-it is kept until everyone has it: a master may lose the connection, or its memory.
+The training half numbers each update and puts it into the log as it encodes it; soon after, it is
+posted to the network half. From then on it is sent whenever the worker is live and the master lacks
+it. It is kept until every worker has it: a master may lose the connection, or its memory.
 """
 
 from collections.abc import Iterator
@@ -15,77 +15,62 @@ from gradwire_protocol.messages.updates import EncodedUpdate
 
 
 class OwnUpdates:
-    """The updates of one worker, from their encoding to everyone's having them.
-
-    Parameters
-    ----------
-    membership : Membership
-        Is told what is delivered, and what was corrected.
-    """
+    """The updates of one worker, from their encoding until every worker has them."""
 
     def __init__(self, membership: Membership) -> None:
         self.sequence = 0
-        """Of the last one that was handed over. The log may have later ones already."""
-        self.kept = OwnUpdateLog()
-        """Those that not everyone has."""
+        """Of the last one that was posted. The log may have later ones already."""
+        self.log = OwnUpdateLog()
+        """Those that some worker lacks."""
         self.accepted = 0
         """How many the master had when it let us in."""
         self.based_on_max = 0
-        """How many updates of others it had then."""
+        """How many updates of others the master had then."""
         self._membership = membership
         self._undelivered: dict[int, int] = {}
         """Bytes by sequence."""
         self._corrected = 0
-        """The last one that others have otherwise than we sent it: it was clipped."""
+        """The last one that the master has clipped: others have less than we sent."""
 
-    def note_handed_over(self, update: OwnUpdate) -> None:
-        """Note that one is to be sent from now on."""
+    def note_posted(self, update: OwnUpdate) -> None:
+        """Note that an update was posted and is to be sent."""
         self.sequence = update.sequence
         self._undelivered[update.sequence] = len(update.body)
 
     @property
     def delivered(self) -> int:
-        """The last one up to which all were delivered."""
+        """Sequence up to which all updates were delivered."""
         return min(self._undelivered, default=self.sequence + 1) - 1
 
     @property
     def first_as_sent(self) -> int | None:
-        """The first one kept from which on others have all as we sent them; None without any."""
-        first = self.kept.first
+        """Sequence from which on others have all kept updates as sent; None without any."""
+        first = self.log.first
         if first is None or first > self.sequence:
             return None
         return max(first, self._corrected + 1)
 
     def on_delivered(self, sequence: int) -> None:
-        """Note that one was delivered.
+        """Note that an update was delivered.
 
-        What was sent again over another connection may have been delivered before: the master had
-        it, and lost the connection before it had looked at it.
+        An update that was sent again over another connection may have been delivered before: the
+        master had it, and lost the connection before it had looked at it.
         """
         size = self._undelivered.pop(sequence, None)
         if size is not None:
             self._membership.on_delivered(size)
 
-    def on_all_delivered(self) -> None:
-        """Note that the master has everything."""
-        for sequence in list(self._undelivered):
-            self.on_delivered(sequence)
+    def on_delivered_up_to(self, sequence: int) -> None:
+        """Note that every update up to this one was delivered."""
+        for each in [each for each in self._undelivered if each <= sequence]:
+            self.on_delivered(each)
 
-    def on_accepted(self) -> None:
-        """Note that those are delivered which the master had when it let us in."""
-        for sequence in [each for each in self._undelivered if each <= self.accepted]:
-            self.on_delivered(sequence)
+    def on_correction(self, update: EncodedUpdate) -> None:
+        """Take the correction of an own update: the master has relayed less than it.
 
-    def correct(self, update: EncodedUpdate) -> None:
-        """Take one that comes back: the master has passed on less than it.
-
-        Corrections need no order, and each comes once, like any message of a connection. The
-        master says that the run is finished when all of them have arrived.
-
-        Raises
-        ------
-        InvalidMessageError
-            If it was never sent.
+        Corrections need no order, and each comes once, like any message of a connection. The master
+        says that the run is finished when all of them have arrived. Raises `InvalidMessageError` if
+        the update was never sent.
         """
         if update.sequence > self.sequence:
             raise InvalidMessageError(
@@ -94,26 +79,23 @@ class OwnUpdates:
         self._corrected = max(self._corrected, update.sequence)
         self._membership.on_correction(update)
 
-    def check_reach_back(self) -> None:
-        """Refuse to go on with a master that lacks something which is not kept any more.
+    def check_master_can_resume(self) -> None:
+        """Raise `InvalidMessageError` if the master lacks updates that are not kept any more.
 
-        Raises
-        ------
-        InvalidMessageError
-            Then, or if it has more than was sent.
+        So it does if the master has more than was sent.
         """
-        if self.accepted > self.sequence or not self.kept.reaches_back_to(self.accepted):
+        if self.accepted > self.sequence or not self.log.reaches_back_to(self.accepted):
             raise InvalidMessageError(
                 f"Welcome back after update {self.accepted}; {self.sequence} were sent and "
-                f"{len(self.kept)} are kept"
+                f"{len(self.log)} are kept"
             )
 
-    def lacking(self) -> Iterator[OwnUpdate]:
-        """Iterate over what the master does not have."""
+    def missing(self) -> Iterator[OwnUpdate]:
+        """Yield the updates that the master lacks."""
         for update in self.between(self.accepted + 1, self.sequence):
             # It may have been computed with updates that this master has not accepted yet.
             yield replace(update, based_on=min(update.based_on, self.based_on_max))
 
     def between(self, first: int, last: int) -> list[OwnUpdate]:
-        """Return those from one to another, as far as they are kept and were handed over."""
-        return self.kept.between(first, min(last, self.sequence))
+        """Return the kept and posted updates from `first` to `last`."""
+        return self.log.between(first, min(last, self.sequence))

@@ -1,8 +1,8 @@
-"""`PeerSequences`: how far the updates of each rank have come in, and what sums take the place of.
+"""`PeerSequences`: how far the updates of each rank have come, one by one or in sums.
 
 A worker that does not keep up is sent a sum of updates by the master. The sum begins exactly where
-the worker has got to, because everything before it was delivered first, and counts when all its
-parts are here: so the versions of a worker have no gap, with or without sums.
+the worker has got to, because everything before it was delivered first. It counts when all its
+parts are here. So the versions of a worker have no gap.
 """
 
 from collections.abc import Mapping
@@ -16,22 +16,22 @@ from gradwire_protocol.messages.updates import PART_ELEMENTS, Conflated, Span
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Updates of peers, added up by the master."""
+    """Updates of peers that the master has conflated."""
 
     bodies: tuple[bytes, ...]
-    """Encoded updates of different ranges, to be applied together."""
+    """Encoded updates of different ranges of elements, to be applied together."""
     versions: dict[int, int]
     """By rank: the sequence of the last update in it."""
     updates: int
-    """How many are in it."""
+    """How many updates are in it."""
     clocks: dict[int, int] = field(default_factory=dict)
-    """By rank: how many of its steps are in these updates and those before, where that is said."""
+    """By rank: how many of its steps these and earlier updates contain, if it told that."""
 
 
 class SumAssembly:
-    """Keeps the parts of a sum until all are here; there is one on its way at a time.
+    """Collects the parts of a sum; one sum is on its way at a time.
 
-    They lie on a grid, so they take no more memory than a replica does.
+    Parts lie on a grid, so they take no more memory than a replica does.
 
     Parameters
     ----------
@@ -45,13 +45,7 @@ class SumAssembly:
         self._span: Span | None = None
 
     def add_part(self, part: Conflated) -> None:
-        """Take a part.
-
-        Raises
-        ------
-        InvalidMessageError
-            If it is none of this sum.
-        """
+        """Take a part; raise `InvalidMessageError` if it does not belong to this sum."""
         start = part.start
         if start >= self._elements or start % PART_ELEMENTS or start in self._bodies:
             raise InvalidMessageError(
@@ -67,7 +61,7 @@ class SumAssembly:
 
     @property
     def span(self) -> Span | None:
-        """What the sum contains, when all of it is here; None before that."""
+        """What the sum contains; None before all of it is here."""
         if self._span is None or len(self._bodies) < self._span.parts:
             return None
         return self._span
@@ -81,105 +75,83 @@ class SumAssembly:
         return Sum(bodies, dict(span.after), span.updates, dict(span.clocks))
 
 
-def check_follows(
-    span: Span,
-    rank: int,
-    versions: Mapping[int, int],
-    origins: Mapping[int, InOrder[UpdateReceived]],
-) -> None:
-    """Refuse a sum that does not begin where the worker has got to.
-
-    Parameters
-    ----------
-    span : Span
-        What the sum contains.
-    rank : int
-        Of the worker itself.
-    versions : mapping
-        What it has of ranks of which nothing has come yet.
-    origins : mapping
-        What has come.
-
-    Raises
-    ------
-    InvalidMessageError
-        If something would be missing, or be there twice.
-    """
-    if span.before.keys() != span.after.keys() or rank in span.after:
-        raise InvalidMessageError("Conflated: it does not say what it contains")
-    for other, before in span.before.items():
-        origin = origins.get(other)
-        reached = versions.get(other, 0) if origin is None else origin.expected - 1
-        after = span.after[other]
-        if before != reached or after <= before:
-            raise InvalidMessageError(
-                f"Conflated: updates {before + 1} to {after} of rank {other}; {reached} are here"
-            )
-        waiting = None if origin is None else origin.lowest_waiting
-        if waiting is not None and waiting <= after:
-            raise InvalidMessageError(
-                f"Conflated: update {waiting} of rank {other}, which came by itself"
-            )
-
-
 class PeerSequences:
-    """The updates of others that have come to a worker."""
+    """The updates of other workers that have come."""
 
     def __init__(self) -> None:
-        self.kept = PeerUpdateLog()
-        """Those that not everyone has."""
+        self.log = PeerUpdateLog()
+        """Those that some worker lacks."""
         self._versions: Mapping[int, int] = {}
-        """What there was to begin with."""
+        """What our replica contained at first."""
         self._arriving: dict[int, InOrder[UpdateReceived]] = {}
         self._before: tuple[Mapping[int, int], dict[int, InOrder[UpdateReceived]]] | None = None
-        """What is in our replica, while another one comes in its place."""
+        """Versions and updates of our replica, while another one is on its way to its place."""
 
     def reached(self, rank: int) -> int:
-        """Return up to where the updates of a rank are here."""
+        """Return up to which sequence the updates of a rank are here."""
         arriving = self._arriving.get(rank)
         return self._versions.get(rank, 0) if arriving is None else arriving.expected - 1
 
     @property
     def contents(self) -> dict[int, int]:
-        """By rank: up to where its updates are here."""
+        """By rank: up to which sequence its updates are here."""
         return {rank: self.reached(rank) for rank in self._versions.keys() | self._arriving.keys()}
 
     def begin_with(self, versions: Mapping[int, int]) -> None:
-        """Begin with a replica that contains these."""
+        """Begin with a replica that contains these versions."""
         self._versions, self._arriving = versions, {}
 
     def change_to(self, versions: Mapping[int, int]) -> None:
-        """Take in what comes after these, for a replica that is to take the place of ours."""
+        """Take updates after these versions, for a replica that will take the place of ours."""
         self._before = self._versions, self._arriving
         self.begin_with(versions)
 
     def settle(self) -> None:
-        """Note that the replica that was to come is here."""
+        """Note that the replica that was on its way is here."""
         self._before = None
 
     def start_over(self) -> None:
-        """Go back to what is in our replica: the connection is lost.
+        """Go back to what our replica contains: the connection is lost.
 
-        What waits for its predecessors comes again, and its credit was that connection's.
+        Updates that wait for their predecessors come again, and their credit was that connection's.
         """
         if self._before is not None:
             (self._versions, self._arriving), self._before = self._before, None
         self._arriving = {rank: InOrder(each.expected) for rank, each in self._arriving.items()}
 
     def accept_update(self, received: UpdateReceived) -> list[UpdateReceived] | None:
-        """Take an update; return those whose turn it is, or None where it came before."""
+        """Take an update; return those next in order, or None if it came before."""
         arriving = self._of(received.rank)
         if arriving.is_duplicate(received.update.sequence):
             return None
         return self._keep(arriving.insert(received.update.sequence, received))
 
     def pass_over(self, rank: int, sequence: int) -> list[UpdateReceived]:
-        """Note that all up to this one came in a sum; return those whose turn it is then."""
+        """Note that updates up to this one came in a sum; return those next in order."""
         return self._keep(self._of(rank).skip_to(sequence + 1))
 
     def check_follows(self, span: Span, rank: int) -> None:
-        """Refuse a sum that does not begin where we have got to; see the function."""
-        check_follows(span, rank, self._versions, self._arriving)
+        """Refuse a sum that does not begin where the worker of this rank has got to.
+
+        Raises `InvalidMessageError` if an update would be missing, or be there twice.
+        """
+        if span.before.keys() != span.after.keys() or rank in span.after:
+            raise InvalidMessageError(
+                "Conflated: it contains our updates, or does not say where it begins"
+            )
+        for other, before in span.before.items():
+            reached, after = self.reached(other), span.after[other]
+            if before != reached or after <= before:
+                raise InvalidMessageError(
+                    f"Conflated: updates {before + 1} to {after} of rank {other}; "
+                    f"{reached} are here"
+                )
+            arriving = self._arriving.get(other)
+            waiting = None if arriving is None else arriving.lowest_waiting
+            if waiting is not None and waiting <= after:
+                raise InvalidMessageError(
+                    f"Conflated: update {waiting} of rank {other}, which came by itself"
+                )
 
     def _of(self, rank: int) -> InOrder[UpdateReceived]:
         if rank not in self._arriving:
@@ -188,5 +160,5 @@ class PeerSequences:
 
     def _keep(self, ready: list[UpdateReceived]) -> list[UpdateReceived]:
         for each in ready:
-            self.kept.append(each.rank, each.update)
+            self.log.append(each.rank, each.update)
         return ready

@@ -1,7 +1,8 @@
-"""`PeerUpdates`: updates of others, from the connection to the training thread.
+"""`PeerUpdates`: updates of others, on their way from the connection to the training thread.
 
-They overtake each other, the WELCOME and the sums that take the place of some, and are handed on
-when it is their turn. Only then their sender's credit goes back, so what waits is bounded by it.
+Updates overtake each other, the WELCOME and the sums that replace some of them. They are handed on
+in the order of their sequence, and only then is their credit released: so credit bounds how many
+wait.
 """
 
 from collections.abc import Sequence
@@ -10,44 +11,29 @@ from gradwire.worker.membership import Membership
 from gradwire.worker.peer_sequences import PeerSequences, SumAssembly
 from gradwire_protocol import Connection
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.updates import Conflated
 
 
 class PeerUpdates:
-    """What others have sent, and how far it has come in.
-
-    Parameters
-    ----------
-    elements : int
-        Length of the replica.
-    membership : Membership
-        Is told what can be applied.
-    """
+    """What others have sent, and how far it has come."""
 
     def __init__(self, elements: int, membership: Membership) -> None:
         self.origins = PeerSequences()
-        """How far the updates of each rank have come in."""
+        """How far the updates of each rank have come."""
         self.early: list[UpdateReceived] = []
-        """Those that came before the WELCOME, which says with what sequence to begin."""
+        """Those that came before the WELCOME, which says with which sequence to begin. Their credit
+        is not released, so the master's credit bounds how many they are."""
         self._elements = elements
         self._membership = membership
-        self._sums = SumAssembly(elements)
+        self.sums = SumAssembly(elements)
 
     def start_over(self) -> None:
-        """Forget what only the connection had brought that is lost."""
+        """Forget what belonged to the lost connection."""
         self.early.clear()
-        self._sums = SumAssembly(self._elements)
+        self.sums = SumAssembly(self._elements)
         self.origins.start_over()
 
-    def hold_update(self, received: UpdateReceived) -> None:
-        """Hold an update until the WELCOME has come.
-
-        It keeps what it was charged with, so that the master's credit bounds how many these are.
-        """
-        self.early.append(received)
-
     def accept_update(self, received: UpdateReceived, connection: Connection) -> bool:
-        """Take an update, and hand on those whose turn it is; return whether it was new."""
+        """Take an update, and hand on those next in order; return whether it was new."""
         ready = self.origins.accept_update(received)
         if ready is None:
             connection.release(received.charge)
@@ -55,36 +41,17 @@ class PeerUpdates:
         self._hand_on(ready, connection)
         return True
 
-    def add_sum_part(self, part: Conflated) -> None:
-        """Take a part of a sum.
-
-        Raises
-        ------
-        InvalidMessageError
-            If it is none of this sum.
-        """
-        self._sums.add_part(part)
-
     def pass_over_if_complete(self, rank: int, connection: Connection) -> None:
-        """Hand on a sum that is here; the updates in it come no more by themselves.
+        """Hand on a sum, if it is complete; its updates do not come by themselves any more.
 
-        Parameters
-        ----------
-        rank : int
-            Our own, of which nothing may be in it.
-        connection : Connection
-            By which it came.
-
-        Raises
-        ------
-        InvalidMessageError
-            If something would be missing, or be there twice.
+        `rank` is our own, of which the sum must contain nothing. Raises `InvalidMessageError` if an
+        update would be missing, or be there twice.
         """
-        span = self._sums.span
+        span = self.sums.span
         if span is None:
             return
         self.origins.check_follows(span, rank)
-        self._membership.on_sum(self._sums.take_sum())
+        self._membership.on_sum(self.sums.take_sum())
         for other, sequence in span.after.items():
             connection.skip_to(other, sequence + 1)
             self._hand_on(self.origins.pass_over(other, sequence), connection)

@@ -1,7 +1,7 @@
 """`Reconnection`: what follows from the end of a connection, another attempt or an error.
 
-A connection that nobody wanted to end is dialled again, for as long as the session is ready to
-wait. Everything else is told the training thread in words that say what to do about it.
+A connection that neither side wanted to end is dialled again, for as long as the session is ready
+to wait. For any other end the training thread gets an error that says what to do about it.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,22 +22,16 @@ from gradwire_protocol.wire.packets import VERSION
 
 FIRST_SECONDS: Final = 0.1
 SECONDS_MAX: Final = 1.0
-"""A thousand workers then ask a thousand times a second, which costs a master some hundredths of a
-core; and a master that is back hears of everyone within little more than a second."""
+"""A thousand workers then dial a thousand times a second, which costs a master some hundredths of a
+core. A master that is back hears from every worker within little more than a second."""
 
 JITTER: Final = 0.5
-"""A wait is shorter or longer by up to this part, so that those who lost their master together do
-not come back together."""
+"""A wait is shorter or longer by up to this part, so that workers that lost their master together
+do not come back together."""
 
 
 def pauses(random: Callable[[], float]) -> Iterator[float]:
-    """Yield waits in seconds, doubling up to a limit.
-
-    Parameters
-    ----------
-    random : callable
-        Returns numbers from 0 to 1, evenly distributed.
-    """
+    """Yield waits in seconds, doubling up to a limit; `random` returns numbers from 0 to 1."""
     wait = FIRST_SECONDS
     while True:
         yield wait * (1 - JITTER + 2 * JITTER * random())
@@ -54,13 +48,13 @@ RECOVERABLE: Final = frozenset(
         EndCode.TOO_SLOW,
     }
 )
-"""Ends of a connection that nobody wanted, or with a master that hands over, or that are over with
-what waited for us: the worker dials again. A path that leads in one direction only for a while
-stalls; one that swallows large packets does so again and again."""
+"""Ends of a connection after which the worker dials again: neither side wanted it, the master hands
+over, or too much waited for this worker. A path that leads in one direction only for a while
+stalls; one that swallows large packets stalls again and again."""
 
 REPEATED: Final = RECOVERABLE | {EndCode.REFUSED, EndCode.NO_JOIN}
-"""Ends of an attempt to come back after which there can be another one. Why somebody is refused he
-hears before."""
+"""Ends of an attempt to come back after which there can be another one. A refused worker was told
+why before."""
 
 
 class Reconnection:
@@ -69,7 +63,7 @@ class Reconnection:
     Parameters
     ----------
     master : str
-        How a person would write the master's address, for error messages.
+        Its address, for error messages.
     seconds : float
         How long to dial when the connection is lost.
     random : callable
@@ -85,55 +79,38 @@ class Reconnection:
         self._seconds = seconds
         self._random = random
         self._stalled_with = -1
-        """How many of our updates the master had when a connection stalled last."""
+        """How many of our updates the master had when a connection last stalled."""
 
     def failed(self, reason: str, now: float) -> bool:
-        """Note that an attempt has led nowhere; return whether there will be another one."""
+        """Note that an attempt has failed; return whether there will be another one."""
         return self.dialing is not None and self.dialing.failed(reason, now)
 
-    def learn(self, master: str | None) -> None:
-        """Note the address of another master, to be tried, too."""
+    def add_master(self, master: str | None) -> None:
+        """Add the address of another master to try."""
         assert self.dialing is not None
-        self.dialing.learn(master)
+        self.dialing.add_master(master)
 
     def lose(self, event: Disconnected, accepted: int, now: float) -> bool:
         """Note that a connection has ended; return whether to dial again.
 
-        Parameters
-        ----------
-        event : Disconnected
-        accepted : int
-            How many of our updates the master had when it let us in.
-        now : float
+        `accepted` is how many of our updates the master had when it let us in.
         """
         if event.code not in (RECOVERABLE if self.lost is None else REPEATED):
             return False
         if event.code == CloseCode.STALLED:
             if self._stalled_with == accepted:
-                return False  # since then nothing has got through, although we were back
+                return False  # we were back, and nothing has got through since
             self._stalled_with = accepted
         if self.lost is not None:
             return self.failed(event.reason, now)
         assert self.dialing is not None
         self.lost = event.reason
-        self.dialing = self.dialing.again(self._seconds, pauses(self._random))
+        self.dialing = self.dialing.for_reconnection(self._seconds, pauses(self._random))
         self.dialing.begin(now)
         return True
 
     def error(self, event: Disconnected, *, leaving: bool) -> GradwireError | None:
-        """Return what to tell the training thread about the end of the connection.
-
-        Parameters
-        ----------
-        event : Disconnected
-        leaving : bool
-            Whether we have said that we leave.
-
-        Returns
-        -------
-        GradwireError or None
-            None where it is the end that we wanted.
-        """
+        """Return the error for the training thread; None for an end that we wanted by `leaving`."""
         match event.code:
             case CloseCode.UNREACHABLE if self.lost is None:
                 assert self.dialing is not None

@@ -1,10 +1,10 @@
-"""`IncomingReplica`: the replica on its way to a worker.
+"""`IncomingReplica`: a replica on its way to a worker.
 
-It comes as a snapshot. If the connection is lost meanwhile, what has come of it is a *part*, which
-is compared with the master's replica over the next connection. A worker that has taken part
-compares its own. Either way only the blocks come that differ: the master says the digest of every
-block (BLOCKS), the worker finds out which differ, and these are asked for (WANT) and come. Nothing
-of such a `Resync` outlives the connection.
+It comes as a snapshot. If the connection is lost meanwhile, what has come is a *part*, and is
+compared with the master's replica over the next connection. A worker that has taken part compares
+its own replica. Either way only the blocks come that differ: the master sends the digest of every
+block (BLOCKS), the worker finds out which differ, asks for them (WANT), and gets them. No `Resync`
+outlives its connection.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,21 +24,9 @@ from gradwire_protocol.messages.snapshots import (
 
 
 class Resync:
-    """One comparison.
+    """One comparison of a replica with the master's, because of missed updates or of damage.
 
-    Parameters
-    ----------
-    blocks : Blocks
-        What the master says.
-    elements : int
-        Length of the replica.
-    missed : bool
-        Whether it is because of missed updates, and not because of damage.
-
-    Raises
-    ------
-    InvalidMessageError
-        If it says something about another number of blocks.
+    Raises `InvalidMessageError` if the master has another number of blocks.
     """
 
     def __init__(self, blocks: Blocks, elements: int, *, missed: bool) -> None:
@@ -57,10 +45,7 @@ class Resync:
     def add_block(self, block: Snapshot) -> bool:
         """Take a block; return whether all are here.
 
-        Raises
-        ------
-        InvalidMessageError
-            If it was not asked for.
+        Raises `InvalidMessageError` if it was not asked for.
         """
         if self._assembly is None:
             raise InvalidMessageError("a block of the replica that was not asked for")
@@ -68,18 +53,18 @@ class Resync:
 
     @property
     def is_asked(self) -> bool:
-        """Whether it is known which blocks differ."""
+        """Whether the blocks that differ were asked for."""
         return self._assembly is not None
 
     @property
     def rebase(self) -> Rebase:
-        """What came of it."""
+        """The blocks that have come."""
         values = {} if self._assembly is None else self._assembly.values
         return Rebase(self.blocks, values, self.missed)
 
 
 def fill(replica: memoryview, blocks: Mapping[int, bytes]) -> memoryview:
-    """Put blocks, by number, into their places; return the replica."""
+    """Write blocks, by number, into a replica; return it."""
     for number, values in blocks.items():
         start = ELEMENT_BYTES * block_span(number, len(replica) // ELEMENT_BYTES).start
         replica[start : start + len(values)] = values
@@ -87,40 +72,26 @@ def fill(replica: memoryview, blocks: Mapping[int, bytes]) -> memoryview:
 
 
 class IncomingReplica:
-    """What has come of a replica.
-
-    Parameters
-    ----------
-    elements : int
-        Its length.
-    membership : Membership
-        Is told how far it has come, and asked to compare a part.
-    """
+    """What has come of a replica."""
 
     def __init__(self, elements: int, membership: Membership) -> None:
         self.resync: Resync | None = None
-        """While a replica is compared with the master's."""
+        """Set while a replica is compared with the master's."""
         self._elements = elements
         self._membership = membership
         self._assembly: SnapshotAssembly | None = None
         self._part: memoryview | None = None
-        """What there is of a replica that was coming when the connection was lost."""
+        """What had come of a replica when the connection was lost."""
 
     def start_over(self, *, keep: bool) -> None:
-        """Note that the connection is lost.
-
-        Parameters
-        ----------
-        keep : bool
-            Whether what has come is wanted over the next one.
-        """
+        """Note that the connection is lost; `keep` what has come if the next one needs it."""
         if keep and self._part is None:
             self._part = (self._assembly or SnapshotAssembly(self._elements)).values
         elif keep and self._part is not None and self.resync is not None:
             fill(self._part, self.resync.rebase.values)
         self._assembly = self.resync = None
 
-    # A whole one.
+    # A snapshot.
 
     def add_block(self, block: Snapshot) -> None:
         """Take a block of a snapshot."""
@@ -130,50 +101,31 @@ class IncomingReplica:
         self._membership.on_snapshot_progress(self._assembly.elements_received)
 
     def take_snapshot(self) -> memoryview | None:
-        """Give the snapshot away, if all of it is here."""
+        """Return the snapshot and forget it, if all of it is here; otherwise None."""
         assembly = self._assembly
         if assembly is None or not assembly.is_complete:
             return None
         self._assembly = None
         return assembly.values
 
-    # What differs.
+    # A comparison.
 
     def check_has_part(self) -> None:
-        """Refuse a comparison where there is nothing to compare.
-
-        Raises
-        ------
-        InvalidMessageError
-            Then.
-        """
+        """Raise `InvalidMessageError` if there is no part to compare."""
         if self._part is None:
             raise InvalidMessageError("there is no replica here that could be compared")
 
     def drop_part(self) -> None:
-        """Forget the part, if there is one: the master begins anew with a snapshot."""
+        """Forget the part, if there is one: the master sends a new snapshot."""
         if self._part is not None:
             self._part = None
-            self._membership.on_anew()
-
-    def compare(self, blocks: Blocks, *, missed: bool) -> None:
-        """Begin a comparison; see `Resync`."""
-        self.resync = Resync(blocks, self._elements, missed=missed)
+            self._membership.on_new_snapshot()
 
     def compare_part(self, reached: Callable[[int], int], rank: int) -> Sequence[int] | None:
-        """Compare the part, when the updates are here which the master's replica contains.
+        """Return which blocks of the part differ, once it has all updates of the master's replica.
 
-        Parameters
-        ----------
-        reached : callable
-            Told a rank, returns up to where its updates are here.
-        rank : int
-            Our own, which has none yet.
-
-        Returns
-        -------
-        sequence of int or None
-            Which blocks differ; None where there is nothing to compare, or not yet.
+        None if there is nothing to compare, or not yet. `reached` takes a rank and returns up to
+        which sequence its updates are here; `rank` is our own, which has made no update yet.
         """
         resync, part = self.resync, self._part
         if resync is None or part is None or resync.is_asked:
@@ -184,10 +136,10 @@ class IncomingReplica:
             if other != rank
         ):
             return None
-        return self._membership.on_part(part, resync.blocks)
+        return self._membership.on_partial_replica(part, resync.blocks)
 
-    def take_filled(self, blocks: Mapping[int, bytes]) -> memoryview:
-        """Give the part away, with the blocks, by number, that were missing of it."""
+    def take_completed_part(self, blocks: Mapping[int, bytes]) -> memoryview:
+        """Return the part and forget it, filled with the blocks, by number, that it lacked."""
         assert self._part is not None
         values, self._part = self._part, None
         return fill(values, blocks)

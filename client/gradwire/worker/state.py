@@ -1,4 +1,4 @@
-"""`WorkerState`: what a worker is in the run, and how far it has got; all its parts share it.
+"""`WorkerState`: a worker's place in the run, and its stage. All parts of the worker share it.
 
 ::
 
@@ -22,6 +22,7 @@ from gradwire.worker.peer_updates import PeerUpdates
 from gradwire.worker.reconnection import Reconnection
 from gradwire.worker.update_log import OwnUpdate
 from gradwire_protocol.messages.admission import Join, Welcome
+from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
 from gradwire_protocol.messages.link import Control, Link
 from gradwire_protocol.messages.updates import EncodedUpdate
 
@@ -53,12 +54,11 @@ TRANSITIONS: Final[dict[Stage, frozenset[Stage]]] = {
 
 @dataclass(slots=True, kw_only=True)
 class WorkerState:
-    """Who it is, and with whom it is connected."""
+    """What the parts of a worker share."""
 
     join: Join
-    """What it asked for at first."""
+    """Its first request."""
     membership: Membership
-    """Learns what happens."""
     reconnection: Reconnection
     own: OwnUpdates
     peers: PeerUpdates
@@ -72,14 +72,15 @@ class WorkerState:
     workers: int = 0
     """How many take part, itself included."""
     term: int = 0
-    """The highest one that a master was followed in, or promised to be."""
+    """The highest one of a master that this worker followed, or promised to follow."""
     took_part: bool = False
-    """Whether it was live at any time: it is back then, and not new."""
-    finish_said: bool = False
+    """Whether it was ever live: after that it comes back, and does not join as new."""
+    has_finished: bool = False
+    """Whether it sends no more updates. The master is told now, or when we are back."""
     leave_reason: str | None = None
-    """Why it goes, once it wants to."""
+    """Set once it wants to leave."""
     gave_up: bool = False
-    """Whether its replica lacks updates that it does not get any more, because it only leaves."""
+    """Whether its replica lacks updates for good, because it comes back only to leave."""
 
     @property
     def is_cut_off(self) -> bool:
@@ -93,26 +94,31 @@ class WorkerState:
 
     @property
     def has_left(self) -> bool:
-        """Whether only the master's goodbye is missing."""
+        """Whether all it sent is delivered, and only the master's goodbye is missing."""
         return self.leave_reason is not None and self.own.delivered == self.own.sequence
 
     @property
     def dials_at(self) -> float | None:
-        """When the master has to be dialled again; None while that is not to be."""
+        """When to dial the master again; None if no try is due."""
         dialing = self.reconnection.dialing
         if dialing is None or self.stage is not Stage.CONNECTING:
             return None
         return dialing.next_at
 
     def tell(self, message: Control) -> None:
-        """Tell the master something, unless we are not live: `Admission` says then what counts."""
+        """Send a message if live. Otherwise `Admission` sends what counts when we are back."""
         if self.stage is Stage.LIVE and self.link is not None:
             self.link.send(message)
 
     def send(self, update: OwnUpdate) -> None:
-        """Send an update of its own."""
+        """Send an own update."""
         assert self.link is not None
         encoded = EncodedUpdate(
             update.sequence, update.based_on, update.body, update.clock, update.pace
         )
         self.link.send_update(self.rank, update.sequence, encoded.pack())
+
+
+def printable(reason: str) -> str:
+    """Return a reason as messages carry it: printable, of at most `REASON_CHARACTERS_MAX`."""
+    return "".join(c if c.isprintable() else " " for c in reason)[:REASON_CHARACTERS_MAX]

@@ -1,8 +1,8 @@
-"""What a worker keeps until everyone has it: its own updates, and those that it was sent.
+"""`OwnUpdateLog`, `PeerUpdateLog`: the updates that a worker keeps until every worker has them.
 
-A master that lives has what it acknowledged, and one that was killed has nothing. So a worker keeps
+A master that lives has what it acknowledged; one that was killed has nothing. So a worker keeps
 what it sent until the master says that it is stable, and sends again what turns out to be missing.
-And it keeps what others sent, because they may be killed together with the master.
+It also keeps what others sent, because they may be killed together with the master.
 """
 
 from collections import deque
@@ -16,38 +16,38 @@ from gradwire_protocol.messages.fields import SEQUENCE_MAX
 from gradwire_protocol.messages.updates import EncodedUpdate
 
 UPDATE_LOG_BYTES_MAX: Final = 64 * MIB
-"""Encoded updates kept at most. Those that the master does not have yet are bounded by the outbox.
-What is not stable yet, because some worker is slow, may be more; then the oldest one gives way, and
-could not be sent again to a master that was started anew. As much is kept of others' updates."""
+"""Encoded updates kept at most. The outbox bounds those that the master does not have yet. If some
+worker is slow, more updates may not be stable yet: then the oldest one is dropped, and cannot be
+sent again to a restarted master. The same limit holds for others' updates."""
 
 
 ENTRY_BYTES: Final = 512
-"""What an update takes besides its body, however small that is: objects, and places in queues."""
+"""What an update takes besides its body: objects, and places in queues."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnUpdate:
-    """An update as it was encoded."""
+    """An own update as it was encoded."""
 
     sequence: int
     based_on: int
-    """How many updates of others the parameters contained that it was computed with."""
+    """How many updates of others were in the parameters that it was computed with."""
     body: bytes
     clock: int = 0
-    """How many of our steps are in our updates up to this one; 0 where that is not said."""
+    """How many of our steps our updates up to this one contain; 0 if that is not told."""
     pace: int = 0
-    """How many microseconds a step of ours takes; 0 where that is not said."""
+    """Microseconds that a step of ours takes; 0 if that is not told."""
 
 
 class OwnUpdateLog:
     """Own updates in the order of their sequence, which has no gaps.
 
-    Safe for one thread that puts and another one that forgets.
+    Safe for one thread that appends and another one that forgets.
 
     Parameters
     ----------
     bytes_max : int
-        As `nbytes` counts.
+        As `nbytes` counts. Beyond it the oldest update is dropped.
     """
 
     def __init__(self, bytes_max: int = UPDATE_LOG_BYTES_MAX) -> None:
@@ -56,7 +56,7 @@ class OwnUpdateLog:
         self._updates: deque[OwnUpdate] = deque()
         self._bytes = 0
         self._forgotten = 0
-        """The highest sequence that was kept and is not any more."""
+        """The highest sequence that is kept no longer."""
 
     def __len__(self) -> int:
         """Return how many are kept."""
@@ -68,7 +68,7 @@ class OwnUpdateLog:
         return self._bytes
 
     def append(self, update: OwnUpdate) -> None:
-        """Keep the next one."""
+        """Keep the next update."""
         with self._lock:
             self._updates.append(update)
             self._bytes += len(update.body) + ENTRY_BYTES
@@ -83,16 +83,16 @@ class OwnUpdateLog:
 
     @property
     def first(self) -> int | None:
-        """Return the sequence of the oldest one; None where there is none."""
+        """Sequence of the oldest update; None if there is none."""
         with self._lock:
             return self._updates[0].sequence if self._updates else None
 
     def reaches_back_to(self, sequence: int) -> bool:
-        """Return whether every update after this one is still there."""
+        """Return whether every update after this one is still kept."""
         return self._forgotten <= sequence
 
     def between(self, first: int, last: int) -> list[OwnUpdate]:
-        """Return the updates from one to another, as far as they are kept."""
+        """Return the updates from `first` to `last`, as far as they are kept."""
         with self._lock:
             return [update for update in self._updates if first <= update.sequence <= last]
 
@@ -112,7 +112,7 @@ class PeerUpdateLog:
     Parameters
     ----------
     bytes_max : int
-        As `nbytes` counts. Of the rank that takes most, the oldest one gives way.
+        As `nbytes` counts. Beyond it the oldest update of the rank that takes most is dropped.
     """
 
     def __init__(self, bytes_max: int = UPDATE_LOG_BYTES_MAX) -> None:
@@ -127,7 +127,7 @@ class PeerUpdateLog:
         return self._total
 
     def append(self, rank: int, update: EncodedUpdate) -> None:
-        """Keep an update; where it does not come next, what was kept of that rank is forgotten."""
+        """Keep an update; if it does not come next, forget what was kept of that rank."""
         updates = self._updates.get(rank)
         if updates is not None and updates[-1].sequence + 1 != update.sequence:
             self.forget(rank, updates[-1].sequence)
@@ -150,18 +150,12 @@ class PeerUpdateLog:
             del self._updates[rank], self._bytes[rank]
 
     def forget_stable(self, versions: Mapping[int, int]) -> None:
-        """Forget what everyone has."""
+        """Forget what every worker has."""
         for rank in list(self._updates):
             self.forget(rank, versions.get(rank, 0))
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._updates.clear()
-        self._bytes.clear()
-        self._total = 0
-
-    def firsts(self, versions: Mapping[int, int]) -> dict[int, int]:
-        """Return by rank the first update kept, of those that lead up to a version vector."""
+    def first_sequences(self, versions: Mapping[int, int]) -> dict[int, int]:
+        """Return by rank the first update kept, for ranks kept up to these versions."""
         return {
             rank: updates[0].sequence
             for rank, updates in self._updates.items()
@@ -169,6 +163,6 @@ class PeerUpdateLog:
         }
 
     def between(self, rank: int, first: int, last: int) -> list[EncodedUpdate]:
-        """Return the updates of a rank from one to another, as far as they are kept."""
+        """Return the updates of a rank from `first` to `last`, as far as they are kept."""
         updates = self._updates.get(rank, ())
         return [update for update in updates if first <= update.sequence <= last]

@@ -1,6 +1,6 @@
-"""The worker: what a session says to the master and hears from it.
+"""`Worker`: what a session says to the master and hears from it.
 
-How far it has got says its `Stage`. What follows from an event is in its parts::
+Its `Stage` says how far it has got. Its parts handle the events::
 
                   ┌─▶ reconnection ──▶ dialing
     events ──▶ Worker ─▶ admission ──▶ snapshot
@@ -9,11 +9,11 @@ How far it has got says its `Stage`. What follows from an event is in its parts:
                   ├─▶ optimizer_state
                   └─▶ peer_updates ──▶ peer_sequences
 
-What they have in common is in `state`.
+They share `state`.
 
-It is the network half of a `Participant`. It does no I/O and owns no parameters: the network thread
-hands it events and the time, and what it learns it notes in the `Membership`. In the simulator the
-same object runs without any thread.
+A worker is the network half of a `Participant`. It does no I/O and owns no parameters: the network
+thread passes events and the time to it, and it notes what it learns in the `Membership`. In the
+simulator the same object runs without any thread.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -59,9 +59,8 @@ class Worker:
     ----------
     join : Join
         What to ask for.
-    membership : Membership
     master : str
-        How a person would write the master's address, for error messages.
+        Its address, for error messages.
     random : callable
         Returns numbers from 0 to 1, evenly distributed: when to dial again.
     reconnect_seconds : float
@@ -94,10 +93,9 @@ class Worker:
             peers=self._peers,
             buffers=SharedBuffers(buffers, membership),
         )
-        """What its parts share."""
+        """Shared with its parts."""
         self._admission = Admission(self.state)
         self.optimizer_states = OptimizerStateExchange(self.state)
-        """Of optimizers, ours and another worker's."""
 
     @property
     def stage(self) -> Stage:
@@ -106,18 +104,18 @@ class Worker:
 
     @property
     def rank(self) -> int:
-        """What its updates are named by; -1 before it is let in."""
+        """Names its updates; -1 before it is let in."""
         return self.state.rank
 
     @property
     def sequence(self) -> int:
-        """Of our last update."""
+        """Sequence of our last update."""
         return self._own.sequence
 
     @property
     def own_updates(self) -> OwnUpdateLog:
-        """Our own updates that not everyone has."""
-        return self._own.kept
+        """Own updates that some worker lacks."""
+        return self._own.log
 
     @property
     def rtt(self) -> float | None:
@@ -132,19 +130,19 @@ class Worker:
 
     @property
     def detour(self) -> str | None:
-        """Why it is not what was tried first; None where it is."""
+        """Why it is not the transport that was tried first; None if it is."""
         dialing = self._reconnection.dialing
         return dialing.detour if dialing else None
 
     @property
     def buffers_refused(self) -> int:
-        """How often what the buffers of another worker hold was of no use."""
+        """How often the buffers of another worker could not be averaged."""
         return self.state.buffers.refused
 
-    # What the session wants.
+    # Calls of the session.
 
     def dial(self, dialing: Dialing, now: float) -> None:
-        """Dial the master, by whichever way leads there."""
+        """Dial the master by the first way of a dialing."""
         self._reconnection.dialing = dialing
         self.state.link = Link(dialing.dial(now))
 
@@ -153,15 +151,15 @@ class Worker:
         self._admission.found(values)
 
     def found_again(self, values: Payload, versions: Mapping[int, int], now: float) -> None:
-        """Give a master that was started anew our replica, with what it contains."""
+        """Give a restarted master our replica, with the versions that it contains."""
         self._admission.found_again(values, versions)
 
     def tell_digest(self, digest: Digest, now: float) -> None:
-        """Tell the master what our replica is."""
+        """Tell the master the digest of our replica."""
         self.state.tell(digest)
 
     def want(self, blocks: Blocks, numbers: Sequence[int], now: float) -> None:
-        """Ask for the blocks that differ from those of the master, if it still says these."""
+        """Ask for the blocks that differ from the master's, if the comparison is still current."""
         self._admission.want(blocks, numbers)
         self._forget_stable()
 
@@ -173,26 +171,26 @@ class Worker:
             if update.sequence > SEQUENCE_MAX:
                 self._fail(ProtocolError(f"{SEQUENCE_MAX} updates sent; join again"), now)
                 return
-            self._own.note_handed_over(update)
+            self._own.note_posted(update)
             if self.stage is Stage.LIVE:
                 self.state.send(update)
 
     def share_buffers(self, buffers: Buffers, now: float) -> None:
-        """Tell everyone what our buffers hold."""
+        """Tell all workers what our buffers hold."""
         self.state.buffers.set_own(buffers)
         self.state.tell(buffers)
 
     def finish(self, now: float) -> None:
-        """Say that no more updates come; `Membership.finished` says when nobody sends any."""
-        self.state.finish_said = self.state.took_part
+        """Say that no more updates come; `Membership.finished` says when none comes at all."""
+        self.state.has_finished = self.state.took_part
         self.state.tell(Finish(self.sequence))
 
     def leave(self, reason: str, now: float) -> None:
-        """Go when everything we sent has arrived; if the connection is lost, when it is back."""
+        """Leave when all we sent has arrived; without a connection, after coming back."""
         link = self.state.link
         if self.state.is_cut_off and self.state.took_part:
             self.state.leave_reason = reason
-            self._admission.want_nothing()
+            self._admission.cancel_comparison()
         elif self.stage in (Stage.FOUNDING, Stage.SYNCING, Stage.LIVE) and link is not None:
             self.state.leave_reason = reason
             link.send(Leave(self.sequence, reason))
@@ -201,12 +199,12 @@ class Worker:
             self.abort(reason, now)
 
     def comply(self, reason: str, now: float) -> None:
-        """Go because the master is about to end; it knows which update is the last one then."""
-        if self.state.took_part and not self.state.finish_said:
+        """Leave because the master is about to end: so it knows which update is the last one."""
+        if self.state.took_part and not self.state.has_finished:
             self.leave(reason, now)
 
     def abort(self, reason: str, now: float) -> None:
-        """Go at once, whatever is under way."""
+        """Leave at once, whatever is under way."""
         if self.stage is Stage.CLOSED or self.state.link is None:
             return
         if self._reconnection.dialing is not None:
@@ -214,14 +212,14 @@ class Worker:
         self.state.link.connection.close(EndCode.ABORTED, reason, now)
         self._close(None)
 
-    # Input.
+    # Events.
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        """Act on what the connection to the master reports."""
+        """Handle what the connection to the master reports."""
         dialing = self._reconnection.dialing
         if self.state.link is None or dialing is None or self.stage is Stage.CLOSED:
             return
-        link = dialing.heard(self.state.link, connection, event, now)
+        link = dialing.link_for(self.state.link, connection, event, now)
         if link is None:
             return
         self.state.link = link
@@ -233,17 +231,17 @@ class Worker:
                 self._receive(link, event, now)
             case MessageDelivered():
                 self._delivered(event)
-            case Disconnected() if self._dials_again(event, now) or self._comes_back(event, now):
+            case Disconnected() if self._redial(event, now) or self._reconnect(event, now):
                 pass
             case Disconnected():
                 error = self._reconnection.error(event, leaving=self.state.leave_reason is not None)
                 if error is None:  # the master has everything; its goodbye overtook the rest
-                    self._own.on_all_delivered()
+                    self._own.on_delivered_up_to(self.sequence)
                 self._close(error)
         self.optimizer_states.proceed()
 
     def handle_timer(self, now: float) -> None:
-        """Dial again, when it is time to; the session's waits have their own deadlines."""
+        """Dial again, if it is time to. The session's waits have their own deadlines."""
         self.optimizer_states.handle_timer(now)
         deadline, dialing = self.state.dials_at, self._reconnection.dialing
         if dialing is not None and deadline is not None and now >= deadline:
@@ -256,13 +254,13 @@ class Worker:
 
     # Private.
 
-    def _dials_again(self, event: Disconnected, now: float) -> bool:
-        """Dial again, if nobody has answered and there is time."""
+    def _redial(self, event: Disconnected, now: float) -> bool:
+        """Dial again, if no master has answered and there is time."""
         unreachable = event.code == CloseCode.UNREACHABLE
         return unreachable and self._reconnection.failed(event.reason, now)
 
-    def _comes_back(self, event: Disconnected, now: float) -> bool:
-        """Dial again, if a connection has ended that nobody wanted to end."""
+    def _reconnect(self, event: Disconnected, now: float) -> bool:
+        """Dial again, if a connection has ended that neither side wanted to end."""
         was_cut_off = self.state.is_cut_off
         took_part = was_cut_off or self.stage in (Stage.SYNCING, Stage.LIVE)
         took_part |= self.stage is Stage.LEAVING and self.state.took_part
@@ -273,10 +271,10 @@ class Worker:
         self._start_over()
         return True
 
-    def _turned_away(self, error: GradwireError, master: str | None, now: float) -> None:
-        """Try another master, or this one again, after one that is not in charge."""
+    def _try_another_master(self, error: GradwireError, master: str | None, now: float) -> None:
+        """Try another master, or this one again, because this one is not in charge."""
         assert self.state.link is not None
-        self._reconnection.learn(master)
+        self._reconnection.add_master(master)
         if not self._reconnection.failed(str(error), now):
             self._fail(error, now)
             return
@@ -298,7 +296,7 @@ class Worker:
                 self._take(message, now)
         except InvalidMessageError as error:
             link.connection.close(CloseCode.INVALID_MESSAGE, str(error), now)
-            self._close(ProtocolError(f"the master at {self._master} sent nonsense: {error}"))
+            self._close(ProtocolError(f"the master at {self._master} broke the protocol: {error}"))
 
     def _take(self, message: Message, now: float) -> None:
         match message:
@@ -313,7 +311,7 @@ class Worker:
             case Blocks():
                 self._admission.take_blocks(message)
             case Recall():
-                self._admission.send_again(message)
+                self._admission.resend(message)
             case StatePart() | WantState():
                 self.optimizer_states.receive(message, now)
             case Promise():
@@ -326,13 +324,13 @@ class Worker:
                 self._take_news(message)
 
     def _take_news(self, message: Message) -> None:
-        """Take what the master tells everyone."""
+        """Take what the master tells all workers."""
         match message:
             case Roster():
                 self.state.workers = len(message.peers)
                 self._membership.on_roster(message.peers)
             case Stable():
-                self._peers.origins.kept.forget_stable(message.versions)
+                self._peers.origins.log.forget_stable(message.versions)
                 self._membership.on_stable(message.versions)
                 self._forget_stable()
             case Buffers() if self.stage is not Stage.JOINING:
@@ -346,27 +344,27 @@ class Worker:
                 raise InvalidMessageError(f"{type(message).__name__} from a master")
 
     def _forget_stable(self) -> None:
-        """Forget own updates that everyone has, unless a comparison may take some of them back."""
+        """Forget own updates that every worker has, unless a comparison may subtract them."""
         if self._membership.comparison is None:
-            self._own.kept.forget(self._membership.stable.get(self.rank, 0))
+            self._own.log.forget(self._membership.stable.get(self.rank, 0))
 
     def _take_refusal(self, refuse: Refuse, now: float) -> None:
         refused = RefusedError(
             refuse.code, f"the master at {self._master} refused: {refuse.reason}"
         )
         if refuse.code == RefusalCode.NOT_IN_CHARGE and self.stage is Stage.JOINING:
-            self._turned_away(refused, refuse.master, now)
+            self._try_another_master(refused, refuse.master, now)
         elif refuse.code == RefusalCode.RUN_FINISHED and self.state.has_left:
             self.abort("left before", now)
         else:
             self._fail(refused, now)
 
     def _take_welcome(self, welcome: Welcome, now: float) -> None:
-        refused = self._admission.refuses(welcome)
+        refused = self._admission.refusal(welcome)
         if refused is not None:
-            self._turned_away(refused, None, now)
+            self._try_another_master(refused, None, now)
             return
-        self._reconnection.learn(welcome.standby)
+        self._reconnection.add_master(welcome.standby)
         self._admission.take_welcome(welcome)
         early, self._peers.early = self._peers.early, []
         for update in early:
@@ -376,10 +374,10 @@ class Worker:
     def _take_update(self, received: UpdateReceived) -> None:
         assert self.state.link is not None
         if self.stage is Stage.JOINING:
-            self._peers.hold_update(received)
+            self._peers.early.append(received)
         elif received.rank == self.rank:
             self.state.link.connection.release(received.charge)
-            self._own.correct(received.update)
+            self._own.on_correction(received.update)
         elif self.state.gave_up:
             self.state.link.connection.release(received.charge)
         elif self._peers.accept_update(received, self.state.link.connection):
@@ -387,11 +385,11 @@ class Worker:
 
     def _take_sum(self, part: Conflated) -> None:
         if not self.state.gave_up:
-            self._peers.add_sum_part(part)
+            self._peers.sums.add_part(part)
             self._pass_over_if_complete()
 
     def _pass_over_if_complete(self) -> None:
-        """Take a sum of updates that is here, if the WELCOME is, which says what we have."""
+        """Take a sum that is complete, once the WELCOME has said what we have."""
         assert self.state.link is not None
         if self.stage is not Stage.JOINING:
             self._peers.pass_over_if_complete(self.rank, self.state.link.connection)

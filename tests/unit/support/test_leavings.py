@@ -131,7 +131,7 @@ class Session:
         return "a session of somebody"
 
 def test_it():
-    gradwire.threads.signals.close_at_the_end(Session(), lambda: None)
+    gradwire.threads.signals.close_at_exit(Session(), lambda: None)
     assert not {fails}
 """,
     )

@@ -55,7 +55,7 @@ class Worker:
         for _ in range(times):
             self.part.before_push()
             if not paused:
-                self.part.stepped()
+                self.part.after_step()
 
     @property
     def told(self) -> list[tuple[float, int, bool]]:
@@ -95,8 +95,8 @@ def test_alone_nothing_is_averaged() -> None:
     worker = Worker(steps=1)
 
     worker.step(3)
-    worker.part.finishing()
-    worker.part.finished()
+    worker.part.before_finish()
+    worker.part.after_finish()
 
     assert (worker.var, worker.tally.buffers_averaged) == (8.0, 0)
 
@@ -106,9 +106,9 @@ def test_with_0_it_is_done_at_the_end_only() -> None:
     worker.step(10)
     assert worker.sent == []
 
-    worker.part.finishing()
+    worker.part.before_finish()
     worker.hear(r0=(2.0, 5))
-    worker.part.finished()
+    worker.part.after_finish()
 
     assert worker.told == [(8.0, 0, True)]
     assert (worker.var, worker.n) == (5.0, 5)
@@ -119,9 +119,9 @@ def test_at_the_end_it_is_the_mean_of_what_was_sent_whatever_the_module_has_by_t
     worker.step()
     worker.hear(r0=(2.0, 5))
 
-    worker.part.finishing()
+    worker.part.before_finish()
     worker.var = 1000.0
-    worker.part.finished()
+    worker.part.after_finish()
 
     assert worker.var == 5.0
 
@@ -130,9 +130,9 @@ def test_the_last_is_sent_once_and_nothing_after_it() -> None:
     worker = Worker(steps=1)
     worker.step()
 
-    worker.part.finishing()
+    worker.part.before_finish()
     worker.var = 3.0
-    worker.part.finishing()
+    worker.part.before_finish()
     worker.step()
 
     assert worker.told == [(8.0, 0, False), (8.0, 0, True)]
@@ -148,7 +148,7 @@ def test_while_it_is_paused_it_sends_and_takes_nothing_and_then_makes_up_for_it(
     worker.var = 4.0
     worker.step(paused=True)
     assert worker.var == 4.0
-    worker.part.stepped()
+    worker.part.after_step()
 
     assert (worker.var, worker.tally.buffers_averaged) == (3.0, 1)
 
@@ -181,13 +181,13 @@ def test_who_comes_later_begins_with_the_mean_of_the_others() -> None:
 
 def test_an_observer_takes_the_mean_of_the_workers_and_sends_nothing() -> None:
     observer = Worker(steps=2, observes=True)
-    observer.part.stepped()
+    observer.part.after_step()
     observer.hear(r0=(2.0, 5), r2=(4.0, 9))
 
-    observer.part.stepped()
+    observer.part.after_step()
     assert (observer.var, observer.n) == (3.0, 9)
     observer.hear(r0=(6.0, 5))
-    observer.part.finished()
+    observer.part.after_finish()
 
     assert (observer.var, observer.sent) == (6.0, [])
 
@@ -199,11 +199,11 @@ def test_what_is_not_finite_is_named_and_not_sent() -> None:
     with pytest.raises(NonFiniteError, match=naming("buffer", "var[0]", "nan")):
         worker.part.before_push()
     with pytest.raises(NonFiniteError):
-        worker.part.finishing()
+        worker.part.before_finish()
 
     assert worker.sent == []
     worker.var = 1.0
-    worker.part.finishing()
+    worker.part.before_finish()
     assert worker.told == [(1.0, 0, True)]
 
 
@@ -214,9 +214,9 @@ def test_everyone_computes_the_same_in_the_order_of_ranks() -> None:
     for rank in of:
         worker = Worker(steps=0, rank=rank)
         worker.var = of[rank][0]
-        worker.part.finishing()
+        worker.part.before_finish()
         worker.hear(**{f"r{other}": of[other] for other in reversed(of) if other != rank})
-        worker.part.finished()
+        worker.part.after_finish()
         ends.append(worker.var)
 
     assert len(set(ends)) == 1

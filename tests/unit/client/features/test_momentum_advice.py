@@ -4,6 +4,7 @@ import pytest
 
 from gradwire.features.momentum_advice import LOOK_EVERY, STEPS_MIN, MomentumAdvice
 from gradwire.optimizer.momentum import Lag
+from support.wording import naming
 
 NAME = "gradwire.session"
 
@@ -12,18 +13,15 @@ def steps(lag: float, count: int, caplog: pytest.LogCaptureFixture) -> list[str]
     part = MomentumAdvice(lambda: Lag(residual=lag))
     with caplog.at_level("WARNING", NAME):
         for _ in range(count):
-            part.stepped()
+            part.after_step()
     return [record.getMessage() for record in caplog.records]
 
 
 def test_a_large_delay_is_said_once_with_the_numbers(caplog: pytest.LogCaptureFixture) -> None:
     [said] = steps(4.0, 10 * STEPS_MIN, caplog)
 
-    assert "4.0 steps late" in said
-    assert "0.9 would be right" in said
-    assert "0.83 with it for the first of Adam's betas, and 0.89 for SGD's" in said
-    assert "rate 1.1 times as high" in said
-    assert "optimizer=optimizer" in said
+    assert said == naming("4.0 steps late", "momentum of 0.9", "1.1 times", "optimizer=optimizer")
+    assert said == naming("0.83 is right now for the first of Adam's betas", "0.89 for SGD's")
 
 
 def test_nothing_is_said_of_a_small_one(caplog: pytest.LogCaptureFixture) -> None:
@@ -39,6 +37,6 @@ def test_a_delay_that_comes_later_is_said_then(caplog: pytest.LogCaptureFixture)
     part = MomentumAdvice(lambda: Lag(network=next(lags)))
     with caplog.at_level("WARNING", NAME):
         for _ in range(STEPS_MIN + 3 * LOOK_EVERY):
-            part.stepped()
+            part.after_step()
 
     assert len(caplog.records) == 1

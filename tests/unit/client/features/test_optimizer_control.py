@@ -258,7 +258,7 @@ def test_a_scale_of_no_use_is_an_error_of_the_step_and_changes_nothing() -> None
     control = OptimizerControl(optimizer, lag=None, factors=[factor], tally=Tally())
     with pytest.raises(UsageError, match="returned 0"):
         train(parameters, optimizer, 1)
-    control.left()
+    control.on_leave()
 
     assert same(parameters, reference)
 
@@ -274,7 +274,7 @@ def test_a_step_that_becomes_a_graph_is_refused_where_changes_would_count_severa
     control = OptimizerControl(optimizer, lag=None, tally=Tally(), portion=0.5)
     with pytest.raises(UsageError, match=naming("feedback", 0.5, "CUDA")):
         train(parameters, optimizer, 1)
-    control.left()
+    control.on_leave()
 
     assert same(parameters, reference)
 
@@ -286,7 +286,7 @@ def test_it_knows_whether_a_step_was_made() -> None:
 
         def trained() -> bool:
             control.before_push()
-            return control.trained()
+            return control.has_trained()
 
         assert trained()  # nobody knows yet
         train(parameters, optimizer, 1)
@@ -310,7 +310,7 @@ def test_a_step_that_a_grad_scaler_skips_is_none(fused: bool) -> None:
             scaler.step(optimizer)
             scaler.update()
             control.before_push()
-            trained.append(control.trained())
+            trained.append(control.has_trained())
 
     assert trained == [True, False, True]
     assert not same(parameters, reference)
@@ -334,7 +334,7 @@ def test_a_compiled_step_is_what_it_is_otherwise(name: str) -> None:
             compiled()
             other.step()
             control.before_push()
-            assert control.trained()
+            assert control.has_trained()
     torch._dynamo.reset()
 
     for one, two in zip(mine, reference, strict=True):

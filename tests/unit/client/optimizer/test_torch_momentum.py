@@ -98,7 +98,7 @@ def test_parameters_that_join_in_later_are_counted_from_their_own_first_step() -
         late.grad = torch.full((2,), gradient) if t >= 295 else None
         optimizer.step()
     betas = [group["betas"][0] for group in seen]
-    control.left()
+    control.on_leave()
 
     expected = estimates(betas[295:], gradients[295:])[-1]
     steps = len(gradients) - 295

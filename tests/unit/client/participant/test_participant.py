@@ -78,7 +78,7 @@ def test_steps_without_the_master_are_made_up_to_the_limit_and_then_wait_for_it(
 
     assert wait.deadline == rig.now + 60.0
     assert not wait.condition()
-    rig.membership.on_back(None)
+    rig.membership.on_resumed(None)
     assert wait.condition()
     rig.play(third)
     assert rig.participant.tally.steps == 3

@@ -28,7 +28,7 @@ class Side:
         self.told.append({rank: value_of(each) for rank, each in buffers.items()})
 
     def again(self) -> list[tuple[int, float]]:
-        return [(each.rank, value_of(each)) for each in self.shared.again()]
+        return [(each.rank, value_of(each)) for each in self.shared.to_resend()]
 
 
 def buffers(rank: int, value: float, *, final: bool = False) -> Buffers:

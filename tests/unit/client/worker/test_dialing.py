@@ -206,7 +206,7 @@ class Told:
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
 
-    def on_part(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
+    def on_partial_replica(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
         raise NotImplementedError
 
 
@@ -273,7 +273,7 @@ def test_who_was_connected_dials_again_by_the_same_way_and_waits_before() -> Non
     dialled = Dialled("auto")
     dialled.dialing.dial(0.0)
 
-    again = dialled.dialing.again(2.0, iter([0.25, 0.5, 4.0]))
+    again = dialled.dialing.for_reconnection(2.0, iter([0.25, 0.5, 4.0]))
     again.begin(100.0)
 
     assert again.next_at == 100.25
@@ -331,13 +331,13 @@ def test_an_address_that_fails_at_once_gives_the_next_one_its_turn_at_once() -> 
     assert dialing.next_at == began + ADDRESS_SECONDS
 
     refused = Disconnected(CloseCode.UNREACHABLE, "Connection refused", by_peer=False)
-    assert dialing.heard(link, link.connection, refused, began + 0.01) is None
+    assert dialing.link_for(link, link.connection, refused, began + 0.01) is None
     assert dialing.next_at == began + 0.01
 
     newest = Link(dialing.dial(began + 0.01))
     assert newest.connection.address == "master"
     assert dialing.next_at != began + 0.01 + ADDRESS_SECONDS, "there is no further address"
-    assert dialing.heard(newest, newest.connection, refused, began + 0.02) is newest
+    assert dialing.link_for(newest, newest.connection, refused, began + 0.02) is newest
 
 
 def test_the_address_that_answered_is_the_first_to_be_dialled_again() -> None:
@@ -353,19 +353,19 @@ def test_the_address_that_answered_is_the_first_to_be_dialled_again() -> None:
     link = Link(dialing.dial(0.0))
     late = Link(dialing.dial(0.25))
 
-    taken = dialing.heard(late, link.connection, Connected(), 0.3)
+    taken = dialing.link_for(late, link.connection, Connected(), 0.3)
     assert taken is not None
     assert taken.connection is link.connection, "the first one was slow, and has answered"
     assert dialing.next_at is None
-    assert dialing.heard(taken, late.connection, Connected(), 0.31) is None
+    assert dialing.link_for(taken, late.connection, Connected(), 0.31) is None
 
-    again = dialing.again(9.0, repeat(0.1))
+    again = dialing.for_reconnection(9.0, repeat(0.1))
     dialled.clear()
     slow = Link(again.dial(1.0))
     quick = Link(again.dial(1.25))
-    assert again.heard(quick, quick.connection, Connected(), 1.3) is quick
+    assert again.link_for(quick, quick.connection, Connected(), 1.3) is quick
     assert slow.connection.state is State.CLOSED
-    once_more = again.again(9.0, repeat(0.1))
+    once_more = again.for_reconnection(9.0, repeat(0.1))
     once_more.dial(2.0)
 
     assert dialled == ["a", "b", "b"]
@@ -402,7 +402,7 @@ def test_a_worker_may_give_up_while_several_addresses_are_tried() -> None:
 def test_another_master_is_tried_in_turn_with_the_first_one() -> None:
     dialled: list[str] = []
     dialing = dialing_with_others(dialled)
-    dialing.learn("other:1")
+    dialing.add_master("other:1")
     for _ in range(4):
         dialing.dial(0.0)
 
@@ -412,14 +412,14 @@ def test_another_master_is_tried_in_turn_with_the_first_one() -> None:
 def test_who_comes_back_tries_the_master_first_that_it_had_and_then_those_it_knows() -> None:
     dialled: list[str] = []
     dialing = dialing_with_others(dialled)
-    dialing.learn("other:1")
+    dialing.add_master("other:1")
     dialing.dial(0.0)
     dialing.dial(0.0)
-    again = dialing.again(9.0, repeat(0.1))
+    again = dialing.for_reconnection(9.0, repeat(0.1))
     dialled.clear()
     for _ in range(3):
         again.dial(0.0)
-    again.learn("third:1")
+    again.add_master("third:1")
     again.dial(0.0)
     again.dial(0.0)
 
@@ -430,8 +430,8 @@ def test_a_master_is_noted_once_and_no_more_of_them_than_there_can_be() -> None:
     dialled: list[str] = []
     dialing = dialing_with_others(dialled)
     for number in [1, 1, 2, 3, 4, 5]:
-        dialing.learn(f"other:{number}")
-    dialing.learn(None)
+        dialing.add_master(f"other:{number}")
+    dialing.add_master(None)
     for _ in range(MASTERS_MAX):
         dialing.dial(0.0)
 
@@ -441,7 +441,7 @@ def test_a_master_is_noted_once_and_no_more_of_them_than_there_can_be() -> None:
 def test_who_can_reach_no_others_notes_none() -> None:
     dialing = Dialing([Way(UDP, connection_to([], ""))], "first:1", 9.0)
 
-    dialing.learn("other:1")
+    dialing.add_master("other:1")
 
     assert dialing.dial(0.0) is dialing.dial(0.0)
 

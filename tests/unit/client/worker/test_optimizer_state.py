@@ -19,6 +19,7 @@ from gradwire.worker.optimizer_state import (
     NO_STEP,
     NOT_SHARED,
     OptimizerStateExchange,
+    StateKeeper,
 )
 from gradwire.worker.state import Stage, WorkerState
 from gradwire_protocol import InvalidMessageError
@@ -51,7 +52,7 @@ def parts_of(state: PackedState, number: int) -> list[StatePart]:
     return [state_part(number, i, state.parts, state.part(i)) for i in range(state.parts)]
 
 
-class Side:
+class Side(StateKeeper):
     """A worker's exchange, what it says to the master, and what the keeper hears."""
 
     def __init__(self, stage: Stage = Stage.LIVE, *, keeps: bool = True) -> None:
@@ -226,7 +227,7 @@ def test_who_has_made_no_step_says_so() -> None:
 def giving(*numbers: int) -> Side:
     """Return a worker that gives its state under some numbers."""
     side = Side()
-    side.exchange.may_give(0.0)
+    side.exchange.start_giving(0.0)
     side.hear(*(WantState(number, 0) for number in numbers))
     side.exchange.give(packed(5.0), 0.0)
     return side
@@ -291,7 +292,7 @@ def test_a_copy_that_is_not_wanted_for_long_is_forgotten() -> None:
 
 def test_nobody_waits_any_more_when_the_copy_is_made() -> None:
     side = Side()
-    side.exchange.may_give(0.0)
+    side.exchange.start_giving(0.0)
     side.hear(WantState(1, 0), WantState(1, None))
 
     side.exchange.give(packed(), 0.0)
@@ -313,7 +314,7 @@ def test_what_is_asked_for_is_forgotten_with_the_connection() -> None:
 
 def test_a_state_that_cannot_be_copied_is_refused_and_asked_for_again_by_the_next() -> None:
     side = Side()
-    side.exchange.may_give(0.0)
+    side.exchange.start_giving(0.0)
     side.hear(WantState(2, 0), WantState(1, 0))
 
     side.exchange.refuse("it keeps\n" + "x" * REASON_CHARACTERS_MAX, 0.0)
@@ -328,7 +329,7 @@ def test_a_state_that_cannot_be_copied_is_refused_and_asked_for_again_by_the_nex
 def test_who_has_made_the_last_step_gives_the_rest_of_what_it_is_giving() -> None:
     side = giving(1)
 
-    side.exchange.give_no_more("it has made its last step", 0.0)
+    side.exchange.stop_giving("it has made its last step", 0.0)
     side.hear(WantState(1, 1), WantState(2, 0))
 
     assert side.said[1:] == [
@@ -339,7 +340,7 @@ def test_who_has_made_the_last_step_gives_the_rest_of_what_it_is_giving() -> Non
 
 def test_no_more_wait_than_there_can_be_workers() -> None:
     side = Side()
-    side.exchange.may_give(0.0)
+    side.exchange.start_giving(0.0)
 
     side.hear(*(WantState(number, 0) for number in range(1, RANKS_MAX + 2)))
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from gradwire.worker.peer_sequences import Sum, SumAssembly, check_follows
-from gradwire_protocol import InOrder, InvalidMessageError
+from gradwire.worker.peer_sequences import PeerSequences, Sum, SumAssembly
+from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.link import UpdateReceived
-from gradwire_protocol.messages.updates import PART_ELEMENTS, Conflated, Span
+from gradwire_protocol.messages.updates import PART_ELEMENTS, Conflated, EncodedUpdate, Span
 from support.wording import naming
 
 ELEMENTS = 2 * PART_ELEMENTS + 7
@@ -70,18 +70,20 @@ def test_what_is_no_part_of_a_sum_is_refused(
         add_all()
 
 
-def origins(**waiting: int) -> dict[int, InOrder[UpdateReceived]]:
+def begun(versions: dict[int, int], **waiting: int) -> PeerSequences:
     """Return what has come of rank 0: four updates, and one that waits perhaps."""
-    origin: InOrder[UpdateReceived] = InOrder(5)
+    sequences = PeerSequences()
+    sequences.begin_with({0: 4, **versions})
     for sequence in waiting.values():
-        origin.insert(sequence, None)  # type: ignore[arg-type]
-    return {0: origin}
+        update = EncodedUpdate(sequence, 0, b"x")
+        sequences.accept_update(UpdateReceived(0, update, None, 0))  # type: ignore[arg-type]
+    return sequences
 
 
 def test_a_sum_may_begin_where_the_worker_has_got_to() -> None:
-    check_follows(SPAN, 2, {}, origins())
-    check_follows(SPAN, 2, {1: 0, 7: 9}, origins(later=7))
-    check_follows(Span({3: 8}, {3: 9}, 1, 1), 2, {3: 8}, {})
+    begun({}).check_follows(SPAN, 2)
+    begun({1: 0, 7: 9}, later=7).check_follows(SPAN, 2)
+    begun({3: 8}).check_follows(Span({3: 8}, {3: 9}, 1, 1), 2)
 
 
 @pytest.mark.parametrize(
@@ -100,4 +102,4 @@ def test_a_sum_with_which_something_would_be_missing_or_twice_there_is_refused(
     span: Span, waiting: dict[str, int], named: tuple[object, ...]
 ) -> None:
     with pytest.raises(InvalidMessageError, match=naming(*named)):
-        check_follows(span, 2, {}, origins(**waiting))
+        begun({}, **waiting).check_follows(span, 2)

@@ -71,14 +71,14 @@ def test_updates_of_others_are_kept_until_they_are_stable() -> None:
 def test_only_what_leads_up_to_what_one_has_is_offered() -> None:
     updates = of_peers((1, 4), (1, 5), (2, 7 + 2 * ENTRY_BYTES))
 
-    assert updates.firsts({1: 5, 2: 9}) == {1: 4}
+    assert updates.first_sequences({1: 5, 2: 9}) == {1: 4}
     assert [each.sequence for each in updates.between(1, 5, 5)] == [5]
 
 
 def test_behind_a_gap_it_begins_anew() -> None:
     updates = of_peers((1, 4), (1, 5), (1, 9), (1, 10))
 
-    assert updates.firsts({1: 10}) == {1: 9}
+    assert updates.first_sequences({1: 10}) == {1: 9}
     assert updates.nbytes == 2 * (100 + ENTRY_BYTES)
 
 

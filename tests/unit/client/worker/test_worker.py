@@ -93,25 +93,25 @@ class Listening(Membership):
     def on_lost(self, reason: str) -> None:
         self.told.append(("lost", reason))
 
-    def on_wanted(self) -> None: ...
+    def on_replica_wanted(self) -> None: ...
 
     def on_resync(self, versions: Mapping[int, int]) -> None:
         self.told.append(("resync", versions))
 
-    def on_anew(self) -> None:
+    def on_new_snapshot(self) -> None:
         self.told.append(("anew",))
 
-    def on_part(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
+    def on_partial_replica(self, values: memoryview, blocks: Blocks) -> tuple[int, ...]:
         self.told.append(("part", bytes(values), blocks))
         return self.differing
 
-    def on_back(self, rebase: Rebase | None) -> None:
+    def on_resumed(self, rebase: Rebase | None) -> None:
         self.told.append(("back", rebase))
 
     def on_blocks(self, blocks: Blocks, *, missed: bool) -> None:
         self.told.append(("blocks", blocks, missed))
 
-    def on_mended(self, rebase: Rebase | None) -> None:
+    def on_repaired(self, rebase: Rebase | None) -> None:
         self.told.append(("mended", rebase))
 
     def on_update(self, rank: int, update: EncodedUpdate) -> None:
