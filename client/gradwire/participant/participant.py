@@ -18,13 +18,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from gradwire.errors import ConnectionLostError, DeadlineError, UsageError
+from gradwire.errors import ConnectionLostError, DeadlineError, DivergedError, UsageError
 from gradwire.optimizer.delays import Delays
 from gradwire.participant.feature import Feature
 from gradwire.participant.finishing import Finishing
 from gradwire.participant.offline_limit import OfflineLimit
 from gradwire.replica.checkpoint_state import CheckpointState
 from gradwire.replica.compensation import Compensation
+from gradwire.replica.divergence import Divergence
 from gradwire.replica.outbox import Outbox
 from gradwire.replica.prior_residual import PriorResidual
 from gradwire.replica.pull import PeerUpdate, Pull
@@ -104,6 +105,9 @@ class Participant:
         self.compensation = Compensation(
             settings.scale, self.shared, membership, self.delays, self.tally
         )
+        self.divergence = Divergence(
+            settings.scale, self.shared, membership, self.delays, self.tally
+        )
         self.outbox = Outbox(self.shared, membership, worker, self.tally)
         self.sending = Push(
             settings=settings,
@@ -111,6 +115,7 @@ class Participant:
             membership=membership,
             thresholds=self.thresholds,
             compensation=self.compensation,
+            divergence=self.divergence,
             outbox=self.outbox,
             tally=self.tally,
             clock=clock,
@@ -307,13 +312,15 @@ class Participant:
 
         Raises
         ------
-        ConnectionLostError, ProtocolError
+        ConnectionLostError, ProtocolError, DivergedError
             Then. Where the master was about to end, everything that has come is applied first.
         """
         membership = self.membership
         if membership.closed:
             if membership.stopping is not None and not self.is_paused:
                 self.applying.pull()  # the master has seen to it that everything came
+            if isinstance(membership.error, DivergedError):
+                raise self.divergence.error(str(membership.error))
             raise membership.error or ConnectionLostError("the connection is closed")
 
     # Private: a step.

@@ -13,6 +13,7 @@ import numpy as np
 
 from gradwire.errors import UsageError
 from gradwire.replica.compensation import Compensation
+from gradwire.replica.divergence import Divergence
 from gradwire.replica.outbox import Outbox
 from gradwire.replica.residual_flush import ResidualFlush
 from gradwire.replica.shared_parameters import SharedParameters
@@ -42,6 +43,8 @@ class Push:
         What has to be reached for being sent.
     compensation : Compensation
         Which is told of each step, and says what a given change is multiplied by.
+    divergence : Divergence
+        Which is told of each step, and names what makes one impossible.
     outbox : Outbox
         Which encoded updates are given to.
     tally : Tally
@@ -57,6 +60,7 @@ class Push:
         membership: Membership,
         thresholds: Thresholds,
         compensation: Compensation,
+        divergence: Divergence,
         outbox: Outbox,
         tally: Tally,
         clock: Callable[[], float],
@@ -68,6 +72,7 @@ class Push:
         self._membership = membership
         self._thresholds = thresholds
         self._compensation = compensation
+        self._divergence = divergence
         self._outbox = outbox
         self._tally = tally
         self._clock = clock
@@ -107,6 +112,7 @@ class Push:
                 self._parameters.scatter()
                 raise
         self._scatter_sent()
+        self._divergence.note_step()
         return elements
 
     def tell_clock(self) -> None:
@@ -122,7 +128,7 @@ class Push:
     def flush(self) -> None:
         """Begin to send the residual, or what is to be sent of it; `flush_on` does it by ranges."""
         self._parameters.gather()
-        with self._shared.named_errors():
+        with self._divergence.named_errors():
             self._feedback.check()
         portion = self._portion_at_the_end()
         if not portion:
@@ -146,7 +152,7 @@ class Push:
             with self._membership.sending() as may_send, shared.changing:
                 if not may_send:
                     break
-                with shared.named_errors():
+                with self._divergence.named_errors():
                     bodies = self._feedback.encode(
                         1,
                         magnitude_max=INT32_MAX,
@@ -212,7 +218,7 @@ class Push:
         scaled = self._shared.scaled_change
         if scaled is None:
             return self._send()
-        with self._shared.named_errors():
+        with self._divergence.named_errors():
             self._feedback.check_finite()
         scaled.apply()
         elements = self._send()
@@ -230,7 +236,7 @@ class Push:
                 self.due = False
                 return elements
         self._tally.steps_deferred += 1
-        with self._shared.named_errors():
+        with self._divergence.named_errors():
             self._feedback.check_finite()
             self._feedback.absorb()
         self._compensation.note_step(0)
@@ -240,13 +246,13 @@ class Push:
         """Encode what has reached the threshold; return how many elements that changes."""
         began = self._clock()
         shared, tally, thresholds = self._shared, self._tally, self._thresholds
-        with shared.named_errors():
+        with self._divergence.named_errors():
             threshold = thresholds.next()
         if threshold is None:
             with shared.changing:
                 return self._outbox.hand_over([])
         with shared.changing:
-            with shared.named_errors():
+            with self._divergence.named_errors():
                 bodies = self._feedback.encode(threshold, bytes_max=UPDATE_BYTES_MAX)
             sent = self._outbox.hand_over(bodies)
         self._compensation.note_step(self._feedback.quanta_sent)

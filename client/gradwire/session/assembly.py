@@ -94,8 +94,14 @@ def _momentum_and_scale(
     feature = Feature() if lag is None else MomentumAdvice(lag)
     if optimizer is not None:
         # Who passes an optimizer of torch has imported that; nobody else has to.
-        from gradwire.features.optimizer_control import OptimizerControl, scales_by_rate, trains_all
+        from gradwire.features.optimizer_control import (
+            OptimizerControl,
+            learning_rates,
+            scales_by_rate,
+            trains_all,
+        )
 
+        participant.divergence.learning_rates = partial(learning_rates, optimizer)
         alone, obeys = trains_all(optimizer, target), scales_by_rate(optimizer)
         by_rate = scaled and alone and obeys
         factors = [compensation.change_factor] if by_rate else []

@@ -116,11 +116,13 @@ class Session:
 
         Raises
         ------
-        NonFiniteError
-            If a parameter, or a buffer that is due to be averaged, is NaN or infinite; nothing was
+        DivergedError
+            If a parameter is NaN or infinite, or jumped out of the range of the run; nothing was
             changed or sent.
         OutOfRangeError
             If a parameter has outgrown the run's quantum; nothing was changed or sent.
+        NonFiniteError
+            If a buffer that is due to be averaged is NaN or infinite.
         ConnectionLostError
             If the master stopped, or was lost and not reached again for `reconnect_seconds`.
         """
@@ -146,8 +148,10 @@ class Session:
 
         Raises
         ------
-        NonFiniteError, OutOfRangeError, ConnectionLostError
+        DivergedError, OutOfRangeError, ConnectionLostError
             As `step`.
+        NonFiniteError
+            If `change` holds a NaN or an infinity.
         UsageError
             If this is an observer.
         """
