@@ -71,7 +71,7 @@ def test_a_fifth_worker_joins_in_mid_run_and_one_is_killed_and_the_rest_end_equa
         for worker in rest:
             worker.answer()
         for worker in rest:  # the master knows, and says so to each
-            wait_until(lambda w=worker: w.ask("step", times=1)["world_size"] == 4, "the roster")  # type: ignore[misc]
+            wait_until(lambda w=worker: w.ask("step", times=1)["workers"] == 4, "the roster")  # type: ignore[misc]
 
         ends = finish(rest)
 

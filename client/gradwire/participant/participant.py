@@ -129,6 +129,7 @@ class Participant:
             prior_residual=prior_residual or PriorResidual(settings.feedback, None),
             tally=self.tally,
         )
+        self._world_size = settings.workers or 1
         self._finishing = Finishing(self.shared, self.sending, self.applying, membership, worker)
         self._offline = OfflineLimit(settings, membership, clock)
         self._has_pushed = False
@@ -210,6 +211,13 @@ class Participant:
         if self._has_pushed or self.observes:
             yield from self._end_step()
         return applied
+
+    def world_size(self) -> int:
+        """Return a number above each rank that the run has had, as far as this worker knows."""
+        ranks = {rank for rank, sequence in self.shared.versions.items() if sequence}
+        ranks |= {peer.rank for peer in self.membership.peers}
+        self._world_size = max(self._world_size, *(rank + 1 for rank in ranks))
+        return self._world_size
 
     def lateness(self, ranks: Collection[int]) -> float | None:
         """Return how many steps later than in lockstep the last updates of some peers came."""

@@ -24,6 +24,7 @@ from gradwire.threads.network import NetworkThread
 from gradwire.threads.signals import close_at_the_end, forget, put_off, uninterrupted
 from gradwire.threads.waits import Waits
 from gradwire.worker.worker import Worker
+from gradwire_protocol.messages.admission import Peer
 from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
 
 Result = TypeVar("Result")
@@ -39,7 +40,7 @@ class Session:
 
     With the key of an observer it only receives: `step` applies what workers sent and sends
     nothing, `push` is an error, and `finish` waits for the workers to finish, but none of them
-    waits for it. It does not count in `world_size`, and its rank is none of a worker's.
+    waits for it. It is none of the `workers`, and its rank is none of a worker's.
     """
 
     def __init__(
@@ -58,13 +59,26 @@ class Session:
 
     @property
     def rank(self) -> int:
-        """The rank of this worker, 0 or more; free again when it leaves."""
+        """The rank of this worker, 0 or more; the same for as long as the session lasts.
+
+        When the worker has left, another one may get its rank.
+        """
         return self._participant.welcome.rank
 
     @property
     def world_size(self) -> int:
-        """How many workers take part now."""
-        return len(self._membership.peers)
+        """Into how many parts to divide data: `rank` of it is this worker's.
+
+        The setting `workers`, or torchrun's ``WORLD_SIZE``, and more where a rank of the run is
+        higher. It grows when workers join, and stays when they finish or leave, so that each rank
+        is below it and keeps its part. `workers` says who takes part now.
+        """
+        return self._participant.world_size()
+
+    @property
+    def workers(self) -> tuple[Peer, ...]:
+        """The workers that take part now, this one included: `rank`, `name`, `finished` of each."""
+        return tuple(self._membership.peers)
 
     @property
     def run(self) -> str:
