@@ -1,6 +1,7 @@
 """Which features a worker has besides sending and applying, and in which order they are done."""
 
 import logging
+import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -58,12 +59,24 @@ def features_of(
         )
     if participant.observes:
         return features
+    if (loads := _loads_of(participant, target)) is not None:
+        features.insert(0, loads)
     features.append(_momentum_and_scale(participant, target, optimizer))
     if states is not None:
         features.append(states)
     if settings.staleness_bound != "off":  # which may wait, after everything else
         features.append(StalenessBound(_lags(participant), participant))
     return features
+
+
+def _loads_of(participant: Participant, target: object) -> Feature | None:
+    """Return what finds checkpoints that are loaded into the target; None where it is no module."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(target, torch.nn.Module):
+        return None
+    from gradwire.features.loaded_parameters import LoadedParameters
+
+    return LoadedParameters(target, participant.shared.quantum)
 
 
 def _lags(participant: Participant) -> ClockLags:
