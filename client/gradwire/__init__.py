@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gradwire.errors import (
         ConnectionLostError,
         DeadlineError,
+        DivergedError,
         GradwireError,
         GradwireWarning,
         NonFiniteError,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConnectionLostError",
     "DeadlineError",
+    "DivergedError",
     "GradwireError",
     "GradwireWarning",
     "LoadedCheckpoint",

@@ -5,9 +5,9 @@
 - `RefusedError`: the master said no, and why.
 - `ProtocolError`: the other side broke the protocol; `VersionMismatchError` when it speaks another
   version of it.
-- `UsageError`: the call cannot work; `NonFiniteError` for a NaN or an infinity in the parameters or
-  the buffers, `OutOfRangeError` for parameters that have outgrown the run's quantum. Nothing was
-  changed or sent.
+- `UsageError`: the call cannot work; `NonFiniteError` for a NaN or an infinity in what a call is
+  given or in the buffers, `OutOfRangeError` for parameters that have outgrown the run's quantum,
+  `DivergedError` for a training that diverges. Nothing was changed or sent.
 
 `GradwireWarning` is the category of what a script should do in another way, though it runs.
 """
@@ -25,8 +25,15 @@ from gradwire_protocol import (
 )
 
 
+class DivergedError(UsageError):
+    """Training diverges: a parameter became NaN or infinite, or left the range of the run.
+
+    The message says which parameter, in what step, and at what learning rate, scale and staleness.
+    """
+
+
 class NonFiniteError(UsageError):
-    """A NaN or an infinity stands in the parameters or the buffers. Nothing was changed or sent."""
+    """A NaN or an infinity stands in what was given, or in the buffers. Nothing was changed."""
 
 
 class OutOfRangeError(UsageError):
@@ -40,6 +47,7 @@ class GradwireWarning(UserWarning):
 __all__ = [
     "ConnectionLostError",
     "DeadlineError",
+    "DivergedError",
     "GradwireError",
     "GradwireWarning",
     "NonFiniteError",

@@ -98,7 +98,7 @@ def test_a_tcp_connection_that_is_cut_is_noticed_at_once_and_made_anew() -> None
         wait_until(lambda: len(run_status(http)["workers"]) == 1, "its end to be noticed")
         [end] = finished([stays])
 
-        assert end["world_size"] == 1
+        assert end["workers"] == 1
 
 
 @pytest.mark.deep("more of what TCP can meet")

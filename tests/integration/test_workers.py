@@ -14,6 +14,7 @@ from support.health import metrics, run_status
 from support.local_master import MasterProcess
 from support.tiers import variants
 from support.waiting import wait_until
+from support.wording import naming
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -70,7 +71,7 @@ def test_a_fifth_worker_joins_in_mid_run_and_one_is_killed_and_the_rest_end_equa
         for worker in rest:
             worker.answer()
         for worker in rest:  # the master knows, and says so to each
-            wait_until(lambda w=worker: w.ask("step", times=1)["world_size"] == 4, "the roster")  # type: ignore[misc]
+            wait_until(lambda w=worker: w.ask("step", times=1)["workers"] == 4, "the roster")  # type: ignore[misc]
 
         ends = finish(rest)
 
@@ -148,10 +149,8 @@ def test_a_nan_is_refused_and_the_others_go_on() -> None:
         healthy.ask("step", times=5)
         [end] = finish([healthy])
 
-        assert answer == {
-            "error": "NonFiniteError",
-            "message": "parameter array[123] is nan; nothing was sent",
-        }
+        assert answer["error"] == "DivergedError"
+        assert answer["message"] == naming("array[123]", "nan")
         assert end["updates_sent"]
 
 

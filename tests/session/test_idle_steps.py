@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gradwire import NonFiniteError
+from gradwire import DivergedError
 from support.local_master import LocalMaster
 from support.sessions import HALF, change, delivered, finish, join, pull
 
@@ -129,7 +129,7 @@ def test_a_value_that_is_not_finite_is_named_until_it_is_mended(master: LocalMas
 
     add(target, float("nan"), 0, 0, 0)
     for _ in range(3):
-        with pytest.raises(NonFiniteError):
+        with pytest.raises(DivergedError):
             mine.step()
     with torch.no_grad():
         target.zero_()

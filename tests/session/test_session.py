@@ -91,15 +91,53 @@ def test_an_evaluation_that_fails_does_not_stay_paused(master: LocalMaster) -> N
 # Who takes part.
 
 
-def test_the_world_grows_and_shrinks(master: LocalMaster) -> None:
+def test_the_world_grows_and_who_is_in_it_comes_and_goes(master: LocalMaster) -> None:
     one = join(master)
     assert (one.rank, one.world_size) == (0, 1)
 
     other = join(master)
     one.wait(2)
     assert (one.world_size, other.world_size) == (2, 2)
+    assert [worker.rank for worker in one.workers] == [0, 1]
     other.close()
-    wait_until(lambda: one.world_size == 1, "the other one to leave")
+    wait_until(lambda: len(one.workers) == 1, "the other one to leave")
+
+    assert one.world_size == 2
+
+
+def test_the_world_stays_as_it_is_while_others_finish(master: LocalMaster) -> None:
+    first, second, third = (join(master) for _ in range(3))
+    third.wait(3)
+    for session in (first, second):
+        session.push(change(HALF, 0, 0, 0))
+
+    with ThreadPoolExecutor() as pool:
+        ends = [pool.submit(session.finish) for session in (first, second)]
+        finished = {0, 1}
+        wait_until(
+            lambda: {w.rank for w in third.workers if w.finished} == finished, "them to finish"
+        )
+        assert (third.rank, third.world_size) == (2, 3)
+        third.finish()
+        assert (third.rank, third.world_size) == (2, 3)
+        for end in ends:
+            end.result()
+
+
+def test_a_late_worker_divides_data_as_the_others_do(master: LocalMaster) -> None:
+    first, second = join(master), join(master)
+    second.push(change(HALF, 0, 0, 0))
+    delivered(second, 1)
+    first.close()
+
+    late = join(master)
+
+    assert (late.rank, late.world_size) == (0, second.world_size)
+    second.close()
+
+
+def test_what_the_launcher_says_of_the_world_holds_from_the_beginning(master: LocalMaster) -> None:
+    assert join(master, workers=4).world_size == 4
 
 
 def test_waiting_for_workers_has_a_deadline(master: LocalMaster) -> None:
@@ -264,7 +302,7 @@ def test_a_with_block_whose_peers_do_not_finish_leaves_all_the_same(master: Loca
     ):
         pass
 
-    wait_until(lambda: other.world_size == 1, "the impatient one to leave")
+    wait_until(lambda: len(other.workers) == 1, "the impatient one to leave")
     other.close()
 
 
@@ -380,7 +418,7 @@ def test_a_block_that_fails_tells_the_master_why(
         join(master),
     ):
         raise ZeroDivisionError("loss is zero\n\x1b[31mand red")
-    wait_until(lambda: other.world_size == 1, "the failed one to leave")
+    wait_until(lambda: len(other.workers) == 1, "the failed one to leave")
 
     left = [message for message in caplog.messages if message.startswith("rank 1")][-1]
     assert left == naming("left", "ZeroDivisionError: loss is zero  [31mand red")

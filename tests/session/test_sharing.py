@@ -213,29 +213,13 @@ def test_a_parameter_that_is_not_finite_is_named_and_nothing_is_sent(
     target[:] = 1.0
     target[1, 2] = value
 
-    with pytest.raises(gradwire.NonFiniteError, match=naming("array[1, 2]", value)):
+    with pytest.raises(gradwire.DivergedError, match=naming("array[1, 2]", value)):
         session.step()
 
     assert session.stats.updates_sent == 0
     target[1, 2] = 1.0
     session.step()
     assert session.stats.elements_sent == 6
-
-
-def test_a_parameter_that_has_outgrown_the_quantum_is_named_and_nothing_is_sent(
-    master: LocalMaster,
-) -> None:
-    target = zeros()
-    session = join(master, target)
-    target[:] = (1.0, 1.0, -200.0, 1.0)
-
-    named = ("array[2]", -200, "5.96046e-08", 128, "restart the master", f"quantum={2.0**-22}")
-
-    with pytest.raises(gradwire.OutOfRangeError, match=naming(*named)):
-        session.step()
-
-    assert session.stats.updates_sent == 0
-    assert target.tolist() == [1.0, 1.0, -200.0, 1.0]
 
 
 @FEEDBACKS
@@ -245,7 +229,7 @@ def test_a_change_that_the_quantum_cannot_express_changes_nothing(
     target = zeros()
     session = join(master, target, feedback=feedback)
 
-    with pytest.raises(gradwire.OutOfRangeError, match=r"array\[0\] is 200"):
+    with pytest.raises(gradwire.DivergedError, match=naming("array[0]", 200)):
         session.push(change(200.0, HALF, 0, 0))
 
     assert target.tolist() == [0, 0, 0, 0]
@@ -256,7 +240,7 @@ def test_a_change_to_parameters_that_are_not_finite_changes_nothing(master: Loca
     session = join(master, target)
     target[3] = np.nan
 
-    with pytest.raises(gradwire.NonFiniteError, match=r"array\[3\] is nan"):
+    with pytest.raises(gradwire.DivergedError, match=naming("array[3]", "nan")):
         session.push(change(HALF, 0, 0, 0))
 
     assert target[:3].tolist() == [0, 0, 0]
@@ -405,7 +389,7 @@ def test_a_deferred_step_notices_what_is_not_finite_too(master: LocalMaster) -> 
         for _ in range(66):
             session.push(change(HALF, 0, 0, 0))
         target[1] = np.nan
-        with pytest.raises(gradwire.NonFiniteError, match=naming("array[1]", "nan")):
+        with pytest.raises(gradwire.DivergedError, match=naming("array[1]", "nan")):
             session.push()
 
 

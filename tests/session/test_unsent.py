@@ -247,5 +247,5 @@ def test_a_parameter_that_is_not_finite_is_not_dropped_in_silence(master: LocalM
     session = join(master, mine, finish_residual="drop")
     mine[2] = np.nan
 
-    with pytest.raises(gradwire.NonFiniteError):
+    with pytest.raises(gradwire.DivergedError):
         session.finish()

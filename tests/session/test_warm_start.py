@@ -91,7 +91,7 @@ def test_a_run_in_which_nothing_comes_is_not_waited_for_for_ever(master: LocalMa
                                             r"made\. They are made by ranks 0 \("):  # fmt: skip
         warm(master, zeros(), join_timeout_seconds=3.0)
 
-    wait_until(lambda: first.world_size == 1, "it to be gone")
+    wait_until(lambda: len(first.workers) == 1, "it to be gone")
     first.close()
 
 

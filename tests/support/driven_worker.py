@@ -135,6 +135,7 @@ def obey(
     return {
         "rank": session.rank,
         "world_size": session.world_size,
+        "workers": len(session.workers),
         "transport": session.transport,
         "digest": session.digest(),
         "parameters": parameters.tobytes().hex()[:64],

@@ -46,6 +46,7 @@ NEEDS_TORCH = {
     "gradwire.cli.demo.model",
     "gradwire.cli.demo.report",
     "gradwire.cli.demo.train",
+    "gradwire.features.loaded_parameters",
     "gradwire.features.optimizer_control",
     "gradwire.integrations.hosted_session",
     "gradwire.integrations.huggingface",

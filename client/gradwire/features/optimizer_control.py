@@ -264,6 +264,12 @@ def torch_optimizer(optimizer: object, target: object) -> torch.optim.Optimizer:
     return found
 
 
+def learning_rates(optimizer: torch.optim.Optimizer) -> list[float]:
+    """Return the distinct learning rates of an optimizer's groups, the highest one first."""
+    rates = {float(group["lr"]) for group in optimizer.param_groups if "lr" in group}
+    return sorted(rates, reverse=True)
+
+
 def scales_by_rate(optimizer: torch.optim.Optimizer) -> bool:
     """Return whether all steps of an optimizer are in proportion to its learning rates."""
     return isinstance(optimizer, BY_RATE) and all("lr" in g for g in optimizer.param_groups)

@@ -18,13 +18,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from gradwire.errors import ConnectionLostError, DeadlineError, UsageError
+from gradwire.errors import ConnectionLostError, DeadlineError, DivergedError, UsageError
 from gradwire.optimizer.delays import Delays
 from gradwire.participant.feature import Feature
 from gradwire.participant.finishing import Finishing
 from gradwire.participant.offline_limit import OfflineLimit
 from gradwire.replica.checkpoint_state import CheckpointState
 from gradwire.replica.compensation import Compensation
+from gradwire.replica.divergence import Divergence
 from gradwire.replica.outbox import Outbox
 from gradwire.replica.prior_residual import PriorResidual
 from gradwire.replica.pull import PeerUpdate, Pull
@@ -98,6 +99,9 @@ class Participant:
         self.compensation = Compensation(
             settings.scale, self.shared, membership, self.delays, self.tally
         )
+        self.divergence = Divergence(
+            settings.scale, self.shared, membership, self.delays, self.tally
+        )
         self.outbox = Outbox(self.shared, membership, worker, self.tally)
         self.sending = Push(
             settings=settings,
@@ -105,6 +109,7 @@ class Participant:
             membership=membership,
             thresholds=self.thresholds,
             compensation=self.compensation,
+            divergence=self.divergence,
             outbox=self.outbox,
             tally=self.tally,
             clock=clock,
@@ -118,6 +123,7 @@ class Participant:
             prior_residual=prior_residual or PriorResidual(settings.feedback, None),
             tally=self.tally,
         )
+        self._world_size = settings.workers or 1
         self._finishing = Finishing(self.shared, self.sending, self.applying, membership, worker)
         self._offline = OfflineLimit(settings, membership, clock)
         self._has_pushed = False
@@ -196,6 +202,13 @@ class Participant:
         if self._has_pushed or self.observes:
             yield from self._end_step()
         return applied
+
+    def world_size(self) -> int:
+        """Return a number above each rank that the run has had, as far as this worker knows."""
+        ranks = {rank for rank, sequence in self.shared.versions.items() if sequence}
+        ranks |= {peer.rank for peer in self.membership.peers}
+        self._world_size = max(self._world_size, *(rank + 1 for rank in ranks))
+        return self._world_size
 
     def lateness(self, ranks: Collection[int]) -> float | None:
         """Return how many steps later than in lockstep the last updates of these peers came.
@@ -294,7 +307,9 @@ class Participant:
         self.state.restore(state)
 
     def check_connected(self) -> None:
-        """Raise the `ConnectionLostError` or `ProtocolError` that ended the membership, if one did.
+        """Raise the error that ended the membership, if one did.
+
+        That is a `ConnectionLostError`, a `ProtocolError` or a `DivergedError`.
 
         If the master announced its end, all that has come is applied first.
         """
@@ -302,6 +317,8 @@ class Participant:
         if membership.closed:
             if membership.stopping is not None and not self.is_paused:
                 self.applying.pull()  # the master has sent everything before
+            if isinstance(membership.error, DivergedError):
+                raise self.divergence.error(str(membership.error))
             raise membership.error or ConnectionLostError("the connection is closed")
 
     # Private: a step.

@@ -13,6 +13,7 @@ import numpy as np
 
 from gradwire.errors import UsageError
 from gradwire.replica.compensation import Compensation
+from gradwire.replica.divergence import Divergence
 from gradwire.replica.outbox import Outbox
 from gradwire.replica.residual_flush import ResidualFlush
 from gradwire.replica.shared_parameters import SharedParameters
@@ -40,6 +41,7 @@ class Push:
         membership: Membership,
         thresholds: Thresholds,
         compensation: Compensation,
+        divergence: Divergence,
         outbox: Outbox,
         tally: Tally,
         clock: Callable[[], float],
@@ -51,6 +53,7 @@ class Push:
         self._membership = membership
         self._thresholds = thresholds
         self._compensation = compensation
+        self._divergence = divergence
         self._outbox = outbox
         self._tally = tally
         self._clock = clock
@@ -91,6 +94,7 @@ class Push:
                 self._parameters.scatter()
                 raise
         self._scatter_sent()
+        self._divergence.note_step()
         return elements
 
     def tell_clock(self) -> None:
@@ -106,7 +110,7 @@ class Push:
     def flush(self) -> None:
         """Begin to send the residual, or a portion of it; `flush_on` sends it range by range."""
         self._parameters.gather()
-        with self._shared.named_errors():
+        with self._divergence.named_errors():
             self._feedback.check()
         portion = self._final_portion()
         if not portion:
@@ -130,7 +134,7 @@ class Push:
             with self._membership.sending() as may_send, shared.changing:
                 if not may_send:
                     break
-                with shared.named_errors():
+                with self._divergence.named_errors():
                     bodies = self._feedback.encode(
                         1,
                         magnitude_max=INT32_MAX,
@@ -196,7 +200,7 @@ class Push:
         scaled = self._shared.scaled_change
         if scaled is None:
             return self._send()
-        with self._shared.named_errors():
+        with self._divergence.named_errors():
             self._feedback.check_finite()
         scaled.apply()
         elements = self._send()
@@ -214,7 +218,7 @@ class Push:
                 self.due = False
                 return elements
         self._tally.steps_deferred += 1
-        with self._shared.named_errors():
+        with self._divergence.named_errors():
             self._feedback.check_finite()
             self._feedback.absorb()
         self._compensation.note_step(0)
@@ -224,13 +228,13 @@ class Push:
         """Encode what has reached the threshold; return how many elements that changes."""
         began = self._clock()
         shared, tally, thresholds = self._shared, self._tally, self._thresholds
-        with shared.named_errors():
+        with self._divergence.named_errors():
             threshold = thresholds.next()
         if threshold is None:
             with shared.changing:
                 return self._outbox.hand_over([])
         with shared.changing:
-            with shared.named_errors():
+            with self._divergence.named_errors():
                 bodies = self._feedback.encode(threshold, bytes_max=UPDATE_BYTES_MAX)
             sent = self._outbox.hand_over(bodies)
         self._compensation.note_step(self._feedback.quanta_sent)

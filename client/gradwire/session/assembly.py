@@ -1,6 +1,7 @@
 """Which features a worker has, and in which order their hooks are called."""
 
 import logging
+import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -48,12 +49,24 @@ def features_of(
         )
     if participant.observes:
         return features
+    if (loads := _loads_of(participant, target)) is not None:
+        features.insert(0, loads)
     features.append(_momentum_and_scale(participant, target, optimizer))
     if states is not None:
         features.append(states)
     if settings.staleness_bound != "off":  # the last one, because it may wait
         features.append(StalenessBound(_lags(participant), participant))
     return features
+
+
+def _loads_of(participant: Participant, target: object) -> Feature | None:
+    """Return what finds checkpoints that are loaded into the target; None where it is no module."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(target, torch.nn.Module):
+        return None
+    from gradwire.features.loaded_parameters import LoadedParameters
+
+    return LoadedParameters(target, participant.shared.quantum)
 
 
 def _lags(participant: Participant) -> ClockLags:
@@ -84,8 +97,14 @@ def _momentum_and_scale(
     feature = Feature() if lag is None else MomentumAdvice(lag)
     if optimizer is not None:
         # Imported here: only a script that passes an optimizer has imported torch.
-        from gradwire.features.optimizer_control import OptimizerControl, scales_by_rate, trains_all
+        from gradwire.features.optimizer_control import (
+            OptimizerControl,
+            learning_rates,
+            scales_by_rate,
+            trains_all,
+        )
 
+        participant.divergence.learning_rates = partial(learning_rates, optimizer)
         alone, obeys = trains_all(optimizer, target), scales_by_rate(optimizer)
         by_rate = scaled and alone and obeys
         factors = [compensation.change_factor] if by_rate else []

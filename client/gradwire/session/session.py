@@ -25,6 +25,7 @@ from gradwire.threads.signals import close_at_exit, forget, postpone, uninterrup
 from gradwire.threads.waits import Waits
 from gradwire.worker.state import printable
 from gradwire.worker.worker import Worker
+from gradwire_protocol.messages.admission import Peer
 
 Result = TypeVar("Result")
 
@@ -39,7 +40,7 @@ class Session:
 
     With the key of an observer it only receives: `step` applies what workers sent and sends
     nothing, `push` is an error, and `finish` waits for the workers to finish, while no worker waits
-    for it. It does not count in `world_size`, and no worker has its rank.
+    for it. It is none of the `workers`, and no worker has its rank.
     """
 
     def __init__(
@@ -58,13 +59,26 @@ class Session:
 
     @property
     def rank(self) -> int:
-        """The rank of this worker, 0 or more; free again after it leaves."""
+        """The rank of this worker, 0 or more; the same for as long as the session lasts.
+
+        When the worker has left, another one may get its rank.
+        """
         return self._participant.welcome.rank
 
     @property
     def world_size(self) -> int:
-        """How many workers take part now."""
-        return len(self._membership.peers)
+        """Into how many parts to divide data: `rank` of it is this worker's.
+
+        The setting `workers`, or torchrun's ``WORLD_SIZE``, and more where a rank of the run is
+        higher. It grows when workers join, and stays when they finish or leave, so that each rank
+        is below it and keeps its part. `workers` says who takes part now.
+        """
+        return self._participant.world_size()
+
+    @property
+    def workers(self) -> tuple[Peer, ...]:
+        """The workers that take part now, this one included: `rank`, `name`, `finished` of each."""
+        return tuple(self._membership.peers)
 
     @property
     def run(self) -> str:
@@ -116,11 +130,13 @@ class Session:
 
         Raises
         ------
-        NonFiniteError
-            If a parameter, or a buffer that is due to be averaged, is NaN or infinite; nothing was
+        DivergedError
+            If a parameter is NaN or infinite, or jumped out of the range of the run; nothing was
             changed or sent.
         OutOfRangeError
             If a parameter has outgrown the run's quantum; nothing was changed or sent.
+        NonFiniteError
+            If a buffer that is due to be averaged is NaN or infinite.
         ConnectionLostError
             If the master stopped, or was lost and not reached again for `reconnect_seconds`.
         """
@@ -146,8 +162,10 @@ class Session:
 
         Raises
         ------
-        NonFiniteError, OutOfRangeError, ConnectionLostError
+        DivergedError, OutOfRangeError, ConnectionLostError
             As `step`.
+        NonFiniteError
+            If `change` holds a NaN or an infinity.
         UsageError
             If this is an observer.
         """

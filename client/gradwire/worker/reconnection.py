@@ -9,6 +9,7 @@ from typing import Final
 
 from gradwire.errors import (
     ConnectionLostError,
+    DivergedError,
     GradwireError,
     ProtocolError,
     RefusedError,
@@ -131,6 +132,8 @@ class Reconnection:
                 )
             case EndCode.LEFT if leaving:
                 return None
+            case EndCode.DIVERGED:
+                return DivergedError(f"the master refused an update, because {event.reason}")
             case CloseCode.VIOLATION | CloseCode.FLOW_CONTROL | CloseCode.INVALID_MESSAGE:
                 side = "says we have" if event.by_peer else "has"
                 return ProtocolError(

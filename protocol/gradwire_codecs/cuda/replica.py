@@ -42,6 +42,12 @@ class DeviceReplica(Replica):
         values.flags.writeable = False
         return values
 
+    def values_at(self, where: slice) -> Int32Array:
+        """Return a copy of some elements, shape (n,), in the memory of the host."""
+        with self._stream.turn():
+            values: Int32Array = self._stream.fetch(self.tensor[where].contiguous()).numpy().copy()
+        return values
+
     def digest(self) -> int:
         """Return 64 bits that prove that two replicas are equal; see `digests`."""
         with self._stream.turn():

@@ -163,7 +163,13 @@ class Feedback(ABC):
 
     def residual_sample(self) -> Float32Array:
         """Return some tens of thousands of elements of the residual, always the same ones."""
-        return self.residual(slice(None, None, -(-len(self.replica) // SAMPLE)))
+        return self.residual(self._sampled)
+
+    def trained_sample(self) -> Float32Array:
+        """Return the same elements of what was trained: replica plus residual, float32."""
+        trained: Float32Array = self.replica.values_at(self._sampled) * self.replica.quantum
+        trained += self.residual_sample()
+        return trained
 
     @abstractmethod
     def clip(self, limit: np.float32) -> tuple[int, float]:
@@ -258,6 +264,10 @@ class Feedback(ABC):
         if not finite.all():
             first = int(np.argmin(finite))
             raise NonFiniteError(first, float(residual[first]))
+
+    @property
+    def _sampled(self) -> slice:
+        return slice(None, None, -(-len(self.replica) // SAMPLE))
 
     def _checked_stop(self, start: int, stop: int | None) -> int:
         elements = len(self.replica)

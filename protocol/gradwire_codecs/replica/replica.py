@@ -155,6 +155,10 @@ class Replica:
         after = values[index].astype(np.int64) + change
         return int(index[np.argmax(np.abs(after) > INT32_MAX)])
 
+    def values_at(self, where: slice) -> Int32Array:
+        """Return some elements, shape (n,), in the memory of the host; they are to be read only."""
+        return self.values[where]
+
     def write_parameters(self, parameters: Float32Array) -> None:
         """Set every parameter to the value its element of the replica stands for.
 

@@ -118,3 +118,5 @@ class EndCode(IntEnum):
     """The operator has received its answers."""
     STEPPED_DOWN = 75
     """This master is not in charge, for good or for now."""
+    DIVERGED = 76
+    """The worker sent an update that takes a parameter beyond the range of the run's integers."""

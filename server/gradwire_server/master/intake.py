@@ -29,7 +29,7 @@ from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_server.config import MasterConfig
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.state.roster import Member, Phase, Roster
-from gradwire_server.state.run import Run
+from gradwire_server.state.run import DivergedUpdateError, Run
 from gradwire_server.updates.clipping import clip
 from gradwire_server.updates.decoding import Decoded, Decoder
 from gradwire_server.updates.vetting import is_sample, norm_of, reference_of
@@ -218,7 +218,9 @@ class Intake:
         except MalformedUpdateError as error:
             connection.release(received.charge)
             self._metrics.updates_malformed.inc()
-            self._consequences.on_fault(member, EndCode.MALFORMED_UPDATE, str(error))
+            diverges = isinstance(error, DivergedUpdateError)
+            code = EndCode.DIVERGED if diverges else EndCode.MALFORMED_UPDATE
+            self._consequences.on_fault(member, code, str(error))
             return
         except InvalidMessageError as error:
             connection.release(received.charge)

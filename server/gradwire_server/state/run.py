@@ -23,6 +23,10 @@ from gradwire_server.state.replica_copy import ReplicaCopy
 from gradwire_server.state.restart import RunRecovery
 
 
+class DivergedUpdateError(MalformedUpdateError):
+    """An update takes an element beyond int32: the training of its origin diverges."""
+
+
 @dataclass(frozen=True, slots=True)
 class LastCheckpoint:
     """What the last checkpoint of a run contains."""
@@ -160,7 +164,7 @@ class Run:
         self.relay.skip_to(rank, sequence)
 
     def apply_update(self, rank: int, update: Update) -> None:
-        """Add an update to the replica, or raise `MalformedUpdateError` and change nothing.
+        """Add an update to the replica, or raise and change nothing.
 
         Parameters
         ----------
@@ -170,9 +174,11 @@ class Run:
         """
         element = self.replica.first_outside(update)
         if element is not None:
-            raise MalformedUpdateError(
-                f"it takes {self.layout.locate(element)} beyond {INT32_MAX} quanta of "
-                f"{self.replica.quantum}: its training diverges"
+            quantum = float(self.replica.quantum)
+            raise DivergedUpdateError(
+                f"it takes {self.layout.locate(element)} from "
+                f"{quantum * int(self.replica.values[element]):g} beyond the range of the run, "
+                f"which expresses magnitudes below {quantum * (INT32_MAX + 1):g}"
             )
         self.replica.apply(update)
         assert self.digests is not None

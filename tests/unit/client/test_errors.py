@@ -28,6 +28,7 @@ def test_every_error_is_at_hand_where_join_is() -> None:
         (errors.DeadlineError, errors.TransportError),
         (errors.DeadlineError, TimeoutError),
         (errors.VersionMismatchError, errors.ProtocolError),
+        (errors.DivergedError, errors.UsageError),
         (errors.NonFiniteError, errors.UsageError),
         (errors.OutOfRangeError, errors.UsageError),
         (errors.UsageError, ValueError),
