@@ -5,7 +5,7 @@ microseconds, and `UdpDriver` ties both to an endpoint. `TcpDriver` does so for 
 UDP through, and `Drivers` holds several together.
 """
 
-from gradwire_udp.drivers import Driver, Drivers
+from gradwire_udp.drivers import Drivers
 from gradwire_udp.endpoint_driver import Application
 from gradwire_udp.loops import new_event_loop
 from gradwire_udp.sockets import (
@@ -31,7 +31,6 @@ from gradwire_udp.udp.kernel_features import Features
 __all__ = [
     "Application",
     "DatagramSocket",
-    "Driver",
     "Drivers",
     "Features",
     "Read",

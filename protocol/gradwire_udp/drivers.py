@@ -8,26 +8,12 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from gradwire_protocol import Connection, Event
-from gradwire_udp.endpoint_driver import Application
+from gradwire_udp.endpoint_driver import Application, EndpointDriver
 
-
-class Driver(Protocol):
-    """What is held together: a `UdpDriver`, a `TcpDriver`."""
-
-    def turn(self) -> None:
-        """Do all there is to do."""
-
-    async def wait_quiet(self, timeout: float, /) -> None:  # noqa: ASYNC109
-        """Wait until all connections are over, at most `timeout` seconds."""
-
-    def close(self) -> None:
-        """Stop and close what carries the packets."""
-
-
-AnyDriver = TypeVar("AnyDriver", bound=Driver)
+AnyDriver = TypeVar("AnyDriver", bound=EndpointDriver)
 
 
 class Drivers:
@@ -42,7 +28,7 @@ class Drivers:
     def __init__(self, application: Application, loop: asyncio.AbstractEventLoop) -> None:
         self._application = application
         self._loop = loop
-        self._drivers: list[Driver] = []
+        self._drivers: list[EndpointDriver] = []
         self._turning = False
         self._heard_from: set[int] = set()
 

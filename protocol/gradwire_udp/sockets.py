@@ -133,17 +133,7 @@ def open_socket(
     OSError
         If it cannot be bound, with the reason in `errno`.
     """
-    sock = socket.socket(family, socket.SOCK_DGRAM)
-    try:
-        sock.setblocking(False)
-        if family == socket.AF_INET6 and address[0] == "::":
-            # Both versions of IP through one socket, where the system's default says otherwise.
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        sock.bind(address)
-    except OSError:
-        sock.close()
-        raise
-    return sock
+    return _open(socket.SOCK_DGRAM, address, family)
 
 
 def open_listener(
@@ -156,19 +146,7 @@ def open_listener(
     OSError
         If it cannot be bound, with the reason in `errno`.
     """
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        # Connections of a master that has just ended do not keep the next one from starting.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6 and address[0] == "::":
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        sock.bind(address)
-        sock.listen(LISTEN_BACKLOG)
-    except OSError:
-        sock.close()
-        raise
-    return sock
+    return _open(socket.SOCK_STREAM, address, family)
 
 
 def local_address_in(network: str) -> str:
@@ -196,3 +174,24 @@ def local_address_in(network: str) -> str:
         if ipaddress.ip_address(address) in parsed:
             return address
     raise UsageError(f"this machine has no address in network {network}")
+
+
+def _open(
+    kind: socket.SocketKind, address: SocketAddress, family: socket.AddressFamily
+) -> socket.socket:
+    sock = socket.socket(family, kind)
+    try:
+        sock.setblocking(False)
+        if family == socket.AF_INET6 and address[0] == "::":
+            # Both versions of IP through one socket, where the system's default says otherwise.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if kind == socket.SOCK_STREAM:
+            # Connections of a master that has just ended do not keep the next one from starting.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        if kind == socket.SOCK_STREAM:
+            sock.listen(LISTEN_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from struct import Struct
 from time import CLOCK_MONOTONIC, monotonic
-from typing import Final, Protocol
+from typing import Final
 
 LOOP_SECONDS_MIN: Final = 0.001
 """Resolution of the loops' own timers: what is set to less may come at once, and for ever so."""
@@ -53,7 +53,7 @@ class Timer:
         self._deadline: float | None = None
         self._alarm_at = math.inf
         descriptor = _new_timer_descriptor() if precise else None
-        self._alarm: _Alarm = (
+        self._alarm: _LoopAlarm | _DescriptorAlarm = (
             _LoopAlarm(loop, self._expired)
             if descriptor is None
             else _DescriptorAlarm(loop, self._expired, descriptor)
@@ -83,16 +83,8 @@ class Timer:
             self._callback()
 
 
-class _Alarm(Protocol):
-    """What wakes a `Timer`; about at its time, sometimes before."""
-
-    def set(self, at: float) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class _LoopAlarm:
-    """The loop's own timers."""
+    """The loop's own timers, which may wake a `Timer` before its time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, expired: Callable[[], None]) -> None:
         self._loop = loop

@@ -85,12 +85,11 @@ def names_in(folder: Path) -> list[str]:
         If the folder cannot be read.
     """
     try:
-        numbered = [(number_in(name), name) for name in os.listdir(folder)]  # noqa: PTH208
+        names = os.listdir(folder)  # noqa: PTH208
     except OSError as error:
         raise CheckpointError(f"cannot read folder {folder}: {error.strerror}") from None
-    return [
-        name for number, name in sorted(numbered, reverse=True, key=_rank) if number is not None
-    ]
+    numbered = [(number, name) for name in names if (number := number_in(name)) is not None]
+    return [name for _, name in sorted(numbered, reverse=True)]
 
 
 def read(path: Path, *, elements_max: int = ELEMENTS_MAX) -> CheckpointFile:
@@ -154,11 +153,6 @@ def newest(folder: Path, verify: Verify, *, elements_max: int = ELEMENTS_MAX) ->
         f"no checkpoint in {folder} can be used, of {len(names)}: "
         + "; ".join(passed_over[:REASONS_MAX])
     )
-
-
-def _rank(numbered: tuple[int | None, str]) -> tuple[int, str]:
-    number, name = numbered
-    return (-1 if number is None else number), name
 
 
 def _read(path: Path, elements_max: int) -> CheckpointFile:

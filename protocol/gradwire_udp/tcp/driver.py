@@ -78,6 +78,8 @@ class TcpDriver(EndpointDriver):
         Listening and non-blocking; closed with the driver. Without it, one can only dial.
     """
 
+    _endpoint: DrivenOverTcp
+
     def __init__(
         self,
         endpoint: DrivenOverTcp,
@@ -88,7 +90,6 @@ class TcpDriver(EndpointDriver):
     ) -> None:
         super().__init__(endpoint, application, loop)
         self.counters = counters
-        self._carried = endpoint
         self._peers_max = endpoint.connections_max + PEERS_SPARE
         self._peers: dict[Address, TcpPeer] = {}
         self._sweep_at = 0.0
@@ -203,7 +204,7 @@ class TcpDriver(EndpointDriver):
 
     def _lose(self, peer: TcpPeer, reason: str) -> None:
         self._remove(peer)
-        self._carried.address_lost(peer.address, reason)
+        self._endpoint.address_lost(peer.address, reason)
 
     def _add(self, sock: socket.socket, address: SocketAddress, *, connected: bool) -> TcpPeer:
         shown = TcpAddress(address[0], address[1])
@@ -237,7 +238,7 @@ class TcpDriver(EndpointDriver):
         return True
 
     def _look_who_is_unused(self, now: float) -> None:
-        used = {connection.address for connection in self._carried.connections()}
+        used = {connection.address for connection in self._endpoint.connections()}
         for address, peer in self._peers.items():
             if address in used:
                 peer.unused_since = None

@@ -18,10 +18,12 @@ import errno
 import socket
 import sys
 from collections import deque
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from gradwire_protocol import Address
 from gradwire_protocol.connection.train import ECN_MARKED, ECN_NOT, Train
+from gradwire_protocol.limits import TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX
 from gradwire_udp.udp.counters import SocketCounters
 from gradwire_udp.udp.kernel_features import (
     EVERYTHING,
@@ -32,14 +34,7 @@ from gradwire_udp.udp.kernel_features import (
     Features,
     switch_on,
 )
-from gradwire_udp.udp.socket_buffers import BUFFER_BYTES, ask_for_buffers
-
-TRAIN_BYTES_MAX: Final = 64_000
-"""Most bytes of a train, and of a run of datagrams joined here. The kernel's own limit is that of
-an IP packet, 65,535 with headers; trains close to it arrive uncut by GSO but not joined by GRO."""
-
-TRAIN_DATAGRAMS_MAX: Final = 64
-"""`UDP_MAX_SEGMENTS` of Linux before 6.9; 128 since."""
+from gradwire_udp.udp.socket_buffers import ask_for_buffers
 
 READ_BYTES_MAX: Final = 2**16
 """No read brings more, be it a datagram or what GRO has joined."""
@@ -97,14 +92,13 @@ class DatagramSocket:
         *,
         wanted: Features = EVERYTHING,
         joins: bool = True,
-        socket_buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         self.counters = counters
         self.features = switch_on(sock, wanted)
         self.drained = False
         """Whether nothing more was there after what `receive` returned last."""
         self._socket = sock
-        ask_for_buffers(sock, socket_buffer_bytes)
+        ask_for_buffers(sock)
         # Receiving.
         self._receive_into = sock.recvmsg_into
         self._joins = joins
@@ -168,7 +162,7 @@ class DatagramSocket:
     def _join(self, first: KernelRead, segment: int, ecn: int) -> int:
         """Read on behind whole datagrams until something else comes; return the end of the run."""
         end = first_size = first[0]
-        limit = min(TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX * segment)
+        limit = min(TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX * segment)
         while end + segment <= limit:
             got = self._read(end)
             if got == first and end + first_size <= limit:
@@ -236,7 +230,7 @@ class DatagramSocket:
         table, a firewall. For the peer they are lost, and loss recovery is for that.
         """
         assert train.size <= TRAIN_BYTES_MAX
-        assert train.count <= TRAIN_DATAGRAMS_MAX
+        assert train.count <= TRAIN_PACKETS_MAX
         if train is not self._cut:
             self._cut = None
             self._gso_refused = False
@@ -292,7 +286,7 @@ class DatagramSocket:
                 if self._gso_refused:
                     # A network card without checksums, a tunnel: it took what it would not cut.
                     # Had it refused this as well, the address would have been to blame.
-                    self.features = self.features.without_gso()
+                    self.features = replace(self.features, gso=False)
                     self._gso_refused = False
             rest.popleft()
         self._cut = None

@@ -14,7 +14,7 @@ without GSO and GRO a datagram costs a system call each way, without the others 
 
 import socket
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 SOL_UDP: Final = 17
@@ -42,25 +42,23 @@ class Features:
     overflow: bool = True
     dont_fragment: bool = True
 
-    def without_gso(self) -> "Features":
-        """Return the same, but for GSO."""
-        return replace(self, gso=False)
-
 
 EVERYTHING: Final = Features()
 
 
 def switch_on(sock: socket.socket, wanted: Features) -> Features:
     """Set a socket up for what is wanted and this system has; return what that is."""
-    if sys.platform == "darwin":
-        fragments_not = wanted.dont_fragment and _set(
-            sock,
-            (socket.IPPROTO_IP, DARWIN_IP_DONTFRAG, 1),
-            (socket.IPPROTO_IPV6, DARWIN_IPV6_DONTFRAG, 1),
-        )
-        return Features(False, False, False, False, fragments_not)
     if sys.platform != "linux":
-        return Features(False, False, False, False, False)
+        dont_fragment = (
+            wanted.dont_fragment
+            and sys.platform == "darwin"
+            and _set(
+                sock,
+                (socket.IPPROTO_IP, DARWIN_IP_DONTFRAG, 1),
+                (socket.IPPROTO_IPV6, DARWIN_IPV6_DONTFRAG, 1),
+            )
+        )
+        return Features(False, False, False, False, dont_fragment)
     return Features(
         # Zero is what it is already: the size comes with every train. Left on the socket it
         # would cut single datagrams, too.
