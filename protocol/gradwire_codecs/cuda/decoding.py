@@ -19,10 +19,8 @@ from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.cuda.threshold import tiles_of
 from gradwire_codecs.format.bits import (
     BLOCK,
-    FIRST_PARAMETER_BITS,
-    PARAMETER_MAX,
-    peek,
-    trailing_zeros,
+    signed,
+    take_head,
 )
 from gradwire_codecs.format.dense import WORD_BYTES, digits_per_word
 from gradwire_codecs.format.header import (
@@ -283,31 +281,20 @@ def _walk(
     outline: Int32Array,
 ) -> None:
     """Go from block to block: what is known to be in one says where the next one begins."""
-    k, second_k = 0, 0
+    k, second_k, end = 0, 0, 64 * words.size
     for block in range(outline.shape[0]):
         low = block * BLOCK
         high = min(low + BLOCK, values.size)
-        k, position = _take_head(words, position, block, k)
+        k, position = take_head(words, position, end, low, k)
         if seconds.size:
-            second_k, position = _take_head(words, position, block, second_k)
+            second_k, position = take_head(words, position, end, low, second_k)
         outline[block, 0] = position
         outline[block, 1] = k | second_k << 8
         outline[block, 2] = before[low]
         position += (high - low) * (k + 1 + sign_bits)
         for j in range(low, high):
-            position += int(np.int64(values[j] >> np.uint32(k)))
+            position += signed(values[j] >> np.uint32(k))
         if seconds.size:
             position += (high - low) * (second_k + 1)
             for j in range(low, high):
-                position += int(np.int64(seconds[j] >> np.uint32(second_k)))
-
-
-@compiled
-def _take_head(words: UInt64Array, position: int, block: int, previous: int) -> tuple[int, int]:
-    """Read the head of a block of a valid update; return the parameter and the place behind it."""
-    window = peek(words, position)
-    if block == 0:
-        return int(np.int64(window & np.uint64(PARAMETER_MAX))), position + FIRST_PARAMETER_BITS
-    zeros = int(np.int64(trailing_zeros(window)))
-    step = (zeros + 1) // 2 if zeros & 1 else -(zeros // 2)
-    return previous + step, position + zeros + 1
+                position += signed(seconds[j] >> np.uint32(second_k))

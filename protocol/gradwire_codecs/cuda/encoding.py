@@ -15,6 +15,7 @@ from gradwire_codecs.cuda.threshold import tiles_of
 from gradwire_codecs.format.bits import BLOCK
 from gradwire_codecs.format.dense import WORD_BYTES, dense_bytes, digits_per_word
 from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN, numbers_bytes, pack_header
+from gradwire_codecs.format.sparse import bytes_of
 
 ROWS: Final = 4
 """Blocks of a program: two values for each of 128 threads."""
@@ -155,7 +156,7 @@ class _Plan:
         positions = _Stream(_gaps(index, start), signed=count)
         facts = torch.cat([positions.bits, magnitude.max().view(1), larger.sum().view(1)])
         bits, magnitude_max, listed = stream.fetch(facts).tolist()
-        form, streams = PLAIN, [(positions, _bytes_of(bits))]
+        form, streams = PLAIN, [(positions, bytes_of(bits))]
         numbers: list[int] = []
         if listed:
             at = torch.nonzero(larger).view(-1).to(torch.int32)
@@ -163,8 +164,8 @@ class _Plan:
             every = _Stream(magnitude - 1)
             list_bits, every_bits = stream.fetch(torch.cat([in_list.bits, every.bits])).tolist()
             options = [
-                (LISTED, [listed, _bytes_of(bits)], (in_list, _bytes_of(list_bits))),
-                (EVERY, [_bytes_of(bits)], (every, _bytes_of(every_bits))),
+                (LISTED, [listed, bytes_of(bits)], (in_list, bytes_of(list_bits))),
+                (EVERY, [bytes_of(bits)], (every, bytes_of(every_bits))),
             ]
             form, numbers, magnitudes = min(
                 options, key=lambda option: numbers_bytes(option[1]) + option[2][1]
@@ -216,10 +217,6 @@ def _gaps(positions: torch.Tensor, start: int) -> torch.Tensor:
     gaps[1:] -= positions[:-1] + 1
     gaps[0] -= start
     return gaps
-
-
-def _bytes_of(bits: int) -> int:
-    return (bits + 7) // 8
 
 
 def _as_int64(number: int) -> int:

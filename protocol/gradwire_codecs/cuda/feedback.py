@@ -21,14 +21,7 @@ from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.cuda.threshold import tiles_of
 from gradwire_codecs.cuda.threshold_pass import TILE, DevicePass
 from gradwire_codecs.errors import CodecError, NonFiniteError
-from gradwire_codecs.feedback.feedback import (
-    BYTES_MAX,
-    EVERYWHERE,
-    MAGNITUDE_MAX,
-    Feedback,
-    checked_magnitude,
-    checked_portion,
-)
+from gradwire_codecs.feedback.feedback import EVERYWHERE, Feedback, checked_portion
 from gradwire_codecs.format.header import START
 from gradwire_codecs.format.reading import read_encoded
 from gradwire_codecs.format.update import Update
@@ -75,29 +68,15 @@ class DeviceFeedback(Feedback):
         self.replica = DeviceReplica(replica, self._stream)
         self._kept = torch.zeros_like(parameters) if self._keeps_apart else None
         self._device_pass = DevicePass(
-            parameters,
-            self._kept,
-            self.replica.tensor,
-            self._quantum,
-            self._stream,
+            parameters, self._kept, self.replica.tensor, self._quantum, self._stream,
             self._contained,
-        )
+        )  # fmt: skip
 
     @torch.no_grad()
-    def encode(
-        self,
-        multiple: int,
-        *,
-        magnitude_max: int = MAGNITUDE_MAX,
-        bytes_max: int = BYTES_MAX,
-        start: int = 0,
-        stop: int | None = None,
+    def _encode(
+        self, start: int, stop: int, multiple: int, magnitude_max: int, bytes_max: int
     ) -> list[bytes]:
-        """Encode what has reached the threshold; as `Feedback.encode`, with the same bytes."""
-        stop = self._checked_stop(start, stop)
-        magnitude_max = checked_magnitude(magnitude_max, bytes_max, multiple)
         parts: list[bytes] = []
-        self.quanta_sent = 0
         with self._stream.turn():
             ranges = self._device_pass.look(start, stop, multiple, magnitude_max)
             self._absorb(start, stop)

@@ -7,8 +7,7 @@ import torch
 from gradwire_codecs.arrays import Int32Array
 from gradwire_codecs.cuda import lattice, threshold
 from gradwire_codecs.cuda.streams import SideStream
-from gradwire_codecs.errors import NonFiniteError, OutOfRangeError
-from gradwire_codecs.feedback.threshold_pass import capacity_of, ranges_of
+from gradwire_codecs.feedback.threshold_pass import capacity_of, fault_of, ranges_of
 from gradwire_codecs.kernels.threshold import CHUNK
 
 TILE: Final = 1024
@@ -48,6 +47,10 @@ class DevicePass:
         self._values = values
         self._quantum = quantum
         self._portion = portion
+        unused = parameters  # a kernel takes a tensor there, and does not read it
+        apart = unused if waiting is None else waiting
+        self._vectors = parameters, apart, values, quantum, portion
+        """What the kernels of the pass take first."""
         self._stream = stream
         elements = parameters.numel()
         self.capacity = capacity = capacity_of(elements)
@@ -113,11 +116,7 @@ class DevicePass:
         """Raise what `look` would raise, and find no hits."""
         self._fault.fill_(threshold.NO_FAULT.value)
         threshold.find_fault[threshold.tiles_of(stop - start, TILE),](
-            self._parameters,
-            self._parameters if self._waiting is None else self._waiting,
-            self._values,
-            self._quantum,
-            self._portion,
+            *self._vectors,
             multiple,
             start,
             stop,
@@ -129,16 +128,11 @@ class DevicePass:
 
     def _mark(self, start: int, stop: int) -> int:
         """Find the hits, if there is room for them; return how many there are."""
-        waiting = self._parameters if self._waiting is None else self._waiting
         tiles = threshold.tiles_of(stop - start, TILE)
         self._total.zero_()
         self._fault.fill_(threshold.NO_FAULT.value)
         threshold.mark_hits[tiles,](
-            self._parameters,
-            waiting,
-            self._values,
-            self._quantum,
-            self._portion,
+            *self._vectors,
             self._multiple,
             start,
             stop,
@@ -152,11 +146,7 @@ class DevicePass:
         )
         torch.cumsum(self._tile_hits[:tiles], 0, dtype=torch.int32, out=self._tile_end[:tiles])
         threshold.order_hits[tiles,](
-            self._parameters,
-            waiting,
-            self._values,
-            self._quantum,
-            self._portion,
+            *self._vectors,
             self._magnitude_max,
             self._multiple,
             self._unordered,
@@ -178,32 +168,17 @@ class DevicePass:
 
     def commit(self, hits: int) -> None:
         """Move the hits from the residual to the replica."""
-        programs = threshold.tiles_of(hits, TILE)
+        programs, moved = threshold.tiles_of(hits, TILE), (self.index, self.change, hits)
         if self._portion != 1.0:
             lattice.advance[programs,](
-                self._parameters,
-                self._values,
-                self._quantum,
-                self._portion,
-                self.index,
-                self.change,
-                hits,
-                TILE=TILE,
+                self._parameters, self._values, self._quantum, self._portion, *moved, TILE=TILE
             )
-            return
-        if self._waiting is None:
-            lattice.commit[programs,](self._values, self.index, self.change, hits, TILE=TILE)
-            return
-        lattice.release[programs,](
-            self._parameters,
-            self._waiting,
-            self._values,
-            self._quantum,
-            self.index,
-            self.change,
-            hits,
-            TILE=TILE,
-        )
+        elif self._waiting is None:
+            lattice.commit[programs,](self._values, *moved, TILE=TILE)
+        else:
+            lattice.release[programs,](
+                self._parameters, self._waiting, self._values, self._quantum, *moved, TILE=TILE
+            )
 
     def absorb(self, start: int, stop: int) -> None:
         """Move what the optimizer changed from some parameters to the residual kept apart."""
@@ -235,12 +210,8 @@ class DevicePass:
         value = float(self._parameters[element])
         if self._waiting is not None:
             value += float(self._waiting[element])
-        if self._portion != 1.0:  # what the residual leads to is at fault, not a portion of it
-            shared = float(self._values[element]) * self._quantum
-            value = shared + (value - shared) / self._portion
-        if out_of_range:
-            raise OutOfRangeError(element, value, 2.0**31 * self._quantum)
-        raise NonFiniteError(element, value)
+        shared, finite = int(self._values[element]), bool(out_of_range)
+        raise fault_of(element, value, shared, self._quantum, self._portion, finite=finite)
 
     def _empty(self, elements: int) -> torch.Tensor:
         return torch.empty(elements, dtype=torch.int32, device=self._parameters.device)

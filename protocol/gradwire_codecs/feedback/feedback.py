@@ -18,16 +18,11 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from gradwire_codecs.arrays import (
-    Buffer,
-    Float32Array,
-    Int32Array,
-    describe,
-)
+from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, describe
 from gradwire_codecs.errors import CodecError, NonFiniteError
 from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
 from gradwire_codecs.format.update import BYTES_MIN, Update, check_multiple
-from gradwire_codecs.replica.replica import Replica
+from gradwire_codecs.replica.replica import Replica, check_finite
 
 MAGNITUDE_MAX: Final = 127
 """Most thresholds one element sends per update, unless the caller says otherwise. It bounds the
@@ -60,7 +55,6 @@ class Feedback(ABC):
     quanta_sent: int = 0
     """What the last `encode` has taken out of the residual: the sum of its absolute values."""
 
-    @abstractmethod
     def encode(
         self,
         multiple: int,
@@ -97,6 +91,10 @@ class Feedback(ABC):
             If a parameter has left the range of the quantum. After either error, parameters,
             replica and residual are as they were.
         """
+        stop = self._checked_stop(start, stop)
+        magnitude_max = _checked_magnitude(magnitude_max, bytes_max, multiple)
+        self.quanta_sent = 0
+        return self._encode(start, stop, multiple, magnitude_max, bytes_max)
 
     @abstractmethod
     def check(self) -> None:
@@ -254,10 +252,13 @@ class Feedback(ABC):
                 f"the residual has to be a float32 array of shape ({len(self.replica)},), "
                 f"not {describe(residual)}"
             )
-        finite = np.isfinite(residual)
-        if not finite.all():
-            first = int(np.argmin(finite))
-            raise NonFiniteError(first, float(residual[first]))
+        check_finite(residual)
+
+    @abstractmethod
+    def _encode(
+        self, start: int, stop: int, multiple: int, magnitude_max: int, bytes_max: int
+    ) -> list[bytes]:
+        """Do what `encode` does, with checked arguments; count `quanta_sent` from 0."""
 
     def _checked_stop(self, start: int, stop: int | None) -> int:
         elements = len(self.replica)
@@ -267,7 +268,7 @@ class Feedback(ABC):
         return stop
 
 
-def checked_magnitude(magnitude_max: int, bytes_max: int, multiple: int) -> int:
+def _checked_magnitude(magnitude_max: int, bytes_max: int, multiple: int) -> int:
     """Return the most thresholds that an element sends, so that its change fits the replica.
 
     Raises

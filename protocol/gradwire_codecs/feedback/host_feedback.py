@@ -7,22 +7,9 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from gradwire_codecs.arrays import (
-    Buffer,
-    Float32Array,
-    Int32Array,
-    UInt32Array,
-    describe,
-)
+from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array, describe
 from gradwire_codecs.errors import CodecError
-from gradwire_codecs.feedback.feedback import (
-    BYTES_MAX,
-    EVERYWHERE,
-    MAGNITUDE_MAX,
-    Feedback,
-    checked_magnitude,
-    multiple_of,
-)
+from gradwire_codecs.feedback.feedback import EVERYWHERE, MAGNITUDE_MAX, Feedback, multiple_of
 from gradwire_codecs.feedback.threshold_pass import ThresholdPass
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.format.reading import read_encoded
@@ -70,20 +57,10 @@ class HostFeedback(Feedback):
         self._waiting: Float32Array = np.zeros(waiting, np.float32)
         self._pass = self._new_pass(threads)
 
-    def encode(
-        self,
-        multiple: int,
-        *,
-        magnitude_max: int = MAGNITUDE_MAX,
-        bytes_max: int = BYTES_MAX,
-        start: int = 0,
-        stop: int | None = None,
+    def _encode(
+        self, start: int, stop: int, multiple: int, magnitude_max: int, bytes_max: int
     ) -> list[bytes]:
-        """Encode what has reached the threshold, and count it as shared from now on."""
-        stop = self._checked_stop(start, stop)
-        magnitude_max = checked_magnitude(magnitude_max, bytes_max, multiple)
         parts: list[bytes] = []
-        self.quanta_sent = 0
         try:
             for low, high in self._pass.look(
                 start,
@@ -120,7 +97,7 @@ class HostFeedback(Feedback):
             return 0  # `NOTHING`
         encoded = read_encoded(update, len(replica))
         encoded.check()
-        encoded.add_to_both(self.parameters, replica.values, replica.quantum)
+        encoded.add_to(replica.values, replica.quantum, self.parameters)
         return encoded.hits
 
     def apply_sum(self, total: Int32Array, start: int = 0) -> None:
@@ -135,7 +112,11 @@ class HostFeedback(Feedback):
         where = slice(start, start + len(error))
         before = self._shared(where)
         self.replica.values[where] += error
-        self._keep(where, before, self._shared(where))
+        if self._keeps_apart:
+            after = self._shared(where)
+            self._waiting[where] += before - after
+            self._pass.forget_waiting()
+            self.parameters[where] = after + (self.parameters[where] - before)
 
     def absorb(self) -> None:
         """Bring what the optimizer has changed to where the residual waits."""
@@ -151,9 +132,8 @@ class HostFeedback(Feedback):
 
     def clip(self, limit: np.float32) -> tuple[int, float]:
         """Cut the residual to plus or minus `limit`."""
-        values, quantum = self.replica.values, self.replica.quantum
         self._pass.forget_waiting()
-        return lattice.clip(self.parameters, self._waiting, values, quantum, limit)
+        return lattice.clip(*self._vectors, limit)
 
     def check_finite(self) -> None:
         """Raise `NonFiniteError` for the first parameter that is NaN or infinite."""
@@ -165,15 +145,11 @@ class HostFeedback(Feedback):
 
     def read_residual(self, into: Float32Array) -> None:
         """Write a copy of the residual to an array."""
-        replica = self.replica
-        lattice.read_residual(self.parameters, self._waiting, replica.values, replica.quantum, into)
+        lattice.read_residual(*self._vectors, into)
 
     def add_growth(self, before: Float32Array, factor: np.float32) -> None:
         """Add to the parameters, times `factor`, what the residual has grown by."""
-        replica = self.replica
-        lattice.add_growth(
-            self.parameters, self._waiting, replica.values, replica.quantum, before, factor
-        )
+        lattice.add_growth(*self._vectors, before, factor)
 
     @contextmanager
     def undoing(self) -> Iterator[None]:
@@ -185,22 +161,37 @@ class HostFeedback(Feedback):
             self.parameters[:] = before
             raise
 
+    def restore_residual(self, residual: Float32Array) -> None:
+        """Replace the residual, and the parameters by the replica plus what belongs into them."""
+        self.check_residual(residual)
+        self.replica.write_parameters(self.parameters)
+        if self._keeps_apart:
+            self._waiting[:] = residual
+            self._pass.forget_waiting()
+        else:
+            self.parameters += residual * np.float32(self.portion)
+
+    def settle(self) -> None:
+        """Forget the residual: the parameters become what the replica says, bit by bit."""
+        self.replica.write_parameters(self.parameters)
+        self._waiting[:] = 0
+        self._pass.forget_waiting()
+
     def close(self) -> None:
         """End the threads, where there are any."""
         self._pass.close()
 
+    @property
+    def _vectors(self) -> tuple[Float32Array, Float32Array, Int32Array, np.float32]:
+        """What most kernels take first."""
+        return self.parameters, self._waiting, self.replica.values, self.replica.quantum
+
     def _new_pass(self, threads: int) -> ThresholdPass:
-        return ThresholdPass(
-            self.parameters, self._waiting, self.replica.values, self.replica.quantum, threads
-        )
+        return ThresholdPass(*self._vectors, threads)
 
     @abstractmethod
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
         """Move changes, in quanta, from the residual to the replica."""
-
-    @abstractmethod
-    def _keep(self, where: slice, before: Float32Array, after: Float32Array) -> None:
-        """Make up in some elements of the residual for what the replica stands for now."""
 
     def _add(self, index: UInt32Array, change: Int32Array) -> None:
         replica = self.replica
@@ -219,21 +210,8 @@ class LocalFeedback(HostFeedback):
     moves_parameters = False
     portion = 1.0
 
-    def restore_residual(self, residual: Float32Array) -> None:
-        """Replace the residual; the parameters become the replica plus `residual`."""
-        self.check_residual(residual)
-        self.replica.write_parameters(self.parameters)
-        self.parameters += residual
-
-    def settle(self) -> None:
-        """Forget the residual: the parameters become what the replica says, bit by bit."""
-        self.replica.write_parameters(self.parameters)
-
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
         lattice.add_to_replica(self.replica.values, index, change)
-
-    def _keep(self, where: slice, before: Float32Array, after: Float32Array) -> None:
-        """Do nothing: the parameters are ahead of the replica by so much now."""
 
 
 class SharedFeedback(HostFeedback):
@@ -243,29 +221,8 @@ class SharedFeedback(HostFeedback):
     portion = 0.0
     _keeps_apart = True
 
-    def restore_residual(self, residual: Float32Array) -> None:
-        """Replace the residual; the parameters become what the replica says."""
-        self.check_residual(residual)
-        self.replica.write_parameters(self.parameters)
-        self._waiting[:] = residual
-        self._pass.forget_waiting()
-
-    def settle(self) -> None:
-        """Forget the residual: the parameters become what the replica says, bit by bit."""
-        self.replica.write_parameters(self.parameters)
-        self._waiting[:] = 0
-        self._pass.forget_waiting()
-
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
-        replica = self.replica
-        lattice.release(
-            self.parameters, self._waiting, replica.values, replica.quantum, index, change
-        )
-
-    def _keep(self, where: slice, before: Float32Array, after: Float32Array) -> None:
-        self._waiting[where] += before - after
-        self._pass.forget_waiting()
-        self.parameters[where] = after + (self.parameters[where] - before)
+        lattice.release(*self._vectors, index, change)
 
 
 def encode(

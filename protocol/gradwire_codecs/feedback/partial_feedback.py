@@ -42,45 +42,17 @@ class PartialFeedback(HostFeedback):
         """Let what the residual has grown by have grown by `factor` times as much besides."""
         Feedback.add_growth(self, before, factor * np.float32(self.portion))
 
-    def restore_residual(self, residual: Float32Array) -> None:
-        """Replace the residual; the parameters become the replica plus a portion of `residual`."""
-        self.check_residual(residual)
-        self.replica.write_parameters(self.parameters)
-        self.parameters += residual * np.float32(self.portion)
-
-    def settle(self) -> None:
-        """Forget the residual: the parameters become what the replica says, bit by bit."""
-        self.replica.write_parameters(self.parameters)
-
     def clip(self, limit: np.float32) -> tuple[int, float]:
         """Cut the residual to plus or minus `limit`."""
         elements, magnitude = super().clip(limit * np.float32(self.portion))
         return elements, magnitude / float(np.float32(self.portion))
 
     def _new_pass(self, threads: int) -> ThresholdPass:
-        replica = self.replica
-        return ThresholdPass(
-            self.parameters,
-            self._waiting,
-            replica.values,
-            replica.quantum,
-            threads,
-            np.float32(self.portion),
-        )
+        return ThresholdPass(*self._vectors, threads, np.float32(self.portion))
 
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
-        replica = self.replica
-        lattice.advance(
-            self.parameters,
-            replica.values,
-            replica.quantum,
-            np.float32(self.portion),
-            index,
-            change,
-        )
-
-    def _keep(self, where: slice, before: Float32Array, after: Float32Array) -> None:
-        """Do nothing: the parameters hold the right replica and a portion of the residual."""
+        values, quantum, portion = self.replica.values, self.replica.quantum, self.portion
+        lattice.advance(self.parameters, values, quantum, np.float32(portion), index, change)
 
     def _whole(self, ahead: Float32Array) -> Float32Array:
         """Turn what is in the parameters into the residual, in place."""

@@ -5,12 +5,10 @@ ResidualClippingPostProcessor: it loses what it cuts off, which is the one thing
 that does, so it returns how much that was.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.errors import CodecError
@@ -59,7 +57,9 @@ class ResidualStatistics:
         size = size[np.isfinite(size)]
         if not size.size:
             return cls(*[0.0] * 7)
-        return cls(float(size.mean()), float(size.max()), *_percentiles(size))
+        return cls(
+            float(size.mean()), float(size.max()), *np.percentile(size, PERCENTILES).tolist()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,3 @@ def clip_residual(feedback: Feedback, multiple: int, times: float) -> Clipped:
     check_multiple(multiple)
     limit = np.float32(min(times * multiple * float(feedback.replica.quantum), FLOAT32_MAX))
     return Clipped(*feedback.clip(limit))
-
-
-def _percentiles(size: npt.NDArray[np.float64]) -> Sequence[float]:
-    found: Sequence[float] = np.percentile(size, PERCENTILES).tolist()
-    return found

@@ -255,12 +255,9 @@ class ThresholdPass:
         value = float(self._parameters[element])
         if self._waiting.size:
             value += float(self._waiting[element])
-        if self._portion != WHOLE:  # what the residual leads to is at fault, not a portion of it
-            shared = float(self._values[element]) * float(self._quantum)
-            value = shared + (value - shared) / float(self._portion)
-        if hits == NOT_FINITE:
-            raise NonFiniteError(element, value)
-        raise OutOfRangeError(element, value, self._limit)
+        quantum, portion = float(self._quantum), float(self._portion)
+        finite = hits == OUT_OF_RANGE
+        raise fault_of(element, value, int(self._values[element]), quantum, portion, finite=finite)
 
     def _nothing_can_fail(self, start: int, stop: int) -> bool:
         """Return whether parameters and residual are too small for any element to be at fault.
@@ -281,6 +278,21 @@ class ThresholdPass:
         top = _magnitude(tops)
         everything = stop - start == self._waiting.size
         self._waiting_top = top if everything else max(top, self._waiting_top)
+
+
+def fault_of(
+    element: int, value: float, shared: int, quantum: float, portion: float, *, finite: bool
+) -> NonFiniteError | OutOfRangeError:
+    """Return the error for an element whose parameter, with the residual kept apart, is `value`.
+
+    The error names the value that sending all of the residual would lead to. `shared` is the
+    element of the replica; `portion` of the residual is in `value`.
+    """
+    if portion != WHOLE:
+        value = shared * quantum + (value - shared * quantum) / portion
+    if finite:
+        return OutOfRangeError(element, value, 2.0**31 * quantum)
+    return NonFiniteError(element, value)
 
 
 def capacity_of(elements: int) -> int:

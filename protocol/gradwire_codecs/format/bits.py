@@ -16,10 +16,9 @@ from collections.abc import Callable
 from typing import Final, cast
 
 import numpy as np
-from numba.cpython.unsafe import numbers
 
 from gradwire_codecs.arrays import UInt8Array, UInt32Array, UInt64Array
-from gradwire_codecs.kernels.compiled import compiled
+from gradwire_codecs.kernels.compiled import compiled, trailing_zeros
 
 BLOCK: Final = 64
 """Values that share a parameter. Half as many take 1 % less on recorded updates of a transformer,
@@ -33,9 +32,6 @@ TAIL_WORDS: Final = 2
 """Zeros behind the input, so that 64 bits can be read from its end on."""
 
 INVALID: Final = -1
-
-trailing_zeros = cast(Callable[[np.uint64], np.uint64], numbers.trailing_zeros)
-"""Zeros below the lowest one: an instruction of the processor."""
 
 signed = cast(Callable[[object], int], np.int64)
 """As a signed number. In a kernel, ``int`` of an unsigned one stays unsigned, and next to a signed

@@ -20,7 +20,6 @@ from gradwire_codecs.format.bits import (
     peek,
     take_head,
     take_rice,
-    trailing_zeros,
 )
 from gradwire_codecs.format.dense import digits_per_word
 from gradwire_codecs.format.header import (
@@ -40,7 +39,7 @@ from gradwire_codecs.format.header import (
     STOP,
     TOO_LARGE,
 )
-from gradwire_codecs.kernels.compiled import compiled
+from gradwire_codecs.kernels.compiled import compiled, trailing_zeros
 
 ROOM: Final = 2 * BLOCK
 """Most hits that are read at a time, whole blocks of them. Where each is a cache line of two

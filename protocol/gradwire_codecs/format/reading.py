@@ -74,15 +74,11 @@ class EncodedHits:
         self._raise_for(_collect(*self._parts(), index, count))
         return index, count
 
-    def add_to_replica(self, values: Int32Array) -> None:
-        """Add the hits, which were checked, to a replica."""
-        _add_to_replica(*self._parts(), values)
-
-    def add_to_both(
-        self, parameters: Float32Array, values: Int32Array, quantum: np.float32
+    def add_to(
+        self, values: Int32Array, quantum: np.float32, parameters: Float32Array | None = None
     ) -> None:
-        """Add the hits, which were checked, to a replica and to parameters."""
-        _add_to_both(*self._parts(), parameters, values, quantum)
+        """Add the hits, which `check` has accepted, to a replica and to parameters, if given."""
+        _add(*self._parts(), values, quantum, parameters)
 
     def _parts(self) -> tuple[UInt64Array, Int64Array, Int64Array]:
         """Return what kernels take; they change the last one."""
@@ -180,39 +176,26 @@ def _collect(
 
 
 @compiled
-def _add_to_replica(
+def _add(
     words: UInt64Array,
     header: Int64Array,
     state: Int64Array,
-    values: Int32Array,
-) -> None:
-    index, count = np.empty((2, ROOM), np.uint32), np.empty((2, ROOM), np.int32)
-    turn, n = 0, next_hits(words, header, state, index[0], count[0])
-    while n > 0:
-        for j in range(n):
-            prefetch(values, np.uint64(index[turn, j]))
-        scale(header[MULTIPLE], n, count[turn])
-        following = next_hits(words, header, state, index[1 - turn], count[1 - turn])
-        lattice.add_to_replica(values, index[turn, :n], count[turn, :n])
-        turn, n = 1 - turn, following
-
-
-@compiled
-def _add_to_both(
-    words: UInt64Array,
-    header: Int64Array,
-    state: Int64Array,
-    parameters: Float32Array,
     values: Int32Array,
     quantum: np.float32,
+    parameters: Float32Array | None,
 ) -> None:
+    # numba compiles one version with parameters and one without: neither tests for None.
     index, count = np.empty((2, ROOM), np.uint32), np.empty((2, ROOM), np.int32)
     turn, n = 0, next_hits(words, header, state, index[0], count[0])
     while n > 0:
         for j in range(n):
             prefetch(values, np.uint64(index[turn, j]))
-            prefetch(parameters, np.uint64(index[turn, j]))
+            if parameters is not None:
+                prefetch(parameters, np.uint64(index[turn, j]))
         scale(header[MULTIPLE], n, count[turn])
         following = next_hits(words, header, state, index[1 - turn], count[1 - turn])
-        lattice.add(parameters, values, quantum, index[turn, :n], count[turn, :n])
+        if parameters is None:
+            lattice.add_to_replica(values, index[turn, :n], count[turn, :n])
+        else:
+            lattice.add(parameters, values, quantum, index[turn, :n], count[turn, :n])
         turn, n = 1 - turn, following

@@ -159,7 +159,8 @@ def _write_magnitudes(
         position = put_rice(words, position, rest, signed(parameters[block]))
 
 
-def _bytes_of(bits: int) -> int:
+def bytes_of(bits: int) -> int:
+    """Return how many whole bytes take so many bits."""
     return (bits + 7) // 8
 
 
@@ -205,7 +206,7 @@ def plan_sparse(index: UInt32Array, count: Int32Array, start: int) -> SparsePlan
     """
     blocks = -(-len(index) // BLOCK)
     gaps, in_list, magnitudes = (np.empty(blocks, np.uint8) for _ in range(3))
-    positions_bytes = _bytes_of(_measure_positions(index, start, gaps))
+    positions_bytes = bytes_of(_measure_positions(index, start, gaps))
     listed, bits = _measure_list(count, in_list, magnitudes)
     if not listed:
         return SparsePlan(PLAIN, [], positions_bytes, 0, gaps, in_list, magnitudes)
@@ -213,7 +214,7 @@ def plan_sparse(index: UInt32Array, count: Int32Array, start: int) -> SparsePlan
         LISTED,
         [listed, positions_bytes],
         positions_bytes,
-        _bytes_of(bits),
+        bytes_of(bits),
         gaps,
         in_list,
         magnitudes,
@@ -221,7 +222,7 @@ def plan_sparse(index: UInt32Array, count: Int32Array, start: int) -> SparsePlan
     every = np.empty(blocks, np.uint8)
     bits = _measure_magnitudes(count, every)
     other = SparsePlan(
-        EVERY, [positions_bytes], positions_bytes, _bytes_of(bits), gaps, in_list, every
+        EVERY, [positions_bytes], positions_bytes, bytes_of(bits), gaps, in_list, every
     )
     return other if other.size < plan.size else plan
 

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import numba
+import numpy as np
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.runtime.nrt import rtsys
+from numba.cpython.unsafe import numbers
 from numba.extending import intrinsic
 
 P = ParamSpec("P")
@@ -27,6 +29,10 @@ R = TypeVar("R")
 
 KERNELS: Final[list[Any]] = []
 """numba's dispatchers of everything that is compiled here."""
+
+
+trailing_zeros = cast(Callable[[np.uint64], np.uint64], numbers.trailing_zeros)
+"""For kernels: how many zeros are below the lowest bit that is set, by one instruction; 64 of 0."""
 
 
 class _Cache(FunctionCache):

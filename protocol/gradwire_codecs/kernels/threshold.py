@@ -32,7 +32,7 @@ from llvmlite import ir
 from numba import types
 
 from gradwire_codecs.arrays import Float32Array, Int32Array, Int64Array, UInt32Array
-from gradwire_codecs.kernels.compiled import compiled, inlined, instruction
+from gradwire_codecs.kernels.compiled import compiled, inlined, instruction, trailing_zeros
 from gradwire_codecs.kernels.lattice import BLOCK, absorb
 
 LANES: Final = 64
@@ -97,13 +97,6 @@ def _typed_ones(_: Any, word: Any) -> tuple[Any, Callable[..., Any]]:
     return types.int64(word), emit
 
 
-def _typed_lowest(_: Any, word: Any) -> tuple[Any, Callable[..., Any]]:
-    def emit(_context: Any, builder: ir.IRBuilder, _signature: Any, given: Any) -> Any:
-        return builder.cttz(given[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.int64(word), emit
-
-
 _marks: Callable[
     [Float32Array, Float32Array | None, Int32Array, int, np.float32, np.float32], np.uint64
 ] = instruction(_typed_marks)
@@ -111,9 +104,6 @@ _marks: Callable[
 
 _ones: Callable[[np.uint64], int] = instruction(_typed_ones)
 """How many bits are set."""
-
-_lowest: Callable[[np.uint64], int] = instruction(_typed_lowest)
-"""Which is the lowest bit that is set; 64 if none is."""
 
 
 @inlined
@@ -152,7 +142,7 @@ def _find(
         end = found + _ones(marks)
         while marks != np.uint64(0):
             for k in range(UNROLLED):
-                index[found + k] = np.uint32(first + _lowest(marks))
+                index[found + k] = np.uint32(first + np.int64(trailing_zeros(marks)))
                 marks &= marks - np.uint64(1)
             found += UNROLLED
         found = end

@@ -1,7 +1,6 @@
 """`FixedThreshold`: the same threshold for ever."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from gradwire_codecs.policies.policy import (
     Observation,
@@ -9,9 +8,6 @@ from gradwire_codecs.policies.policy import (
     check_positive,
     saved_positive,
 )
-
-FIRST_DENSITY: Final = 0.01
-"""Never asked for in practice: there is no first threshold to find."""
 
 
 @dataclass(slots=True)
@@ -26,8 +22,8 @@ class FixedThreshold:
         check_positive("threshold", self.threshold)
 
     def first_density(self, elements: int) -> float:
-        """Return some density: the threshold is there from the beginning."""
-        return FIRST_DENSITY
+        """Return any density: no first threshold has to be found."""
+        return 0.01
 
     def start(self, threshold: float) -> None:
         """Keep the threshold it was made with."""

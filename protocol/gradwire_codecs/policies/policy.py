@@ -2,11 +2,14 @@
 
 import sys
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from gradwire_codecs.errors import CodecError
 
 PolicyState: TypeAlias = dict[str, float | None]
+
+UPDATES_MAX: Final = 2**53
+"""Updates that a saved state may have seen: up to here a float counts them exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +77,14 @@ def saved_positive(state: PolicyState, name: str) -> float:
     if not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
         raise CodecError(f"{name}={value!r} in the saved state; it has to be positive and finite")
     return float(value)
+
+
+def saved_count(state: PolicyState, name: str, default: int) -> int:
+    """Return a saved number of updates; `default` where the state has none."""
+    value: object = state.get(name, default)
+    if not isinstance(value, int | float) or not 0 <= value <= UPDATES_MAX:
+        raise CodecError(f"{name}={value!r} in the saved state; it has to be 0 to {UPDATES_MAX}")
+    return round(value)
 
 
 def saved_optional(state: PolicyState, name: str) -> float | None:

@@ -3,8 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from gradwire_codecs.errors import CodecError
-from gradwire_codecs.policies.policy import PolicyState, check_positive, saved_optional
+from gradwire_codecs.policies.policy import (
+    PolicyState,
+    check_positive,
+    saved_count,
+    saved_optional,
+)
 
 GAIN: Final = 0.05
 """How strongly an update that misses the target moves the threshold: by this power of the ratio.
@@ -23,9 +27,6 @@ followed by a dense one, and a threshold that was halved in between would never 
 
 FACTOR_MAX: Final = 2.0
 """Most that one update multiplies or divides the threshold by."""
-
-UPDATES_MAX: Final = 2**53
-"""Updates that a saved state may have seen: up to here a float counts them exactly."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,10 +69,8 @@ class SteeredThreshold:
     def restore(self, state: PolicyState) -> None:
         """Take over both."""
         threshold = saved_optional(state, "threshold")
-        updates: object = state.get("updates") or 0
-        if not isinstance(updates, int | float) or not 0 <= updates <= UPDATES_MAX:
-            raise CodecError(f"updates={updates!r} in the saved state; it is 0 to {UPDATES_MAX}")
-        self.threshold, self._updates = threshold, round(updates)
+        updates = saved_count(state, "updates", 0)
+        self.threshold, self._updates = threshold, updates
 
 
 def moved(threshold: float, used: float, factor: float) -> float:

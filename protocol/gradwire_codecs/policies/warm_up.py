@@ -7,8 +7,7 @@ from typing import TypeAlias
 from gradwire_codecs.errors import CodecError
 from gradwire_codecs.policies.band import DensityBand
 from gradwire_codecs.policies.density import TargetDensity
-from gradwire_codecs.policies.policy import Observation, PolicyState, check_density
-from gradwire_codecs.policies.steering import UPDATES_MAX
+from gradwire_codecs.policies.policy import Observation, PolicyState, check_density, saved_count
 
 Steered: TypeAlias = TargetDensity | DensityBand
 """Policies that steer a density, and so can steer another one for a while."""
@@ -81,8 +80,6 @@ class WarmUp:
 
     def restore(self, state: PolicyState) -> None:
         """Take over both; who was saved without a warm-up is past it."""
-        done: object = state.get("warm_up_done", float(self.steps))
-        if not isinstance(done, int | float) or not 0 <= done <= UPDATES_MAX:
-            raise CodecError(f"warm_up_done={done!r} in the saved state; it is 0 to {UPDATES_MAX}")
+        done = saved_count(state, "warm_up_done", self.steps)
         self.policy.restore(state)
-        self.done = min(round(done), self.steps)
+        self.done = min(done, self.steps)
