@@ -25,7 +25,7 @@ class Acceptor:
     loop : asyncio.AbstractEventLoop
     listener : socket.socket
         Listening and non-blocking; closed with this.
-    let_in : callable
+    on_accept : callable
         Given a non-blocking socket and the address of the other end.
     name : str
         Of what is spoken there, for the log.
@@ -35,12 +35,12 @@ class Acceptor:
         self,
         loop: asyncio.AbstractEventLoop,
         listener: socket.socket,
-        let_in: Callable[[socket.socket, SocketAddress], None],
+        on_accept: Callable[[socket.socket, SocketAddress], None],
         name: str,
     ) -> None:
         self._loop = loop
         self._listener = listener
-        self._let_in = let_in
+        self._on_accept = on_accept
         self._name = name
         self._pause: asyncio.TimerHandle | None = None
         self._listen()
@@ -73,4 +73,4 @@ class Acceptor:
             self.pause(ACCEPT_PAUSE_SECONDS)
             return
         connection.setblocking(False)
-        self._let_in(connection, address)
+        self._on_accept(connection, address)

@@ -29,8 +29,8 @@ class Drivers:
         self._application = application
         self._loop = loop
         self._drivers: list[EndpointDriver] = []
-        self._turning = False
-        self._heard_from: set[int] = set()
+        self._turn_scheduled = False
+        self._reported: set[int] = set()
 
     def add(self, make: Callable[[Application], AnyDriver]) -> AnyDriver:
         """Add a driver.
@@ -42,7 +42,8 @@ class Drivers:
             whatever it reports there.
         """
         index = len(self._drivers)
-        driver = make(_Share(self._application, partial(self._heard, index), leads=not index))
+        on_report = partial(self._on_report, index)
+        driver = make(_SharedApplication(self._application, on_report, has_timers=not index))
         self._drivers.append(driver)
         return driver
 
@@ -66,37 +67,39 @@ class Drivers:
         for driver in self._drivers:
             driver.close()
 
-    def _heard(self, index: int) -> None:
+    def _on_report(self, index: int) -> None:
         """Let the others have their turn when the one that tells this is done with its own."""
-        self._heard_from.add(index)
-        if len(self._drivers) > 1 and not self._turning:
-            self._turning = True
+        self._reported.add(index)
+        if len(self._drivers) > 1 and not self._turn_scheduled:
+            self._turn_scheduled = True
             self._loop.call_soon(self._turn_others)
 
     def _turn_others(self) -> None:
-        self._turning = False
-        heard_from, self._heard_from = self._heard_from, set()
+        self._turn_scheduled = False
+        reported, self._reported = self._reported, set()
         for index, driver in enumerate(self._drivers):
-            if heard_from != {index}:
+            if reported != {index}:
                 driver.turn()
 
 
-class _Share:
+class _SharedApplication:
     """The application, as one of several drivers sees it: its timers are the first one's alone."""
 
-    def __init__(self, application: Application, heard: Callable[[], None], *, leads: bool) -> None:
+    def __init__(
+        self, application: Application, on_report: Callable[[], None], *, has_timers: bool
+    ) -> None:
         self._application = application
-        self._heard = heard
-        self._leads = leads
+        self._on_report = on_report
+        self._has_timers = has_timers
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         self._application.handle_event(connection, event, now)
-        self._heard()
+        self._on_report()
 
     def handle_timer(self, now: float) -> None:
-        if self._leads:
+        if self._has_timers:
             self._application.handle_timer(now)
-            self._heard()
+            self._on_report()
 
     def next_timer(self) -> float | None:
-        return self._application.next_timer() if self._leads else None
+        return self._application.next_timer() if self._has_timers else None

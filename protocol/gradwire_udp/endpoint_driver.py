@@ -86,7 +86,7 @@ class EndpointDriver(ABC):
         self._timer = Timer(loop, self._fire)
         self._blocked = False
         """Whether no train can be taken now; who ends that calls `turn`."""
-        self._turning = False
+        self._turn_scheduled = False
         self._closed = False
         self._quiet: asyncio.Future[None] | None = None
 
@@ -160,12 +160,12 @@ class EndpointDriver(ABC):
 
     def _turn_soon(self) -> None:
         """Have another turn in the loop's next round."""
-        if not self._turning:
-            self._turning = True
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
             self._loop.call_soon(self._turn_now)
 
     def _turn_now(self) -> None:
-        self._turning = False
+        self._turn_scheduled = False
         self.turn()
 
     def _set_timer(self, now: float) -> None:

@@ -83,7 +83,7 @@ class SharedParameters:
 
     def settle(self) -> None:
         """Set the parameters to the shared ones; what was not sent is dropped."""
-        self.feedback.settle()
+        self.feedback.drop_residual()
         self.parameters.scatter()
 
     def take_residual_out(self) -> Float32Array:

@@ -65,7 +65,7 @@ def add_heads(
 
 
 @inlined
-def put(words: tl.tensor, position: tl.tensor, value: tl.tensor, mask: tl.tensor) -> None:
+def write_bits(words: tl.tensor, position: tl.tensor, value: tl.tensor, mask: tl.tensor) -> None:
     """Write up to 33 bits where zeros are; other values go into other bits of the same words."""
     word = position >> 5
     shifted = value << (position & 31)
@@ -75,7 +75,7 @@ def put(words: tl.tensor, position: tl.tensor, value: tl.tensor, mask: tl.tensor
 
 
 @inlined
-def put_head(
+def write_head(
     words: tl.tensor,
     position: tl.tensor,
     parameters: tl.tensor,
@@ -86,17 +86,17 @@ def put_head(
     zeros = head_zeros(parameters, block, exists)
     first = tl.load(parameters + block, mask=exists & (block == 0), other=0)
     at = tl.where(block > 0, position + zeros, position)
-    put(words, at, tl.where(block > 0, 1, first).to(tl.uint64), exists)
+    write_bits(words, at, tl.where(block > 0, 1, first).to(tl.uint64), exists)
     return position + zeros + 1
 
 
 @inlined
-def put_rice(
+def write_rice(
     words: tl.tensor, position: tl.tensor, value: tl.tensor, k: tl.tensor, mask: tl.tensor
 ) -> None:
     """Write values in Rice code; the zeros are there already."""
     rest = value & ((tl.zeros_like(value) + 1 << k) - 1)
-    put(words, position + (value >> k), (rest << 1 | 1).to(tl.uint64), mask)
+    write_bits(words, position + (value >> k), (rest << 1 | 1).to(tl.uint64), mask)
 
 
 @kernel("values_count", "base")
@@ -121,9 +121,9 @@ def write(
     position = tl.load(ends + block, mask=exists, other=0) - tl.load(
         bits + block, mask=exists, other=0
     )
-    position = put_head(words, position + base, parameters, block, exists)
+    position = write_head(words, position + base, parameters, block, exists)
     if HAS_SECOND:
-        position = put_head(words, position, second_parameters, block, exists)
+        position = write_head(words, position, second_parameters, block, exists)
     j = block[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = j < values_count
     k = tl.load(parameters + block, mask=exists, other=0).to(tl.int64)[:, None]
@@ -139,8 +139,8 @@ def write(
     at = position[:, None] + tl.cumsum(length, 1) - length
     if HAS_SIGN:
         negative = tl.load(signed + j, mask=inside, other=0) < 0
-        put(words, at, negative.to(tl.uint64), inside & negative)
+        write_bits(words, at, negative.to(tl.uint64), inside & negative)
         at += 1
-    put_rice(words, at, value, k, inside)
+    write_rice(words, at, value, k, inside)
     if HAS_SECOND:
-        put_rice(words, at + (value >> k) + k + 1, second, second_k, inside)
+        write_rice(words, at + (value >> k) + k + 1, second, second_k, inside)

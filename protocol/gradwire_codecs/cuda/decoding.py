@@ -19,12 +19,11 @@ from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.cuda.threshold import tiles_of
 from gradwire_codecs.format.bits import (
     BLOCK,
+    read_head,
     signed,
-    take_head,
 )
 from gradwire_codecs.format.dense import WORD_BYTES, digits_per_word
 from gradwire_codecs.format.header import (
-    AT,
     DENSE,
     EVERY,
     FORMAT,
@@ -32,6 +31,7 @@ from gradwire_codecs.format.header import (
     LISTED_HITS,
     MAGNITUDE_MAX,
     MULTIPLE,
+    OFFSET,
     POSITIONS_BYTES,
     START,
     STOP,
@@ -49,7 +49,7 @@ FIELDS: Final = 3
 
 
 @inlined
-def look(words: tl.tensor, position: tl.tensor, mask: tl.tensor) -> tl.tensor:
+def peek(words: tl.tensor, position: tl.tensor, mask: tl.tensor) -> tl.tensor:
     """Return 64 bits from each position on."""
     word = position >> 6
     offset = (position & 63).to(tl.uint64)
@@ -59,22 +59,22 @@ def look(words: tl.tensor, position: tl.tensor, mask: tl.tensor) -> tl.tensor:
 
 
 @inlined
-def take_rice(
+def read_rice(
     words: tl.tensor, position: tl.tensor, k: tl.tensor, mask: tl.tensor
 ) -> tuple[tl.tensor, tl.tensor]:
     """Read a value at each position; return them, and the positions behind them."""
-    window = look(words, position, mask)
+    window = peek(words, position, mask)
     zeros = tl.zeros_like(position)
     empty = mask & (window == 0)
     while tl.sum(empty.to(tl.int32)) > 0:
         zeros += tl.where(empty, 64, 0)
-        window = tl.where(empty, look(words, position + zeros, empty), window)
+        window = tl.where(empty, peek(words, position + zeros, empty), window)
         empty = empty & (window == 0)
     # The exponent of a power of two, which any float holds exactly, counts the zeros below it.
     lowest = (window & (tl.zeros_like(window) - window)).to(tl.float32).to(tl.int32, bitcast=True)
     zeros += ((lowest >> 23) & 255).to(tl.int64) - 127
     low_bits = (tl.zeros_like(position) + 1 << k) - 1
-    rest = look(words, position + zeros + 1, mask).to(tl.int64) & low_bits
+    rest = peek(words, position + zeros + 1, mask).to(tl.int64) & low_bits
     return (zeros << k) | rest, position + zeros + 1 + k
 
 
@@ -102,16 +102,16 @@ def read_blocks(
         j = block * VALUES + place
         inside = j < values_count
         if HAS_SIGN:
-            negative = (look(words, position, inside) & 1).to(tl.int32)
+            negative = (peek(words, position, inside) & 1).to(tl.int32)
             tl.store(others + j, 1 - 2 * negative, mask=inside)
             position += 1
-        value, position = take_rice(words, position, k, inside)
+        value, position = read_rice(words, position, k, inside)
         if ARE_GAPS:
             value += expected
             expected = value + 1
         tl.store(values + j, value.to(tl.int32), mask=inside)
         if HAS_SECOND:
-            second, position = take_rice(words, position, second_k, inside)
+            second, position = read_rice(words, position, second_k, inside)
             tl.store(others + j, second.to(tl.int32), mask=inside)
 
 
@@ -203,7 +203,7 @@ def _dense_changes(encoded: EncodedHits, stream: SideStream) -> torch.Tensor:
     elements = int(header[STOP] - header[START])
     magnitude_max = int(header[MAGNITUDE_MAX])
     digits = digits_per_word(magnitude_max)
-    words = encoded.words.view(np.uint8)[header[AT] :][: -(-elements // digits) * WORD_BYTES]
+    words = encoded.words.view(np.uint8)[header[OFFSET] :][: -(-elements // digits) * WORD_BYTES]
     count = torch.empty(elements, dtype=torch.int32, device=stream.device)
     read_digits[tiles_of(elements, digits * TILE),](
         stream.send(words.data).view(torch.int64),
@@ -234,10 +234,10 @@ def _outlines(encoded: EncodedHits) -> list[Int32Array]:
     """Check an update, and say where its blocks begin, in each of its streams."""
     header = encoded.header
     index, count = encoded.collect()
-    behind = 8 * int(header[AT] + header[POSITIONS_BYTES])
+    behind = 8 * int(header[OFFSET] + header[POSITIONS_BYTES])
     magnitude = np.abs(count).view(np.uint32)
     no_seconds, no_places = np.empty(0, np.uint32), np.zeros(len(index), np.int32)
-    sequences = [_gaps(index, int(header[START]), no_seconds, 8 * int(header[AT]), sign_bits=1)]
+    sequences = [_gaps(index, int(header[START]), no_seconds, 8 * int(header[OFFSET]), sign_bits=1)]
     if header[FORMAT] == LISTED:
         at = np.flatnonzero(magnitude > 1).astype(np.uint32)
         sequences.append(_gaps(at, 0, magnitude[at] - np.uint32(2), behind, sign_bits=0))
@@ -285,9 +285,9 @@ def _walk(
     for block in range(outline.shape[0]):
         low = block * BLOCK
         high = min(low + BLOCK, values.size)
-        k, position = take_head(words, position, end, low, k)
+        k, position = read_head(words, position, end, low, k)
         if seconds.size:
-            second_k, position = take_head(words, position, end, low, second_k)
+            second_k, position = read_head(words, position, end, low, second_k)
         outline[block, 0] = position
         outline[block, 1] = k | second_k << 8
         outline[block, 2] = before[low]

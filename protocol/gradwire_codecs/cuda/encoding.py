@@ -64,7 +64,7 @@ def encode_hits(
     ) + encode_hits(stream, middle, stop, multiple, index[cut:], count[cut:], bytes_max)
 
 
-class _Stream:
+class _RiceStream:
     """Values in Rice code, in blocks with heads; perhaps each with a sign and a second value."""
 
     def __init__(
@@ -83,8 +83,8 @@ class _Stream:
         if signed is not None:
             self._bits += BLOCK
             self._bits[-1] -= -len(values) % BLOCK
-        self._parameters = self._measured(values)
-        self._second_parameters = self._parameters if seconds is None else self._measured(seconds)
+        self._parameters = self._measure(values)
+        self._second_parameters = self._parameters if seconds is None else self._measure(seconds)
         self._ends = torch.cumsum(self._bits, 0, dtype=torch.int64)
 
     @property
@@ -110,7 +110,7 @@ class _Stream:
             ROWS=self._rows,
         )
 
-    def _measured(self, values: torch.Tensor) -> torch.Tensor:
+    def _measure(self, values: torch.Tensor) -> torch.Tensor:
         """Return the parameters of values; add what they and their heads take to the bits."""
         parameters = torch.empty_like(self._bits)
         coding.measure[self._programs,](
@@ -131,7 +131,7 @@ class _Plan:
     index: torch.Tensor
     count: torch.Tensor
     magnitude_max: int
-    streams: list[tuple[_Stream, int]]
+    streams: list[tuple[_RiceStream, int]]
     """What is written, and how many bytes each takes; none where it is dense."""
     hits_bytes: int
 
@@ -153,15 +153,15 @@ class _Plan:
         """Choose the format that takes the fewest bytes."""
         magnitude = count.abs()
         larger = magnitude > 1
-        positions = _Stream(_gaps(index, start), signed=count)
+        positions = _RiceStream(_gaps(index, start), signed=count)
         facts = torch.cat([positions.bits, magnitude.max().view(1), larger.sum().view(1)])
         bits, magnitude_max, listed = stream.fetch(facts).tolist()
         form, streams = PLAIN, [(positions, bytes_of(bits))]
         numbers: list[int] = []
         if listed:
             at = torch.nonzero(larger).view(-1).to(torch.int32)
-            in_list = _Stream(_gaps(at, 0), seconds=magnitude[larger] - 2)
-            every = _Stream(magnitude - 1)
+            in_list = _RiceStream(_gaps(at, 0), seconds=magnitude[larger] - 2)
+            every = _RiceStream(magnitude - 1)
             list_bits, every_bits = stream.fetch(torch.cat([in_list.bits, every.bits])).tolist()
             options = [
                 (LISTED, [listed, bytes_of(bits)], (in_list, bytes_of(list_bits))),

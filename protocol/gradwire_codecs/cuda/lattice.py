@@ -7,7 +7,7 @@ from gradwire_codecs.cuda.threshold import shared
 
 
 @kernel("hits")
-def commit(
+def add_to_replica(
     values: tl.tensor,
     index: tl.tensor,
     change: tl.tensor,
@@ -23,9 +23,9 @@ def commit(
 
 
 @kernel("quantum", "hits")
-def release(
+def commit_stored(
     parameters: tl.tensor,
-    waiting: tl.tensor,
+    stored: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
     index: tl.tensor,
@@ -38,16 +38,16 @@ def release(
     hit = j < hits
     i = tl.load(index + j, mask=hit, other=0).to(tl.int64)
     moved = tl.load(change + j, mask=hit, other=0)
-    rest = tl.load(waiting + i, mask=hit, other=0.0).to(tl.float64)
+    rest = tl.load(stored + i, mask=hit, other=0.0).to(tl.float64)
     rest -= moved.to(tl.float64) * quantum
-    tl.store(waiting + i, rest.to(tl.float32), mask=hit)
+    tl.store(stored + i, rest.to(tl.float32), mask=hit)
     value = tl.load(values + i, mask=hit, other=0) + moved
     tl.store(values + i, value, mask=hit)
     tl.store(parameters + i, value.to(tl.float32) * quantum, mask=hit)
 
 
 @kernel("quantum", "portion", "hits")
-def advance(
+def commit_partial(
     parameters: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
@@ -73,7 +73,7 @@ def advance(
 @kernel("quantum", "elements")
 def absorb(
     parameters: tl.tensor,
-    waiting: tl.tensor,
+    stored: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
     elements: tl.tensor,
@@ -84,7 +84,7 @@ def absorb(
     inside = i < elements
     known = shared(values, quantum, i, inside)
     d = tl.load(parameters + i, mask=inside, other=0.0) - known
-    tl.store(waiting + i, d + tl.load(waiting + i, mask=inside, other=0.0), mask=inside)
+    tl.store(stored + i, d + tl.load(stored + i, mask=inside, other=0.0), mask=inside)
     tl.store(parameters + i, known, mask=inside)
 
 
@@ -108,7 +108,7 @@ def add_at(
 
 
 @kernel("quantum", "hits")
-def add(
+def add_to_both(
     parameters: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,

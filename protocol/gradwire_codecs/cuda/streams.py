@@ -35,8 +35,8 @@ class SideStream:
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._fetching = _Stage(pinned=self._stream is not None)
-        self._sending = [_Stage(pinned=self._stream is not None) for _ in range(STAGES)]
+        self._fetching = _PinnedBuffer(pinned=self._stream is not None)
+        self._sending = [_PinnedBuffer(pinned=self._stream is not None) for _ in range(STAGES)]
         self._turn = 0
 
     @contextmanager
@@ -65,9 +65,9 @@ class SideStream:
         """
         if self._stream is None:
             return tensor
-        host = self._fetching.room(tensor.numel() * tensor.element_size()).view(tensor.dtype)
+        host = self._fetching.first_bytes(tensor.numel() * tensor.element_size()).view(tensor.dtype)
         host.copy_(tensor, non_blocking=True)
-        self._fetching.under_way(self._stream)
+        self._fetching.record_copy(self._stream)
         self._fetching.wait()
         return host
 
@@ -76,17 +76,17 @@ class SideStream:
         stage = self._sending[self._turn % STAGES]
         self._turn += 1
         stage.wait()
-        host = stage.room(len(data))
+        host = stage.first_bytes(len(data))
         host.numpy()[:] = memoryview(data).cast("B")
         if self._stream is None:
             return host.clone()
         sent = torch.empty(len(data), dtype=torch.uint8, device=self.device)
         sent.copy_(host, non_blocking=True)
-        stage.under_way(self._stream)
+        stage.record_copy(self._stream)
         return sent
 
 
-class _Stage:
+class _PinnedBuffer:
     """A buffer that the device copies from or to."""
 
     def __init__(self, *, pinned: bool) -> None:
@@ -94,14 +94,14 @@ class _Stage:
         self._memory = torch.empty(STAGE_BYTES_MIN, dtype=torch.uint8, pin_memory=pinned)
         self._copied: torch.cuda.Event | None = None
 
-    def room(self, size: int) -> torch.Tensor:
+    def first_bytes(self, size: int) -> torch.Tensor:
         """Return so many bytes of it; larger memory takes its place where it is too small."""
         if size > self._memory.numel():
             # Twice what is needed, so that sizes that grow do not allocate in every step.
             self._memory = torch.empty(2 * size, dtype=torch.uint8, pin_memory=self._pinned)
         return self._memory[:size]
 
-    def under_way(self, stream: torch.cuda.Stream) -> None:
+    def record_copy(self, stream: torch.cuda.Stream) -> None:
         """Note that a stream was given a copy."""
         if self._copied is None:
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]

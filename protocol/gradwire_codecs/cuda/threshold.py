@@ -8,7 +8,8 @@ Four steps, of which only the first reads the vectors as a whole:
 3. `order_hits` puts them there, ascending, and computes how many thresholds each one sends. Only
    here, for the hits alone, are there divisions and double precision, which most GPUs have little
    of.
-4. `commit`, `release` and `advance` count them as shared, when no element was found to be at fault.
+4. If no element is at fault, `add_to_replica`, `commit_stored` or `commit_partial` of `lattice`
+   counts the hits as shared.
 
 Where there are more hits than there is room for, `find_fault` looks at all of them instead.
 """
@@ -31,17 +32,17 @@ def shared(values: tl.tensor, quantum: tl.tensor, i: tl.tensor, inside: tl.tenso
 @inlined
 def residual(
     parameters: tl.tensor,
-    waiting: tl.tensor,
+    stored: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
     i: tl.tensor,
     inside: tl.tensor,
-    HAS_WAITING: tl.constexpr,  # noqa: N803 - constants of a kernel
+    HAS_STORED: tl.constexpr,  # noqa: N803 - constants of a kernel
 ) -> tl.tensor:
     """Return the residual of elements; 0 of what is not inside."""
     d = tl.load(parameters + i, mask=inside, other=0.0) - shared(values, quantum, i, inside)
-    if HAS_WAITING:
-        d += tl.load(waiting + i, mask=inside, other=0.0)
+    if HAS_STORED:
+        d += tl.load(stored + i, mask=inside, other=0.0)
     return d
 
 
@@ -67,7 +68,7 @@ def fault_of(
 @kernel("quantum", "portion", "multiple", "start", "stop", "capacity")
 def mark_hits(
     parameters: tl.tensor,
-    waiting: tl.tensor,
+    stored: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
     portion: tl.tensor,
@@ -79,14 +80,14 @@ def mark_hits(
     total: tl.tensor,
     tile_hits: tl.tensor,
     tile_place: tl.tensor,
-    HAS_WAITING: tl.constexpr,  # noqa: N803
+    HAS_STORED: tl.constexpr,  # noqa: N803
     TILE: tl.constexpr,  # noqa: N803
 ) -> None:
     """Find the hits of a tile, and what is not finite, which a comparison does not tell apart."""
     tile = tl.program_id(0)
     i = tile.to(tl.int64) * TILE + start + tl.arange(0, TILE)
     inside = i < stop
-    d = residual(parameters, waiting, values, quantum, i, inside, HAS_WAITING)
+    d = residual(parameters, stored, values, quantum, i, inside, HAS_STORED)
     hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum * portion) == 0)
     hits = tl.sum(hit.to(tl.int32))
     tl.store(tile_hits + tile, hits)
@@ -100,7 +101,7 @@ def mark_hits(
 @kernel("quantum", "portion", "magnitude_max", "multiple", "capacity")
 def order_hits(
     parameters: tl.tensor,
-    waiting: tl.tensor,
+    stored: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
     portion: tl.tensor,
@@ -116,7 +117,7 @@ def order_hits(
     count: tl.tensor,
     change: tl.tensor,
     fault: tl.tensor,
-    HAS_WAITING: tl.constexpr,  # noqa: N803
+    HAS_STORED: tl.constexpr,  # noqa: N803
     TILE: tl.constexpr,  # noqa: N803
 ) -> None:
     """Put the hits of a tile where they belong, with the thresholds that they send."""
@@ -129,7 +130,7 @@ def order_hits(
             j = low + tl.arange(0, TILE)
             hit = j < hits
             i = tl.load(found + place + j, mask=hit, other=0).to(tl.int64)
-            d = residual(parameters, waiting, values, quantum, i, hit, HAS_WAITING)
+            d = residual(parameters, stored, values, quantum, i, hit, HAS_STORED)
             wrong = fault_of(d, values, quantum, portion, i, hit)
             if wrong < NO_FAULT:
                 tl.atomic_min(fault, wrong, sem="relaxed")
@@ -145,7 +146,7 @@ def order_hits(
 @kernel("quantum", "portion", "multiple", "start", "stop")
 def find_fault(
     parameters: tl.tensor,
-    waiting: tl.tensor,
+    stored: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
     portion: tl.tensor,
@@ -153,14 +154,14 @@ def find_fault(
     start: tl.tensor,
     stop: tl.tensor,
     fault: tl.tensor,
-    HAS_WAITING: tl.constexpr,  # noqa: N803
+    HAS_STORED: tl.constexpr,  # noqa: N803
     TILE: tl.constexpr,  # noqa: N803
 ) -> None:
     """Look for an element at fault among the hits of a tile, and keep none of them."""
     tile = tl.program_id(0)
     i = tile.to(tl.int64) * TILE + start + tl.arange(0, TILE)
     inside = i < stop
-    d = residual(parameters, waiting, values, quantum, i, inside, HAS_WAITING)
+    d = residual(parameters, stored, values, quantum, i, inside, HAS_STORED)
     hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum * portion) == 0)
     wrong = fault_of(d, values, quantum, portion, i, hit)
     if wrong < NO_FAULT:

@@ -22,7 +22,7 @@ class DevicePass:
     Parameters
     ----------
     parameters : Tensor of shape (N,), dtype float32
-    waiting : Tensor of shape (N,), dtype float32, or None
+    stored : Tensor of shape (N,), dtype float32, or None
         The residual kept apart from the parameters.
     values : Tensor of shape (N,), dtype int32
         The replica.
@@ -36,19 +36,19 @@ class DevicePass:
     def __init__(
         self,
         parameters: torch.Tensor,
-        waiting: torch.Tensor | None,
+        stored: torch.Tensor | None,
         values: torch.Tensor,
         quantum: float,
         stream: SideStream,
         portion: float = 1.0,
     ) -> None:
         self._parameters = parameters
-        self._waiting = waiting
+        self._stored = stored
         self._values = values
         self._quantum = quantum
         self._portion = portion
         unused = parameters  # a kernel takes a tensor there, and does not read it
-        apart = unused if waiting is None else waiting
+        apart = unused if stored is None else stored
         self._vectors = parameters, apart, values, quantum, portion
         """What the kernels of the pass take first."""
         self._stream = stream
@@ -68,15 +68,15 @@ class DevicePass:
         self._total = self._empty(1)
         self._fault = torch.empty(1, dtype=torch.int64, device=parameters.device)
         self._multiple = self._magnitude_max = 1
-        """What `look` was told."""
+        """What `scan` was told."""
         self._found: tuple[int, int] | None = None
         """Whose hits are in the buffers."""
         self._hits = 0
 
-    def look(
+    def scan(
         self, start: int, stop: int, multiple: int, magnitude_max: int
     ) -> list[tuple[int, int]]:
-        """Look at some elements; return the ranges, in order, whose hits `take` then finds.
+        """Look at some elements; return the ranges, in order, whose hits `collect_hits` then finds.
 
         The ranges are those that a pass on the CPU returns.
 
@@ -103,8 +103,8 @@ class DevicePass:
         self._found, self._hits = (start, stop), hits
         return [(start, stop)] if hits else []
 
-    def take(self, start: int, stop: int) -> int:
-        """Bring the hits in a range that `look` returned to `index`, `count` and `change`.
+    def collect_hits(self, start: int, stop: int) -> int:
+        """Bring the hits in a range that `scan` returned to `index`, `count` and `change`.
 
         Return how many they are.
         """
@@ -113,7 +113,7 @@ class DevicePass:
         return self._hits
 
     def check(self, start: int, stop: int, multiple: int) -> None:
-        """Raise what `look` would raise, and find no hits."""
+        """Raise what `scan` would raise, and find no hits."""
         self._fault.fill_(threshold.NO_FAULT.value)
         threshold.find_fault[threshold.tiles_of(stop - start, TILE),](
             *self._vectors,
@@ -121,7 +121,7 @@ class DevicePass:
             start,
             stop,
             self._fault,
-            HAS_WAITING=self._waiting is not None,
+            HAS_STORED=self._stored is not None,
             TILE=TILE,
         )
         self._refuse(int(self._stream.fetch(self._fault).item()))
@@ -141,7 +141,7 @@ class DevicePass:
             self._total,
             self._tile_hits,
             self._tile_place,
-            HAS_WAITING=self._waiting is not None,
+            HAS_STORED=self._stored is not None,
             TILE=TILE,
         )
         torch.cumsum(self._tile_hits[:tiles], 0, dtype=torch.int32, out=self._tile_end[:tiles])
@@ -159,7 +159,7 @@ class DevicePass:
             self.count,
             self.change,
             self._fault,
-            HAS_WAITING=self._waiting is not None,
+            HAS_STORED=self._stored is not None,
             TILE=TILE,
         )
         hits, fault = self._stream.fetch(torch.cat([self._total, self._fault])).tolist()
@@ -170,23 +170,23 @@ class DevicePass:
         """Move the hits from the residual to the replica."""
         programs, moved = threshold.tiles_of(hits, TILE), (self.index, self.change, hits)
         if self._portion != 1.0:
-            lattice.advance[programs,](
+            lattice.commit_partial[programs,](
                 self._parameters, self._values, self._quantum, self._portion, *moved, TILE=TILE
             )
-        elif self._waiting is None:
-            lattice.commit[programs,](self._values, *moved, TILE=TILE)
+        elif self._stored is None:
+            lattice.add_to_replica[programs,](self._values, *moved, TILE=TILE)
         else:
-            lattice.release[programs,](
-                self._parameters, self._waiting, self._values, self._quantum, *moved, TILE=TILE
+            lattice.commit_stored[programs,](
+                self._parameters, self._stored, self._values, self._quantum, *moved, TILE=TILE
             )
 
     def absorb(self, start: int, stop: int) -> None:
         """Move what the optimizer changed from some parameters to the residual kept apart."""
-        assert self._waiting is not None
+        assert self._stored is not None
         span = slice(start, stop)
         lattice.absorb[threshold.tiles_of(stop - start, TILE),](
             self._parameters[span],
-            self._waiting[span],
+            self._stored[span],
             self._values[span],
             self._quantum,
             stop - start,
@@ -208,8 +208,8 @@ class DevicePass:
             return
         element, out_of_range = divmod(fault, 2)
         value = float(self._parameters[element])
-        if self._waiting is not None:
-            value += float(self._waiting[element])
+        if self._stored is not None:
+            value += float(self._stored[element])
         shared, finite = int(self._values[element]), bool(out_of_range)
         raise fault_of(element, value, shared, self._quantum, self._portion, finite=finite)
 

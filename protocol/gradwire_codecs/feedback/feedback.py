@@ -127,7 +127,7 @@ class Feedback(ABC):
         """
 
     @abstractmethod
-    def mend(self, error: Int32Array, start: int = 0) -> None:
+    def correct_replica(self, error: Int32Array, start: int = 0) -> None:
         """Correct the replica where it was damaged.
 
         Replica and residual together stay what they are: they say what the worker knows, which the
@@ -213,7 +213,7 @@ class Feedback(ABC):
         self.add_change(growth)
 
     @abstractmethod
-    def undoing(self) -> AbstractContextManager[None]:
+    def restoring_on_error(self) -> AbstractContextManager[None]:
         """Put the parameters back to what they were before, where the block raises."""
 
     @abstractmethod
@@ -231,7 +231,7 @@ class Feedback(ABC):
         """
 
     @abstractmethod
-    def settle(self) -> None:
+    def drop_residual(self) -> None:
         """Forget the residual: the parameters become what the replica says, bit by bit."""
 
     @abstractmethod

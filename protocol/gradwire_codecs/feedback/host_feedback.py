@@ -36,7 +36,7 @@ class HostFeedback(Feedback):
         depend on it.
     """
 
-    _keeps_apart: ClassVar[bool] = False
+    _stores_residual: ClassVar[bool] = False
     """Whether the residual waits in a vector of its own."""
 
     def __init__(self, parameters: Float32Array, replica: Replica, *, threads: int = 1) -> None:
@@ -53,8 +53,8 @@ class HostFeedback(Feedback):
             )
         self.parameters = parameters
         self.replica = replica
-        waiting = len(replica) if self._keeps_apart else 0
-        self._waiting: Float32Array = np.zeros(waiting, np.float32)
+        stored = len(replica) if self._stores_residual else 0
+        self._stored: Float32Array = np.zeros(stored, np.float32)
         self._pass = self._new_pass(threads)
 
     def _encode(
@@ -62,29 +62,29 @@ class HostFeedback(Feedback):
     ) -> list[bytes]:
         parts: list[bytes] = []
         try:
-            for low, high in self._pass.look(
+            for low, high in self._pass.scan(
                 start,
                 stop,
                 multiple,
                 magnitude_max,
-                absorbing=self._keeps_apart,
+                absorbing=self._stores_residual,
                 committing=not self.moves_parameters,
             ):
-                index, count = self._pass.take(low, high)
+                index, count = self._pass.hits_in(low, high)
                 parts += split_update(Update(low, high, multiple, index, count), bytes_max)
                 self.quanta_sent += multiple * thresholds_of(count)
                 if not self._pass.committed:
                     count *= np.int32(multiple)
                     self._commit(index, count)
-            self._pass.conclude()
+            self._pass.confirm()
         except BaseException:
-            self._pass.revoke()  # nobody is going to be sent it
+            self._pass.roll_back()  # nobody is going to be sent it
             raise
         return parts
 
     def check(self) -> None:
         """Raise what `encode` would raise for a parameter, and change nothing."""
-        self._pass.look(0, len(self.replica), 1, INT32_MAX)
+        self._pass.scan(0, len(self.replica), 1, INT32_MAX)
 
     def apply(self, update: Update | Buffer) -> int:
         """Add a peer's update; return how many elements it changes."""
@@ -107,32 +107,32 @@ class HostFeedback(Feedback):
             index = np.flatnonzero(part)
             self._add((index + (start + low)).astype(np.uint32), part[index])
 
-    def mend(self, error: Int32Array, start: int = 0) -> None:
+    def correct_replica(self, error: Int32Array, start: int = 0) -> None:
         """Correct the replica where it was damaged."""
         where = slice(start, start + len(error))
-        before = self._shared(where)
+        before = self._replica_values(where)
         self.replica.values[where] += error
-        if self._keeps_apart:
-            after = self._shared(where)
-            self._waiting[where] += before - after
-            self._pass.forget_waiting()
+        if self._stores_residual:
+            after = self._replica_values(where)
+            self._stored[where] += before - after
+            self._pass.forget_stored_max()
             self.parameters[where] = after + (self.parameters[where] - before)
 
     def absorb(self) -> None:
         """Bring what the optimizer has changed to where the residual waits."""
-        if self._keeps_apart:
+        if self._stores_residual:
             self._pass.absorb(0, len(self.replica))
 
     def residual(self, where: slice = EVERYWHERE) -> Float32Array:
         """Return a copy of the residual, or of some elements of it."""
-        found: Float32Array = self.parameters[where] - self._shared(where)
-        if self._waiting.size:
-            found += self._waiting[where]
+        found: Float32Array = self.parameters[where] - self._replica_values(where)
+        if self._stored.size:
+            found += self._stored[where]
         return found
 
     def clip(self, limit: np.float32) -> tuple[int, float]:
         """Cut the residual to plus or minus `limit`."""
-        self._pass.forget_waiting()
+        self._pass.forget_stored_max()
         return lattice.clip(*self._vectors, limit)
 
     def check_finite(self) -> None:
@@ -152,7 +152,7 @@ class HostFeedback(Feedback):
         lattice.add_growth(*self._vectors, before, factor)
 
     @contextmanager
-    def undoing(self) -> Iterator[None]:
+    def restoring_on_error(self) -> Iterator[None]:
         """Put the parameters back to what they were before, where the block raises."""
         before = self.parameters.copy()
         try:
@@ -165,17 +165,17 @@ class HostFeedback(Feedback):
         """Replace the residual, and the parameters by the replica plus what belongs into them."""
         self.check_residual(residual)
         self.replica.write_parameters(self.parameters)
-        if self._keeps_apart:
-            self._waiting[:] = residual
-            self._pass.forget_waiting()
+        if self._stores_residual:
+            self._stored[:] = residual
+            self._pass.forget_stored_max()
         else:
             self.parameters += residual * np.float32(self.portion)
 
-    def settle(self) -> None:
+    def drop_residual(self) -> None:
         """Forget the residual: the parameters become what the replica says, bit by bit."""
         self.replica.write_parameters(self.parameters)
-        self._waiting[:] = 0
-        self._pass.forget_waiting()
+        self._stored[:] = 0
+        self._pass.forget_stored_max()
 
     def close(self) -> None:
         """End the threads, where there are any."""
@@ -184,7 +184,7 @@ class HostFeedback(Feedback):
     @property
     def _vectors(self) -> tuple[Float32Array, Float32Array, Int32Array, np.float32]:
         """What most kernels take first."""
-        return self.parameters, self._waiting, self.replica.values, self.replica.quantum
+        return self.parameters, self._stored, self.replica.values, self.replica.quantum
 
     def _new_pass(self, threads: int) -> ThresholdPass:
         return ThresholdPass(*self._vectors, threads)
@@ -195,9 +195,9 @@ class HostFeedback(Feedback):
 
     def _add(self, index: UInt32Array, change: Int32Array) -> None:
         replica = self.replica
-        lattice.add(self.parameters, replica.values, replica.quantum, index, change)
+        lattice.add_to_both(self.parameters, replica.values, replica.quantum, index, change)
 
-    def _shared(self, where: slice) -> Float32Array:
+    def _replica_values(self, where: slice) -> Float32Array:
         """Return what some elements of the replica stand for."""
         values: Float32Array = self.replica.values[where].astype(np.float32)
         values *= self.replica.quantum
@@ -219,10 +219,10 @@ class SharedFeedback(HostFeedback):
 
     moves_parameters = True
     portion = 0.0
-    _keeps_apart = True
+    _stores_residual = True
 
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
-        lattice.release(*self._vectors, index, change)
+        lattice.commit_stored(*self._vectors, index, change)
 
 
 def encode(

@@ -52,7 +52,7 @@ class PartialFeedback(HostFeedback):
 
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
         values, quantum, portion = self.replica.values, self.replica.quantum, self.portion
-        lattice.advance(self.parameters, values, quantum, np.float32(portion), index, change)
+        lattice.commit_partial(self.parameters, values, quantum, np.float32(portion), index, change)
 
     def _whole(self, ahead: Float32Array) -> Float32Array:
         """Turn what is in the parameters into the residual, in place."""

@@ -39,7 +39,7 @@ class ThresholdPass:
     Parameters
     ----------
     parameters : ndarray of shape (N,), dtype float32
-    waiting : ndarray of shape (N,) or (0,), dtype float32
+    stored : ndarray of shape (N,) or (0,), dtype float32
         The residual kept apart from the parameters; empty where there is none.
     values : ndarray of shape (N,), dtype int32
         The replica.
@@ -54,14 +54,14 @@ class ThresholdPass:
     def __init__(
         self,
         parameters: Float32Array,
-        waiting: Float32Array,
+        stored: Float32Array,
         values: Int32Array,
         quantum: np.float32,
         threads: int,
         portion: np.float32 = WHOLE,
     ) -> None:
         self._parameters = parameters
-        self._waiting = waiting
+        self._stored = stored
         self._values = values
         self._quantum = quantum
         self._portion = portion
@@ -73,7 +73,7 @@ class ThresholdPass:
         self._chunk_hits: Int32Array = np.empty(-(-elements // CHUNK), np.int32)
         self._start = 0
         self._multiple = self._magnitude_max = 1
-        """What `look` was told."""
+        """What `scan` was told."""
         self._found: tuple[int, int] | None = None
         """Whose hits are in the buffers, where all of them are."""
         self._hits = 0
@@ -82,10 +82,10 @@ class ThresholdPass:
         self._begins = [0] * threads
         """Where they are in the buffers."""
         self._limit = 2.0**31 * float(quantum)
-        self._waiting_top = math.inf
+        self._stored_max = math.inf
         """No element of the residual kept apart has a larger magnitude."""
 
-    def look(
+    def scan(
         self,
         start: int,
         stop: int,
@@ -95,7 +95,7 @@ class ThresholdPass:
         absorbing: bool = False,
         committing: bool = False,
     ) -> list[tuple[int, int]]:
-        """Look at some elements; return the ranges, in order, whose hits `take` then returns.
+        """Look at some elements; return the ranges, in order, whose hits `hits_in` then returns.
 
         Parameters
         ----------
@@ -109,8 +109,8 @@ class ThresholdPass:
             Whether to `absorb` besides, unless there is an error.
         committing : bool
             Whether to add the hits to the replica besides, where there is room for all of them.
-            Then `committed` is true until `conclude` or `revoke`, one of which has to follow. Only
-            where no residual is kept apart.
+            Then `committed` is true until `confirm` or `roll_back`, one of which has to follow.
+            Only where no residual is stored.
 
         Returns
         -------
@@ -128,40 +128,41 @@ class ThresholdPass:
         spans = self._split(start, stop)
         rooms = [self.capacity // len(spans)] * len(spans)
         safe = absorbing and self._nothing_can_fail(start, stop)
-        complete = self._scan(spans, rooms, absorbing=safe, committing=committing)
+        complete = self._scan_spans(spans, rooms, absorbing=safe, committing=committing)
         if absorbing and not safe:
             self.absorb(start, stop)
         if complete:
             self._found = start, stop
         else:
-            self.revoke()
-        return ranges_of(start, stop, self._hits_of(start, stop), self.capacity)
+            self.roll_back()
+        return ranges_of(start, stop, self._chunk_hits_of(start, stop), self.capacity)
 
     @property
     def committed(self) -> bool:
         """Whether the hits that were found are in the replica already."""
         return bool(self._committed.any())
 
-    def conclude(self) -> None:
+    def confirm(self) -> None:
         """Let what was added to the replica stay there."""
         self._committed[:] = 0
 
-    def revoke(self) -> None:
-        """Take out of the replica what `look` has added, also before it failed."""
+    def roll_back(self) -> None:
+        """Take out of the replica what `scan` has added, also before it failed."""
         for span, begin in enumerate(self._begins):
             place = slice(begin, begin + int(self._committed[span]))
             self._committed[span] = 0
             change = self._count[place] * np.int32(-self._multiple)
             lattice.add_to_replica(self._values, self._index[place], change)
 
-    def take(self, start: int, stop: int) -> tuple[UInt32Array, Int32Array]:
-        """Return positions and numbers of thresholds of the hits in a range that `look` returned.
+    def hits_in(self, start: int, stop: int) -> tuple[UInt32Array, Int32Array]:
+        """Return positions and numbers of thresholds of the hits in a range that `scan` returned.
 
         They are views of buffers, and good until the next call.
         """
         if (start, stop) != self._found:
             spans = self._split(start, stop)
-            self._scan(spans, [int(self._hits_of(low, high).sum()) for low, high in spans])
+            rooms = [int(self._chunk_hits_of(low, high).sum()) for low, high in spans]
+            self._scan_spans(spans, rooms)
             self._found = start, stop
         return self._index[: self._hits], self._count[: self._hits]
 
@@ -170,15 +171,15 @@ class ThresholdPass:
 
         def absorb(low: int, high: int) -> np.int32:
             return lattice.absorb(
-                self._parameters, self._waiting, self._values, self._quantum, low, high
+                self._parameters, self._stored, self._values, self._quantum, low, high
             )
 
         works = [partial(absorb, low, high) for low, high in self._split(start, stop)]
-        self._note_tops(self._threads.run(works), start, stop)
+        self._note_max(self._threads.run(works), start, stop)
 
-    def forget_waiting(self) -> None:
+    def forget_stored_max(self) -> None:
         """Take note that the residual kept apart was changed by somebody else."""
-        self._waiting_top = math.inf
+        self._stored_max = math.inf
 
     def close(self) -> None:
         """End the threads."""
@@ -191,12 +192,12 @@ class ThresholdPass:
         cuts = [start + chunks * i // count * CHUNK for i in range(count)]
         return list(pairwise([*cuts, stop]))
 
-    def _hits_of(self, low: int, high: int) -> Int32Array:
+    def _chunk_hits_of(self, low: int, high: int) -> Int32Array:
         """Return the numbers of hits of the chunks of a range."""
         first = (low - self._start) // CHUNK
         return self._chunk_hits[first : first + -(-(high - low) // CHUNK)]
 
-    def _scan(
+    def _scan_spans(
         self,
         spans: list[tuple[int, int]],
         rooms: list[int],
@@ -212,7 +213,7 @@ class ThresholdPass:
             place = slice(begin, begin + room + SLACK)
             return scan(
                 self._parameters,
-                self._waiting,
+                self._stored,
                 self._values,
                 self._quantum,
                 self._portion,
@@ -222,7 +223,7 @@ class ThresholdPass:
                 high,
                 self._index[place],
                 self._count[place],
-                self._hits_of(low, high),
+                self._chunk_hits_of(low, high),
                 absorbing,
                 self._committed[span : span + committing],
             )
@@ -240,7 +241,7 @@ class ThresholdPass:
         for hits, element, _ in results:
             self._refuse(hits, element)
         if absorbing:
-            self._note_tops([top for *_, top in results], spans[0][0], spans[-1][1])
+            self._note_max([top for *_, top in results], spans[0][0], spans[-1][1])
         self._hits = 0
         for span, ((hits, *_), begin, room) in enumerate(zip(results, begins, rooms, strict=True)):
             kept = min(hits, room)
@@ -253,8 +254,8 @@ class ThresholdPass:
         if hits not in (NOT_FINITE, OUT_OF_RANGE):
             return
         value = float(self._parameters[element])
-        if self._waiting.size:
-            value += float(self._waiting[element])
+        if self._stored.size:
+            value += float(self._stored[element])
         quantum, portion = float(self._quantum), float(self._portion)
         finite = hits == OUT_OF_RANGE
         raise fault_of(element, value, int(self._values[element]), quantum, portion, finite=finite)
@@ -267,17 +268,17 @@ class ThresholdPass:
         """
         tops = self._threads.run(
             [
-                partial(lattice.top_bits, self._parameters, low, high)
+                partial(lattice.max_magnitude_bits, self._parameters, low, high)
                 for low, high in self._split(start, stop)
             ]
         )
-        return _magnitude(tops) + self._waiting_top < self._limit * (1 - MARGIN)
+        return _magnitude(tops) + self._stored_max < self._limit * (1 - MARGIN)
 
-    def _note_tops(self, tops: list[np.int32], start: int, stop: int) -> None:
+    def _note_max(self, tops: list[np.int32], start: int, stop: int) -> None:
         """Note the largest magnitude that waits, of which other elements may have a larger one."""
         top = _magnitude(tops)
-        everything = stop - start == self._waiting.size
-        self._waiting_top = top if everything else max(top, self._waiting_top)
+        everything = stop - start == self._stored.size
+        self._stored_max = top if everything else max(top, self._stored_max)
 
 
 def fault_of(
@@ -330,6 +331,6 @@ def ranges_of(
 
 
 def _magnitude(tops: list[np.int32]) -> float:
-    """Return the magnitude that the largest of some `lattice.top_bits` stands for; inf for NaN."""
+    """Return the largest of some results of `max_magnitude_bits` as a number; inf for NaN."""
     magnitude = float(np.int32(max(tops)).view(np.float32))
     return magnitude if math.isfinite(magnitude) else math.inf

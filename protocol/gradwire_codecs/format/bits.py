@@ -92,7 +92,7 @@ def _zeros_of_step(step: int) -> int:
 
 
 @compiled
-def put(words: UInt64Array, position: int, value: np.uint64, bits: int) -> int:
+def write_bits(words: UInt64Array, position: int, value: np.uint64, bits: int) -> int:
     """Write 1 to 64 bits where zeros are; return the position behind them.
 
     There has to be a word behind the last one that is used.
@@ -104,21 +104,21 @@ def put(words: UInt64Array, position: int, value: np.uint64, bits: int) -> int:
 
 
 @compiled
-def put_rice(words: UInt64Array, position: int, value: np.uint32, k: int) -> int:
+def write_rice(words: UInt64Array, position: int, value: np.uint32, k: int) -> int:
     """Write a value; zeros are there already."""
     rest = np.uint64(value) & ((np.uint64(1) << np.uint64(k)) - np.uint64(1))
     zeros = signed(value >> np.uint32(k))
-    return put(words, position + zeros, rest << np.uint64(1) | np.uint64(1), k + 1)
+    return write_bits(words, position + zeros, rest << np.uint64(1) | np.uint64(1), k + 1)
 
 
 @compiled
-def put_head(words: UInt64Array, position: int, parameters: UInt8Array, block: int) -> int:
+def write_head(words: UInt64Array, position: int, parameters: UInt8Array, block: int) -> int:
     """Write the head of a block."""
     k = signed(parameters[block])
     if block == 0:
-        return put(words, position, np.uint64(k), FIRST_PARAMETER_BITS)
+        return write_bits(words, position, np.uint64(k), FIRST_PARAMETER_BITS)
     zeros = _zeros_of_step(k - signed(parameters[block - 1]))
-    return put(words, position + zeros, np.uint64(1), 1)
+    return write_bits(words, position + zeros, np.uint64(1), 1)
 
 
 @compiled
@@ -131,7 +131,7 @@ def peek(words: UInt64Array, position: int) -> np.uint64:
 
 
 @compiled
-def take_rice(words: UInt64Array, position: int, end: int, k: int) -> tuple[int, int]:
+def read_rice(words: UInt64Array, position: int, end: int, k: int) -> tuple[int, int]:
     """Read a value; return it, or `INVALID`, and the position behind it, which is at most `end`.
 
     Values are below 2^37. `position` may be one behind the end.
@@ -143,11 +143,11 @@ def take_rice(words: UInt64Array, position: int, end: int, k: int) -> tuple[int,
         rest = window >> np.uint64(zeros) >> np.uint64(1)
         mask = (np.uint64(1) << np.uint64(k)) - np.uint64(1)
         return zeros << k | signed(rest & mask), behind
-    return _take_long(words, position, end, k)
+    return _read_long_rice(words, position, end, k)
 
 
 @compiled
-def _take_long(words: UInt64Array, position: int, end: int, k: int) -> tuple[int, int]:
+def _read_long_rice(words: UInt64Array, position: int, end: int, k: int) -> tuple[int, int]:
     quotient = 0
     while peek(words, position) == np.uint64(0):
         quotient += 64
@@ -164,7 +164,7 @@ def _take_long(words: UInt64Array, position: int, end: int, k: int) -> tuple[int
 
 
 @compiled
-def take_head(
+def read_head(
     words: UInt64Array, position: int, end: int, done: int, previous: int
 ) -> tuple[int, int]:
     """Read the head of a block; return its parameter, or `INVALID`, and the position behind it.

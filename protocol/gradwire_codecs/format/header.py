@@ -37,7 +37,7 @@ HITS: Final = 4
 LISTED_HITS: Final = 5
 MAGNITUDE_MAX: Final = 6
 POSITIONS_BYTES: Final = 7
-AT: Final = 8
+OFFSET: Final = 8
 """The byte behind what was read: in the end, where the hits begin."""
 FIELDS: Final = 9
 """Places of what a header says in an array; what a format does not have is 0."""
@@ -92,7 +92,7 @@ def _number(data: UInt8Array, at: int) -> tuple[int, int]:
 
 @compiled
 def _field(data: UInt8Array, header: Int64Array, field: int) -> bool:
-    header[field], header[AT] = _number(data, header[AT])
+    header[field], header[OFFSET] = _number(data, header[OFFSET])
     return bool(header[field] != NO_NUMBER)
 
 
@@ -120,7 +120,7 @@ def read_header(data: UInt8Array, elements: int, header: Int64Array) -> int:
     form = header[FORMAT] = data[0]
     if not PLAIN <= form <= DENSE:
         return UNKNOWN_FORMAT
-    header[AT] = 1
+    header[OFFSET] = 1
     read = _field(data, header, START) and _field(data, header, STOP)
     header[STOP] += header[START]  # a length is what is written
     read = read and _field(data, header, MULTIPLE) and _field(data, header, HITS)
@@ -130,7 +130,7 @@ def read_header(data: UInt8Array, elements: int, header: Int64Array) -> int:
         read = read and _field(data, header, MAGNITUDE_MAX)
     if form in (LISTED, EVERY):
         read = read and _field(data, header, POSITIONS_BYTES)
-    return _check_fields(header, data.size - header[AT], elements) if read else NO_NUMBER
+    return _check_fields(header, data.size - header[OFFSET], elements) if read else NO_NUMBER
 
 
 @compiled

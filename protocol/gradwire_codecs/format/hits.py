@@ -18,12 +18,11 @@ from gradwire_codecs.format.bits import (
     INVALID,
     ends_at,
     peek,
-    take_head,
-    take_rice,
+    read_head,
+    read_rice,
 )
 from gradwire_codecs.format.dense import digits_per_word
 from gradwire_codecs.format.header import (
-    AT,
     DENSE,
     EVERY,
     FORMAT,
@@ -33,6 +32,7 @@ from gradwire_codecs.format.header import (
     LISTED,
     LISTED_HITS,
     MAGNITUDE_MAX,
+    OFFSET,
     PLAIN,
     POSITIONS_BYTES,
     START,
@@ -75,7 +75,7 @@ STATE_FIELDS: Final = 14
 
 
 @compiled
-def begin(header: Int64Array, size: int, state: Int64Array) -> None:
+def begin_reading(header: Int64Array, size: int, state: Int64Array) -> None:
     """Prepare to read from the first hit on.
 
     Parameters
@@ -88,10 +88,10 @@ def begin(header: Int64Array, size: int, state: Int64Array) -> None:
         Filled.
     """
     state[:] = 0
-    state[POSITION] = 8 * header[AT]
+    state[POSITION] = 8 * header[OFFSET]
     state[POSITIONS_END] = state[MAGNITUDES_END] = 8 * size
     if header[FORMAT] in (LISTED, EVERY):
-        state[POSITIONS_END] = 8 * (header[AT] + header[POSITIONS_BYTES])
+        state[POSITIONS_END] = 8 * (header[OFFSET] + header[POSITIONS_BYTES])
     state[MAGNITUDE] = state[POSITIONS_END]
     state[EXPECTED] = header[START]
     state[NEXT_LISTED] = -1
@@ -132,9 +132,9 @@ def next_hits(
         n = _next_positions(words, header, state, index, count)
         if n > 0 and header[FORMAT] != PLAIN:
             good = (
-                _take_list(words, header, state, n, count)
+                _read_list(words, header, state, n, count)
                 if header[FORMAT] == LISTED
-                else _take_magnitudes(words, state, n, count)
+                else _read_magnitudes(words, state, n, count)
             )
             n = n if good else HITS_NOT_CODED
     if n > 0:
@@ -162,7 +162,7 @@ def _next_positions(
     mask = np.uint64(0)
     for j in range(n):
         if j % BLOCK == 0:
-            k, position = take_head(words, position, end, done + j, k)
+            k, position = read_head(words, position, end, done + j, k)
             if k == INVALID:
                 return HITS_NOT_CODED
             mask = (np.uint64(1) << np.uint64(k)) - np.uint64(1)
@@ -170,12 +170,12 @@ def _next_positions(
         count[j] = 1 - 2 * np.int64(window & np.uint64(1))
         window >>= np.uint64(1)
         zeros = np.int64(trailing_zeros(window))
-        if zeros + k < 63:  # nearly always: `take_rice`, from the same window
+        if zeros + k < 63:  # nearly always: `read_rice`, from the same window
             low = window >> np.uint64(zeros) >> np.uint64(1) & mask
             expected += zeros << k | np.int64(low)
             position += zeros + k + 2
         else:
-            gap, position = take_rice(words, position + 1, end, k)
+            gap, position = read_rice(words, position + 1, end, k)
             if gap == INVALID:
                 return HITS_NOT_CODED
             expected += gap
@@ -190,7 +190,7 @@ def _next_positions(
 
 
 @compiled
-def _take_list(
+def _read_list(
     words: UInt64Array, header: Int64Array, state: Int64Array, n: int, count: Int32Array
 ) -> bool:
     """Give `n` hits the magnitudes that are listed for them.
@@ -208,12 +208,12 @@ def _take_list(
             listed = header[HITS]
             break
         if done % BLOCK == 0:
-            gap_k, position = take_head(words, position, end, done, gap_k)
-            k, position = take_head(words, position, end, done, k)
+            gap_k, position = read_head(words, position, end, done, gap_k)
+            k, position = read_head(words, position, end, done, k)
             if gap_k == INVALID or k == INVALID:
                 return False
-        gap, position = take_rice(words, position, end, gap_k)
-        rest, position = take_rice(words, position, end, k)
+        gap, position = read_rice(words, position, end, gap_k)
+        rest, position = read_rice(words, position, end, k)
         listed += gap + 1
         magnitude = rest + 2
         if gap == INVALID or not 0 <= rest <= INT32_MAX - 2 or listed >= header[HITS]:
@@ -226,16 +226,16 @@ def _take_list(
 
 
 @compiled
-def _take_magnitudes(words: UInt64Array, state: Int64Array, n: int, count: Int32Array) -> bool:
+def _read_magnitudes(words: UInt64Array, state: Int64Array, n: int, count: Int32Array) -> bool:
     """Give `n` hits their magnitudes."""
     end, done = state[MAGNITUDES_END], state[DONE]
     k, position = state[MAGNITUDE_PARAMETER], state[MAGNITUDE]
     for j in range(n):
         if j % BLOCK == 0:
-            k, position = take_head(words, position, end, done + j, k)
+            k, position = read_head(words, position, end, done + j, k)
             if k == INVALID:
                 return False
-        rest, position = take_rice(words, position, end, k)
+        rest, position = read_rice(words, position, end, k)
         if not 0 <= rest <= INT32_MAX - 1:
             return False
         count[j] *= np.int32(rest + 1)

@@ -32,7 +32,7 @@ from gradwire_codecs.format.header import (
     describe_fault,
     read_header,
 )
-from gradwire_codecs.format.hits import ROOM, STATE_FIELDS, begin, next_hits, scale
+from gradwire_codecs.format.hits import ROOM, STATE_FIELDS, begin_reading, next_hits, scale
 from gradwire_codecs.kernels import lattice
 from gradwire_codecs.kernels.compiled import compiled
 from gradwire_codecs.kernels.prefetch import prefetch
@@ -132,7 +132,7 @@ def read_encoded(body: Buffer, elements: int) -> EncodedHits:
     data = words.view(np.uint8)[: len(body)]
     data[:] = np.frombuffer(body, np.uint8)
     header, state = _read_fields(data, elements), np.empty(STATE_FIELDS, np.int64)
-    begin(header, data.size, state)
+    begin_reading(header, data.size, state)
     words = words.astype(np.uint64, copy=False)
     return EncodedHits(words, header, state, data.size, elements)
 
@@ -197,5 +197,5 @@ def _add(
         if parameters is None:
             lattice.add_to_replica(values, index[turn, :n], count[turn, :n])
         else:
-            lattice.add(parameters, values, quantum, index[turn, :n], count[turn, :n])
+            lattice.add_to_both(parameters, values, quantum, index[turn, :n], count[turn, :n])
         turn, n = 1 - turn, following

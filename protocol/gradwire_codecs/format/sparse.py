@@ -18,10 +18,10 @@ from gradwire_codecs.format.bits import (
     BLOCK,
     heads_bits,
     parameter_of,
-    put,
-    put_head,
-    put_rice,
     signed,
+    write_bits,
+    write_head,
+    write_rice,
 )
 from gradwire_codecs.format.header import EVERY, LISTED, PLAIN, numbers_bytes
 from gradwire_codecs.kernels.compiled import compiled
@@ -104,7 +104,7 @@ def _write_positions(
     expected = np.uint32(start)
     position = 0
     for block in range(parameters.size):
-        position = put_head(words, position, parameters, block)
+        position = write_head(words, position, parameters, block)
         k = signed(parameters[block])
         for i in range(block * BLOCK, min(block * BLOCK + BLOCK, index.size)):
             gap = index[i] - expected
@@ -114,10 +114,11 @@ def _write_positions(
             if zeros + k <= 62:  # nearly always: one word takes all of it
                 low = np.uint64(gap) & ((np.uint64(1) << np.uint64(k)) - np.uint64(1))
                 code = (low << np.uint64(1) | np.uint64(1)) << np.uint64(zeros)
-                position = put(words, position, code << np.uint64(1) | negative, zeros + k + 2)
+                code = code << np.uint64(1) | negative
+                position = write_bits(words, position, code, zeros + k + 2)
             else:
-                position = put(words, position, negative, 1)
-                position = put_rice(words, position, gap, k)
+                position = write_bits(words, position, negative, 1)
+                position = write_rice(words, position, gap, k)
     return position
 
 
@@ -137,11 +138,11 @@ def _write_list(
             continue
         block = listed // BLOCK
         if listed % BLOCK == 0:
-            position = put_head(words, position, gap_parameters, block)
-            position = put_head(words, position, parameters, block)
+            position = write_head(words, position, gap_parameters, block)
+            position = write_head(words, position, parameters, block)
         gap, rest = np.uint32(i - expected), np.uint32(magnitude - 2)
-        position = put_rice(words, position, gap, signed(gap_parameters[block]))
-        position = put_rice(words, position, rest, signed(parameters[block]))
+        position = write_rice(words, position, gap, signed(gap_parameters[block]))
+        position = write_rice(words, position, rest, signed(parameters[block]))
         expected = i + 1
         listed += 1
 
@@ -154,9 +155,9 @@ def _write_magnitudes(
     for i in range(count.size):
         block = i // BLOCK
         if i % BLOCK == 0:
-            position = put_head(words, position, parameters, block)
+            position = write_head(words, position, parameters, block)
         rest = np.uint32(abs(np.int64(count[i])) - 1)
-        position = put_rice(words, position, rest, signed(parameters[block]))
+        position = write_rice(words, position, rest, signed(parameters[block]))
 
 
 def bytes_of(bits: int) -> int:

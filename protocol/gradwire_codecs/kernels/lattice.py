@@ -15,7 +15,7 @@ BLOCK: Final = 1024
 
 
 @compiled
-def top_bits(vector: Float32Array, start: int, stop: int) -> np.int32:
+def max_magnitude_bits(vector: Float32Array, start: int, stop: int) -> np.int32:
     """Return the largest magnitude of some elements, as the bits of its float32.
 
     As integers they have the same order, with infinity and NaN above all numbers.
@@ -30,7 +30,7 @@ def top_bits(vector: Float32Array, start: int, stop: int) -> np.int32:
 @compiled
 def absorb(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     start: int,
@@ -38,24 +38,24 @@ def absorb(
 ) -> np.int32:
     """Move what the optimizer changed from some parameters to the residual.
 
-    Returns what `top_bits` does for the residual there.
+    Returns what `max_magnitude_bits` does for the residual there.
     """
     top = np.int32(0)
     for low in range(start, stop, BLOCK):
         high = min(low + BLOCK, stop)
-        p, r, s = parameters[low:high], waiting[low:high], values[low:high]
+        p, r, s = parameters[low:high], stored[low:high], values[low:high]
         for i in range(high - low):
             shared = np.float32(s[i]) * quantum
             r[i] = (p[i] - shared) + r[i]
             p[i] = shared
-        top = max(top, top_bits(waiting, low, high))
+        top = max(top, max_magnitude_bits(stored, low, high))
     return top
 
 
 @compiled
-def release(
+def commit_stored(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     index: UInt32Array,
@@ -64,15 +64,13 @@ def release(
     """Take the hits out of the residual, and put them into replica and parameters."""
     for j in range(index.size):
         i = index[j]
-        waiting[i] = np.float32(
-            np.float64(waiting[i]) - np.float64(change[j]) * np.float64(quantum)
-        )
+        stored[i] = np.float32(np.float64(stored[i]) - np.float64(change[j]) * np.float64(quantum))
         values[i] = np.int32(np.int64(values[i]) + np.int64(change[j]))
         parameters[i] = np.float32(values[i]) * quantum
 
 
 @compiled
-def advance(
+def commit_partial(
     parameters: Float32Array,
     values: Int32Array,
     quantum: np.float32,
@@ -91,7 +89,7 @@ def advance(
 
 
 @compiled
-def add(
+def add_to_both(
     parameters: Float32Array,
     values: Int32Array,
     quantum: np.float32,
@@ -120,7 +118,7 @@ def add_to_replica(values: Int32Array, index: UInt32Array, change: Int32Array) -
 @compiled
 def clip(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     limit: np.float32,
@@ -131,14 +129,14 @@ def clip(
     for i in range(values.size):
         shared = np.float32(values[i]) * quantum
         before = parameters[i] - shared
-        if waiting.size:
-            before += waiting[i]
+        if stored.size:
+            before += stored[i]
         if not abs(before) > limit:
             continue
         cut = np.float32(limit) if before > 0 else -np.float32(limit)
-        if waiting.size:
+        if stored.size:
             parameters[i] = shared
-            waiting[i] = cut
+            stored[i] = cut
         else:
             cut += shared
             parameters[i] = cut
@@ -151,15 +149,15 @@ def clip(
 @compiled
 def read_residual(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     into: Float32Array,
 ) -> None:
     """Write the residual to `into`, of the same length."""
-    if waiting.size:
+    if stored.size:
         for i in range(into.size):
-            into[i] = (parameters[i] - np.float32(values[i]) * quantum) + waiting[i]
+            into[i] = (parameters[i] - np.float32(values[i]) * quantum) + stored[i]
     else:
         for i in range(into.size):
             into[i] = parameters[i] - np.float32(values[i]) * quantum
@@ -168,16 +166,16 @@ def read_residual(
 @compiled
 def add_growth(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     before: Float32Array,
     factor: np.float32,
 ) -> None:
     """Add to the parameters, times `factor`, what the residual has grown by since `before`."""
-    if waiting.size:
+    if stored.size:
         for i in range(before.size):
-            now = (parameters[i] - np.float32(values[i]) * quantum) + waiting[i]
+            now = (parameters[i] - np.float32(values[i]) * quantum) + stored[i]
             parameters[i] += (now - before[i]) * factor
     else:
         for i in range(before.size):

@@ -71,23 +71,23 @@ def _spread(builder: ir.IRBuilder, scalar: Any) -> Any:
     return builder.shuffle_vector(lane, nothing, ir.Constant(_INTEGERS, [0] * LANES))
 
 
-def _typed_marks(_: Any, parameters: Any, waiting: Any, values: Any, first: Any, quantum: Any,
+def _typed_marks(_: Any, parameters: Any, stored: Any, values: Any, first: Any, quantum: Any,
                  tau: Any) -> tuple[Any, Callable[..., Any]]:  # fmt: skip
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
-        of_parameters, of_waiting, of_values = signature.args[:3]
-        parameters, waiting, values, first, quantum, tau = given
+        of_parameters, of_stored, of_values = signature.args[:3]
+        parameters, stored, values, first, quantum, tau = given
         shared = builder.sitofp(_load(context, builder, of_values, values, first), _FLOATS)
         shared = builder.fmul(shared, _spread(builder, quantum))
         d = builder.fsub(_load(context, builder, of_parameters, parameters, first), shared)
-        if of_waiting != types.none:
-            d = builder.fadd(d, _load(context, builder, of_waiting, waiting, first))
+        if of_stored != types.none:
+            d = builder.fadd(d, _load(context, builder, of_stored, stored, first))
         fabs = builder.module.declare_intrinsic(
             f"llvm.fabs.v{LANES}f32", (), ir.FunctionType(_FLOATS, [_FLOATS])
         )
         reached = builder.fcmp_unordered(">=", builder.call(fabs, [d]), _spread(builder, tau))
         return builder.bitcast(reached, _WORD)
 
-    return types.uint64(parameters, waiting, values, types.int64, quantum, tau), emit
+    return types.uint64(parameters, stored, values, types.int64, quantum, tau), emit
 
 
 def _typed_ones(_: Any, word: Any) -> tuple[Any, Callable[..., Any]]:
@@ -109,21 +109,21 @@ _ones: Callable[[np.uint64], int] = instruction(_typed_ones)
 @inlined
 def _residual(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     i: int,
 ) -> np.float32:
     d: np.float32 = parameters[i] - np.float32(values[i]) * quantum
-    if waiting.size:
-        d += waiting[i]
+    if stored.size:
+        d += stored[i]
     return d
 
 
 @inlined
 def _find(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     tau: np.float32,
@@ -135,8 +135,8 @@ def _find(
     """Put hits from ``index[found]`` on, and garbage behind them; return where they end."""
     whole = low + (high - low) // LANES * LANES
     for first in range(low, whole, LANES):
-        if waiting.size:
-            marks = _marks(parameters, waiting, values, first, quantum, tau)
+        if stored.size:
+            marks = _marks(parameters, stored, values, first, quantum, tau)
         else:
             marks = _marks(parameters, None, values, first, quantum, tau)
         end = found + _ones(marks)
@@ -148,14 +148,14 @@ def _find(
         found = end
     for i in range(whole, high):
         index[found] = np.uint32(i)
-        found += 0 if abs(_residual(parameters, waiting, values, quantum, i)) < tau else 1
+        found += 0 if abs(_residual(parameters, stored, values, quantum, i)) < tau else 1
     return found
 
 
 @inlined
 def _count(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     tau: np.float32,
@@ -172,7 +172,7 @@ def _count(
     sound = True
     for j in range(first, end):
         i = index[j]
-        d = np.float64(_residual(parameters, waiting, values, quantum, i))
+        d = np.float64(_residual(parameters, stored, values, quantum, i))
         # The replica moves towards this and never past it, so it stays in range too.
         target = np.float64(values[i]) * np.float64(quantum) + d / np.float64(portion)
         fits = bool(abs(target) < limit)
@@ -195,7 +195,7 @@ def _commit(
 @compiled
 def _fault(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     portion: np.float32,
@@ -207,7 +207,7 @@ def _fault(
     j = first
     while True:
         i = int(index[j])
-        d = _residual(parameters, waiting, values, quantum, i)
+        d = _residual(parameters, stored, values, quantum, i)
         if not math.isfinite(d):
             return NOT_FINITE, i
         target = np.float64(values[i]) * np.float64(quantum) + np.float64(d) / np.float64(portion)
@@ -219,7 +219,7 @@ def _fault(
 @compiled
 def scan(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     portion: np.float32,
@@ -238,7 +238,7 @@ def scan(
     Parameters
     ----------
     parameters : ndarray of shape (N,), dtype float32
-    waiting : ndarray of shape (N,) or (0,), dtype float32
+    stored : ndarray of shape (N,) or (0,), dtype float32
         The residual kept apart from the parameters; empty where there is none.
     values : ndarray of shape (N,), dtype int32
         The replica.
@@ -284,16 +284,16 @@ def scan(
         chunk = (low - start) // CHUNK
         high = min(low + BLOCK, start + (chunk + 1) * CHUNK, stop)
         first = min(hits, capacity)
-        end = _find(parameters, waiting, values, quantum, tau, low, high, index, first)
-        if not _count(parameters, waiting, values, quantum, tau, portion, magnitude_max, index,
+        end = _find(parameters, stored, values, quantum, tau, low, high, index, first)
+        if not _count(parameters, stored, values, quantum, tau, portion, magnitude_max, index,
                       count, first, end):  # fmt: skip
-            what, element = _fault(parameters, waiting, values, quantum, portion, index, first)
+            what, element = _fault(parameters, stored, values, quantum, portion, index, first)
             return what, element, top
         if committed.size and end <= capacity and committed[0] == hits:
             _commit(values, multiple, index, count, first, end)
             committed[0] = end
         if absorbing:
-            top = max(top, absorb(parameters, waiting, values, quantum, low, high))
+            top = max(top, absorb(parameters, stored, values, quantum, low, high))
         hits += end - first
         chunk_hits[chunk] += end - first
         low = high

@@ -12,7 +12,7 @@ from gradwire_codecs.policies.policy import (
     check_positive,
     saved_optional,
 )
-from gradwire_codecs.policies.steering import moved
+from gradwire_codecs.policies.steering import adjusted_threshold
 
 LOW: Final = 1e-4
 HIGH: Final = 1e-2
@@ -73,7 +73,7 @@ class DensityBand:
         if self.threshold is None or self.low <= observation.density <= self.high:
             return
         factor = self.decay if observation.density < self.low else 1 / self.decay
-        self.threshold = moved(self.threshold, observation.threshold, factor)
+        self.threshold = adjusted_threshold(self.threshold, observation.threshold, factor)
 
     def state(self) -> PolicyState:
         """Return the present threshold."""

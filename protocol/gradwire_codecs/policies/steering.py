@@ -60,7 +60,7 @@ class SteeredThreshold:
             return
         self._updates += 1
         gain = max(GAIN, GAIN_FIRST / self._updates) if ratio > 1 else GAIN
-        self.threshold = moved(self.threshold, used, max(ratio, RATIO_MIN) ** gain)
+        self.threshold = adjusted_threshold(self.threshold, used, max(ratio, RATIO_MIN) ** gain)
 
     def state(self) -> PolicyState:
         """Return the present threshold, and how many updates have led to it."""
@@ -73,7 +73,7 @@ class SteeredThreshold:
         self.threshold, self._updates = threshold, updates
 
 
-def moved(threshold: float, used: float, factor: float) -> float:
+def adjusted_threshold(threshold: float, used: float, factor: float) -> float:
     """Return `threshold` times `factor`, neither far from before nor from what was `used`.
 
     One quantum is the least that can be used, and there is a most. A threshold that went on beyond

@@ -95,7 +95,7 @@ class TcpDriver(EndpointDriver):
         self._sweep_at = 0.0
         self._buffer = ReadBuffer(READ_BYTES)
         self._scratch = memoryview(bytearray(TRAIN_BYTES_MAX + LENGTH_BYTES * TRAIN_PACKETS_MAX))
-        self._acceptor = None if listener is None else Acceptor(loop, listener, self._let_in, "TCP")
+        self._acceptor = None if listener is None else Acceptor(loop, listener, self._accept, "TCP")
 
     def dial(self, address: SocketAddress, family: socket.AddressFamily) -> TcpAddress:
         """Begin a TCP connection; return what the endpoint has to be told to connect to.
@@ -114,9 +114,9 @@ class TcpDriver(EndpointDriver):
 
     # Coming in.
 
-    def _let_in(self, sock: socket.socket, address: SocketAddress) -> None:
+    def _accept(self, sock: socket.socket, address: SocketAddress) -> None:
         self.counters.accepted += 1
-        if len(self._peers) >= self._peers_max and not self._make_room():
+        if len(self._peers) >= self._peers_max and not self._evict_idle():
             self.counters.turned_away += 1
             sock.close()
             return
@@ -133,22 +133,22 @@ class TcpDriver(EndpointDriver):
                     break
                 if not size:
                     self.counters.broken += 1
-                    self._lose(peer, "its TCP connection was closed by the other side")
+                    self._drop(peer, "its TCP connection was closed by the other side")
                     break
-                self._take_in(peer, size)
+                self._receive_packets(peer, size)
                 if not self._report_events(monotonic()):
                     return
                 if size < READ_BYTES // 2:
                     break  # there was no more, or hardly
         except OSError as error:
             self.counters.broken += 1
-            self._lose(peer, f"its TCP connection broke: {error.strerror or error}")
+            self._drop(peer, f"its TCP connection broke: {error.strerror or error}")
         except FramingError as error:
             self.counters.violations += 1
-            self._lose(peer, f"its TCP connection carried {error}")
+            self._drop(peer, f"its TCP connection carried {error}")
         self.turn()
 
-    def _take_in(self, peer: TcpPeer, size: int) -> None:
+    def _receive_packets(self, peer: TcpPeer, size: int) -> None:
         endpoint, counters, now = self._endpoint, self.counters, monotonic()
         for view, segment in peer.stream.packets(size):
             counters.packets_received += -(-len(view) // segment)
@@ -170,7 +170,7 @@ class TcpDriver(EndpointDriver):
             self._loop.add_writer(peer.socket.fileno(), self._writable, peer)
         elif peer.queued_bytes > QUEUE_BYTES_MAX:
             self.counters.broken += 1
-            self._lose(peer, f"{peer.queued_bytes} bytes wait for it, and it takes none")
+            self._drop(peer, f"{peer.queued_bytes} bytes wait for it, and it takes none")
 
     def _writable(self, peer: TcpPeer) -> None:
         """Go on sending: the kernel takes something again, or has an answer."""
@@ -196,13 +196,13 @@ class TcpDriver(EndpointDriver):
         if peer.connected:
             with suppress(OSError, FramingError):
                 while size := peer.receive():
-                    self._take_in(peer, size)
+                    self._receive_packets(peer, size)
             reason = f"its TCP connection broke: {reason}"
         self.counters.broken += 1
-        self._lose(peer, reason)
+        self._drop(peer, reason)
         self.turn()
 
-    def _lose(self, peer: TcpPeer, reason: str) -> None:
+    def _drop(self, peer: TcpPeer, reason: str) -> None:
         self._remove(peer)
         self._endpoint.address_lost(peer.address, reason)
 
@@ -226,18 +226,18 @@ class TcpDriver(EndpointDriver):
         self._loop.remove_writer(fileno)
         peer.close()
 
-    def _make_room(self) -> bool:
+    def _evict_idle(self) -> bool:
         """Let the peer go that has carried nothing for the longest time; return whether one did."""
-        self._look_who_is_unused(monotonic())
+        self._mark_unused(monotonic())
         unused = [peer for peer in self._peers.values() if peer.unused_since is not None]
         if not unused:
             return False
         oldest = min(unused, key=lambda peer: peer.unused_since or 0.0)
         self.counters.turned_away += 1
-        self._lose(oldest, "its TCP connection had to make room for others")
+        self._drop(oldest, "its TCP connection had to make room for others")
         return True
 
-    def _look_who_is_unused(self, now: float) -> None:
+    def _mark_unused(self, now: float) -> None:
         used = {connection.address for connection in self._endpoint.connections()}
         for address, peer in self._peers.items():
             if address in used:
@@ -257,11 +257,11 @@ class TcpDriver(EndpointDriver):
 
     def _sweep(self, now: float) -> None:
         """Close what carries nothing of ours."""
-        self._look_who_is_unused(now)
+        self._mark_unused(now)
         for peer in list(self._peers.values()):
             if peer.unused_since is not None and now >= peer.unused_since + UNUSED_SECONDS_MAX:
                 self.counters.turned_away += 1
-                self._lose(peer, f"its TCP connection was not used for {UNUSED_SECONDS_MAX:g} s")
+                self._drop(peer, f"its TCP connection was not used for {UNUSED_SECONDS_MAX:g} s")
 
     def _is_quiet(self) -> bool:
         return super()._is_quiet() and not self.counters.queued_bytes

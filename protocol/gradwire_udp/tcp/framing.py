@@ -93,14 +93,14 @@ class PacketStream:
         self._buffer = buffer
         self._rest = b""
 
-    def room(self) -> memoryview:
+    def read_target(self) -> memoryview:
         """Return where to read to; what comes is then given to `packets` before anything else."""
         stream, held = self._buffer.stream, len(self._rest)
         stream[:held] = self._rest
         return stream[held : held + len(stream) - FRAME_BYTES_MAX]
 
     def packets(self, size: int) -> Iterator[tuple[memoryview, int]]:
-        """Take what was read to `room`.
+        """Take what was read to `read_target`.
 
         Parameters
         ----------
@@ -128,11 +128,11 @@ class PacketStream:
             whole = (end - at) // (LENGTH_BYTES + segment)
             if not whole:
                 break
-            filled, at = self._run(at, end, segment, min(whole, RUN_PACKETS_MAX))
+            filled, at = self._collect_run(at, end, segment, min(whole, RUN_PACKETS_MAX))
             yield self._buffer.packets[:filled], segment
         self._rest = bytes(stream[at:end])
 
-    def _run(self, at: int, end: int, segment: int, most: int) -> tuple[int, int]:
+    def _collect_run(self, at: int, end: int, segment: int, most: int) -> tuple[int, int]:
         """Put packets of one size together, and a shorter one behind them.
 
         Returns
@@ -144,7 +144,7 @@ class PacketStream:
         """
         stream, packets = self._buffer.stream, self._buffer.packets
         stride = LENGTH_BYTES + segment
-        count = 1 if most == 1 else self._equal(at, stride, most)
+        count = 1 if most == 1 else self._equal_lengths(at, stride, most)
         if count == 1:
             packets[:segment] = stream[at + LENGTH_BYTES : at + stride]
         else:
@@ -160,7 +160,7 @@ class PacketStream:
             return filled + last, after
         return filled, at
 
-    def _equal(self, at: int, stride: int, most: int) -> int:
+    def _equal_lengths(self, at: int, stride: int, most: int) -> int:
         """Return how many of the next packets are as long as the first one."""
         ends = self._buffer.stream_bytes[at : at + most * stride].reshape(most, stride)
         lengths = ends[:, :LENGTH_BYTES]

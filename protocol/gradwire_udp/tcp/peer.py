@@ -96,7 +96,7 @@ class TcpPeer:
             If the connection is broken.
         """
         try:
-            size = self.socket.recv_into(self.stream.room())
+            size = self.socket.recv_into(self.stream.read_target())
         except (BlockingIOError, InterruptedError):
             return None
         self._counters.reads += 1
@@ -128,7 +128,7 @@ class TcpPeer:
         self._counters.packets_sent += train.count
         if sent < size:
             self._queue.append(memoryview(bytes(framed[sent:])))
-            self._queued(size - sent)
+            self._count_queued(size - sent)
 
     def flush(self) -> bool:
         """Send what is kept; return whether nothing is any more.
@@ -145,7 +145,7 @@ class TcpPeer:
             except (BlockingIOError, InterruptedError):
                 return False
             self._counters.bytes_sent += sent
-            self._queued(-sent)
+            self._count_queued(-sent)
             while sent:
                 first = queue.popleft()
                 if sent < len(first):
@@ -156,9 +156,9 @@ class TcpPeer:
     def close(self) -> None:
         """Close the connection; what is kept is dropped."""
         self._queue.clear()
-        self._queued(-self.queued_bytes)
+        self._count_queued(-self.queued_bytes)
         self.socket.close()
 
-    def _queued(self, size: int) -> None:
+    def _count_queued(self, size: int) -> None:
         self.queued_bytes += size
         self._counters.queued_bytes += size

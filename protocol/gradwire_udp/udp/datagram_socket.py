@@ -103,13 +103,13 @@ class DatagramSocket:
         self._receive_into = sock.recvmsg_into
         self._joins = joins
         self._view = memoryview(bytearray(TRAIN_BYTES_MAX + READ_BYTES_MAX + SPARE_BYTES))
-        self._held: tuple[int, KernelRead, int, int] | None = None
+        self._next_read: tuple[int, KernelRead, int, int] | None = None
         self._drops = 0
         # Sending.
         self._ipv6 = sock.family == socket.AF_INET6
         self._controls: dict[tuple[int, int], ControlMessages] = {}
-        self._cut: Train | None = None
-        self._rest: deque[memoryview] = deque()
+        self._unfinished: Train | None = None
+        self._remaining: deque[memoryview] = deque()
         self._gso_refused = False
 
     @property
@@ -137,14 +137,14 @@ class DatagramSocket:
         not go on until `drained` has to make the last call with `ahead` false.
         """
         self.drained = False
-        if self._held is None:
+        if self._next_read is None:
             start, got = 0, self._read(0)
             if got is None:
                 return None
-            segment, ecn = self._understand(got)
+            segment, ecn = self._parse_controls(got)
         else:
-            start, got, segment, ecn = self._held
-            self._held = None
+            start, got, segment, ecn = self._next_read
+            self._next_read = None
         size, _, _, address = got
         if ahead and self._joins and 0 < size <= JOIN_BYTES_MAX and not size % segment:
             if start:
@@ -171,7 +171,7 @@ class DatagramSocket:
             if got is None:
                 break
             size, _, _, address = got
-            its_segment, its_ecn = self._understand(got)
+            its_segment, its_ecn = self._parse_controls(got)
             if (
                 not size
                 or (its_segment != segment and not size == its_segment < segment)
@@ -179,7 +179,7 @@ class DatagramSocket:
                 or its_ecn != ecn
                 or end + size > limit
             ):
-                self._held = end, got, its_segment, its_ecn
+                self._next_read = end, got, its_segment, its_ecn
                 break
             end += size
             if size % segment:
@@ -201,7 +201,7 @@ class DatagramSocket:
                 return got
             self.counters.truncated += 1
 
-    def _understand(self, got: KernelRead) -> tuple[int, int]:
+    def _parse_controls(self, got: KernelRead) -> tuple[int, int]:
         """Return the bytes of each datagram of a read, and their ECN bits."""
         size, controls, _, _ = got
         segment, ecn = size or 1, ECN_NOT
@@ -231,15 +231,15 @@ class DatagramSocket:
         """
         assert train.size <= TRAIN_BYTES_MAX
         assert train.count <= TRAIN_PACKETS_MAX
-        if train is not self._cut:
-            self._cut = None
+        if train is not self._unfinished:
+            self._unfinished = None
             self._gso_refused = False
             if train.size <= train.segment or self.features.gso:
                 done = self._send_whole(train)
                 if done is not None:
                     return done
-            self._cut = train
-            self._rest = _pieces(train)
+            self._unfinished = train
+            self._remaining = _pieces(train)
         return self._send_rest(train)
 
     def _send_whole(self, train: Train) -> bool | None:
@@ -260,15 +260,15 @@ class DatagramSocket:
                 self.counters.gso_fallbacks += 1
                 self._gso_refused = True
                 return None
-            self._refused(error, count)
+            self._count_refused(error, count)
         else:
-            self._sent(train.size, count)
+            self._count_sent(train.size, count)
         return True
 
     def _send_rest(self, train: Train) -> bool:
         """Send what is left of a train datagram by datagram."""
         controls = self._control_messages(0, train.ecn)
-        rest = self._rest
+        rest = self._remaining
         while rest:
             try:
                 self._socket.sendmsg(
@@ -280,16 +280,16 @@ class DatagramSocket:
             except (BlockingIOError, InterruptedError):
                 return False
             except OSError as error:
-                self._refused(error, 1)
+                self._count_refused(error, 1)
             else:
-                self._sent(len(rest[0]), 1)
+                self._count_sent(len(rest[0]), 1)
                 if self._gso_refused:
                     # A network card without checksums, a tunnel: it took what it would not cut.
                     # Had it refused this as well, the address would have been to blame.
                     self.features = replace(self.features, gso=False)
                     self._gso_refused = False
             rest.popleft()
-        self._cut = None
+        self._unfinished = None
         return True
 
     def _control_messages(self, segment: int, ecn: int) -> ControlMessages:
@@ -311,13 +311,13 @@ class DatagramSocket:
             self._controls[key] = controls
         return self._controls[key]
 
-    def _sent(self, size: int, count: int) -> None:
+    def _count_sent(self, size: int, count: int) -> None:
         counters = self.counters
         counters.trains_sent += 1
         counters.datagrams_sent += count
         counters.bytes_sent += size
 
-    def _refused(self, error: OSError, count: int) -> None:
+    def _count_refused(self, error: OSError, count: int) -> None:
         if error.errno == errno.EMSGSIZE:
             self.counters.oversize += count
         else:

@@ -62,9 +62,9 @@ class UdpDriver(EndpointDriver):
         super().__init__(endpoint, application, loop)
         self.counters = counters
         self._socket = DatagramSocket(sock, counters, wanted=features)
-        self._kept: Train | None = None
-        self._drops_told = 0
-        self._tell_after = 0.0
+        self._unsent: Train | None = None
+        self._drops_reported = 0
+        self._warn_after = 0.0
         self._loop.add_reader(self._socket.fileno(), self._read)
 
     @property
@@ -90,17 +90,17 @@ class UdpDriver(EndpointDriver):
                 break
             if reads % READS_PER_TURN_MAX == 0:
                 self.turn()
-        self._tell_of_drops()
+        self._warn_of_drops()
         self.turn()
 
     def _send(self, train: Train) -> None:
         if not self._socket.send(train):
-            self._kept = self._keepable(train)
+            self._unsent = self._stable_copy(train)
             self._blocked = True
             self._endpoint.on_blocked(monotonic())
             self._loop.add_writer(self._socket.fileno(), self._write)
 
-    def _keepable(self, train: Train) -> Train:
+    def _stable_copy(self, train: Train) -> Train:
         """Return a train that stays as it is, whoever is sent the same messages meanwhile.
 
         Other endpoints of this process write their own headers into them. Where the kernel cuts no
@@ -113,9 +113,9 @@ class UdpDriver(EndpointDriver):
 
     def _write(self) -> None:
         """Go on sending: the socket takes something again."""
-        if self._kept is not None and not self._socket.send(self._kept):
+        if self._unsent is not None and not self._socket.send(self._unsent):
             return
-        self._kept = None
+        self._unsent = None
         self._blocked = False
         self._loop.remove_writer(self._socket.fileno())
         self.turn()
@@ -125,16 +125,16 @@ class UdpDriver(EndpointDriver):
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
 
-    def _tell_of_drops(self) -> None:
+    def _warn_of_drops(self) -> None:
         drops = self.counters.receive_drops
-        if drops == self._drops_told:
+        if drops == self._drops_reported:
             return
         now = monotonic()
-        if now >= self._tell_after:
+        if now >= self._warn_after:
             logger.warning(
                 "not read in time, and dropped by the kernel: %d datagrams or batches of them,"
                 " %d in all. This process is too slow for what arrives, or its buffer too small",
-                drops - self._drops_told, drops,
+                drops - self._drops_reported, drops,
             )  # fmt: skip
-            self._drops_told = drops
-            self._tell_after = now + WARNING_SECONDS
+            self._drops_reported = drops
+            self._warn_after = now + WARNING_SECONDS

@@ -25,7 +25,7 @@ def trained(
     random = np.random.default_rng(seed)
     initial = random.normal(0, 0.1, elements).astype(np.float32)
     feedback = kind(initial.copy(), Replica.from_parameters(initial))
-    feedback.settle()
+    feedback.drop_residual()
     for _ in range(2):
         feedback.encode(8_000)
         feedback.parameters += random.normal(0, scale, elements).astype(np.float32)
