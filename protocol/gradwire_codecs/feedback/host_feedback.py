@@ -1,4 +1,4 @@
-"""Residual feedback over arrays, `LocalFeedback` and `SharedFeedback`; `encode` without either."""
+"""Residual feedback over arrays: `LocalFeedback`, `SharedFeedback`, and `encode` for one call."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -19,25 +19,24 @@ from gradwire_codecs.kernels.threshold import thresholds_of
 from gradwire_codecs.replica.replica import Replica, check_finite
 
 SUM_ELEMENTS: Final = 2**20
-"""Elements of a sum that are added at a time, so that little memory is used."""
+"""Elements of a sum that are added at a time, to bound the memory."""
 
 
 class HostFeedback(Feedback):
-    """What all kinds have in common where the vectors are arrays.
+    """The base of all kinds whose vectors are arrays.
 
     Parameters
     ----------
     parameters : ndarray of shape (N,), dtype float32
-        The model's parameters, kept and changed in place.
+        The model's parameters; changed in place.
     replica : Replica
-        Of the same length; kept and changed in place.
+        Of the same length; changed in place.
     threads : int
-        How many threads `encode` works with, the calling one among them. What it returns does not
-        depend on it.
+        Threads of `encode`, the calling one included. Its result does not depend on them.
     """
 
     _stores_residual: ClassVar[bool] = False
-    """Whether the residual waits in a vector of its own."""
+    """Whether the residual has a vector of its own."""
 
     def __init__(self, parameters: Float32Array, replica: Replica, *, threads: int = 1) -> None:
         if (
@@ -78,12 +77,12 @@ class HostFeedback(Feedback):
                     self._commit(index, count)
             self._pass.confirm()
         except BaseException:
-            self._pass.roll_back()  # nobody is going to be sent it
+            self._pass.roll_back()  # no peer will receive it
             raise
         return parts
 
     def check(self) -> None:
-        """Raise what `encode` would raise for a parameter, and change nothing."""
+        """Raise the error that `encode` would raise for a parameter; change nothing."""
         self._pass.scan(0, len(self.replica), 1, INT32_MAX)
 
     def apply(self, update: Update | Buffer) -> int:
@@ -101,14 +100,14 @@ class HostFeedback(Feedback):
         return encoded.hits
 
     def apply_sum(self, total: Int32Array, start: int = 0) -> None:
-        """Add a sum of updates, in quanta per element."""
+        """Add a sum of updates to the elements from `start` on."""
         for low in range(0, len(total), SUM_ELEMENTS):
             part = total[low : low + SUM_ELEMENTS]
             index = np.flatnonzero(part)
             self._add((index + (start + low)).astype(np.uint32), part[index])
 
     def correct_replica(self, error: Int32Array, start: int = 0) -> None:
-        """Correct the replica where it was damaged."""
+        """Correct damaged elements of the replica; replica plus residual stays the same."""
         where = slice(start, start + len(error))
         before = self._replica_values(where)
         self.replica.values[where] += error
@@ -119,19 +118,19 @@ class HostFeedback(Feedback):
             self.parameters[where] = after + (self.parameters[where] - before)
 
     def absorb(self) -> None:
-        """Bring what the optimizer has changed to where the residual waits."""
+        """Move what the optimizer has changed to the residual, if that has a vector of its own."""
         if self._stores_residual:
             self._pass.absorb(0, len(self.replica))
 
     def residual(self, where: slice = EVERYWHERE) -> Float32Array:
-        """Return a copy of the residual, or of some elements of it."""
+        """Return a copy of the residual, or of a slice of it."""
         found: Float32Array = self.parameters[where] - self._replica_values(where)
         if self._stored.size:
             found += self._stored[where]
         return found
 
     def clip(self, limit: np.float32) -> tuple[int, float]:
-        """Cut the residual to plus or minus `limit`."""
+        """Clip the residual to plus or minus `limit`."""
         self._pass.forget_stored_max()
         return lattice.clip(*self._vectors, limit)
 
@@ -140,20 +139,20 @@ class HostFeedback(Feedback):
         check_finite(self.parameters)
 
     def add_change(self, change: Float32Array) -> None:
-        """Add to the parameters what no optimizer has added."""
+        """Add a change to the parameters, as an optimizer would."""
         self.parameters += change
 
     def read_residual(self, into: Float32Array) -> None:
-        """Write a copy of the residual to an array."""
+        """Copy the residual to an array."""
         lattice.read_residual(*self._vectors, into)
 
     def add_growth(self, before: Float32Array, factor: np.float32) -> None:
-        """Add to the parameters, times `factor`, what the residual has grown by."""
+        """Add to the parameters `factor` times the growth of the residual since `before`."""
         lattice.add_growth(*self._vectors, before, factor)
 
     @contextmanager
     def restoring_on_error(self) -> Iterator[None]:
-        """Put the parameters back to what they were before, where the block raises."""
+        """Restore the parameters if the block raises."""
         before = self.parameters.copy()
         try:
             yield
@@ -162,7 +161,7 @@ class HostFeedback(Feedback):
             raise
 
     def restore_residual(self, residual: Float32Array) -> None:
-        """Replace the residual, and the parameters by the replica plus what belongs into them."""
+        """Replace the residual, and compute the parameters from the replica and it."""
         self.check_residual(residual)
         self.replica.write_parameters(self.parameters)
         if self._stores_residual:
@@ -172,18 +171,18 @@ class HostFeedback(Feedback):
             self.parameters += residual * np.float32(self.portion)
 
     def drop_residual(self) -> None:
-        """Forget the residual: the parameters become what the replica says, bit by bit."""
+        """Set the residual to zero: the parameters become those of the replica, bit by bit."""
         self.replica.write_parameters(self.parameters)
         self._stored[:] = 0
         self._pass.forget_stored_max()
 
     def close(self) -> None:
-        """End the threads, where there are any."""
+        """End the threads."""
         self._pass.close()
 
     @property
     def _vectors(self) -> tuple[Float32Array, Float32Array, Int32Array, np.float32]:
-        """What most kernels take first."""
+        """The first arguments of most kernels."""
         return self.parameters, self._stored, self.replica.values, self.replica.quantum
 
     def _new_pass(self, threads: int) -> ThresholdPass:
@@ -198,14 +197,14 @@ class HostFeedback(Feedback):
         lattice.add_to_both(self.parameters, replica.values, replica.quantum, index, change)
 
     def _replica_values(self, where: slice) -> Float32Array:
-        """Return what some elements of the replica stand for."""
+        """Return a slice of the replica in units of the parameters."""
         values: Float32Array = self.replica.values[where].astype(np.float32)
         values *= self.replica.quantum
         return values
 
 
 class LocalFeedback(HostFeedback):
-    """The residual stays in the parameters. Takes what `HostFeedback` takes."""
+    """The residual stays in the parameters; arguments as for `HostFeedback`."""
 
     moves_parameters = False
     portion = 1.0
@@ -215,7 +214,7 @@ class LocalFeedback(HostFeedback):
 
 
 class SharedFeedback(HostFeedback):
-    """The residual waits in a vector of its own. Takes what `HostFeedback` takes."""
+    """The residual has a vector of its own; arguments as for `HostFeedback`."""
 
     moves_parameters = True
     portion = 0.0
@@ -232,7 +231,7 @@ def encode(
     threshold: float,
     magnitude_max: int = MAGNITUDE_MAX,
 ) -> list[bytes]:
-    """Encode what of `parameters` the replica does not know yet; no network is needed.
+    """Encode what `parameters` have and the replica does not.
 
     Elements that differ from the replica by at least `threshold` are encoded as whole
     thresholds and added to the replica. The rest stays: it is the difference between the two.
@@ -251,12 +250,12 @@ def encode(
     Returns
     -------
     list of bytes
-        Usually one encoded update; none where nothing has reached the threshold.
+        Usually one encoded update; none if nothing has reached the threshold.
 
     Raises
     ------
     CodecError
-        If an argument is of no use, a parameter is not finite, or one is out of range. The
+        If an argument is out of range, or a parameter is not finite or out of range. The
         replica is then unchanged.
 
     Examples

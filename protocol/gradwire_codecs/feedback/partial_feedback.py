@@ -1,4 +1,4 @@
-"""Residual feedback over arrays, with a portion of the residual in the parameters."""
+"""`PartialFeedback`: residual feedback over arrays with a portion of the residual in them."""
 
 import numpy as np
 
@@ -11,14 +11,14 @@ from gradwire_codecs.replica.replica import Replica
 
 
 class PartialFeedback(HostFeedback):
-    """A portion of the residual is in the parameters, and nothing of it anywhere else.
+    """The parameters contain a portion of the residual, from which all of it is computed.
 
     Parameters
     ----------
     parameters, replica, threads
-        As `HostFeedback` takes them.
+        As for `HostFeedback`.
     portion : float
-        How much of it, above 0 and at most 1.
+        Above 0 and at most 1.
     """
 
     moves_parameters = True
@@ -30,20 +30,20 @@ class PartialFeedback(HostFeedback):
         super().__init__(parameters, replica, threads=threads)
 
     def residual(self, where: slice = EVERYWHERE) -> Float32Array:
-        """Return a copy of the residual, or of some elements of it."""
+        """Return a copy of the residual, or of a slice of it."""
         return self._whole(super().residual(where))
 
     def read_residual(self, into: Float32Array) -> None:
-        """Write a copy of the residual to an array."""
+        """Copy the residual to an array."""
         super().read_residual(into)
         self._whole(into)
 
     def add_growth(self, before: Float32Array, factor: np.float32) -> None:
-        """Let what the residual has grown by have grown by `factor` times as much besides."""
+        """Add `factor` times the growth of the residual since `before`."""
         Feedback.add_growth(self, before, factor * np.float32(self.portion))
 
     def clip(self, limit: np.float32) -> tuple[int, float]:
-        """Cut the residual to plus or minus `limit`."""
+        """Clip the residual to plus or minus `limit`."""
         elements, magnitude = super().clip(limit * np.float32(self.portion))
         return elements, magnitude / float(np.float32(self.portion))
 
@@ -55,6 +55,6 @@ class PartialFeedback(HostFeedback):
         lattice.commit_partial(self.parameters, values, quantum, np.float32(portion), index, change)
 
     def _whole(self, ahead: Float32Array) -> Float32Array:
-        """Turn what is in the parameters into the residual, in place."""
+        """Turn the portion that is in the parameters into the residual, in place."""
         ahead *= np.float32(1.0 / self.portion)
         return ahead

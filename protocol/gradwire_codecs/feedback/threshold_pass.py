@@ -1,9 +1,9 @@
 """The threshold pass over a whole vector: its buffers, its threads, and dense updates.
 
-There is room for three hits in a hundred elements. Where there are more, the first pass has
-counted them by chunks; the vector is then cut where the room is used up, and each range looked
-through again when its turn comes. Where it is cut depends on the counts alone, so the result is the
-same bytes however many threads have worked. Room that was never needed takes no memory.
+The buffers have room for three hits in a hundred elements. If there are more, the first pass has
+counted them by chunks; the vector is then cut into ranges whose hits fit, and each range is scanned
+again when the caller asks for its hits. The cuts depend on the counts alone, so the result is the
+same bytes for any number of threads. Room that was never used takes no memory.
 """
 
 import math
@@ -20,12 +20,12 @@ from gradwire_codecs.kernels.threads import Threads
 from gradwire_codecs.kernels.threshold import CHUNK, NOT_FINITE, OUT_OF_RANGE, SLACK, move, scan
 
 HITS_CAPACITY_SHARE: Final = 32
-"""Room for hits: one for so many elements, 8 bytes each, and never less than `CHUNK`. It is three
-times what policies aim at by default: looking through everything twice doubles what a step takes.
-"""
+"""Elements per hit that there is room for; a hit takes 8 bytes, and there is room for `CHUNK` hits
+or more. That is three times what policies aim at by default: a second scan doubles a step's
+time."""
 
 CHUNKS_PER_THREAD_MIN: Final = 8
-"""Waking a thread takes as long as looking at so many elements."""
+"""Waking a thread takes as long as scanning this many chunks."""
 
 WHOLE: Final = np.float32(1.0)
 
@@ -34,21 +34,9 @@ MARGIN: Final = 2.0**-16
 
 
 class ThresholdPass:
-    """Looks for hits, as often as asked, in buffers made once.
+    """Scans for hits, any number of times, in buffers made once.
 
-    Parameters
-    ----------
-    parameters : ndarray of shape (N,), dtype float32
-    stored : ndarray of shape (N,) or (0,), dtype float32
-        The residual kept apart from the parameters; empty where there is none.
-    values : ndarray of shape (N,), dtype int32
-        The replica.
-    quantum : float32
-        Value of one unit of the replica.
-    threads : int
-        How many threads look; the calling one is among them.
-    portion : float32
-        How much of the residual is in the parameters or waits.
+    The arguments are those of the kernel `scan`; `threads` includes the calling one.
     """
 
     def __init__(
@@ -73,17 +61,17 @@ class ThresholdPass:
         self._chunk_hits: Int32Array = np.empty(-(-elements // CHUNK), np.int32)
         self._start = 0
         self._multiple = self._magnitude_max = 1
-        """What `scan` was told."""
+        """Of the last `scan`."""
         self._found: tuple[int, int] | None = None
-        """Whose hits are in the buffers, where all of them are."""
+        """The range whose hits are all in the buffers, if there is one."""
         self._hits = 0
         self._committed: Int64Array = np.zeros(threads, np.int64)
-        """How many hits of each span were added to the replica, and may have to be taken back."""
+        """Hits of each span that were added to the replica: `roll_back` takes them back."""
         self._begins = [0] * threads
-        """Where they are in the buffers."""
+        """Where the hits of each span begin in the buffers."""
         self._limit = 2.0**31 * float(quantum)
         self._stored_max = math.inf
-        """No element of the residual kept apart has a larger magnitude."""
+        """No element of `stored` has a larger magnitude."""
 
     def scan(
         self,
@@ -95,28 +83,20 @@ class ThresholdPass:
         absorbing: bool = False,
         committing: bool = False,
     ) -> list[tuple[int, int]]:
-        """Look at some elements; return the ranges, in order, whose hits `hits_in` then returns.
+        """Scan elements; return the ranges, in order, to ask `hits_in` for.
+
+        There is one range, several if the buffers have no room for all hits, or none if there are
+        no hits.
 
         Parameters
         ----------
-        start, stop : int
-            Which elements.
-        multiple : int
-            The threshold in quanta.
-        magnitude_max : int
-            Most thresholds that one element sends.
+        start, stop, multiple, magnitude_max : int
+            As for the kernel `scan`.
         absorbing : bool
-            Whether to `absorb` besides, unless there is an error.
+            Whether to `absorb` as well, unless there is an error.
         committing : bool
-            Whether to add the hits to the replica besides, where there is room for all of them.
-            Then `committed` is true until `confirm` or `roll_back`, one of which has to follow.
-            Only where no residual is stored.
-
-        Returns
-        -------
-        list of tuples of int
-            Where each starts and stops. One, unless there is no room for so many hits; none where
-            nothing is a hit.
+            Whether to add the hits to the replica as well, if there is room for all of them. Then
+            `committed` is true, and `confirm` or `roll_back` has to follow. `stored` must be empty.
 
         Raises
         ------
@@ -139,15 +119,15 @@ class ThresholdPass:
 
     @property
     def committed(self) -> bool:
-        """Whether the hits that were found are in the replica already."""
+        """Whether the last `scan` has added the hits to the replica."""
         return bool(self._committed.any())
 
     def confirm(self) -> None:
-        """Let what was added to the replica stay there."""
+        """Leave in the replica what `scan` has added."""
         self._committed[:] = 0
 
     def roll_back(self) -> None:
-        """Take out of the replica what `scan` has added, also before it failed."""
+        """Take out of the replica what `scan` has added, even if it failed."""
         for span, begin in enumerate(self._begins):
             place = slice(begin, begin + int(self._committed[span]))
             self._committed[span] = 0
@@ -155,9 +135,9 @@ class ThresholdPass:
             lattice.add_to_replica(self._values, self._index[place], change)
 
     def hits_in(self, start: int, stop: int) -> tuple[UInt32Array, Int32Array]:
-        """Return positions and numbers of thresholds of the hits in a range that `scan` returned.
+        """Return positions and signed thresholds of the hits in a range that `scan` returned.
 
-        They are views of buffers, and good until the next call.
+        They are views of the buffers, valid until the next call.
         """
         if (start, stop) != self._found:
             spans = self._split(start, stop)
@@ -167,7 +147,7 @@ class ThresholdPass:
         return self._index[: self._hits], self._count[: self._hits]
 
     def absorb(self, start: int, stop: int) -> None:
-        """Move what the optimizer changed from some parameters to the residual kept apart."""
+        """Move what the optimizer has changed from the parameters to `stored`."""
 
         def absorb(low: int, high: int) -> np.int32:
             return lattice.absorb(
@@ -178,7 +158,7 @@ class ThresholdPass:
         self._note_max(self._threads.run(works), start, stop)
 
     def forget_stored_max(self) -> None:
-        """Take note that the residual kept apart was changed by somebody else."""
+        """Note that something else has changed `stored`."""
         self._stored_max = math.inf
 
     def close(self) -> None:
@@ -186,14 +166,14 @@ class ThresholdPass:
         self._threads.close()
 
     def _split(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Cut a range into one of whole chunks for each thread that is worth its while."""
+        """Cut a range into spans of whole chunks, one for each thread that is worth waking."""
         chunks = -(-(stop - start) // CHUNK)
         count = min(self._threads.count, max(chunks // CHUNKS_PER_THREAD_MIN, 1))
         cuts = [start + chunks * i // count * CHUNK for i in range(count)]
         return list(pairwise([*cuts, stop]))
 
     def _chunk_hits_of(self, low: int, high: int) -> Int32Array:
-        """Return the numbers of hits of the chunks of a range."""
+        """Return the number of hits of each chunk of a range."""
         first = (low - self._start) // CHUNK
         return self._chunk_hits[first : first + -(-(high - low) // CHUNK)]
 
@@ -205,7 +185,7 @@ class ThresholdPass:
         absorbing: bool = False,
         committing: bool = False,
     ) -> bool:
-        """Bring the hits of all spans together in the buffers; return whether there was room."""
+        """Find the hits of all spans, and join them in the buffers; return whether all fit."""
 
         def scan_span(
             span: int, low: int, high: int, begin: int, room: int
@@ -261,10 +241,10 @@ class ThresholdPass:
         raise fault_of(element, value, int(self._values[element]), quantum, portion, finite=finite)
 
     def _nothing_can_fail(self, start: int, stop: int) -> bool:
-        """Return whether parameters and residual are too small for any element to be at fault.
+        """Return whether parameters and `stored` are too small for any element to be at fault.
 
-        An element that is sent is to become the parameter plus what waits. This reads a third of
-        what the pass does, and looks at the largest of either; rounding adds less than `MARGIN`.
+        Sending all of an element would lead to the sum of the two. This compares the largest of
+        each, and reads a third of what the pass reads; rounding adds less than `MARGIN`.
         """
         tops = self._threads.run(
             [
@@ -275,7 +255,7 @@ class ThresholdPass:
         return _magnitude(tops) + self._stored_max < self._limit * (1 - MARGIN)
 
     def _note_max(self, tops: list[np.int32], start: int, stop: int) -> None:
-        """Note the largest magnitude that waits, of which other elements may have a larger one."""
+        """Note the largest magnitude of `stored` in a range; others may have a larger one."""
         top = _magnitude(tops)
         everything = stop - start == self._stored.size
         self._stored_max = top if everything else max(top, self._stored_max)
@@ -284,10 +264,10 @@ class ThresholdPass:
 def fault_of(
     element: int, value: float, shared: int, quantum: float, portion: float, *, finite: bool
 ) -> NonFiniteError | OutOfRangeError:
-    """Return the error for an element whose parameter, with the residual kept apart, is `value`.
+    """Return the error for an element whose parameter, plus its stored residual, is `value`.
 
-    The error names the value that sending all of the residual would lead to. `shared` is the
-    element of the replica; `portion` of the residual is in `value`.
+    `value` contains `portion` of the residual, and the error names the value with all of it.
+    `shared` is the element of the replica.
     """
     if portion != WHOLE:
         value = shared * quantum + (value - shared * quantum) / portion
@@ -297,23 +277,22 @@ def fault_of(
 
 
 def capacity_of(elements: int) -> int:
-    """Return for how many hits there is room in a vector of so many elements."""
+    """Return how many hits the buffers of a vector have room for."""
     return min(max(elements // HITS_CAPACITY_SHARE, CHUNK), elements)
 
 
 def ranges_of(
     start: int, stop: int, chunk_hits: Int32Array, capacity: int
 ) -> list[tuple[int, int]]:
-    """Cut at whole chunks into ranges whose hits there is room for; leave out empty ones.
+    """Cut a range, between chunks, into ranges of at most `capacity` hits; none if it has no hits.
 
     Parameters
     ----------
     start, stop : int
-        The range to cut.
     chunk_hits : ndarray of shape (chunks,), dtype int32
         Hits of each `CHUNK` elements.
     capacity : int
-        Hits that there is room for, at least those of a chunk.
+        At least the hits of any one chunk.
     """
     hits = np.cumsum(chunk_hits, dtype=np.int64)
     if not hits[-1]:

@@ -1,11 +1,11 @@
-"""Reading the hits of an encoded update, a block at a time.
+"""Decoding the hits of an encoded update, a block at a time.
 
-Whoever wants them, to check them, keep them or add them up, calls `next_hits` until there are no
-more. So the way from bytes into a vector is one pass: a block of hits is all that lies in between,
-and it stays in the first-level cache.
+A caller that checks, collects or adds hits calls `next_hits` until there are no more. So an update
+goes from bytes into a vector in one pass, and only a block of hits lies in between, which stays in
+the first-level cache.
 
-`next_hits` checks all that it reads, as if nobody had before: it never reads outside its arrays,
-and never returns an element outside the range. So does `scale`, of changes that are too large.
+`next_hits` checks all it reads, each time: it never reads outside its arrays, and never returns an
+element outside the range. `scale` checks that no change is too large.
 """
 
 from typing import Final
@@ -42,51 +42,40 @@ from gradwire_codecs.format.header import (
 from gradwire_codecs.kernels.compiled import compiled, trailing_zeros
 
 ROOM: Final = 2 * BLOCK
-"""Most hits that are read at a time, whole blocks of them. Where each is a cache line of two
-vectors, that is 16 KiB, half of the first-level cache. Fewer take more calls, more do not stay
+"""Most hits that are read at a time, in whole blocks. If each touches a cache line of two vectors,
+that is 16 KiB, half of the first-level cache. Fewer would take more calls; more would not stay
 there."""
 
 POSITION: Final = 0
-"""The bit, counted from the first one of the update, where positions go on; the word, in a dense
-update."""
+"""Bit of the update where the next position begins; in a dense update, the next word."""
 POSITIONS_END: Final = 1
 MAGNITUDE: Final = 2
-"""The bit where magnitudes go on."""
+"""Bit of the update where the next magnitude begins."""
 MAGNITUDES_END: Final = 3
 DONE: Final = 4
-"""Hits before."""
+"""Hits read so far."""
 EXPECTED: Final = 5
-"""The element behind the last hit."""
+"""The first element that the next hit can be."""
 GAP_PARAMETER: Final = 6
 LIST_PARAMETER: Final = 7
 MAGNITUDE_PARAMETER: Final = 8
 LISTED_DONE: Final = 9
-"""Hits on the list that were read."""
+"""Hits on the list read so far."""
 NEXT_LISTED: Final = 10
-"""The next hit on the list, counted from the first hit."""
+"""Number of the next hit on the list, counted from the first hit."""
 NEXT_MAGNITUDE: Final = 11
 """Its magnitude."""
 DIGITS: Final = 12
 """Elements per word of a dense update."""
 WORK: Final = 13
-"""Codes and digits read so far: what the time that reading takes is proportional to."""
+"""Codes and digits read so far: the time is proportional to them."""
 STATE_FIELDS: Final = 14
-"""Places of what is remembered from block to block, in an array."""
+"""Length of the array that holds the state of reading; the indices are above."""
 
 
 @compiled
 def begin_reading(header: Int64Array, size: int, state: Int64Array) -> None:
-    """Prepare to read from the first hit on.
-
-    Parameters
-    ----------
-    header : ndarray of shape (header.FIELDS,), dtype int64
-        What the header says.
-    size : int
-        Bytes of the update.
-    state : ndarray of shape (STATE_FIELDS,), dtype int64
-        Filled.
-    """
+    """Set `state`, of shape (STATE_FIELDS,), to the first hit of an update of `size` bytes."""
     state[:] = 0
     state[POSITION] = 8 * header[OFFSET]
     state[POSITIONS_END] = state[MAGNITUDES_END] = 8 * size
@@ -112,19 +101,18 @@ def next_hits(
     Parameters
     ----------
     words : ndarray of shape (w,), dtype uint64
-        The update, with `TAIL_WORDS` behind it.
+        The update, and `TAIL_WORDS` zeros after it.
     header : ndarray of shape (header.FIELDS,), dtype int64
-        What its header says.
     state : ndarray of shape (STATE_FIELDS,), dtype int64
         Where to go on; changed.
     index, count : ndarray of shape (ROOM,), dtypes uint32 and int32
-        Filled with positions and thresholds.
+        Filled with positions and signed thresholds.
 
     Returns
     -------
     int
-        How many there were; 0 when all have been read, and the update has ended as it has to. Else
-        a key of `header.FAULTS`.
+        How many were read; 0 when all have been read and the update ends there, as it has to.
+        Otherwise a key of `header.FAULTS`.
     """
     if header[FORMAT] == DENSE:
         n = _next_digits(words, header, state, index, count)
@@ -193,10 +181,10 @@ def _next_positions(
 def _read_list(
     words: UInt64Array, header: Int64Array, state: Int64Array, n: int, count: Int32Array
 ) -> bool:
-    """Give `n` hits the magnitudes that are listed for them.
+    """Multiply the counts of `n` hits by the magnitudes that are listed for them.
 
-    The next hit on the list is read ahead, and remembered. Behind the last one it is that behind
-    all hits.
+    The next hit on the list is read ahead and stored in `state`; after the last one it is the
+    number of all hits.
     """
     first, position, end = state[DONE], state[MAGNITUDE], state[MAGNITUDES_END]
     gap_k, k = state[LIST_PARAMETER], state[MAGNITUDE_PARAMETER]
@@ -227,7 +215,7 @@ def _read_list(
 
 @compiled
 def _read_magnitudes(words: UInt64Array, state: Int64Array, n: int, count: Int32Array) -> bool:
-    """Give `n` hits their magnitudes."""
+    """Multiply the counts of `n` hits by their magnitudes."""
     end, done = state[MAGNITUDES_END], state[DONE]
     k, position = state[MAGNITUDE_PARAMETER], state[MAGNITUDE]
     for j in range(n):
@@ -262,11 +250,11 @@ def _next_digits(
         word = peek(words, position)
         behind = min(expected + digits, stop)
         for element in range(expected, behind):
-            # Dividing by a number known beforehand is a multiplication, and takes a quarter.
+            # Dividing by a constant becomes a multiplication, which takes a quarter of the time.
             rest = word // np.uint64(3) if magnitude_max == 1 else word // radix
             digit = np.int64(word - rest * radix)
             word = rest
-            # Written in any case, and kept where it is a hit: there is no branch to foresee.
+            # Every digit is written, and kept only if it is a hit: no branch has to be predicted.
             index[n] = element
             count[n] = digit - magnitude_max
             n += 1 if digit != magnitude_max else 0
@@ -285,13 +273,7 @@ def _next_digits(
 
 @compiled
 def scale(multiple: int, n: int, count: Int32Array) -> int:
-    """Turn thresholds of hits that `next_hits` has read into quanta, in place.
-
-    Returns
-    -------
-    int
-        `n`, or `TOO_LARGE`.
-    """
+    """Turn thresholds of `n` hits into quanta, in place; return `n`, or `TOO_LARGE`."""
     largest = np.int64(0)
     for j in range(n):
         quanta = np.int64(count[j]) * multiple

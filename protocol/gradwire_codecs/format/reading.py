@@ -1,7 +1,7 @@
-"""From the bytes of an update straight into the vectors that it changes.
+"""Decoding an update straight into the vectors that it changes.
 
-It is read twice, because nothing may change before all of it has proved to be valid: once to check
-it, and once to add it up.
+An update is read twice, once to check it and once to add it: nothing may change before all of it
+has proved to be valid.
 """
 
 from dataclasses import dataclass
@@ -40,24 +40,18 @@ from gradwire_codecs.kernels.prefetch import prefetch
 
 @dataclass(frozen=True, slots=True)
 class EncodedHits:
-    """An encoded update whose header is valid; its hits may not be.
-
-    Attributes
-    ----------
-    words : ndarray of shape (w,), dtype uint64
-        All its bytes, and zeros behind them.
-    header : ndarray of shape (header.FIELDS,), dtype int64
-    state : ndarray of shape (hits.STATE_FIELDS,), dtype int64
-        Where reading begins.
-    size, elements : int
-        Its bytes, and the length of the vector that it has to fit.
-    """
+    """An encoded update whose header is valid; its hits may not be."""
 
     words: UInt64Array
+    """All its bytes, and `TAIL_WORDS` zeros after them."""
     header: Int64Array
+    """Of shape (header.FIELDS,)."""
     state: Int64Array
+    """Of shape (hits.STATE_FIELDS,): where reading begins."""
     size: int
+    """In bytes."""
     elements: int
+    """Length of the vector that it has to fit."""
 
     @property
     def hits(self) -> int:
@@ -65,11 +59,11 @@ class EncodedHits:
         return int(self.header[HITS])
 
     def check(self) -> None:
-        """Raise `MalformedUpdateError` unless the hits are valid, too."""
+        """Raise `MalformedUpdateError` unless the hits are valid."""
         self._raise_for(_check(*self._parts()))
 
     def collect(self) -> tuple[UInt32Array, Int32Array]:
-        """Return positions and thresholds, or raise `MalformedUpdateError`."""
+        """Return positions and signed thresholds, or raise `MalformedUpdateError`."""
         index, count = np.empty(self.hits, np.uint32), np.empty(self.hits, np.int32)
         self._raise_for(_collect(*self._parts(), index, count))
         return index, count
@@ -81,7 +75,7 @@ class EncodedHits:
         _add(*self._parts(), values, quantum, parameters)
 
     def _parts(self) -> tuple[UInt64Array, Int64Array, Int64Array]:
-        """Return what kernels take; they change the last one."""
+        """Return the first arguments of the kernels, which change the last of these."""
         return self.words, self.header, self.state.copy()
 
     def _raise_for(self, code: int) -> None:
@@ -90,7 +84,7 @@ class EncodedHits:
 
 
 def _read_fields(data: UInt8Array, elements: int) -> Int64Array:
-    """Return what the header says; see `header`."""
+    """Return the fields of a valid header."""
     header = np.empty(FIELDS, np.int64)
     code = read_header(data, elements, header)
     if code != VALID:
@@ -99,12 +93,12 @@ def _read_fields(data: UInt8Array, elements: int) -> Int64Array:
 
 
 def encoded_hits(body: Buffer) -> int:
-    """Return how many elements an encoded update changes, if it is valid.
+    """Return how many elements an encoded update changes, according to its header.
 
     Raises
     ------
     MalformedUpdateError
-        If its header is not.
+        If the header is not valid.
     """
     if not len(body):
         return 0
@@ -124,11 +118,10 @@ def read_encoded(body: Buffer, elements: int) -> EncodedHits:
     Raises
     ------
     MalformedUpdateError
-        If it is not valid. Time and memory spent on it are bounded by the length of `body`.
+        If the header is not valid. Time and memory are bounded by the length of `body`.
     """
     words = np.zeros(-(-len(body) // WORD_BYTES) + TAIL_WORDS, "<u8")
-    # Of `body` itself it might be an array that must not be written, which is another type to
-    # numba, and would be compiled for.
+    # A copy, because numba would compile the kernels again for an array that is read-only.
     data = words.view(np.uint8)[: len(body)]
     data[:] = np.frombuffer(body, np.uint8)
     header, state = _read_fields(data, elements), np.empty(STATE_FIELDS, np.int64)
@@ -146,7 +139,7 @@ def _check(
     index, count = np.empty(ROOM, np.uint32), np.empty(ROOM, np.int32)
     while True:
         n = next_hits(words, header, state, index, count)
-        # A single threshold is never too much.
+        # A count of 1 is never too large.
         if n > 0 and header[FORMAT] != PLAIN:
             n = scale(header[MULTIPLE], n, count)
         if n <= 0:

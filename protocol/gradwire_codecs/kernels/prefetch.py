@@ -1,7 +1,7 @@
-"""`prefetch`: have the processor fetch an element that will be needed soon.
+"""`prefetch`: have the processor load an element into its cache before it is needed.
 
-Where one element in a hundred changes, each is a cache miss that the processor cannot foresee.
-Asked for some dozens of hits ahead, it is there in time, and an update is applied in half the
+If one element in a hundred changes, each is a cache miss that the processor cannot predict.
+Prefetched some dozens of hits ahead, each arrives in time, and an update is applied in half the
 time.
 """
 
@@ -19,7 +19,7 @@ DATA: Final = 1
 
 
 def _prefetch(_: Any, array: Any, index: Any) -> Any:
-    """Type and code of `prefetch`, in the form that numba asks for."""
+    """Return the type of `prefetch`, and the function that emits its code."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -38,4 +38,4 @@ def _prefetch(_: Any, array: Any, index: Any) -> Any:
 
 
 prefetch: Callable[[Any, Any], None] = instruction(_prefetch)
-"""Fetch ``array[index]``; `index` is an unsigned position, inside or not."""
+"""Load ``array[index]`` into the cache; `index` is unsigned, and may be outside of the array."""

@@ -1,4 +1,4 @@
-"""`FixedThreshold`: the same threshold for ever."""
+"""`FixedThreshold`: a threshold that never changes."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from gradwire_codecs.policies.policy import (
 
 @dataclass(slots=True)
 class FixedThreshold:
-    """The same threshold for ever, as in Strom's paper."""
+    """A threshold that never changes, as in Strom's paper."""
 
     threshold: float
     """In units of the parameters; positive."""
@@ -26,15 +26,15 @@ class FixedThreshold:
         return 0.01
 
     def start(self, threshold: float) -> None:
-        """Keep the threshold it was made with."""
+        """Do nothing: the threshold is fixed."""
 
     def observe(self, observation: Observation) -> None:
-        """Take no notice."""
+        """Do nothing: the threshold is fixed."""
 
     def state(self) -> PolicyState:
         """Return the threshold."""
         return {"threshold": self.threshold}
 
     def restore(self, state: PolicyState) -> None:
-        """Take over the threshold."""
+        """Continue with a saved threshold."""
         self.threshold = saved_positive(state, "threshold")
