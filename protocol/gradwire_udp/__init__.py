@@ -1,8 +1,8 @@
-"""The one place with sockets: drives an `Endpoint` and its application on an event loop.
+"""The only package with sockets: it drives an `Endpoint` and its application on an event loop.
 
-`DatagramSocket` makes one system call carry many datagrams, `Timer` calls back to some tens of
-microseconds, and `UdpDriver` ties both to an endpoint. `TcpDriver` does so for networks that let no
-UDP through, and `Drivers` holds several together.
+`DatagramSocket` carries many datagrams with one system call, `Timer` is precise to some tens of
+microseconds, and `UdpDriver` connects both to an endpoint. `TcpDriver` is for networks that block
+UDP. `Drivers` runs several drivers for one application.
 """
 
 from gradwire_udp.drivers import Drivers

@@ -1,7 +1,7 @@
-"""`Drivers`: one application on top of several endpoints, each with a driver of its own.
+"""`Drivers`: one application for several endpoints, each with its own driver.
 
-What the application hears from one endpoint may give another one something to send, as it does
-where a master relays: so after every event the other drivers have their turn, too.
+An event of one endpoint may give another endpoint something to send, as in a master that relays: so
+after every event the other drivers get a turn, too.
 """
 
 import asyncio
@@ -17,13 +17,7 @@ AnyDriver = TypeVar("AnyDriver", bound=EndpointDriver)
 
 
 class Drivers:
-    """Several drivers, used as one.
-
-    Parameters
-    ----------
-    application : Application
-    loop : asyncio.AbstractEventLoop
-    """
+    """Several drivers, used as one."""
 
     def __init__(self, application: Application, loop: asyncio.AbstractEventLoop) -> None:
         self._application = application
@@ -33,13 +27,9 @@ class Drivers:
         self._reported: set[int] = set()
 
     def add(self, make: Callable[[Application], AnyDriver]) -> AnyDriver:
-        """Add a driver.
+        """Add a driver; `make` returns it, given the application that the driver has to report to.
 
-        Parameters
-        ----------
-        make : callable
-            Makes it, with what it has to take for the application. It has a turn of its own after
-            whatever it reports there.
+        A driver has to take a turn of its own after each report.
         """
         index = len(self._drivers)
         on_report = partial(self._on_report, index)
@@ -48,16 +38,16 @@ class Drivers:
         return driver
 
     def now(self) -> float:
-        """Return the time of endpoints and application."""
+        """Return the time that endpoints and application are given."""
         return monotonic()
 
     def turn(self) -> None:
-        """Let every driver do all there is to do."""
+        """Let every driver take a turn."""
         for driver in self._drivers:
             driver.turn()
 
     async def wait_quiet(self, timeout: float) -> None:  # noqa: ASYNC109
-        """Wait until all connections are over, goodbyes included, at most `timeout` seconds."""
+        """Wait until all connections are closed, at most `timeout` seconds."""
         deadline = monotonic() + timeout
         for driver in self._drivers:
             await driver.wait_quiet(max(deadline - monotonic(), 0.0))
@@ -68,7 +58,7 @@ class Drivers:
             driver.close()
 
     def _on_report(self, index: int) -> None:
-        """Let the others have their turn when the one that tells this is done with its own."""
+        """Schedule a turn of the other drivers, after that of driver `index`."""
         self._reported.add(index)
         if len(self._drivers) > 1 and not self._turn_scheduled:
             self._turn_scheduled = True
@@ -83,7 +73,7 @@ class Drivers:
 
 
 class _SharedApplication:
-    """The application, as one of several drivers sees it: its timers are the first one's alone."""
+    """The application as one of several drivers sees it: only the first one runs its timers."""
 
     def __init__(
         self, application: Application, on_report: Callable[[], None], *, has_timers: bool
