@@ -1,6 +1,5 @@
 """Residual feedback over arrays: `LocalFeedback`, `SharedFeedback`, and `encode` for one call."""
 
-from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Final
@@ -38,6 +37,9 @@ class HostFeedback(Feedback):
     _stores_residual: ClassVar[bool] = False
     """Whether the residual has a vector of its own."""
 
+    _scanned_portion = np.float32(1.0)
+    """The part of the residual that the parameters and `_stored` contain."""
+
     def __init__(self, parameters: Float32Array, replica: Replica, *, threads: int = 1) -> None:
         if (
             parameters.dtype != np.float32
@@ -54,7 +56,7 @@ class HostFeedback(Feedback):
         self.replica = replica
         stored = len(replica) if self._stores_residual else 0
         self._stored: Float32Array = np.zeros(stored, np.float32)
-        self._pass = self._new_pass(threads)
+        self._pass = ThresholdPass(*self._vectors, threads, self._scanned_portion)
 
     def _encode(
         self, start: int, stop: int, multiple: int, magnitude_max: int, bytes_max: int
@@ -168,7 +170,7 @@ class HostFeedback(Feedback):
             self._stored[:] = residual
             self._pass.forget_stored_max()
         else:
-            self.parameters += residual * np.float32(self.portion)
+            self.parameters += residual * self._scanned_portion
 
     def drop_residual(self) -> None:
         """Set the residual to zero: the parameters become those of the replica, bit by bit."""
@@ -185,12 +187,15 @@ class HostFeedback(Feedback):
         """The first arguments of most kernels."""
         return self.parameters, self._stored, self.replica.values, self.replica.quantum
 
-    def _new_pass(self, threads: int) -> ThresholdPass:
-        return ThresholdPass(*self._vectors, threads)
-
-    @abstractmethod
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
         """Move changes, in quanta, from the residual to the replica."""
+        values, quantum, portion = self.replica.values, self.replica.quantum, self._scanned_portion
+        if self._stores_residual:
+            lattice.commit_stored(*self._vectors, index, change)
+        elif self.moves_parameters:
+            lattice.commit_partial(self.parameters, values, quantum, portion, index, change)
+        else:
+            lattice.add_to_replica(values, index, change)
 
     def _add(self, index: UInt32Array, change: Int32Array) -> None:
         replica = self.replica
@@ -209,9 +214,6 @@ class LocalFeedback(HostFeedback):
     moves_parameters = False
     portion = 1.0
 
-    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
-        lattice.add_to_replica(self.replica.values, index, change)
-
 
 class SharedFeedback(HostFeedback):
     """The residual has a vector of its own; arguments as for `HostFeedback`."""
@@ -219,9 +221,6 @@ class SharedFeedback(HostFeedback):
     moves_parameters = True
     portion = 0.0
     _stores_residual = True
-
-    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
-        lattice.commit_stored(*self._vectors, index, change)
 
 
 def encode(

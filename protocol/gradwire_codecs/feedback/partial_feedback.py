@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
+from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.feedback.feedback import EVERYWHERE, Feedback, checked_portion
 from gradwire_codecs.feedback.host_feedback import HostFeedback
-from gradwire_codecs.feedback.threshold_pass import ThresholdPass
-from gradwire_codecs.kernels import lattice
 from gradwire_codecs.replica.replica import Replica
 
 
@@ -27,6 +25,7 @@ class PartialFeedback(HostFeedback):
         self, parameters: Float32Array, replica: Replica, portion: float, *, threads: int = 1
     ) -> None:
         self.portion = checked_portion(portion)
+        self._scanned_portion = np.float32(portion)
         super().__init__(parameters, replica, threads=threads)
 
     def residual(self, where: slice = EVERYWHERE) -> Float32Array:
@@ -40,19 +39,12 @@ class PartialFeedback(HostFeedback):
 
     def add_growth(self, before: Float32Array, factor: np.float32) -> None:
         """Add `factor` times the growth of the residual since `before`."""
-        Feedback.add_growth(self, before, factor * np.float32(self.portion))
+        Feedback.add_growth(self, before, factor * self._scanned_portion)
 
     def clip(self, limit: np.float32) -> tuple[int, float]:
         """Clip the residual to plus or minus `limit`."""
-        elements, magnitude = super().clip(limit * np.float32(self.portion))
-        return elements, magnitude / float(np.float32(self.portion))
-
-    def _new_pass(self, threads: int) -> ThresholdPass:
-        return ThresholdPass(*self._vectors, threads, np.float32(self.portion))
-
-    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
-        values, quantum, portion = self.replica.values, self.replica.quantum, self.portion
-        lattice.commit_partial(self.parameters, values, quantum, np.float32(portion), index, change)
+        elements, magnitude = super().clip(limit * self._scanned_portion)
+        return elements, magnitude / float(self._scanned_portion)
 
     def _whole(self, ahead: Float32Array) -> Float32Array:
         """Turn the portion that is in the parameters into the residual, in place."""

@@ -20,7 +20,7 @@ PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9, 99.99)
 FLOAT32_MAX: Final = float(np.finfo(np.float32).max)
 
 TIMES_MIN: Final = 1.0
-"""Clipping below the threshold would cut off changes that were never sent."""
+"""Clipping below the threshold would cut off changes before any update could send them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,8 @@ class ResidualStatistics:
         size = size[np.isfinite(size)]
         if not size.size:
             return cls(*[0.0] * 7)
-        return cls(
-            float(size.mean()), float(size.max()), *np.percentile(size, PERCENTILES).tolist()
-        )
+        percentiles = np.percentile(size, PERCENTILES).tolist()
+        return cls(float(size.mean()), float(size.max()), *percentiles)
 
 
 @dataclass(frozen=True, slots=True)
