@@ -1,7 +1,7 @@
-"""`encode_hits`: from hits in the memory of a device to the bytes of an update on the host.
+"""`encode_hits`: encodes hits in the memory of a device to the bytes of an update on the host.
 
-What is decided is decided as `gradwire_codecs.format.update` does it, by exact sizes; only these,
-and then the bytes, cross to the host.
+It chooses the format like `gradwire_codecs.format.update`, by exact sizes. Only these sizes, and
+then the bytes, are copied to the host.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ ROWS: Final = 4
 """Blocks of a program: two values for each of 128 threads."""
 
 ROWS_INTERPRETED: Final = 64
-"""The same where a program is interpreted, which takes its time by the operation."""
+"""The same for Triton's interpreter, whose time depends on the number of operations."""
 
 TILE: Final = 256
 
@@ -37,16 +37,14 @@ def encode_hits(
     count: torch.Tensor,
     bytes_max: int,
 ) -> list[bytes]:
-    """Encode hits as one update, or as several of adjoining ranges where one is too large.
+    """Encode hits as one update, or as several of adjoining ranges if one is too large.
+
+    Call it inside a turn of `stream`.
 
     Parameters
     ----------
-    stream : SideStream
-        Inside a turn of which this is called.
-    start, stop : int
-        The elements that the update covers.
-    multiple : int
-        The threshold in quanta.
+    start, stop, multiple
+        As for `Update`.
     index, count : Tensor of shape (hits,), dtype int32
         Ascending positions, and signed numbers of thresholds.
     bytes_max : int
@@ -65,7 +63,7 @@ def encode_hits(
 
 
 class _RiceStream:
-    """Values in Rice code, in blocks with heads; perhaps each with a sign and a second value."""
+    """Values in Rice code, in blocks with heads; each may have a sign and a second value."""
 
     def __init__(
         self,
@@ -89,11 +87,11 @@ class _RiceStream:
 
     @property
     def bits(self) -> torch.Tensor:
-        """What all of it takes: a tensor of shape (1,), dtype int64."""
+        """Bits of the stream: a tensor of shape (1,), dtype int64."""
         return self._ends[-1:]
 
     def write(self, words: torch.Tensor, base: int) -> None:
-        """Write all of it from bit `base` on."""
+        """Write the stream from bit `base` on."""
         coding.write[self._programs,](
             self._values,
             self._values if self._seconds is None else self._seconds,
@@ -111,7 +109,7 @@ class _RiceStream:
         )
 
     def _measure(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the parameters of values; add what they and their heads take to the bits."""
+        """Return the parameters of values; add the bits of values and heads to `_bits`."""
         parameters = torch.empty_like(self._bits)
         coding.measure[self._programs,](
             values, len(values), parameters, self._bits, ROWS=self._rows
@@ -123,7 +121,7 @@ class _RiceStream:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How an update is written, and how much that takes."""
+    """The format and size of an update that is to be written."""
 
     header: bytes
     start: int
@@ -132,7 +130,7 @@ class _Plan:
     count: torch.Tensor
     magnitude_max: int
     streams: list[tuple[_RiceStream, int]]
-    """What is written, and how many bytes each takes; none where it is dense."""
+    """The streams, and the bytes of each; none for the dense format."""
     hits_bytes: int
 
     @property
@@ -180,13 +178,13 @@ class _Plan:
         return cls(header, start, length, index, count, magnitude_max, streams, hits_bytes)
 
     def write(self, stream: SideStream) -> bytes:
-        """Return the update."""
+        """Return the encoded update."""
         words = self._sparse_words() if self.streams else self._dense_words()
         hits = stream.fetch(words.view(torch.uint8)[: self.hits_bytes])
         return self.header + hits.numpy().tobytes()
 
     def _sparse_words(self) -> torch.Tensor:
-        # A word more than are filled: what is put into the last one may reach behind it.
+        # One word more, because writing to the last one may write zeros after it.
         size = self.hits_bytes * 8 // WORD_BITS + 2
         words = torch.zeros(size, dtype=torch.int32, device=self.index.device)
         at = 0
@@ -197,8 +195,8 @@ class _Plan:
 
     def _dense_words(self) -> torch.Tensor:
         # A word is the sum over its elements of digit times radix to the power of the place, and a
-        # digit is the count plus M. So what a word of nothing but M is differs from it by the
-        # counts; modulo 2^64, in which int64 computes, the order of additions does not matter.
+        # digit is the count plus M. So each word starts as that of the counts 0, and the counts of
+        # the hits are added. int64 computes modulo 2^64, so the order does not matter.
         digits = digits_per_word(self.magnitude_max)
         powers = [(2 * self.magnitude_max + 1) ** place for place in range(digits)]
         words = [_as_int64(self.magnitude_max * sum(powers))] * (self.hits_bytes // WORD_BYTES)
@@ -212,7 +210,7 @@ class _Plan:
 
 
 def _gaps(positions: torch.Tensor, start: int) -> torch.Tensor:
-    """Return how many places each position passes over since the one before, or since `start`."""
+    """Return how many elements lie between each position and the one before, or `start`."""
     gaps = positions.clone()
     gaps[1:] -= positions[:-1] + 1
     gaps[0] -= start
@@ -220,5 +218,5 @@ def _gaps(positions: torch.Tensor, start: int) -> torch.Tensor:
 
 
 def _as_int64(number: int) -> int:
-    """Return what has the same 64 bits."""
+    """Return the signed number with the same 64 bits."""
     return (number + 2**63) % 2**64 - 2**63

@@ -1,8 +1,8 @@
 """Residual feedback over vectors in the memory of a device: the same bits as on the CPU.
 
-What is done in every step, and for every peer's update, runs on the device. What a session does
-seldom goes through copies on the host: `residual` and `restore_residual` for a checkpoint, the
-`values` of the replica when all of it is given away or compared with the master's.
+The work of every step, and of every peer's update, runs on the device. What a session does rarely
+copies vectors to or from the host: `residual` and `restore_residual` for a checkpoint, and `values`
+of the replica to send all of it or to compare it with the master's.
 """
 
 from collections.abc import Iterator
@@ -29,14 +29,12 @@ from gradwire_codecs.replica.replica import Replica
 
 
 class DeviceFeedback(Feedback):
-    """What all kinds have in common.
-
-    See `DeviceLocalFeedback`, `DeviceSharedFeedback` and `DevicePartialFeedback`.
+    """The base of all kinds whose vectors are tensors on a device.
 
     Parameters
     ----------
     parameters : Tensor of shape (N,), dtype float32
-        The model's parameters on a device, kept and changed in place.
+        The model's parameters on a device; changed in place.
     replica : Replica
         Of the same length; copied to the device.
     """
@@ -44,13 +42,13 @@ class DeviceFeedback(Feedback):
     replica: DeviceReplica
 
     _stores_residual: ClassVar[bool] = False
-    """Whether the residual waits in a vector of its own."""
+    """Whether the residual has a vector of its own."""
 
     _scanned_portion: float = 1.0
-    """How much of the residual is in the parameters or waits."""
+    """The part of the residual that the parameters and `_stored` contain."""
 
     _inverse_portion: float = 1.0
-    """What that is multiplied by for all of it."""
+    """The factor from that part to the residual."""
 
     def __init__(self, parameters: torch.Tensor, replica: Replica) -> None:
         if (
@@ -92,7 +90,7 @@ class DeviceFeedback(Feedback):
 
     @torch.no_grad()
     def check(self) -> None:
-        """Raise what `encode` would raise for a parameter, and change nothing."""
+        """Raise the error that `encode` would raise for a parameter; change nothing."""
         with self._stream.turn():
             self._pass.check(0, len(self.replica), 1)
 
@@ -117,13 +115,13 @@ class DeviceFeedback(Feedback):
 
     @torch.no_grad()
     def apply_sum(self, total: Int32Array, start: int = 0) -> None:
-        """Add a sum of updates, in quanta per element."""
+        """Add a sum of updates to the elements from `start` on."""
         with self._stream.turn():
             self._add_sum(self._to_device(total), start)
 
     @torch.no_grad()
     def correct_replica(self, error: Int32Array, start: int = 0) -> None:
-        """Correct the replica where it was damaged; replica plus residual stay what they are."""
+        """Correct damaged elements of the replica; replica plus residual stays the same."""
         with self._stream.turn():
             span = slice(start, start + len(error))
             before = self._replica_values(span)
@@ -135,7 +133,7 @@ class DeviceFeedback(Feedback):
 
     @torch.no_grad()
     def residual(self, where: slice = EVERYWHERE) -> Float32Array:
-        """Return a copy of the residual on the host, or of some elements of it."""
+        """Return a copy of the residual on the host, or of a slice of it."""
         with self._stream.turn():
             found = self.parameters[where] - self._replica_values(where)
             if self._stored is not None:
@@ -146,7 +144,7 @@ class DeviceFeedback(Feedback):
 
     @torch.no_grad()
     def clip(self, limit: np.float32) -> tuple[int, float]:
-        """Cut the residual to plus or minus `limit`."""
+        """Clip the residual to plus or minus `limit`."""
         most = float(limit * np.float32(self._scanned_portion))
         with self._stream.turn():
             shared = self._replica_values(EVERYWHERE)
@@ -160,7 +158,7 @@ class DeviceFeedback(Feedback):
                 self.parameters.copy_(torch.where(over, shared, self.parameters))
             else:
                 self.parameters.copy_(torch.where(over, cut + shared, self.parameters))
-                cut = cut + shared - shared  # what is there now: the sum was rounded
+                cut = cut + shared - shared  # the residual that is left: the sum was rounded
             lost = torch.where(over, (before.double() - cut.double()).abs(), 0.0)
             elements, magnitude = self._stream.fetch(torch.stack([over.sum(), lost.sum()])).tolist()
             return int(elements), magnitude / self._scanned_portion
@@ -176,13 +174,13 @@ class DeviceFeedback(Feedback):
 
     @torch.no_grad()
     def add_change(self, change: Float32Array) -> None:
-        """Add to the parameters what no optimizer has added."""
+        """Add a change to the parameters, as an optimizer would."""
         with self._stream.turn():
             self.parameters += self._to_device(change)
 
     @contextmanager
     def restoring_on_error(self) -> Iterator[None]:
-        """Put the parameters back to what they were before, where the block raises."""
+        """Restore the parameters if the block raises."""
         before = self.parameters.detach().clone()
         try:
             yield
@@ -193,7 +191,7 @@ class DeviceFeedback(Feedback):
 
     @torch.no_grad()
     def restore_residual(self, residual: Float32Array) -> None:
-        """Replace the residual, and the parameters by the replica plus what belongs into them."""
+        """Replace the residual, and compute the parameters from the replica and it."""
         self.check_residual(residual)
         with self._stream.turn():
             restored = self._to_device(residual)
@@ -205,7 +203,7 @@ class DeviceFeedback(Feedback):
 
     @torch.no_grad()
     def drop_residual(self) -> None:
-        """Forget the residual: the parameters become what the replica says, bit by bit."""
+        """Set the residual to zero: the parameters become those of the replica, bit by bit."""
         with self._stream.turn():
             self.parameters.copy_(self._replica_values(EVERYWHERE))
             if self._stored is not None:
@@ -213,7 +211,7 @@ class DeviceFeedback(Feedback):
 
     @torch.no_grad()
     def absorb(self) -> None:
-        """Bring what the optimizer has changed to where the residual waits."""
+        """Move what the optimizer has changed to the residual, if that has a vector of its own."""
         with self._stream.turn():
             self._absorb(0, len(self.replica))
 
@@ -243,11 +241,11 @@ class DeviceFeedback(Feedback):
         )
 
     def _replica_values(self, span: slice) -> torch.Tensor:
-        """Return what some elements of the replica stand for."""
+        """Return a slice of the replica in units of the parameters."""
         return self.replica.tensor[span].to(torch.float32) * self._quantum
 
     def _to_device(self, array: Float32Array | Int32Array | UInt32Array) -> torch.Tensor:
-        """Return an array on the device; what is unsigned is below 2^31."""
+        """Copy an array to the device; unsigned numbers have to be below 2^31."""
         dtype = torch.float32 if array.dtype == np.float32 else torch.int32
         return self._stream.send(np.ascontiguousarray(array).view(np.uint8).data).view(dtype)
 
@@ -260,7 +258,7 @@ class DeviceLocalFeedback(DeviceFeedback):
 
 
 class DeviceSharedFeedback(DeviceFeedback):
-    """The residual waits in a vector of its own, as with `SharedFeedback`."""
+    """The residual has a vector of its own, as with `SharedFeedback`."""
 
     moves_parameters = True
     portion = 0.0
@@ -268,7 +266,7 @@ class DeviceSharedFeedback(DeviceFeedback):
 
 
 class DevicePartialFeedback(DeviceFeedback):
-    """A portion of the residual is in the parameters, as with `PartialFeedback`."""
+    """The parameters contain a portion of the residual, as with `PartialFeedback`."""
 
     moves_parameters = True
 
@@ -279,5 +277,5 @@ class DevicePartialFeedback(DeviceFeedback):
         super().__init__(parameters, replica)
 
     def add_growth(self, before: Float32Array, factor: np.float32) -> None:
-        """Let what the residual has grown by have grown by `factor` times as much besides."""
+        """Add `factor` times the growth of the residual since `before`."""
         super().add_growth(before, factor * np.float32(self._scanned_portion))

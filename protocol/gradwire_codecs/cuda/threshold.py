@@ -1,17 +1,17 @@
-"""The threshold pass on the device: it finds what `gradwire_codecs.kernels.threshold` does.
+"""The threshold pass on the device: the same results as `gradwire_codecs.kernels.threshold`.
 
-Four steps, of which only the first reads the vectors as a whole:
+Of its four steps, only the first reads all of the vectors:
 
-1. `mark_hits`, a program for each tile of elements, finds its hits and appends their positions to
-   `found`, wherever the next free place happens to be. It keeps for each tile where that was.
-2. A prefix sum over the tiles says where their hits belong.
-3. `order_hits` puts them there, ascending, and computes how many thresholds each one sends. Only
-   here, for the hits alone, are there divisions and double precision, which most GPUs have little
-   of.
+1. `mark_hits`, a program for each tile of elements, finds the hits of its tile and writes their
+   positions to the next free place in `found`. For each tile it stores that place.
+2. A prefix sum over the tiles gives the final place of each tile's hits.
+3. `order_hits` moves them there, ascending, and computes the thresholds that each one sends. Only
+   this step, for the hits alone, divides and uses double precision, for which most GPUs have few
+   units.
 4. If no element is at fault, `add_to_replica`, `commit_stored` or `commit_partial` of `lattice`
    counts the hits as shared.
 
-Where there are more hits than there is room for, `find_fault` looks at all of them instead.
+If there is no room for all hits, `find_fault` checks all of them instead.
 """
 
 import triton
@@ -20,12 +20,12 @@ import triton.language as tl
 from gradwire_codecs.cuda.jit import inlined, kernel
 
 NO_FAULT = tl.constexpr(2**63 - 1)
-"""Else twice the position of the first element at fault, and 1 more where it is out of range."""
+"""A fault is twice the position of the element, plus 1 if it is out of range."""
 
 
 @inlined
 def shared(values: tl.tensor, quantum: tl.tensor, i: tl.tensor, inside: tl.tensor) -> tl.tensor:
-    """Return what elements of the replica stand for."""
+    """Return elements of the replica in units of the parameters."""
     return tl.load(values + i, mask=inside, other=0).to(tl.float32) * quantum
 
 
@@ -39,7 +39,7 @@ def residual(
     inside: tl.tensor,
     HAS_STORED: tl.constexpr,  # noqa: N803 - constants of a kernel
 ) -> tl.tensor:
-    """Return the residual of elements; 0 of what is not inside."""
+    """Return the residual of elements; 0 for those that are not `inside`."""
     d = tl.load(parameters + i, mask=inside, other=0.0) - shared(values, quantum, i, inside)
     if HAS_STORED:
         d += tl.load(stored + i, mask=inside, other=0.0)
@@ -83,7 +83,7 @@ def mark_hits(
     HAS_STORED: tl.constexpr,  # noqa: N803
     TILE: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Find the hits of a tile, and what is not finite, which a comparison does not tell apart."""
+    """Find the elements of a tile that are hits or not finite: the comparison marks both."""
     tile = tl.program_id(0)
     i = tile.to(tl.int64) * TILE + start + tl.arange(0, TILE)
     inside = i < stop
@@ -120,7 +120,7 @@ def order_hits(
     HAS_STORED: tl.constexpr,  # noqa: N803
     TILE: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Put the hits of a tile where they belong, with the thresholds that they send."""
+    """Write the hits of a tile to their final places, with the thresholds that they send."""
     tile = tl.program_id(0)
     hits = tl.load(tile_hits + tile)
     if (hits > 0) & (tl.load(total) <= capacity):
@@ -157,7 +157,7 @@ def find_fault(
     HAS_STORED: tl.constexpr,  # noqa: N803
     TILE: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Look for an element at fault among the hits of a tile, and keep none of them."""
+    """Find an element at fault among the hits of a tile."""
     tile = tl.program_id(0)
     i = tile.to(tl.int64) * TILE + start + tl.arange(0, TILE)
     inside = i < stop
@@ -169,5 +169,5 @@ def find_fault(
 
 
 def tiles_of(elements: int, tile: int) -> int:
-    """Return how many tiles cover so many elements."""
+    """Return how many tiles cover `elements`."""
     return int(triton.cdiv(elements, tile))

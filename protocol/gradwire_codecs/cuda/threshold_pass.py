@@ -15,22 +15,10 @@ TILE: Final = 1024
 
 
 class DevicePass:
-    """Looks for hits, as often as asked, in buffers made once.
+    """Scans for hits, any number of times, in buffers made once.
 
-    All calls but the constructor are made inside a turn of the side stream.
-
-    Parameters
-    ----------
-    parameters : Tensor of shape (N,), dtype float32
-    stored : Tensor of shape (N,), dtype float32, or None
-        The residual kept apart from the parameters.
-    values : Tensor of shape (N,), dtype int32
-        The replica.
-    quantum : float
-        Value of one unit of the replica.
-    stream : SideStream
-    portion : float
-        How much of the residual is in the parameters or waits.
+    All methods have to be called inside a turn of the side stream. The arguments are those of
+    `ThresholdPass`, as tensors; `stored` may be None.
     """
 
     def __init__(
@@ -47,10 +35,10 @@ class DevicePass:
         self._values = values
         self._quantum = quantum
         self._portion = portion
-        unused = parameters  # a kernel takes a tensor there, and does not read it
-        apart = unused if stored is None else stored
-        self._vectors = parameters, apart, values, quantum, portion
-        """What the kernels of the pass take first."""
+        # Without `stored`, the kernels still need a tensor in its place, which they do not read.
+        residual = parameters if stored is None else stored
+        self._vectors = parameters, residual, values, quantum, portion
+        """The first arguments of the kernels of the pass."""
         self._stream = stream
         elements = parameters.numel()
         self.capacity = capacity = capacity_of(elements)
@@ -68,31 +56,17 @@ class DevicePass:
         self._total = self._empty(1)
         self._fault = torch.empty(1, dtype=torch.int64, device=parameters.device)
         self._multiple = self._magnitude_max = 1
-        """What `scan` was told."""
+        """Of the last `scan`."""
         self._found: tuple[int, int] | None = None
-        """Whose hits are in the buffers."""
+        """The range whose hits are in the buffers."""
         self._hits = 0
 
     def scan(
         self, start: int, stop: int, multiple: int, magnitude_max: int
     ) -> list[tuple[int, int]]:
-        """Look at some elements; return the ranges, in order, whose hits `collect_hits` then finds.
+        """Scan elements; return the ranges, in order, to ask `collect_hits` for.
 
-        The ranges are those that a pass on the CPU returns.
-
-        Parameters
-        ----------
-        start, stop : int
-            Which elements.
-        multiple : int
-            The threshold in quanta.
-        magnitude_max : int
-            Most thresholds that one element sends.
-
-        Raises
-        ------
-        NonFiniteError, OutOfRangeError
-            For the first such element among those that have reached their threshold.
+        Ranges and errors are those of `ThresholdPass.scan`.
         """
         self._found = None
         self._multiple, self._magnitude_max = multiple, magnitude_max
@@ -104,16 +78,16 @@ class DevicePass:
         return [(start, stop)] if hits else []
 
     def collect_hits(self, start: int, stop: int) -> int:
-        """Bring the hits in a range that `scan` returned to `index`, `count` and `change`.
+        """Write the hits in a range that `scan` returned to `index`, `count` and `change`.
 
-        Return how many they are.
+        Return their number.
         """
         if (start, stop) != self._found:
             self._found, self._hits = (start, stop), self._mark(start, stop)
         return self._hits
 
     def check(self, start: int, stop: int, multiple: int) -> None:
-        """Raise what `scan` would raise, and find no hits."""
+        """Raise the error that `scan` would raise."""
         self._fault.fill_(threshold.NO_FAULT.value)
         threshold.find_fault[threshold.tiles_of(stop - start, TILE),](
             *self._vectors,
@@ -127,7 +101,7 @@ class DevicePass:
         self._refuse(int(self._stream.fetch(self._fault).item()))
 
     def _mark(self, start: int, stop: int) -> int:
-        """Find the hits, if there is room for them; return how many there are."""
+        """Find the hits of a range; write them if there is room for all; return their number."""
         tiles = threshold.tiles_of(stop - start, TILE)
         self._total.zero_()
         self._fault.fill_(threshold.NO_FAULT.value)
@@ -181,7 +155,7 @@ class DevicePass:
             )
 
     def absorb(self, start: int, stop: int) -> None:
-        """Move what the optimizer changed from some parameters to the residual kept apart."""
+        """Move what the optimizer has changed from the parameters to `stored`."""
         assert self._stored is not None
         span = slice(start, stop)
         lattice.absorb[threshold.tiles_of(stop - start, TILE),](
@@ -194,7 +168,7 @@ class DevicePass:
         )
 
     def _chunk_hits(self, elements: int) -> Int32Array:
-        """Return the hits of each chunk of the elements that were looked at."""
+        """Return the number of hits of each chunk of the scanned elements."""
         tiles = threshold.tiles_of(elements, TILE)
         group = CHUNK // TILE
         hits = torch.nn.functional.pad(self._tile_hits[:tiles], (0, -tiles % group))

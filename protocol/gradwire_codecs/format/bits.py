@@ -30,7 +30,7 @@ PARAMETER_MAX: Final = 31
 FIRST_PARAMETER_BITS: Final = 5
 
 TAIL_WORDS: Final = 2
-"""Zeros after the input, so that 64 bits can be read from any place in it."""
+"""Zeros after the input, so that 64 bits can be read from any position up to its end."""
 
 INVALID: Final = -1
 

@@ -40,7 +40,7 @@ class ByteBudget(SteeredThreshold):
     """Mean size of an update in bytes; 64 or more."""
 
     bytes_per_second: float | None = None
-    """Rate of all updates of this worker. Exactly one of the two has to be given."""
+    """Rate of all updates of this worker. Exactly one of the two budgets has to be given."""
 
     _seconds: float | None = field(init=False, default=None)
     """Mean time between the last updates."""

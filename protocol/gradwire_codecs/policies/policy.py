@@ -82,7 +82,7 @@ def saved_positive(state: PolicyState, name: str) -> float:
 
 
 def saved_count(state: PolicyState, name: str, default: int) -> int:
-    """Return a saved number of updates; `default` where the state has none."""
+    """Return a saved number of updates, or `default` if the state has none."""
     value: object = state.get(name, default)
     if not isinstance(value, int | float) or not 0 <= value <= UPDATES_MAX:
         raise CodecError(f"{name}={value!r} in the saved state; it has to be 0 to {UPDATES_MAX}")
