@@ -8,12 +8,26 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from gradwire_protocol import Connection, Event
-from gradwire_udp.endpoint_driver import Application, EndpointDriver
+from gradwire_udp.endpoint_driver import Application
 
-AnyDriver = TypeVar("AnyDriver", bound=EndpointDriver)
+
+class Driver(Protocol):
+    """An `EndpointDriver`, or another object with these methods, such as the master's processes."""
+
+    def turn(self) -> None:
+        """Report events and send trains."""
+
+    async def wait_quiet(self, timeout: float, /) -> None:  # noqa: ASYNC109
+        """Wait until all connections are closed, at most `timeout` seconds."""
+
+    def close(self) -> None:
+        """Close the sockets."""
+
+
+AnyDriver = TypeVar("AnyDriver", bound=Driver)
 
 
 class Drivers:
@@ -22,7 +36,7 @@ class Drivers:
     def __init__(self, application: Application, loop: asyncio.AbstractEventLoop) -> None:
         self._application = application
         self._loop = loop
-        self._drivers: list[EndpointDriver] = []
+        self._drivers: list[Driver] = []
         self._turn_scheduled = False
         self._reported: set[int] = set()
 

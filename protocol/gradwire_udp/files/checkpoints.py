@@ -99,8 +99,8 @@ def read(path: Path, *, elements_max: int = ELEMENTS_MAX) -> CheckpointFile:
     ----------
     path : Path
     elements_max : int
-        Most parameters to take memory for. No memory is taken before the head of the file has told
-        their number and the file has proved to be as long as that requires.
+        Most parameters to take memory for. No memory is taken before their number is known from the
+        head of the file, and the file has proved to be as long as that requires.
 
     Raises
     ------

@@ -131,8 +131,8 @@ def _advice(name: str, table: str | None = None) -> str:
 def _line_of(text: str, table: str, key: str | None) -> str:
     """Return the line where a table, or a key of it, begins; an empty text if it is not found.
 
-    `tomllib` does not tell lines. This finds a header or an assignment at the beginning of a line,
-    as people usually write them.
+    `tomllib` gives no line numbers. This finds a header or an assignment at the beginning of a
+    line, as people usually write them.
     """
     current = None
     for number, line in enumerate(text.splitlines(), 1):

@@ -64,14 +64,8 @@ class DrivenOverTcp(Driven, Protocol):
 class TcpDriver(EndpointDriver):
     """Drives an endpoint over TCP connections until it is closed.
 
-    Parameters
-    ----------
-    endpoint, application, loop
-        As for `EndpointDriver`.
-    counters : TcpCounters
-        Updated by the driver.
-    listener : socket.socket, optional
-        Listening and non-blocking; the driver closes it. Without it, the driver can only dial.
+    `listener` is listening and non-blocking, and the driver closes it; without it, the driver can
+    only dial.
     """
 
     _endpoint: DrivenOverTcp

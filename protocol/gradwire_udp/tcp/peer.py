@@ -30,7 +30,9 @@ class TcpAddress:
 
 
 class TcpPeer:
-    """One TCP connection; no method waits.
+    """One TCP connection. No method waits.
+
+    `receive`, `send` and `flush` raise `OSError` if the connection is broken.
 
     Parameters
     ----------
@@ -79,13 +81,7 @@ class TcpPeer:
         self.connected = True
 
     def receive(self) -> int | None:
-        """Read once into `stream`; return the bytes read, 0 at the end, or None if there are none.
-
-        Raises
-        ------
-        OSError
-            If the connection is broken.
-        """
+        """Read once into `stream`; return the bytes read: 0 at the end, None if there are none."""
         try:
             size = self.socket.recv_into(self.stream.read_target())
         except (BlockingIOError, InterruptedError):
@@ -98,11 +94,6 @@ class TcpPeer:
         """Send a train, and queue a copy of what the kernel does not take.
 
         `scratch` has room for the train with its lengths.
-
-        Raises
-        ------
-        OSError
-            If the connection is broken.
         """
         size = framed_bytes(train)
         framed = scratch[:size]
@@ -118,13 +109,7 @@ class TcpPeer:
             self._count_queued(size - sent)
 
     def flush(self) -> bool:
-        """Send what is queued; return whether the queue is empty.
-
-        Raises
-        ------
-        OSError
-            If the connection is broken.
-        """
+        """Send what is queued; return whether the queue is empty."""
         queue = self._queue
         while queue:
             try:

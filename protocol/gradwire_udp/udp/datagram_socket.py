@@ -78,8 +78,6 @@ class DatagramSocket:
     ----------
     sock : socket.socket
         Bound and non-blocking, of IPv4, IPv6 or both. Its options are set here.
-    counters : SocketCounters
-        Updated by the socket.
     wanted : Features
         Those to use, if the kernel has them.
     joins : bool

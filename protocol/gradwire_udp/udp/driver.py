@@ -35,16 +35,8 @@ WARNING_SECONDS: Final = 1.0
 class UdpDriver(EndpointDriver):
     """Drives an endpoint over UDP until it is closed.
 
-    Parameters
-    ----------
-    sock : socket.socket
-        Bound and non-blocking; the driver closes it.
-    endpoint, application, loop
-        As for `EndpointDriver`.
-    counters : SocketCounters
-        Updated by the driver.
-    features : Features
-        Those to use, if the kernel has them.
+    `sock` is bound and non-blocking, and the driver closes it. `features` are used if the kernel
+    has them.
     """
 
     def __init__(
