@@ -71,7 +71,7 @@ class Acceptor:
             # Without a pause, a waiting connection would wake the loop again and again.
             logger = logging.getLogger(f"gradwire.{self._name.lower()}")
             logger.warning(
-                "cannot accept a %s connection: %s; trying again in %g s",
+                "cannot accept %s connections: %s; trying again in %g s",
                 self._name, error.strerror, ACCEPT_PAUSE_SECONDS,
             )  # fmt: skip
             self.pause(ACCEPT_PAUSE_SECONDS)
