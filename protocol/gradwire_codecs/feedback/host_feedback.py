@@ -98,7 +98,7 @@ class HostFeedback(Feedback):
             return 0  # `NOTHING`
         encoded = read_encoded(update, len(replica))
         encoded.check()
-        encoded.add_to(replica.values, replica.quantum, self.parameters)
+        encoded.add_to(replica.values, self.parameters, replica.quantum)
         return encoded.hits
 
     def apply_sum(self, total: Int32Array, start: int = 0) -> None:

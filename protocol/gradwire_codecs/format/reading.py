@@ -5,6 +5,7 @@ has proved to be valid.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -36,6 +37,9 @@ from gradwire_codecs.format.hits import ROOM, STATE_FIELDS, begin_reading, next_
 from gradwire_codecs.kernels import lattice
 from gradwire_codecs.kernels.compiled import compiled
 from gradwire_codecs.kernels.prefetch import prefetch
+
+NO_QUANTUM: Final = np.float32(0)
+"""Adding to a replica alone takes no quantum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +73,13 @@ class EncodedHits:
         return index, count
 
     def add_to(
-        self, values: Int32Array, quantum: np.float32, parameters: Float32Array | None = None
+        self,
+        values: Int32Array,
+        parameters: Float32Array | None = None,
+        quantum: np.float32 = NO_QUANTUM,
     ) -> None:
         """Add the hits, which `check` has accepted, to a replica and to parameters, if given."""
-        _add(*self._parts(), values, quantum, parameters)
+        _add(*self._parts(), values, parameters, quantum)
 
     def _parts(self) -> tuple[UInt64Array, Int64Array, Int64Array]:
         """Return the first arguments of the kernels, which change the last of these."""
@@ -174,8 +181,8 @@ def _add(
     header: Int64Array,
     state: Int64Array,
     values: Int32Array,
-    quantum: np.float32,
     parameters: Float32Array | None,
+    quantum: np.float32,
 ) -> None:
     # numba compiles one version with parameters and one without: neither tests for None.
     index, count = np.empty((2, ROOM), np.uint32), np.empty((2, ROOM), np.int32)

@@ -140,7 +140,7 @@ class Replica:
             return 0  # `NOTHING`
         encoded = read_encoded(update, len(self))
         encoded.check()
-        encoded.add_to(self.values, self.quantum)
+        encoded.add_to(self.values)
         return encoded.hits
 
     def first_outside(self, update: Update) -> int | None:
