@@ -39,16 +39,8 @@ def encode_hits(
 ) -> list[bytes]:
     """Encode hits as one update, or as several of adjoining ranges if one is too large.
 
-    Call it inside a turn of `stream`.
-
-    Parameters
-    ----------
-    start, stop, multiple
-        As for `Update`.
-    index, count : Tensor of shape (hits,), dtype int32
-        Ascending positions, and signed numbers of thresholds.
-    bytes_max : int
-        Largest encoded size.
+    Call it inside a turn of `stream`. The arguments are those of `Update` and `split_update`;
+    `index` and `count` are tensors of shape (hits,), dtype int32.
     """
     if not len(index):
         return []

@@ -23,10 +23,7 @@ STAGE_BYTES_MIN: Final = 2**16
 class SideStream:
     """One stream of a device, and pinned memory for copies.
 
-    Parameters
-    ----------
-    device : torch.device
-        Of type ``cuda``, or ``cpu`` if the kernels are interpreted.
+    The device is of type ``cuda``, or ``cpu`` if the kernels are interpreted.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -123,6 +123,8 @@ class Feedback(ABC):
         ----------
         total : ndarray of shape (n,), dtype int32
             In quanta.
+        start : int
+            Position of the first element.
         """
 
     @abstractmethod
@@ -136,6 +138,8 @@ class Feedback(ABC):
         ----------
         error : ndarray of shape (n,), dtype int32
             Added to the elements, modulo 2^32.
+        start : int
+            Position of the first element.
         """
 
     def first_threshold(self, density: float) -> float:
@@ -187,7 +191,12 @@ class Feedback(ABC):
         """
 
     def read_residual(self, into: Float32Array) -> None:
-        """Copy the residual to an array of shape (N,), dtype float32."""
+        """Copy the residual to an array.
+
+        Parameters
+        ----------
+        into : ndarray of shape (N,), dtype float32
+        """
         into[:] = self.residual()
 
     def add_growth(self, before: Float32Array, factor: np.float32) -> None:
@@ -197,6 +206,7 @@ class Feedback(ABC):
         ----------
         before : ndarray of shape (N,), dtype float32
             An earlier residual; not modified.
+        factor : float32
         """
         growth = self.residual()
         growth -= before
@@ -262,13 +272,7 @@ class Feedback(ABC):
 
 
 def _checked_magnitude(magnitude_max: int, bytes_max: int, multiple: int) -> int:
-    """Return `magnitude_max`, or less if more could not be added to an element of the replica.
-
-    Raises
-    ------
-    CodecError
-        If an argument is out of range.
-    """
+    """Check arguments; return `magnitude_max`, or less so that a change fits the replica."""
     check_multiple(multiple)
     if not 1 <= magnitude_max <= INT32_MAX:
         raise CodecError(f"magnitude_max={magnitude_max}; it has to be 1 to {INT32_MAX}")

@@ -286,13 +286,7 @@ def ranges_of(
 ) -> list[tuple[int, int]]:
     """Cut a range, between chunks, into ranges of at most `capacity` hits; none if it has no hits.
 
-    Parameters
-    ----------
-    start, stop : int
-    chunk_hits : ndarray of shape (chunks,), dtype int32
-        Hits of each `CHUNK` elements.
-    capacity : int
-        At least the hits of any one chunk.
+    `chunk_hits` are the hits of each `CHUNK` elements; none of them exceeds `capacity`.
     """
     hits = np.cumsum(chunk_hits, dtype=np.int64)
     if not hits[-1]:
