@@ -9,11 +9,14 @@
 >>> update.index, update.count
 (array([0, 3], dtype=uint32), array([2, 4], dtype=int32))
 
-The way through the modules: `threshold` finds what to send, `sparse` (in codes made of `bits`) or
-`dense` codes it, `update` puts a `header` before it; `hits` reads it again and `reading` adds it to
-vectors. `replica` is what updates add up to and `digests` proves it, `block_packing` makes it small
-for its way, `feedback` keeps what is not sent (`host_feedback` and `partial_feedback` of arrays,
-`cuda` of tensors on a GPU), `residuals` looks at it, `policies` choose the threshold.
+An update's way through the modules: `kernels.threshold` finds the elements to send; `format.sparse`
+(Rice codes, of `format.bits`) or `format.dense` encodes them, and `format.update` writes a `header`
+before them. `format.hits` decodes an update, `format.reading` adds it to vectors.
+
+`replica` is the sum of all updates, as integers; its digests show whether two replicas are equal,
+and `format.block_packing` shrinks its blocks for the network. `feedback` holds what is not sent
+yet: `host_feedback` and `partial_feedback` for arrays, `cuda` for tensors on a GPU. `residuals`
+measures and clips it. `policies` choose the threshold.
 """
 
 from gradwire_codecs.errors import (

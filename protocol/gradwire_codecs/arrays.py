@@ -1,7 +1,6 @@
-"""Names for the array types that travel between the modules of this package.
+"""The array types of this package. All arrays are flat and contiguous.
 
-All of them are flat and contiguous; what checks that is at the public entrances
-(`feedback`, `replica`), so that kernels can rely on it.
+`feedback` and `replica` check the arrays of their callers, so that kernels can rely on it.
 """
 
 from typing import Any, TypeAlias
@@ -20,12 +19,12 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 def as_bytes(body: Buffer) -> UInt8Array:
-    """Return the bytes of a buffer, read-only whatever it is: one type for all kernels."""
+    """View a buffer as read-only bytes, so that numba compiles kernels for one type alone."""
     return np.frombuffer(memoryview(body).toreadonly(), np.uint8)
 
 
 def describe(array: object) -> str:
-    """Say what `array` is, for an error message: its dtype and shape, or else its type."""
+    """Describe an object for an error message: an array's dtype and shape, or the type."""
     if isinstance(array, np.ndarray):
         known: npt.NDArray[Any] = array
         return f"an array of dtype {known.dtype} and shape {known.shape}"

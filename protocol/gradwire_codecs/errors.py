@@ -1,4 +1,4 @@
-"""What this package raises on purpose; `CodecError` catches all of it.
+"""The errors of this package, all of them subclasses of `CodecError`.
 
 The package knows no network and no session, so these errors name array positions. The client
 turns them into errors that name parameters.
@@ -10,14 +10,13 @@ class CodecError(ValueError):
 
 
 class NonFiniteError(CodecError):
-    """A NaN or an infinity stands where a number is needed.
+    """An element is NaN or infinite.
 
     Attributes
     ----------
     index : int
         Its position in the flat vector.
     value : float
-        What stands there.
     """
 
     def __init__(self, index: int, value: float) -> None:
@@ -34,7 +33,6 @@ class OutOfRangeError(CodecError):
     index : int
         Its position in the flat vector.
     value : float
-        What stands there.
     limit : float
         The largest magnitude that the quantum can express.
     """

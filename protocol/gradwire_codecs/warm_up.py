@@ -22,18 +22,18 @@ HALF: Final[Kind] = partial(PartialFeedback, portion=0.5)
 def warm_up() -> None:
     """Run every kernel once on a few elements.
 
-    Takes seconds on a machine where gradwire has never run, some hundredths of a second later.
+    It takes seconds the first time gradwire runs on a machine, and hundredths of a second after.
     """
     few = np.array([1.0, -1.0, 0.0, 2.0, 0.5], np.float32)
-    # Most hits are of magnitude 1 and some are not, which has a code of its own.
+    # Most hits have magnitude 1, some a larger one: the format LISTED.
     some = np.zeros(4000, np.float32)
     some[::10], some[::1000] = 0.25, 1.0
-    # So many hits fit no sparse code: these take the dense coder.
+    # Every element is a hit: the format DENSE.
     all_ = np.ones(1000, np.float32)
     for kind in (LocalFeedback, SharedFeedback, HALF):
         for change, multiple in ((few, 2**22), (few, 2**24), (some, 2**22), (all_, 2**24)):
             _share(kind, change.copy(), multiple)
-    # Few larger magnitudes are listed, many are all given.
+    # Few larger magnitudes take the format LISTED, many the format EVERY.
     index, count = np.arange(0, 4000, 40, dtype=np.uint32), np.ones(100, np.int32)
     for larger in (1, 100):
         count[:larger] = 100
@@ -41,7 +41,7 @@ def warm_up() -> None:
 
 
 def _share(kind: Kind, parameters: Float32Array, multiple: int) -> None:
-    """Do with a feedback what workers and a master do."""
+    """Do what workers and a master do with a feedback and a replica."""
     elements = len(parameters)
     mine = kind(parameters, Replica.zeros(elements))
     theirs = kind(np.zeros(elements, np.float32), Replica.zeros(elements))
@@ -55,12 +55,12 @@ def _share(kind: Kind, parameters: Float32Array, multiple: int) -> None:
             apply(update)
             apply(body)
     theirs.apply_sum(mine.replica.values)
-    theirs.mend(mine.replica.values)
+    theirs.correct_replica(mine.replica.values)
     clip_residual(mine, multiple, 1.0)
     before = theirs.residual()
     theirs.add_growth(before, np.float32(0.5))
     theirs.read_residual(before)
-    theirs.settle()
+    theirs.drop_residual()
     clip_residual(mine, multiple, 1.0)
     unflip(replica.values, 0, digest_of(replica.values))
     unpack_block(pack_block(replica.values), elements)

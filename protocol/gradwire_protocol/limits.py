@@ -162,7 +162,9 @@ skipped number is lying (RFC 9000, section 21.4)."""
 TRAIN_BYTES_MAX: Final = 64_000
 TRAIN_PACKETS_MAX: Final = 64
 """Limits of a train, which the kernel splits into datagrams in one call: it takes at most 65,507
-bytes, and older kernels refuse more than 64 segments."""
+bytes, and Linux before 6.9 at most 64 segments (`UDP_MAX_SEGMENTS`; 128 since). Trains close to
+65,507 bytes arrive uncut by GSO but not joined by GRO. Datagrams read one by one are joined up to
+these limits, too."""
 
 VECTOR_PACKETS_MIN: Final = 4
 """Fewer packets than this are handled one by one, because numpy would cost more than it saves."""

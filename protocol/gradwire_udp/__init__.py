@@ -1,11 +1,11 @@
-"""The one place with sockets: drives an `Endpoint` and its application on an event loop.
+"""The only package with sockets: it drives an `Endpoint` and its application on an event loop.
 
-`DatagramSocket` makes one system call carry many datagrams, `Timer` calls back to some tens of
-microseconds, and `UdpDriver` ties both to an endpoint. `TcpDriver` does so for networks that let no
-UDP through, and `Drivers` holds several together.
+`DatagramSocket` carries many datagrams with one system call, `Timer` is precise to some tens of
+microseconds, and `UdpDriver` connects both to an endpoint. `TcpDriver` is for networks that block
+UDP. `Drivers` runs several drivers for one application.
 """
 
-from gradwire_udp.drivers import Driver, Drivers
+from gradwire_udp.drivers import Drivers
 from gradwire_udp.endpoint_driver import Application
 from gradwire_udp.loops import new_event_loop
 from gradwire_udp.sockets import (
@@ -31,7 +31,6 @@ from gradwire_udp.udp.kernel_features import Features
 __all__ = [
     "Application",
     "DatagramSocket",
-    "Driver",
     "Drivers",
     "Features",
     "Read",

@@ -1,8 +1,9 @@
-"""`Acceptor`: lets TCP connections in one after the other, also when no descriptors are left.
+"""`Acceptor`: accepts TCP connections one by one, and survives a lack of file descriptors.
 
-`loop.create_server` does not do for a daemon. Where the process has no descriptors left, asyncio's
-calls the loop's exception handler a hundred times, which ends the daemon, and uvloop's lets who
-waits in and closes the connection at once. Here they wait in the kernel's queue.
+`loop.create_server` is not good enough for a daemon. If the process has no descriptors left,
+asyncio's server calls the loop's exception handler a hundred times, which ends the daemon, and
+uvloop's accepts each connection and closes it at once. An `Acceptor` leaves them in the kernel's
+queue.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import Final
 from gradwire_udp.sockets import SocketAddress
 
 ACCEPT_PAUSE_SECONDS: Final = 1.0
-"""How long nobody is let in when the process has no descriptors left."""
+"""Pause after a connection could not be accepted, for lack of descriptors."""
 
 
 class Acceptor:
@@ -24,34 +25,34 @@ class Acceptor:
     ----------
     loop : asyncio.AbstractEventLoop
     listener : socket.socket
-        Listening and non-blocking; closed with this.
-    let_in : callable
-        Given a non-blocking socket and the address of the other end.
+        Listening and non-blocking; the acceptor closes it.
+    on_accept : callable
+        Called with each connection, a non-blocking socket, and the address of the peer.
     name : str
-        Of what is spoken there, for the log.
+        Of the protocol, for the log.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         listener: socket.socket,
-        let_in: Callable[[socket.socket, SocketAddress], None],
+        on_accept: Callable[[socket.socket, SocketAddress], None],
         name: str,
     ) -> None:
         self._loop = loop
         self._listener = listener
-        self._let_in = let_in
+        self._on_accept = on_accept
         self._name = name
         self._pause: asyncio.TimerHandle | None = None
         self._listen()
 
     def pause(self, seconds: float) -> None:
-        """Let nobody in for a while; whoever comes waits."""
+        """Accept no connection for `seconds`; new ones wait in the kernel's queue."""
         self._loop.remove_reader(self._listener.fileno())
         self._pause = self._loop.call_later(seconds, self._listen)
 
     def close(self) -> None:
-        """Let nobody in any more; those who are in stay."""
+        """Stop listening; accepted connections stay open."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._listener.fileno())
@@ -61,16 +62,19 @@ class Acceptor:
         self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def _accept(self) -> None:
-        """Let one in; before the next one, others have their turn."""
+        """Accept one connection; the rest of the loop runs before the next."""
         try:
             connection, address = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            # Whoever waits would wake us again and again.
+            # Without a pause, a waiting connection would wake the loop again and again.
             logger = logging.getLogger(f"gradwire.{self._name.lower()}")
-            logger.warning("no %s connection can be accepted: %s", self._name, error.strerror)
+            logger.warning(
+                "cannot accept %s connections: %s; trying again in %g s",
+                self._name, error.strerror, ACCEPT_PAUSE_SECONDS,
+            )  # fmt: skip
             self.pause(ACCEPT_PAUSE_SECONDS)
             return
         connection.setblocking(False)
-        self._let_in(connection, address)
+        self._on_accept(connection, address)

@@ -1,7 +1,7 @@
-"""`Drivers`: one application on top of several endpoints, each with a driver of its own.
+"""`Drivers`: one application for several endpoints, each with its own driver.
 
-What the application hears from one endpoint may give another one something to send, as it does
-where a master relays: so after every event the other drivers have their turn, too.
+An event of one endpoint may give another endpoint something to send, as in a master that relays: so
+after every event the other drivers get a turn, too.
 """
 
 import asyncio
@@ -15,62 +15,53 @@ from gradwire_udp.endpoint_driver import Application
 
 
 class Driver(Protocol):
-    """What is held together: a `UdpDriver`, a `TcpDriver`."""
+    """An `EndpointDriver`, or another object with these methods, such as the master's processes."""
 
     def turn(self) -> None:
-        """Do all there is to do."""
+        """Report events and send trains."""
 
     async def wait_quiet(self, timeout: float, /) -> None:  # noqa: ASYNC109
-        """Wait until all connections are over, at most `timeout` seconds."""
+        """Wait until all connections are closed, at most `timeout` seconds."""
 
     def close(self) -> None:
-        """Stop and close what carries the packets."""
+        """Close the sockets."""
 
 
 AnyDriver = TypeVar("AnyDriver", bound=Driver)
 
 
 class Drivers:
-    """Several drivers, used as one.
-
-    Parameters
-    ----------
-    application : Application
-    loop : asyncio.AbstractEventLoop
-    """
+    """Several drivers, used as one."""
 
     def __init__(self, application: Application, loop: asyncio.AbstractEventLoop) -> None:
         self._application = application
         self._loop = loop
         self._drivers: list[Driver] = []
-        self._turning = False
-        self._heard_from: set[int] = set()
+        self._turn_scheduled = False
+        self._reported: set[int] = set()
 
     def add(self, make: Callable[[Application], AnyDriver]) -> AnyDriver:
-        """Add a driver.
+        """Add a driver; `make` returns it, given the application that the driver has to report to.
 
-        Parameters
-        ----------
-        make : callable
-            Makes it, with what it has to take for the application. It has a turn of its own after
-            whatever it reports there.
+        A driver has to take a turn of its own after each report.
         """
         index = len(self._drivers)
-        driver = make(_Share(self._application, partial(self._heard, index), leads=not index))
+        on_report = partial(self._on_report, index)
+        driver = make(_SharedApplication(self._application, on_report, has_timers=not index))
         self._drivers.append(driver)
         return driver
 
     def now(self) -> float:
-        """Return the time of endpoints and application."""
+        """Return the time that endpoints and application are given."""
         return monotonic()
 
     def turn(self) -> None:
-        """Let every driver do all there is to do."""
+        """Let every driver take a turn."""
         for driver in self._drivers:
             driver.turn()
 
     async def wait_quiet(self, timeout: float) -> None:  # noqa: ASYNC109
-        """Wait until all connections are over, goodbyes included, at most `timeout` seconds."""
+        """Wait until all connections are closed, at most `timeout` seconds."""
         deadline = monotonic() + timeout
         for driver in self._drivers:
             await driver.wait_quiet(max(deadline - monotonic(), 0.0))
@@ -80,37 +71,39 @@ class Drivers:
         for driver in self._drivers:
             driver.close()
 
-    def _heard(self, index: int) -> None:
-        """Let the others have their turn when the one that tells this is done with its own."""
-        self._heard_from.add(index)
-        if len(self._drivers) > 1 and not self._turning:
-            self._turning = True
+    def _on_report(self, index: int) -> None:
+        """Schedule a turn of the other drivers, after that of driver `index`."""
+        self._reported.add(index)
+        if len(self._drivers) > 1 and not self._turn_scheduled:
+            self._turn_scheduled = True
             self._loop.call_soon(self._turn_others)
 
     def _turn_others(self) -> None:
-        self._turning = False
-        heard_from, self._heard_from = self._heard_from, set()
+        self._turn_scheduled = False
+        reported, self._reported = self._reported, set()
         for index, driver in enumerate(self._drivers):
-            if heard_from != {index}:
+            if reported != {index}:
                 driver.turn()
 
 
-class _Share:
-    """The application, as one of several drivers sees it: its timers are the first one's alone."""
+class _SharedApplication:
+    """The application as one of several drivers sees it: only the first one runs its timers."""
 
-    def __init__(self, application: Application, heard: Callable[[], None], *, leads: bool) -> None:
+    def __init__(
+        self, application: Application, on_report: Callable[[], None], *, has_timers: bool
+    ) -> None:
         self._application = application
-        self._heard = heard
-        self._leads = leads
+        self._on_report = on_report
+        self._has_timers = has_timers
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         self._application.handle_event(connection, event, now)
-        self._heard()
+        self._on_report()
 
     def handle_timer(self, now: float) -> None:
-        if self._leads:
+        if self._has_timers:
             self._application.handle_timer(now)
-            self._heard()
+            self._on_report()
 
     def next_timer(self) -> float | None:
-        return self._application.next_timer() if self._leads else None
+        return self._application.next_timer() if self._has_timers else None

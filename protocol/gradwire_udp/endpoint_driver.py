@@ -1,8 +1,8 @@
-"""`EndpointDriver`: what all drivers of an endpoint do alike, whatever carries its packets.
+"""`EndpointDriver`: the base of all drivers of an endpoint, over UDP or TCP.
 
-What it does comes in turns: the application hears of events, trains leave, the timer is set. Nor
-does sending go on for long before the rest of the event loop has its chance: an endpoint with much
-to send would else be deaf for acknowledgements meanwhile.
+A driver works in turns: it reports events to the application, sends trains, and sets the timer. A
+turn sends a limited number of trains before the rest of the event loop runs: an endpoint with much
+to send would receive no acknowledgements otherwise.
 """
 
 import asyncio
@@ -17,32 +17,32 @@ from gradwire_udp.process import keep_freed_memory
 from gradwire_udp.timers import Timer
 
 TRAINS_PER_TURN_MAX: Final = 16
-"""Trains sent before the rest of the loop has its turn: up to 1 MB."""
+"""Trains sent before the rest of the event loop runs: up to 1 MB."""
 
 BLOCKED_SECONDS: Final = 0.001
-"""While the socket takes nothing, the endpoint's timer is not asked more often than this: it is
-due all the time, because something is to be sent."""
+"""While the socket takes nothing, the timer fires no more often than this: the endpoint has
+something to send, so its timer is due all the time."""
 
 
 class Driven(Protocol):
-    """What is driven: a `gradwire_protocol.Endpoint`."""
+    """The methods of a `gradwire_protocol.Endpoint` that a driver calls."""
 
     def __len__(self) -> int:
-        """Return the number of connections, goodbyes under way included."""
+        """Return the number of connections, those that are closing included."""
 
     def receive(
         self, view: memoryview, segment: int, address: Address, ecn: int, now: float, /
     ) -> None:
-        """Take in what one read brought; the view is used up on return."""
+        """Process the packets of one read; the view is not used after the return."""
 
     def next_event(self) -> tuple[Connection, Event] | None:
-        """Return what happened next, until there is nothing left to tell."""
+        """Return the next event, or None."""
 
     def next_train(self, now: float, /) -> Train | None:
-        """Return what has to leave; its buffers are valid until the next call."""
+        """Return the next train to send, or None; its buffers are valid until the next call."""
 
     def on_blocked(self, now: float, /) -> None:
-        """Note that the socket takes no more."""
+        """Note that the socket takes no more for now."""
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
@@ -52,10 +52,10 @@ class Driven(Protocol):
 
 
 class Application(Protocol):
-    """What sits on top of an endpoint."""
+    """The program that uses an endpoint, as a driver sees it."""
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        """Act on what a connection reports."""
+        """Act on an event of a connection."""
 
     def handle_timer(self, now: float) -> None:
         """Act on every deadline at or before `now`."""
@@ -65,16 +65,7 @@ class Application(Protocol):
 
 
 class EndpointDriver(ABC):
-    """Drives an endpoint until it is closed.
-
-    Parameters
-    ----------
-    endpoint : Driven
-        An `Endpoint`.
-    application : Application
-    loop : asyncio.AbstractEventLoop
-        Where it runs; all methods have to be called on its thread.
-    """
+    """Drives an endpoint until it is closed; all methods have to be called on the loop's thread."""
 
     def __init__(
         self, endpoint: Driven, application: Application, loop: asyncio.AbstractEventLoop
@@ -85,22 +76,22 @@ class EndpointDriver(ABC):
         self._loop = loop
         self._timer = Timer(loop, self._fire)
         self._blocked = False
-        """Whether no train can be taken now; who ends that calls `turn`."""
-        self._turning = False
+        """Whether the socket takes no train now; the subclass ends that, and calls `turn`."""
+        self._turn_scheduled = False
         self._closed = False
         self._quiet: asyncio.Future[None] | None = None
 
     def now(self) -> float:
-        """Return the time of endpoint and application.
+        """Return the time that endpoint and application are given.
 
-        Not that of the loop: uvloop's stands still for as long as a round takes.
+        It is not the loop's: that of uvloop stands still during a round.
         """
         return monotonic()
 
     def turn(self) -> None:
-        """Do all there is to do; to be called after telling endpoint or application something.
+        """Report events, send trains, and set the timer; call it after each use of the endpoint.
 
-        Where there is much, some of it is done when the rest of the loop has had its turn.
+        If there is much to send, the rest is sent after the rest of the loop has run.
         """
         if self._closed:
             return
@@ -123,14 +114,14 @@ class EndpointDriver(ABC):
             self._quiet.set_result(None)
 
     async def wait_quiet(self, timeout: float) -> None:  # noqa: ASYNC109
-        """Wait until all connections are over, goodbyes included, at most `timeout` seconds."""
+        """Wait until all connections are closed, at most `timeout` seconds."""
         if not self._is_quiet():
             self._quiet = self._quiet or self._loop.create_future()
             with suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._quiet), timeout)
 
     def close(self) -> None:
-        """Stop and close what carries the packets, whatever is still under way."""
+        """Close the sockets, even if packets are still to be sent."""
         if not self._closed:
             self._closed = True
             self._timer.close()
@@ -138,34 +129,34 @@ class EndpointDriver(ABC):
 
     @abstractmethod
     def _send(self, train: Train) -> None:
-        """Send a train, or keep it."""
+        """Send a train, or store it until the socket takes it."""
 
     @abstractmethod
     def _close(self) -> None:
-        """Close everything."""
+        """Close the sockets."""
 
     def _is_quiet(self) -> bool:
-        """Return whether nothing is under way."""
+        """Return whether no connection is left."""
         return not len(self._endpoint)
 
     def _own_deadline(self) -> float | None:
-        """Return when `_fire` has to be called for a reason that is the driver's own."""
+        """Return when `_fire` has to be called for the driver itself, or None."""
         return None
 
     def _report_events(self, now: float) -> bool:
-        """Let the application hear of everything; return whether to go on."""
+        """Report all events to the application; return whether the driver is still open."""
         while (item := self._endpoint.next_event()) is not None:
             self._application.handle_event(*item, now)
         return not self._closed
 
     def _turn_soon(self) -> None:
-        """Have another turn in the loop's next round."""
-        if not self._turning:
-            self._turning = True
+        """Schedule a turn in the loop's next round."""
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
             self._loop.call_soon(self._turn_now)
 
     def _turn_now(self) -> None:
-        self._turning = False
+        self._turn_scheduled = False
         self.turn()
 
     def _set_timer(self, now: float) -> None:

@@ -14,7 +14,7 @@ def new_event_loop(kind: str) -> asyncio.AbstractEventLoop:
         If uvloop is asked for and not installed.
     """
     if kind not in ("auto", "uvloop", "asyncio"):
-        raise UsageError(f"loop={kind!r}; it is 'auto', 'uvloop' or 'asyncio'")
+        raise UsageError(f"loop={kind!r}; it has to be 'auto', 'uvloop' or 'asyncio'")
     if kind != "asyncio":
         try:
             import uvloop

@@ -1,4 +1,4 @@
-"""What a process asks of its system: to end with its parent, and to keep the memory it frees."""
+"""Requests of a process to its system: to end with its parent, and to keep freed memory."""
 
 import ctypes
 import os
@@ -12,21 +12,14 @@ import numpy as np
 from gradwire_protocol.limits import WINDOW_BYTES
 
 PR_SET_PDEATHSIG: Final = 1
-"""Of ``prctl`` in Linux: which signal a process gets when its parent has ended."""
+"""Option of Linux's ``prctl``: the signal that a process gets when its parent ends."""
 
 
 def end_with_parent(parent: int, number: signal.Signals) -> None:
-    """Have this process sent a signal when its parent has ended, however that came.
+    """Have the system send this process a signal when its parent, of process id `parent`, ends.
 
-    A parent that is killed cannot stop what it has started. Only Linux can do this, and takes
-    the thread that has started this process for its parent.
-
-    Parameters
-    ----------
-    parent : int
-        Process id of the parent.
-    number : Signals
-        Which signal.
+    A parent that is killed cannot stop the processes that it has started. Only Linux can do this,
+    and it means the thread that has started this process.
 
     Raises
     ------
@@ -43,10 +36,10 @@ def end_with_parent(parent: int, number: signal.Signals) -> None:
 def keep_freed_memory() -> None:
     """Have the C library keep the memory of messages for the next ones.
 
-    Memory fresh from the kernel costs a page fault every 4 KiB, which takes longer than receiving
-    or sending that much. glibc returns a block to the kernel at once where it is larger than every
-    block freed before, and returns the end of its heap where twice as much is free there. So this
-    frees a block as large as all that a connection may have under way; nothing is written to it.
-    It changes nothing for another C library, or where the environment says what glibc should do.
+    Fresh memory from the kernel costs a page fault every 4 KiB, which takes longer than receiving
+    or sending 4 KiB. glibc returns a block to the kernel at once if it is larger than every block
+    freed before, and returns the end of its heap if twice as much is free there. So this frees a
+    block as large as the window of a connection; nothing is written to it. It has no effect on
+    another C library, or if the environment configures glibc.
     """
     np.empty(WINDOW_BYTES, np.uint8)

@@ -1,7 +1,6 @@
-"""Addresses and sockets: from what a person wrote to what the kernel takes.
+"""Addresses and sockets.
 
-An address is written ``host:port``, ``host``, or ``[host]:port`` where the host is an IPv6
-address.
+An address is written ``host:port`` or ``host``, or ``[host]:port`` if the host is an IPv6 address.
 """
 
 import ipaddress
@@ -13,10 +12,10 @@ from typing import Any, Final, TypeAlias
 from gradwire_protocol import Address, UnreachableError, UsageError
 
 PORT: Final = 40123
-"""The master's port, of UDP and TCP, unless one is given."""
+"""The master's default port, for UDP and TCP."""
 
 LISTEN_BACKLOG: Final = 128
-"""Workers that begin at the same moment."""
+"""Workers that may connect at the same moment."""
 
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 
@@ -27,7 +26,7 @@ def split_address(text: str, default_port: int = PORT) -> tuple[str, int]:
     Raises
     ------
     UsageError
-        If it is no such text.
+        If it is not written as an address.
     """
     scheme, separator, rest = text.partition("://")
     if separator:
@@ -54,7 +53,7 @@ def split_address(text: str, default_port: int = PORT) -> tuple[str, int]:
 
 
 def show_address(address: object) -> str:
-    """Write a socket address as a person would."""
+    """Return a socket address as ``host:port`` or ``[host]:port``."""
     if not isinstance(address, tuple):
         return str(address)
     host, port = address[:2]
@@ -62,14 +61,14 @@ def show_address(address: object) -> str:
 
 
 def show_addresses(addresses: Iterable[tuple[object, object]]) -> str:
-    """Write what `resolve_all` has found as a person would."""
+    """Return the results of `resolve_all` as text."""
     return " or ".join(show_address(address) for _, address in addresses)
 
 
 def source_of(address: Address) -> Hashable:
-    """Return whom an address counts as: an IPv4 host, or the half of an IPv6 one that is a network.
+    """Return the key by which limits count an address: the IPv4 host, or the IPv6 network (/64).
 
-    Who has one address of an IPv6 network has 2^64 of them (RFC 4291, section 2.5.4).
+    A machine with one address of an IPv6 network has 2^64 of them (RFC 4291, section 2.5.4).
     """
     host = address[0] if isinstance(address, tuple) else getattr(address, "host", None)
     if not isinstance(host, str):
@@ -81,7 +80,7 @@ def source_of(address: Address) -> Hashable:
 
 
 def resolve(text: str, default_port: int = PORT) -> tuple[socket.AddressFamily, SocketAddress]:
-    """Look an address up; of several, return the one that `resolve_all` has first."""
+    """Look up an address; return the first result of `resolve_all`."""
     return resolve_all(text, default_port)[0]
 
 
@@ -90,9 +89,9 @@ def resolve_all(
 ) -> list[tuple[socket.AddressFamily, SocketAddress]]:
     """Look up every address of a name, in the order in which to try them.
 
-    The system sorts them by RFC 6724. Its first one stays the first, and then both families take
-    turns (RFC 8305, section 4), so that a family that leads nowhere costs one try. For
-    ``localhost`` IPv4 comes first, where masters listen unless told otherwise.
+    The system sorts them by RFC 6724. Its first one stays the first, and then both families
+    alternate (RFC 8305, section 4), so that an unreachable family costs one try. For
+    ``localhost`` IPv4 comes first, where masters listen by default.
 
     Raises
     ------
@@ -108,7 +107,7 @@ def resolve_all(
         raise UnreachableError(
             f"unknown host {host!r} ({error}): check the spelling, or write its IP address"
         ) from None
-    # Each is of one of these families, so its address is one of ours.
+    # The families are IPv4 and IPv6, so each address is a `SocketAddress`.
     addresses: Any = dict.fromkeys((family, address) for family, _, _, _, address in found)
     first = found[0][0]
     if found[0][4][0] == "::1" != host and any(family != first for family, _ in addresses):
@@ -119,7 +118,7 @@ def resolve_all(
 
 
 def wildcard(family: socket.AddressFamily) -> SocketAddress:
-    """Return where a socket is bound that only dials out."""
+    """Return the address to bind a socket to that only dials out."""
     return ("::", 0, 0, 0) if family == socket.AF_INET6 else ("0.0.0.0", 0)
 
 
@@ -133,17 +132,7 @@ def open_socket(
     OSError
         If it cannot be bound, with the reason in `errno`.
     """
-    sock = socket.socket(family, socket.SOCK_DGRAM)
-    try:
-        sock.setblocking(False)
-        if family == socket.AF_INET6 and address[0] == "::":
-            # Both versions of IP through one socket, where the system's default says otherwise.
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        sock.bind(address)
-    except OSError:
-        sock.close()
-        raise
-    return sock
+    return _open(socket.SOCK_DGRAM, address, family)
 
 
 def open_listener(
@@ -156,30 +145,18 @@ def open_listener(
     OSError
         If it cannot be bound, with the reason in `errno`.
     """
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        # Connections of a master that has just ended do not keep the next one from starting.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6 and address[0] == "::":
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        sock.bind(address)
-        sock.listen(LISTEN_BACKLOG)
-    except OSError:
-        sock.close()
-        raise
-    return sock
+    return _open(socket.SOCK_STREAM, address, family)
 
 
 def local_address_in(network: str) -> str:
-    """Return this machine's own address inside a network written as CIDR.
+    """Return this machine's address inside a network written as CIDR.
 
-    The kernel is asked which address it would use to reach the network; nothing is sent.
+    It is the address from which the kernel would reach the network; nothing is sent.
 
     Raises
     ------
     UsageError
-        If it is no network, or this machine has no address inside it.
+        If `network` is not valid, or this machine has no address inside it.
     """
     try:
         parsed = ipaddress.ip_network(network, strict=False)
@@ -196,3 +173,24 @@ def local_address_in(network: str) -> str:
         if ipaddress.ip_address(address) in parsed:
             return address
     raise UsageError(f"this machine has no address in network {network}")
+
+
+def _open(
+    kind: socket.SocketKind, address: SocketAddress, family: socket.AddressFamily
+) -> socket.socket:
+    sock = socket.socket(family, kind)
+    try:
+        sock.setblocking(False)
+        if family == socket.AF_INET6 and address[0] == "::":
+            # One socket for both versions of IP, even if the system's default is IPv6 alone.
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if kind == socket.SOCK_STREAM:
+            # So that a master can start while connections of one that has just ended linger.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        if kind == socket.SOCK_STREAM:
+            sock.listen(LISTEN_BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock

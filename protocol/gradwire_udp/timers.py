@@ -1,11 +1,11 @@
-"""`Timer`: calls back at a time, to some tens of microseconds, on any event loop.
+"""`Timer`: calls back at a time, precise to some tens of microseconds, on any event loop.
 
 The loops' own timers are too coarse to pace datagrams: asyncio's sleep in whole milliseconds, and
-uvloop's fire at once when less than half a millisecond is left. Linux has timers that are files; a
-loop watches them as it watches a socket. Elsewhere the loop's own are used, in their resolution.
+uvloop's fire at once if less than half a millisecond is left. Linux has timers that are file
+descriptors, which a loop watches like sockets. Other systems use the loop's timers.
 
-Times are those of `time.monotonic`. That is also the clock of the loops; but uvloop reads it once
-for every round and cuts it to milliseconds.
+Times are those of `time.monotonic`. The loops use this clock, too, but uvloop reads it once for
+every round and cuts it to milliseconds.
 """
 
 import asyncio
@@ -17,29 +17,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from struct import Struct
 from time import CLOCK_MONOTONIC, monotonic
-from typing import Final, Protocol
+from typing import Final
 
 LOOP_SECONDS_MIN: Final = 0.001
-"""Resolution of the loops' own timers: what is set to less may come at once, and for ever so."""
+"""Resolution of the loops' timers: one set to less may fire at once, again and again."""
 
 TFD_TIMER_ABSTIME: Final = 1
-"""Linux's number: the time is one of the clock's, and not counted from now."""
+"""Linux's flag: the time is absolute, not counted from now."""
 
 
 class Timer:
-    """Calls back once for every deadline it is set to, never before it.
+    """Calls back on the loop once for every deadline, never before it.
 
-    Setting it costs a system call only where the deadline is earlier than what the system waits
-    for already. Where it moves later, or away, as it does with every datagram for a timer that
-    guards against silence, the system's alarm is left to go off in vain.
-
-    Parameters
-    ----------
-    loop : asyncio.AbstractEventLoop
-    callback : callable
-        Called on the loop.
-    precise : bool
-        Whether to use Linux's timers where there are any.
+    Setting a deadline takes a system call only if it is earlier than the system's alarm. If the
+    deadline moves later or is removed, as an idle timeout does with every datagram, the alarm stays
+    and goes off without a call back. `precise` is whether to use Linux's timers, if there are any.
     """
 
     def __init__(
@@ -53,21 +45,21 @@ class Timer:
         self._deadline: float | None = None
         self._alarm_at = math.inf
         descriptor = _new_timer_descriptor() if precise else None
-        self._alarm: _Alarm = (
+        self._alarm: _LoopAlarm | _DescriptorAlarm = (
             _LoopAlarm(loop, self._expired)
             if descriptor is None
             else _DescriptorAlarm(loop, self._expired, descriptor)
         )
 
     def set(self, deadline: float | None) -> None:
-        """Call back at this time, in place of what was set before; `None` for not at all."""
+        """Replace the deadline; `None` removes it."""
         self._deadline = deadline
         if deadline is not None and deadline < self._alarm_at:
             self._alarm_at = deadline
             self._alarm.set(deadline)
 
     def close(self) -> None:
-        """Call back no more."""
+        """Remove the deadline and end the alarm."""
         self._deadline = None
         self._alarm.close()
 
@@ -83,16 +75,8 @@ class Timer:
             self._callback()
 
 
-class _Alarm(Protocol):
-    """What wakes a `Timer`; about at its time, sometimes before."""
-
-    def set(self, at: float) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class _LoopAlarm:
-    """The loop's own timers."""
+    """The loop's own timers, which may wake a `Timer` before its time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, expired: Callable[[], None]) -> None:
         self._loop = loop
@@ -121,7 +105,7 @@ class _DescriptorAlarm:
         loop.add_reader(descriptor, self._readable)
 
     def set(self, at: float) -> None:
-        # Rounded up, or it would go off before its time; and zero would mean never.
+        # Rounded up, so as not to go off too early; zero would mean never.
         _set_timer_descriptor(self._descriptor, max(math.ceil(at * 1e9), 1))
 
     def close(self) -> None:
@@ -131,7 +115,7 @@ class _DescriptorAlarm:
             self._descriptor = -1
 
     def _readable(self) -> None:
-        with suppress(BlockingIOError):  # set anew since the loop saw it
+        with suppress(BlockingIOError):  # set again since the loop saw it
             os.read(self._descriptor, 8)
         self._expired()
 
@@ -146,13 +130,13 @@ if sys.version_info >= (3, 13) and sys.platform == "linux":
 
 else:
     _libc = ctypes.PyDLL(None)
-    """Keeps the interpreter locked: calls this short are not worth losing it to another thread."""
+    """Calls through it keep the GIL: they are too short to give it to another thread."""
 
     _itimerspec = Struct("@4l")
-    """The interval, which is zero, and the time; each of seconds and nanoseconds."""
+    """The interval, which is zero, and the time, each in seconds and nanoseconds."""
 
     def _new_timer_descriptor() -> int | None:
-        """Return a descriptor; `None` if this system has no such thing."""
+        """Return the descriptor of a timer; `None` if this system has none."""
         if sys.platform != "linux":
             return None
         descriptor: int = _libc.timerfd_create(CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)

@@ -125,8 +125,8 @@ def _pass_over(
     threshold_pass = ThresholdPass(parameters, nothing, replica.values, replica.quantum, threads)
 
     def look_and_take() -> None:
-        for start, stop in threshold_pass.look(0, len(replica), multiple, MAGNITUDE_MAX):
-            threshold_pass.take(start, stop)
+        for start, stop in threshold_pass.scan(0, len(replica), multiple, MAGNITUDE_MAX):
+            threshold_pass.hits_in(start, stop)
 
     return look_and_take, threshold_pass.close
 

@@ -66,7 +66,7 @@ def _measure(residual: Float32Array, density: float, threshold: float, plan: Pla
 
     def look() -> None:
         with stream.turn():
-            looking.look(0, n, multiple, 1)
+            looking.scan(0, n, multiple, 1)
 
     def add() -> None:
         torch.add(total, parameters, out=total)
@@ -85,11 +85,11 @@ def _measure(residual: Float32Array, density: float, threshold: float, plan: Pla
     def encode_on_device() -> None:
         sent = on_device.encode(multiple, magnitude_max=1)
         assert sent == bodies, "the device has encoded something else"
-        on_device.mend(back)
+        on_device.correct_replica(back)
 
     def encode_on_host() -> None:
         on_host.encode(multiple, magnitude_max=1)
-        on_host.mend(back)
+        on_host.correct_replica(back)
 
     def apply_on_device() -> None:
         for body in bodies:

@@ -28,7 +28,7 @@ class UnconnectedSharing:
         vector = self._parameters.vector
         replica, portion = Replica.from_parameters(vector), portion_of(settings.feedback)
         self.feedback = self._parameters.feedback(replica, portion=portion, threads=1)
-        self.feedback.settle()
+        self.feedback.drop_residual()
         self._thresholds = Thresholds(settings, self.feedback, clock=lambda: 0.0)
 
     def encode(self) -> list[bytes]:

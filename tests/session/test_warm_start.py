@@ -152,8 +152,8 @@ def test_a_saved_session_goes_on_with_its_warm_up(master: LocalMaster) -> None:
         ({"threshold": 0.1}, "warm_up_density=0.1 and threshold: a warm-up goes over to a density"),
         ({"update_bytes": 1e3}, "warm_up_density=0.1 and update_bytes"),
         ({"threshold": TargetDensity()}, None),
-        ({"target_density": 0.1}, "warm_up_density=0.1; it is above the usual one, 0.1"),
-        ({"density_band": (0.1, 0.2)}, "it is above the usual one, 0.14"),
+        ({"target_density": 0.1}, "warm_up_density=0.1; it has to be above the usual one, 0.1"),
+        ({"density_band": (0.1, 0.2)}, "it has to be above the usual one, 0.14"),
     ],
 )
 def test_what_a_warm_up_cannot_go_over_to_is_refused(

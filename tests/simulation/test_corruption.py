@@ -170,7 +170,7 @@ def test_what_damage_has_made_a_worker_send_is_taken_back() -> None:
     run = begin(3, Random(3), loss=0.0)
     run.join_and_wait(2)
     victim, other = sorted(run.workers, key=lambda worker: worker.rank)
-    victim.feedback.settle()
+    victim.feedback.drop_residual()
     before = victim.feedback.parameters.copy()
     victim.change = other.change = 0.0
 

@@ -154,7 +154,7 @@ def the_residual_is_dropped_with_the_replica(patch: pytest.MonkeyPatch) -> None:
     def forgetful(self: Repair, rebase: Rebase) -> None:
         mend(self, rebase)
         if rebase.missed:
-            self._feedback.settle()
+            self._feedback.drop_residual()
 
     patch.setattr(Repair, "mend", forgetful)
 

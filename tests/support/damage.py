@@ -22,7 +22,7 @@ from gradwire_codecs.format.header import (
     VALID,
     read_header,
 )
-from gradwire_codecs.format.hits import ROOM, STATE_FIELDS, WORK, begin, next_hits, scale
+from gradwire_codecs.format.hits import ROOM, STATE_FIELDS, WORK, begin_reading, next_hits, scale
 from gradwire_codecs.kernels.compiled import compiled
 
 GROWTH_MAX: Final = 16
@@ -106,7 +106,7 @@ def _read(data: UInt8Array, words: UInt64Array, elements: int, wrong: Int64Array
     if header[HITS] > 8 * data.size:
         wrong[0] = CLAIMS_TOO_MUCH
         return VALID
-    begin(header, data.size, state)
+    begin_reading(header, data.size, state)
     index, count = np.empty(ROOM, np.uint32), np.empty(ROOM, np.int32)
     last, hits = header[START] - 1, 0
     while True:

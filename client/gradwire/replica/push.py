@@ -86,7 +86,7 @@ class Push:
             elements = self._send()
         else:
             try:
-                with self._feedback.undoing():
+                with self._feedback.restoring_on_error():
                     if change is not None:
                         self._add(change)
                     elements = self._send_scaled()

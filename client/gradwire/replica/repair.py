@@ -192,7 +192,7 @@ class Repair:
             elif digest_of(theirs, start) != int(digests[number]):
                 logger.error("block %d of the replica came from the master damaged", number)
             else:
-                self._feedback.mend(theirs - copies[number], start)
+                self._feedback.correct_replica(theirs - copies[number], start)
                 mended += 1
         if rebase.missed:
             self._floor = _of_others(blocks.versions, self._rank)

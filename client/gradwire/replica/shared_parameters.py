@@ -74,7 +74,7 @@ class SharedParameters:
 
     def settle(self) -> None:
         """Set the parameters to the shared ones; drop what was not sent."""
-        self.feedback.settle()
+        self.feedback.drop_residual()
         self.parameters.scatter()
 
     def take_residual_out(self) -> Float32Array:

@@ -107,7 +107,7 @@ class Entry:
         prior_residual = PriorResidual.of(
             feedback, settings.feedback, is_founder=self._is_founder()
         )
-        feedback.settle()
+        feedback.drop_residual()
         parameters.scatter()
         participant = Participant(
             settings=settings,

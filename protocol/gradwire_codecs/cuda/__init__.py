@@ -1,8 +1,7 @@
 """The codec for vectors in the memory of a GPU; it needs torch and Triton.
 
-The threshold pass, the codes and what applies an update run on the device, and give the bytes and
-the bits that `gradwire_codecs.feedback.feedback` gives. Only encoded updates cross between the
-memories.
+The threshold pass, encoding and applying updates run on the device, with the same results, to the
+bit, as on the CPU. Only encoded updates are copied between device and host.
 """
 
 from gradwire_codecs.cuda.feedback import (

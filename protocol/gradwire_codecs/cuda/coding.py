@@ -1,8 +1,8 @@
 """Encoding on the device: the bytes that `gradwire_codecs.format.sparse` and `dense` write.
 
-The format is made for it: the parameter of a block depends on nothing but its own values. So all
-blocks choose theirs side by side (`measure`), the running sum of their lengths says where each
-begins, and all values are written at once (`write`), each into bits that no other one touches.
+The format is made for it: the parameter of a block depends only on the values of the block. So all
+blocks choose theirs in parallel (`measure`), the running sum of their lengths is where each begins,
+and all values are written in parallel (`write`), each to its own bits.
 """
 
 import triton.language as tl
@@ -23,7 +23,7 @@ def measure(
     bits: tl.tensor,
     ROWS: tl.constexpr,  # noqa: N803 - constants of a kernel
 ) -> None:
-    """Choose the parameter of each block, the smallest of the best; add the bits that it takes."""
+    """Choose the best parameter of each block, the smallest of several; add to its `bits`."""
     block = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     j = block[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = j < values_count
@@ -43,7 +43,10 @@ def measure(
 
 @inlined
 def head_zeros(parameters: tl.tensor, block: tl.tensor, exists: tl.tensor) -> tl.tensor:
-    """Return the zeros of the head of blocks; of the first one, which has none, what it lacks."""
+    """Return the zeros in the head of each block.
+
+    The head of the first block has no zeros; its result is one less than its bits, as for others.
+    """
     k = tl.load(parameters + block, mask=exists, other=0)
     step = k - tl.load(parameters + block - 1, mask=exists & (block > 0), other=0)
     zeros = tl.where(step > 0, 2 * step - 1, -2 * step)
@@ -57,7 +60,7 @@ def add_heads(
     bits: tl.tensor,
     TILE: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Add what the heads of blocks take."""
+    """Add the bits of the heads of blocks."""
     block = tl.program_id(0) * TILE + tl.arange(0, TILE)
     exists = block < blocks
     before = tl.load(bits + block, mask=exists, other=0)
@@ -65,8 +68,8 @@ def add_heads(
 
 
 @inlined
-def put(words: tl.tensor, position: tl.tensor, value: tl.tensor, mask: tl.tensor) -> None:
-    """Write up to 33 bits where zeros are; other values go into other bits of the same words."""
+def write_bits(words: tl.tensor, position: tl.tensor, value: tl.tensor, mask: tl.tensor) -> None:
+    """Write up to 33 bits over zeros; other threads write other bits of the same words."""
     word = position >> 5
     shifted = value << (position & 31)
     high = shifted >> 32
@@ -75,28 +78,28 @@ def put(words: tl.tensor, position: tl.tensor, value: tl.tensor, mask: tl.tensor
 
 
 @inlined
-def put_head(
+def write_head(
     words: tl.tensor,
     position: tl.tensor,
     parameters: tl.tensor,
     block: tl.tensor,
     exists: tl.tensor,
 ) -> tl.tensor:
-    """Write the heads of blocks; return the positions behind them."""
+    """Write the heads of blocks; return the positions after them."""
     zeros = head_zeros(parameters, block, exists)
     first = tl.load(parameters + block, mask=exists & (block == 0), other=0)
     at = tl.where(block > 0, position + zeros, position)
-    put(words, at, tl.where(block > 0, 1, first).to(tl.uint64), exists)
+    write_bits(words, at, tl.where(block > 0, 1, first).to(tl.uint64), exists)
     return position + zeros + 1
 
 
 @inlined
-def put_rice(
+def write_rice(
     words: tl.tensor, position: tl.tensor, value: tl.tensor, k: tl.tensor, mask: tl.tensor
 ) -> None:
-    """Write values in Rice code; the zeros are there already."""
+    """Write values in Rice code over zeros."""
     rest = value & ((tl.zeros_like(value) + 1 << k) - 1)
-    put(words, position + (value >> k), (rest << 1 | 1).to(tl.uint64), mask)
+    write_bits(words, position + (value >> k), (rest << 1 | 1).to(tl.uint64), mask)
 
 
 @kernel("values_count", "base")
@@ -115,15 +118,15 @@ def write(
     HAS_SECOND: tl.constexpr,  # noqa: N803
     ROWS: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Write blocks: heads, and of each value its sign, itself, and the second one it goes with."""
+    """Write blocks: their heads, and for each value its sign, the value, and its second value."""
     block = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     exists = block * BLOCK < values_count
     position = tl.load(ends + block, mask=exists, other=0) - tl.load(
         bits + block, mask=exists, other=0
     )
-    position = put_head(words, position + base, parameters, block, exists)
+    position = write_head(words, position + base, parameters, block, exists)
     if HAS_SECOND:
-        position = put_head(words, position, second_parameters, block, exists)
+        position = write_head(words, position, second_parameters, block, exists)
     j = block[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = j < values_count
     k = tl.load(parameters + block, mask=exists, other=0).to(tl.int64)[:, None]
@@ -139,8 +142,8 @@ def write(
     at = position[:, None] + tl.cumsum(length, 1) - length
     if HAS_SIGN:
         negative = tl.load(signed + j, mask=inside, other=0) < 0
-        put(words, at, negative.to(tl.uint64), inside & negative)
+        write_bits(words, at, negative.to(tl.uint64), inside & negative)
         at += 1
-    put_rice(words, at, value, k, inside)
+    write_rice(words, at, value, k, inside)
     if HAS_SECOND:
-        put_rice(words, at + (value >> k) + k + 1, second, second_k, inside)
+        write_rice(words, at + (value >> k) + k + 1, second, second_k, inside)

@@ -1,12 +1,11 @@
 """Decoding on the device: from the bytes of an update to the hits in its memory.
 
-A code of variable length is read one value after the other. But every block of 64 could be read by
-a thread of its own, if it knew where its block begins. The host, which reads an update anyhow
-because nothing may change before all of it has proved to be valid, tells that: an `Outline` of
-12 bytes a block crosses with the 70 to 100 that the block itself takes. The hits would take 512.
+A code of variable length is read one value after the other. But each block of 64 values can be read
+by its own thread, if the thread knows where the block begins. The host reads every update first,
+because nothing may change before all of it has proved to be valid. So it sends an outline along, of
+12 bytes a block; a block itself takes 70 to 100 bytes, and its hits would take 512.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -19,14 +18,11 @@ from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.cuda.threshold import tiles_of
 from gradwire_codecs.format.bits import (
     BLOCK,
-    FIRST_PARAMETER_BITS,
-    PARAMETER_MAX,
-    peek,
-    trailing_zeros,
+    read_head,
+    signed,
 )
 from gradwire_codecs.format.dense import WORD_BYTES, digits_per_word
 from gradwire_codecs.format.header import (
-    AT,
     DENSE,
     EVERY,
     FORMAT,
@@ -34,6 +30,7 @@ from gradwire_codecs.format.header import (
     LISTED_HITS,
     MAGNITUDE_MAX,
     MULTIPLE,
+    OFFSET,
     POSITIONS_BYTES,
     START,
     STOP,
@@ -42,17 +39,18 @@ from gradwire_codecs.format.reading import EncodedHits
 from gradwire_codecs.kernels.compiled import compiled
 
 TILE: Final = 32
-"""Blocks of a program: few, so that many multiprocessors take part in a small update."""
+"""Blocks of a program: few, so that even a small update uses many multiprocessors."""
 
 VALUES = tl.constexpr(BLOCK)
 
 FIELDS: Final = 3
-"""Of an outline: the bit behind the head of a block, its parameters, what goes before it."""
+"""Of an outline, for each block: the bit after its head, its parameters, and the first element that
+its first value can be."""
 
 
 @inlined
-def look(words: tl.tensor, position: tl.tensor, mask: tl.tensor) -> tl.tensor:
-    """Return 64 bits from each position on."""
+def peek(words: tl.tensor, position: tl.tensor, mask: tl.tensor) -> tl.tensor:
+    """Return the 64 bits from each position on."""
     word = position >> 6
     offset = (position & 63).to(tl.uint64)
     low = tl.load(words + word, mask=mask, other=1).to(tl.uint64)
@@ -61,22 +59,22 @@ def look(words: tl.tensor, position: tl.tensor, mask: tl.tensor) -> tl.tensor:
 
 
 @inlined
-def take_rice(
+def read_rice(
     words: tl.tensor, position: tl.tensor, k: tl.tensor, mask: tl.tensor
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Read a value at each position; return them, and the positions behind them."""
-    window = look(words, position, mask)
+    """Read a value at each position; return the values, and the positions after them."""
+    window = peek(words, position, mask)
     zeros = tl.zeros_like(position)
     empty = mask & (window == 0)
     while tl.sum(empty.to(tl.int32)) > 0:
         zeros += tl.where(empty, 64, 0)
-        window = tl.where(empty, look(words, position + zeros, empty), window)
+        window = tl.where(empty, peek(words, position + zeros, empty), window)
         empty = empty & (window == 0)
     # The exponent of a power of two, which any float holds exactly, counts the zeros below it.
     lowest = (window & (tl.zeros_like(window) - window)).to(tl.float32).to(tl.int32, bitcast=True)
     zeros += ((lowest >> 23) & 255).to(tl.int64) - 127
     low_bits = (tl.zeros_like(position) + 1 << k) - 1
-    rest = look(words, position + zeros + 1, mask).to(tl.int64) & low_bits
+    rest = peek(words, position + zeros + 1, mask).to(tl.int64) & low_bits
     return (zeros << k) | rest, position + zeros + 1 + k
 
 
@@ -93,7 +91,7 @@ def read_blocks(
     ARE_GAPS: tl.constexpr,  # noqa: N803
     TILE: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Read blocks: `others` are filled with second values, or else with 1 or -1 by the sign."""
+    """Read blocks; `others` is filled with second values, or with 1 or -1 by the signs."""
     block = tl.program_id(0) * TILE + tl.arange(0, TILE)
     exists = block * VALUES < values_count
     position = tl.load(outline + 3 * block, mask=exists, other=0).to(tl.int64)
@@ -104,16 +102,16 @@ def read_blocks(
         j = block * VALUES + place
         inside = j < values_count
         if HAS_SIGN:
-            negative = (look(words, position, inside) & 1).to(tl.int32)
+            negative = (peek(words, position, inside) & 1).to(tl.int32)
             tl.store(others + j, 1 - 2 * negative, mask=inside)
             position += 1
-        value, position = take_rice(words, position, k, inside)
+        value, position = read_rice(words, position, k, inside)
         if ARE_GAPS:
             value += expected
             expected = value + 1
         tl.store(values + j, value.to(tl.int32), mask=inside)
         if HAS_SECOND:
-            second, position = take_rice(words, position, second_k, inside)
+            second, position = read_rice(words, position, second_k, inside)
             tl.store(others + j, second.to(tl.int32), mask=inside)
 
 
@@ -140,19 +138,14 @@ def read_digits(
 def changes_of(
     encoded: EncodedHits, stream: SideStream
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return what an update changes, as tensors on the device; inside a turn of the side stream.
-
-    Parameters
-    ----------
-    encoded : EncodedHits
-    stream : SideStream
+    """Decode an update to tensors on the device; call it inside a turn of the side stream.
 
     Returns
     -------
     change : Tensor of shape (hits,) or (elements covered,), dtype int32
         In quanta.
     index : Tensor of shape (hits,), dtype int32, or None
-        The elements that change by it; None for all that are covered.
+        The positions of `change`; None for all elements covered.
 
     Raises
     ------
@@ -205,7 +198,7 @@ def _dense_changes(encoded: EncodedHits, stream: SideStream) -> torch.Tensor:
     elements = int(header[STOP] - header[START])
     magnitude_max = int(header[MAGNITUDE_MAX])
     digits = digits_per_word(magnitude_max)
-    words = encoded.words.view(np.uint8)[header[AT] :][: -(-elements // digits) * WORD_BYTES]
+    words = encoded.words.view(np.uint8)[header[OFFSET] :][: -(-elements // digits) * WORD_BYTES]
     count = torch.empty(elements, dtype=torch.int32, device=stream.device)
     read_digits[tiles_of(elements, digits * TILE),](
         stream.send(words.data).view(torch.int64),
@@ -218,96 +211,64 @@ def _dense_changes(encoded: EncodedHits, stream: SideStream) -> torch.Tensor:
     return count * int(header[MULTIPLE])
 
 
-@dataclass(frozen=True, slots=True)
-class _Sequence:
-    """Values of one stream of a valid update, of which an outline is made."""
-
-    values: UInt32Array
-    """Gaps, or magnitudes."""
-    seconds: UInt32Array
-    """What each goes with; empty where it is alone."""
-    before: Int32Array
-    """What goes before each: the position after which a gap is counted."""
-    first_bit: int
-    sign_bits: int
-
-
 def _outlines(encoded: EncodedHits) -> list[Int32Array]:
-    """Check an update, and say where its blocks begin, in each of its streams."""
-    header = encoded.header
+    """Check an update; return the outline of each of its streams."""
+    header, words = encoded.header, encoded.words
     index, count = encoded.collect()
-    behind = 8 * int(header[AT] + header[POSITIONS_BYTES])
+    behind = 8 * int(header[OFFSET] + header[POSITIONS_BYTES])
     magnitude = np.abs(count).view(np.uint32)
-    no_seconds, no_places = np.empty(0, np.uint32), np.zeros(len(index), np.int32)
-    sequences = [_gaps(index, int(header[START]), no_seconds, 8 * int(header[AT]), sign_bits=1)]
+    none = np.empty(0, np.uint32)
+    before = _before(index, int(header[START]))
+    outlines = [_outline(words, 8 * int(header[OFFSET]), index - before, none, before, 1)]
     if header[FORMAT] == LISTED:
         at = np.flatnonzero(magnitude > 1).astype(np.uint32)
-        sequences.append(_gaps(at, 0, magnitude[at] - np.uint32(2), behind, sign_bits=0))
+        before = _before(at, 0)
+        rest = magnitude[at] - np.uint32(2)
+        outlines.append(_outline(words, behind, at - before, rest, before, 0))
     elif header[FORMAT] == EVERY:
         rest = magnitude - np.uint32(1)
-        sequences.append(_Sequence(rest, no_seconds, no_places, behind, 0))
-    return [_outline(encoded.words, sequence) for sequence in sequences]
+        outlines.append(_outline(words, behind, rest, none, np.zeros_like(rest), 0))
+    return outlines
 
 
-def _gaps(
-    positions: UInt32Array, start: int, seconds: UInt32Array, first_bit: int, *, sign_bits: int
-) -> _Sequence:
+def _before(positions: UInt32Array, start: int) -> UInt32Array:
+    """Return the position from which the gap of each position is counted."""
     before = np.empty_like(positions)
     before[0] = start
     before[1:] = positions[:-1] + np.uint32(1)
-    return _Sequence(positions - before, seconds, before.view(np.int32), first_bit, sign_bits)
-
-
-def _outline(words: UInt64Array, sequence: _Sequence) -> Int32Array:
-    outline = np.empty((-(-len(sequence.values) // BLOCK), FIELDS), np.int32)
-    _walk(
-        words,
-        sequence.first_bit,
-        sequence.values,
-        sequence.seconds,
-        sequence.before,
-        sequence.sign_bits,
-        outline,
-    )
-    return outline
+    return before
 
 
 @compiled
-def _walk(
+def _outline(
     words: UInt64Array,
     position: int,
     values: UInt32Array,
     seconds: UInt32Array,
-    before: Int32Array,
+    before: UInt32Array,
     sign_bits: int,
-    outline: Int32Array,
-) -> None:
-    """Go from block to block: what is known to be in one says where the next one begins."""
-    k, second_k = 0, 0
+) -> Int32Array:
+    """Return the outline of a stream: the values of a block tell where the next block begins.
+
+    `values` are gaps, counted from `before`, or magnitudes. `seconds` are the second values that
+    follow each value, or empty.
+    """
+    outline = np.empty(((values.size + BLOCK - 1) // BLOCK, FIELDS), np.int32)
+    k, second_k, end = 0, 0, 64 * words.size
     for block in range(outline.shape[0]):
         low = block * BLOCK
         high = min(low + BLOCK, values.size)
-        k, position = _take_head(words, position, block, k)
+        k, position = read_head(words, position, end, low, k)
         if seconds.size:
-            second_k, position = _take_head(words, position, block, second_k)
+            second_k, position = read_head(words, position, end, low, second_k)
         outline[block, 0] = position
         outline[block, 1] = k | second_k << 8
         outline[block, 2] = before[low]
         position += (high - low) * (k + 1 + sign_bits)
         for j in range(low, high):
-            position += int(np.int64(values[j] >> np.uint32(k)))
+            position += signed(values[j] >> np.uint32(k))
         if seconds.size:
             position += (high - low) * (second_k + 1)
             for j in range(low, high):
-                position += int(np.int64(seconds[j] >> np.uint32(second_k)))
-
-
-@compiled
-def _take_head(words: UInt64Array, position: int, block: int, previous: int) -> tuple[int, int]:
-    """Read the head of a block of a valid update; return the parameter and the place behind it."""
-    window = peek(words, position)
-    if block == 0:
-        return int(np.int64(window & np.uint64(PARAMETER_MAX))), position + FIRST_PARAMETER_BITS
-    zeros = int(np.int64(trailing_zeros(window)))
-    step = (zeros + 1) // 2 if zeros & 1 else -(zeros // 2)
-    return previous + step, position + zeros + 1
+                position += signed(seconds[j] >> np.uint32(second_k))
+    return outline

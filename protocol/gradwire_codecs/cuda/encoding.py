@@ -1,7 +1,7 @@
-"""`encode_hits`: from hits in the memory of a device to the bytes of an update on the host.
+"""`encode_hits`: encodes hits in the memory of a device to the bytes of an update on the host.
 
-What is decided is decided as `gradwire_codecs.format.update` does it, by exact sizes; only these,
-and then the bytes, cross to the host.
+It chooses the format like `gradwire_codecs.format.update`, by exact sizes. Only these sizes, and
+then the bytes, are copied to the host.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,13 @@ from gradwire_codecs.cuda.threshold import tiles_of
 from gradwire_codecs.format.bits import BLOCK
 from gradwire_codecs.format.dense import WORD_BYTES, dense_bytes, digits_per_word
 from gradwire_codecs.format.header import DENSE, EVERY, LISTED, PLAIN, numbers_bytes, pack_header
+from gradwire_codecs.format.sparse import bytes_of
 
 ROWS: Final = 4
 """Blocks of a program: two values for each of 128 threads."""
 
 ROWS_INTERPRETED: Final = 64
-"""The same where a program is interpreted, which takes its time by the operation."""
+"""The same for Triton's interpreter, whose time depends on the number of operations."""
 
 TILE: Final = 256
 
@@ -36,20 +37,10 @@ def encode_hits(
     count: torch.Tensor,
     bytes_max: int,
 ) -> list[bytes]:
-    """Encode hits as one update, or as several of adjoining ranges where one is too large.
+    """Encode hits as one update, or as several of adjoining ranges if one is too large.
 
-    Parameters
-    ----------
-    stream : SideStream
-        Inside a turn of which this is called.
-    start, stop : int
-        The elements that the update covers.
-    multiple : int
-        The threshold in quanta.
-    index, count : Tensor of shape (hits,), dtype int32
-        Ascending positions, and signed numbers of thresholds.
-    bytes_max : int
-        Largest encoded size.
+    Call it inside a turn of `stream`. The arguments are those of `Update` and `split_update`;
+    `index` and `count` are tensors of shape (hits,), dtype int32.
     """
     if not len(index):
         return []
@@ -63,8 +54,8 @@ def encode_hits(
     ) + encode_hits(stream, middle, stop, multiple, index[cut:], count[cut:], bytes_max)
 
 
-class _Stream:
-    """Values in Rice code, in blocks with heads; perhaps each with a sign and a second value."""
+class _RiceStream:
+    """Values in Rice code, in blocks with heads; each may have a sign and a second value."""
 
     def __init__(
         self,
@@ -82,17 +73,17 @@ class _Stream:
         if signed is not None:
             self._bits += BLOCK
             self._bits[-1] -= -len(values) % BLOCK
-        self._parameters = self._measured(values)
-        self._second_parameters = self._parameters if seconds is None else self._measured(seconds)
+        self._parameters = self._measure(values)
+        self._second_parameters = self._parameters if seconds is None else self._measure(seconds)
         self._ends = torch.cumsum(self._bits, 0, dtype=torch.int64)
 
     @property
     def bits(self) -> torch.Tensor:
-        """What all of it takes: a tensor of shape (1,), dtype int64."""
+        """Bits of the stream: a tensor of shape (1,), dtype int64."""
         return self._ends[-1:]
 
     def write(self, words: torch.Tensor, base: int) -> None:
-        """Write all of it from bit `base` on."""
+        """Write the stream from bit `base` on."""
         coding.write[self._programs,](
             self._values,
             self._values if self._seconds is None else self._seconds,
@@ -109,8 +100,8 @@ class _Stream:
             ROWS=self._rows,
         )
 
-    def _measured(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the parameters of values; add what they and their heads take to the bits."""
+    def _measure(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the parameters of values; add the bits of values and heads to `_bits`."""
         parameters = torch.empty_like(self._bits)
         coding.measure[self._programs,](
             values, len(values), parameters, self._bits, ROWS=self._rows
@@ -122,7 +113,7 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How an update is written, and how much that takes."""
+    """The format and size of an update that is to be written."""
 
     header: bytes
     start: int
@@ -130,8 +121,8 @@ class _Plan:
     index: torch.Tensor
     count: torch.Tensor
     magnitude_max: int
-    streams: list[tuple[_Stream, int]]
-    """What is written, and how many bytes each takes; none where it is dense."""
+    streams: list[tuple[_RiceStream, int]]
+    """The streams, and the bytes of each; none for the dense format."""
     hits_bytes: int
 
     @property
@@ -152,19 +143,19 @@ class _Plan:
         """Choose the format that takes the fewest bytes."""
         magnitude = count.abs()
         larger = magnitude > 1
-        positions = _Stream(_gaps(index, start), signed=count)
+        positions = _RiceStream(_gaps(index, start), signed=count)
         facts = torch.cat([positions.bits, magnitude.max().view(1), larger.sum().view(1)])
         bits, magnitude_max, listed = stream.fetch(facts).tolist()
-        form, streams = PLAIN, [(positions, _bytes_of(bits))]
+        form, streams = PLAIN, [(positions, bytes_of(bits))]
         numbers: list[int] = []
         if listed:
             at = torch.nonzero(larger).view(-1).to(torch.int32)
-            in_list = _Stream(_gaps(at, 0), seconds=magnitude[larger] - 2)
-            every = _Stream(magnitude - 1)
+            in_list = _RiceStream(_gaps(at, 0), seconds=magnitude[larger] - 2)
+            every = _RiceStream(magnitude - 1)
             list_bits, every_bits = stream.fetch(torch.cat([in_list.bits, every.bits])).tolist()
             options = [
-                (LISTED, [listed, _bytes_of(bits)], (in_list, _bytes_of(list_bits))),
-                (EVERY, [_bytes_of(bits)], (every, _bytes_of(every_bits))),
+                (LISTED, [listed, bytes_of(bits)], (in_list, bytes_of(list_bits))),
+                (EVERY, [bytes_of(bits)], (every, bytes_of(every_bits))),
             ]
             form, numbers, magnitudes = min(
                 options, key=lambda option: numbers_bytes(option[1]) + option[2][1]
@@ -179,13 +170,13 @@ class _Plan:
         return cls(header, start, length, index, count, magnitude_max, streams, hits_bytes)
 
     def write(self, stream: SideStream) -> bytes:
-        """Return the update."""
+        """Return the encoded update."""
         words = self._sparse_words() if self.streams else self._dense_words()
         hits = stream.fetch(words.view(torch.uint8)[: self.hits_bytes])
         return self.header + hits.numpy().tobytes()
 
     def _sparse_words(self) -> torch.Tensor:
-        # A word more than are filled: what is put into the last one may reach behind it.
+        # One word more, because writing to the last one may write zeros after it.
         size = self.hits_bytes * 8 // WORD_BITS + 2
         words = torch.zeros(size, dtype=torch.int32, device=self.index.device)
         at = 0
@@ -196,8 +187,8 @@ class _Plan:
 
     def _dense_words(self) -> torch.Tensor:
         # A word is the sum over its elements of digit times radix to the power of the place, and a
-        # digit is the count plus M. So what a word of nothing but M is differs from it by the
-        # counts; modulo 2^64, in which int64 computes, the order of additions does not matter.
+        # digit is the count plus M. So each word starts as that of the counts 0, and the counts of
+        # the hits are added. int64 computes modulo 2^64, so the order does not matter.
         digits = digits_per_word(self.magnitude_max)
         powers = [(2 * self.magnitude_max + 1) ** place for place in range(digits)]
         words = [_as_int64(self.magnitude_max * sum(powers))] * (self.hits_bytes // WORD_BYTES)
@@ -211,17 +202,13 @@ class _Plan:
 
 
 def _gaps(positions: torch.Tensor, start: int) -> torch.Tensor:
-    """Return how many places each position passes over since the one before, or since `start`."""
+    """Return how many elements lie between each position and the one before, or `start`."""
     gaps = positions.clone()
     gaps[1:] -= positions[:-1] + 1
     gaps[0] -= start
     return gaps
 
 
-def _bytes_of(bits: int) -> int:
-    return (bits + 7) // 8
-
-
 def _as_int64(number: int) -> int:
-    """Return what has the same 64 bits."""
+    """Return the signed number with the same 64 bits."""
     return (number + 2**63) % 2**64 - 2**63

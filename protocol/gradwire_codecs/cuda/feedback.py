@@ -1,8 +1,8 @@
 """Residual feedback over vectors in the memory of a device: the same bits as on the CPU.
 
-What is done in every step, and for every peer's update, runs on the device. What a session does
-seldom goes through copies on the host: `residual` and `restore_residual` for a checkpoint, the
-`values` of the replica when all of it is given away or compared with the master's.
+The work of every step, and of every peer's update, runs on the device. What a session does rarely
+copies vectors to or from the host: `residual` and `restore_residual` for a checkpoint, and `values`
+of the replica to send all of it or to compare it with the master's.
 """
 
 from collections.abc import Iterator
@@ -21,14 +21,7 @@ from gradwire_codecs.cuda.streams import SideStream
 from gradwire_codecs.cuda.threshold import tiles_of
 from gradwire_codecs.cuda.threshold_pass import TILE, DevicePass
 from gradwire_codecs.errors import CodecError, NonFiniteError
-from gradwire_codecs.feedback.feedback import (
-    BYTES_MAX,
-    EVERYWHERE,
-    MAGNITUDE_MAX,
-    Feedback,
-    checked_magnitude,
-    checked_portion,
-)
+from gradwire_codecs.feedback.feedback import EVERYWHERE, Feedback, checked_portion
 from gradwire_codecs.format.header import START
 from gradwire_codecs.format.reading import read_encoded
 from gradwire_codecs.format.update import Update
@@ -36,28 +29,26 @@ from gradwire_codecs.replica.replica import Replica
 
 
 class DeviceFeedback(Feedback):
-    """What all kinds have in common.
-
-    See `DeviceLocalFeedback`, `DeviceSharedFeedback` and `DevicePartialFeedback`.
+    """The base of all kinds whose vectors are tensors on a device.
 
     Parameters
     ----------
     parameters : Tensor of shape (N,), dtype float32
-        The model's parameters on a device, kept and changed in place.
+        The model's parameters on a device; changed in place.
     replica : Replica
         Of the same length; copied to the device.
     """
 
     replica: DeviceReplica
 
-    _keeps_apart: ClassVar[bool] = False
-    """Whether the residual waits in a vector of its own."""
+    _stores_residual: ClassVar[bool] = False
+    """Whether the residual has a vector of its own."""
 
-    _contained: float = 1.0
-    """How much of the residual is in the parameters or waits."""
+    _scanned_portion: float = 1.0
+    """The part of the residual that the parameters and `_stored` contain."""
 
-    _times: float = 1.0
-    """What that is multiplied by for all of it."""
+    _inverse_portion: float = 1.0
+    """The factor from that part to the residual."""
 
     def __init__(self, parameters: torch.Tensor, replica: Replica) -> None:
         if (
@@ -73,49 +64,35 @@ class DeviceFeedback(Feedback):
         self._quantum = float(replica.quantum)
         self._stream = SideStream(parameters.device)
         self.replica = DeviceReplica(replica, self._stream)
-        self._kept = torch.zeros_like(parameters) if self._keeps_apart else None
-        self._device_pass = DevicePass(
-            parameters,
-            self._kept,
-            self.replica.tensor,
-            self._quantum,
-            self._stream,
-            self._contained,
-        )
+        self._stored = torch.zeros_like(parameters) if self._stores_residual else None
+        self._pass = DevicePass(
+            parameters, self._stored, self.replica.tensor, self._quantum, self._stream,
+            self._scanned_portion,
+        )  # fmt: skip
 
     @torch.no_grad()
-    def encode(
-        self,
-        multiple: int,
-        *,
-        magnitude_max: int = MAGNITUDE_MAX,
-        bytes_max: int = BYTES_MAX,
-        start: int = 0,
-        stop: int | None = None,
+    def _encode(
+        self, start: int, stop: int, multiple: int, magnitude_max: int, bytes_max: int
     ) -> list[bytes]:
-        """Encode what has reached the threshold; as `Feedback.encode`, with the same bytes."""
-        stop = self._checked_stop(start, stop)
-        magnitude_max = checked_magnitude(magnitude_max, bytes_max, multiple)
         parts: list[bytes] = []
-        self.quanta_sent = 0
         with self._stream.turn():
-            ranges = self._device_pass.look(start, stop, multiple, magnitude_max)
+            ranges = self._pass.scan(start, stop, multiple, magnitude_max)
             self._absorb(start, stop)
             for low, high in ranges:
-                hits = self._device_pass.take(low, high)
-                index, count = self._device_pass.index[:hits], self._device_pass.count[:hits]
+                hits = self._pass.collect_hits(low, high)
+                index, count = self._pass.index[:hits], self._pass.count[:hits]
                 parts += encode_hits(self._stream, low, high, multiple, index, count, bytes_max)
-                change = self._device_pass.change[:hits]
+                change = self._pass.change[:hits]
                 magnitude = change.abs().sum(dtype=torch.int64).view(1)
                 self.quanta_sent += int(self._stream.fetch(magnitude).item())
-                self._device_pass.commit(hits)
+                self._pass.commit(hits)
         return parts
 
     @torch.no_grad()
     def check(self) -> None:
-        """Raise what `encode` would raise for a parameter, and change nothing."""
+        """Raise the error that `encode` would raise for a parameter; change nothing."""
         with self._stream.turn():
-            self._device_pass.check(0, len(self.replica), 1)
+            self._pass.check(0, len(self.replica), 1)
 
     @torch.no_grad()
     def apply(self, update: Update | Buffer) -> int:
@@ -123,7 +100,7 @@ class DeviceFeedback(Feedback):
         if isinstance(update, Update):
             update.check_fits(len(self.replica))
             with self._stream.turn():
-                self._add(self._sent(update.change), self._sent(update.index))
+                self._add(self._to_device(update.change), self._to_device(update.index))
             return len(update.index)
         if not len(update):
             return 0  # `NOTHING`
@@ -138,53 +115,53 @@ class DeviceFeedback(Feedback):
 
     @torch.no_grad()
     def apply_sum(self, total: Int32Array, start: int = 0) -> None:
-        """Add a sum of updates, in quanta per element."""
+        """Add a sum of updates to the elements from `start` on."""
         with self._stream.turn():
-            self._add_sum(self._sent(total), start)
+            self._add_sum(self._to_device(total), start)
 
     @torch.no_grad()
-    def mend(self, error: Int32Array, start: int = 0) -> None:
-        """Correct the replica where it was damaged; replica plus residual stay what they are."""
+    def correct_replica(self, error: Int32Array, start: int = 0) -> None:
+        """Correct damaged elements of the replica; replica plus residual stays the same."""
         with self._stream.turn():
             span = slice(start, start + len(error))
-            before = self._stands_for(span)
-            self.replica.tensor[span] += self._sent(error)
-            if self._kept is not None:
-                after = self._stands_for(span)
-                self._kept[span] += before - after
+            before = self._replica_values(span)
+            self.replica.tensor[span] += self._to_device(error)
+            if self._stored is not None:
+                after = self._replica_values(span)
+                self._stored[span] += before - after
                 self.parameters[span] = after + (self.parameters[span] - before)
 
     @torch.no_grad()
     def residual(self, where: slice = EVERYWHERE) -> Float32Array:
-        """Return a copy of the residual on the host, or of some elements of it."""
+        """Return a copy of the residual on the host, or of a slice of it."""
         with self._stream.turn():
-            found = self.parameters[where] - self._stands_for(where)
-            if self._kept is not None:
-                found += self._kept[where]
-            found *= self._times
+            found = self.parameters[where] - self._replica_values(where)
+            if self._stored is not None:
+                found += self._stored[where]
+            found *= self._inverse_portion
             copy: Float32Array = self._stream.fetch(found).numpy().copy()
             return copy
 
     @torch.no_grad()
     def clip(self, limit: np.float32) -> tuple[int, float]:
-        """Cut the residual to plus or minus `limit`."""
-        most = float(limit * np.float32(self._contained))
+        """Clip the residual to plus or minus `limit`."""
+        most = float(limit * np.float32(self._scanned_portion))
         with self._stream.turn():
-            shared = self._stands_for(EVERYWHERE)
+            shared = self._replica_values(EVERYWHERE)
             before = self.parameters - shared
-            if self._kept is not None:
-                before += self._kept
+            if self._stored is not None:
+                before += self._stored
             over = before.abs() > most
             cut = torch.where(before > 0, most, -most).to(torch.float32)
-            if self._kept is not None:
-                self._kept.copy_(torch.where(over, cut, self._kept))
+            if self._stored is not None:
+                self._stored.copy_(torch.where(over, cut, self._stored))
                 self.parameters.copy_(torch.where(over, shared, self.parameters))
             else:
                 self.parameters.copy_(torch.where(over, cut + shared, self.parameters))
-                cut = cut + shared - shared  # what is there now: the sum was rounded
+                cut = cut + shared - shared  # the residual that is left: the sum was rounded
             lost = torch.where(over, (before.double() - cut.double()).abs(), 0.0)
             elements, magnitude = self._stream.fetch(torch.stack([over.sum(), lost.sum()])).tolist()
-            return int(elements), magnitude / self._contained
+            return int(elements), magnitude / self._scanned_portion
 
     @torch.no_grad()
     def check_finite(self) -> None:
@@ -197,13 +174,13 @@ class DeviceFeedback(Feedback):
 
     @torch.no_grad()
     def add_change(self, change: Float32Array) -> None:
-        """Add to the parameters what no optimizer has added."""
+        """Add a change to the parameters, as an optimizer would."""
         with self._stream.turn():
-            self.parameters += self._sent(change)
+            self.parameters += self._to_device(change)
 
     @contextmanager
-    def undoing(self) -> Iterator[None]:
-        """Put the parameters back to what they were before, where the block raises."""
+    def restoring_on_error(self) -> Iterator[None]:
+        """Restore the parameters if the block raises."""
         before = self.parameters.detach().clone()
         try:
             yield
@@ -214,27 +191,27 @@ class DeviceFeedback(Feedback):
 
     @torch.no_grad()
     def restore_residual(self, residual: Float32Array) -> None:
-        """Replace the residual, and the parameters by the replica plus what belongs into them."""
+        """Replace the residual, and compute the parameters from the replica and it."""
         self.check_residual(residual)
         with self._stream.turn():
-            restored = self._sent(residual)
-            self.parameters.copy_(self._stands_for(EVERYWHERE))
-            if self._kept is None:
-                self.parameters += restored * self._contained
+            restored = self._to_device(residual)
+            self.parameters.copy_(self._replica_values(EVERYWHERE))
+            if self._stored is None:
+                self.parameters += restored * self._scanned_portion
             else:
-                self._kept.copy_(restored)
+                self._stored.copy_(restored)
 
     @torch.no_grad()
-    def settle(self) -> None:
-        """Forget the residual: the parameters become what the replica says, bit by bit."""
+    def drop_residual(self) -> None:
+        """Set the residual to zero: the parameters become those of the replica, bit by bit."""
         with self._stream.turn():
-            self.parameters.copy_(self._stands_for(EVERYWHERE))
-            if self._kept is not None:
-                self._kept.zero_()
+            self.parameters.copy_(self._replica_values(EVERYWHERE))
+            if self._stored is not None:
+                self._stored.zero_()
 
     @torch.no_grad()
     def absorb(self) -> None:
-        """Bring what the optimizer has changed to where the residual waits."""
+        """Move what the optimizer has changed to the residual, if that has a vector of its own."""
         with self._stream.turn():
             self._absorb(0, len(self.replica))
 
@@ -242,12 +219,12 @@ class DeviceFeedback(Feedback):
         """Do nothing: there are no threads."""
 
     def _absorb(self, start: int, stop: int) -> None:
-        if self._kept is not None:
-            self._device_pass.absorb(start, stop)
+        if self._stored is not None:
+            self._pass.absorb(start, stop)
 
     def _add(self, change: torch.Tensor, index: torch.Tensor) -> None:
         hits = len(index)
-        lattice.add[tiles_of(hits, TILE),](
+        lattice.add_to_both[tiles_of(hits, TILE),](
             self.parameters, self.replica.tensor, self._quantum, index, change, hits, TILE=TILE
         )
 
@@ -263,12 +240,12 @@ class DeviceFeedback(Feedback):
             TILE=TILE,
         )
 
-    def _stands_for(self, span: slice) -> torch.Tensor:
-        """Return what some elements of the replica stand for."""
+    def _replica_values(self, span: slice) -> torch.Tensor:
+        """Return a slice of the replica in units of the parameters."""
         return self.replica.tensor[span].to(torch.float32) * self._quantum
 
-    def _sent(self, array: Float32Array | Int32Array | UInt32Array) -> torch.Tensor:
-        """Return an array on the device; what is unsigned is below 2^31."""
+    def _to_device(self, array: Float32Array | Int32Array | UInt32Array) -> torch.Tensor:
+        """Copy an array to the device; unsigned numbers have to be below 2^31."""
         dtype = torch.float32 if array.dtype == np.float32 else torch.int32
         return self._stream.send(np.ascontiguousarray(array).view(np.uint8).data).view(dtype)
 
@@ -281,24 +258,24 @@ class DeviceLocalFeedback(DeviceFeedback):
 
 
 class DeviceSharedFeedback(DeviceFeedback):
-    """The residual waits in a vector of its own, as with `SharedFeedback`."""
+    """The residual has a vector of its own, as with `SharedFeedback`."""
 
     moves_parameters = True
     portion = 0.0
-    _keeps_apart = True
+    _stores_residual = True
 
 
 class DevicePartialFeedback(DeviceFeedback):
-    """A portion of the residual is in the parameters, as with `PartialFeedback`."""
+    """The parameters contain a portion of the residual, as with `PartialFeedback`."""
 
     moves_parameters = True
 
     def __init__(self, parameters: torch.Tensor, replica: Replica, portion: float) -> None:
         self.portion = checked_portion(portion)
-        self._contained = float(np.float32(portion))
-        self._times = float(np.float32(1.0 / portion))
+        self._scanned_portion = float(np.float32(portion))
+        self._inverse_portion = float(np.float32(1.0 / portion))
         super().__init__(parameters, replica)
 
     def add_growth(self, before: Float32Array, factor: np.float32) -> None:
-        """Let what the residual has grown by have grown by `factor` times as much besides."""
-        super().add_growth(before, factor * np.float32(self._contained))
+        """Add `factor` times the growth of the residual since `before`."""
+        super().add_growth(before, factor * np.float32(self._scanned_portion))

@@ -1,10 +1,10 @@
-"""`kernel` and `inlined`: Triton's ``jit`` in a form that mypy understands.
+"""`kernel` and `inlined`: Triton's ``jit`` with types for mypy.
 
-Kernels run on a GPU; with ``TRITON_INTERPRET=1`` in the environment when they are imported, Triton
-interprets them on tensors of the CPU, a thousand times slower, which is how they are tested where
-there is no GPU. Either way they give the bits that the compiled loops for the CPU give: every
-product with the quantum is one with a power of two, exact, so that it does not matter whether a
-compiler fuses it with the addition that follows.
+Kernels run on a GPU. With ``TRITON_INTERPRET=1`` in the environment when they are imported, Triton
+interprets them on tensors of the CPU, a thousand times slower; tests do so without a GPU. Either
+way the results are the same bits as those of the compiled loops for the CPU: the quantum is a power
+of two, so every product with it is exact, even if a compiler fuses it with the addition that
+follows.
 """
 
 from collections.abc import Callable
@@ -20,17 +20,11 @@ class Kernel(Protocol):
     """A kernel: ``kernel[programs,](*arguments)`` runs it."""
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., object]:
-        """Return what runs so many programs."""
+        """Return a function that runs the kernel with this many programs."""
 
 
 def kernel(*names: str) -> Callable[[Callable[..., None]], Kernel]:
-    """Compile a function that is run by `Kernel`.
-
-    Parameters
-    ----------
-    names : str
-        Arguments that change from call to call; no variant is compiled for their values.
-    """
+    """Compile a function as a `Kernel`; no variants for the values of the arguments `names`."""
 
     def decorated(function: Callable[..., None]) -> Kernel:
         compiled = triton.jit(

@@ -7,14 +7,14 @@ from gradwire_codecs.cuda.threshold import shared
 
 
 @kernel("hits")
-def commit(
+def add_to_replica(
     values: tl.tensor,
     index: tl.tensor,
     change: tl.tensor,
     hits: tl.tensor,
     TILE: tl.constexpr,  # noqa: N803 - constants of a kernel
 ) -> None:
-    """Put the hits into the replica."""
+    """Add hits to the replica."""
     j = tl.program_id(0) * TILE + tl.arange(0, TILE)
     hit = j < hits
     i = tl.load(index + j, mask=hit, other=0).to(tl.int64)
@@ -23,9 +23,9 @@ def commit(
 
 
 @kernel("quantum", "hits")
-def release(
+def commit_stored(
     parameters: tl.tensor,
-    waiting: tl.tensor,
+    stored: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
     index: tl.tensor,
@@ -33,21 +33,21 @@ def release(
     hits: tl.tensor,
     TILE: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Take the hits out of the residual, and put them into replica and parameters."""
+    """Move hits from `stored` to replica and parameters."""
     j = tl.program_id(0) * TILE + tl.arange(0, TILE)
     hit = j < hits
     i = tl.load(index + j, mask=hit, other=0).to(tl.int64)
     moved = tl.load(change + j, mask=hit, other=0)
-    rest = tl.load(waiting + i, mask=hit, other=0.0).to(tl.float64)
+    rest = tl.load(stored + i, mask=hit, other=0.0).to(tl.float64)
     rest -= moved.to(tl.float64) * quantum
-    tl.store(waiting + i, rest.to(tl.float32), mask=hit)
+    tl.store(stored + i, rest.to(tl.float32), mask=hit)
     value = tl.load(values + i, mask=hit, other=0) + moved
     tl.store(values + i, value, mask=hit)
     tl.store(parameters + i, value.to(tl.float32) * quantum, mask=hit)
 
 
 @kernel("quantum", "portion", "hits")
-def advance(
+def commit_partial(
     parameters: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
@@ -57,7 +57,7 @@ def advance(
     hits: tl.tensor,
     TILE: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Take hits out of a residual of which the parameters contain a portion; put them into both."""
+    """Move hits from the residual, of which the parameters contain a portion, to the replica."""
     j = tl.program_id(0) * TILE + tl.arange(0, TILE)
     hit = j < hits
     i = tl.load(index + j, mask=hit, other=0).to(tl.int64)
@@ -73,18 +73,18 @@ def advance(
 @kernel("quantum", "elements")
 def absorb(
     parameters: tl.tensor,
-    waiting: tl.tensor,
+    stored: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
     elements: tl.tensor,
     TILE: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Move what the optimizer changed from the parameters to the residual."""
+    """Move what the optimizer has changed from the parameters to `stored`."""
     i = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
     inside = i < elements
     known = shared(values, quantum, i, inside)
     d = tl.load(parameters + i, mask=inside, other=0.0) - known
-    tl.store(waiting + i, d + tl.load(waiting + i, mask=inside, other=0.0), mask=inside)
+    tl.store(stored + i, d + tl.load(stored + i, mask=inside, other=0.0), mask=inside)
     tl.store(parameters + i, known, mask=inside)
 
 
@@ -97,18 +97,17 @@ def add_at(
     change: tl.tensor,
     inside: tl.tensor,
 ) -> None:
-    """Add a change to elements of the replica and of the parameters."""
+    """Add a change to elements of replica and parameters."""
     before = tl.load(values + i, mask=inside, other=0)
     after = before + change
     ahead = tl.load(parameters + i, mask=inside, other=0.0) - before.to(tl.float32) * quantum
     tl.store(values + i, after, mask=inside)
-    # What the parameter was ahead of the replica it stays ahead: see
-    # `gradwire_codecs.kernels.lattice`.
+    # The parameter stays as far from the replica as it was: see `gradwire_codecs.kernels.lattice`.
     tl.store(parameters + i, after.to(tl.float32) * quantum + ahead, mask=inside)
 
 
 @kernel("quantum", "hits")
-def add(
+def add_to_both(
     parameters: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
@@ -133,7 +132,7 @@ def add_sum(
     elements: tl.tensor,
     TILE: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Add a sum of updates, one number for each element, where it is not zero."""
+    """Add a sum of updates, one number for each element; those of zero change nothing."""
     i = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
     change = tl.load(total + i, mask=i < elements, other=0)
     add_at(parameters, values, quantum, i, change, change != 0)

@@ -11,15 +11,7 @@ from gradwire_codecs.replica.replica import Replica
 
 
 class DeviceReplica(Replica):
-    """A replica whose memory is a device's; a `DeviceFeedback` changes it.
-
-    Parameters
-    ----------
-    replica : Replica
-        Copied to the device.
-    stream : SideStream
-        Of the device.
-    """
+    """A replica in the memory of a device, copied from `replica`; a `DeviceFeedback` changes it."""
 
     def __init__(self, replica: Replica, stream: SideStream) -> None:
         self.quantum_exponent = replica.quantum_exponent
@@ -33,10 +25,7 @@ class DeviceReplica(Replica):
 
     @property
     def values(self) -> Int32Array:  # type: ignore[override]
-        """A copy in the memory of the host, which cannot be written to.
-
-        It is for what is done seldom: giving all of S away, and comparing it with the master's.
-        """
+        """A read-only copy on the host, for rare uses: sending all of S, and comparing it."""
         with self._stream.turn():
             values: Int32Array = np.array(self.tensor.numpy(force=True))
         values.flags.writeable = False
@@ -49,7 +38,7 @@ class DeviceReplica(Replica):
         return values
 
     def digest(self) -> int:
-        """Return 64 bits that prove that two replicas are equal; see `digests`."""
+        """Return 64 bits that are the same for equal replicas; see `digests`."""
         with self._stream.turn():
-            sums = digests.sums_of(self.tensor)
-            return (len(self) + int(self._stream.fetch(sums).item())) % MODULUS
+            digest = digests.digest_of(self.tensor)
+            return (len(self) + int(self._stream.fetch(digest).item())) % MODULUS

@@ -1,16 +1,17 @@
-"""The threshold pass on the device: it finds what `gradwire_codecs.kernels.threshold` does.
+"""The threshold pass on the device: the same results as `gradwire_codecs.kernels.threshold`.
 
-Four steps, of which only the first reads the vectors as a whole:
+Of its four steps, only the first reads all of the vectors:
 
-1. `mark_hits`, a program for each tile of elements, finds its hits and appends their positions to
-   `found`, wherever the next free place happens to be. It keeps for each tile where that was.
-2. A prefix sum over the tiles says where their hits belong.
-3. `order_hits` puts them there, ascending, and computes how many thresholds each one sends. Only
-   here, for the hits alone, are there divisions and double precision, which most GPUs have little
-   of.
-4. `commit`, `release` and `advance` count them as shared, when no element was found to be at fault.
+1. `mark_hits`, a program for each tile of elements, finds the hits of its tile and writes their
+   positions to the next free place in `found`. For each tile it stores that place.
+2. A prefix sum over the tiles gives the final place of each tile's hits.
+3. `order_hits` moves them there, ascending, and computes the thresholds that each one sends. Only
+   this step, for the hits alone, divides and uses double precision, for which most GPUs have few
+   units.
+4. If no element is at fault, `add_to_replica`, `commit_stored` or `commit_partial` of `lattice`
+   counts the hits as shared.
 
-Where there are more hits than there is room for, `find_fault` looks at all of them instead.
+If there is no room for all hits, `find_fault` checks all of them instead.
 """
 
 import triton
@@ -19,29 +20,29 @@ import triton.language as tl
 from gradwire_codecs.cuda.jit import inlined, kernel
 
 NO_FAULT = tl.constexpr(2**63 - 1)
-"""Else twice the position of the first element at fault, and 1 more where it is out of range."""
+"""A fault is twice the position of the element, plus 1 if it is out of range."""
 
 
 @inlined
 def shared(values: tl.tensor, quantum: tl.tensor, i: tl.tensor, inside: tl.tensor) -> tl.tensor:
-    """Return what elements of the replica stand for."""
+    """Return elements of the replica in units of the parameters."""
     return tl.load(values + i, mask=inside, other=0).to(tl.float32) * quantum
 
 
 @inlined
 def residual(
     parameters: tl.tensor,
-    waiting: tl.tensor,
+    stored: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
     i: tl.tensor,
     inside: tl.tensor,
-    HAS_WAITING: tl.constexpr,  # noqa: N803 - constants of a kernel
+    HAS_STORED: tl.constexpr,  # noqa: N803 - constants of a kernel
 ) -> tl.tensor:
-    """Return the residual of elements; 0 of what is not inside."""
+    """Return the residual of elements; 0 for those that are not `inside`."""
     d = tl.load(parameters + i, mask=inside, other=0.0) - shared(values, quantum, i, inside)
-    if HAS_WAITING:
-        d += tl.load(waiting + i, mask=inside, other=0.0)
+    if HAS_STORED:
+        d += tl.load(stored + i, mask=inside, other=0.0)
     return d
 
 
@@ -67,7 +68,7 @@ def fault_of(
 @kernel("quantum", "portion", "multiple", "start", "stop", "capacity")
 def mark_hits(
     parameters: tl.tensor,
-    waiting: tl.tensor,
+    stored: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
     portion: tl.tensor,
@@ -79,14 +80,14 @@ def mark_hits(
     total: tl.tensor,
     tile_hits: tl.tensor,
     tile_place: tl.tensor,
-    HAS_WAITING: tl.constexpr,  # noqa: N803
+    HAS_STORED: tl.constexpr,  # noqa: N803
     TILE: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Find the hits of a tile, and what is not finite, which a comparison does not tell apart."""
+    """Find the elements of a tile that are hits or not finite: the comparison marks both."""
     tile = tl.program_id(0)
     i = tile.to(tl.int64) * TILE + start + tl.arange(0, TILE)
     inside = i < stop
-    d = residual(parameters, waiting, values, quantum, i, inside, HAS_WAITING)
+    d = residual(parameters, stored, values, quantum, i, inside, HAS_STORED)
     hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum * portion) == 0)
     hits = tl.sum(hit.to(tl.int32))
     tl.store(tile_hits + tile, hits)
@@ -100,7 +101,7 @@ def mark_hits(
 @kernel("quantum", "portion", "magnitude_max", "multiple", "capacity")
 def order_hits(
     parameters: tl.tensor,
-    waiting: tl.tensor,
+    stored: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
     portion: tl.tensor,
@@ -116,10 +117,10 @@ def order_hits(
     count: tl.tensor,
     change: tl.tensor,
     fault: tl.tensor,
-    HAS_WAITING: tl.constexpr,  # noqa: N803
+    HAS_STORED: tl.constexpr,  # noqa: N803
     TILE: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Put the hits of a tile where they belong, with the thresholds that they send."""
+    """Write the hits of a tile to their final places, with the thresholds that they send."""
     tile = tl.program_id(0)
     hits = tl.load(tile_hits + tile)
     if (hits > 0) & (tl.load(total) <= capacity):
@@ -129,7 +130,7 @@ def order_hits(
             j = low + tl.arange(0, TILE)
             hit = j < hits
             i = tl.load(found + place + j, mask=hit, other=0).to(tl.int64)
-            d = residual(parameters, waiting, values, quantum, i, hit, HAS_WAITING)
+            d = residual(parameters, stored, values, quantum, i, hit, HAS_STORED)
             wrong = fault_of(d, values, quantum, portion, i, hit)
             if wrong < NO_FAULT:
                 tl.atomic_min(fault, wrong, sem="relaxed")
@@ -145,7 +146,7 @@ def order_hits(
 @kernel("quantum", "portion", "multiple", "start", "stop")
 def find_fault(
     parameters: tl.tensor,
-    waiting: tl.tensor,
+    stored: tl.tensor,
     values: tl.tensor,
     quantum: tl.tensor,
     portion: tl.tensor,
@@ -153,14 +154,14 @@ def find_fault(
     start: tl.tensor,
     stop: tl.tensor,
     fault: tl.tensor,
-    HAS_WAITING: tl.constexpr,  # noqa: N803
+    HAS_STORED: tl.constexpr,  # noqa: N803
     TILE: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Look for an element at fault among the hits of a tile, and keep none of them."""
+    """Find an element at fault among the hits of a tile."""
     tile = tl.program_id(0)
     i = tile.to(tl.int64) * TILE + start + tl.arange(0, TILE)
     inside = i < stop
-    d = residual(parameters, waiting, values, quantum, i, inside, HAS_WAITING)
+    d = residual(parameters, stored, values, quantum, i, inside, HAS_STORED)
     hit = inside & ((tl.abs(d) < multiple.to(tl.float32) * quantum * portion) == 0)
     wrong = fault_of(d, values, quantum, portion, i, hit)
     if wrong < NO_FAULT:
@@ -168,5 +169,5 @@ def find_fault(
 
 
 def tiles_of(elements: int, tile: int) -> int:
-    """Return how many tiles cover so many elements."""
+    """Return how many tiles cover `elements`."""
     return int(triton.cdiv(elements, tile))

@@ -7,8 +7,7 @@ import torch
 from gradwire_codecs.arrays import Int32Array
 from gradwire_codecs.cuda import lattice, threshold
 from gradwire_codecs.cuda.streams import SideStream
-from gradwire_codecs.errors import NonFiniteError, OutOfRangeError
-from gradwire_codecs.feedback.threshold_pass import capacity_of, ranges_of
+from gradwire_codecs.feedback.threshold_pass import capacity_of, fault_of, ranges_of
 from gradwire_codecs.kernels.threshold import CHUNK
 
 TILE: Final = 1024
@@ -16,38 +15,30 @@ TILE: Final = 1024
 
 
 class DevicePass:
-    """Looks for hits, as often as asked, in buffers made once.
+    """Scans for hits, any number of times, in buffers made once.
 
-    All calls but the constructor are made inside a turn of the side stream.
-
-    Parameters
-    ----------
-    parameters : Tensor of shape (N,), dtype float32
-    waiting : Tensor of shape (N,), dtype float32, or None
-        The residual kept apart from the parameters.
-    values : Tensor of shape (N,), dtype int32
-        The replica.
-    quantum : float
-        Value of one unit of the replica.
-    stream : SideStream
-    portion : float
-        How much of the residual is in the parameters or waits.
+    All methods have to be called inside a turn of the side stream. The arguments are those of
+    `ThresholdPass`, as tensors; `stored` may be None.
     """
 
     def __init__(
         self,
         parameters: torch.Tensor,
-        waiting: torch.Tensor | None,
+        stored: torch.Tensor | None,
         values: torch.Tensor,
         quantum: float,
         stream: SideStream,
         portion: float = 1.0,
     ) -> None:
         self._parameters = parameters
-        self._waiting = waiting
+        self._stored = stored
         self._values = values
         self._quantum = quantum
         self._portion = portion
+        # Without `stored`, the kernels still need a tensor in its place, which they do not read.
+        residual = parameters if stored is None else stored
+        self._vectors = parameters, residual, values, quantum, portion
+        """The first arguments of the kernels of the pass."""
         self._stream = stream
         elements = parameters.numel()
         self.capacity = capacity = capacity_of(elements)
@@ -65,31 +56,17 @@ class DevicePass:
         self._total = self._empty(1)
         self._fault = torch.empty(1, dtype=torch.int64, device=parameters.device)
         self._multiple = self._magnitude_max = 1
-        """What `look` was told."""
+        """Of the last `scan`."""
         self._found: tuple[int, int] | None = None
-        """Whose hits are in the buffers."""
+        """The range whose hits are in the buffers."""
         self._hits = 0
 
-    def look(
+    def scan(
         self, start: int, stop: int, multiple: int, magnitude_max: int
     ) -> list[tuple[int, int]]:
-        """Look at some elements; return the ranges, in order, whose hits `take` then finds.
+        """Scan elements; return the ranges, in order, to ask `collect_hits` for.
 
-        The ranges are those that a pass on the CPU returns.
-
-        Parameters
-        ----------
-        start, stop : int
-            Which elements.
-        multiple : int
-            The threshold in quanta.
-        magnitude_max : int
-            Most thresholds that one element sends.
-
-        Raises
-        ------
-        NonFiniteError, OutOfRangeError
-            For the first such element among those that have reached their threshold.
+        Ranges and errors are those of `ThresholdPass.scan`.
         """
         self._found = None
         self._multiple, self._magnitude_max = multiple, magnitude_max
@@ -100,45 +77,36 @@ class DevicePass:
         self._found, self._hits = (start, stop), hits
         return [(start, stop)] if hits else []
 
-    def take(self, start: int, stop: int) -> int:
-        """Bring the hits in a range that `look` returned to `index`, `count` and `change`.
+    def collect_hits(self, start: int, stop: int) -> int:
+        """Write the hits in a range that `scan` returned to `index`, `count` and `change`.
 
-        Return how many they are.
+        Return their number.
         """
         if (start, stop) != self._found:
             self._found, self._hits = (start, stop), self._mark(start, stop)
         return self._hits
 
     def check(self, start: int, stop: int, multiple: int) -> None:
-        """Raise what `look` would raise, and find no hits."""
+        """Raise the error that `scan` would raise."""
         self._fault.fill_(threshold.NO_FAULT.value)
         threshold.find_fault[threshold.tiles_of(stop - start, TILE),](
-            self._parameters,
-            self._parameters if self._waiting is None else self._waiting,
-            self._values,
-            self._quantum,
-            self._portion,
+            *self._vectors,
             multiple,
             start,
             stop,
             self._fault,
-            HAS_WAITING=self._waiting is not None,
+            HAS_STORED=self._stored is not None,
             TILE=TILE,
         )
         self._refuse(int(self._stream.fetch(self._fault).item()))
 
     def _mark(self, start: int, stop: int) -> int:
-        """Find the hits, if there is room for them; return how many there are."""
-        waiting = self._parameters if self._waiting is None else self._waiting
+        """Find the hits of a range; write them if there is room for all; return their number."""
         tiles = threshold.tiles_of(stop - start, TILE)
         self._total.zero_()
         self._fault.fill_(threshold.NO_FAULT.value)
         threshold.mark_hits[tiles,](
-            self._parameters,
-            waiting,
-            self._values,
-            self._quantum,
-            self._portion,
+            *self._vectors,
             self._multiple,
             start,
             stop,
@@ -147,16 +115,12 @@ class DevicePass:
             self._total,
             self._tile_hits,
             self._tile_place,
-            HAS_WAITING=self._waiting is not None,
+            HAS_STORED=self._stored is not None,
             TILE=TILE,
         )
         torch.cumsum(self._tile_hits[:tiles], 0, dtype=torch.int32, out=self._tile_end[:tiles])
         threshold.order_hits[tiles,](
-            self._parameters,
-            waiting,
-            self._values,
-            self._quantum,
-            self._portion,
+            *self._vectors,
             self._magnitude_max,
             self._multiple,
             self._unordered,
@@ -169,7 +133,7 @@ class DevicePass:
             self.count,
             self.change,
             self._fault,
-            HAS_WAITING=self._waiting is not None,
+            HAS_STORED=self._stored is not None,
             TILE=TILE,
         )
         hits, fault = self._stream.fetch(torch.cat([self._total, self._fault])).tolist()
@@ -178,40 +142,25 @@ class DevicePass:
 
     def commit(self, hits: int) -> None:
         """Move the hits from the residual to the replica."""
-        programs = threshold.tiles_of(hits, TILE)
+        programs, moved = threshold.tiles_of(hits, TILE), (self.index, self.change, hits)
         if self._portion != 1.0:
-            lattice.advance[programs,](
-                self._parameters,
-                self._values,
-                self._quantum,
-                self._portion,
-                self.index,
-                self.change,
-                hits,
-                TILE=TILE,
+            lattice.commit_partial[programs,](
+                self._parameters, self._values, self._quantum, self._portion, *moved, TILE=TILE
             )
-            return
-        if self._waiting is None:
-            lattice.commit[programs,](self._values, self.index, self.change, hits, TILE=TILE)
-            return
-        lattice.release[programs,](
-            self._parameters,
-            self._waiting,
-            self._values,
-            self._quantum,
-            self.index,
-            self.change,
-            hits,
-            TILE=TILE,
-        )
+        elif self._stored is None:
+            lattice.add_to_replica[programs,](self._values, *moved, TILE=TILE)
+        else:
+            lattice.commit_stored[programs,](
+                self._parameters, self._stored, self._values, self._quantum, *moved, TILE=TILE
+            )
 
     def absorb(self, start: int, stop: int) -> None:
-        """Move what the optimizer changed from some parameters to the residual kept apart."""
-        assert self._waiting is not None
+        """Move what the optimizer has changed from the parameters to `stored`."""
+        assert self._stored is not None
         span = slice(start, stop)
         lattice.absorb[threshold.tiles_of(stop - start, TILE),](
             self._parameters[span],
-            self._waiting[span],
+            self._stored[span],
             self._values[span],
             self._quantum,
             stop - start,
@@ -219,7 +168,7 @@ class DevicePass:
         )
 
     def _chunk_hits(self, elements: int) -> Int32Array:
-        """Return the hits of each chunk of the elements that were looked at."""
+        """Return the number of hits of each chunk of the scanned elements."""
         tiles = threshold.tiles_of(elements, TILE)
         group = CHUNK // TILE
         hits = torch.nn.functional.pad(self._tile_hits[:tiles], (0, -tiles % group))
@@ -233,14 +182,10 @@ class DevicePass:
             return
         element, out_of_range = divmod(fault, 2)
         value = float(self._parameters[element])
-        if self._waiting is not None:
-            value += float(self._waiting[element])
-        if self._portion != 1.0:  # what the residual leads to is at fault, not a portion of it
-            shared = float(self._values[element]) * self._quantum
-            value = shared + (value - shared) / self._portion
-        if out_of_range:
-            raise OutOfRangeError(element, value, 2.0**31 * self._quantum)
-        raise NonFiniteError(element, value)
+        if self._stored is not None:
+            value += float(self._stored[element])
+        shared, finite = int(self._values[element]), bool(out_of_range)
+        raise fault_of(element, value, shared, self._quantum, self._portion, finite=finite)
 
     def _empty(self, elements: int) -> torch.Tensor:
         return torch.empty(elements, dtype=torch.int32, device=self._parameters.device)

@@ -19,10 +19,10 @@ ELEMENTS: Final = 400
 
 @cache
 def warm_up(device: torch.device) -> None:
-    """Run every kernel once on a few elements, unless this process has done it.
+    """Run every kernel once on a few elements, once in a process.
 
-    Takes seconds on a machine where it was never done for such a GPU, some hundredths of a second
-    later.
+    It takes seconds the first time on a machine with this kind of GPU, and hundredths of a second
+    after.
     """
     for each in vectors():
         change = torch.tensor(each, device=device)
@@ -40,7 +40,7 @@ def warm_up(device: torch.device) -> None:
 
 
 def vectors() -> list[Float32Array]:
-    """Return changes that lead to each format of an update, in the order of their numbers."""
+    """Return a change for each format of an update, in the order of their numbers."""
     plain = np.zeros(ELEMENTS, np.float32)
     plain[::10] = 1
     listed = plain.copy()

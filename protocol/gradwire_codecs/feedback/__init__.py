@@ -1,1 +1,1 @@
-"""What a worker sends and what it keeps: residual feedback over vectors in the host's memory."""
+"""Residual feedback over vectors in the host's memory: what a worker sends, and what it keeps."""

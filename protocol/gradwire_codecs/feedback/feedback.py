@@ -1,15 +1,15 @@
-"""Residual feedback: how a worker's parameters, its replica and its unsent part hang together.
+"""Residual feedback: a worker's parameters P, its replica S, and its residual, the unsent change.
 
-All kinds keep the same promise: what is sent plus what is kept equals what came in, to the
-rounding of one float32. They differ in where the unsent part, the residual, waits:
+All kinds guarantee the same: what is sent plus the residual equals the changes that were made, to
+the rounding of one float32. They differ in where the residual is stored:
 
 - `LocalFeedback`: in the parameters. ``P = S * quantum + residual``, so the residual needs no
   memory and the worker computes its next gradient with its own unsent change applied.
 - `SharedFeedback`: in a vector of its own, as in Strom's paper and in Deeplearning4j. After
   encoding, ``P = S * quantum`` everywhere, so all workers compute with the same parameters.
 - `PartialFeedback`: a portion of it in the parameters, ``P = S * quantum + portion * residual``,
-  from which all of it can be told. What is changed there counts ``1 / portion`` times, so whoever
-  changes parameters makes changes of that portion; what is sent moves the parameters by the rest.
+  and the rest follows from that portion. A change of the parameters counts ``1 / portion`` times,
+  so the caller changes them by that portion only; sending moves the parameters by the rest.
 """
 
 from abc import ABC, abstractmethod
@@ -18,23 +18,18 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from gradwire_codecs.arrays import (
-    Buffer,
-    Float32Array,
-    Int32Array,
-    describe,
-)
+from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, describe
 from gradwire_codecs.errors import CodecError, NonFiniteError
 from gradwire_codecs.format.header import INT32_MAX, MULTIPLE_MAX
 from gradwire_codecs.format.update import BYTES_MIN, Update, check_multiple
-from gradwire_codecs.replica.replica import Replica
+from gradwire_codecs.replica.replica import Replica, check_finite
 
 MAGNITUDE_MAX: Final = 127
 """Most thresholds one element sends per update, unless the caller says otherwise. It bounds the
 densest update to 8 bits per element; with an adaptive threshold magnitudes above 3 are rare."""
 
 SAMPLE: Final = 2**16
-"""Elements looked at to find the first threshold; the quantile of 1 % is then good to 4 %."""
+"""Elements that the first threshold is computed from: the quantile of 1 % is then exact to 4 %."""
 
 EVERYWHERE: Final = slice(None)
 
@@ -43,7 +38,7 @@ BYTES_MAX: Final = 2**22
 
 
 class Feedback(ABC):
-    """What every kind does, wherever its vectors are.
+    """The interface of all kinds, whether their vectors are arrays or tensors on a device.
 
     See `LocalFeedback`, `SharedFeedback` and `PartialFeedback`.
     """
@@ -52,15 +47,14 @@ class Feedback(ABC):
     """Whether `encode` and `absorb` change the parameters."""
 
     portion: float
-    """How much of its residual is in the parameters that a worker computes with, 0 to 1."""
+    """The part of the residual that is in the parameters, 0 to 1."""
 
     replica: Replica
-    """What is shared; who owns the feedback reads it."""
+    """The shared parameters; the owner of the feedback may read it."""
 
     quanta_sent: int = 0
-    """What the last `encode` has taken out of the residual: the sum of its absolute values."""
+    """Sum of the absolute values, in quanta, that the last `encode` took out of the residual."""
 
-    @abstractmethod
     def encode(
         self,
         multiple: int,
@@ -70,7 +64,7 @@ class Feedback(ABC):
         start: int = 0,
         stop: int | None = None,
     ) -> list[bytes]:
-        """Encode what has reached the threshold, and count it as shared from now on.
+        """Encode what has reached the threshold, and move it from the residual to the replica.
 
         Parameters
         ----------
@@ -81,13 +75,13 @@ class Feedback(ABC):
         bytes_max : int
             Largest size of one encoded update.
         start, stop : int, optional
-            The range of elements to look at; all of them unless told otherwise.
+            The range of elements to encode; all of them by default.
 
         Returns
         -------
         list of bytes
-            Encoded updates, usually one: none where nothing has reached the threshold, several
-            of adjoining ranges where one would be too large.
+            Encoded updates, usually one: none if nothing has reached the threshold, several
+            of adjoining ranges if one would be too large.
 
         Raises
         ------
@@ -97,10 +91,14 @@ class Feedback(ABC):
             If a parameter has left the range of the quantum. After either error, parameters,
             replica and residual are as they were.
         """
+        stop = self._checked_stop(start, stop)
+        magnitude_max = _checked_magnitude(magnitude_max, bytes_max, multiple)
+        self.quanta_sent = 0
+        return self._encode(start, stop, multiple, magnitude_max, bytes_max)
 
     @abstractmethod
     def check(self) -> None:
-        """Raise what `encode` would raise for a parameter, and change nothing."""
+        """Raise the error that `encode` would raise for a parameter; change nothing."""
 
     @abstractmethod
     def apply(self, update: Update | Buffer) -> int:
@@ -119,34 +117,35 @@ class Feedback(ABC):
 
     @abstractmethod
     def apply_sum(self, total: Int32Array, start: int = 0) -> None:
-        """Add a sum of updates, in quanta per element.
+        """Add a sum of updates to the elements from `start` on.
 
         Parameters
         ----------
         total : ndarray of shape (n,), dtype int32
+            In quanta.
         start : int
-            Place of its first element.
+            Position of the first element.
         """
 
     @abstractmethod
-    def mend(self, error: Int32Array, start: int = 0) -> None:
-        """Correct the replica where it was damaged.
+    def correct_replica(self, error: Int32Array, start: int = 0) -> None:
+        """Correct damaged elements of the replica, from `start` on.
 
-        Replica and residual together stay what they are: they say what the worker knows, which the
-        damage has not changed. So what was sent because of it is taken back by later updates.
+        Replica plus residual stays the same: it is what the worker has learned, which the damage
+        has not changed. So later updates take back what was sent because of the damage.
 
         Parameters
         ----------
         error : ndarray of shape (n,), dtype int32
-            What to add to its elements, modulo 2^32.
+            Added to the elements, modulo 2^32.
         start : int
-            Place of the first one.
+            Position of the first element.
         """
 
     def first_threshold(self, density: float) -> float:
-        """Return the threshold that about a part `density` of the elements has reached now.
+        """Return the threshold that a part `density` of the elements has reached, from a sample.
 
-        At least one quantum; taken from a sample.
+        It is at least one quantum.
 
         Raises
         ------
@@ -162,7 +161,7 @@ class Feedback(ABC):
         return max(float(np.quantile(sample, 1 - density)), float(self.replica.quantum))
 
     def residual_sample(self) -> Float32Array:
-        """Return some tens of thousands of elements of the residual, always the same ones."""
+        """Return up to `SAMPLE` elements of the residual, always the same ones."""
         return self.residual(self._sampled)
 
     def trained_sample(self) -> Float32Array:
@@ -173,14 +172,14 @@ class Feedback(ABC):
 
     @abstractmethod
     def clip(self, limit: np.float32) -> tuple[int, float]:
-        """Cut the residual to plus or minus `limit`.
+        """Clip the residual to plus or minus `limit`.
 
         Returns
         -------
         elements : int
-            How many were cut.
+            How many were clipped.
         magnitude : float
-            Sum of the absolute values of what was cut off.
+            Sum of the absolute values that were cut off.
         """
 
     @abstractmethod
@@ -189,16 +188,16 @@ class Feedback(ABC):
 
     @abstractmethod
     def add_change(self, change: Float32Array) -> None:
-        """Add to the parameters what no optimizer has added.
+        """Add a change to the parameters, as an optimizer would.
 
         Parameters
         ----------
         change : ndarray of shape (N,), dtype float32
-            As an optimizer would make it: of a portion of the residual, that portion of the change.
+            With `PartialFeedback`, `portion` times the change that is to be shared.
         """
 
     def read_residual(self, into: Float32Array) -> None:
-        """Write a copy of the residual to an array.
+        """Copy the residual to an array.
 
         Parameters
         ----------
@@ -207,12 +206,12 @@ class Feedback(ABC):
         into[:] = self.residual()
 
     def add_growth(self, before: Float32Array, factor: np.float32) -> None:
-        """Let what the residual has grown by have grown by `factor` times as much besides.
+        """Add `factor` times the growth of the residual since `before`, by way of the parameters.
 
         Parameters
         ----------
         before : ndarray of shape (N,), dtype float32
-            What the residual was; not modified.
+            An earlier residual; not modified.
         factor : float32
         """
         growth = self.residual()
@@ -221,49 +220,52 @@ class Feedback(ABC):
         self.add_change(growth)
 
     @abstractmethod
-    def undoing(self) -> AbstractContextManager[None]:
-        """Put the parameters back to what they were before, where the block raises."""
+    def restoring_on_error(self) -> AbstractContextManager[None]:
+        """Restore the parameters if the block raises."""
 
     @abstractmethod
     def residual(self, where: slice = EVERYWHERE) -> Float32Array:
-        """Return a copy of the residual, or of some elements of it."""
+        """Return a copy of the residual, or of a slice of it."""
 
     @abstractmethod
     def restore_residual(self, residual: Float32Array) -> None:
-        """Replace the residual, and the parameters by the replica plus what belongs into them.
+        """Replace the residual, and compute the parameters from the replica and it.
 
         Parameters
         ----------
         residual : ndarray of shape (N,), dtype float32
-            What `residual` once returned, perhaps for an older replica.
+            An earlier result of `residual`, perhaps for an older replica.
         """
 
     @abstractmethod
-    def settle(self) -> None:
-        """Forget the residual: the parameters become what the replica says, bit by bit."""
+    def drop_residual(self) -> None:
+        """Set the residual to zero: the parameters become those of the replica, bit by bit."""
 
     @abstractmethod
     def absorb(self) -> None:
-        """Bring what the optimizer has changed to where the residual waits.
+        """Move what the optimizer has changed to where the residual is stored.
 
-        `encode` does so by itself; this is for a step that sends nothing.
+        `encode` does so, too; this is for a step that sends nothing.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """End the threads, where there are any."""
+        """End the threads, if there are any."""
 
     def check_residual(self, residual: Float32Array) -> None:
-        """Raise `CodecError` for a residual that `restore_residual` would not take."""
+        """Raise `CodecError` for a residual that `restore_residual` cannot take."""
         if residual.dtype != np.float32 or residual.shape != (len(self.replica),):
             raise CodecError(
                 f"the residual has to be a float32 array of shape ({len(self.replica)},), "
                 f"not {describe(residual)}"
             )
-        finite = np.isfinite(residual)
-        if not finite.all():
-            first = int(np.argmin(finite))
-            raise NonFiniteError(first, float(residual[first]))
+        check_finite(residual)
+
+    @abstractmethod
+    def _encode(
+        self, start: int, stop: int, multiple: int, magnitude_max: int, bytes_max: int
+    ) -> list[bytes]:
+        """Do what `encode` does, with checked arguments; count `quanta_sent` from 0."""
 
     @property
     def _sampled(self) -> slice:
@@ -273,36 +275,26 @@ class Feedback(ABC):
         elements = len(self.replica)
         stop = elements if stop is None else stop
         if not 0 <= start < stop <= elements:
-            raise CodecError(f"elements {start} to {stop} of a vector of {elements}")
+            raise CodecError(
+                f"elements {start} to {stop} of a vector of {elements}: empty, or outside of it"
+            )
         return stop
 
 
-def checked_magnitude(magnitude_max: int, bytes_max: int, multiple: int) -> int:
-    """Return the most thresholds that an element sends, so that its change fits the replica.
-
-    Raises
-    ------
-    CodecError
-        If one of them is of no use.
-    """
+def _checked_magnitude(magnitude_max: int, bytes_max: int, multiple: int) -> int:
+    """Check arguments; return `magnitude_max`, or less so that a change fits the replica."""
     check_multiple(multiple)
     if not 1 <= magnitude_max <= INT32_MAX:
-        raise CodecError(f"magnitude_max={magnitude_max}; it is 1 to {INT32_MAX}")
+        raise CodecError(f"magnitude_max={magnitude_max}; it has to be 1 to {INT32_MAX}")
     if bytes_max < BYTES_MIN:
-        raise CodecError(f"bytes_max={bytes_max}; a single element may take {BYTES_MIN}")
+        raise CodecError(f"bytes_max={bytes_max}; it has to be {BYTES_MIN} or more")
     return min(magnitude_max, INT32_MAX // multiple)
 
 
 def checked_portion(portion: float) -> float:
-    """Return how much of the residual is to be in the parameters.
-
-    Raises
-    ------
-    CodecError
-        If it cannot be so much.
-    """
+    """Return `portion`, or raise `CodecError` unless it is above 0 and at most 1."""
     if not 0.0 < portion <= 1.0:
-        raise CodecError(f"portion={portion}; it is above 0 and at most 1")
+        raise CodecError(f"portion={portion}; it has to be above 0 and at most 1")
     return portion
 
 

@@ -1,28 +1,14 @@
-"""Residual feedback over arrays, `LocalFeedback` and `SharedFeedback`; `encode` without either."""
+"""Residual feedback over arrays: `LocalFeedback`, `SharedFeedback`, and `encode` for one call."""
 
-from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Final
 
 import numpy as np
 
-from gradwire_codecs.arrays import (
-    Buffer,
-    Float32Array,
-    Int32Array,
-    UInt32Array,
-    describe,
-)
+from gradwire_codecs.arrays import Buffer, Float32Array, Int32Array, UInt32Array, describe
 from gradwire_codecs.errors import CodecError
-from gradwire_codecs.feedback.feedback import (
-    BYTES_MAX,
-    EVERYWHERE,
-    MAGNITUDE_MAX,
-    Feedback,
-    checked_magnitude,
-    multiple_of,
-)
+from gradwire_codecs.feedback.feedback import EVERYWHERE, MAGNITUDE_MAX, Feedback, multiple_of
 from gradwire_codecs.feedback.threshold_pass import ThresholdPass
 from gradwire_codecs.format.header import INT32_MAX
 from gradwire_codecs.format.reading import read_encoded
@@ -32,25 +18,27 @@ from gradwire_codecs.kernels.threshold import thresholds_of
 from gradwire_codecs.replica.replica import Replica, check_finite
 
 SUM_ELEMENTS: Final = 2**20
-"""Elements of a sum that are added at a time, so that little memory is used."""
+"""Elements of a sum that are added at a time, to bound the memory."""
 
 
 class HostFeedback(Feedback):
-    """What all kinds have in common where the vectors are arrays.
+    """The base of all kinds whose vectors are arrays.
 
     Parameters
     ----------
     parameters : ndarray of shape (N,), dtype float32
-        The model's parameters, kept and changed in place.
+        The model's parameters; changed in place.
     replica : Replica
-        Of the same length; kept and changed in place.
+        Of the same length; changed in place.
     threads : int
-        How many threads `encode` works with, the calling one among them. What it returns does not
-        depend on it.
+        Threads of `encode`, the calling one included. Its result does not depend on them.
     """
 
-    _keeps_apart: ClassVar[bool] = False
-    """Whether the residual waits in a vector of its own."""
+    _stores_residual: ClassVar[bool] = False
+    """Whether the residual has a vector of its own."""
+
+    _scanned_portion = np.float32(1.0)
+    """The part of the residual that the parameters and `_stored` contain."""
 
     def __init__(self, parameters: Float32Array, replica: Replica, *, threads: int = 1) -> None:
         if (
@@ -66,48 +54,38 @@ class HostFeedback(Feedback):
             )
         self.parameters = parameters
         self.replica = replica
-        waiting = len(replica) if self._keeps_apart else 0
-        self._waiting: Float32Array = np.zeros(waiting, np.float32)
-        self._pass = self._new_pass(threads)
+        stored = len(replica) if self._stores_residual else 0
+        self._stored: Float32Array = np.zeros(stored, np.float32)
+        self._pass = ThresholdPass(*self._vectors, threads, self._scanned_portion)
 
-    def encode(
-        self,
-        multiple: int,
-        *,
-        magnitude_max: int = MAGNITUDE_MAX,
-        bytes_max: int = BYTES_MAX,
-        start: int = 0,
-        stop: int | None = None,
+    def _encode(
+        self, start: int, stop: int, multiple: int, magnitude_max: int, bytes_max: int
     ) -> list[bytes]:
-        """Encode what has reached the threshold, and count it as shared from now on."""
-        stop = self._checked_stop(start, stop)
-        magnitude_max = checked_magnitude(magnitude_max, bytes_max, multiple)
         parts: list[bytes] = []
-        self.quanta_sent = 0
         try:
-            for low, high in self._pass.look(
+            for low, high in self._pass.scan(
                 start,
                 stop,
                 multiple,
                 magnitude_max,
-                absorbing=self._keeps_apart,
+                absorbing=self._stores_residual,
                 committing=not self.moves_parameters,
             ):
-                index, count = self._pass.take(low, high)
+                index, count = self._pass.hits_in(low, high)
                 parts += split_update(Update(low, high, multiple, index, count), bytes_max)
                 self.quanta_sent += multiple * thresholds_of(count)
                 if not self._pass.committed:
                     count *= np.int32(multiple)
                     self._commit(index, count)
-            self._pass.conclude()
+            self._pass.confirm()
         except BaseException:
-            self._pass.revoke()  # nobody is going to be sent it
+            self._pass.roll_back()  # no peer will receive it
             raise
         return parts
 
     def check(self) -> None:
-        """Raise what `encode` would raise for a parameter, and change nothing."""
-        self._pass.look(0, len(self.replica), 1, INT32_MAX)
+        """Raise the error that `encode` would raise for a parameter; change nothing."""
+        self._pass.scan(0, len(self.replica), 1, INT32_MAX)
 
     def apply(self, update: Update | Buffer) -> int:
         """Add a peer's update; return how many elements it changes."""
@@ -120,64 +98,63 @@ class HostFeedback(Feedback):
             return 0  # `NOTHING`
         encoded = read_encoded(update, len(replica))
         encoded.check()
-        encoded.add_to_both(self.parameters, replica.values, replica.quantum)
+        encoded.add_to(replica.values, self.parameters, replica.quantum)
         return encoded.hits
 
     def apply_sum(self, total: Int32Array, start: int = 0) -> None:
-        """Add a sum of updates, in quanta per element."""
+        """Add a sum of updates to the elements from `start` on."""
         for low in range(0, len(total), SUM_ELEMENTS):
             part = total[low : low + SUM_ELEMENTS]
             index = np.flatnonzero(part)
             self._add((index + (start + low)).astype(np.uint32), part[index])
 
-    def mend(self, error: Int32Array, start: int = 0) -> None:
-        """Correct the replica where it was damaged."""
+    def correct_replica(self, error: Int32Array, start: int = 0) -> None:
+        """Correct damaged elements of the replica; replica plus residual stays the same."""
         where = slice(start, start + len(error))
-        before = self._shared(where)
+        before = self._replica_values(where)
         self.replica.values[where] += error
-        self._keep(where, before, self._shared(where))
+        if self._stores_residual:
+            after = self._replica_values(where)
+            self._stored[where] += before - after
+            self._pass.forget_stored_max()
+            self.parameters[where] = after + (self.parameters[where] - before)
 
     def absorb(self) -> None:
-        """Bring what the optimizer has changed to where the residual waits."""
-        if self._keeps_apart:
+        """Move what the optimizer has changed to the residual, if that has a vector of its own."""
+        if self._stores_residual:
             self._pass.absorb(0, len(self.replica))
 
     def residual(self, where: slice = EVERYWHERE) -> Float32Array:
-        """Return a copy of the residual, or of some elements of it."""
-        found: Float32Array = self.parameters[where] - self._shared(where)
-        if self._waiting.size:
-            found += self._waiting[where]
+        """Return a copy of the residual, or of a slice of it."""
+        found: Float32Array = self.parameters[where] - self._replica_values(where)
+        if self._stored.size:
+            found += self._stored[where]
         return found
 
     def clip(self, limit: np.float32) -> tuple[int, float]:
-        """Cut the residual to plus or minus `limit`."""
-        values, quantum = self.replica.values, self.replica.quantum
-        self._pass.forget_waiting()
-        return lattice.clip(self.parameters, self._waiting, values, quantum, limit)
+        """Clip the residual to plus or minus `limit`."""
+        self._pass.forget_stored_max()
+        return lattice.clip(*self._vectors, limit)
 
     def check_finite(self) -> None:
         """Raise `NonFiniteError` for the first parameter that is NaN or infinite."""
         check_finite(self.parameters)
 
     def add_change(self, change: Float32Array) -> None:
-        """Add to the parameters what no optimizer has added."""
+        """Add a change to the parameters, as an optimizer would."""
         self.parameters += change
 
     def read_residual(self, into: Float32Array) -> None:
-        """Write a copy of the residual to an array."""
-        replica = self.replica
-        lattice.read_residual(self.parameters, self._waiting, replica.values, replica.quantum, into)
+        """Copy the residual to an array."""
+        lattice.read_residual(*self._vectors, into)
 
     def add_growth(self, before: Float32Array, factor: np.float32) -> None:
-        """Add to the parameters, times `factor`, what the residual has grown by."""
-        replica = self.replica
-        lattice.add_growth(
-            self.parameters, self._waiting, replica.values, replica.quantum, before, factor
-        )
+        """Add to the parameters `factor` times the growth of the residual since `before`."""
+        lattice.add_growth(*self._vectors, before, factor)
 
     @contextmanager
-    def undoing(self) -> Iterator[None]:
-        """Put the parameters back to what they were before, where the block raises."""
+    def restoring_on_error(self) -> Iterator[None]:
+        """Restore the parameters if the block raises."""
         before = self.parameters.copy()
         try:
             yield
@@ -185,87 +162,65 @@ class HostFeedback(Feedback):
             self.parameters[:] = before
             raise
 
+    def restore_residual(self, residual: Float32Array) -> None:
+        """Replace the residual, and compute the parameters from the replica and it."""
+        self.check_residual(residual)
+        self.replica.write_parameters(self.parameters)
+        if self._stores_residual:
+            self._stored[:] = residual
+            self._pass.forget_stored_max()
+        else:
+            self.parameters += residual * self._scanned_portion
+
+    def drop_residual(self) -> None:
+        """Set the residual to zero: the parameters become those of the replica, bit by bit."""
+        self.replica.write_parameters(self.parameters)
+        self._stored[:] = 0
+        self._pass.forget_stored_max()
+
     def close(self) -> None:
-        """End the threads, where there are any."""
+        """End the threads."""
         self._pass.close()
 
-    def _new_pass(self, threads: int) -> ThresholdPass:
-        return ThresholdPass(
-            self.parameters, self._waiting, self.replica.values, self.replica.quantum, threads
-        )
+    @property
+    def _vectors(self) -> tuple[Float32Array, Float32Array, Int32Array, np.float32]:
+        """The first arguments of most kernels."""
+        return self.parameters, self._stored, self.replica.values, self.replica.quantum
 
-    @abstractmethod
     def _commit(self, index: UInt32Array, change: Int32Array) -> None:
         """Move changes, in quanta, from the residual to the replica."""
-
-    @abstractmethod
-    def _keep(self, where: slice, before: Float32Array, after: Float32Array) -> None:
-        """Make up in some elements of the residual for what the replica stands for now."""
+        values, quantum, portion = self.replica.values, self.replica.quantum, self._scanned_portion
+        if self._stores_residual:
+            lattice.commit_stored(*self._vectors, index, change)
+        elif self.moves_parameters:
+            lattice.commit_partial(self.parameters, values, quantum, portion, index, change)
+        else:
+            lattice.add_to_replica(values, index, change)
 
     def _add(self, index: UInt32Array, change: Int32Array) -> None:
         replica = self.replica
-        lattice.add(self.parameters, replica.values, replica.quantum, index, change)
+        lattice.add_to_both(self.parameters, replica.values, replica.quantum, index, change)
 
-    def _shared(self, where: slice) -> Float32Array:
-        """Return what some elements of the replica stand for."""
+    def _replica_values(self, where: slice) -> Float32Array:
+        """Return a slice of the replica in units of the parameters."""
         values: Float32Array = self.replica.values[where].astype(np.float32)
         values *= self.replica.quantum
         return values
 
 
 class LocalFeedback(HostFeedback):
-    """The residual stays in the parameters. Takes what `HostFeedback` takes."""
+    """The residual stays in the parameters; arguments as for `HostFeedback`."""
 
     moves_parameters = False
     portion = 1.0
 
-    def restore_residual(self, residual: Float32Array) -> None:
-        """Replace the residual; the parameters become the replica plus `residual`."""
-        self.check_residual(residual)
-        self.replica.write_parameters(self.parameters)
-        self.parameters += residual
-
-    def settle(self) -> None:
-        """Forget the residual: the parameters become what the replica says, bit by bit."""
-        self.replica.write_parameters(self.parameters)
-
-    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
-        lattice.add_to_replica(self.replica.values, index, change)
-
-    def _keep(self, where: slice, before: Float32Array, after: Float32Array) -> None:
-        """Do nothing: the parameters are ahead of the replica by so much now."""
-
 
 class SharedFeedback(HostFeedback):
-    """The residual waits in a vector of its own. Takes what `HostFeedback` takes."""
+    """The residual has a vector of its own; arguments as for `HostFeedback`."""
 
     moves_parameters = True
     portion = 0.0
-    _keeps_apart = True
-
-    def restore_residual(self, residual: Float32Array) -> None:
-        """Replace the residual; the parameters become what the replica says."""
-        self.check_residual(residual)
-        self.replica.write_parameters(self.parameters)
-        self._waiting[:] = residual
-        self._pass.forget_waiting()
-
-    def settle(self) -> None:
-        """Forget the residual: the parameters become what the replica says, bit by bit."""
-        self.replica.write_parameters(self.parameters)
-        self._waiting[:] = 0
-        self._pass.forget_waiting()
-
-    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
-        replica = self.replica
-        lattice.release(
-            self.parameters, self._waiting, replica.values, replica.quantum, index, change
-        )
-
-    def _keep(self, where: slice, before: Float32Array, after: Float32Array) -> None:
-        self._waiting[where] += before - after
-        self._pass.forget_waiting()
-        self.parameters[where] = after + (self.parameters[where] - before)
+    _stores_residual = True
 
 
 def encode(
@@ -275,7 +230,7 @@ def encode(
     threshold: float,
     magnitude_max: int = MAGNITUDE_MAX,
 ) -> list[bytes]:
-    """Encode what of `parameters` the replica does not know yet; no network is needed.
+    """Encode what `parameters` have and the replica does not.
 
     Elements that differ from the replica by at least `threshold` are encoded as whole
     thresholds and added to the replica. The rest stays: it is the difference between the two.
@@ -294,12 +249,12 @@ def encode(
     Returns
     -------
     list of bytes
-        Usually one encoded update; none where nothing has reached the threshold.
+        Usually one encoded update; none if nothing has reached the threshold.
 
     Raises
     ------
     CodecError
-        If an argument is of no use, a parameter is not finite, or one is out of range. The
+        If an argument is out of range, or a parameter is not finite or out of range. The
         replica is then unchanged.
 
     Examples

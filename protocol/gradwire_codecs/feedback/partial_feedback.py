@@ -1,24 +1,22 @@
-"""Residual feedback over arrays, with a portion of the residual in the parameters."""
+"""`PartialFeedback`: residual feedback over arrays with a portion of the residual in them."""
 
 import numpy as np
 
-from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
+from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.feedback.feedback import EVERYWHERE, Feedback, checked_portion
 from gradwire_codecs.feedback.host_feedback import HostFeedback
-from gradwire_codecs.feedback.threshold_pass import ThresholdPass
-from gradwire_codecs.kernels import lattice
 from gradwire_codecs.replica.replica import Replica
 
 
 class PartialFeedback(HostFeedback):
-    """A portion of the residual is in the parameters, and nothing of it anywhere else.
+    """The parameters contain a portion of the residual, from which all of it is computed.
 
     Parameters
     ----------
     parameters, replica, threads
-        As `HostFeedback` takes them.
+        As for `HostFeedback`.
     portion : float
-        How much of it, above 0 and at most 1.
+        Above 0 and at most 1.
     """
 
     moves_parameters = True
@@ -27,62 +25,28 @@ class PartialFeedback(HostFeedback):
         self, parameters: Float32Array, replica: Replica, portion: float, *, threads: int = 1
     ) -> None:
         self.portion = checked_portion(portion)
+        self._scanned_portion = np.float32(portion)
         super().__init__(parameters, replica, threads=threads)
 
     def residual(self, where: slice = EVERYWHERE) -> Float32Array:
-        """Return a copy of the residual, or of some elements of it."""
+        """Return a copy of the residual, or of a slice of it."""
         return self._whole(super().residual(where))
 
     def read_residual(self, into: Float32Array) -> None:
-        """Write a copy of the residual to an array."""
+        """Copy the residual to an array."""
         super().read_residual(into)
         self._whole(into)
 
     def add_growth(self, before: Float32Array, factor: np.float32) -> None:
-        """Let what the residual has grown by have grown by `factor` times as much besides."""
-        Feedback.add_growth(self, before, factor * np.float32(self.portion))
-
-    def restore_residual(self, residual: Float32Array) -> None:
-        """Replace the residual; the parameters become the replica plus a portion of `residual`."""
-        self.check_residual(residual)
-        self.replica.write_parameters(self.parameters)
-        self.parameters += residual * np.float32(self.portion)
-
-    def settle(self) -> None:
-        """Forget the residual: the parameters become what the replica says, bit by bit."""
-        self.replica.write_parameters(self.parameters)
+        """Add `factor` times the growth of the residual since `before`."""
+        Feedback.add_growth(self, before, factor * self._scanned_portion)
 
     def clip(self, limit: np.float32) -> tuple[int, float]:
-        """Cut the residual to plus or minus `limit`."""
-        elements, magnitude = super().clip(limit * np.float32(self.portion))
-        return elements, magnitude / float(np.float32(self.portion))
-
-    def _new_pass(self, threads: int) -> ThresholdPass:
-        replica = self.replica
-        return ThresholdPass(
-            self.parameters,
-            self._waiting,
-            replica.values,
-            replica.quantum,
-            threads,
-            np.float32(self.portion),
-        )
-
-    def _commit(self, index: UInt32Array, change: Int32Array) -> None:
-        replica = self.replica
-        lattice.advance(
-            self.parameters,
-            replica.values,
-            replica.quantum,
-            np.float32(self.portion),
-            index,
-            change,
-        )
-
-    def _keep(self, where: slice, before: Float32Array, after: Float32Array) -> None:
-        """Do nothing: the parameters hold the right replica and a portion of the residual."""
+        """Clip the residual to plus or minus `limit`."""
+        elements, magnitude = super().clip(limit * self._scanned_portion)
+        return elements, magnitude / float(self._scanned_portion)
 
     def _whole(self, ahead: Float32Array) -> Float32Array:
-        """Turn what is in the parameters into the residual, in place."""
+        """Turn the portion that is in the parameters into the residual, in place."""
         ahead *= np.float32(1.0 / self.portion)
         return ahead

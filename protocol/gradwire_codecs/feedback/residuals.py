@@ -1,16 +1,13 @@
-"""What is done with a residual besides sending it: looking at its size, and clipping it.
+"""Statistics of a residual, and clipping it; both count in thresholds.
 
-Both count in thresholds. Statistics come of a sample. Clipping is Deeplearning4j's
-ResidualClippingPostProcessor: it loses what it cuts off, which is the one thing in this package
-that does, so it returns how much that was.
+Statistics are computed from a sample. Clipping is Deeplearning4j's ResidualClippingPostProcessor.
+Nothing else in this package loses a part of a change, so it returns how much is lost.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from gradwire_codecs.arrays import Float32Array
 from gradwire_codecs.errors import CodecError
@@ -18,12 +15,12 @@ from gradwire_codecs.feedback.feedback import Feedback
 from gradwire_codecs.format.update import check_multiple
 
 PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9, 99.99)
-"""Deeplearning4j's in its encodingDebugMode."""
+"""Those of Deeplearning4j's encodingDebugMode."""
 
 FLOAT32_MAX: Final = float(np.finfo(np.float32).max)
 
 TIMES_MIN: Final = 1.0
-"""Clipping below the threshold would cut off what no update would have sent."""
+"""Clipping below the threshold would cut off changes before any update could send them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class ResidualStatistics:
     """Absolute values of the elements of a residual, in thresholds, from a sample.
 
     Far above 1: the threshold is too low for what an update may carry, and the residual grows. All
-    far below 1: it is so high that changes wait for long.
+    far below 1: the threshold is so high that changes are sent late.
     """
 
     mean: float
@@ -45,13 +42,13 @@ class ResidualStatistics:
 
     @classmethod
     def of(cls, sample: Float32Array, threshold: float) -> "ResidualStatistics":
-        """Look at a sample.
+        """Compute the statistics of a sample.
 
         Parameters
         ----------
         sample : ndarray of shape (n,), dtype float32
-            Elements of a residual; those that are not finite, which the next step refuses, do not
-            count. Where none is left, all numbers are 0.
+            Elements of a residual. Those that are not finite are left out (the next step refuses
+            them); if none is left, all statistics are 0.
         threshold : float
             Positive, in units of the parameters.
         """
@@ -59,26 +56,27 @@ class ResidualStatistics:
         size = size[np.isfinite(size)]
         if not size.size:
             return cls(*[0.0] * 7)
-        return cls(float(size.mean()), float(size.max()), *_percentiles(size))
+        percentiles = np.percentile(size, PERCENTILES).tolist()
+        return cls(float(size.mean()), float(size.max()), *percentiles)
 
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
-    """What clipping has taken away."""
+    """What clipping has lost."""
 
     elements: int
-    """How many were cut."""
+    """How many were clipped."""
     magnitude: float
-    """Sum of the absolute values of what was cut off, in units of the parameters."""
+    """Sum of the absolute values that were cut off, in units of the parameters."""
 
 
 def clip_residual(feedback: Feedback, multiple: int, times: float) -> Clipped:
-    """Cut the residual to plus or minus so many thresholds.
+    """Clip the residual to plus or minus `times` thresholds.
 
     Parameters
     ----------
     feedback : Feedback
-        Whose residual it is; changed in place.
+        Its residual is changed in place.
     multiple : int
         The threshold in quanta.
     times : float
@@ -87,15 +85,10 @@ def clip_residual(feedback: Feedback, multiple: int, times: float) -> Clipped:
     Returns
     -------
     Clipped
-        What is lost by it: the residual before is the one after, and this.
+        What is lost: the residual afterwards plus this is the residual before.
     """
     if not TIMES_MIN <= times < float("inf"):
-        raise CodecError(f"times={times}; it is {TIMES_MIN:g} or more, and finite")
+        raise CodecError(f"times={times}; it has to be {TIMES_MIN:g} or more, and finite")
     check_multiple(multiple)
     limit = np.float32(min(times * multiple * float(feedback.replica.quantum), FLOAT32_MAX))
     return Clipped(*feedback.clip(limit))
-
-
-def _percentiles(size: npt.NDArray[np.float64]) -> Sequence[float]:
-    found: Sequence[float] = np.percentile(size, PERCENTILES).tolist()
-    return found

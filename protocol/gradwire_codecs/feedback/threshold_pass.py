@@ -1,9 +1,9 @@
 """The threshold pass over a whole vector: its buffers, its threads, and dense updates.
 
-There is room for three hits in a hundred elements. Where there are more, the first pass has
-counted them by chunks; the vector is then cut where the room is used up, and each range looked
-through again when its turn comes. Where it is cut depends on the counts alone, so the result is the
-same bytes however many threads have worked. Room that was never needed takes no memory.
+The buffers have room for three hits in a hundred elements. If there are more, the first pass has
+counted them by chunks; the vector is then cut into ranges whose hits fit, and each range is scanned
+again when the caller asks for its hits. The cuts depend on the counts alone, so the result is the
+same bytes for any number of threads. Room that was never used takes no memory.
 """
 
 import math
@@ -20,12 +20,12 @@ from gradwire_codecs.kernels.threads import Threads
 from gradwire_codecs.kernels.threshold import CHUNK, NOT_FINITE, OUT_OF_RANGE, SLACK, move, scan
 
 HITS_CAPACITY_SHARE: Final = 32
-"""Room for hits: one for so many elements, 8 bytes each, and never less than `CHUNK`. It is three
-times what policies aim at by default: looking through everything twice doubles what a step takes.
-"""
+"""Elements per hit that there is room for; a hit takes 8 bytes, and there is room for `CHUNK` hits
+or more. That is three times what policies aim at by default: a second scan doubles a step's
+time."""
 
 CHUNKS_PER_THREAD_MIN: Final = 8
-"""Waking a thread takes as long as looking at so many elements."""
+"""Waking a thread takes as long as scanning this many chunks."""
 
 WHOLE: Final = np.float32(1.0)
 
@@ -34,34 +34,22 @@ MARGIN: Final = 2.0**-16
 
 
 class ThresholdPass:
-    """Looks for hits, as often as asked, in buffers made once.
+    """Scans for hits, any number of times, in buffers made once.
 
-    Parameters
-    ----------
-    parameters : ndarray of shape (N,), dtype float32
-    waiting : ndarray of shape (N,) or (0,), dtype float32
-        The residual kept apart from the parameters; empty where there is none.
-    values : ndarray of shape (N,), dtype int32
-        The replica.
-    quantum : float32
-        Value of one unit of the replica.
-    threads : int
-        How many threads look; the calling one is among them.
-    portion : float32
-        How much of the residual is in the parameters or waits.
+    The arguments are those of the kernel `scan`; `threads` includes the calling one.
     """
 
     def __init__(
         self,
         parameters: Float32Array,
-        waiting: Float32Array,
+        stored: Float32Array,
         values: Int32Array,
         quantum: np.float32,
         threads: int,
         portion: np.float32 = WHOLE,
     ) -> None:
         self._parameters = parameters
-        self._waiting = waiting
+        self._stored = stored
         self._values = values
         self._quantum = quantum
         self._portion = portion
@@ -73,19 +61,19 @@ class ThresholdPass:
         self._chunk_hits: Int32Array = np.empty(-(-elements // CHUNK), np.int32)
         self._start = 0
         self._multiple = self._magnitude_max = 1
-        """What `look` was told."""
+        """Of the last `scan`."""
         self._found: tuple[int, int] | None = None
-        """Whose hits are in the buffers, where all of them are."""
+        """The range whose hits are all in the buffers, if there is one."""
         self._hits = 0
         self._committed: Int64Array = np.zeros(threads, np.int64)
-        """How many hits of each span were added to the replica, and may have to be taken back."""
+        """Hits of each span that were added to the replica: `roll_back` takes them back."""
         self._begins = [0] * threads
-        """Where they are in the buffers."""
+        """Where the hits of each span begin in the buffers."""
         self._limit = 2.0**31 * float(quantum)
-        self._waiting_top = math.inf
-        """No element of the residual kept apart has a larger magnitude."""
+        self._stored_max = math.inf
+        """No element of `stored` has a larger magnitude."""
 
-    def look(
+    def scan(
         self,
         start: int,
         stop: int,
@@ -95,28 +83,20 @@ class ThresholdPass:
         absorbing: bool = False,
         committing: bool = False,
     ) -> list[tuple[int, int]]:
-        """Look at some elements; return the ranges, in order, whose hits `take` then returns.
+        """Scan elements; return the ranges, in order, to ask `hits_in` for.
+
+        There is one range, several if the buffers have no room for all hits, or none if there are
+        no hits.
 
         Parameters
         ----------
-        start, stop : int
-            Which elements.
-        multiple : int
-            The threshold in quanta.
-        magnitude_max : int
-            Most thresholds that one element sends.
+        start, stop, multiple, magnitude_max : int
+            As for the kernel `scan`.
         absorbing : bool
-            Whether to `absorb` besides, unless there is an error.
+            Whether to `absorb` as well, unless there is an error.
         committing : bool
-            Whether to add the hits to the replica besides, where there is room for all of them.
-            Then `committed` is true until `conclude` or `revoke`, one of which has to follow. Only
-            where no residual is kept apart.
-
-        Returns
-        -------
-        list of tuples of int
-            Where each starts and stops. One, unless there is no room for so many hits; none where
-            nothing is a hit.
+            Whether to add the hits to the replica as well, if there is room for all of them. Then
+            `committed` is true, and `confirm` or `roll_back` has to follow. `stored` must be empty.
 
         Raises
         ------
@@ -128,75 +108,76 @@ class ThresholdPass:
         spans = self._split(start, stop)
         rooms = [self.capacity // len(spans)] * len(spans)
         safe = absorbing and self._nothing_can_fail(start, stop)
-        complete = self._scan(spans, rooms, absorbing=safe, committing=committing)
+        complete = self._scan_spans(spans, rooms, absorbing=safe, committing=committing)
         if absorbing and not safe:
             self.absorb(start, stop)
         if complete:
             self._found = start, stop
         else:
-            self.revoke()
-        return ranges_of(start, stop, self._hits_of(start, stop), self.capacity)
+            self.roll_back()
+        return ranges_of(start, stop, self._chunk_hits_of(start, stop), self.capacity)
 
     @property
     def committed(self) -> bool:
-        """Whether the hits that were found are in the replica already."""
+        """Whether the last `scan` has added the hits to the replica."""
         return bool(self._committed.any())
 
-    def conclude(self) -> None:
-        """Let what was added to the replica stay there."""
+    def confirm(self) -> None:
+        """Leave in the replica what `scan` has added."""
         self._committed[:] = 0
 
-    def revoke(self) -> None:
-        """Take out of the replica what `look` has added, also before it failed."""
+    def roll_back(self) -> None:
+        """Take out of the replica what `scan` has added, even if it failed."""
         for span, begin in enumerate(self._begins):
             place = slice(begin, begin + int(self._committed[span]))
             self._committed[span] = 0
             change = self._count[place] * np.int32(-self._multiple)
             lattice.add_to_replica(self._values, self._index[place], change)
 
-    def take(self, start: int, stop: int) -> tuple[UInt32Array, Int32Array]:
-        """Return positions and numbers of thresholds of the hits in a range that `look` returned.
+    def hits_in(self, start: int, stop: int) -> tuple[UInt32Array, Int32Array]:
+        """Return positions and signed thresholds of the hits in a range that `scan` returned.
 
-        They are views of buffers, and good until the next call.
+        They are views of the buffers, valid until the next call.
         """
         if (start, stop) != self._found:
             spans = self._split(start, stop)
-            self._scan(spans, [int(self._hits_of(low, high).sum()) for low, high in spans])
+            rooms = [int(self._chunk_hits_of(low, high).sum()) for low, high in spans]
+            self._scan_spans(spans, rooms)
             self._found = start, stop
         return self._index[: self._hits], self._count[: self._hits]
 
     def absorb(self, start: int, stop: int) -> None:
-        """Move what the optimizer changed from some parameters to the residual kept apart."""
+        """Move what the optimizer has changed from the parameters to `stored`."""
 
         def absorb(low: int, high: int) -> np.int32:
             return lattice.absorb(
-                self._parameters, self._waiting, self._values, self._quantum, low, high
+                self._parameters, self._stored, self._values, self._quantum, low, high
             )
 
         works = [partial(absorb, low, high) for low, high in self._split(start, stop)]
-        self._note_tops(self._threads.run(works), start, stop)
+        self._note_max(self._threads.run(works), start, stop)
 
-    def forget_waiting(self) -> None:
-        """Take note that the residual kept apart was changed by somebody else."""
-        self._waiting_top = math.inf
+    def forget_stored_max(self) -> None:
+        """Note that something else has changed `stored`."""
+        self._stored_max = math.inf
 
     def close(self) -> None:
         """End the threads."""
         self._threads.close()
 
     def _split(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Cut a range into one of whole chunks for each thread that is worth its while."""
+        """Cut a range into spans of whole chunks, one for each thread that is worth waking."""
         chunks = -(-(stop - start) // CHUNK)
         count = min(self._threads.count, max(chunks // CHUNKS_PER_THREAD_MIN, 1))
         cuts = [start + chunks * i // count * CHUNK for i in range(count)]
         return list(pairwise([*cuts, stop]))
 
-    def _hits_of(self, low: int, high: int) -> Int32Array:
-        """Return the numbers of hits of the chunks of a range."""
+    def _chunk_hits_of(self, low: int, high: int) -> Int32Array:
+        """Return the number of hits of each chunk of a range."""
         first = (low - self._start) // CHUNK
         return self._chunk_hits[first : first + -(-(high - low) // CHUNK)]
 
-    def _scan(
+    def _scan_spans(
         self,
         spans: list[tuple[int, int]],
         rooms: list[int],
@@ -204,7 +185,7 @@ class ThresholdPass:
         absorbing: bool = False,
         committing: bool = False,
     ) -> bool:
-        """Bring the hits of all spans together in the buffers; return whether there was room."""
+        """Find the hits of all spans, and join them in the buffers; return whether all fit."""
 
         def scan_span(
             span: int, low: int, high: int, begin: int, room: int
@@ -212,7 +193,7 @@ class ThresholdPass:
             place = slice(begin, begin + room + SLACK)
             return scan(
                 self._parameters,
-                self._waiting,
+                self._stored,
                 self._values,
                 self._quantum,
                 self._portion,
@@ -222,7 +203,7 @@ class ThresholdPass:
                 high,
                 self._index[place],
                 self._count[place],
-                self._hits_of(low, high),
+                self._chunk_hits_of(low, high),
                 absorbing,
                 self._committed[span : span + committing],
             )
@@ -240,7 +221,7 @@ class ThresholdPass:
         for hits, element, _ in results:
             self._refuse(hits, element)
         if absorbing:
-            self._note_tops([top for *_, top in results], spans[0][0], spans[-1][1])
+            self._note_max([top for *_, top in results], spans[0][0], spans[-1][1])
         self._hits = 0
         for span, ((hits, *_), begin, room) in enumerate(zip(results, begins, rooms, strict=True)):
             kept = min(hits, room)
@@ -253,54 +234,59 @@ class ThresholdPass:
         if hits not in (NOT_FINITE, OUT_OF_RANGE):
             return
         value = float(self._parameters[element])
-        if self._waiting.size:
-            value += float(self._waiting[element])
-        if self._portion != WHOLE:  # what the residual leads to is at fault, not a portion of it
-            shared = float(self._values[element]) * float(self._quantum)
-            value = shared + (value - shared) / float(self._portion)
-        if hits == NOT_FINITE:
-            raise NonFiniteError(element, value)
-        raise OutOfRangeError(element, value, self._limit)
+        if self._stored.size:
+            value += float(self._stored[element])
+        quantum, portion = float(self._quantum), float(self._portion)
+        finite = hits == OUT_OF_RANGE
+        raise fault_of(element, value, int(self._values[element]), quantum, portion, finite=finite)
 
     def _nothing_can_fail(self, start: int, stop: int) -> bool:
-        """Return whether parameters and residual are too small for any element to be at fault.
+        """Return whether parameters and `stored` are too small for any element to be at fault.
 
-        An element that is sent is to become the parameter plus what waits. This reads a third of
-        what the pass does, and looks at the largest of either; rounding adds less than `MARGIN`.
+        Sending all of an element would lead to the sum of the two. This compares the largest of
+        each, and reads a third of what the pass reads; rounding adds less than `MARGIN`.
         """
         tops = self._threads.run(
             [
-                partial(lattice.top_bits, self._parameters, low, high)
+                partial(lattice.max_magnitude_bits, self._parameters, low, high)
                 for low, high in self._split(start, stop)
             ]
         )
-        return _magnitude(tops) + self._waiting_top < self._limit * (1 - MARGIN)
+        return _magnitude(tops) + self._stored_max < self._limit * (1 - MARGIN)
 
-    def _note_tops(self, tops: list[np.int32], start: int, stop: int) -> None:
-        """Note the largest magnitude that waits, of which other elements may have a larger one."""
+    def _note_max(self, tops: list[np.int32], start: int, stop: int) -> None:
+        """Note the largest magnitude of `stored` in a range; others may have a larger one."""
         top = _magnitude(tops)
-        everything = stop - start == self._waiting.size
-        self._waiting_top = top if everything else max(top, self._waiting_top)
+        everything = stop - start == self._stored.size
+        self._stored_max = top if everything else max(top, self._stored_max)
+
+
+def fault_of(
+    element: int, value: float, shared: int, quantum: float, portion: float, *, finite: bool
+) -> NonFiniteError | OutOfRangeError:
+    """Return the error for an element whose parameter, plus its stored residual, is `value`.
+
+    `value` contains `portion` of the residual, and the error names the value with all of it.
+    `shared` is the element of the replica.
+    """
+    if portion != WHOLE:
+        value = shared * quantum + (value - shared * quantum) / portion
+    if finite:
+        return OutOfRangeError(element, value, 2.0**31 * quantum)
+    return NonFiniteError(element, value)
 
 
 def capacity_of(elements: int) -> int:
-    """Return for how many hits there is room in a vector of so many elements."""
+    """Return how many hits the buffers of a vector have room for."""
     return min(max(elements // HITS_CAPACITY_SHARE, CHUNK), elements)
 
 
 def ranges_of(
     start: int, stop: int, chunk_hits: Int32Array, capacity: int
 ) -> list[tuple[int, int]]:
-    """Cut at whole chunks into ranges whose hits there is room for; leave out empty ones.
+    """Cut a range, between chunks, into ranges of at most `capacity` hits; none if it has no hits.
 
-    Parameters
-    ----------
-    start, stop : int
-        The range to cut.
-    chunk_hits : ndarray of shape (chunks,), dtype int32
-        Hits of each `CHUNK` elements.
-    capacity : int
-        Hits that there is room for, at least those of a chunk.
+    `chunk_hits` are the hits of each `CHUNK` elements; none of them exceeds `capacity`.
     """
     hits = np.cumsum(chunk_hits, dtype=np.int64)
     if not hits[-1]:
@@ -318,6 +304,6 @@ def ranges_of(
 
 
 def _magnitude(tops: list[np.int32]) -> float:
-    """Return the magnitude that the largest of some `lattice.top_bits` stands for; inf for NaN."""
+    """Return the largest of some results of `max_magnitude_bits` as a number; inf for NaN."""
     magnitude = float(np.int32(max(tops)).view(np.float32))
     return magnitude if math.isfinite(magnitude) else math.inf

@@ -1,14 +1,14 @@
-"""Blocks of a replica in fewer bytes, for their way.
+"""Blocks of a replica in fewer bytes, to send them.
 
 ::
 
-    for each 64 elements, and for what is left at the end:
+    for each 64 elements, and for the rest at the end:
     1 byte    width: bits of the largest of them, 0 to 32
     n bytes   the elements, `width` bits each, lowest bits first, filled up to whole bytes
 
-An element v travels as 2v, or as -2v - 1 where it is negative, so that small ones have few bits. Of
-a trained model's parameters that leaves two thirds, as a general compressor does at a tenth of the
-speed, because the lower bits are noise. What is zero takes a bit for every four elements.
+An element v is coded as 2v, or as -2v - 1 if it is negative, so that small ones have few bits. A
+trained model's parameters then take two thirds, as with a general compressor at a tenth of the
+speed, because the lower bits are noise. Eight elements that are zero take one bit.
 """
 
 from typing import Final
@@ -20,8 +20,8 @@ from gradwire_codecs.errors import CodecError
 from gradwire_codecs.kernels.compiled import compiled
 
 GROUP: Final = 64
-"""Elements that share a width: most of a layer's scale is that of their neighbours, and a byte for
-each 64 is 0.4 %."""
+"""Elements that share a width: neighbours in a layer have about the same scale, and a byte for each
+64 elements is 0.4 %."""
 
 
 @compiled
@@ -46,7 +46,7 @@ def _pack(values: Int32Array, packed: UInt8Array) -> int:
             held |= np.uint64((v << 1) ^ (v >> 63)) << np.uint64(count)
             count += width
             if count >= 32:
-                for j in range(4):  # which the compiler makes one store of
+                for j in range(4):  # the compiler makes one store of it
                     packed[at + j] = (held >> np.uint64(8 * j)) & np.uint64(255)
                 at += 4
                 held >>= np.uint64(32)
@@ -61,12 +61,12 @@ def _pack(values: Int32Array, packed: UInt8Array) -> int:
 
 @compiled
 def _unpack_group(packed: UInt8Array, at: int, width: int, values: Int32Array) -> None:
-    """Fill `values` from `packed`, where at least eight bytes follow on the last one of theirs."""
+    """Fill `values` from `packed`; at least eight more bytes have to follow their last one."""
     mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
     for i in range(values.size):
         bit = width * i
         window = np.uint64(0)
-        for j in range(8):  # which the compiler makes one load of
+        for j in range(8):  # the compiler makes one load of it
             window |= np.uint64(packed[at + (bit >> 3) + j]) << np.uint64(8 * j)
         v = np.int64(window >> np.uint64(bit & 7) & mask)
         values[i] = np.int32((v >> 1) ^ -(v & 1))
@@ -74,7 +74,7 @@ def _unpack_group(packed: UInt8Array, at: int, width: int, values: Int32Array) -
 
 @compiled
 def _unpack_last_group(packed: UInt8Array, at: int, width: int, values: Int32Array) -> None:
-    """Do the same, and read not a byte more than there are."""
+    """Fill `values` from `packed`, and read no byte after their last one."""
     mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
     held, count = np.uint64(0), 0
     for i in range(values.size):
@@ -109,7 +109,7 @@ def _unpack(packed: UInt8Array, values: Int32Array) -> bool:
 
 
 def pack_block(values: Int32Array) -> bytes:
-    """Return a block as it travels: packed where that is smaller, else little-endian int32.
+    """Return a block as it is sent: packed if that is smaller, else little-endian int32.
 
     Parameters
     ----------
@@ -121,19 +121,19 @@ def pack_block(values: Int32Array) -> bytes:
 
 
 def unpack_block(body: Buffer, elements: int) -> bytes:
-    """Return a block that has travelled, as little-endian int32.
+    """Return the elements of a block that was sent, as little-endian int32.
 
     Parameters
     ----------
     body : bytes-like
-        What `pack_block` returned.
+        A result of `pack_block`.
     elements : int
-        How many it has to be. No more memory is taken than these need.
+        The expected number of elements. No more memory is taken than they need.
 
     Raises
     ------
     CodecError
-        If it is something else.
+        If `body` is not a block of that many elements.
     """
     if len(body) == 4 * elements:
         return bytes(body)

@@ -1,9 +1,9 @@
-"""Dense coder: every element of a range, hit or not, as a digit of a number.
+"""Dense coder: every element of a range, hit or not, as one digit of a number.
 
 With magnitudes of at most M there are ``2 M + 1`` values per element, so an element is one digit
-in that radix, and a 64-bit word takes as many digits as fit: 40 where M is 1 (1.6 bits per
-element), 27 where M is 2, 8 where M is 127. The length depends on the number of elements and on
-M alone, which is what bounds the size of an update whatever its density.
+in that radix, and a 64-bit word holds as many digits as fit: 40 if M is 1 (1.6 bits per
+element), 27 if M is 2, 8 if M is 127. The length depends only on the number of elements and on
+M, so this format bounds the size of an update whatever its density.
 
 Words are little-endian; the first element is the lowest digit; a digit is the count plus M. The
 last word is filled up with zero digits (of value 0, not M).
@@ -21,7 +21,7 @@ WORD_BYTES: Final = 8
 
 @compiled
 def digits_per_word(magnitude_max: int) -> int:
-    """Return how many elements with magnitudes up to `magnitude_max` one 64-bit word takes."""
+    """Return how many elements with magnitudes up to `magnitude_max` one 64-bit word holds."""
     radix = np.uint64(2 * magnitude_max + 1)
     most = np.uint64(2**64 - 1) // radix
     digits, capacity = 0, np.uint64(1)

@@ -1,6 +1,6 @@
-"""The header of an encoded update; README.md in the folder above describes it byte by byte.
+"""The header of an encoded update; protocol/README.md describes it byte by byte.
 
-Reading it is compiled, too: of a small update it is most of the work.
+Reading it is compiled, too: it is most of the work of reading a small update.
 """
 
 from typing import Final
@@ -10,11 +10,11 @@ from gradwire_codecs.format.bits import signed
 from gradwire_codecs.kernels.compiled import compiled
 
 PLAIN: Final = 1
-"""Sparse, every count is +1 or -1."""
+"""Sparse; every count is +1 or -1."""
 LISTED: Final = 2
-"""Sparse, the hits with larger magnitudes are listed."""
+"""Sparse; the hits with larger magnitudes are listed."""
 EVERY: Final = 3
-"""Sparse, with every magnitude."""
+"""Sparse; with every magnitude."""
 DENSE: Final = 4
 
 INT32_MAX: Final = 2**31 - 1
@@ -30,17 +30,18 @@ HEADER_BYTES_MAX: Final = 1 + 5 * NUMBER_BYTES_MAX + 4
 FORMAT: Final = 0
 START: Final = 1
 STOP: Final = 2
-"""The element behind the last one covered."""
+"""One more than the last element covered."""
 MULTIPLE: Final = 3
 """The threshold in quanta."""
 HITS: Final = 4
 LISTED_HITS: Final = 5
 MAGNITUDE_MAX: Final = 6
 POSITIONS_BYTES: Final = 7
-AT: Final = 8
-"""The byte behind what was read: in the end, where the hits begin."""
+OFFSET: Final = 8
+"""Bytes read so far: after the whole header, where the hits begin."""
 FIELDS: Final = 9
-"""Places of what a header says in an array; what a format does not have is 0."""
+"""Length of the array that a header is read into. The indices are above; fields that a format does
+not have are 0."""
 
 VALID: Final = 0
 NO_NUMBER: Final = -1
@@ -57,25 +58,25 @@ TOO_LARGE: Final = -11
 TOO_MANY_HITS: Final = -12
 
 FAULTS: Final = {
-    NO_NUMBER: "the header is cut off, or holds a number of no use",
+    NO_NUMBER: "the header is cut off, or a number in it is 2^32 or more, or longer than need be",
     UNKNOWN_FORMAT: "unknown format {format}",
     NO_HITS: "{hits} hits cannot be coded in {bytes} bytes",
     TOO_MANY_HITS: "{hits} hits among elements {start} to {stop}",
-    NO_LIST: "{listed} hits are listed of {hits}",
-    NO_MAGNITUDE: f"magnitude_max={{magnitude_max}}; it is 1 to {INT32_MAX}",
+    NO_LIST: "{listed} of {hits} hits are listed; it has to be 1 to {hits}",
+    NO_MAGNITUDE: f"magnitude_max={{magnitude_max}}; it has to be 1 to {INT32_MAX}",
     NO_ELEMENTS: "it covers no elements from {start} on",
-    NO_MULTIPLE: f"multiple={{multiple}}; it is 1 to {MULTIPLE_MAX}",
-    BEYOND_VECTOR: "elements {start} to {stop} of a vector of {elements}",
-    NO_POSITIONS: "{positions} of {bytes} bytes for positions",
-    HITS_NOT_CODED: "its {bytes} bytes are not the {hits} hits that its header announces",
+    NO_MULTIPLE: f"multiple={{multiple}}; it has to be 1 to {MULTIPLE_MAX}",
+    BEYOND_VECTOR: "it covers elements {start} to {stop} of a vector of {elements}",
+    NO_POSITIONS: "its positions take {positions} bytes, and the update has {bytes} in all",
+    HITS_NOT_CODED: "its {bytes} bytes do not code the {hits} hits that its header announces",
     TOO_LARGE: f"an element changes by more than {INT32_MAX} quanta",
 }
-"""What is wrong with an update, by result of a kernel."""
+"""The message for each error that a kernel returns."""
 
 
 @compiled
 def _number(data: UInt8Array, at: int) -> tuple[int, int]:
-    """Read a number; return it, or `NO_NUMBER`, and the place behind it."""
+    """Read a number; return it, or `NO_NUMBER`, and the place after it."""
     number = 0
     for shift in range(0, 7 * NUMBER_BYTES_MAX, 7):
         if at >= data.size:
@@ -92,27 +93,21 @@ def _number(data: UInt8Array, at: int) -> tuple[int, int]:
 
 @compiled
 def _field(data: UInt8Array, header: Int64Array, field: int) -> bool:
-    header[field], header[AT] = _number(data, header[AT])
+    header[field], header[OFFSET] = _number(data, header[OFFSET])
     return bool(header[field] != NO_NUMBER)
 
 
 @compiled
 def read_header(data: UInt8Array, elements: int, header: Int64Array) -> int:
-    """Read a header.
+    """Read the header of an encoded update into `header`; return `VALID` or a key of `FAULTS`.
 
     Parameters
     ----------
     data : ndarray of shape (bytes,), dtype uint8
         The encoded update.
     elements : int
-        Length of the vector that it has to fit.
+        Length of the vector that the update has to fit.
     header : ndarray of shape (FIELDS,), dtype int64
-        Filled.
-
-    Returns
-    -------
-    int
-        `VALID`, or a key of `FAULTS`.
     """
     header[:] = 0
     if not data.size:
@@ -120,9 +115,9 @@ def read_header(data: UInt8Array, elements: int, header: Int64Array) -> int:
     form = header[FORMAT] = data[0]
     if not PLAIN <= form <= DENSE:
         return UNKNOWN_FORMAT
-    header[AT] = 1
+    header[OFFSET] = 1
     read = _field(data, header, START) and _field(data, header, STOP)
-    header[STOP] += header[START]  # a length is what is written
+    header[STOP] += header[START]  # the update has the length
     read = read and _field(data, header, MULTIPLE) and _field(data, header, HITS)
     if form == LISTED:
         read = read and _field(data, header, LISTED_HITS)
@@ -130,12 +125,12 @@ def read_header(data: UInt8Array, elements: int, header: Int64Array) -> int:
         read = read and _field(data, header, MAGNITUDE_MAX)
     if form in (LISTED, EVERY):
         read = read and _field(data, header, POSITIONS_BYTES)
-    return _check_fields(header, data.size - header[AT], elements) if read else NO_NUMBER
+    return _check_fields(header, data.size - header[OFFSET], elements) if read else NO_NUMBER
 
 
 @compiled
 def _check_fields(header: Int64Array, left: int, elements: int) -> int:
-    """Compare what a header says with the bytes that are left behind it, and with a vector."""
+    """Check a header against the bytes that follow it and the length of the vector."""
     form = header[FORMAT]
     if header[STOP] == header[START]:
         return NO_ELEMENTS
@@ -143,7 +138,7 @@ def _check_fields(header: Int64Array, left: int, elements: int) -> int:
         return BEYOND_VECTOR
     if not 1 <= header[MULTIPLE] <= MULTIPLE_MAX:
         return NO_MULTIPLE
-    # A hit takes two bits at least, a digit of a dense update one.
+    # A hit takes at least two bits, a digit of a dense update at least one.
     if not 1 <= header[HITS] <= (8 if form == DENSE else 4) * left:
         return NO_HITS
     if header[HITS] > header[STOP] - header[START]:
@@ -156,17 +151,7 @@ def _check_fields(header: Int64Array, left: int, elements: int) -> int:
 
 
 def describe_fault(code: int, header: Int64Array, size: int, elements: int) -> str:
-    """Say what is wrong with an update of `size` bytes.
-
-    Parameters
-    ----------
-    code : int
-        A key of `FAULTS`.
-    header : ndarray of shape (FIELDS,), dtype int64
-        As far as it was read.
-    size, elements : int
-        Bytes of the update, and elements of the vector.
-    """
+    """Return the message of `FAULTS` for an update of `size` bytes and a vector of `elements`."""
     return FAULTS[code].format(
         format=header[FORMAT],
         start=header[START],
@@ -182,7 +167,7 @@ def describe_fault(code: int, header: Int64Array, size: int, elements: int) -> s
 
 
 def pack_number(number: int) -> bytes:
-    """Return a number below 2^32 as it stands in a header."""
+    """Encode a number below 2^32 for a header."""
     packed = bytearray()
     while number > 0x7F:
         packed.append(number & 0x7F | 0x80)
@@ -192,22 +177,10 @@ def pack_number(number: int) -> bytes:
 
 
 def numbers_bytes(numbers: list[int]) -> int:
-    """Return what numbers take in a header."""
+    """Return the bytes that numbers take in a header."""
     return sum(len(pack_number(number)) for number in numbers)
 
 
 def pack_header(form: int, start: int, length: int, multiple: int, numbers: list[int]) -> bytes:
-    """Return a header.
-
-    Parameters
-    ----------
-    form : int
-        The format.
-    start, length : int
-        Which elements it covers.
-    multiple : int
-        The threshold in quanta.
-    numbers : list of int
-        The hits, and what else the format has.
-    """
+    """Return a header; `numbers` are the number of hits and the further fields of the format."""
     return bytes([form]) + b"".join(map(pack_number, [start, length, multiple, *numbers]))

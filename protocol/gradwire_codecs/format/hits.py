@@ -1,11 +1,11 @@
-"""Reading the hits of an encoded update, a block at a time.
+"""Decoding the hits of an encoded update, a block at a time.
 
-Whoever wants them, to check them, keep them or add them up, calls `next_hits` until there are no
-more. So the way from bytes into a vector is one pass: a block of hits is all that lies in between,
-and it stays in the first-level cache.
+A caller that checks, collects or adds hits calls `next_hits` until there are no more. So an update
+goes from bytes into a vector in one pass, and only a block of hits lies in between, which stays in
+the first-level cache.
 
-`next_hits` checks all that it reads, as if nobody had before: it never reads outside its arrays,
-and never returns an element outside the range. So does `scale`, of changes that are too large.
+`next_hits` checks all it reads, each time: it never reads outside its arrays, and never returns an
+element outside the range. `scale` checks that no change is too large.
 """
 
 from typing import Final
@@ -18,13 +18,11 @@ from gradwire_codecs.format.bits import (
     INVALID,
     ends_at,
     peek,
-    take_head,
-    take_rice,
-    trailing_zeros,
+    read_head,
+    read_rice,
 )
 from gradwire_codecs.format.dense import digits_per_word
 from gradwire_codecs.format.header import (
-    AT,
     DENSE,
     EVERY,
     FORMAT,
@@ -34,65 +32,55 @@ from gradwire_codecs.format.header import (
     LISTED,
     LISTED_HITS,
     MAGNITUDE_MAX,
+    OFFSET,
     PLAIN,
     POSITIONS_BYTES,
     START,
     STOP,
     TOO_LARGE,
 )
-from gradwire_codecs.kernels.compiled import compiled
+from gradwire_codecs.kernels.compiled import compiled, trailing_zeros
 
 ROOM: Final = 2 * BLOCK
-"""Most hits that are read at a time, whole blocks of them. Where each is a cache line of two
-vectors, that is 16 KiB, half of the first-level cache. Fewer take more calls, more do not stay
+"""Most hits that are read at a time, in whole blocks. If each touches a cache line of two vectors,
+that is 16 KiB, half of the first-level cache. Fewer would take more calls; more would not stay
 there."""
 
 POSITION: Final = 0
-"""The bit, counted from the first one of the update, where positions go on; the word, in a dense
-update."""
+"""Bit of the update where the next position begins; in a dense update, the next word."""
 POSITIONS_END: Final = 1
 MAGNITUDE: Final = 2
-"""The bit where magnitudes go on."""
+"""Bit of the update where the next magnitude begins."""
 MAGNITUDES_END: Final = 3
 DONE: Final = 4
-"""Hits before."""
+"""Hits read so far."""
 EXPECTED: Final = 5
-"""The element behind the last hit."""
+"""The first element that the next hit can be."""
 GAP_PARAMETER: Final = 6
 LIST_PARAMETER: Final = 7
 MAGNITUDE_PARAMETER: Final = 8
 LISTED_DONE: Final = 9
-"""Hits on the list that were read."""
+"""Hits on the list read so far."""
 NEXT_LISTED: Final = 10
-"""The next hit on the list, counted from the first hit."""
+"""Number of the next hit on the list, counted from the first hit."""
 NEXT_MAGNITUDE: Final = 11
 """Its magnitude."""
 DIGITS: Final = 12
 """Elements per word of a dense update."""
 WORK: Final = 13
-"""Codes and digits read so far: what the time that reading takes is proportional to."""
+"""Codes and digits read so far: the time is proportional to them."""
 STATE_FIELDS: Final = 14
-"""Places of what is remembered from block to block, in an array."""
+"""Length of the array that holds the state of reading; the indices are above."""
 
 
 @compiled
-def begin(header: Int64Array, size: int, state: Int64Array) -> None:
-    """Prepare to read from the first hit on.
-
-    Parameters
-    ----------
-    header : ndarray of shape (header.FIELDS,), dtype int64
-        What the header says.
-    size : int
-        Bytes of the update.
-    state : ndarray of shape (STATE_FIELDS,), dtype int64
-        Filled.
-    """
+def begin_reading(header: Int64Array, size: int, state: Int64Array) -> None:
+    """Set `state`, of shape (STATE_FIELDS,), to the first hit of an update of `size` bytes."""
     state[:] = 0
-    state[POSITION] = 8 * header[AT]
+    state[POSITION] = 8 * header[OFFSET]
     state[POSITIONS_END] = state[MAGNITUDES_END] = 8 * size
     if header[FORMAT] in (LISTED, EVERY):
-        state[POSITIONS_END] = 8 * (header[AT] + header[POSITIONS_BYTES])
+        state[POSITIONS_END] = 8 * (header[OFFSET] + header[POSITIONS_BYTES])
     state[MAGNITUDE] = state[POSITIONS_END]
     state[EXPECTED] = header[START]
     state[NEXT_LISTED] = -1
@@ -113,19 +101,18 @@ def next_hits(
     Parameters
     ----------
     words : ndarray of shape (w,), dtype uint64
-        The update, with `TAIL_WORDS` behind it.
+        The update, and `TAIL_WORDS` zeros after it.
     header : ndarray of shape (header.FIELDS,), dtype int64
-        What its header says.
     state : ndarray of shape (STATE_FIELDS,), dtype int64
         Where to go on; changed.
     index, count : ndarray of shape (ROOM,), dtypes uint32 and int32
-        Filled with positions and thresholds.
+        Filled with positions and signed thresholds.
 
     Returns
     -------
     int
-        How many there were; 0 when all have been read, and the update has ended as it has to. Else
-        a key of `header.FAULTS`.
+        How many were read; 0 when all have been read and the update ends there, as it has to.
+        Otherwise a key of `header.FAULTS`.
     """
     if header[FORMAT] == DENSE:
         n = _next_digits(words, header, state, index, count)
@@ -133,9 +120,9 @@ def next_hits(
         n = _next_positions(words, header, state, index, count)
         if n > 0 and header[FORMAT] != PLAIN:
             good = (
-                _take_list(words, header, state, n, count)
+                _read_list(words, header, state, n, count)
                 if header[FORMAT] == LISTED
-                else _take_magnitudes(words, state, n, count)
+                else _read_magnitudes(words, state, n, count)
             )
             n = n if good else HITS_NOT_CODED
     if n > 0:
@@ -163,7 +150,7 @@ def _next_positions(
     mask = np.uint64(0)
     for j in range(n):
         if j % BLOCK == 0:
-            k, position = take_head(words, position, end, done + j, k)
+            k, position = read_head(words, position, end, done + j, k)
             if k == INVALID:
                 return HITS_NOT_CODED
             mask = (np.uint64(1) << np.uint64(k)) - np.uint64(1)
@@ -171,12 +158,12 @@ def _next_positions(
         count[j] = 1 - 2 * np.int64(window & np.uint64(1))
         window >>= np.uint64(1)
         zeros = np.int64(trailing_zeros(window))
-        if zeros + k < 63:  # nearly always: `take_rice`, from the same window
+        if zeros + k < 63:  # nearly always: `read_rice`, from the same window
             low = window >> np.uint64(zeros) >> np.uint64(1) & mask
             expected += zeros << k | np.int64(low)
             position += zeros + k + 2
         else:
-            gap, position = take_rice(words, position + 1, end, k)
+            gap, position = read_rice(words, position + 1, end, k)
             if gap == INVALID:
                 return HITS_NOT_CODED
             expected += gap
@@ -191,13 +178,13 @@ def _next_positions(
 
 
 @compiled
-def _take_list(
+def _read_list(
     words: UInt64Array, header: Int64Array, state: Int64Array, n: int, count: Int32Array
 ) -> bool:
-    """Give `n` hits the magnitudes that are listed for them.
+    """Multiply the counts of `n` hits by the magnitudes that are listed for them.
 
-    The next hit on the list is read ahead, and remembered. Behind the last one it is that behind
-    all hits.
+    The next hit on the list is read ahead and stored in `state`; after the last one it is the
+    number of all hits.
     """
     first, position, end = state[DONE], state[MAGNITUDE], state[MAGNITUDES_END]
     gap_k, k = state[LIST_PARAMETER], state[MAGNITUDE_PARAMETER]
@@ -209,12 +196,12 @@ def _take_list(
             listed = header[HITS]
             break
         if done % BLOCK == 0:
-            gap_k, position = take_head(words, position, end, done, gap_k)
-            k, position = take_head(words, position, end, done, k)
+            gap_k, position = read_head(words, position, end, done, gap_k)
+            k, position = read_head(words, position, end, done, k)
             if gap_k == INVALID or k == INVALID:
                 return False
-        gap, position = take_rice(words, position, end, gap_k)
-        rest, position = take_rice(words, position, end, k)
+        gap, position = read_rice(words, position, end, gap_k)
+        rest, position = read_rice(words, position, end, k)
         listed += gap + 1
         magnitude = rest + 2
         if gap == INVALID or not 0 <= rest <= INT32_MAX - 2 or listed >= header[HITS]:
@@ -227,16 +214,16 @@ def _take_list(
 
 
 @compiled
-def _take_magnitudes(words: UInt64Array, state: Int64Array, n: int, count: Int32Array) -> bool:
-    """Give `n` hits their magnitudes."""
+def _read_magnitudes(words: UInt64Array, state: Int64Array, n: int, count: Int32Array) -> bool:
+    """Multiply the counts of `n` hits by their magnitudes."""
     end, done = state[MAGNITUDES_END], state[DONE]
     k, position = state[MAGNITUDE_PARAMETER], state[MAGNITUDE]
     for j in range(n):
         if j % BLOCK == 0:
-            k, position = take_head(words, position, end, done + j, k)
+            k, position = read_head(words, position, end, done + j, k)
             if k == INVALID:
                 return False
-        rest, position = take_rice(words, position, end, k)
+        rest, position = read_rice(words, position, end, k)
         if not 0 <= rest <= INT32_MAX - 1:
             return False
         count[j] *= np.int32(rest + 1)
@@ -263,11 +250,11 @@ def _next_digits(
         word = peek(words, position)
         behind = min(expected + digits, stop)
         for element in range(expected, behind):
-            # Dividing by a number known beforehand is a multiplication, and takes a quarter.
+            # Dividing by a constant becomes a multiplication, which takes a quarter of the time.
             rest = word // np.uint64(3) if magnitude_max == 1 else word // radix
             digit = np.int64(word - rest * radix)
             word = rest
-            # Written in any case, and kept where it is a hit: there is no branch to foresee.
+            # Every digit is written, and kept only if it is a hit: no branch has to be predicted.
             index[n] = element
             count[n] = digit - magnitude_max
             n += 1 if digit != magnitude_max else 0
@@ -286,13 +273,7 @@ def _next_digits(
 
 @compiled
 def scale(multiple: int, n: int, count: Int32Array) -> int:
-    """Turn thresholds of hits that `next_hits` has read into quanta, in place.
-
-    Returns
-    -------
-    int
-        `n`, or `TOO_LARGE`.
-    """
+    """Turn thresholds of `n` hits into quanta, in place; return `n`, or `TOO_LARGE`."""
     largest = np.int64(0)
     for j in range(n):
         quanta = np.int64(count[j]) * multiple

@@ -1,10 +1,11 @@
-"""From the bytes of an update straight into the vectors that it changes.
+"""Decoding an update straight into the vectors that it changes.
 
-It is read twice, because nothing may change before all of it has proved to be valid: once to check
-it, and once to add it up.
+An update is read twice, once to check it and once to add it: nothing may change before all of it
+has proved to be valid.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -32,32 +33,29 @@ from gradwire_codecs.format.header import (
     describe_fault,
     read_header,
 )
-from gradwire_codecs.format.hits import ROOM, STATE_FIELDS, begin, next_hits, scale
+from gradwire_codecs.format.hits import ROOM, STATE_FIELDS, begin_reading, next_hits, scale
 from gradwire_codecs.kernels import lattice
 from gradwire_codecs.kernels.compiled import compiled
 from gradwire_codecs.kernels.prefetch import prefetch
 
+NO_QUANTUM: Final = np.float32(0)
+"""Adding to a replica alone takes no quantum."""
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedHits:
-    """An encoded update whose header is valid; its hits may not be.
-
-    Attributes
-    ----------
-    words : ndarray of shape (w,), dtype uint64
-        All its bytes, and zeros behind them.
-    header : ndarray of shape (header.FIELDS,), dtype int64
-    state : ndarray of shape (hits.STATE_FIELDS,), dtype int64
-        Where reading begins.
-    size, elements : int
-        Its bytes, and the length of the vector that it has to fit.
-    """
+    """An encoded update whose header is valid; its hits may not be."""
 
     words: UInt64Array
+    """All its bytes, and `TAIL_WORDS` zeros after them."""
     header: Int64Array
+    """Of shape (header.FIELDS,)."""
     state: Int64Array
+    """Of shape (hits.STATE_FIELDS,): where reading begins."""
     size: int
+    """In bytes."""
     elements: int
+    """Length of the vector that it has to fit."""
 
     @property
     def hits(self) -> int:
@@ -65,27 +63,26 @@ class EncodedHits:
         return int(self.header[HITS])
 
     def check(self) -> None:
-        """Raise `MalformedUpdateError` unless the hits are valid, too."""
+        """Raise `MalformedUpdateError` unless the hits are valid."""
         self._raise_for(_check(*self._parts()))
 
     def collect(self) -> tuple[UInt32Array, Int32Array]:
-        """Return positions and thresholds, or raise `MalformedUpdateError`."""
+        """Return positions and signed thresholds, or raise `MalformedUpdateError`."""
         index, count = np.empty(self.hits, np.uint32), np.empty(self.hits, np.int32)
         self._raise_for(_collect(*self._parts(), index, count))
         return index, count
 
-    def add_to_replica(self, values: Int32Array) -> None:
-        """Add the hits, which were checked, to a replica."""
-        _add_to_replica(*self._parts(), values)
-
-    def add_to_both(
-        self, parameters: Float32Array, values: Int32Array, quantum: np.float32
+    def add_to(
+        self,
+        values: Int32Array,
+        parameters: Float32Array | None = None,
+        quantum: np.float32 = NO_QUANTUM,
     ) -> None:
-        """Add the hits, which were checked, to a replica and to parameters."""
-        _add_to_both(*self._parts(), parameters, values, quantum)
+        """Add the hits, which `check` has accepted, to a replica and to parameters, if given."""
+        _add(*self._parts(), values, parameters, quantum)
 
     def _parts(self) -> tuple[UInt64Array, Int64Array, Int64Array]:
-        """Return what kernels take; they change the last one."""
+        """Return the first arguments of the kernels, which change the last of these."""
         return self.words, self.header, self.state.copy()
 
     def _raise_for(self, code: int) -> None:
@@ -94,7 +91,7 @@ class EncodedHits:
 
 
 def _read_fields(data: UInt8Array, elements: int) -> Int64Array:
-    """Return what the header says; see `header`."""
+    """Return the fields of a valid header."""
     header = np.empty(FIELDS, np.int64)
     code = read_header(data, elements, header)
     if code != VALID:
@@ -103,12 +100,12 @@ def _read_fields(data: UInt8Array, elements: int) -> Int64Array:
 
 
 def encoded_hits(body: Buffer) -> int:
-    """Return how many elements an encoded update changes, if it is valid.
+    """Return how many elements an encoded update changes, according to its header.
 
     Raises
     ------
     MalformedUpdateError
-        If its header is not.
+        If the header is not valid.
     """
     if not len(body):
         return 0
@@ -128,15 +125,14 @@ def read_encoded(body: Buffer, elements: int) -> EncodedHits:
     Raises
     ------
     MalformedUpdateError
-        If it is not valid. Time and memory spent on it are bounded by the length of `body`.
+        If the header is not valid. Time and memory are bounded by the length of `body`.
     """
     words = np.zeros(-(-len(body) // WORD_BYTES) + TAIL_WORDS, "<u8")
-    # Of `body` itself it might be an array that must not be written, which is another type to
-    # numba, and would be compiled for.
+    # A copy, because numba would compile the kernels again for an array that is read-only.
     data = words.view(np.uint8)[: len(body)]
     data[:] = np.frombuffer(body, np.uint8)
     header, state = _read_fields(data, elements), np.empty(STATE_FIELDS, np.int64)
-    begin(header, data.size, state)
+    begin_reading(header, data.size, state)
     words = words.astype(np.uint64, copy=False)
     return EncodedHits(words, header, state, data.size, elements)
 
@@ -150,7 +146,7 @@ def _check(
     index, count = np.empty(ROOM, np.uint32), np.empty(ROOM, np.int32)
     while True:
         n = next_hits(words, header, state, index, count)
-        # A single threshold is never too much.
+        # A count of 1 is never too large.
         if n > 0 and header[FORMAT] != PLAIN:
             n = scale(header[MULTIPLE], n, count)
         if n <= 0:
@@ -180,39 +176,26 @@ def _collect(
 
 
 @compiled
-def _add_to_replica(
+def _add(
     words: UInt64Array,
     header: Int64Array,
     state: Int64Array,
     values: Int32Array,
-) -> None:
-    index, count = np.empty((2, ROOM), np.uint32), np.empty((2, ROOM), np.int32)
-    turn, n = 0, next_hits(words, header, state, index[0], count[0])
-    while n > 0:
-        for j in range(n):
-            prefetch(values, np.uint64(index[turn, j]))
-        scale(header[MULTIPLE], n, count[turn])
-        following = next_hits(words, header, state, index[1 - turn], count[1 - turn])
-        lattice.add_to_replica(values, index[turn, :n], count[turn, :n])
-        turn, n = 1 - turn, following
-
-
-@compiled
-def _add_to_both(
-    words: UInt64Array,
-    header: Int64Array,
-    state: Int64Array,
-    parameters: Float32Array,
-    values: Int32Array,
+    parameters: Float32Array | None,
     quantum: np.float32,
 ) -> None:
+    # numba compiles one version with parameters and one without: neither tests for None.
     index, count = np.empty((2, ROOM), np.uint32), np.empty((2, ROOM), np.int32)
     turn, n = 0, next_hits(words, header, state, index[0], count[0])
     while n > 0:
         for j in range(n):
             prefetch(values, np.uint64(index[turn, j]))
-            prefetch(parameters, np.uint64(index[turn, j]))
+            if parameters is not None:
+                prefetch(parameters, np.uint64(index[turn, j]))
         scale(header[MULTIPLE], n, count[turn])
         following = next_hits(words, header, state, index[1 - turn], count[1 - turn])
-        lattice.add(parameters, values, quantum, index[turn, :n], count[turn, :n])
+        if parameters is None:
+            lattice.add_to_replica(values, index[turn, :n], count[turn, :n])
+        else:
+            lattice.add_to_both(parameters, values, quantum, index[turn, :n], count[turn, :n])
         turn, n = 1 - turn, following

@@ -1,12 +1,12 @@
-"""Sparse coder: positions as gaps in Rice code with a sign, and magnitudes apart.
+"""Sparse coder: positions as gaps in Rice code with a sign, and magnitudes after them.
 
-Magnitudes above 1 are mostly rare. So the hits that have one are listed behind the positions, by
-the gaps between them and in Rice code too: they cost nothing where there are none, and little where
-there are few. Where most hits have one, every magnitude is given instead. README.md in the folder
-above describes all of it bit by bit.
+Magnitudes above 1 are mostly rare. So a list after the positions has the hits with such a
+magnitude, as gaps in Rice code, too: it takes nothing if there are none, and little if there are
+few. If most hits have one, every magnitude is coded instead. protocol/README.md describes the code
+bit by bit.
 
-An encoder measures first, to the bit, and writes once. Each block's parameter depends on nothing
-but its own values, so that blocks can be coded side by side.
+An encoder first computes the size, to the bit, and then writes once. Each block's parameter depends
+only on the values of the block, so that blocks can be coded in parallel.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from gradwire_codecs.format.bits import (
     BLOCK,
     heads_bits,
     parameter_of,
-    put,
-    put_head,
-    put_rice,
     signed,
+    write_bits,
+    write_head,
+    write_rice,
 )
 from gradwire_codecs.format.header import EVERY, LISTED, PLAIN, numbers_bytes
 from gradwire_codecs.kernels.compiled import compiled
@@ -49,14 +49,9 @@ def _measure_positions(index: UInt32Array, start: int, parameters: UInt8Array) -
 def _measure_list(
     count: Int32Array, gap_parameters: UInt8Array, parameters: UInt8Array
 ) -> tuple[int, int]:
-    """Choose parameters for each block of hits that are listed.
+    """Choose parameters for each block of the list of hits with a magnitude above 1.
 
-    Returns
-    -------
-    listed : int
-        How many hits there are with a magnitude above 1.
-    bits : int
-        What they take.
+    Return the number of these hits, and the bits that the list takes.
     """
     gaps, rest = np.empty(BLOCK, np.uint32), np.empty(BLOCK, np.uint32)
     expected = listed = block = n = bits = 0
@@ -104,20 +99,21 @@ def _write_positions(
     expected = np.uint32(start)
     position = 0
     for block in range(parameters.size):
-        position = put_head(words, position, parameters, block)
+        position = write_head(words, position, parameters, block)
         k = signed(parameters[block])
         for i in range(block * BLOCK, min(block * BLOCK + BLOCK, index.size)):
             gap = index[i] - expected
             expected = index[i] + np.uint32(1)
             negative = np.uint64(count[i] < 0)
             zeros = signed(gap >> np.uint32(k))
-            if zeros + k <= 62:  # nearly always: one word takes all of it
+            if zeros + k <= 62:  # nearly always: all of it fits one word
                 low = np.uint64(gap) & ((np.uint64(1) << np.uint64(k)) - np.uint64(1))
                 code = (low << np.uint64(1) | np.uint64(1)) << np.uint64(zeros)
-                position = put(words, position, code << np.uint64(1) | negative, zeros + k + 2)
+                code = code << np.uint64(1) | negative
+                position = write_bits(words, position, code, zeros + k + 2)
             else:
-                position = put(words, position, negative, 1)
-                position = put_rice(words, position, gap, k)
+                position = write_bits(words, position, negative, 1)
+                position = write_rice(words, position, gap, k)
     return position
 
 
@@ -129,7 +125,7 @@ def _write_list(
     position: int,
     words: UInt64Array,
 ) -> None:
-    """Write the hits with a magnitude above 1."""
+    """Write the list of hits with a magnitude above 1."""
     expected = listed = 0
     for i in range(count.size):
         magnitude = abs(np.int64(count[i]))
@@ -137,11 +133,11 @@ def _write_list(
             continue
         block = listed // BLOCK
         if listed % BLOCK == 0:
-            position = put_head(words, position, gap_parameters, block)
-            position = put_head(words, position, parameters, block)
+            position = write_head(words, position, gap_parameters, block)
+            position = write_head(words, position, parameters, block)
         gap, rest = np.uint32(i - expected), np.uint32(magnitude - 2)
-        position = put_rice(words, position, gap, signed(gap_parameters[block]))
-        position = put_rice(words, position, rest, signed(parameters[block]))
+        position = write_rice(words, position, gap, signed(gap_parameters[block]))
+        position = write_rice(words, position, rest, signed(parameters[block]))
         expected = i + 1
         listed += 1
 
@@ -154,58 +150,59 @@ def _write_magnitudes(
     for i in range(count.size):
         block = i // BLOCK
         if i % BLOCK == 0:
-            position = put_head(words, position, parameters, block)
+            position = write_head(words, position, parameters, block)
         rest = np.uint32(abs(np.int64(count[i])) - 1)
-        position = put_rice(words, position, rest, signed(parameters[block]))
+        position = write_rice(words, position, rest, signed(parameters[block]))
 
 
-def _bytes_of(bits: int) -> int:
+def bytes_of(bits: int) -> int:
+    """Return how many whole bytes take so many bits."""
     return (bits + 7) // 8
 
 
 @dataclass(frozen=True, slots=True)
 class SparsePlan:
-    """How hits are written sparsely, and how much that takes."""
+    """The format, parameters and size of a sparse update."""
 
     format: int
     """`PLAIN`, `LISTED` or `EVERY`."""
     numbers: list[int]
-    """What stands in the header besides what every one has."""
+    """Header fields that only this format has."""
     positions_bytes: int
     magnitudes_bytes: int
     gap_parameters: UInt8Array
-    """Of each block of gaps between hits."""
+    """For each block of gaps between hits."""
     list_parameters: UInt8Array
-    """Of each block of gaps between listed hits."""
+    """For each block of gaps between listed hits."""
     magnitude_parameters: UInt8Array
-    """Of each block of magnitudes."""
+    """For each block of magnitudes."""
 
     @property
     def hits_bytes(self) -> int:
-        """What the hits take."""
+        """Bytes of the hits."""
         return self.positions_bytes + self.magnitudes_bytes
 
     @property
     def size(self) -> int:
-        """What hits and numbers take."""
+        """Bytes of the hits and of `numbers`."""
         return numbers_bytes(self.numbers) + self.hits_bytes
 
 
 def plan_sparse(index: UInt32Array, count: Int32Array, start: int) -> SparsePlan:
-    """Choose format and parameters for these hits.
+    """Choose the sparse format and the parameters that take the fewest bytes.
 
     Parameters
     ----------
     index : ndarray of shape (hits,), dtype uint32
         Ascending positions, at least one, none below `start`.
     count : ndarray of shape (hits,), dtype int32
-        Non-zero numbers of thresholds.
+        Signed numbers of thresholds, never 0.
     start : int
         First element covered.
     """
     blocks = -(-len(index) // BLOCK)
     gaps, in_list, magnitudes = (np.empty(blocks, np.uint8) for _ in range(3))
-    positions_bytes = _bytes_of(_measure_positions(index, start, gaps))
+    positions_bytes = bytes_of(_measure_positions(index, start, gaps))
     listed, bits = _measure_list(count, in_list, magnitudes)
     if not listed:
         return SparsePlan(PLAIN, [], positions_bytes, 0, gaps, in_list, magnitudes)
@@ -213,7 +210,7 @@ def plan_sparse(index: UInt32Array, count: Int32Array, start: int) -> SparsePlan
         LISTED,
         [listed, positions_bytes],
         positions_bytes,
-        _bytes_of(bits),
+        bytes_of(bits),
         gaps,
         in_list,
         magnitudes,
@@ -221,13 +218,13 @@ def plan_sparse(index: UInt32Array, count: Int32Array, start: int) -> SparsePlan
     every = np.empty(blocks, np.uint8)
     bits = _measure_magnitudes(count, every)
     other = SparsePlan(
-        EVERY, [positions_bytes], positions_bytes, _bytes_of(bits), gaps, in_list, every
+        EVERY, [positions_bytes], positions_bytes, bytes_of(bits), gaps, in_list, every
     )
     return other if other.size < plan.size else plan
 
 
 def write_sparse(index: UInt32Array, count: Int32Array, start: int, plan: SparsePlan) -> bytes:
-    """Code hits as `plan_sparse` has planned it for them."""
+    """Code hits according to the result of `plan_sparse` for them."""
     size = plan.hits_bytes
     words = np.zeros(size // 8 + 2, np.uint64)
     _write_positions(index, count, start, plan.gap_parameters, words)

@@ -1,7 +1,7 @@
 """Encoded update: one worker's sparse integer vector for one step, as bytes.
 
-README.md in the folder above describes them one by one. Which format is used is decided by exact
-sizes, which are known before anything is written.
+protocol/README.md describes the bytes one by one. The encoder computes the exact size in each
+format before it writes, and chooses the smallest.
 """
 
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ from gradwire_codecs.format.reading import read_encoded
 from gradwire_codecs.format.sparse import SparsePlan, plan_sparse, write_sparse
 
 ELEMENTS_MAX: Final = 2**31 - 1
-"""Most parameters of a run. Positions fit 32 bits with one to spare for sums."""
+"""Most parameters of a run: the sum of two positions fits 32 bits."""
 
 NOTHING: Final = b""
-"""Encodes an update that changes nothing: of no hits there is nothing to say."""
+"""The encoding of an update without hits."""
 
 BYTES_MIN: Final = HEADER_BYTES_MAX + WORD_BYTES
 """No update that covers a single element is larger."""
@@ -60,9 +60,11 @@ class Update:
     count: Int32Array
 
     def __post_init__(self) -> None:
-        """Raise `CodecError` where there is no such range, or no such threshold."""
+        """Raise `CodecError` for an empty range, or a threshold out of range."""
         if not 0 <= self.start < self.stop:
-            raise CodecError(f"elements {self.start} to {self.stop}; they are at least one")
+            raise CodecError(
+                f"elements {self.start} to {self.stop}; an update covers at least one, from 0 on"
+            )
         check_multiple(self.multiple)
 
     @property
@@ -72,30 +74,30 @@ class Update:
 
     @cached_property
     def change(self) -> Int32Array:
-        """By how many quanta each element changes; an array of shape (hits,), dtype int32."""
+        """The change of each element in quanta: an array of shape (hits,), dtype int32."""
         return self.count * np.int32(self.multiple)
 
     def within(self, start: int, stop: int) -> "Update":
-        """Return the part from `start` to `stop`, which has to be inside, and not empty."""
+        """Return the part from `start` to `stop`, which have to be a range inside this one's."""
         low, high = np.searchsorted(self.index, [start, stop])
         return Update(start, stop, self.multiple, self.index[low:high], self.count[low:high])
 
     def check_fits(self, elements: int) -> None:
-        """Raise `MalformedUpdateError` if the range goes beyond a vector of so many elements."""
+        """Raise `MalformedUpdateError` if the range goes beyond a vector of `elements`."""
         if self.stop > elements:
             raise MalformedUpdateError(
-                f"elements {self.start} to {self.stop} of a vector of {elements}"
+                f"it covers elements {self.start} to {self.stop} of a vector of {elements}"
             )
 
 
 def check_multiple(multiple: int) -> None:
-    """Raise `CodecError` for a threshold, in quanta, that no update can have."""
+    """Raise `CodecError` for a threshold, in quanta, that is out of range."""
     if not 1 <= multiple <= MULTIPLE_MAX:
-        raise CodecError(f"multiple={multiple}; it is 1 to {MULTIPLE_MAX}")
+        raise CodecError(f"multiple={multiple}; it has to be 1 to {MULTIPLE_MAX}")
 
 
 def encoded_bytes_max(length: int, magnitude_max: int) -> int:
-    """Return the size that no update of this range exceeds, whatever its density.
+    """Return the largest size in bytes of an update of a range, whatever its density.
 
     Parameters
     ----------
@@ -108,28 +110,17 @@ def encoded_bytes_max(length: int, magnitude_max: int) -> int:
 
 
 def pack_update(update: Update) -> bytes:
-    """Encode hits in the format that takes the fewest bytes.
-
-    Parameters
-    ----------
-    update : Update
-        With at least one hit.
-    """
+    """Encode an update with at least one hit in the format that takes the fewest bytes."""
     return _Plan.of(update).write(update)
 
 
 def split_update(update: Update, bytes_max: int) -> list[bytes]:
-    """Encode hits as one update, or as several of adjoining ranges where one is too large.
+    """Encode an update as one, or as several of adjoining ranges if one is too large.
 
-    Parameters
-    ----------
-    update : Update
-        May have no hits, and then encodes to nothing.
-    bytes_max : int
-        Largest encoded size, at least `BYTES_MIN`.
+    None, if it has no hits. `bytes_max` is the largest encoded size, at least `BYTES_MIN`.
     """
     if bytes_max < BYTES_MIN:
-        raise CodecError(f"bytes_max={bytes_max}; a single element may take {BYTES_MIN}")
+        raise CodecError(f"bytes_max={bytes_max}; it has to be {BYTES_MIN} or more")
     if not len(update.index):
         return []
     plan = _Plan.of(update)
@@ -143,11 +134,11 @@ def split_update(update: Update, bytes_max: int) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How an update is written, and how much that takes."""
+    """The format and size of an update that is to be written."""
 
     header: bytes
     sparse: SparsePlan | None
-    """None where it is dense."""
+    """None for the dense format."""
     magnitude_max: int
     size: int
 
@@ -179,15 +170,15 @@ def decode(body: Buffer, elements: int) -> Update:
     Parameters
     ----------
     body : bytes-like
-        What `encode` returned, perhaps on another machine.
+        A result of `encode`, perhaps of another machine.
     elements : int
         Length of the vector the update belongs to.
 
     Returns
     -------
     Update
-        Valid in every respect: it can be applied to a vector of `elements` without a check. Of
-        `NOTHING`, one without hits.
+        Valid in every respect: it can be applied to a vector of `elements` without a check.
+        `NOTHING` decodes to an update without hits.
 
     Raises
     ------

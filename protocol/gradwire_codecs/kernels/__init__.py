@@ -1,1 +1,1 @@
-"""Compiled loops over whole vectors, and what compiles them and runs them side by side."""
+"""Compiled loops over whole vectors, how they are compiled, and threads that run them."""

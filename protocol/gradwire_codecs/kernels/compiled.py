@@ -1,13 +1,13 @@
-"""`compiled`: numba's ``njit`` as this package uses it, in a form that mypy understands.
+"""`compiled`: numba's ``njit`` with the options of this package, and types for mypy.
 
 Kernels release the GIL, so that the network thread runs while the training thread encodes, and
 never use fast-math: their results are the same bits on every machine.
 
-Machine code is kept on disk, in the first of these folders that can be written to:
+Machine code is cached on disk, in the first of these folders that can be written to:
 ``NUMBA_CACHE_DIR``, the ``__pycache__`` beside the source, the user's cache. Many processes share
-such a folder, on machines of several kinds and perhaps by a network's file system, where a file may
-vanish or come in half, a quota be spent or a folder become read-only at any time. So the cache is
-of use where it can be had, and never an obstacle.
+such a folder, on machines of several kinds and perhaps over a network file system, where at any
+time a file may vanish or be incomplete, a quota may be spent, or a folder become read-only. So no
+error of the cache stops a process; it compiles the kernel instead.
 """
 
 from collections.abc import Callable
@@ -18,41 +18,47 @@ from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import numba
+import numpy as np
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.runtime.nrt import rtsys
+from numba.cpython.unsafe import numbers
 from numba.extending import intrinsic
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 KERNELS: Final[list[Any]] = []
-"""numba's dispatchers of everything that is compiled here."""
+"""numba's dispatchers of all functions that `compiled` was applied to."""
+
+
+trailing_zeros = cast(Callable[[np.uint64], np.uint64], numbers.trailing_zeros)
+"""For kernels: the zeros below the lowest set bit, 64 for 0; one instruction of the processor."""
 
 
 class _Cache(FunctionCache):
-    """Files of their own for each signature, processor and version of this package.
+    """Separate files for each signature, processor and version of this package.
 
     numba keeps an index per function, and numbers the files that it lists. Two processes that add
-    to one at the same time may take the same number; one would then run the machine code of the
-    other's signature, or of its processor. And it compiles anew when the file of a kernel has
-    changed, not when that of a kernel which this one calls has.
+    to an index at the same time may take the same number; one would then run the machine code of
+    the other's signature, or of its processor. And numba compiles a kernel again if its own source
+    file has changed, but not if that of a kernel that it calls has.
     """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return what the cache has, or None where that cannot be read: it is compiled anew."""
+        """Return machine code from the cache; None, which compiles it, if that cannot be read."""
         # The base class would import the whole compiler first, and its linear algebra with scipy.
-        # Machine code needs the functions that it is linked with, and no more.
+        # Machine code only needs the functions that it is linked with.
         rtsys.initialize(target_context)
         self._choose_files(sig, target_context.codegen())
         try:
             return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
-        except Exception:  # what unpickles a damaged file raises whatever it likes
+        except Exception:  # unpickling a damaged file can raise any exception
             with suppress(OSError):
                 self.flush()  # type: ignore[no-untyped-call]
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep machine code, where it can be kept."""
+        """Save machine code, if it can be saved."""
         self._choose_files(sig, data.codegen)
         with suppress(OSError):
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
@@ -66,7 +72,7 @@ class _Cache(FunctionCache):
 
 @cache
 def _sources() -> str:
-    """Return a digest of this package, whose kernels call each other."""
+    """Return a digest of the source of this package, whose kernels call each other."""
     digest = sha256()
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(path.read_bytes())
@@ -74,14 +80,13 @@ def _sources() -> str:
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile `function` when it is first called, and keep the machine code on disk.
+    """Compile `function` when it is first called, and cache the machine code on disk.
 
-    Where no folder can be written to, every process compiles for itself, which is slower, not
-    wrong.
+    If no folder can be written to, every process compiles for itself, which only takes longer.
     """
     dispatcher: Any = numba.njit(nogil=True)(function)
-    # numba has no option for a cache of another kind.
-    with suppress(RuntimeError):  # where there is no folder for it
+    # numba has no option for another cache.
+    with suppress(RuntimeError):  # no folder can be written to
         dispatcher._cache = _Cache(function)  # type: ignore[no-untyped-call]
     KERNELS.append(dispatcher)
     return cast("Callable[P, R]", dispatcher)
@@ -90,25 +95,23 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
     """Compile `function` into the kernels that call it.
 
-    Hot loops are, because a copy of them that stands by itself is not the same when it is compiled
-    and when it comes from the disk: it was a fifth slower there.
+    Hot loops need it: as functions of their own they were a fifth slower when they were loaded from
+    the cache than when they had just been compiled.
     """
     dispatcher: Any = numba.njit(nogil=True, forceinline=True)(function)
     return cast("Callable[P, R]", dispatcher)
 
 
 def cache_folder() -> str | None:
-    """Return the folder that this package's machine code is kept in, or None if there is none."""
+    """Return the folder with this package's machine code, or None if there is none."""
     folder: str | None = KERNELS[0].stats.cache_path
     return folder
 
 
 def instruction(typed: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callable[..., Any]:
-    """Return a function for kernels to call, made of the LLVM instructions that it emits.
+    """Return a function for kernels to call; `typed` emits its LLVM instructions.
 
-    Parameters
-    ----------
-    typed : callable
-        What ``numba.extending.intrinsic`` takes: types in, signature and emitter out.
+    As for ``numba.extending.intrinsic``, `typed` takes types and returns a signature and an
+    emitter.
     """
     return cast("Callable[..., Any]", intrinsic(typed))

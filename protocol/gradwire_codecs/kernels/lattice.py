@@ -1,6 +1,10 @@
-"""The compiled loops in which a change moves between parameters, residual and replica.
+"""The compiled loops that move changes between parameters, residual and replica.
 
-Element i of the replica stands for ``values[i] * quantum``, rounded to float32, here as everywhere.
+Element i of the replica is worth ``values[i] * quantum``, rounded to float32. The loops share these
+arguments: `parameters`, of shape (N,), dtype float32; `stored`, the residual if it has a vector of
+its own, of shape (N,), else (0,), dtype float32; `values`, the replica, of shape (N,), dtype int32;
+`portion`, the part of the residual that is in the parameters; `index`, dtype uint32, and `change`,
+dtype int32, positions of hits and their changes in quanta.
 """
 
 from typing import Final
@@ -11,14 +15,14 @@ from gradwire_codecs.arrays import Float32Array, Int32Array, UInt32Array
 from gradwire_codecs.kernels.compiled import compiled
 
 BLOCK: Final = 1024
-"""Elements that stay in the first-level cache between one loop over them and the next."""
+"""Elements that stay in the first-level cache from one loop over them to the next."""
 
 
 @compiled
-def top_bits(vector: Float32Array, start: int, stop: int) -> np.int32:
-    """Return the largest magnitude of some elements, as the bits of its float32.
+def max_magnitude_bits(vector: Float32Array, start: int, stop: int) -> np.int32:
+    """Return the largest magnitude of a range, as the bits of its float32.
 
-    As integers they have the same order, with infinity and NaN above all numbers.
+    As integers, these bits have the order of the numbers, with infinity and NaN above all others.
     """
     bits = vector[start:stop].view(np.int32)
     top = np.int32(0)
@@ -30,49 +34,47 @@ def top_bits(vector: Float32Array, start: int, stop: int) -> np.int32:
 @compiled
 def absorb(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     start: int,
     stop: int,
 ) -> np.int32:
-    """Move what the optimizer changed from some parameters to the residual.
+    """Move what the optimizer has changed in a range from the parameters to `stored`.
 
-    Returns what `top_bits` does for the residual there.
+    Return `max_magnitude_bits` of `stored` in the range.
     """
     top = np.int32(0)
     for low in range(start, stop, BLOCK):
         high = min(low + BLOCK, stop)
-        p, r, s = parameters[low:high], waiting[low:high], values[low:high]
+        p, r, s = parameters[low:high], stored[low:high], values[low:high]
         for i in range(high - low):
             shared = np.float32(s[i]) * quantum
             r[i] = (p[i] - shared) + r[i]
             p[i] = shared
-        top = max(top, top_bits(waiting, low, high))
+        top = max(top, max_magnitude_bits(stored, low, high))
     return top
 
 
 @compiled
-def release(
+def commit_stored(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     index: UInt32Array,
     change: Int32Array,
 ) -> None:
-    """Take the hits out of the residual, and put them into replica and parameters."""
+    """Move hits from `stored` to replica and parameters."""
     for j in range(index.size):
         i = index[j]
-        waiting[i] = np.float32(
-            np.float64(waiting[i]) - np.float64(change[j]) * np.float64(quantum)
-        )
+        stored[i] = np.float32(np.float64(stored[i]) - np.float64(change[j]) * np.float64(quantum))
         values[i] = np.int32(np.int64(values[i]) + np.int64(change[j]))
         parameters[i] = np.float32(values[i]) * quantum
 
 
 @compiled
-def advance(
+def commit_partial(
     parameters: Float32Array,
     values: Int32Array,
     quantum: np.float32,
@@ -80,7 +82,7 @@ def advance(
     index: UInt32Array,
     change: Int32Array,
 ) -> None:
-    """Take hits out of a residual of which the parameters contain a portion; put them into both."""
+    """Move hits from the residual, of which the parameters contain a portion, to the replica."""
     for j in range(index.size):
         i = index[j]
         ahead = parameters[i] - np.float32(values[i]) * quantum
@@ -91,7 +93,7 @@ def advance(
 
 
 @compiled
-def add(
+def add_to_both(
     parameters: Float32Array,
     values: Int32Array,
     quantum: np.float32,
@@ -103,9 +105,9 @@ def add(
         i = index[j]
         old = np.float32(values[i]) * quantum
         values[i] = np.int32(np.int64(values[i]) + np.int64(change[j]))
-        # What the parameter was ahead of the replica it stays ahead. Adding the change to it would
-        # round, and what rounding takes away would look like a change of our own: it would gather
-        # in the residual of every worker and be sent back against the peer.
+        # The parameter stays as far from the replica as it was. Adding the change to it would
+        # round, and the rounding error would count as a change of our own: it would add up in the
+        # residual of every worker and be sent against the peer's change.
         parameters[i] = np.float32(values[i]) * quantum + (parameters[i] - old)
 
 
@@ -120,29 +122,29 @@ def add_to_replica(values: Int32Array, index: UInt32Array, change: Int32Array) -
 @compiled
 def clip(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     limit: np.float32,
 ) -> tuple[int, float]:
-    """Cut the residual to `limit`; return how many elements, and how much."""
+    """Clip the residual to `limit`; return how many elements were clipped, and what was cut off."""
     elements = 0
     magnitude = 0.0
     for i in range(values.size):
         shared = np.float32(values[i]) * quantum
         before = parameters[i] - shared
-        if waiting.size:
-            before += waiting[i]
+        if stored.size:
+            before += stored[i]
         if not abs(before) > limit:
             continue
         cut = np.float32(limit) if before > 0 else -np.float32(limit)
-        if waiting.size:
+        if stored.size:
             parameters[i] = shared
-            waiting[i] = cut
+            stored[i] = cut
         else:
             cut += shared
             parameters[i] = cut
-            cut -= shared  # what is there now: the sum was rounded
+            cut -= shared  # the residual that is left: the sum was rounded
         elements += 1
         magnitude += abs(np.float64(before) - np.float64(cut))
     return elements, magnitude
@@ -151,15 +153,15 @@ def clip(
 @compiled
 def read_residual(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     into: Float32Array,
 ) -> None:
-    """Write the residual to `into`, of the same length."""
-    if waiting.size:
+    """Write the residual to `into`, of shape (N,), dtype float32."""
+    if stored.size:
         for i in range(into.size):
-            into[i] = (parameters[i] - np.float32(values[i]) * quantum) + waiting[i]
+            into[i] = (parameters[i] - np.float32(values[i]) * quantum) + stored[i]
     else:
         for i in range(into.size):
             into[i] = parameters[i] - np.float32(values[i]) * quantum
@@ -168,16 +170,16 @@ def read_residual(
 @compiled
 def add_growth(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     before: Float32Array,
     factor: np.float32,
 ) -> None:
-    """Add to the parameters, times `factor`, what the residual has grown by since `before`."""
-    if waiting.size:
+    """Add to the parameters `factor` times the growth of the residual since `before`."""
+    if stored.size:
         for i in range(before.size):
-            now = (parameters[i] - np.float32(values[i]) * quantum) + waiting[i]
+            now = (parameters[i] - np.float32(values[i]) * quantum) + stored[i]
             parameters[i] += (now - before[i]) * factor
     else:
         for i in range(before.size):

@@ -1,4 +1,4 @@
-"""Threads for kernels, which run side by side because they release the GIL."""
+"""Threads for kernels, which run in parallel because they release the GIL."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -11,25 +11,25 @@ R = TypeVar("R")
 
 
 class Threads:
-    """The calling thread and `count` - 1 more, which are started when they are first needed.
+    """The calling thread and `count` - 1 more, which start when they are first needed.
 
-    They end with `close`, with the last reference to this object, or with the interpreter. A
-    process that was forked off starts its own.
+    They end with `close`, with the last reference to this object, or with the interpreter. A forked
+    process starts its own.
     """
 
     def __init__(self, count: int) -> None:
         if count < 1:
-            raise CodecError(f"threads={count}; it is 1 or more")
+            raise CodecError(f"threads={count}; it has to be 1 or more")
         self.count = count
         self._pool: ThreadPoolExecutor | None = None
         self._process = 0
 
     def run(self, works: Sequence[Callable[[], R]]) -> list[R]:
-        """Return what the works return, in their order; the first one runs in this thread.
+        """Return the results of all works, in their order; the first work runs in this thread.
 
-        Whatever is raised, by a work or by a signal, none of them runs any more then.
+        If a work or a signal raises, all works have ended before the exception leaves this method.
         """
-        if len(works) == 1:  # waiting for nobody takes time, too
+        if len(works) == 1:  # even an empty `wait` takes time
             return [works[0]()]
         others: list[Future[R]] = []
         try:

@@ -1,21 +1,21 @@
 """The threshold pass: find the elements whose residual has reached the threshold.
 
-The residual of element ``i`` is ``d = parameters[i] - values[i] * quantum``, plus what waits in
-a separate residual vector where there is one. An element with ``|d| >= tau`` is a hit and sends
-``c = trunc(d / tau)`` whole thresholds, at most `magnitude_max` of them [1]_. Where the parameters
-contain but a portion of the residual, ``d`` is that portion, and so is what it is compared with.
+The residual of element ``i`` is ``d = parameters[i] - values[i] * quantum``, plus ``stored[i]`` if
+the residual has a vector of its own. An element with ``|d| >= tau`` is a hit and sends
+``c = trunc(d / tau)`` whole thresholds, at most `magnitude_max` of them [1]_. If the parameters
+contain a portion of the residual, ``d`` is that portion, and `tau` that portion of the threshold.
 
-The pass reads two (or three) vectors. With a residual apart it writes none, so that a NaN found in
-the last element leaves everything as it was; what the optimizer changed has to be moved there as
-well, and that is done on the way where no element can be at fault. Without one, hits can be added
-to the replica on the way, while their block is in the cache. That is exact, and can be taken back
-where an element behind them turns out to be at fault.
+The pass reads two (or three) vectors. With `stored` it writes none, so that a NaN in the last
+element leaves everything as it was; moving to `stored` what the optimizer has changed is done in
+the same pass only if no element can be at fault. Without `stored`, the pass can add hits to the
+replica while their block is in the cache. That is exact, and can be undone if a later element is at
+fault.
 
-Memory is what the pass waits for: 64 comparisons at a time become the bits of one word, and most
-words are 0. Of the others the set bits are taken four at a time, so that no branch depends on how
-many there are; how often each hit has reached the threshold is counted in a loop over the hits of a
-block, while its elements are still in the first-level cache. A NaN fails ``|d| < tau`` like a hit
-does, so it is found without a test of its own on the others.
+The pass is bound by memory: 64 comparisons at a time become the bits of one word, and most words
+are 0. The set bits of the others are read four at a time, so that no branch depends on how many
+there are. A loop over the hits of a block counts the thresholds of each hit while its elements are
+still in the first-level cache. A NaN fails ``|d| < tau`` like a hit, so it takes no test of its
+own.
 
 References
 ----------
@@ -32,24 +32,25 @@ from llvmlite import ir
 from numba import types
 
 from gradwire_codecs.arrays import Float32Array, Int32Array, Int64Array, UInt32Array
-from gradwire_codecs.kernels.compiled import compiled, inlined, instruction
+from gradwire_codecs.kernels.compiled import compiled, inlined, instruction, trailing_zeros
 from gradwire_codecs.kernels.lattice import BLOCK, absorb
 
 LANES: Final = 64
-"""Elements compared at a time; the compiler cuts them into the vectors that the machine has."""
+"""Elements compared at a time; the compiler divides them into the vectors of the machine."""
 
 UNROLLED: Final = 4
-"""Set bits taken at a time. With 5 % hits a word has 3.2."""
+"""Set bits read at a time. With 5 % hits a word has 3.2."""
 
 SLACK: Final = BLOCK + UNROLLED
-"""Room behind the last hit that is kept: a block is counted there when the rest is full."""
+"""Room after the capacity: when the buffers are full, the hits of a block are still counted
+there."""
 
 CHUNK: Final = 2**15
-"""Elements whose hits are summed up, so that ranges with no more than some can be told."""
+"""Elements whose hits are counted together, to cut a vector into ranges with few enough hits."""
 
 NOT_FINITE: Final = -1
 OUT_OF_RANGE: Final = -2
-"""Results of `scan` in place of a number of hits; the second result then names the element."""
+"""Results of `scan` instead of a number of hits; the second result is then the element."""
 
 _FLOATS: Final = ir.VectorType(ir.FloatType(), LANES)
 _INTEGERS: Final = ir.VectorType(ir.IntType(32), LANES)
@@ -57,7 +58,7 @@ _WORD: Final = ir.IntType(64)
 
 
 def _load(context: Any, builder: ir.IRBuilder, type_: Any, array: Any, first: Any) -> Any:
-    """Load elements from `first` on, at any address that a single one may have."""
+    """Load elements from `first` on; a vector needs no more alignment than an element."""
     vector = _INTEGERS if type_.dtype == types.int32 else _FLOATS
     place = builder.gep(context.make_array(type_)(context, builder, array).data, [first])
     loaded = builder.load(builder.bitcast(place, vector.as_pointer()))
@@ -71,23 +72,23 @@ def _spread(builder: ir.IRBuilder, scalar: Any) -> Any:
     return builder.shuffle_vector(lane, nothing, ir.Constant(_INTEGERS, [0] * LANES))
 
 
-def _typed_marks(_: Any, parameters: Any, waiting: Any, values: Any, first: Any, quantum: Any,
+def _typed_marks(_: Any, parameters: Any, stored: Any, values: Any, first: Any, quantum: Any,
                  tau: Any) -> tuple[Any, Callable[..., Any]]:  # fmt: skip
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
-        of_parameters, of_waiting, of_values = signature.args[:3]
-        parameters, waiting, values, first, quantum, tau = given
+        of_parameters, of_stored, of_values = signature.args[:3]
+        parameters, stored, values, first, quantum, tau = given
         shared = builder.sitofp(_load(context, builder, of_values, values, first), _FLOATS)
         shared = builder.fmul(shared, _spread(builder, quantum))
         d = builder.fsub(_load(context, builder, of_parameters, parameters, first), shared)
-        if of_waiting != types.none:
-            d = builder.fadd(d, _load(context, builder, of_waiting, waiting, first))
+        if of_stored != types.none:
+            d = builder.fadd(d, _load(context, builder, of_stored, stored, first))
         fabs = builder.module.declare_intrinsic(
             f"llvm.fabs.v{LANES}f32", (), ir.FunctionType(_FLOATS, [_FLOATS])
         )
         reached = builder.fcmp_unordered(">=", builder.call(fabs, [d]), _spread(builder, tau))
         return builder.bitcast(reached, _WORD)
 
-    return types.uint64(parameters, waiting, values, types.int64, quantum, tau), emit
+    return types.uint64(parameters, stored, values, types.int64, quantum, tau), emit
 
 
 def _typed_ones(_: Any, word: Any) -> tuple[Any, Callable[..., Any]]:
@@ -97,43 +98,33 @@ def _typed_ones(_: Any, word: Any) -> tuple[Any, Callable[..., Any]]:
     return types.int64(word), emit
 
 
-def _typed_lowest(_: Any, word: Any) -> tuple[Any, Callable[..., Any]]:
-    def emit(_context: Any, builder: ir.IRBuilder, _signature: Any, given: Any) -> Any:
-        return builder.cttz(given[0], ir.Constant(ir.IntType(1), 0))
-
-    return types.int64(word), emit
-
-
 _marks: Callable[
     [Float32Array, Float32Array | None, Int32Array, int, np.float32, np.float32], np.uint64
 ] = instruction(_typed_marks)
-"""Bit ``k`` says whether element ``first + k`` is a hit or not finite."""
+"""Bit ``k`` of the result is set if element ``first + k`` is a hit or not finite."""
 
 _ones: Callable[[np.uint64], int] = instruction(_typed_ones)
-"""How many bits are set."""
-
-_lowest: Callable[[np.uint64], int] = instruction(_typed_lowest)
-"""Which is the lowest bit that is set; 64 if none is."""
+"""The number of set bits."""
 
 
 @inlined
 def _residual(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     i: int,
 ) -> np.float32:
     d: np.float32 = parameters[i] - np.float32(values[i]) * quantum
-    if waiting.size:
-        d += waiting[i]
+    if stored.size:
+        d += stored[i]
     return d
 
 
 @inlined
 def _find(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     tau: np.float32,
@@ -142,30 +133,30 @@ def _find(
     index: UInt32Array,
     found: int,
 ) -> int:
-    """Put hits from ``index[found]`` on, and garbage behind them; return where they end."""
+    """Write hits from ``index[found]`` on, and garbage after them; return where the hits end."""
     whole = low + (high - low) // LANES * LANES
     for first in range(low, whole, LANES):
-        if waiting.size:
-            marks = _marks(parameters, waiting, values, first, quantum, tau)
+        if stored.size:
+            marks = _marks(parameters, stored, values, first, quantum, tau)
         else:
             marks = _marks(parameters, None, values, first, quantum, tau)
         end = found + _ones(marks)
         while marks != np.uint64(0):
             for k in range(UNROLLED):
-                index[found + k] = np.uint32(first + _lowest(marks))
+                index[found + k] = np.uint32(first + np.int64(trailing_zeros(marks)))
                 marks &= marks - np.uint64(1)
             found += UNROLLED
         found = end
     for i in range(whole, high):
         index[found] = np.uint32(i)
-        found += 0 if abs(_residual(parameters, waiting, values, quantum, i)) < tau else 1
+        found += 0 if abs(_residual(parameters, stored, values, quantum, i)) < tau else 1
     return found
 
 
 @inlined
 def _count(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     tau: np.float32,
@@ -176,13 +167,13 @@ def _count(
     first: int,
     end: int,
 ) -> bool:
-    """Count the thresholds of some hits; return whether all are finite and in range."""
+    """Count the thresholds of each hit; return whether all are finite and in range."""
     largest = np.float64(magnitude_max)
     limit = 2.0**31 * np.float64(quantum)
     sound = True
     for j in range(first, end):
         i = index[j]
-        d = np.float64(_residual(parameters, waiting, values, quantum, i))
+        d = np.float64(_residual(parameters, stored, values, quantum, i))
         # The replica moves towards this and never past it, so it stays in range too.
         target = np.float64(values[i]) * np.float64(quantum) + d / np.float64(portion)
         fits = bool(abs(target) < limit)
@@ -196,7 +187,7 @@ def _count(
 def _commit(
     values: Int32Array, multiple: int, index: UInt32Array, count: Int32Array, first: int, end: int
 ) -> None:
-    """Add some hits to the replica."""
+    """Add hits to the replica."""
     for j in range(first, end):
         i = index[j]
         values[i] = np.int32(np.int64(values[i]) + np.int64(count[j]) * multiple)
@@ -205,19 +196,19 @@ def _commit(
 @compiled
 def _fault(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     portion: np.float32,
     index: UInt32Array,
     first: int,
 ) -> tuple[int, int]:
-    """Return what is wrong with the first hit that `_count` objects to."""
+    """Return `NOT_FINITE` or `OUT_OF_RANGE`, and the first element that is so."""
     limit = 2.0**31 * np.float64(quantum)
     j = first
     while True:
         i = int(index[j])
-        d = _residual(parameters, waiting, values, quantum, i)
+        d = _residual(parameters, stored, values, quantum, i)
         if not math.isfinite(d):
             return NOT_FINITE, i
         target = np.float64(values[i]) * np.float64(quantum) + np.float64(d) / np.float64(portion)
@@ -229,7 +220,7 @@ def _fault(
 @compiled
 def scan(
     parameters: Float32Array,
-    waiting: Float32Array,
+    stored: Float32Array,
     values: Int32Array,
     quantum: np.float32,
     portion: np.float32,
@@ -248,41 +239,39 @@ def scan(
     Parameters
     ----------
     parameters : ndarray of shape (N,), dtype float32
-    waiting : ndarray of shape (N,) or (0,), dtype float32
-        The residual kept apart from the parameters; empty where there is none.
+    stored : ndarray of shape (N,) or (0,), dtype float32
+        The residual, if it has a vector of its own.
     values : ndarray of shape (N,), dtype int32
         The replica.
     quantum : float32
         Value of one unit of the replica, a power of two.
     portion : float32
-        How much of the residual is in the parameters or waits: 1, or less.
+        The part of the residual that `parameters` and `stored` contain, 1 or less.
     multiple : int
         The threshold in quanta, 1 to 2^24: the product with `quantum` is exact in float32.
     magnitude_max : int
-        Most thresholds that one element sends; what is above stays in the residual.
+        Most thresholds that one element sends; the rest stays in the residual.
     start, stop : int
-        The range to look at.
     index, count : ndarray of shape (capacity + SLACK,), dtypes uint32 and int32
         Filled with the position and the signed number of thresholds of the first `capacity` hits;
-        the pass goes on counting and checking behind them.
+        further hits are counted and checked only.
     chunk_hits : ndarray of shape (ceil((stop - start) / CHUNK),), dtype int32
         Filled with the number of hits of each `CHUNK` elements.
     absorbing : bool
-        Whether to do on the way what `lattice.absorb` does, which does not change the residual.
-        Then this must not find an element at fault.
+        Whether to do `lattice.absorb` in the same pass, which leaves the residual the same. Then
+        no element may be at fault.
     committed : ndarray of shape (1,) or (0,), dtype int64
-        Unless it is empty, the hits are added to `values`, as far as there is room for them, and
-        this counts how many were; also where an element is at fault. There must be no residual
-        apart.
+        Unless it is empty, hits are added to `values`, as far as there is room for them, and their
+        number is written here, even if an element is at fault. `stored` must be empty.
 
     Returns
     -------
     hits : int
         Number of hits, which may exceed the capacity; or `NOT_FINITE` or `OUT_OF_RANGE`.
     element : int
-        With the latter two, the element at fault; else -1.
+        The element at fault, or -1.
     top : int32
-        What `lattice.absorb` returns, if it was asked for.
+        The result of `lattice.absorb`, if `absorbing`.
     """
     capacity = index.size - SLACK
     chunk_hits[:] = 0
@@ -294,16 +283,16 @@ def scan(
         chunk = (low - start) // CHUNK
         high = min(low + BLOCK, start + (chunk + 1) * CHUNK, stop)
         first = min(hits, capacity)
-        end = _find(parameters, waiting, values, quantum, tau, low, high, index, first)
-        if not _count(parameters, waiting, values, quantum, tau, portion, magnitude_max, index,
+        end = _find(parameters, stored, values, quantum, tau, low, high, index, first)
+        if not _count(parameters, stored, values, quantum, tau, portion, magnitude_max, index,
                       count, first, end):  # fmt: skip
-            what, element = _fault(parameters, waiting, values, quantum, portion, index, first)
+            what, element = _fault(parameters, stored, values, quantum, portion, index, first)
             return what, element, top
         if committed.size and end <= capacity and committed[0] == hits:
             _commit(values, multiple, index, count, first, end)
             committed[0] = end
         if absorbing:
-            top = max(top, absorb(parameters, waiting, values, quantum, low, high))
+            top = max(top, absorb(parameters, stored, values, quantum, low, high))
         hits += end - first
         chunk_hits[chunk] += end - first
         low = high
@@ -312,7 +301,7 @@ def scan(
 
 @compiled
 def thresholds_of(count: Int32Array) -> int:
-    """Return how many thresholds hits send, whatever their signs."""
+    """Return the sum of the magnitudes of hits, in thresholds."""
     total = np.int64(0)
     for j in range(count.size):
         total += abs(np.int64(count[j]))
@@ -321,7 +310,7 @@ def thresholds_of(count: Int32Array) -> int:
 
 @compiled
 def move(index: UInt32Array, count: Int32Array, begin: int, to: int, hits: int) -> None:
-    """Move hits to the front of their buffers."""
+    """Move hits in the buffers from `begin` forward to `to`."""
     if begin == to:
         return
     for j in range(hits):

@@ -1,12 +1,12 @@
 """Threshold policies: which threshold the next update uses.
 
-A policy sees what came of each update (the part of all elements that it sends, its size, the time
-since the one before) and answers with a threshold. Its state is a few plain numbers, saved and
-restored with the session's.
+A policy observes each update (the part of all elements that it sends, its size, the time since the
+update before) and returns a threshold. Its state is a few plain numbers, saved and restored with
+that of the session.
 
-- `FixedThreshold`: the same for ever, as in Strom's paper.
-- `TargetDensity`: towards a part of all elements per update.
-- `DensityBand`: as it is, while that part is within a band.
-- `ByteBudget`: towards a size per update, or a rate in bytes per second.
-- `WarmUp`: one that steers a density, with a higher one in the first steps.
+- `FixedThreshold`: the threshold never changes, as in Strom's paper.
+- `TargetDensity`: steers towards a part of all elements per update.
+- `DensityBand`: changes the threshold while that part is outside of a band.
+- `ByteBudget`: steers towards a size per update, or a rate in bytes per second.
+- `WarmUp`: wraps a policy that steers a density, and sends more in the first steps.
 """

@@ -1,4 +1,4 @@
-"""`ByteBudget`: towards a size per update, or a rate in bytes per second."""
+"""`ByteBudget`: steers towards a size per update, or a rate in bytes per second."""
 
 import math
 from dataclasses import dataclass, field
@@ -14,17 +14,17 @@ from gradwire_codecs.policies.policy import (
 from gradwire_codecs.policies.steering import SteeredThreshold
 
 UPDATE_BYTES_MIN: Final = 64
-"""A header and some elements: with less, no update could be as small as it should be."""
+"""A header and some elements: no update could keep to a smaller budget."""
 
 SECONDS_FIRST: Final = 0.1
-"""Time between updates that the first threshold of a rate supposes, before there was any."""
+"""Time between updates that the first threshold of a rate assumes."""
 
 SMOOTHING: Final = 0.1
-"""How much of the mean time between updates a new one makes up."""
+"""Weight of a new time in the mean time between updates."""
 
 OUTLIER: Final = 4.0
-"""A time between updates counts as at most so many times their mean: an evaluation between two of
-them is no reason to send much in the next one."""
+"""A time between updates counts as at most this many times their mean: after an evaluation, the
+next update should not be much larger."""
 
 DENSITY_MAX: Final = 0.5
 
@@ -33,14 +33,14 @@ DENSITY_MAX: Final = 0.5
 class ByteBudget(SteeredThreshold):
     """Raise the threshold after an update larger than its budget, lower it after a smaller one.
 
-    What counts are encoded updates: packets add some 3 % to large ones and 40 bytes to small ones.
+    Budgets are for encoded updates: packets add some 3 % to large ones and 40 bytes to small ones.
     """
 
     update_bytes: float | None = None
-    """What an update should take on average; 64 or more."""
+    """Mean size of an update in bytes; 64 or more."""
 
     bytes_per_second: float | None = None
-    """What all updates of this worker should take together. One of the two has to be given."""
+    """Rate of all updates of this worker. Exactly one of the two budgets has to be given."""
 
     _seconds: float | None = field(init=False, default=None)
     """Mean time between the last updates."""
@@ -50,18 +50,18 @@ class ByteBudget(SteeredThreshold):
         if (self.update_bytes is None) == (self.bytes_per_second is None):
             raise CodecError(
                 f"update_bytes={self.update_bytes} and bytes_per_second={self.bytes_per_second}; "
-                "a budget is one of them"
+                "set exactly one of them"
             )
         if self.update_bytes is not None and not UPDATE_BYTES_MIN <= self.update_bytes < math.inf:
             raise CodecError(
-                f"update_bytes={self.update_bytes}; it is {UPDATE_BYTES_MIN} or more, and finite"
+                f"update_bytes={self.update_bytes}; it has to be {UPDATE_BYTES_MIN} or more, finite"
             )
         if self.bytes_per_second is not None:
             check_positive("bytes_per_second", self.bytes_per_second)
         SteeredThreshold.__post_init__(self)
 
     def first_density(self, elements: int) -> float:
-        """Return the density at which the entropy of the positions, and signs, fill the budget."""
+        """Return the density at which the entropy of positions and signs equals the budget."""
         bits = 8 * self._budget(SECONDS_FIRST if self._seconds is None else self._seconds)
         low, high = 0.0, DENSITY_MAX
         for _ in range(40):  # halvings: more than a density needs
@@ -75,22 +75,22 @@ class ByteBudget(SteeredThreshold):
             mean = observation.seconds if self._seconds is None else self._seconds
             self._seconds = mean + SMOOTHING * (min(observation.seconds, OUTLIER * mean) - mean)
         if self.bytes_per_second is not None and self._seconds is None:
-            return  # there is no rate of a single update
+            return  # a single update has no rate
         budget = self._budget(self._seconds or 0.0)
         self._steer(observation.size_bytes / budget, observation.threshold)
 
     def state(self) -> PolicyState:
-        """Return the present threshold, how many updates led to it, and the time between them."""
+        """Return the threshold, the number of updates so far, and the mean time between them."""
         return {**SteeredThreshold.state(self), "seconds": self._seconds}
 
     def restore(self, state: PolicyState) -> None:
-        """Take over all of it."""
+        """Continue with a saved state."""
         seconds = saved_optional(state, "seconds")
         SteeredThreshold.restore(self, state)
         self._seconds = seconds
 
     def _budget(self, seconds: float) -> float:
-        """Return what one update may take, in bytes."""
+        """Return the budget of one update in bytes, if `seconds` lie between updates."""
         if self.update_bytes is not None:
             return self.update_bytes
         assert self.bytes_per_second is not None
@@ -98,7 +98,7 @@ class ByteBudget(SteeredThreshold):
 
 
 def _bits(density: float) -> float:
-    """Return what an element of an update of this density takes on average, sent or not."""
+    """Return the mean bits per element, sent or not, of an update of this density."""
     if density == 0:
         return 0.0
     rest = 1 - density

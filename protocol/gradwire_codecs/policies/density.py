@@ -1,4 +1,4 @@
-"""`TargetDensity`: towards a part of all elements per update."""
+"""`TargetDensity`: steers towards a part of all elements per update."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,16 +7,16 @@ from gradwire_codecs.policies.policy import Observation, check_density
 from gradwire_codecs.policies.steering import SteeredThreshold
 
 TARGET_DENSITY: Final = 0.01
-"""One element in a hundred per update, some 9 bits each: convergence suffers below it, and bytes
-grow above it with little gain."""
+"""One element in a hundred per update, at some 9 bits each. Less slows convergence; more takes more
+bytes and gains little."""
 
 
 @dataclass(slots=True)
 class TargetDensity(SteeredThreshold):
     """Raise the threshold after an update denser than the target, lower it after a sparser one.
 
-    Deeplearning4j's TargetSparsityThresholdAlgorithm, with a step that is proportional to what is
-    missing, so that it comes to rest.
+    Deeplearning4j's TargetSparsityThresholdAlgorithm, with a step that depends on the distance from
+    the target, so that the threshold converges.
     """
 
     target: float = TARGET_DENSITY

@@ -1,7 +1,6 @@
-"""`FixedThreshold`: the same threshold for ever."""
+"""`FixedThreshold`: a threshold that never changes."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from gradwire_codecs.policies.policy import (
     Observation,
@@ -10,13 +9,10 @@ from gradwire_codecs.policies.policy import (
     saved_positive,
 )
 
-FIRST_DENSITY: Final = 0.01
-"""Never asked for in practice: there is no first threshold to find."""
-
 
 @dataclass(slots=True)
 class FixedThreshold:
-    """The same threshold for ever, as in Strom's paper."""
+    """A threshold that never changes, as in Strom's paper."""
 
     threshold: float
     """In units of the parameters; positive."""
@@ -26,19 +22,19 @@ class FixedThreshold:
         check_positive("threshold", self.threshold)
 
     def first_density(self, elements: int) -> float:
-        """Return some density: the threshold is there from the beginning."""
-        return FIRST_DENSITY
+        """Return any density: no first threshold has to be found."""
+        return 0.01
 
     def start(self, threshold: float) -> None:
-        """Keep the threshold it was made with."""
+        """Do nothing: the threshold is fixed."""
 
     def observe(self, observation: Observation) -> None:
-        """Take no notice."""
+        """Do nothing: the threshold is fixed."""
 
     def state(self) -> PolicyState:
         """Return the threshold."""
         return {"threshold": self.threshold}
 
     def restore(self, state: PolicyState) -> None:
-        """Take over the threshold."""
+        """Continue with a saved threshold."""
         self.threshold = saved_positive(state, "threshold")

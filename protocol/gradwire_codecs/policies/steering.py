@@ -1,39 +1,41 @@
-"""`SteeredThreshold`: what the policies that steer towards a target have in common."""
+"""`SteeredThreshold`: the base of policies that steer towards a target."""
 
 from dataclasses import dataclass, field
 from typing import Final
 
-from gradwire_codecs.errors import CodecError
-from gradwire_codecs.policies.policy import PolicyState, check_positive, saved_optional
+from gradwire_codecs.policies.policy import (
+    PolicyState,
+    check_positive,
+    saved_count,
+    saved_optional,
+)
 
 GAIN: Final = 0.05
-"""How strongly an update that misses the target moves the threshold: by this power of the ratio.
-In the long run the density is inversely proportional to the threshold, but a threshold that falls
-sets free at once what has gathered below it; a stronger gain makes the density swing."""
+"""An update that misses the target multiplies the threshold by this power of its ratio to the
+target. In the long run the density is inversely proportional to the threshold. But a lower
+threshold at once sends all that has gathered below the old one, so a stronger gain makes the
+density swing."""
 
 GAIN_FIRST: Final = 0.5
-"""The same for the first update that is beyond the target, falling with one over their number: the
-residual of the first steps grows quickly, and a threshold that followed slowly would send them
-densely."""
+"""The gain of the first update, if it is above the target; that of update n is 1/n of it, and not
+below `GAIN`. The residual of the first steps grows quickly: a threshold that followed slowly would
+send dense updates."""
 
 RATIO_MIN: Final = 1 / 4
-"""An update counts as at least this part of its target, so that one which sends nothing lowers the
-threshold by 7 %. Changes of equal size, as Adam's first ones are, come in step: an empty update is
-followed by a dense one, and a threshold that was halved in between would never come to rest."""
+"""An update counts as at least this part of its target, so that an empty one lowers the threshold
+by 7 %. Changes of equal size, as Adam's first ones are, reach a threshold together: a dense update
+follows an empty one, and a threshold that was halved in between would never converge."""
 
 FACTOR_MAX: Final = 2.0
-"""Most that one update multiplies or divides the threshold by."""
-
-UPDATES_MAX: Final = 2**53
-"""Updates that a saved state may have seen: up to here a float counts them exactly."""
+"""Largest factor by which one update raises or lowers the threshold."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SteeredThreshold:
-    """A threshold that rises after an update beyond the target, and falls after one below it.
+    """A threshold that rises after an update above the target, and falls after one below it.
 
-    The first threshold, unless one is given, is the quantile of the first residual that leads to
-    the target at once: a guess in absolute units fits no model but the one it was made for.
+    Without `initial`, the first threshold is the quantile of the first residual that meets the
+    target at once: a guess in absolute units would fit one model only.
     """
 
     initial: float | None = None
@@ -43,7 +45,7 @@ class SteeredThreshold:
     _updates: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        """Refuse a first threshold that cannot work."""
+        """Refuse a first threshold that is not positive and finite."""
         if self.initial is not None:
             check_positive("initial", self.initial)
         self.threshold = self.initial
@@ -54,31 +56,29 @@ class SteeredThreshold:
             self.threshold = threshold
 
     def _steer(self, ratio: float, used: float) -> None:
-        """Move one step, after an update that was `ratio` times the target, encoded with `used`."""
+        """Adapt to an update that was `ratio` times the target, encoded with threshold `used`."""
         if self.threshold is None:
             return
         self._updates += 1
         gain = max(GAIN, GAIN_FIRST / self._updates) if ratio > 1 else GAIN
-        self.threshold = moved(self.threshold, used, max(ratio, RATIO_MIN) ** gain)
+        self.threshold = adjusted_threshold(self.threshold, used, max(ratio, RATIO_MIN) ** gain)
 
     def state(self) -> PolicyState:
-        """Return the present threshold, and how many updates have led to it."""
+        """Return the threshold, and the number of updates so far."""
         return {"threshold": self.threshold, "updates": float(self._updates)}
 
     def restore(self, state: PolicyState) -> None:
-        """Take over both."""
+        """Continue with a saved state."""
         threshold = saved_optional(state, "threshold")
-        updates: object = state.get("updates") or 0
-        if not isinstance(updates, int | float) or not 0 <= updates <= UPDATES_MAX:
-            raise CodecError(f"updates={updates!r} in the saved state; it is 0 to {UPDATES_MAX}")
-        self.threshold, self._updates = threshold, round(updates)
+        updates = saved_count(state, "updates", 0)
+        self.threshold, self._updates = threshold, updates
 
 
-def moved(threshold: float, used: float, factor: float) -> float:
-    """Return `threshold` times `factor`, neither far from before nor from what was `used`.
+def adjusted_threshold(threshold: float, used: float, factor: float) -> float:
+    """Return `threshold` times `factor`, within `FACTOR_MAX` of `threshold` and of `used`.
 
-    One quantum is the least that can be used, and there is a most. A threshold that went on beyond
-    either would have to come all the way back.
+    Thresholds that can be used have a minimum of one quantum, and a maximum. A threshold that moved
+    far beyond either would take long to come back.
     """
     product = threshold * min(max(factor, 1 / FACTOR_MAX), FACTOR_MAX)
     return min(max(product, used / FACTOR_MAX), used * FACTOR_MAX)

@@ -1,1 +1,1 @@
-"""The shared parameters as integers, and the digests that show they are the same everywhere."""
+"""The shared parameters as integers, and digests that show whether replicas are equal."""

@@ -1,12 +1,13 @@
 """Digests of a replica and of its blocks: 64 bits that follow from the updates alone.
 
 The digest of a range of elements is the sum of ``values[i] * h(i)`` modulo 2^64, where h is the
-finalizer of splitmix64 [1]_ made odd. Being a sum, it is that of what the range was plus that of
-every update since, so that who adds up updates knows what a replica has to be without looking at
-it, at every version vector. It shows a single changed element for certain and anything else but for
-one chance in 2^64. It finds accidents; it does not resist someone who searches for a collision.
+finalizer of splitmix64 [1]_ made odd. It is a sum, so the digest of a range is its first digest
+plus those of all updates since: a program that adds up updates knows, at every version vector, the
+digest that a replica must have, without reading it. The digest always shows a single changed
+element; it misses any other difference with a chance of one in 2^64. It finds accidents, not an
+attacker who searches for a collision.
 
-It holds as long as no element leaves the range of 32 bits, which no master lets happen.
+This holds as long as no element leaves the range of 32 bits, which the master prevents.
 
 References
 ----------
@@ -71,30 +72,30 @@ def digest_of(values: Int32Array, start: int = 0) -> int:
     ----------
     values : ndarray of shape (n,), dtype int32
     start : int
-        Place of the first one in the replica.
+        Position of the first one in the replica.
     """
     return int(_weigh(values, start))
 
 
 def unflip(values: Int32Array, start: int, digest: int) -> int | None:
-    """Undo that one bit of a range was flipped; return the place of its element.
+    """Correct a range in which one bit was flipped; return the position of its element.
 
-    Updates that were added since do not matter: the element is a power of two away from what it has
-    to be. In 2^40 cases once, something else is taken for that.
+    Updates that were added since do not matter: the element still differs from what it must be by a
+    power of two. Once in 2^40 cases, another damage is mistaken for a flipped bit.
 
     Parameters
     ----------
     values : ndarray of shape (n,), dtype int32
-        Changed in place. At most 2^18 elements, or cases become more.
+        Changed in place. With more than 2^18 elements, mistakes become more frequent.
     start : int
-        Place of the first one in the replica.
+        Position of the first one in the replica.
     digest : int
-        What theirs has to be.
+        The digest that the range must have.
 
     Returns
     -------
     int or None
-        None where more was flipped than one bit; nothing is changed then.
+        None if the damage is not one flipped bit; nothing is changed then.
     """
     difference = (digest_of(values, start) - digest) % MODULUS
     at, error = _find_flip(values, start, np.uint64(difference))
@@ -108,12 +109,12 @@ def unflip(values: Int32Array, start: int, digest: int) -> int | None:
 
 
 class BlockDigests:
-    """The digests of all blocks of a replica, kept up to date by the updates that it gets.
+    """The digests of all blocks of a replica, updated with the updates of the replica.
 
     Parameters
     ----------
     values : ndarray of shape (blocks,), dtype uint64
-        The digests; taken over and changed in place.
+        The digests; not copied, changed in place.
     elements : int
         Length of the replica.
     block_elements : int
@@ -127,7 +128,7 @@ class BlockDigests:
 
     @classmethod
     def of(cls, values: Int32Array, block_elements: int) -> "BlockDigests":
-        """Compute those of a replica."""
+        """Compute the digests of a replica."""
         digests = [
             digest_of(values[start : start + block_elements], start)
             for start in range(0, values.size, block_elements)
@@ -140,11 +141,11 @@ class BlockDigests:
         return (self._elements + int(self.values.sum())) % MODULUS
 
     def add(self, update: Update) -> None:
-        """Follow an update of the replica."""
+        """Add an update."""
         self._add(update, 1)
 
     def subtract(self, update: Update) -> None:
-        """Take an update back."""
+        """Subtract an update that was added."""
         self._add(update, -1)
 
     def _add(self, update: Update, sign: int) -> None:

@@ -1,10 +1,10 @@
 """The replica: the shared parameters as a vector of integers, the same bits everywhere.
 
 The value of element ``i`` is ``values[i] * quantum``. Updates add integers, which commutes and is
-exact, so replicas that have applied the same updates are identical in whatever order they came.
-Sums that leave the range of 32 bits wrap around, which keeps that property too; what notices such
-an overflow is the threshold pass of the worker that owns the offending parameter, and before that
-the master, which asks `Replica.first_outside` before it passes an update on.
+exact, so replicas that have applied the same updates are identical, whatever the order. A sum that
+leaves the range of 32 bits wraps around, so this holds for it, too. The master prevents it: it asks
+`Replica.first_outside` before it relays an update. The threshold pass of the worker whose parameter
+grows too large finds it as well.
 """
 
 import math
@@ -23,21 +23,21 @@ from gradwire_codecs.kernels.lattice import add_to_replica
 from gradwire_codecs.replica.digests import MODULUS, digest_of
 
 QUANTUM_EXPONENT: Final = -24
-"""The quantum is 2^-24 unless the parameters are too large for it: a range of plus or minus 128
-in steps of 6e-8, which is what a float32 near 1 can resolve."""
+"""The quantum is 2^-24 unless the parameters are too large for it: a range of plus or minus 128 in
+steps of 6e-8, the resolution of a float32 near 1."""
 
 QUANTUM_EXPONENT_MIN: Final = -40
 QUANTUM_EXPONENT_MAX: Final = 0
 
 HEADROOM: Final = 16
-"""A run starts only where its largest parameter could still grow by this factor."""
+"""A run starts only if its largest parameter can still grow by this factor."""
 
 FIRST_VALUE_MAX: Final = 2**31 // HEADROOM
-"""Largest magnitude of an element that a run starts with, in quanta."""
+"""Largest magnitude of an element at the start of a run, in quanta."""
 
 BLOCK_ELEMENTS: Final = 2**14
-"""Parameters that are turned into quanta at a time: in float64, all at once would take 16 bytes
-each."""
+"""Parameters that are converted to quanta at a time: all at once would take 16 bytes each, as
+float64."""
 
 
 @compiled
@@ -48,7 +48,7 @@ def _write(values: Int32Array, quantum: np.float32, parameters: Float32Array) ->
 
 @compiled
 def _largest_after(values: Int32Array, index: UInt32Array, change: Int32Array) -> int:
-    # Looks at all elements: a loop that can end early takes four times as long.
+    # Reads all elements: a loop that can end early takes four times as long.
     largest = np.int64(0)
     for j in range(index.size):
         largest = max(largest, abs(np.int64(values[index[j]]) + np.int64(change[j])))
@@ -61,7 +61,7 @@ class Replica:
     Parameters
     ----------
     values : ndarray of shape (N,), dtype int32
-        Taken over, not copied, and changed in place from then on.
+        Not copied; changed in place.
     quantum_exponent : int
         The quantum is two to this power.
     """
@@ -80,7 +80,7 @@ class Replica:
             )
         if not QUANTUM_EXPONENT_MIN <= quantum_exponent <= QUANTUM_EXPONENT_MAX:
             raise CodecError(
-                f"quantum 2^{quantum_exponent}; the exponent is "
+                f"quantum 2^{quantum_exponent}; the exponent has to be "
                 f"{QUANTUM_EXPONENT_MIN} to {QUANTUM_EXPONENT_MAX}"
             )
         self.values = values
@@ -92,7 +92,7 @@ class Replica:
 
     @property
     def quantum(self) -> np.float32:
-        """Value of one unit, a power of two, which is exact in float32."""
+        """Value of one unit: a power of two, exact in float32."""
         return np.float32(2.0**self.quantum_exponent)
 
     @classmethod
@@ -111,11 +111,11 @@ class Replica:
         NonFiniteError
             If a parameter is NaN or infinite.
         OutOfRangeError
-            If a parameter leaves less than `HEADROOM` times its size to grow;
-            `quantum_exponent_for` returns an exponent that does.
+            If a parameter could not grow by the factor `HEADROOM`; `quantum_exponent_for` returns
+            an exponent with which it can.
         """
         if not parameters.size:
-            raise CodecError("parameters of a replica that are empty")
+            raise CodecError("the parameters are empty; a replica needs at least one")
         check_headroom(parameters, quantum_exponent)
         values = np.empty(parameters.size, np.int32)
         for low in range(0, parameters.size, BLOCK_ELEMENTS):
@@ -140,13 +140,13 @@ class Replica:
             return 0  # `NOTHING`
         encoded = read_encoded(update, len(self))
         encoded.check()
-        encoded.add_to_replica(self.values)
+        encoded.add_to(self.values)
         return encoded.hits
 
     def first_outside(self, update: Update) -> int | None:
         """Return the first element that an update would take beyond plus or minus 2^31 - 1.
 
-        None where there is none; `apply` then wraps around nowhere.
+        None if there is none; then `apply` wraps no element around.
         """
         update.check_fits(len(self))
         values, index, change = self.values, update.index, update.change
@@ -160,7 +160,7 @@ class Replica:
         return self.values[where]
 
     def write_parameters(self, parameters: Float32Array) -> None:
-        """Set every parameter to the value its element of the replica stands for.
+        """Set every parameter to the value of its element of the replica.
 
         The rounding to float32 is the same on every machine, so equal replicas give equal
         parameters, bit by bit.
@@ -168,7 +168,7 @@ class Replica:
         _write(self.values, self.quantum, parameters)
 
     def digest(self) -> int:
-        """Return 64 bits that prove that two replicas are equal; see `digests`."""
+        """Return 64 bits that are the same for equal replicas; see `digests`."""
         return (len(self) + digest_of(self.values)) % MODULUS
 
 
@@ -185,14 +185,14 @@ def largest_magnitude(parameters: Float32Array) -> float:
 
 
 def check_headroom(parameters: Float32Array, quantum_exponent: int) -> None:
-    """Raise what `Replica.from_parameters` would raise for these, without making a replica.
+    """Raise the errors of `Replica.from_parameters`, without making a replica.
 
     Raises
     ------
     NonFiniteError
         If a parameter is NaN or infinite.
     OutOfRangeError
-        If one leaves less than `HEADROOM` times its size to grow.
+        If a parameter could not grow by the factor `HEADROOM`.
     """
     limit = 2.0 ** (31 + quantum_exponent) / HEADROOM
     if largest_magnitude(parameters) >= limit:
@@ -209,7 +209,7 @@ def check_finite(parameters: Float32Array) -> None:
 
 
 def quantum_exponent_for(magnitudes: Sequence[float]) -> int:
-    """Return the exponent of the smallest quantum, 2^-24 or more, that suits these parameters.
+    """Return the exponent of the smallest quantum, 2^-24 or more, for these parameters.
 
     Parameters
     ----------

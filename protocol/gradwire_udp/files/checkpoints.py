@@ -1,9 +1,9 @@
-"""Checkpoint files: what they are called, and how they are found and read.
+"""Checkpoint files: their names, how to find them, and how to read them.
 
-A folder has ``run-000042.safetensors`` for the 42nd checkpoint written to it, and
-``run-000042-finished.safetensors`` where that is the end of a run.
-`gradwire_protocol.messages.checkpoint` knows what stands in one and does no I/O. Only a master
-writes them; everyone may read.
+The 42nd checkpoint in a folder is ``run-000042.safetensors``, or
+``run-000042-finished.safetensors`` if it is the end of a run.
+`gradwire_protocol.messages.checkpoint` has the format and does no I/O. Only a master writes
+checkpoints; any program may read them.
 """
 
 import os
@@ -26,15 +26,15 @@ from gradwire_protocol.messages.checkpoint import (
 from gradwire_protocol.messages.layout import ELEMENTS_MAX
 
 NUMBER_DIGITS: Final = 6
-"""Names sort by number up to 999,999, two years of one a minute; beyond, only for us they do."""
+"""Names sort by number up to 999,999, two years of one a minute; `names_in` sorts all of them."""
 
 _NAME: Final = re.compile(r"run-([0-9]{6,18})(-finished)?\.safetensors")
 
 REASONS_MAX: Final = 3
-"""Files of which an error says why they are of no use; the others are no different, as a rule."""
+"""Files for which an error gives the reason; the reasons of the others are mostly the same."""
 
 READ_BYTES: Final = 2**24
-"""How much is asked for in one read, so that Ctrl-C does not have to wait for all of it."""
+"""Bytes of one read, so that Ctrl-C does not have to wait for the whole file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,35 +44,35 @@ class CheckpointFile:
     path: Path
     checkpoint: Checkpoint
     values: memoryview
-    """The replica, little-endian int32; it can be written, and nobody else has it."""
+    """The replica, little-endian int32; writable, and not shared."""
 
 
 Verify = Callable[[CheckpointFile], None]
-"""Raises `CheckpointError` for a file that is no use for another reason than its bytes."""
+"""Raises `CheckpointError` for a valid file that the caller cannot use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest checkpoint of a folder that can be used."""
+    """The newest usable checkpoint of a folder."""
 
     file: CheckpointFile
     passed_over: tuple[str, ...]
-    """Why newer ones could not be used, each with its name."""
+    """For each newer checkpoint, its name and why it cannot be used."""
 
 
 def name_of(number: int, *, finished: bool) -> str:
-    """Return the name of the file of a checkpoint."""
+    """Return the file name of a checkpoint."""
     return f"run-{number:0{NUMBER_DIGITS}d}{'-finished' if finished else ''}.safetensors"
 
 
 def number_in(name: str) -> int | None:
-    """Return the number in the name of a checkpoint; None for other names."""
+    """Return the number in a checkpoint's file name; None for other names."""
     match = _NAME.fullmatch(name)
     return None if match is None else int(match[1])
 
 
 def is_of_finished_run(name: str) -> bool:
-    """Return whether the name of a checkpoint says that its run was finished."""
+    """Return whether a checkpoint's file name says that its run was finished."""
     return "-finished" in name
 
 
@@ -85,12 +85,11 @@ def names_in(folder: Path) -> list[str]:
         If the folder cannot be read.
     """
     try:
-        numbered = [(number_in(name), name) for name in os.listdir(folder)]  # noqa: PTH208
+        names = os.listdir(folder)  # noqa: PTH208
     except OSError as error:
         raise CheckpointError(f"cannot read folder {folder}: {error.strerror}") from None
-    return [
-        name for number, name in sorted(numbered, reverse=True, key=_rank) if number is not None
-    ]
+    numbered = [(number, name) for name in names if (number := number_in(name)) is not None]
+    return [name for _, name in sorted(numbered, reverse=True)]
 
 
 def read(path: Path, *, elements_max: int = ELEMENTS_MAX) -> CheckpointFile:
@@ -100,15 +99,16 @@ def read(path: Path, *, elements_max: int = ELEMENTS_MAX) -> CheckpointFile:
     ----------
     path : Path
     elements_max : int
-        Parameters for which there is to be memory. None is taken before the file has said how many
-        there are, and is as long as it then should be.
+        Most parameters to take memory for. No memory is taken before their number is known from the
+        head of the file, and the file has proved to be as long as that requires.
 
     Raises
     ------
     CheckpointError
         If it cannot be read, is no checkpoint, or is damaged.
     UsageError
-        If nothing is wrong with it, but there is not to be so much memory, or there is not.
+        If the file is valid, but has more than `elements_max` parameters, or this machine has too
+        little memory.
     """
     try:
         return _read(path, elements_max)
@@ -117,26 +117,18 @@ def read(path: Path, *, elements_max: int = ELEMENTS_MAX) -> CheckpointFile:
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from None
     except MemoryError:
-        raise UsageError(f"{path}: this machine has not enough memory for it") from None
+        raise UsageError(f"{path}: this machine has not enough memory to read it") from None
 
 
 def newest(folder: Path, verify: Verify, *, elements_max: int = ELEMENTS_MAX) -> Newest:
-    """Return the newest checkpoint of a folder that can be used.
-
-    Parameters
-    ----------
-    folder : Path
-    verify : callable
-        What is found is given to this, too, before it is returned.
-    elements_max : int
-        As in `read`.
+    """Return the newest checkpoint of a folder that `read` and `verify` accept.
 
     Raises
     ------
     CheckpointError
         If there is none; the message says why.
     UsageError
-        As in `read`: an older one is not taken where nothing is wrong with a newer one.
+        As in `read`: an older checkpoint does not replace a valid newer one.
     """
     names = names_in(folder)
     if not names:
@@ -156,19 +148,14 @@ def newest(folder: Path, verify: Verify, *, elements_max: int = ELEMENTS_MAX) ->
     )
 
 
-def _rank(numbered: tuple[int | None, str]) -> tuple[int, str]:
-    number, name = numbered
-    return (-1 if number is None else number), name
-
-
 def _read(path: Path, elements_max: int) -> CheckpointFile:
-    # What is asked of the descriptor is true of what is read from it, whatever becomes of the name
-    # meanwhile. Where a pipe stands here, nobody may ever write into it: not to wait for that.
+    # The checks are made of the descriptor, so they hold even if another file takes the name
+    # meanwhile. Non-blocking, because opening a pipe would wait until a process writes to it.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise CheckpointError("it is no regular file")
+            raise CheckpointError("it is not a regular file")
         size = status.st_size
         if size > FILE_BYTES_MAX:
             raise CheckpointError(f"it has {size} bytes; the limit is {FILE_BYTES_MAX}")
@@ -183,7 +170,7 @@ def _read(path: Path, elements_max: int) -> CheckpointFile:
 
 
 def _pread(descriptor: int, size: int) -> bytearray:
-    """Return so many bytes from the beginning of a file."""
+    """Return the first `size` bytes of a file."""
     data = bytearray(size)
     view = memoryview(data)
     at = 0

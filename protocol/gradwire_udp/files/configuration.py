@@ -1,7 +1,7 @@
-"""Configuration from outside: a TOML file, and names in the environment that nobody reads.
+"""The TOML configuration file, and checks for unknown names in it and in the environment.
 
-One file and one environment serve master and workers alike, so each side knows which names the
-other side reads, and is silent about those.
+Master and workers may share one file and one environment, so each side knows the names that the
+other side reads, and does not warn of them.
 """
 
 import re
@@ -31,7 +31,7 @@ SESSION_SETTINGS: Final = _names(
     transport update_bytes warm_up_density warm_up_steps warm_up_workers workers
     """
 )
-"""Keys of the table ``[session]``, and variables of a worker."""
+"""Keys of the table ``[session]``, and environment variables of a worker."""
 
 MASTER_SETTINGS: Final = _names(
     """
@@ -43,12 +43,12 @@ MASTER_SETTINGS: Final = _names(
     takeover_seconds transport update_log_mib_max update_rate_max workers_max
     """
 )
-"""Keys of the table ``[master]``, and variables of a master."""
+"""Keys of the table ``[master]``, and environment variables of a master."""
 
 TABLES: Final = {"session": SESSION_SETTINGS, "master": MASTER_SETTINGS}
 
 VARIABLES_ONLY: Final = frozenset({"config", "ip", "log_format", "log_level", "stats_file"})
-"""What is read from the environment alone."""
+"""Settings that are read from the environment only."""
 
 HEADER: Final = re.compile(r"""\s*\[\s*["']?([^\]"'.\s]+)""")
 ASSIGNMENT: Final = re.compile(r"""\s*["']?([\w-]+)["']?\s*[.=]""")
@@ -63,7 +63,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def unknown_variables(environ: Mapping[str, str]) -> str | None:
     """Return a warning about variables with our prefix that neither worker nor master reads.
 
-    Empty ones count as not set, as everywhere.
+    Empty variables count as not set.
     """
     known = {PREFIX + name.upper() for name in SESSION_SETTINGS | MASTER_SETTINGS | VARIABLES_ONLY}
     unknown = sorted(
@@ -76,29 +76,25 @@ def unknown_variables(environ: Mapping[str, str]) -> str | None:
 
 
 def unknown_names(names: Iterable[str], known: Collection[str]) -> str:
-    """Return unknown settings as a person is told of them, each with the nearest known one."""
+    """Return unknown settings as text for an error, each with the nearest known setting."""
     return ", ".join(name + did_you_mean(name, known) for name in sorted(names))
 
 
 def read_table(path: Path, table: str) -> tuple[dict[str, Any], str | None]:
-    """Return a table of a TOML file, and a warning about tables that nobody reads.
+    """Return a table of a TOML file, and a warning about unknown tables or None.
 
-    Parameters
-    ----------
-    path : Path
-    table : str
-        One of `TABLES`. A file without it has it empty.
+    `table` is one of `TABLES`; it is empty if the file does not have it.
 
     Raises
     ------
     UsageError
-        If the file cannot be read, or the table has keys that are no settings. It names file, line
-        and the nearest setting.
+        If the file cannot be read, or the table has unknown keys. The message names the file, the
+        line and the nearest setting.
     """
     try:
         text = path.read_text(encoding="utf-8")
         found = tomllib.loads(text)
-    except (OSError, ValueError, RecursionError) as error:  # no TOML, or not even text
+    except (OSError, ValueError, RecursionError) as error:  # not TOML, or not text
         raise UsageError(f"configuration file {str(path)!r}: {error}") from None
     settings = found.get(table, {})
     if not isinstance(settings, dict):
@@ -124,7 +120,7 @@ def read_table(path: Path, table: str) -> tuple[dict[str, Any], str | None]:
 
 
 def _advice(name: str, table: str | None = None) -> str:
-    """Return where a key belongs that stands in the wrong table or in none, or how it is spelt."""
+    """Return the table that an unknown key belongs into, or the nearest spelling."""
     owners = [owner for owner, known in TABLES.items() if name in known]
     if owners:
         return f" (it belongs into [{owners[0]}])"
@@ -133,10 +129,10 @@ def _advice(name: str, table: str | None = None) -> str:
 
 
 def _line_of(text: str, table: str, key: str | None) -> str:
-    """Return in which line a table or a key of it begins; empty where that is not to be seen.
+    """Return the line where a table, or a key of it, begins; an empty text if it is not found.
 
-    `tomllib` keeps no lines. What is looked for here is the way that people write: a header or
-    an assignment at the beginning of a line.
+    `tomllib` gives no line numbers. This finds a header or an assignment at the beginning of a
+    line, as people usually write them.
     """
     current = None
     for number, line in enumerate(text.splitlines(), 1):

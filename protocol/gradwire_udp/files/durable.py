@@ -1,4 +1,4 @@
-"""`sync_folder`: what makes the name of a new file survive a power failure."""
+"""`sync_folder`: makes the name of a new file survive a power failure."""
 
 import errno
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder written to the disk, where its file system can do that.
+    """Write the names in a folder to the disk, if its file system can do that.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Key files: where keys lie on this machine, and who may read them.
+"""Key files: reading and writing them, and checking that only their owner can read them.
 
-`gradwire_protocol.crypto.keys` knows what stands in one and does no I/O; here it is read and
-written. A file that others can read is refused, as ``ssh`` refuses it: who else has read it cannot
-be found out afterwards. No message repeats anything that stood in a file.
+`gradwire_protocol.crypto.keys` has the format and does no I/O. A file that other users can read is
+refused, as ``ssh`` does: nothing shows afterwards which of them have read it. No message repeats
+anything from a key file.
 """
 
 import os
@@ -26,8 +26,8 @@ from gradwire_protocol.limits import KIB, RUN_KEYS_MAX
 from gradwire_udp.files.durable import sync_folder
 
 KEY_FILE_BYTES_MAX: Final = 16 * KIB
-"""Largest key file that is read; whatever is larger is something else. The longest line takes less
-than 256 bytes, so eight keys take 2 KiB, and comments may take the rest."""
+"""Largest key file that is read. The longest line takes less than 256 bytes, so eight keys take 2
+KiB, and comments may take the rest."""
 
 _LINE_BYTES_MAX: Final = 32 + NAME_BYTES_MAX + 2 * (KEY_ID_BYTES + SECRET_BYTES + CHECK_BYTES)
 assert RUN_KEYS_MAX * _LINE_BYTES_MAX < KEY_FILE_BYTES_MAX / 2, "comments must have room, too"
@@ -35,18 +35,19 @@ assert RUN_KEYS_MAX * _LINE_BYTES_MAX < KEY_FILE_BYTES_MAX / 2, "comments must h
 KEY_FILE_MODE: Final = 0o600
 
 NEW_SUFFIX: Final = ".new"
-"""Of the file that is about to replace one; while it is there, nobody else begins to."""
+"""Suffix of the file that is to replace a key file; while it exists, no other process replaces
+it."""
 
 RUN_CREDENTIAL: Final = "run.key"
 WORKER_CREDENTIAL: Final = "worker.key"
-"""Names that systemd's ``LoadCredential=`` has to give to keys for them to be found."""
+"""The names to give to keys in systemd's ``LoadCredential=``."""
 
 CONTAINER_SECRETS: Final = Path("/run/secrets")
-"""Where Docker and Podman put what a container is trusted with."""
+"""Where Docker and Podman put the secrets of a container."""
 
 
 class KeyFileError(UsageError):
-    """A key file that cannot be read or written, or should not be."""
+    """A key file that cannot be read or written, or that others can read."""
 
 
 def read_keys(path: Path) -> list[RunKey] | WorkerKey:
@@ -60,10 +61,10 @@ def read_keys(path: Path) -> list[RunKey] | WorkerKey:
     Raises
     ------
     KeyFileError
-        If it cannot be read, others can read it, or it is no key file.
+        If it cannot be read, other users can read it, or it is not a key file.
     """
     try:
-        # Not by a name: reports of errors may show what names stand for where one was raised.
+        # Without a variable for the text: error reports may show the variables of a frame.
         return parse_keys(_read(path))
     except KeyFormatError as error:
         raise KeyFileError(f"key file {path}: {error}") from None
@@ -87,14 +88,9 @@ def read_run_keys(path: Path) -> list[RunKey]:
 
 
 def credential(environ: Mapping[str, str], name: str) -> Path | None:
-    """Return the systemd credential with this name, if this process was given one.
+    """Return the path of a systemd credential, if this process has it.
 
-    Parameters
-    ----------
-    environ : mapping
-        The environment; systemd says in ``CREDENTIALS_DIRECTORY`` where they are.
-    name : str
-        `RUN_CREDENTIAL` or `WORKER_CREDENTIAL`.
+    `name` is `RUN_CREDENTIAL` or `WORKER_CREDENTIAL`; systemd sets ``CREDENTIALS_DIRECTORY``.
     """
     folder = environ.get("CREDENTIALS_DIRECTORY")
     if not folder:
@@ -104,18 +100,18 @@ def credential(environ: Mapping[str, str], name: str) -> Path | None:
 
 
 def write_key(path: Path, text: str) -> None:
-    """Write a new key file, that nobody else can read.
+    """Write a new key file that only its owner can read.
 
     Raises
     ------
     KeyFileError
-        If there is a file already, or it cannot be written; nothing is left then.
+        If the file exists, or cannot be written; then no part of it is left.
     """
     try:
         _write(path, text, KEY_FILE_MODE)
     except FileExistsError:
         raise KeyFileError(
-            f"{path} exists already: who overwrites a key loses it; choose another name, or move "
+            f"{path} exists already, and overwriting a key loses it; choose another name, or move "
             "that file away"
         ) from None
     except OSError as error:
@@ -123,22 +119,22 @@ def write_key(path: Path, text: str) -> None:
 
 
 def replace_key(path: Path, text: str) -> None:
-    """Put another text into a key file, all of it or nothing; owner and mode stay.
+    """Replace the text of a key file atomically; owner and mode stay.
 
     Raises
     ------
     KeyFileError
-        If it cannot be written, or somebody else is about to; the file is as it was then.
+        If it cannot be written, or another process replaces it; then the file is unchanged.
     """
-    target = path.resolve()  # a link goes on to point at it
+    target = path.resolve()  # a link stays a link
     new = target.with_name(target.name + NEW_SUFFIX)
     try:
         before = target.stat()
         _write(new, text, stat.S_IMODE(before.st_mode), owner=(before.st_uid, before.st_gid))
     except FileExistsError:
         raise KeyFileError(
-            f"{new} exists: another command changes {path} just now, or was interrupted; in that "
-            "case, remove it"
+            f"{new} exists: another command is changing {path}, or was interrupted; if none is "
+            f"running, remove {new}"
         ) from None
     except OSError as error:
         raise KeyFileError(f"cannot change {path}: {error.strerror}") from None
@@ -160,19 +156,19 @@ def _read(path: Path) -> str:
             return content.decode()
         problem = f"has more than {KEY_FILE_BYTES_MAX} bytes"
     except UnicodeDecodeError:
-        problem = "is no text"
+        problem = "is not text"
     del content
-    raise KeyFileError(f"key file {path} {problem}: it is no key file")
+    raise KeyFileError(f"key file {path} {problem}: it is not a key file")
 
 
 def _content(path: Path) -> bytes:
-    # What is asked of the descriptor is true of what is read from it, whatever becomes of the name
-    # meanwhile. Where a pipe stands here, nobody may ever write into it: not to wait for that.
+    # The checks are made of the descriptor, so they hold even if another file takes the name
+    # meanwhile. Non-blocking, because opening a pipe would wait until a process writes to it.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise KeyFileError(f"key file {path} is no regular file")
+            raise KeyFileError(f"key file {path} is not a regular file")
         _check_mode(path, stat.S_IMODE(status.st_mode))
         return os.read(descriptor, KEY_FILE_BYTES_MAX + 1)
     finally:
@@ -180,17 +176,16 @@ def _content(path: Path) -> bytes:
 
 
 def _check_mode(path: Path, mode: int) -> None:
-    """Refuse what others can read, or could have written."""
-    # A folder of secrets is itself what keeps others out: systemd's can be entered by the service
-    # alone, and that of a container is in no other's file system. The files there have whatever
-    # mode their maker gives them, which the reader often cannot change: 0440 by systemd for some
-    # services, 0444 by Docker Swarm, that of the host's file by Docker Compose. So others may read
-    # there, but not write.
+    """Refuse a file that other users can read, or could have written."""
+    # A folder of secrets itself keeps other users out: only the service can enter systemd's, and a
+    # container's is in its own file system. The files there have a mode that their reader often
+    # cannot change: 0440 by systemd for some services, 0444 by Docker Swarm, that of the host's
+    # file by Docker Compose. So these files may be readable by others, but not writable.
     among_secrets = _is_among_secrets(path)
     if mode & (0o022 if among_secrets else 0o077):
-        what = "be able to change it" if among_secrets else "have access to it"
+        what = "change it" if among_secrets else "have access to it"
         raise KeyFileError(
-            f"key file {path} has mode {mode:04o}; nobody but its owner may {what}: chmod 600 "
+            f"key file {path} has mode {mode:04o}; only its owner may {what}: chmod 600 "
             f"{path}, and if others may have seen it, make new keys"
         )
 
@@ -205,8 +200,8 @@ def _is_among_secrets(path: Path) -> bool:
 
 
 def _write(path: Path, text: str, mode: int, owner: tuple[int, int] | None = None) -> None:
-    """Write a file that was not there; leave nothing where that fails."""
-    # Nobody but its owner can read it at any time: the mode is set before there is anything in it.
+    """Write a new file; leave nothing if that fails."""
+    # Created with this mode, so that no other user can read the text before the file has its own.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, KEY_FILE_MODE)
     try:
         with os.fdopen(descriptor, "wb") as file:

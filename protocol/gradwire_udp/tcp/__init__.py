@@ -1,1 +1,1 @@
-"""Packets over TCP connections, where UDP does not get through."""
+"""Packets over TCP connections, for networks that block UDP."""

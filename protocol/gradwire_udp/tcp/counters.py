@@ -1,29 +1,30 @@
-"""`TcpCounters`: what went through TCP connections."""
+"""`TcpCounters`: counts of a driver's TCP connections."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class TcpCounters:
-    """What went through TCP connections; bytes are of packets and their lengths."""
+    """Counts of a driver's TCP connections; bytes are those of packets and their lengths."""
 
     accepted: int = 0
-    """Connections that others have opened."""
+    """Connections that peers have opened."""
     turned_away: int = 0
-    """Connections closed because there were too many, or because nothing of ours came over them."""
+    """Connections closed because there were too many, or because no connection of ours used
+    them."""
     violations: int = 0
-    """Connections closed because something else came than packets with their lengths."""
+    """Connections closed because of bytes that are no packets with their lengths."""
     broken: int = 0
-    """Connections that ended without our doing."""
+    """Connections that ended, but were not closed on purpose by this side."""
     open: int = 0
-    """Connections there are now."""
+    """Connections that are open now."""
 
     reads: int = 0
-    """System calls that brought something."""
+    """System calls that returned data."""
     packets_received: int = 0
     bytes_received: int = 0
 
     packets_sent: int = 0
     bytes_sent: int = 0
     queued_bytes: int = 0
-    """What waits now until the kernel takes it."""
+    """Bytes that the kernel has not taken yet."""

@@ -1,13 +1,12 @@
 """`TcpDriver`: TCP connections on an event loop, driving an endpoint and its application.
 
-For networks that let no UDP through. Every peer has a TCP connection of its own, in which the same
-packets travel as in datagrams, each behind its length: see `framing`. TCP does what it does, loss
-recovery and congestion control included; what is above knows that nothing gets lost below it, and
-keeps a window that bounds what waits here for a peer that is slow. So nobody waits for a slow peer
-but itself.
+For networks that block UDP. Every peer has its own TCP connection, which carries the same packets
+as datagrams would, each after its length: see `framing`. TCP does loss recovery and congestion
+control. The endpoint knows that no packet is lost, and its window bounds the bytes that are queued
+here for a slow peer. So a slow peer delays no other one.
 
-A TCP connection that ends takes what it carried with it, at once: the endpoint is told with
-`disconnect_address`. One that carries nothing of ours for a while is closed.
+When a TCP connection ends, its connections of the endpoint end at once, by `disconnect_address`. A TCP
+connection that no connection of the endpoint uses for a while is closed.
 """
 
 import asyncio
@@ -30,53 +29,46 @@ from gradwire_udp.tcp.framing import LENGTH_BYTES, FramingError, ReadBuffer
 from gradwire_udp.tcp.peer import TcpAddress, TcpPeer
 
 READ_BYTES: Final = 2**18
-"""What is read at once: much to handle at once, and little enough for a processor's cache."""
+"""Bytes of one read: many packets at once, and few enough for a processor's cache."""
 
 READS_PER_WAKE_MAX: Final = 4
-"""Reads from one peer before others have their turn."""
+"""Reads from one peer before the rest of the event loop runs."""
 
 PEERS_SPARE: Final = 8
-"""TCP connections beyond those that the endpoint accepts: of strangers, and of those who have gone
-or are about to hear that there is no room."""
+"""TCP connections beyond those that the endpoint accepts: of strangers, of peers that have left,
+and of peers that are still to be told that there is no room."""
 
 UNUSED_SECONDS_MAX: Final = 10.0
-"""A TCP connection that carries none of ours for so long is closed."""
+"""A TCP connection that no connection of the endpoint uses for so long is closed."""
 
 SWEEP_SECONDS: Final = 1.0
-"""How often that is looked at."""
+"""How often the driver looks for unused TCP connections."""
 
 QUEUE_BYTES_MAX: Final = 16 * MIB
-"""More than a window of packets in flight, several times. Who lets that much pile up asks for
-answers and reads none."""
+"""Several times a window of packets in flight. A peer for which more is queued asks for answers and
+reads none."""
 
 
 class DrivenOverTcp(Driven, Protocol):
-    """What is driven here: an `Endpoint`, again."""
+    """The methods of an `Endpoint` that this driver calls."""
 
     connections_max: int
 
     def connections(self) -> Iterable[Connection]:
-        """Iterate over all connections."""
+        """Return all connections."""
 
     def disconnect_address(self, address: Address, reason: str, /) -> None:
-        """End the connections that nothing can reach any more."""
+        """End the connections to an address that no TCP connection leads to any more."""
 
 
 class TcpDriver(EndpointDriver):
     """Drives an endpoint over TCP connections until it is closed.
 
-    Parameters
-    ----------
-    endpoint : DrivenOverTcp
-        An `Endpoint`.
-    application : Application
-    loop : asyncio.AbstractEventLoop
-        Where it runs; all methods have to be called on its thread.
-    counters : TcpCounters
-        Counted up as it goes.
-    listener : socket.socket, optional
-        Listening and non-blocking; closed with the driver. Without it, one can only dial.
+    `listener` is listening and non-blocking, and the driver closes it; without it, the driver can
+    only dial.
     """
+
+    _endpoint: DrivenOverTcp
 
     def __init__(
         self,
@@ -88,24 +80,23 @@ class TcpDriver(EndpointDriver):
     ) -> None:
         super().__init__(endpoint, application, loop)
         self.counters = counters
-        self._carried = endpoint
         self._peers_max = endpoint.connections_max + PEERS_SPARE
         self._peers: dict[Address, TcpPeer] = {}
         self._sweep_at = 0.0
         self._buffer = ReadBuffer(READ_BYTES)
         self._scratch = memoryview(bytearray(TRAIN_BYTES_MAX + LENGTH_BYTES * TRAIN_PACKETS_MAX))
-        self._acceptor = None if listener is None else Acceptor(loop, listener, self._let_in, "TCP")
+        self._acceptor = None if listener is None else Acceptor(loop, listener, self._accept, "TCP")
 
     def dial(self, address: SocketAddress, family: socket.AddressFamily) -> TcpAddress:
-        """Begin a TCP connection; return what the endpoint has to be told to connect to.
+        """Begin a TCP connection; return its address, to which the endpoint can then connect.
 
-        If it does not come about, the endpoint hears of it as of every end.
+        If the TCP connection fails, the endpoint is told by `disconnect_address`.
         """
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setblocking(False)
         failure = sock.connect_ex(address)
         peer = self._add(sock, address, connected=False)
-        if failure in (0, errno.EINPROGRESS):  # as always: it takes a round trip
+        if failure in (0, errno.EINPROGRESS):  # nearly always: connecting takes a round trip
             self._loop.add_writer(sock.fileno(), self._writable, peer)
         else:
             self._loop.call_soon(self._fail, peer, OSError(failure, os.strerror(failure)))
@@ -113,9 +104,9 @@ class TcpDriver(EndpointDriver):
 
     # Coming in.
 
-    def _let_in(self, sock: socket.socket, address: SocketAddress) -> None:
+    def _accept(self, sock: socket.socket, address: SocketAddress) -> None:
         self.counters.accepted += 1
-        if len(self._peers) >= self._peers_max and not self._make_room():
+        if len(self._peers) >= self._peers_max and not self._evict_idle():
             self.counters.turned_away += 1
             sock.close()
             return
@@ -124,7 +115,7 @@ class TcpDriver(EndpointDriver):
         self._set_timer(monotonic())
 
     def _readable(self, peer: TcpPeer) -> None:
-        """Take in what has come from a peer."""
+        """Read from a peer, and give its packets to the endpoint."""
         try:
             for _ in range(READS_PER_WAKE_MAX):
                 size = peer.receive()
@@ -132,22 +123,22 @@ class TcpDriver(EndpointDriver):
                     break
                 if not size:
                     self.counters.broken += 1
-                    self._lose(peer, "its TCP connection was closed by the other side")
+                    self._drop(peer, "its TCP connection was closed by the other side")
                     break
-                self._take_in(peer, size)
+                self._receive_packets(peer, size)
                 if not self._report_events(monotonic()):
                     return
                 if size < READ_BYTES // 2:
-                    break  # there was no more, or hardly
+                    break  # little more can be there
         except OSError as error:
             self.counters.broken += 1
-            self._lose(peer, f"its TCP connection broke: {error.strerror or error}")
+            self._drop(peer, f"its TCP connection broke: {error.strerror or error}")
         except FramingError as error:
             self.counters.violations += 1
-            self._lose(peer, f"its TCP connection carried {error}")
+            self._drop(peer, f"its TCP connection carried {error}")
         self.turn()
 
-    def _take_in(self, peer: TcpPeer, size: int) -> None:
+    def _receive_packets(self, peer: TcpPeer, size: int) -> None:
         endpoint, counters, now = self._endpoint, self.counters, monotonic()
         for view, segment in peer.stream.packets(size):
             counters.packets_received += -(-len(view) // segment)
@@ -158,7 +149,7 @@ class TcpDriver(EndpointDriver):
     def _send(self, train: Train) -> None:
         peer = self._peers.get(train.address)
         if peer is None:
-            return  # it is gone, and the endpoint knows
+            return  # it has ended, and the endpoint was told
         waited = peer.queued_bytes
         try:
             peer.send(train, self._scratch)
@@ -169,10 +160,11 @@ class TcpDriver(EndpointDriver):
             self._loop.add_writer(peer.socket.fileno(), self._writable, peer)
         elif peer.queued_bytes > QUEUE_BYTES_MAX:
             self.counters.broken += 1
-            self._lose(peer, f"{peer.queued_bytes} bytes wait for it, and it takes none")
+            waiting = f"{peer.queued_bytes} bytes wait for it; the limit is {QUEUE_BYTES_MAX}"
+            self._drop(peer, waiting)
 
     def _writable(self, peer: TcpPeer) -> None:
-        """Go on sending: the kernel takes something again, or has an answer."""
+        """Finish connecting, or go on sending: the kernel takes data again."""
         try:
             if not peer.connected:
                 peer.on_connected()
@@ -188,22 +180,22 @@ class TcpDriver(EndpointDriver):
     # Ends.
 
     def _fail(self, peer: TcpPeer, error: OSError) -> None:
-        """Give a peer up that cannot be sent to; but what it has said before counts."""
+        """Drop a peer after a failure to send, once all that it has sent was read."""
         if peer.address not in self._peers or self._closed:
             return
         reason = error.strerror or str(error)
         if peer.connected:
             with suppress(OSError, FramingError):
                 while size := peer.receive():
-                    self._take_in(peer, size)
+                    self._receive_packets(peer, size)
             reason = f"its TCP connection broke: {reason}"
         self.counters.broken += 1
-        self._lose(peer, reason)
+        self._drop(peer, reason)
         self.turn()
 
-    def _lose(self, peer: TcpPeer, reason: str) -> None:
+    def _drop(self, peer: TcpPeer, reason: str) -> None:
         self._remove(peer)
-        self._carried.disconnect_address(peer.address, reason)
+        self._endpoint.disconnect_address(peer.address, reason)
 
     def _add(self, sock: socket.socket, address: SocketAddress, *, connected: bool) -> TcpPeer:
         shown = TcpAddress(address[0], address[1])
@@ -225,19 +217,19 @@ class TcpDriver(EndpointDriver):
         self._loop.remove_writer(fileno)
         peer.close()
 
-    def _make_room(self) -> bool:
-        """Let the peer go that has carried nothing for the longest time; return whether one did."""
-        self._look_who_is_unused(monotonic())
+    def _evict_idle(self) -> bool:
+        """Drop the peer that was unused for the longest time; return whether there was one."""
+        self._mark_unused(monotonic())
         unused = [peer for peer in self._peers.values() if peer.unused_since is not None]
         if not unused:
             return False
         oldest = min(unused, key=lambda peer: peer.unused_since or 0.0)
         self.counters.turned_away += 1
-        self._lose(oldest, "its TCP connection had to make room for others")
+        self._drop(oldest, "its TCP connection had to make room for others")
         return True
 
-    def _look_who_is_unused(self, now: float) -> None:
-        used = {connection.address for connection in self._carried.connections()}
+    def _mark_unused(self, now: float) -> None:
+        used = {connection.address for connection in self._endpoint.connections()}
         for address, peer in self._peers.items():
             if address in used:
                 peer.unused_since = None
@@ -255,12 +247,12 @@ class TcpDriver(EndpointDriver):
         super()._fire()
 
     def _sweep(self, now: float) -> None:
-        """Close what carries nothing of ours."""
-        self._look_who_is_unused(now)
+        """Close TCP connections that no connection of the endpoint uses."""
+        self._mark_unused(now)
         for peer in list(self._peers.values()):
             if peer.unused_since is not None and now >= peer.unused_since + UNUSED_SECONDS_MAX:
                 self.counters.turned_away += 1
-                self._lose(peer, f"its TCP connection was not used for {UNUSED_SECONDS_MAX:g} s")
+                self._drop(peer, f"its TCP connection was not used for {UNUSED_SECONDS_MAX:g} s")
 
     def _is_quiet(self) -> bool:
         return super()._is_quiet() and not self.counters.queued_bytes

@@ -1,15 +1,15 @@
-"""Framing: packets one behind the other in a stream of bytes, as TCP carries them.
+"""Framing: packets one after the other in a stream of bytes, as TCP carries them.
 
 ::
 
     | length | packet ......... | length | packet ......... | ...
     0        2                  2 + length
 
-The length is an unsigned little-endian integer of two bytes, 1 to `DATAGRAM_BYTES_MAX`. Anything
-else is the end: from there on, nobody knows where a packet begins.
+The length is an unsigned little-endian integer of two bytes, 1 to `DATAGRAM_BYTES_MAX`. Any other
+length ends the connection: it is not known where the next packet begins.
 
-Packets of one size that follow each other are put together and taken apart by columns: what is
-above handles forty packets at once in little more time than one.
+Consecutive packets of one size are framed and unframed together, as an array with a row for each:
+the layers above handle forty packets at once in little more time than one.
 """
 
 from collections.abc import Iterator
@@ -25,23 +25,23 @@ LENGTH_BYTES: Final = 2
 FRAME_BYTES_MAX: Final = LENGTH_BYTES + DATAGRAM_BYTES_MAX
 
 RUN_PACKETS_MAX: Final = 64
-"""Packets handed over in one piece: as many as UDP brings at most with one read."""
+"""Packets that are handed over together: as many as one read over UDP returns at most."""
 
 SPARE_BYTES: Final = 64
-"""Behind the packets of a run: who looks at them as rows of an array looks beyond the last one."""
+"""Room after the packets of a run: viewed as rows of an array, they reach beyond the last one."""
 
 
 class FramingError(ValueError):
-    """What came is no packet with its length."""
+    """The stream holds something else than packets with their lengths."""
 
 
 def framed_bytes(train: Train) -> int:
-    """Return the length of a train with the lengths of its packets."""
+    """Return the bytes of a train with the lengths of its packets."""
     return train.size + LENGTH_BYTES * train.count
 
 
 def frame_into(train: Train, out: memoryview) -> int:
-    """Write the packets of a train, each behind its length; return how many bytes that is."""
+    """Write the packets of a train, each after its length; return the bytes written."""
     buffers, segment = train.buffers, train.segment
     data = np.frombuffer(buffers[0] if len(buffers) == 1 else b"".join(buffers), np.uint8)
     whole, last = divmod(train.size, segment)
@@ -61,13 +61,7 @@ def frame_into(train: Train, out: memoryview) -> int:
 
 
 class ReadBuffer:
-    """Where streams are read to, one after the other, and where their packets are put together.
-
-    Parameters
-    ----------
-    size : int
-        What one read brings at most.
-    """
+    """Memory for reading one stream at a time, and for its packets; a read returns up to `size`."""
 
     def __init__(self, size: int) -> None:
         self.stream = memoryview(bytearray(FRAME_BYTES_MAX + size))
@@ -79,12 +73,8 @@ class ReadBuffer:
 class PacketStream:
     """Cuts one stream into packets.
 
-    Between reads it keeps nothing but the beginning of the next packet, so many streams can share
-    one large buffer.
-
-    Parameters
-    ----------
-    buffer : ReadBuffer
+    Between reads it stores only the beginning of the next packet, so many streams can share one
+    large buffer.
     """
 
     __slots__ = ("_buffer", "_rest")
@@ -93,58 +83,50 @@ class PacketStream:
         self._buffer = buffer
         self._rest = b""
 
-    def room(self) -> memoryview:
-        """Return where to read to; what comes is then given to `packets` before anything else."""
+    def read_target(self) -> memoryview:
+        """Return the memory to read to; `packets` has to be called next, for the bytes read."""
         stream, held = self._buffer.stream, len(self._rest)
         stream[:held] = self._rest
         return stream[held : held + len(stream) - FRAME_BYTES_MAX]
 
     def packets(self, size: int) -> Iterator[tuple[memoryview, int]]:
-        """Take what was read to `room`.
-
-        Parameters
-        ----------
-        size : int
-            Bytes read.
+        """Cut the `size` bytes that were read to `read_target` into packets.
 
         Yields
         ------
         view : memoryview
-            Packets one behind the other; used up when the next are asked for.
+            Packets one after the other; valid until the next item.
         segment : int
             Bytes of every packet but the last, which may be shorter.
 
         Raises
         ------
         FramingError
-            If something else comes than a packet.
+            If a length is out of range.
         """
         stream = self._buffer.stream
         at, end = 0, len(self._rest) + size
         while end - at >= LENGTH_BYTES:
             segment = stream[at] | stream[at + 1] << 8
             if not 0 < segment <= DATAGRAM_BYTES_MAX:
-                raise FramingError(f"a packet of {segment} bytes; it is 1 to {DATAGRAM_BYTES_MAX}")
+                raise FramingError(
+                    f"a packet of {segment} bytes; it has to be 1 to {DATAGRAM_BYTES_MAX}"
+                )
             whole = (end - at) // (LENGTH_BYTES + segment)
             if not whole:
                 break
-            filled, at = self._run(at, end, segment, min(whole, RUN_PACKETS_MAX))
+            filled, at = self._collect_run(at, end, segment, min(whole, RUN_PACKETS_MAX))
             yield self._buffer.packets[:filled], segment
         self._rest = bytes(stream[at:end])
 
-    def _run(self, at: int, end: int, segment: int, most: int) -> tuple[int, int]:
-        """Put packets of one size together, and a shorter one behind them.
+    def _collect_run(self, at: int, end: int, segment: int, most: int) -> tuple[int, int]:
+        """Join up to `most` packets of one size, and a shorter one after them, in the buffer.
 
-        Returns
-        -------
-        filled : int
-            Bytes of packets.
-        at : int
-            Where in the stream the next one begins.
+        Return their bytes, and where in the stream the next packet begins.
         """
         stream, packets = self._buffer.stream, self._buffer.packets
         stride = LENGTH_BYTES + segment
-        count = 1 if most == 1 else self._equal(at, stride, most)
+        count = 1 if most == 1 else self._equal_lengths(at, stride, most)
         if count == 1:
             packets[:segment] = stream[at + LENGTH_BYTES : at + stride]
         else:
@@ -160,8 +142,8 @@ class PacketStream:
             return filled + last, after
         return filled, at
 
-    def _equal(self, at: int, stride: int, most: int) -> int:
-        """Return how many of the next packets are as long as the first one."""
+    def _equal_lengths(self, at: int, stride: int, most: int) -> int:
+        """Return how many of the next `most` packets have the length of the first."""
         ends = self._buffer.stream_bytes[at : at + most * stride].reshape(most, stride)
         lengths = ends[:, :LENGTH_BYTES]
         differs = (lengths != lengths[0]).any(axis=1)

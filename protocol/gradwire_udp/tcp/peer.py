@@ -1,4 +1,4 @@
-"""`TcpPeer`: one TCP connection, its packets, and what waits to be sent over it."""
+"""`TcpPeer`: one TCP connection, its packets, and its queue of bytes to send."""
 
 import errno
 import os
@@ -15,12 +15,12 @@ from gradwire_udp.tcp.counters import TcpCounters
 from gradwire_udp.tcp.framing import PacketStream, ReadBuffer, frame_into, framed_bytes
 
 BUFFERS_PER_SEND_MAX: Final = 64
-"""Far below what the kernel takes in one call, which is 1,024."""
+"""Far below the kernel's limit of 1,024 in one call."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TcpAddress:
-    """Where a TCP connection leads to. No two connections have the same."""
+    """The address of one TCP connection; two connections are never equal."""
 
     host: str
     port: int
@@ -30,21 +30,21 @@ class TcpAddress:
 
 
 class TcpPeer:
-    """One TCP connection. Never waits.
+    """One TCP connection. No method waits.
+
+    `receive`, `send` and `flush` raise `OSError` if the connection is broken.
 
     Parameters
     ----------
     sock : socket.socket
         Non-blocking; its options are set here.
     address : TcpAddress
-    buffer : ReadBuffer
-        To read to; shared by all peers of a driver.
-    counters : TcpCounters
-        Shared, too.
+    buffer, counters
+        Shared by all peers of a driver.
     connected : bool
-        Whether it can be written to; else `on_connected` has to be called.
+        Whether it is connected; otherwise `on_connected` has to be called when it is.
     unused_since : float
-        Since when it carries no connection of ours.
+        Since when no connection of the endpoint uses it.
     """
 
     def __init__(
@@ -62,41 +62,28 @@ class TcpPeer:
         self.connected = connected
         self.unused_since: float | None = unused_since
         self.stream = PacketStream(buffer)
-        """Of what it says."""
         self.queued_bytes = 0
-        """What the kernel has not taken yet."""
+        """Bytes that the kernel has not taken yet."""
         self._counters = counters
         self._queue: deque[memoryview] = deque()
-        # A packet waits for no other one: what belongs together comes together.
+        # No packet waits for a later one: packets that belong together are sent together.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def on_connected(self) -> None:
-        """Note that the kernel is done with connecting.
-
-        Raises
-        ------
-        OSError
-            If it did not succeed.
-        """
+        """Note that the kernel has finished connecting; raise `OSError` if that has failed."""
         number = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if not number and self.socket.getsockname() == self.socket.getpeername():
-            # A port that nobody listens at, and that happened to be drawn for this end as well.
+            # No process listens at this port, and the kernel drew the same one for this end.
             number = errno.ECONNREFUSED
         if number:
             raise OSError(number, os.strerror(number))
         self.connected = True
 
     def receive(self) -> int | None:
-        """Read once into `stream`; return the bytes, 0 at the end, None where nothing is there.
-
-        Raises
-        ------
-        OSError
-            If the connection is broken.
-        """
+        """Read once into `stream`; return the bytes read: 0 at the end, None if there are none."""
         try:
-            size = self.socket.recv_into(self.stream.room())
+            size = self.socket.recv_into(self.stream.read_target())
         except (BlockingIOError, InterruptedError):
             return None
         self._counters.reads += 1
@@ -104,18 +91,9 @@ class TcpPeer:
         return size
 
     def send(self, train: Train, scratch: memoryview) -> None:
-        """Send a train, or keep a copy of what the kernel does not take.
+        """Send a train, and queue a copy of what the kernel does not take.
 
-        Parameters
-        ----------
-        train : Train
-        scratch : memoryview
-            Room for it with its lengths.
-
-        Raises
-        ------
-        OSError
-            If the connection is broken.
+        `scratch` has room for the train with its lengths.
         """
         size = framed_bytes(train)
         framed = scratch[:size]
@@ -128,16 +106,10 @@ class TcpPeer:
         self._counters.packets_sent += train.count
         if sent < size:
             self._queue.append(memoryview(bytes(framed[sent:])))
-            self._queued(size - sent)
+            self._count_queued(size - sent)
 
     def flush(self) -> bool:
-        """Send what is kept; return whether nothing is any more.
-
-        Raises
-        ------
-        OSError
-            If the connection is broken.
-        """
+        """Send what is queued; return whether the queue is empty."""
         queue = self._queue
         while queue:
             try:
@@ -145,7 +117,7 @@ class TcpPeer:
             except (BlockingIOError, InterruptedError):
                 return False
             self._counters.bytes_sent += sent
-            self._queued(-sent)
+            self._count_queued(-sent)
             while sent:
                 first = queue.popleft()
                 if sent < len(first):
@@ -154,11 +126,11 @@ class TcpPeer:
         return True
 
     def close(self) -> None:
-        """Close the connection; what is kept is dropped."""
+        """Close the connection; what is queued is dropped."""
         self._queue.clear()
-        self._queued(-self.queued_bytes)
+        self._count_queued(-self.queued_bytes)
         self.socket.close()
 
-    def _queued(self, size: int) -> None:
+    def _count_queued(self, size: int) -> None:
         self.queued_bytes += size
         self._counters.queued_bytes += size

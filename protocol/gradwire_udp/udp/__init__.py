@@ -1,1 +1,1 @@
-"""Datagrams: many with one system call, as far as the kernel can."""
+"""Datagrams: many with one system call, if the kernel can do that."""

@@ -1,27 +1,30 @@
 """`DatagramSocket`: many datagrams with one system call, on a non-blocking UDP socket.
 
-A system call costs as much for one datagram as for forty, so the kernel is asked to cut what is
-sent (GSO) and to join what arrives (GRO). Where it joins nothing, `receive` does: it puts
-consecutive datagrams of one size and sender one behind the other into its buffer. That saves no
-system call, but what comes above handles forty datagrams at once in little more time than one.
+A system call costs as much for one datagram as for forty, so the kernel is asked to cut the trains
+that are sent (GSO) and to join the datagrams that arrive (GRO). If it joins none, `receive` does:
+it reads consecutive datagrams of one size and sender into its buffer, one after the other. That
+saves no system call, but the layers above handle forty datagrams at once in little more time than
+one.
 
 ::
 
     | datagram | datagram | ... | shorter |      | room for one more read | spare |
     0          segment                    end    TRAIN_BYTES_MAX
 
-Every read goes to `end`. One that does not belong to the run stays where it is and begins the next
-one, so behind the longest run there is room for the largest read.
+Every read goes to `end`. A read that does not belong to the run stays there and begins the next
+run, so there is room for the largest read after the longest run.
 """
 
 import errno
 import socket
 import sys
 from collections import deque
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from gradwire_protocol import Address
 from gradwire_protocol.connection.train import ECN_MARKED, ECN_NOT, Train
+from gradwire_protocol.limits import TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX
 from gradwire_udp.udp.counters import SocketCounters
 from gradwire_udp.udp.kernel_features import (
     EVERYTHING,
@@ -32,41 +35,34 @@ from gradwire_udp.udp.kernel_features import (
     Features,
     switch_on,
 )
-from gradwire_udp.udp.socket_buffers import BUFFER_BYTES, ask_for_buffers
-
-TRAIN_BYTES_MAX: Final = 64_000
-"""Most bytes of a train, and of a run of datagrams joined here. The kernel's own limit is that of
-an IP packet, 65,535 with headers; trains close to it arrive uncut by GSO but not joined by GRO."""
-
-TRAIN_DATAGRAMS_MAX: Final = 64
-"""`UDP_MAX_SEGMENTS` of Linux before 6.9; 128 since."""
+from gradwire_udp.udp.socket_buffers import ask_for_buffers
 
 READ_BYTES_MAX: Final = 2**16
-"""No read brings more, be it a datagram or what GRO has joined."""
+"""The most that one read returns, with GRO or without."""
 
 SPARE_BYTES: Final = 64
-"""Behind the last read: who looks at datagrams as rows of an array looks beyond the last one."""
+"""Room after the last read: datagrams viewed as rows of an array reach beyond the last one."""
 
 JOIN_BYTES_MAX: Final = TRAIN_BYTES_MAX // 2
-"""A read of more is not worth joining with the next, which would probably not fit."""
+"""A larger read is not joined with the next one, which would probably not fit."""
 
 CONTROL_BYTES: Final = 128
-"""Room for all control messages asked for, of at most 24 bytes each."""
+"""Room for all control messages that are enabled, of at most 24 bytes each."""
 
 CONTROLS_MAX: Final = 256
-"""Control messages kept for the next train of the same segment."""
+"""Cached control messages: one list for each segment and ECN bits."""
 
 TRUNCATED: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
-"""A plain number: Python's flags cost half a microsecond to compare."""
+"""As an int, because comparing Python's flags takes half a microsecond."""
 
 ControlMessages: TypeAlias = list[tuple[int, int, bytes]]
 
 KernelRead: TypeAlias = tuple[int, ControlMessages, int, Any]
-"""What `recvmsg_into` returns: size, control messages, flags, address."""
+"""The result of `recvmsg_into`: size, control messages, flags, address."""
 
 
 class Read(NamedTuple):
-    """Datagrams of one size one behind the other; valid until the next call of `receive`."""
+    """Datagrams of one size, one after the other; valid until the next call of `receive`."""
 
     view: memoryview
     segment: int
@@ -76,18 +72,16 @@ class Read(NamedTuple):
 
 
 class DatagramSocket:
-    """Sends trains and receives runs of datagrams; never waits.
+    """Sends trains and receives runs of datagrams; no method waits.
 
     Parameters
     ----------
     sock : socket.socket
         Bound and non-blocking, of IPv4, IPv6 or both. Its options are set here.
-    counters : SocketCounters
-        Counted up as it goes.
     wanted : Features
-        What to use where there is.
+        Those to use, if the kernel has them.
     joins : bool
-        Whether datagrams are joined here where the kernel does not.
+        Whether to join datagrams that the kernel has not joined.
     """
 
     def __init__(
@@ -97,25 +91,24 @@ class DatagramSocket:
         *,
         wanted: Features = EVERYTHING,
         joins: bool = True,
-        socket_buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         self.counters = counters
         self.features = switch_on(sock, wanted)
         self.drained = False
-        """Whether nothing more was there after what `receive` returned last."""
+        """Whether the kernel had no more datagrams after the last `receive`."""
         self._socket = sock
-        ask_for_buffers(sock, socket_buffer_bytes)
+        ask_for_buffers(sock)
         # Receiving.
         self._receive_into = sock.recvmsg_into
         self._joins = joins
         self._view = memoryview(bytearray(TRAIN_BYTES_MAX + READ_BYTES_MAX + SPARE_BYTES))
-        self._held: tuple[int, KernelRead, int, int] | None = None
+        self._next_read: tuple[int, KernelRead, int, int] | None = None
         self._drops = 0
         # Sending.
         self._ipv6 = sock.family == socket.AF_INET6
         self._controls: dict[tuple[int, int], ControlMessages] = {}
-        self._cut: Train | None = None
-        self._rest: deque[memoryview] = deque()
+        self._unfinished: Train | None = None
+        self._remaining: deque[memoryview] = deque()
         self._gso_refused = False
 
     @property
@@ -135,22 +128,22 @@ class DatagramSocket:
     # Receiving.
 
     def receive(self, *, ahead: bool = True) -> Read | None:
-        """Return what arrived next, or `None` if nothing is there.
+        """Return the next datagrams, or `None` if there are none.
 
-        The view can be written to, and so can at least 4 bytes behind it.
+        The view is writable, and so are at least 4 bytes after it.
 
-        Joining reads ahead, and then something may be held that no event loop knows of: who does
-        not go on until `drained` has to make the last call with `ahead` false.
+        Joining reads ahead, and a datagram that was read ahead does not wake the event loop. So a
+        caller that stops before `drained` has to make its last call with `ahead` false.
         """
         self.drained = False
-        if self._held is None:
+        if self._next_read is None:
             start, got = 0, self._read(0)
             if got is None:
                 return None
-            segment, ecn = self._understand(got)
+            segment, ecn = self._parse_controls(got)
         else:
-            start, got, segment, ecn = self._held
-            self._held = None
+            start, got, segment, ecn = self._next_read
+            self._next_read = None
         size, _, _, address = got
         if ahead and self._joins and 0 < size <= JOIN_BYTES_MAX and not size % segment:
             if start:
@@ -166,18 +159,18 @@ class DatagramSocket:
         return Read(self._view[start : start + size], segment, address, ecn)
 
     def _join(self, first: KernelRead, segment: int, ecn: int) -> int:
-        """Read on behind whole datagrams until something else comes; return the end of the run."""
+        """Read ahead while datagrams belong to the run of the first; return the end of the run."""
         end = first_size = first[0]
-        limit = min(TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX * segment)
+        limit = min(TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX * segment)
         while end + segment <= limit:
             got = self._read(end)
             if got == first and end + first_size <= limit:
-                end += first_size  # as nearly always: the same in all that the kernel tells
+                end += first_size  # nearly always: the read equals the first one
                 continue
             if got is None:
                 break
             size, _, _, address = got
-            its_segment, its_ecn = self._understand(got)
+            its_segment, its_ecn = self._parse_controls(got)
             if (
                 not size
                 or (its_segment != segment and not size == its_segment < segment)
@@ -185,7 +178,7 @@ class DatagramSocket:
                 or its_ecn != ecn
                 or end + size > limit
             ):
-                self._held = end, got, its_segment, its_ecn
+                self._next_read = end, got, its_segment, its_ecn
                 break
             end += size
             if size % segment:
@@ -193,13 +186,13 @@ class DatagramSocket:
         return end
 
     def _read(self, start: int) -> KernelRead | None:
-        """Read once, to a place in the buffer."""
+        """Read once, to `start` in the buffer; return None if nothing can be read."""
         while True:
             try:
                 got = self._receive_into([self._view[start:]], CONTROL_BYTES)
             except OSError:
-                # Nothing is there; or an ICMP message about an earlier datagram. Anyone can forge
-                # one, so it is no reason to give a peer up; silence is.
+                # There is no datagram; or an ICMP message has come about an earlier one. Anyone can
+                # forge these, so they end no connection; only silence does.
                 self.drained = True
                 return None
             if not got[2] & TRUNCATED:
@@ -207,8 +200,8 @@ class DatagramSocket:
                 return got
             self.counters.truncated += 1
 
-    def _understand(self, got: KernelRead) -> tuple[int, int]:
-        """Return the bytes of each datagram of a read, and their ECN bits."""
+    def _parse_controls(self, got: KernelRead) -> tuple[int, int]:
+        """Return the bytes of each datagram of a read, and the ECN bits; count drops."""
         size, controls, _, _ = got
         segment, ecn = size or 1, ECN_NOT
         for level, kind, data in controls:
@@ -220,36 +213,36 @@ class DatagramSocket:
                 if kind == SO_RXQ_OVFL:
                     self.counters.receive_drops += (value - self._drops) % 2**32
                     self._drops = value
-            else:  # IP_TOS of one byte, or IPV6_TCLASS of four: no other is asked for
+            else:  # IP_TOS of one byte, or IPV6_TCLASS of four: no others are enabled
                 ecn = value & 3
         return segment, ecn
 
     # Sending.
 
     def send(self, train: Train) -> bool:
-        """Send a train; return `False` if the kernel takes no more of it for now.
+        """Send a train; return `False` if the kernel does not take all of it now.
 
-        Then the same train has to be given again, its buffers unchanged, when the socket can be
-        written to. Instead of it another may be given, which drops what was left.
+        Then the caller has to send the same train, its buffers unchanged, when the socket is
+        writable. Sending another train drops the rest of the first.
 
         Datagrams that the kernel refuses are counted and dropped: no route, a full neighbour
-        table, a firewall. For the peer they are lost, and loss recovery is for that.
+        table, a firewall. Loss recovery handles them like lost ones.
         """
         assert train.size <= TRAIN_BYTES_MAX
-        assert train.count <= TRAIN_DATAGRAMS_MAX
-        if train is not self._cut:
-            self._cut = None
+        assert train.count <= TRAIN_PACKETS_MAX
+        if train is not self._unfinished:
+            self._unfinished = None
             self._gso_refused = False
             if train.size <= train.segment or self.features.gso:
                 done = self._send_whole(train)
                 if done is not None:
                     return done
-            self._cut = train
-            self._rest = _pieces(train)
+            self._unfinished = train
+            self._remaining = _pieces(train)
         return self._send_rest(train)
 
     def _send_whole(self, train: Train) -> bool | None:
-        """Send a train with one call; `None` if that cannot be, but perhaps cut by us."""
+        """Send a train with one call, as `send`; `None` if the kernel does not cut it."""
         count = train.count
         segment = train.segment if count > 1 else 0
         try:
@@ -266,15 +259,15 @@ class DatagramSocket:
                 self.counters.gso_fallbacks += 1
                 self._gso_refused = True
                 return None
-            self._refused(error, count)
+            self._count_refused(error, count)
         else:
-            self._sent(train.size, count)
+            self._count_sent(train.size, count)
         return True
 
     def _send_rest(self, train: Train) -> bool:
-        """Send what is left of a train datagram by datagram."""
+        """Send the rest of a train datagram by datagram."""
         controls = self._control_messages(0, train.ecn)
-        rest = self._rest
+        rest = self._remaining
         while rest:
             try:
                 self._socket.sendmsg(
@@ -286,20 +279,21 @@ class DatagramSocket:
             except (BlockingIOError, InterruptedError):
                 return False
             except OSError as error:
-                self._refused(error, 1)
+                self._count_refused(error, 1)
             else:
-                self._sent(len(rest[0]), 1)
+                self._count_sent(len(rest[0]), 1)
                 if self._gso_refused:
-                    # A network card without checksums, a tunnel: it took what it would not cut.
-                    # Had it refused this as well, the address would have been to blame.
-                    self.features = self.features.without_gso()
+                    # The kernel took a datagram and refused the train: it cannot cut here, as with
+                    # a tunnel, or a network card without checksums. If it had refused the datagram,
+                    # too, the address would be at fault.
+                    self.features = replace(self.features, gso=False)
                     self._gso_refused = False
             rest.popleft()
-        self._cut = None
+        self._unfinished = None
         return True
 
     def _control_messages(self, segment: int, ecn: int) -> ControlMessages:
-        """Return what goes with a datagram (`segment` 0) or a train."""
+        """Return the control messages of a datagram (`segment` 0) or a train."""
         key = segment, ecn
         if key not in self._controls:
             controls: ControlMessages = []
@@ -307,8 +301,8 @@ class DatagramSocket:
                 controls.append((SOL_UDP, UDP_SEGMENT, segment.to_bytes(2, sys.byteorder)))
             if self.features.ecn:
                 value = ecn.to_bytes(4, sys.byteorder)
-                # An IPv6 socket gets both: to an address of IPv4 mapped into IPv6 it sends IPv4,
-                # and each version leaves the other's message alone.
+                # An IPv6 socket gets both: it sends IPv4 to an IPv4-mapped address, and each
+                # version of IP ignores the message of the other.
                 controls.append((socket.IPPROTO_IP, socket.IP_TOS, value))
                 if self._ipv6:
                     controls.append((socket.IPPROTO_IPV6, socket.IPV6_TCLASS, value))
@@ -317,13 +311,13 @@ class DatagramSocket:
             self._controls[key] = controls
         return self._controls[key]
 
-    def _sent(self, size: int, count: int) -> None:
+    def _count_sent(self, size: int, count: int) -> None:
         counters = self.counters
         counters.trains_sent += 1
         counters.datagrams_sent += count
         counters.bytes_sent += size
 
-    def _refused(self, error: OSError, count: int) -> None:
+    def _count_refused(self, error: OSError, count: int) -> None:
         if error.errno == errno.EMSGSIZE:
             self.counters.oversize += count
         else:

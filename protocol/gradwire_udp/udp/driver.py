@@ -1,10 +1,10 @@
-"""`UdpDriver`: one socket on an asyncio event loop, driving an endpoint and its application.
+"""`UdpDriver`: drives an endpoint and its application with one socket on an event loop.
 
 A turn follows every `READS_PER_TURN_MAX` reads while much arrives, and every timer: neither reading
-nor sending goes on for long before the other has its chance.
+nor sending delays the other for long.
 
-It uses the loop's `add_reader` and not its datagram transports, which bring one datagram for every
-round of the loop. Works on uvloop and on asyncio's own loops.
+It uses the loop's `add_reader`, because the loop's datagram transports return one datagram in a
+round of the loop. It works on uvloop and on asyncio's own loops.
 """
 
 import asyncio
@@ -23,31 +23,20 @@ from gradwire_udp.udp.kernel_features import EVERYTHING, Features
 logger = logging.getLogger("gradwire.udp")
 
 READS_PER_WAKE_MAX: Final = 64
-"""Reads before the rest of the loop has its turn: up to 4 MB, in some milliseconds."""
+"""Reads before the rest of the event loop runs: up to 4 MB, in some milliseconds."""
 
 READS_PER_TURN_MAX: Final = 16
-"""Reads before acknowledgements leave, and what they make room for."""
+"""Reads before a turn sends acknowledgements, and trains that the window now allows."""
 
 WARNING_SECONDS: Final = 1.0
-"""At most one line about dropped datagrams in this time."""
+"""Least time between two warnings of dropped datagrams."""
 
 
 class UdpDriver(EndpointDriver):
-    """Drives an endpoint until it is closed.
+    """Drives an endpoint over UDP until it is closed.
 
-    Parameters
-    ----------
-    sock : socket.socket
-        Bound and non-blocking; closed with the driver.
-    endpoint : Driven
-        An `Endpoint`.
-    application : Application
-    loop : asyncio.AbstractEventLoop
-        Where it runs; all methods have to be called on its thread.
-    counters : SocketCounters
-        Counted up as it goes.
-    features : Features
-        What to use of the kernel, where it has it.
+    `sock` is bound and non-blocking, and the driver closes it. `features` are used if the kernel
+    has them.
     """
 
     def __init__(
@@ -62,9 +51,9 @@ class UdpDriver(EndpointDriver):
         super().__init__(endpoint, application, loop)
         self.counters = counters
         self._socket = DatagramSocket(sock, counters, wanted=features)
-        self._kept: Train | None = None
-        self._drops_told = 0
-        self._tell_after = 0.0
+        self._unsent: Train | None = None
+        self._drops_reported = 0
+        self._warn_after = 0.0
         self._loop.add_reader(self._socket.fileno(), self._read)
 
     @property
@@ -74,11 +63,11 @@ class UdpDriver(EndpointDriver):
 
     @property
     def features(self) -> Features:
-        """What is in use of the kernel."""
+        """The kernel's features that are in use."""
         return self._socket.features
 
     def _read(self) -> None:
-        """Take in what arrived, with a turn now and then and in the end."""
+        """Read what has arrived, with a turn every `READS_PER_TURN_MAX` reads and at the end."""
         receive, take_in = self._socket.receive, self._endpoint.receive
         for reads in range(1, READS_PER_WAKE_MAX + 1):
             read = receive(ahead=reads < READS_PER_WAKE_MAX)
@@ -90,32 +79,33 @@ class UdpDriver(EndpointDriver):
                 break
             if reads % READS_PER_TURN_MAX == 0:
                 self.turn()
-        self._tell_of_drops()
+        self._warn_of_drops()
         self.turn()
 
     def _send(self, train: Train) -> None:
         if not self._socket.send(train):
-            self._kept = self._keepable(train)
+            self._unsent = self._stable_copy(train)
             self._blocked = True
             self._endpoint.on_blocked(monotonic())
             self._loop.add_writer(self._socket.fileno(), self._write)
 
-    def _keepable(self, train: Train) -> Train:
-        """Return a train that stays as it is, whoever is sent the same messages meanwhile.
+    def _stable_copy(self, train: Train) -> Train:
+        """Return a copy of a train that does not change if its messages are sent to other peers.
 
-        Other endpoints of this process write their own headers into them. Where the kernel cuts no
-        trains, a part of this one may be gone; to send it again would be worse than what is lost
-        in the rare case that both happens.
+        Other endpoints of this process write their own headers into these messages. Without GSO, a
+        part of the train may have been sent, and the socket goes on with the same object only: then
+        the train is not copied. Sending a part twice would be worse than losing a datagram in the
+        rare case that another endpoint writes into it.
         """
         if not self._socket.features.gso and train.count > 1:
             return train
         return replace(train, buffers=[memoryview(b"".join(train.buffers))])
 
     def _write(self) -> None:
-        """Go on sending: the socket takes something again."""
-        if self._kept is not None and not self._socket.send(self._kept):
+        """Go on sending: the socket takes data again."""
+        if self._unsent is not None and not self._socket.send(self._unsent):
             return
-        self._kept = None
+        self._unsent = None
         self._blocked = False
         self._loop.remove_writer(self._socket.fileno())
         self.turn()
@@ -125,16 +115,16 @@ class UdpDriver(EndpointDriver):
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
 
-    def _tell_of_drops(self) -> None:
+    def _warn_of_drops(self) -> None:
         drops = self.counters.receive_drops
-        if drops == self._drops_told:
+        if drops == self._drops_reported:
             return
         now = monotonic()
-        if now >= self._tell_after:
+        if now >= self._warn_after:
             logger.warning(
                 "not read in time, and dropped by the kernel: %d datagrams or batches of them,"
                 " %d in all. This process is too slow for what arrives, or its buffer too small",
-                drops - self._drops_told, drops,
+                drops - self._drops_reported, drops,
             )  # fmt: skip
-            self._drops_told = drops
-            self._tell_after = now + WARNING_SECONDS
+            self._drops_reported = drops
+            self._warn_after = now + WARNING_SECONDS

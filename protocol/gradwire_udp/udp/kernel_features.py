@@ -1,20 +1,20 @@
-"""`Features`: what a kernel does for UDP beyond carrying a datagram, found out by asking for it.
+"""`Features`: optional features of a kernel for UDP; `switch_on` tries each of them.
 
 ===============  ==================================================================================
-gso              one send takes a train and the kernel, or the network card, cuts it: `UDP_SEGMENT`
-gro              one read brings datagrams of one size from one sender: `UDP_GRO`
-ecn              the ECN bits are sent with every train and told with every read
-overflow         the kernel tells how much it dropped for want of buffer space: `SO_RXQ_OVFL`
-dont_fragment    no datagram is cut on the way, and the kernel's guess of the path is not asked
+gso              one send takes a train, and the kernel or the network card cuts it: `UDP_SEGMENT`
+gro              one read returns datagrams of one size from one sender: `UDP_GRO`
+ecn              the ECN bits are sent with every train and returned with every read
+overflow         the kernel counts what it drops for lack of buffer space: `SO_RXQ_OVFL`
+dont_fragment    no datagram is fragmented on its way, and the kernel's path MTU is not used
 ===============  ==================================================================================
 
-All of them are Linux's; other systems have the last one at most. Nothing depends on any of them:
-without GSO and GRO a datagram costs a system call each way, without the others one knows less.
+Linux has all of them, other systems at most the last one. All are optional: without GSO and GRO
+each datagram takes a system call each way; without the others less is known of the network.
 """
 
 import socket
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 SOL_UDP: Final = 17
@@ -24,9 +24,9 @@ SO_RXQ_OVFL: Final = 40
 IP_MTU_DISCOVER: Final = 10
 IPV6_MTU_DISCOVER: Final = 23
 PMTUDISC_PROBE: Final = 3
-"""Set DF and do not remember path MTUs: who sends probes finds that out, and forged ICMP does not.
+"""Set DF and ignore path MTUs: our probes find the MTU, and forged ICMP messages cannot change it.
 
-These are Linux's numbers, which Python's `socket` does not name."""
+These numbers are Linux's; Python's `socket` has no names for them."""
 
 DARWIN_IP_DONTFRAG: Final = 28
 DARWIN_IPV6_DONTFRAG: Final = 62
@@ -34,7 +34,7 @@ DARWIN_IPV6_DONTFRAG: Final = 62
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What to use where there is, and after `switch_on` what is in use."""
+    """The features to use if the system has them; as a result of `switch_on`, those in use."""
 
     gso: bool = True
     gro: bool = True
@@ -42,28 +42,26 @@ class Features:
     overflow: bool = True
     dont_fragment: bool = True
 
-    def without_gso(self) -> "Features":
-        """Return the same, but for GSO."""
-        return replace(self, gso=False)
-
 
 EVERYTHING: Final = Features()
 
 
 def switch_on(sock: socket.socket, wanted: Features) -> Features:
-    """Set a socket up for what is wanted and this system has; return what that is."""
-    if sys.platform == "darwin":
-        fragments_not = wanted.dont_fragment and _set(
-            sock,
-            (socket.IPPROTO_IP, DARWIN_IP_DONTFRAG, 1),
-            (socket.IPPROTO_IPV6, DARWIN_IPV6_DONTFRAG, 1),
-        )
-        return Features(False, False, False, False, fragments_not)
+    """Enable the wanted features that this system has on a socket; return these."""
     if sys.platform != "linux":
-        return Features(False, False, False, False, False)
+        dont_fragment = (
+            wanted.dont_fragment
+            and sys.platform == "darwin"
+            and _set(
+                sock,
+                (socket.IPPROTO_IP, DARWIN_IP_DONTFRAG, 1),
+                (socket.IPPROTO_IPV6, DARWIN_IPV6_DONTFRAG, 1),
+            )
+        )
+        return Features(False, False, False, False, dont_fragment)
     return Features(
-        # Zero is what it is already: the size comes with every train. Left on the socket it
-        # would cut single datagrams, too.
+        # Zero is the default: the size is sent with every train. A size set on the socket would
+        # cut single datagrams, too.
         gso=wanted.gso and _set(sock, (SOL_UDP, UDP_SEGMENT, 0)),
         gro=wanted.gro and _set(sock, (SOL_UDP, UDP_GRO, 1)),
         ecn=wanted.ecn
@@ -83,9 +81,9 @@ def switch_on(sock: socket.socket, wanted: Features) -> Features:
 
 
 def _set(sock: socket.socket, *options: tuple[int, int, int]) -> bool:
-    """Set options, of IPv6 only where it is; return whether the system has them all.
+    """Set options, those of IPv6 on IPv6 sockets only; return whether the system has them all.
 
-    IP's own are set on IPv6 sockets, too: a dual-stack socket carries both.
+    Options of IPv4 are set on IPv6 sockets, too: a dual-stack socket carries both.
     """
     for level, option, value in options:
         if level == socket.IPPROTO_IPV6 and sock.family != socket.AF_INET6:
@@ -94,6 +92,6 @@ def _set(sock: socket.socket, *options: tuple[int, int, int]) -> bool:
             sock.setsockopt(level, option, value)
         except OSError:
             if level == socket.IPPROTO_IP and sock.family == socket.AF_INET6:
-                continue  # a system whose IPv6 sockets carry no IPv4, or none but mapped
+                continue  # on this system, IPv6 sockets have no options of IPv4
             return False
     return True

@@ -1,4 +1,4 @@
-"""The kernel's buffers of a socket: asking for enough, and saying so where it grants less."""
+"""The kernel's buffers of a socket: asking for enough, and warning if the system grants less."""
 
 import logging
 import socket
@@ -8,18 +8,18 @@ from typing import Final
 logger = logging.getLogger("gradwire.udp")
 
 BUFFER_BYTES: Final = 8 * 2**20
-"""Asked of the kernel for each direction. It counts its own overhead against it: of datagrams of
-1,400 bytes about 5 MB fit. That is 4 ms of 10 Gbit/s, in which a busy process finds the time."""
+"""Buffer to ask for in each direction. The kernel counts its own overhead, too: datagrams of 1,400
+bytes fit up to about 5 MB. That is 4 ms at 10 Gbit/s, within which a busy process comes to read."""
 
 SO_SNDBUFFORCE: Final = 32
 SO_RCVBUFFORCE: Final = 33
-"""Linux's numbers: go beyond the system's limit, for who may."""
+"""Linux's numbers: go beyond the system's limit, if the process may."""
 
 _warned = False
 
 
 def ask_for_buffers(sock: socket.socket, size: int = BUFFER_BYTES) -> None:
-    """Ask for buffers of a size in both directions; say once per process if that is not granted."""
+    """Ask for buffers in both directions; warn once per process if less than `size` is granted."""
     global _warned
     receive, send = granted_buffers(sock, size)
     if min(receive, send) < size and not _warned:
@@ -32,7 +32,7 @@ def ask_for_buffers(sock: socket.socket, size: int = BUFFER_BYTES) -> None:
 
 
 def granted_buffers(sock: socket.socket, size: int) -> tuple[int, int]:
-    """Ask for buffers of a size; return what was granted for receiving and for sending."""
+    """Ask for buffers of a size; return the bytes granted for receiving and for sending."""
     receive = _ask(sock, size, SO_RCVBUFFORCE, socket.SO_RCVBUF)
     return receive, _ask(sock, size, SO_SNDBUFFORCE, socket.SO_SNDBUF)
 
@@ -47,13 +47,13 @@ def sysctl_line(size: int) -> str:
 
 
 def _ask(sock: socket.socket, size: int, force: int, option: int) -> int:
-    """Return what was granted, in the unit it was asked in."""
+    """Ask for a buffer; return the bytes that were granted, in the unit of `size`."""
     linux = sys.platform == "linux"
     for ask in (force, option) if linux else (option,):
         try:
             sock.setsockopt(socket.SOL_SOCKET, ask, size)
         except OSError:
-            continue  # not allowed to force it, or on other systems more than there may be
+            continue  # the process may not force it, or the system has a lower limit
         break
     granted = sock.getsockopt(socket.SOL_SOCKET, option)
-    return granted // 2 if linux else granted  # Linux tells it with its overhead
+    return granted // 2 if linux else granted  # Linux includes its overhead

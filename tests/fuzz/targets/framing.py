@@ -64,7 +64,7 @@ def packets_in(stream: bytes, cuts: list[int]) -> tuple[list[bytes], bool]:
     try:
         while at < len(stream):
             came = stream[at : at + min(next(sizes, READ_BYTES_MAX), READ_BYTES_MAX)]
-            cutter.room()[: len(came)] = came
+            cutter.read_target()[: len(came)] = came
             at += len(came)
             for view, segment in cutter.packets(len(came)):
                 packets += [bytes(view[i : i + segment]) for i in range(0, len(view), segment)]

@@ -38,7 +38,7 @@ class Side:
         self.accepted = dict(self.versions)
         """What the master has."""
         self.feedback = LocalFeedback(np.zeros(ELEMENTS, np.float32), Replica(values))
-        self.feedback.settle()
+        self.feedback.drop_residual()
         self.own = OwnUpdateLog()
         self.repair = Repair(
             self.feedback, RANK, self.versions, self.own, LAYOUT,

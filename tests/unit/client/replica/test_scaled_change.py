@@ -15,7 +15,7 @@ ELEMENTS = 500
 
 def start(kind: type[HostFeedback]) -> HostFeedback:
     feedback = kind(np.zeros(ELEMENTS, np.float32), Replica.zeros(ELEMENTS))
-    feedback.settle()
+    feedback.drop_residual()
     return feedback
 
 
@@ -79,7 +79,7 @@ def test_damage_that_is_mended_is_not_taken_for_training(kind: type[HostFeedback
     feedback.parameters[1] += 0.25 / counts_for(feedback)
 
     with scaled.undisturbed():
-        feedback.mend(np.full(ELEMENTS, 2**20, np.int32))  # 1/16
+        feedback.correct_replica(np.full(ELEMENTS, 2**20, np.int32))  # 1/16
     scaled.apply()
 
     expected = np.full(ELEMENTS, -(2.0**-4) * counts_for(feedback))

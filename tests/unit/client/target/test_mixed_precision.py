@@ -64,7 +64,7 @@ class Worker:
         self.parameters.scatter()
 
     def settle(self) -> None:
-        self.feedback.settle()
+        self.feedback.drop_residual()
         self.parameters.scatter()
 
     @torch.no_grad()

@@ -57,8 +57,8 @@ class Pair:
             parameters, Replica.from_parameters(initial), portion=portion, threads=1
         )
         on_device = device_feedback(tensor, Replica.from_parameters(initial), portion)
-        host.settle()
-        on_device.settle()
+        host.drop_residual()
+        on_device.drop_residual()
         return cls(host, on_device, parameters, tensor)
 
     def train(self, change: Float32Array) -> None:
@@ -176,8 +176,8 @@ def test_what_is_done_seldom_has_the_same_bits_too(device: torch.device, portion
         feedback.absorb()
     pair.assert_same()
     for feedback in both:
-        feedback.mend(damage, 1100)
-        feedback.mend(-damage, 1100)
+        feedback.correct_replica(damage, 1100)
+        feedback.correct_replica(-damage, 1100)
     pair.assert_same()
     assert pair.host.first_threshold(0.01) == pair.device.first_threshold(0.01)
     for feedback in both:
@@ -191,11 +191,11 @@ def test_what_is_done_seldom_has_the_same_bits_too(device: torch.device, portion
         feedback.add_change(residual)
     pair.assert_same()
     for feedback in both:
-        with pytest.raises(CodecError), feedback.undoing():
+        with pytest.raises(CodecError), feedback.restoring_on_error():
             add_and_fail(feedback, residual)
     pair.assert_same()
     for feedback in both:
-        feedback.settle()
+        feedback.drop_residual()
     pair.assert_same()
 
 

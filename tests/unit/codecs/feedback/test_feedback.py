@@ -30,7 +30,7 @@ from support.feedbacks import KINDS, counts_for, rounding_of
 def start(kind: type[HostFeedback], initial: Float32Array) -> HostFeedback:
     replica = Replica.from_parameters(initial)
     feedback = kind(initial.copy(), replica)
-    feedback.settle()
+    feedback.drop_residual()
     return feedback
 
 
@@ -132,7 +132,7 @@ def test_a_portion_of_the_residual_is_in_the_parameters(
     initial = random.normal(0, 0.1, 500).astype(np.float32)
     parameters, replica = initial.copy(), Replica.from_parameters(initial)
     feedback, peer = PartialFeedback(parameters, replica, portion), start(LocalFeedback, initial)
-    feedback.settle()
+    feedback.drop_residual()
     waiting = np.zeros(500)
     for _ in range(4):
         change = random.normal(0, 1e-3, 500).astype(np.float32)
@@ -153,7 +153,7 @@ def test_a_portion_of_the_residual_is_in_the_parameters(
 
 @pytest.mark.parametrize("portion", [0.0, -0.5, 1.01, np.nan])
 def test_a_portion_of_no_use_is_refused(portion: float) -> None:
-    with pytest.raises(CodecError, match=f"portion={portion}; it is above 0 and at most 1"):
+    with pytest.raises(CodecError, match=f"portion={portion}; it has to be above 0 and at most 1"):
         PartialFeedback(np.zeros(4, np.float32), Replica.zeros(4), portion)
 
 
@@ -371,7 +371,7 @@ def test_parameters_are_a_flat_writeable_float32_array(parameters: Float32Array)
         ({"multiple": 1, "magnitude_max": 0}, "magnitude_max=0"),
         (
             {"multiple": 1, "bytes_max": BYTES_MIN - 1},
-            f"bytes_max={BYTES_MIN - 1}; a single element may take {BYTES_MIN}",
+            f"bytes_max={BYTES_MIN - 1}; it has to be {BYTES_MIN} or more",
         ),
         ({"multiple": 1, "start": 4}, "elements 4 to 4 of a vector of 4"),
         ({"multiple": 1, "stop": 5}, "elements 0 to 5 of a vector of 4"),
@@ -488,7 +488,7 @@ def test_damage_is_mended_and_what_a_worker_knows_stays(
     for part in feedback.encode(multiple_of(1e-3, quantum)):
         others.apply(part)
     place = slice(start_at, start_at + 50)
-    feedback.mend((others.values - feedback.replica.values)[place], start_at)
+    feedback.correct_replica((others.values - feedback.replica.values)[place], start_at)
 
     assert feedback.replica.digest() == others.digest()
     after = feedback.replica.values * quantum + feedback.residual()

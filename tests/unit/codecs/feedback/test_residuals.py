@@ -25,7 +25,7 @@ def trained(
     random = np.random.default_rng(seed)
     initial = random.normal(0, 0.1, elements).astype(np.float32)
     feedback = kind(initial.copy(), Replica.from_parameters(initial))
-    feedback.settle()
+    feedback.drop_residual()
     for _ in range(2):
         feedback.encode(8_000)
         feedback.parameters += random.normal(0, scale, elements).astype(np.float32)
@@ -98,7 +98,7 @@ def test_a_clipped_residual_is_sent_as_what_is_left(kind: type[HostFeedback]) ->
 def test_a_limit_below_the_threshold_is_refused(kind: type[HostFeedback], times: float) -> None:
     feedback = trained(kind, 1, 10)
 
-    with pytest.raises(CodecError, match=f"times={times}; it is 1 or more"):
+    with pytest.raises(CodecError, match=f"times={times}; it has to be 1 or more"):
         clip_residual(feedback, 1, times)
 
 

@@ -41,8 +41,8 @@ def found(
 ) -> tuple[UInt32Array, Int32Array]:
     """Return all hits of a pass."""
     hits = [
-        [taken.copy() for taken in looking.take(low, high)]
-        for low, high in looking.look(start, stop, multiple, magnitude_max)
+        [taken.copy() for taken in looking.hits_in(low, high)]
+        for low, high in looking.scan(start, stop, multiple, magnitude_max)
     ]
     if not hits:
         return np.empty(0, np.uint32), np.empty(0, np.int32)
@@ -232,11 +232,11 @@ def test_moving_a_residual_on_the_way_does_what_moving_it_afterwards_does(
         )
         looking.absorb(0, elements)
         if not known:
-            looking.forget_waiting()
+            looking.forget_stored_max()
         parameters += change[1]
         try:
-            ranges = looking.look(start, stop, multiple, 127, absorbing=True)
-            hits = [taken.tolist() for part in ranges for taken in looking.take(*part)]
+            ranges = looking.scan(start, stop, multiple, 127, absorbing=True)
+            hits = [taken.tolist() for part in ranges for taken in looking.hits_in(*part)]
         except CodecError as error:
             hits = [str(error)]
         outcomes.append((hits, parameters.tobytes(), waiting.tobytes()))
@@ -279,8 +279,8 @@ def test_a_pass_allocates_no_memory(kind: type[HostFeedback], threads: int, dens
 
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    for part in looking.look(0, THREADED, 1000, 1):
-        looking.take(*part)
+    for part in looking.scan(0, THREADED, 1000, 1):
+        looking.hits_in(*part)
     if kind.moves_parameters:
         looking.absorb(0, THREADED)
     _, peak = tracemalloc.get_traced_memory()
@@ -341,7 +341,7 @@ def test_what_a_work_raises_is_raised_when_all_have_ended(failing: int) -> None:
 
 
 def test_no_threads_are_no_use() -> None:
-    with pytest.raises(CodecError, match="threads=0; it is 1 or more"):
+    with pytest.raises(CodecError, match="threads=0; it has to be 1 or more"):
         LocalFeedback(np.ones(1, np.float32), Replica.zeros(1), threads=0)
 
 

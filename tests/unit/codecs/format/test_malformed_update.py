@@ -55,9 +55,9 @@ def test_an_update_that_is_wrong_at_its_end_changes_nothing(kind: type[HostFeedb
     feedback = kind(np.zeros(4000, np.float32), Replica.zeros(4000))
 
     for damaged in (body[:-1], body + b"\x00", body[:-1] + bytes([body[-1] | 0x80])):
-        with pytest.raises(MalformedUpdateError, match="are not the 572 hits"):
+        with pytest.raises(MalformedUpdateError, match="do not code the 572 hits"):
             feedback.apply(damaged)
-        with pytest.raises(MalformedUpdateError, match="are not the 572 hits"):
+        with pytest.raises(MalformedUpdateError, match="do not code the 572 hits"):
             feedback.replica.apply(damaged)
 
     assert not feedback.replica.values.any()
@@ -114,29 +114,29 @@ def test_the_description_is_what_is_read(form: int, expected: dict[int, int]) ->
     [
         (PLAIN, {"start": 1}, "elements 1 to 11 of a vector of 10"),
         (PLAIN, {"hits": 0}, "0 hits cannot be coded in 7 bytes"),
-        (PLAIN, {"hits": 1}, r"its \d+ bytes are not the 1 hits"),
-        (PLAIN, {"hits": 3}, r"its \d+ bytes are not the 3 hits"),
+        (PLAIN, {"hits": 1}, r"its \d+ bytes do not code the 1 hits"),
+        (PLAIN, {"hits": 3}, r"its \d+ bytes do not code the 3 hits"),
         (PLAIN, {"length": 3, "hits": 4}, "4 hits among elements 0 to 3"),
         (DENSE, {"hits": 11}, "11 hits among elements 0 to 10"),
         (PLAIN, {"hits": 9}, "9 hits cannot be coded in 7 bytes"),
         (PLAIN, {"length": 0}, "it covers no elements from 0 on"),
-        (PLAIN, {"length": 2}, r"its \d+ bytes are not"),
+        (PLAIN, {"length": 2}, r"its \d+ bytes do not code"),
         (PLAIN, {"length": 2**32 - 1}, "elements 0 to 4294967295 of a vector of 10"),
-        (PLAIN, {"multiple": 0}, "multiple=0; it is 1 to 16777216"),
-        (PLAIN, {"multiple": 2**24 + 1}, "multiple=16777217; it is 1 to 16777216"),
-        (LISTED, {"listed": 0}, "0 hits are listed of 2"),
-        (LISTED, {"listed": 3}, "3 hits are listed of 2"),
-        (LISTED, {"listed": 2}, r"its \d+ bytes are not"),
-        (LISTED, {"positions": 1}, r"its \d+ bytes are not"),
-        (LISTED, {"positions": 3}, r"its \d+ bytes are not"),
-        (LISTED, {"positions": 20}, "20 of 11 bytes for positions"),
-        (EVERY, {"positions": 3}, r"its \d+ bytes are not"),
-        (DENSE, {"magnitude_max": 0}, "magnitude_max=0; it is 1 to 2147483647"),
-        (DENSE, {"magnitude_max": 2**31}, "magnitude_max=2147483648; it is 1 to 2147483647"),
-        (DENSE, {"magnitude_max": 2}, r"its \d+ bytes are not"),
-        (DENSE, {"magnitude_max": 2**31 - 1}, "bytes are not"),
-        (DENSE, {"hits": 1}, r"its \d+ bytes are not the 1 hits"),
-        (DENSE, {"hits": 3}, r"its \d+ bytes are not the 3 hits"),
+        (PLAIN, {"multiple": 0}, "multiple=0; it has to be 1 to 16777216"),
+        (PLAIN, {"multiple": 2**24 + 1}, "multiple=16777217; it has to be 1 to 16777216"),
+        (LISTED, {"listed": 0}, "0 of 2 hits are listed"),
+        (LISTED, {"listed": 3}, "3 of 2 hits are listed"),
+        (LISTED, {"listed": 2}, r"its \d+ bytes do not code"),
+        (LISTED, {"positions": 1}, r"its \d+ bytes do not code"),
+        (LISTED, {"positions": 3}, r"its \d+ bytes do not code"),
+        (LISTED, {"positions": 20}, "positions take 20 bytes, and the update has 11"),
+        (EVERY, {"positions": 3}, r"its \d+ bytes do not code"),
+        (DENSE, {"magnitude_max": 0}, "magnitude_max=0; it has to be 1 to 2147483647"),
+        (DENSE, {"magnitude_max": 2**31}, "magnitude_max=2147483648; it has to be 1 to 2147483647"),
+        (DENSE, {"magnitude_max": 2}, r"its \d+ bytes do not code"),
+        (DENSE, {"magnitude_max": 2**31 - 1}, "bytes do not code"),
+        (DENSE, {"hits": 1}, r"its \d+ bytes do not code the 1 hits"),
+        (DENSE, {"hits": 3}, r"its \d+ bytes do not code the 3 hits"),
         (DENSE, {"length": 42}, "elements 0 to 42 of a vector of 10"),
     ],
 )
@@ -166,7 +166,7 @@ def test_an_update_that_is_cut_off_anywhere_is_refused(form: int) -> None:
 def test_a_number_has_one_form_and_a_limit(number: bytes) -> None:
     body = by_hand(PLAIN)
 
-    with pytest.raises(MalformedUpdateError, match="a number of no use"):
+    with pytest.raises(MalformedUpdateError, match="a number in it is"):
         decode(body[:1] + number + body[2:], 10)
 
 

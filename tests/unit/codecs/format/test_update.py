@@ -206,7 +206,7 @@ def test_a_split_update_does_the_same_in_parts_that_fit(update: Update, bytes_ma
 
 
 def test_parts_that_no_element_fits_are_refused() -> None:
-    with pytest.raises(CodecError, match=f"a single element may take {BYTES_MIN}"):
+    with pytest.raises(CodecError, match=f"it has to be {BYTES_MIN} or more"):
         split_update(single(3, [0], [1]), BYTES_MIN - 1)
 
 

@@ -45,10 +45,10 @@ def work(kind, threads, elements):
     mine.check()
     mine.absorb()
     mine.apply_sum(peer.replica.values)
-    mine.mend(peer.replica.values)
+    mine.correct_replica(peer.replica.values)
     mine.first_threshold(1e-3)
     mine.replica.digest()
-    mine.settle()
+    mine.drop_residual()
     mine.close()
 
 for kind in (LocalFeedback, SharedFeedback):

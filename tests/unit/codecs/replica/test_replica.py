@@ -126,7 +126,7 @@ def test_a_replica_is_a_flat_int32_array(values: Int32Array) -> None:
 
 @pytest.mark.parametrize("exponent", [-41, 1])
 def test_the_quantum_has_a_range(exponent: int) -> None:
-    with pytest.raises(CodecError, match="exponent is -40 to 0"):
+    with pytest.raises(CodecError, match="exponent has to be -40 to 0"):
         Replica.zeros(4, exponent)
 
 

@@ -39,7 +39,7 @@ def bodies() -> tuple[list[bytes], Replica]:
     """Return some encoded updates, and a replica that had `VALUES` and has them all."""
     replica = Replica(VALUES.astype(np.int32), -24)
     feedback = LocalFeedback(np.zeros(ELEMENTS, np.float32), replica)
-    feedback.settle()
+    feedback.drop_residual()
     encoded: list[bytes] = []
     for step in range(1, 4):
         feedback.parameters += np.float32(step * 2.0**-10)

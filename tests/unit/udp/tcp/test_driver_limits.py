@@ -105,7 +105,7 @@ def test_a_worker_that_breaks_the_framing_is_lost(kind: str) -> None:
             await ended(rogue)
 
         await until(lambda: side.ended, "the end")
-        reason = "its TCP connection carried a packet of 0 bytes; it is 1 to 8900"
+        reason = "its TCP connection carried a packet of 0 bytes; it has to be 1 to 8900"
         assert side.ended == Disconnected(CloseCode.LOST, reason, by_peer=False)
 
     run_on(kind, test)

@@ -46,7 +46,7 @@ def read_in(stream: PacketStream, pieces: Iterable[bytes]) -> Iterator[list[byte
     """Let pieces of a stream come in; yield the packets, by the runs that they came in."""
     for piece in pieces:
         while piece:
-            room = stream.room()
+            room = stream.read_target()
             size = min(len(piece), len(room))
             room[:size] = piece[:size]
             piece = piece[size:]
@@ -117,7 +117,7 @@ def test_garbage_is_packets_or_the_end_whatever_way_it_is_cut(
 def test_a_length_that_no_packet_has_is_named_and_what_came_before_counts(length: int) -> None:
     stream = PacketStream(ReadBuffer(READ_BYTES))
     data = framed([b"before"]) + length.to_bytes(2, "little") + bytes(100)
-    stream.room()[: len(data)] = data
+    stream.read_target()[: len(data)] = data
     coming = stream.packets(len(data))
 
     first, _ = next(coming)

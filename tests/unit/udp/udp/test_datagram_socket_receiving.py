@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire_protocol.connection.train import ECN_MARKED, Train
+from gradwire_protocol.limits import TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX
 from gradwire_udp import DatagramSocket, Features, SocketCounters, open_socket
-from gradwire_udp.udp.datagram_socket import TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX
 from support.datagrams import (
     HERE,
     NOTHING,
@@ -42,17 +42,14 @@ class Sockets(ExitStack):
         *,
         wanted: Features = HERE,
         joins: bool = True,
-        buffer_bytes: int = 2**23,
+        buffer_bytes: int | None = None,
     ) -> DatagramSocket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = self.enter_context(open_socket((host, 0), family))
-        return DatagramSocket(
-            sock,
-            SocketCounters(),
-            wanted=wanted,
-            joins=joins,
-            socket_buffer_bytes=buffer_bytes,
-        )
+        made = DatagramSocket(sock, SocketCounters(), wanted=wanted, joins=joins)
+        if buffer_bytes is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        return made
 
 
 # There and back.
@@ -213,7 +210,7 @@ def test_datagrams_of_different_senders_are_not_joined(sockets: Sockets) -> None
 
 @pytest.mark.parametrize(
     ("size", "together"),
-    [(10, TRAIN_DATAGRAMS_MAX), (1_400, TRAIN_BYTES_MAX // 1_400), (9_000, 7), (30_000, 2)],
+    [(10, TRAIN_PACKETS_MAX), (1_400, TRAIN_BYTES_MAX // 1_400), (9_000, 7), (30_000, 2)],
 )
 def test_a_run_has_an_end(sockets: Sockets, size: int, together: int) -> None:
     one, other = sockets(), sockets()

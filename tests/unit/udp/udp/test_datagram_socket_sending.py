@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gradwire_protocol import Address
 from gradwire_protocol.connection.train import Train
+from gradwire_protocol.limits import TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX
 from gradwire_udp import DatagramSocket, Features, SocketCounters, open_socket
-from gradwire_udp.udp.datagram_socket import TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX
 from support.datagrams import HERE, NOTHING, needs_gso, receive_datagrams, train
 from support.fickle_socket import FickleSocket
 
@@ -67,13 +67,13 @@ def test_a_train_may_come_from_any_number_of_buffers(
 
 
 def test_a_train_larger_than_the_kernel_takes_is_our_own_fault(path: Path) -> None:
-    for sizes in ([1] * (TRAIN_DATAGRAMS_MAX + 1), [1_400] * (TRAIN_BYTES_MAX // 1_400 + 1)):
+    for sizes in ([1] * (TRAIN_PACKETS_MAX + 1), [1_400] * (TRAIN_BYTES_MAX // 1_400 + 1)):
         with pytest.raises(AssertionError):
             path.sender.send(train(sizes, path.address))
 
 
 def test_the_largest_trains_are_taken(path: Path) -> None:
-    for sizes in ([1] * TRAIN_DATAGRAMS_MAX, [1_000] * 64, [32_000] * 2, [64_000]):
+    for sizes in ([1] * TRAIN_PACKETS_MAX, [1_000] * 64, [32_000] * 2, [64_000]):
         there = train(sizes, path.address)
 
         assert path.sender.send(there)
