@@ -5,8 +5,8 @@ as datagrams would, each after its length: see `framing`. TCP does loss recovery
 control. The endpoint knows that no packet is lost, and its window bounds the bytes that are queued
 here for a slow peer. So a slow peer delays no other one.
 
-When a TCP connection ends, its connections of the endpoint end at once, by `disconnect_address`. A TCP
-connection that no connection of the endpoint uses for a while is closed.
+When a TCP connection ends, its connections of the endpoint end at once, by `disconnect_address`. A
+TCP connection that no connection of the endpoint uses for a while is closed.
 """
 
 import asyncio
