@@ -35,7 +35,6 @@ def resumed_run(resume: str | None, checkpoint: Path | None, config: MasterConfi
         A folder, or `RESUME_AUTO`.
     checkpoint : Path or None
         Where checkpoints will be written.
-    config : MasterConfig
 
     Raises
     ------

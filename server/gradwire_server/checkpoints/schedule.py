@@ -30,7 +30,6 @@ class CheckpointSchedule:
 
     Parameters
     ----------
-    state : State
     writer : CheckpointWriter or None
         None for no checkpoints at all.
     """

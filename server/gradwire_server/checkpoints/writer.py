@@ -85,7 +85,6 @@ class ThreadWriter:
 
     Parameters
     ----------
-    folder : CheckpointFolder
     on_ready : callable
         Called on that thread when `take` has something to return.
     """

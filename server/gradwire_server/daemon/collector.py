@@ -33,7 +33,6 @@ class MasterCollector(Collector):
 
     Parameters
     ----------
-    master : Master
     counters : Counters
         Of the endpoint.
     sockets : SocketCounters

@@ -59,8 +59,6 @@ class Daemon:
 
     Parameters
     ----------
-    config : MasterConfig
-    addresses : Addresses
     access : Access, optional
         Who may see what over HTTP.
     keys : KeySource, optional

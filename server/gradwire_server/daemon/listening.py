@@ -53,7 +53,6 @@ class Listening:
 
     Parameters
     ----------
-    config : MasterConfig
     transport : str
         ``"udp"``, ``"tcp"``, or ``"auto"`` for both, or for UDP alone where the port is taken for
         TCP.
@@ -129,9 +128,6 @@ class Listening:
 
         Parameters
         ----------
-        listen : str
-        application : Application
-        loop : asyncio.AbstractEventLoop
         on_lost : callable
             Called when one of the other processes has ended by itself.
 

@@ -99,7 +99,6 @@ class Access:
 
         Parameters
         ----------
-        path : str
         headers : mapping
             Of the request, whatever the case of their names.
         on_loopback : bool

@@ -34,8 +34,6 @@ class Gate:
         Listening and non-blocking; closed with the gate.
     protocol : callable
         Makes what talks with one visitor.
-    metrics : ServerMetrics
-    limits : HttpLimits
     """
 
     def __init__(
@@ -129,10 +127,8 @@ class Visit(asyncio.Protocol):
 
     Parameters
     ----------
-    gate : Gate
     protocol : asyncio.Protocol
         Talks with the visitor.
-    limits : HttpLimits
     """
 
     def __init__(self, gate: Gate, protocol: asyncio.Protocol, limits: HttpLimits) -> None:

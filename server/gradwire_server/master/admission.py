@@ -58,7 +58,6 @@ def refusal(join: Join, config: MasterConfig, run: Run | None, roster: Roster) -
     ----------
     join : Join
         Its request.
-    config : MasterConfig
     run : Run or None
         The run in progress.
     roster : Roster

@@ -18,12 +18,7 @@ from gradwire_server.state.state import State
 
 
 class BufferRelay:
-    """Passes on what buffers hold.
-
-    Parameters
-    ----------
-    state : State
-    """
+    """Passes on what buffers hold."""
 
     def __init__(self, state: State) -> None:
         self._state = state

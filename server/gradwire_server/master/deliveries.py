@@ -21,16 +21,7 @@ from gradwire_server.state.state import State
 
 
 class Deliveries:
-    """Hears of them.
-
-    Parameters
-    ----------
-    state : State
-    repairs : Repairs
-    departures : Departures
-    buffers : BufferRelay
-    states : OptimizerStates
-    """
+    """Hears of them."""
 
     def __init__(
         self,

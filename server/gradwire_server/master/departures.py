@@ -33,7 +33,6 @@ class Departures:
 
     Parameters
     ----------
-    state : State
     on_left : callable
         Called with a member that leaves, when all that it has sent is here.
     on_lost : callable

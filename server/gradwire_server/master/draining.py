@@ -23,7 +23,6 @@ class Draining:
 
     Parameters
     ----------
-    state : State
     on_drained : callable
         Called with the reason when it is time to stop, perhaps more than once.
     """

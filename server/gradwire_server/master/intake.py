@@ -50,16 +50,7 @@ class Consequences:
 
 
 class Intake:
-    """Takes the updates of all workers.
-
-    Parameters
-    ----------
-    config : MasterConfig
-    metrics : ServerMetrics
-    decoder : Decoder
-    roster : Roster
-    consequences : Consequences
-    """
+    """Takes the updates of all workers."""
 
     def __init__(
         self,
@@ -118,7 +109,6 @@ class Intake:
 
         Parameters
         ----------
-        member : Member
         sequence : int
             Of that update.
         leaves : bool

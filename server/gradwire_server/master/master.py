@@ -75,8 +75,6 @@ class Master:
 
     Parameters
     ----------
-    config : MasterConfig
-    metrics : ServerMetrics
     decoder : Decoder, optional
         What decodes updates; at once, unless given.
     on_denied : callable
@@ -256,8 +254,6 @@ class Master:
 
         Parameters
         ----------
-        reason : str
-        now : float
         broken : bool
             Whether it stops because of an error of ours: then nothing is written, as what there is
             may be wrong.

@@ -60,12 +60,7 @@ class _Transfer:
 
 
 class OptimizerStates:
-    """Brings together who asks and who gives.
-
-    Parameters
-    ----------
-    state : State
-    """
+    """Brings together who asks and who gives."""
 
     def __init__(self, state: State) -> None:
         self._state = state

@@ -41,13 +41,7 @@ class Powers:
 
 
 class Orders:
-    """Carries out orders, and remembers what they have changed.
-
-    Parameters
-    ----------
-    roster : Roster
-    powers : Powers
-    """
+    """Carries out orders, and remembers what they have changed."""
 
     def __init__(self, roster: Roster, powers: Powers) -> None:
         self.draining: str | None = None
@@ -76,7 +70,6 @@ class Orders:
         ----------
         operator : str
             The name in the key of who gives it.
-        order : Order
         """
         what = f"{order.action} {order.name}".rstrip()
         try:

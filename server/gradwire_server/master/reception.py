@@ -48,16 +48,7 @@ RUN_DEFAULT: Final = "default"
 
 
 class Reception:
-    """Deals with who does not take part.
-
-    Parameters
-    ----------
-    state : State
-    departures : Departures
-    orders : Orders
-    terms : Terms
-    buffers : BufferRelay
-    """
+    """Deals with who does not take part."""
 
     def __init__(
         self,
@@ -233,7 +224,6 @@ class Reception:
 
         Parameters
         ----------
-        join : Join
         own : Run or None
             What we have ourselves of the run that he may bring back.
         """

@@ -10,13 +10,7 @@ from gradwire_server.state.state import State
 
 
 class Stability:
-    """Knows when to say it.
-
-    Parameters
-    ----------
-    state : State
-    terms : Terms
-    """
+    """Knows when to say it."""
 
     def __init__(self, state: State, terms: Terms) -> None:
         self._state = state

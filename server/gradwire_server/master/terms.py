@@ -62,13 +62,7 @@ wait for, what is not. It may come again, and is then sent the replica."""
 
 
 class Terms:
-    """Whether this master is in charge, and what the other one may do.
-
-    Parameters
-    ----------
-    state : State
-    departures : Departures
-    """
+    """Whether this master is in charge, and what the other one may do."""
 
     def __init__(self, state: State, departures: Departures) -> None:
         config = state.config

@@ -43,12 +43,7 @@ def offer(member: Member, copy: ReplicaCopy) -> None:
 
 
 class Repairs:
-    """Checks and mends replicas of workers.
-
-    Parameters
-    ----------
-    state : State
-    """
+    """Checks and mends replicas of workers."""
 
     def __init__(self, state: State) -> None:
         self._state = state

@@ -23,12 +23,7 @@ third of a millisecond."""
 
 
 class SelfCheck:
-    """Checks the replica of a master.
-
-    Parameters
-    ----------
-    state : State
-    """
+    """Checks the replica of a master."""
 
     def __init__(self, state: State) -> None:
         self._state = state

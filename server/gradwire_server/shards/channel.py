@@ -28,7 +28,6 @@ class Channel:
     ----------
     sock : socket.socket
         Closed with the channel.
-    loop : asyncio.AbstractEventLoop
     on_records : callable
         Called with what one read brought: one or more records, in order.
     on_end : callable

@@ -31,7 +31,6 @@ class LocalShard:
 
     Parameters
     ----------
-    endpoint : Endpoint
     figures : Figures
         What endpoint and socket count.
     arena : Arena

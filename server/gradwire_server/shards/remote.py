@@ -38,7 +38,6 @@ class RemoteConnection:
 
     Parameters
     ----------
-    shard : RemoteShard
     number : int
         What the shard calls it.
     address : Address

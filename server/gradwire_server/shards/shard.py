@@ -32,13 +32,7 @@ logger = logging.getLogger("gradwire.shard")
 
 
 class ShardApplication:
-    """What sits on top of a shard's endpoint: process 0, by way of a channel.
-
-    Parameters
-    ----------
-    setup : Setup
-    loop : asyncio.AbstractEventLoop
-    """
+    """What sits on top of a shard's endpoint: process 0, by way of a channel."""
 
     def __init__(self, setup: Setup, loop: asyncio.AbstractEventLoop) -> None:
         self.ended: asyncio.Future[None] = loop.create_future()

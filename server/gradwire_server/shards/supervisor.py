@@ -73,12 +73,10 @@ class Supervisor:
 
     Parameters
     ----------
-    config : MasterConfig
     sockets : sequence of socket.socket
         Of the shards from 1 on, see `steering`; closed in the end.
     application : Application
         What hears of their connections.
-    loop : asyncio.AbstractEventLoop
     local : Figures
         What process 0 counts itself.
     total : Figures

@@ -74,7 +74,6 @@ class Standby:
         In charge of nothing.
     dial : callable
         Told the time, begins a connection to the primary, or raises `GradwireError`.
-    now : float
     """
 
     def __init__(self, master: Master, dial: Callable[[float], Connection], now: float) -> None:

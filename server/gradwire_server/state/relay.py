@@ -28,7 +28,6 @@ class Relay:
     ----------
     elements : int
         Parameters of the run.
-    limits : RelayLimits
     """
 
     def __init__(self, elements: int, limits: RelayLimits = RELAY_LIMITS) -> None:
@@ -108,7 +107,6 @@ class Relay:
             The same decoded, for those that get it in a sum.
         destinations : iterable of Member
             Everyone but its origin.
-        now : float
         clock : int
             What it says of its origin's steps, for those that get it in a sum.
         """
@@ -141,7 +139,6 @@ class Relay:
             What the others get, decoded.
         destinations : iterable of Member
             Everyone but the origin.
-        now : float
         """
         packed, rank, sequence = encoded.pack(), member.rank, encoded.sequence
         self._note(rank, sequence)
@@ -171,10 +168,8 @@ class Relay:
 
         Parameters
         ----------
-        member : Member
         versions : mapping
             What it has.
-        now : float
         """
         self._stable = self.stable
         for rank, sequence, message in self.log.since(versions, without=member.rank):

@@ -77,7 +77,6 @@ def check_block(
         Which block it is.
     digests : ndarray of shape (blocks,), dtype uint64
         What every block has to be.
-    layout : Layout
 
     Returns
     -------

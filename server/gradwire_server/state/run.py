@@ -166,7 +166,6 @@ class Run:
         ----------
         rank : int
             Of its origin; it is the next one of that.
-        update : Update
         """
         element = self.replica.first_outside(update)
         if element is not None:
