@@ -2,8 +2,8 @@
 
 Names follow ``gradwire_<what>_<unit>[_total]`` in base units, as
 https://prometheus.io/docs/practices/naming/ says. Labels come from closed sets: reasons from
-enumerations, ranks from 0 to the most workers of a run. What a worker calls itself goes to the
-log, never into a label. Every metric is described in docs/metrics.md; a test compares.
+enumerations, ranks from 0 to the most workers of a run. The name that a worker gives itself goes to
+the log, never into a label. docs/metrics.md describes every metric; a test compares.
 """
 
 from enum import StrEnum
@@ -17,13 +17,13 @@ from prometheus_client.process_collector import ProcessCollector
 from gradwire_protocol.messages.admission import RefusalCode
 
 BYTES_BUCKETS = (256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304)
-"""From a tiny model's update to the largest message, in steps of four."""
+"""From a tiny model's update to the largest message, in factors of four."""
 
 DENSITY_BUCKETS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
-"""Around the target of 1 %, three orders of magnitude either way."""
+"""Two orders of magnitude either way of the target, 1 %."""
 
 STALENESS_BUCKETS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
-"""Convergence suffers from some tens on, so the buckets are fine below that."""
+"""Convergence suffers above some tens, so the buckets are fine below that."""
 
 DELAY_BUCKETS = (1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 5.0)
 """A relay hop and its acknowledgement take a millisecond on loopback, a few round trips elsewhere,
@@ -40,40 +40,40 @@ class Departure(StrEnum):
     FAULT = "fault"
     QUARANTINED = "quarantined"
     REPLACED = "replaced"
-    """Another process came in with the same key."""
+    """Another process connected with the same key."""
     DENIED = "denied"
-    """Its key is not accepted any more."""
+    """Its key is no longer accepted."""
     EXPELLED = "expelled"
-    """An operator sent it away."""
+    """An operator expelled it."""
     SENT_BACK = "sent_back"
-    """It has to come once more, because the run could not be got back from those who were here."""
+    """It has to join once more: the run could not be recovered from the workers that were here."""
     RUN_OVER = "run_over"
     """An observer was still there when the next run began."""
     STOPPED = "stopped"
 
 
 class HttpRefusal(StrEnum):
-    """Why somebody got no page over HTTP; a label of `gradwire_http_refused_total`."""
+    """Why an HTTP client got no page; a label of `gradwire_http_refused_total`."""
 
     UNAUTHORIZED = "unauthorized"
-    """No token was shown, or a wrong one."""
+    """The request had no token, or a wrong one."""
     CLOSED = "closed"
-    """There is no token to show, and not only this machine could ask."""
+    """The master has no token, and other machines can reach it."""
     NOT_FOUND = "not_found"
     METHOD = "method"
     MALFORMED = "malformed"
-    """What came was no HTTP, or ended too early."""
+    """The request was not HTTP, or ended too early."""
     TOO_LARGE = "too_large"
     TOO_SLOW = "too_slow"
-    """The request did not come, or the page was not read, in time."""
+    """The client did not send the request, or did not read the page, in time."""
     CROWDED = "crowded"
-    """The oldest connection made room for another one."""
+    """This connection was the oldest, and was closed for a new one."""
     FAILED = "failed"
-    """An error of ours."""
+    """The master has failed to make the page."""
 
 
 class ServerMetrics:
-    """All metrics of one master, on a registry of its own so that tests never share counts."""
+    """All metrics of one master, in a registry of its own so that tests never share counts."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -103,7 +103,7 @@ class ServerMetrics:
             ["reason"],
             registry=registry,
         )
-        # A series that appears with its first value shows no increase: begin them all at zero.
+        # A series that appears with its first value shows no increase: start them all at zero.
         for departure in Departure:
             self.leaves.labels(departure)
         for code in RefusalCode:
@@ -121,7 +121,7 @@ class ServerMetrics:
             "Times that the next HTTP connection had to wait, as too many came.",
             registry=registry,
         )
-        self._count_relayed()
+        self._add_relay_metrics()
         self.updates_accepted = Counter(
             "gradwire_updates_accepted_total",
             "Updates accepted from their origin, each counted once.",
@@ -165,7 +165,7 @@ class ServerMetrics:
         self.orders = Counter(
             "gradwire_orders_total", "Orders of operators that were carried out.", registry=registry
         )
-        self._of_replicas(registry)
+        self._add_replica_metrics(registry)
         self.runs_finished = Counter(
             "gradwire_runs_finished_total",
             "Runs that all live workers have finished.",
@@ -210,7 +210,6 @@ class ServerMetrics:
             "Checkpoints that could not be written; the log says why.",
             registry=registry,
         )
-        # Gauges that hold from one event to the next.
         self.checkpoint_seconds = Gauge(
             "gradwire_checkpoint_duration_seconds",
             "What writing the last checkpoint took.",
@@ -239,8 +238,7 @@ class ServerMetrics:
             "gradwire_parameters", "Parameters of the run's model.", registry=registry
         )
 
-    def _count_relayed(self) -> None:
-        """Begin to count what was passed on."""
+    def _add_relay_metrics(self) -> None:
         self.updates_relayed = Counter(
             "gradwire_updates_relayed_total",
             "Updates passed on and acknowledged, counted once for every receiving worker.",
@@ -284,8 +282,7 @@ class ServerMetrics:
             registry=self.registry,
         )
 
-    def _of_replicas(self, registry: CollectorRegistry) -> None:
-        """Make those about replicas: sent, compared, damaged."""
+    def _add_replica_metrics(self, registry: CollectorRegistry) -> None:
         self.snapshots_sent = Counter(
             "gradwire_snapshots_sent_total",
             "Snapshots that a joiner has received whole.",

@@ -1,4 +1,4 @@
-"""`MasterCollector`: what the master, its connections and its sockets count, for Prometheus."""
+"""`MasterCollector`: counters of the master, its connections and its sockets, for Prometheus."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -12,7 +12,7 @@ from gradwire_udp import TcpCounters
 
 
 class SocketCounters(Protocol):
-    """What the socket's driver counts."""
+    """The counters of a `UdpDriver`."""
 
     datagrams_received: int
     bytes_received: int
@@ -27,7 +27,7 @@ class SocketCounters(Protocol):
 
 
 class MasterCollector(Collector):
-    """Reads what is counted elsewhere when somebody asks.
+    """Reads, at each scrape, counters that are kept elsewhere.
 
     Counting datagrams with prometheus_client would cost more than handling them.
 
@@ -54,7 +54,7 @@ class MasterCollector(Collector):
         self._streams = streams or TcpCounters()
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        """Yield the families of this moment."""
+        """Yield the metric families with their current values."""
         yield from self._socket_families()
         yield from self._tcp_families()
         yield from self._transport_families()
@@ -194,12 +194,11 @@ class MasterCollector(Collector):
             "Memory of the sums for slow workers.",
             value=0 if run is None else run.relay.conflation.nbytes,
         )
-        held = GaugeMetricFamily(
+        yield GaugeMetricFamily(
             "gradwire_reassembly_bytes",
             "Message bytes that connections hold while they come in.",
             value=sum(m.link.connection.bytes_held for m in self._master.roster),
         )
-        yield held
         queued = GaugeMetricFamily(
             "gradwire_relay_queue_bytes",
             "Message bytes that a worker has not acknowledged yet.",

@@ -1,8 +1,9 @@
 """``gradwire master``: the command line of the daemon.
 
-Every option is declared once, in `MasterConfig` or here in `DaemonOptions`. It can also come from a
-variable ``GRADWIRE_<OPTION>`` or from the table ``[master]`` of the file that ``--config`` names,
-in that order. Logs go to stderr; stdout has one line of JSON that says where the master listens.
+Every option is declared once, in `MasterConfig` or here in `DaemonOptions`. Its value comes from
+the command line, else from the variable ``GRADWIRE_<OPTION>``, else from the table ``[master]`` of
+the file that ``--config`` names. Logs go to stderr; stdout has one line of JSON that says where the
+master listens.
 """
 
 import asyncio
@@ -162,9 +163,12 @@ def master(**given: Any) -> None:
     options = DaemonOptions(**_of(DaemonOptions, values))
     try:
         settings = MasterConfig(**_of(MasterConfig, values))
-        _ = settings.connection  # refuses what a connection cannot do
+        _ = settings.connection  # raises `UsageError` for settings that no connection can have
         if settings.standby_of is not None and options.resume is not None:
-            raise UsageError("--resume with --standby-of: a standby gets the run from the primary")
+            raise UsageError(
+                "--resume with --standby-of: leave out --resume, a standby gets the run from the "
+                "primary"
+            )
         addresses = Addresses(
             listen=_listen_address(options.listen, options.network),
             http=None if options.http == "off" else options.http,
@@ -200,7 +204,7 @@ def _of(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parameter(name: str, each: DeclaredSetting) -> Parameter:
-    """Return what typer makes an option of."""
+    """Return an option as the parameter of a function, as typer reads it."""
     names = [f"--{name}"] if name in SWITCHED_ON_ONLY else []
     option = typer.Option(
         *names,
@@ -251,7 +255,7 @@ async def _serve(
 
 @contextmanager
 def _folder(path: Path | None, keep: int, *, resuming: bool) -> Iterator[CheckpointFolder | None]:
-    """Hold the folder for checkpoints, if there is one."""
+    """Keep the lock on the folder for checkpoints, if there is one."""
     if path is None:
         yield None
         return
@@ -260,14 +264,14 @@ def _folder(path: Path | None, keep: int, *, resuming: bool) -> Iterator[Checkpo
 
 
 def _key_file(given: Path | None, *, insecure: bool) -> Path | None:
-    """Return where the run key is, if there is one."""
+    """Return the path of the run key; None for a master without keys."""
     if given is not None or insecure:
         return given
     return credential(os.environ, RUN_CREDENTIAL)
 
 
 def _listen_address(listen: str, network: str | None) -> str:
-    """Return where to listen: the host may come from elsewhere, the port is `listen`'s."""
+    """Return where to listen; GRADWIRE_IP or `network` replaces the host of `listen`."""
     host = os.environ.get("GRADWIRE_IP") or (local_address_in(network) if network else None)
     if host is None:
         return listen
