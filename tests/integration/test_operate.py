@@ -111,7 +111,7 @@ def test_who_is_denied_by_order_stays_out_also_when_the_keys_are_read_again(
         0,
         "bad is denied until the master ends; for longer, start it with --deny bad\n",
     )
-    assert admitted == (0, "bad may come in again\n")
+    assert admitted == (0, "bad may join again\n")
 
 
 @pytest.mark.deep("more orders of operators")

@@ -120,7 +120,7 @@ class CheckpointFolder:
     def _check_access(self, *, resuming: bool) -> None:
         if os.access(self.path, os.W_OK | os.X_OK):
             return
-        what = f"--checkpoint {self.path}: this user cannot write there"
+        what = f"--checkpoint {self.path}: no file can be written there"
         if not resuming:
             raise UsageError(what)
         logger.error("%s now; the master goes on without checkpoints until it can", what)

@@ -1,13 +1,13 @@
-"""The relay of buffers: what every worker's hold reaches everyone, the latest of it.
+"""The relay of module buffers: the latest buffers of every worker reach all members.
 
-The master keeps the latest of each rank and computes nothing: workers take the mean. What it keeps
-is what counts, and it says every change of it to each member, in order, so a member that has been
-told everything knows the same. When the run is finished, all have been told everything before they
-hear of that; so all take the mean of the same.
+The master keeps the latest buffers of each rank and computes nothing: workers take the mean. It
+sends every change to each member, in order, so a member that has received all messages has the same
+buffers as the master. When the run has finished, members receive all buffers before they hear of
+the end; so all take the mean of the same buffers.
 
-Of a worker that is gone nothing counts any more, unless it has sent its last: then that counts
-until the run is finished, as its updates do. A master that was started anew is told such by those
-who are back.
+The buffers of a worker that has left are dropped, unless they are its final ones: these stay until
+the run has finished, as its updates do. Returning workers bring final buffers back to a restarted
+master.
 """
 
 from gradwire_protocol import InvalidMessageError
@@ -18,18 +18,18 @@ from gradwire_server.state.state import State
 
 
 class BufferRelay:
-    """Passes on what buffers hold."""
+    """Keeps and relays the buffers of all ranks."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     def receive(self, member: Member, buffers: Buffers) -> None:
-        """Take what a worker's buffers hold.
+        """Store and relay the buffers that a worker has sent.
 
         Raises
         ------
         InvalidMessageError
-            If there is no run yet.
+            If the run has not begun.
         """
         state = self._state
         run = state.run
@@ -51,15 +51,15 @@ class BufferRelay:
                 feed.aside = buffers
 
     def release(self, member: Member) -> None:
-        """Take what was sent during a quarantine that is over."""
+        """Store and relay what a worker has sent in its quarantine, which is over."""
         buffers, member.buffers.aside = member.buffers.aside, None
         if buffers is not None:
             self._keep(buffers)
 
     def enter(self, member: Member) -> None:
-        """Tell a member everything that is let in, or back in.
+        """Send all buffers to a member that has joined or returned.
 
-        Where it comes after the end, and the others have ended without it, it has to know that.
+        In a finished run, that includes whether the others ended with its own buffers or without.
         """
         run = self._state.run
         if run is not None and not member.stands_by:
@@ -70,13 +70,13 @@ class BufferRelay:
             self._proceed(member)
 
     def begin_rank(self, rank: int) -> None:
-        """Forget what somebody has left behind whose rank is another one's now."""
+        """Forget the buffers of the previous worker of a rank."""
         run = self._state.run
         if run is not None and run.buffers.pop(rank, None) is not None:
             self._tell_all(rank)
 
     def forget(self, member: Member) -> None:
-        """Forget what those of a worker hold that is gone, unless it was its last."""
+        """Forget the buffers of a worker that has left, unless they are its final ones."""
         run = self._state.run
         kept = None if run is None else run.buffers.get(member.rank)
         if run is None or kept is None or kept.final or run.finished or member.observes:
@@ -85,7 +85,7 @@ class BufferRelay:
         self._tell_all(member.rank)
 
     def on_delivered(self, member: Member, number: int) -> bool:
-        """Note that a control message has arrived; return whether its receiver knows all now."""
+        """Note that a control message was delivered; return whether the member has all buffers."""
         feed = member.buffers
         if not feed.on_delivered(number):
             return False
@@ -98,9 +98,9 @@ class BufferRelay:
     # Private.
 
     def _take_of_another(self, buffers: Buffers) -> None:
-        """Take what somebody has left behind in a run that this master got back.
+        """Store final buffers of another rank that a worker brings back to a recovered run.
 
-        The word of a worker is believed of a rank that is nobody's, as it is of updates then.
+        The master believes them, as it does updates, only where the rank has no member.
         """
         state = self._state
         run = state.run
@@ -120,7 +120,7 @@ class BufferRelay:
         run = state.run
         assert run is not None
         if run.finished:
-            return  # who comes back is to end with what the others have ended with
+            return  # a returning worker has to end with the same buffers as the others
         kept = KeptBuffers(buffers.pack(), buffers.final) if buffers.nbytes else None
         if kept == run.buffers.get(rank):
             return
@@ -136,14 +136,14 @@ class BufferRelay:
             self._tell_all(gone)
 
     def _tell_all(self, rank: int) -> None:
-        """Let all others know what there is of a rank."""
+        """Send the buffers of a rank to all other members."""
         for member in self._state.roster:
             if member.rank != rank and not member.stands_by:
                 member.buffers.unsent[rank] = None
                 self._proceed(member)
 
     def _proceed(self, member: Member) -> None:
-        """Send what there is room for."""
+        """Send as many unsent buffers as there is room for."""
         feed, run = member.buffers, self._state.run
         while feed.unsent and feed.has_room:
             rank = next(iter(feed.unsent))

@@ -1,13 +1,12 @@
-"""The master: lets workers in, keeps the replica, passes every update on, notices who is gone.
+"""The master: admits workers, keeps the replica, relays every update, removes lost members.
 
-Like everything below it, it does no I/O: the owner hands it the events of an endpoint and the
-time; what it has to say goes into connections. One master serves one run at a time. The run
-begins with the parameters of the first worker, goes on as long as the master lives, even while no
-worker takes part, and ends when all live workers have finished it; the next worker then begins
-a new one.
+It does no I/O: its owner passes it the events of an endpoint and the time, and it queues messages
+in connections. One master serves one run at a time. The run begins with the parameters of the first
+worker, continues as long as the master lives, even while no worker is connected, and ends when all
+live workers have finished it; the next worker then begins a new one.
 
-Observers get what workers get and have no say in any of this. Operators give orders (see `orders`).
-Of two masters one serves a run, as `terms` has it; the other one is a `standby`.
+Observers are sent what workers are sent, and nothing waits for them. Operators give orders (see
+`orders`). Of two masters, one serves a run, and the other one is a `standby`; see `terms`.
 
 ::
 
@@ -18,7 +17,7 @@ Of two masters one serves a run, as `terms` has it; the other one is a `standby`
                   ├─▶ repairs, self_check, optimizer_states
                   └─▶ checkpoints
 
-What they have in common is in `state`.
+`state` has the state that they share.
 """
 
 import logging
@@ -71,22 +70,21 @@ logger = logging.getLogger("gradwire.master")
 
 
 class Master:
-    """One run's centre.
+    """Serves one run at a time.
 
     Parameters
     ----------
     decoder : Decoder, optional
-        What decodes updates; at once, unless given.
+        Without it, updates are decoded at once.
     on_denied : callable
-        Called with all names denied by order whenever these have changed. Whose name is among them
-        has to be let in no more, and his connection to be closed.
+        Called with all names denied by order when they have changed. The owner has to close the
+        connections of these names, and to accept no new ones.
     on_drained : callable
-        Called with the reason when the master is drained: it should stop then. It may be called
-        again until it does.
+        Called with the reason when the master is drained, and again until it stops.
     run : Run, optional
-        The run to go on with, from a checkpoint.
+        The run to resume, from a checkpoint.
     writer : CheckpointWriter, optional
-        What writes checkpoints; without it there are none.
+        Without it, no checkpoints are written.
     """
 
     def __init__(
@@ -157,13 +155,13 @@ class Master:
     def begin(self, now: float) -> None:
         """Note that this master has just been started.
 
-        Another one may have been killed in its place: its workers are let in first.
+        It may replace one that was killed: for a while, only that one's workers are admitted.
         """
         self._state.now = now
         self._state.expects_until = now + self.config.recovery_seconds
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        """Act on what a connection reports."""
+        """Act on an event of a connection."""
         self._state.now = now
         match event:
             case Connected():
@@ -194,23 +192,23 @@ class Master:
         self._conclude()
 
     def handle_decoded(self, now: float) -> None:
-        """Go on with updates that were decoded meanwhile."""
+        """Act on updates that were decoded meanwhile."""
         self._state.now = now
         self._state.decoder.deliver()
         self._conclude()
 
     def handle_written(self, now: float) -> None:
-        """Go on after a checkpoint that was written meanwhile, or could not be."""
+        """Act on a checkpoint that was written meanwhile, or has failed."""
         self._state.now = now
         self._conclude()
 
     def handle_followed(self, now: float) -> None:
-        """Go on after the run has changed of which a standby keeps a copy."""
+        """Act on changes that a standby has made to its copy of the run."""
         self._state.now = now
         self._conclude()
 
     def release(self, rank: int, now: float) -> None:
-        """End a worker's quarantine: what was kept aside is accepted, and all that it sends.
+        """End a worker's quarantine: accept the updates kept aside, and all later ones.
 
         Raises
         ------
@@ -218,7 +216,7 @@ class Master:
             If no worker of this rank is in quarantine.
         """
         self._state.now = now
-        # What is being decoded comes after what is aside, and may turn out to be no update.
+        # Updates in the decoder come after those kept aside, and may be malformed.
         self._state.decoder.drain(rank)
         member = self._departures.quarantined(rank)
         assert self.run is not None
@@ -226,7 +224,7 @@ class Master:
         self._buffers.release(member)
 
     def expel(self, rank: int, reason: str, now: float) -> None:
-        """Send a worker away that is in quarantine; what was kept aside is dropped.
+        """Expel a worker that is in quarantine; the updates kept aside are dropped.
 
         Raises
         ------
@@ -237,10 +235,10 @@ class Master:
         self._departures.expel_quarantined(rank, reason)
 
     def drain(self, reason: str, now: float) -> None:
-        """Let nobody in any more, and have everything arrive that is under way.
+        """Admit no worker any more, and deliver all messages under way.
 
-        `on_drained` is called with the reason when it has, or when that takes too long. Where there
-        is another master, it is at once: workers go on with that, and send it what it lacks.
+        `on_drained` is called with the reason when that is done, or takes too long. Where there is
+        another master it is called at once: workers go to that one, and send it what it lacks.
         """
         self._state.now = now
         if self.terms.other is not None:
@@ -250,17 +248,17 @@ class Master:
         self._conclude()
 
     def stop(self, reason: str, now: float, *, broken: bool = False) -> None:
-        """Tell everyone why, end all connections, and have what has changed written.
+        """Close all connections with the reason, and write a last checkpoint.
 
         Parameters
         ----------
         broken : bool
-            Whether it stops because of an error of ours: then nothing is written, as what there is
-            may be wrong.
+            Whether it stops because of an internal error: then no checkpoint is written, because
+            the state may be wrong.
         """
         self._state.now = now
         self._state.decoder.drain()
-        # Where there is another master, workers go on with that.
+        # The code sends workers to the other master, where there is one.
         code = EndCode.STOPPED if self.terms.other is None else EndCode.STEPPED_DOWN
         self._state.lobby.close(reason, now, code)
         self._departures.stop(reason, code)
@@ -284,7 +282,7 @@ class Master:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def status(self) -> dict[str, Any]:
-        """Return what there is to know of the run, as plain values."""
+        """Return the status of run and master, as values that JSON has."""
         status = status_of(self.run, self.roster, self._orders, self.checkpoints.status())
         return {**status, "master": self.terms.status()}
 
@@ -295,7 +293,7 @@ class Master:
 
     @property
     def state(self) -> State:
-        """What the parts have in common; for a standby, that is one of them."""
+        """The state that all parts share; `Standby` is one of them."""
         return self._state
 
     @property
@@ -314,7 +312,7 @@ class Master:
         member = self.roster.of(connection)
         link = member.link if member else self._state.lobby.link_of(connection)
         if link is None:
-            connection.release(event.charge)  # it is on its way out
+            connection.release(event.charge)  # it is being closed
             return
         try:
             for message in link.receive(event):
@@ -322,7 +320,7 @@ class Master:
                 if member is not None:
                     self._from_member(member, message)
                 elif connection not in self._state.lobby:
-                    return  # it has just left; what it says after that is not heard
+                    return  # it has just left; messages after LEAVE are ignored
                 else:
                     self.reception.receive(link, message)
         except InvalidMessageError as error:
@@ -332,7 +330,7 @@ class Master:
             )
 
     def _from_member(self, member: Member, message: Message) -> None:
-        """Act on what observers may say as well as workers; the rest only workers may."""
+        """Act on a message of a member; some messages only workers may send."""
         match message:
             case Follow() | Promise():
                 self.terms.receive(member, message)
@@ -375,7 +373,7 @@ class Master:
 
     def _take_finish(self, member: Member, finish: Finish) -> None:
         if self._is_known_to_have_finished(member, finish):
-            return  # it was let back in after the end, and says again what it had said
+            return  # it has returned after the end of the run, and repeats its FINISH
         self._intake.take_last(member, finish.sequence)
         self._state.tell_roster()
         self._departures.settle(member)
@@ -387,26 +385,26 @@ class Master:
     def _moved(self, connection: Connection, event: AddressChanged) -> None:
         member = self.roster.of(connection)
         if member is not None:
-            # A warning, of which logs take one a second: who has two addresses could move from one
-            # to the other with every round trip.
+            # A warning, because the log limits these: a peer with two addresses could move with
+            # every round trip.
             logger.warning("%s moved to %s", member.name, event.address)
 
-    # What follows.
+    # Consequences.
 
     def _forget(self, member: Member) -> None:
-        """Forget what there was of a member that is gone."""
+        """Forget the updates and buffers of a member that was removed."""
         self._intake.forget(member)
         self._buffers.forget(member)
 
     def _accepted(self, member: Member) -> None:
-        """Act on an update that is in the replica and on its way."""
+        """Act on an update that is in the replica and queued for the others."""
         self._stability.expect()
         self._state.queues_grew = True
         self._repairs.look_at(member)
         self._departures.settle(member)
 
     def _conclude(self) -> None:
-        """Do what is due after everything that happens."""
+        """Do what is due after every event."""
         self.terms.conclude()
         self._states.conclude()
         self.reception.let_in_held()
@@ -414,8 +412,8 @@ class Master:
         self._self_check.conclude()
         self.checkpoints.conclude()
         self._departures.drop_all_too_slow()
-        # It is time to stop when the last worker of a drained master has left. An operator may
-        # still have to hear that his order was carried out; he hangs up then.
+        # A drained master stops when its last worker has left, and when every operator has hung up:
+        # one may still have to hear that its order was carried out.
         operator = self._orders.draining
         if operator is not None and not self.roster.workers and not self._state.lobby.has_operators:
             self._on_drained(f"the master was stopped by operator {operator}, who drained it")

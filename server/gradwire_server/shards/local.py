@@ -1,7 +1,7 @@
-"""`LocalShard`: a shard's own side of what it has to do with process 0; does no I/O.
+"""`LocalShard`: the shard's side of the exchange with process 0; it does no I/O.
 
-It turns what connections report into records, and commands into calls. It decides nothing, and
-knows as little of what messages mean as the transport below it.
+It turns the events of connections into records, and commands into calls. It decides nothing, and
+does not look into messages.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,12 +27,12 @@ from gradwire_server.shards.records import Command, Place, Poster, Record, Repor
 
 
 class LocalShard:
-    """Connections that work for process 0.
+    """Executes commands of process 0, and reports events to it.
 
     Parameters
     ----------
     figures : Figures
-        What endpoint and socket count.
+        Counters of endpoint and socket.
     arena : Arena
         Of this process.
     arena_of_parent : Arena
@@ -50,9 +50,9 @@ class LocalShard:
         channel: Poster,
     ) -> None:
         self.elsewhere = 0
-        """Connections of other processes, which count against the limit, too."""
+        """Number of connections in other processes, which count towards the limit."""
         self.stopping = False
-        """Whether process 0 wants to know when all connections are over."""
+        """Whether process 0 has asked to be told when all connections are over."""
         self._endpoint = endpoint
         self._figures = figures
         self._arena = arena
@@ -76,20 +76,20 @@ class LocalShard:
         }
 
     def post(self, *record: object) -> None:
-        """Tell process 0 something."""
+        """Post a record for process 0."""
         self._channel.post(*record)
 
     def flush(self) -> None:
-        """Send what there is to tell."""
+        """Send all posted records."""
         if self._inbox.taken:
             self._channel.post(Report.TAKEN, self._inbox.taken)
             self._inbox.taken = 0
         self._channel.flush()
 
-    # What connections report.
+    # Events of connections.
 
     def handle_event(self, connection: Connection, event: Event) -> None:
-        """Tell process 0 of it."""
+        """Report an event to process 0."""
         if isinstance(event, Connected):
             number = self._numbers[connection] = self._next_number
             self._next_number += 1
@@ -100,7 +100,7 @@ class LocalShard:
         known = self._numbers.get(connection)
         if known is not None:
             self._tell(known, event)
-        # else process 0 has ended it, and does not hear of it any more
+        # Else process 0 has closed the connection, and hears nothing more about it.
 
     def _tell(self, number: int, event: Event) -> None:
         match event:
@@ -119,10 +119,10 @@ class LocalShard:
                 self._forget(number)
                 self.post(Report.DISCONNECTED, number, code, reason, by_peer)
 
-    # What process 0 says.
+    # Commands of process 0.
 
     def handle(self, records: Sequence[Record], now: float) -> None:
-        """Do what process 0 says; then the endpoint has something to send."""
+        """Execute commands. The caller has the endpoint send next."""
         self._now = now
         for record in records:
             self._commands[record[0]](*record[1:])
@@ -146,7 +146,7 @@ class LocalShard:
         fragment_bytes: int,
     ) -> None:
         payload = self._inbox.look(place)
-        # Copied once, into rows that all of them are sent from.
+        # Copied once, into the rows that all connections send from.
         message = ShapedMessage.of(stream, number, kind, payload, fragment_bytes)
         for name in to:
             connection = self._connections.get(name)

@@ -1,8 +1,8 @@
-"""Connections that live in another process, as `Master` and its metrics see them.
+"""Connections of another process, as `Master` and its metrics see them.
 
-`RemoteConnection` has what `Connection` has for its application, and keeps its promises: nothing
-has an effect on a connection that is over, nothing is reported after `Disconnected`, and
-`bytes_queued` counts a message from the moment it is handed over until it is reported as delivered.
+`RemoteConnection` has the interface of `Connection` for its application, with the same guarantees:
+calls on a connection that is over have no effect, no event follows `Disconnected`, and
+`bytes_queued` counts a message from the call that queues it until it is reported as delivered.
 `RemoteShard` turns calls into commands and reports into events; it does no I/O.
 """
 
@@ -39,11 +39,11 @@ class RemoteConnection:
     Parameters
     ----------
     number : int
-        What the shard calls it.
+        Assigned by the shard.
     address : Address
-        Where the peer is.
+        Of the peer.
     identity : Identity or None
-        Who it is, where it has proved that.
+        From the peer's key; None without keys.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class RemoteConnection:
         self.address = address
         self.identity = identity
         self.bytes_queued = 0
-        """Payload of the messages that were not reported as delivered."""
+        """Payload bytes of the messages that were not reported as delivered."""
         self.figures = NO_FIGURES
-        """As the shard has told them last."""
+        """The last ones that the shard has sent."""
         self.number = number
         self._shard = shard
         self._queued: dict[tuple[int, int], int] = {}
@@ -71,19 +71,19 @@ class RemoteConnection:
             self._shard.send(self, stream, number, kind, payload, priority)
 
     def relay(self, message: ShapedMessage, priority: Priority) -> None:
-        """Queue a message that goes to others too."""
+        """Queue a message that goes to other connections, too."""
         if self.state is State.OPEN:
             self._queue(message.stream, message.number, message.total)
             self._shard.relay(self, message, priority)
 
     def release(self, charge: int) -> None:
-        """Give back what a `MessageReceived` was charged with."""
+        """Give back the charge of a `MessageReceived`."""
         if self.state is State.OPEN:
             self._shard.release(self, charge)
 
     def close(self, code: int, reason: str, now: float) -> None:
-        """End the connection and tell the peer why. What was not delivered is dropped."""
-        del now  # it ends when the shard hears of it
+        """Close the connection with a reason. Messages that were not delivered are dropped."""
+        del now  # the shard has its own clock
         if self.state is State.OPEN:
             self.end(State.CLOSING)
             self._shard.post(Command.CLOSE, self.number, code, reason)
@@ -95,20 +95,20 @@ class RemoteConnection:
 
     @property
     def bytes_held(self) -> int:
-        """Message bytes that are under way to us or were not released."""
+        """Message bytes that are being received, or were not released."""
         return self.figures.bytes_held
 
     @property
     def bytes_in_flight(self) -> int:
-        """Bytes of packets that are neither acknowledged nor taken for lost."""
+        """Bytes of packets that are neither acknowledged nor declared lost."""
         return self.figures.bytes_in_flight
 
     def on_delivered(self, stream: int, number: int) -> None:
-        """Note that the peer has a message."""
+        """Note that a message was delivered."""
         self.bytes_queued -= self._queued.pop((stream, number))
 
     def end(self, state: State) -> None:
-        """Note that nothing is sent any more."""
+        """Enter a state in which nothing is sent any more."""
         self.state = state
         self.bytes_queued = 0
         self._queued.clear()
@@ -120,7 +120,7 @@ class RemoteConnection:
 
 
 class Parcels:
-    """What process 0 sends to shards: a message for several lies in its arena once.
+    """Parcels of process 0 for shards: a message for several shards is stored once.
 
     Parameters
     ----------
@@ -133,9 +133,9 @@ class Parcels:
         self._last: Parcel | None = None
 
     def of(self, message: ShapedMessage) -> Parcel:
-        """Return the parcel of a message: that of the last call, if it is the same one.
+        """Return the parcel of a message: that of the last call, if it is the same message.
 
-        A master passes a message on to one worker after the other, and then no more.
+        That is enough, because a master relays a message to one worker after the other.
         """
         if self._last is None or self._last.content is not message:
             self.let_go()
@@ -143,7 +143,7 @@ class Parcels:
         return self._last
 
     def let_go(self) -> None:
-        """Keep the last one no longer."""
+        """Let go of the last parcel."""
         if self._last is not None:
             self._last.let_go()
             self._last = None
@@ -161,9 +161,9 @@ class RemoteShard:
     channel : Poster
         To the shard.
     report : callable
-        Called with a connection and an event, as `Application.handle_event` is; without the time.
+        Called with a connection and an event, as `Application.handle_event` without the time.
     refusal : callable
-        Returns why the connection that has just come cannot stay; None if it can.
+        Returns why a new connection cannot stay; None if it can.
     """
 
     def __init__(
@@ -175,13 +175,13 @@ class RemoteShard:
         refusal: Callable[[], str | None],
     ) -> None:
         self.figures = Figures()
-        """As it has told them last."""
+        """The last ones that the shard has sent."""
         self.ready = False
         self.quiet = False
         self.answered = 0
-        """Questions answered."""
+        """Number of FIGURES received."""
         self.log: Callable[[int, str, str], None] = lambda level, logger, line: None
-        """Called with what it logs."""
+        """Called with level, logger and text of the shard's log records."""
         self._parcels = parcels
         self._channel = channel
         self._report = report
@@ -206,13 +206,13 @@ class RemoteShard:
         }
 
     def __len__(self) -> int:
-        """Return the number of connections, goodbyes under way included."""
+        """Return the number of connections, also those that are being closed."""
         return len(self._connections)
 
     # Commands.
 
     def post(self, *record: object) -> None:
-        """Say something to the shard."""
+        """Post a command to the shard."""
         self._post_relayed()
         self._channel.post(*record)
 
@@ -234,7 +234,7 @@ class RemoteShard:
     def relay(
         self, connection: RemoteConnection, message: ShapedMessage, priority: Priority
     ) -> None:
-        """Have a connection send a message that goes to others too."""
+        """Have a connection send a message that goes to other connections, too."""
         parcel = self._parcels.of(message)
         relayed = self._relayed
         if relayed is not None and relayed[0] is parcel and relayed[2] is priority:
@@ -245,11 +245,11 @@ class RemoteShard:
         self._relayed = parcel, message, priority, [connection.number]
 
     def release(self, connection: RemoteConnection, charge: int) -> None:
-        """Give back credit."""
+        """Give back credit of a connection."""
         self._released[connection.number] = self._released.get(connection.number, 0) + charge
 
     def flush(self) -> None:
-        """Send what was said."""
+        """Send all posted commands."""
         self._post_relayed()
         if self._released:
             self._channel.post(Command.RELEASE, list(self._released.items()))
@@ -262,12 +262,12 @@ class RemoteShard:
     # Reports.
 
     def handle(self, records: Sequence[Record]) -> None:
-        """Act on what the shard reports."""
+        """Act on reports of the shard."""
         for record in records:
             self._handlers[record[0]](*record[1:])
 
     def lose(self, reason: str) -> None:
-        """Note that the shard is no more, and none of its connections."""
+        """Note that the shard has ended: all its connections are lost."""
         lost = list(self._connections.values())
         self._connections.clear()
         was_open = [connection for connection in lost if connection.state is State.OPEN]
@@ -294,7 +294,7 @@ class RemoteShard:
         parcel.let_go()
 
     def _tell(self, connection: RemoteConnection, event: Event) -> None:
-        # The one place where it is taken for what it stands for.
+        # The one place where a RemoteConnection is passed as a Connection.
         self._report(cast(Connection, connection), event)
 
     def _on_ready(self) -> None:

@@ -326,7 +326,7 @@ def test_an_order_that_comes_while_one_is_written_has_another_written(watch: Wat
 
     said = watch.checkpoints.ask()
     watch.checkpoints.conclude()
-    assert said == naming("5 updates", "behind")
+    assert said == naming("5 updates", "after")
     watch.succeed()
 
     assert [sum(copy.versions.values()) for copy in watch.copies] == [4, 5]

@@ -119,7 +119,7 @@ def test_the_longest_status_fits_an_answer() -> None:
 def test_draining_begins_and_ends_by_order() -> None:
     desk = Desk([member(0), member(9, key_name="eyes", role=Role.OBSERVER)])
 
-    assert desk.refused("resume") == "the master lets workers in as it is"
+    assert desk.refused("resume") == "nothing to resume: no operator drains the master"
     assert desk.order("drain").endswith("workers: 1")
     assert desk.orders.draining == "alice"
     assert json.loads(desk.order("status"))["draining"] is True
@@ -179,7 +179,7 @@ def test_members_are_meant_by_the_name_in_their_key_or_by_rank(who: str) -> None
 
     assert desk.done == [
         ("release", meant),
-        ("expel", meant, "operator alice has sent it away"),
+        ("expel", meant, "operator alice has expelled it"),
     ]
 
 
@@ -213,7 +213,7 @@ def test_only_who_is_in_quarantine_is_released() -> None:
     assert desk.refused("release", "gpu0") == naming("gpu0", "quarantine")
 
 
-@pytest.mark.parametrize(("who", "meant"), [("gpu1", "name in a key gpu1"), ("1", "rank 1")])
+@pytest.mark.parametrize(("who", "meant"), [("gpu1", "key name gpu1"), ("1", "rank 1")])
 def test_who_is_not_there_cannot_be_sent_away(who: str, meant: str) -> None:
     assert Desk([member(0)]).refused("expel", who) == naming(meant, "status")
 
