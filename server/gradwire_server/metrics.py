@@ -6,6 +6,7 @@ enumerations, ranks from 0 to the most workers of a run. The name that a worker 
 the log, never into a label. docs/metrics.md describes every metric; a test compares.
 """
 
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from importlib.metadata import version
 
@@ -83,234 +84,194 @@ class ServerMetrics:
         Info("gradwire_build", "Version of gradwire.", registry=registry).info(
             {"version": version("gradwire")}
         )
-        self.rejoins = Counter(
+        self.rejoins = self._counter(
             "gradwire_rejoins_total",
             "Workers and observers that were back after their connection was lost.",
-            registry=registry,
         )
-        self.joins = Counter(
-            "gradwire_joins_total", "Workers and observers that joined the run.", registry=registry
+        self.joins = self._counter(
+            "gradwire_joins_total", "Workers and observers that joined the run."
         )
-        self.leaves = Counter(
+        self.leaves = self._by_reason(
             "gradwire_leaves_total",
             "Workers and observers that no longer take part, by what ended it.",
-            ["reason"],
-            registry=registry,
+            Departure,
         )
-        self.refusals = Counter(
+        self.refusals = self._by_reason(
             "gradwire_refusals_total",
             "Workers and observers that were not let in, and orders not carried out, by reason.",
-            ["reason"],
-            registry=registry,
+            RefusalCode,
         )
-        # A series that appears with its first value shows no increase: start them all at zero.
-        for departure in Departure:
-            self.leaves.labels(departure)
-        for code in RefusalCode:
-            self.refusals.labels(code)
-        self.http_refused = Counter(
+        self.http_refused = self._by_reason(
             "gradwire_http_refused_total",
             "HTTP connections that got no page, by reason.",
-            ["reason"],
-            registry=registry,
+            HttpRefusal,
         )
-        for refusal in HttpRefusal:
-            self.http_refused.labels(refusal)
-        self.http_delayed = Counter(
+        self.http_delayed = self._counter(
             "gradwire_http_delayed_total",
             "Times that the next HTTP connection had to wait, as too many came.",
-            registry=registry,
         )
         self._add_relay_metrics()
-        self.updates_accepted = Counter(
+        self.updates_accepted = self._counter(
             "gradwire_updates_accepted_total",
             "Updates accepted from their origin, each counted once.",
-            registry=registry,
         )
-        self.updates_duplicate = Counter(
+        self.updates_duplicate = self._counter(
             "gradwire_updates_duplicate_total",
             "Updates that had been accepted before and were dropped.",
-            registry=registry,
         )
-        self.updates_malformed = Counter(
+        self.updates_malformed = self._counter(
             "gradwire_updates_malformed_total",
             "Updates that did not fit the run; the worker's connection was closed.",
-            registry=registry,
         )
-        self.updates_clipped = Counter(
+        self.updates_clipped = self._counter(
             "gradwire_updates_clipped_total",
             "Updates that were far larger than the others' and were made smaller.",
-            registry=registry,
         )
-        self.updates_quarantined = Counter(
+        self.updates_quarantined = self._counter(
             "gradwire_updates_quarantined_total",
             "Updates kept aside because one of their worker was far larger than the others'.",
-            registry=registry,
         )
-        self.updates_delayed = Counter(
+        self.updates_delayed = self._counter(
             "gradwire_updates_delayed_total",
             "Updates that had to wait because their worker sends more than it may.",
-            registry=registry,
         )
-        self.updates_discarded = Counter(
+        self.updates_discarded = self._counter(
             "gradwire_updates_discarded_total",
             "Updates dropped with their worker: it was in quarantine, or they waited for its rate.",
-            registry=registry,
         )
-        self.messages_invalid = Counter(
+        self.messages_invalid = self._counter(
             "gradwire_messages_invalid_total",
             "Messages that broke their schema; the worker's connection was closed.",
-            registry=registry,
         )
-        self.orders = Counter(
-            "gradwire_orders_total", "Orders of operators that were carried out.", registry=registry
+        self.orders = self._counter(
+            "gradwire_orders_total", "Orders of operators that were carried out."
         )
-        self._add_replica_metrics(registry)
-        self.runs_finished = Counter(
-            "gradwire_runs_finished_total",
-            "Runs that all live workers have finished.",
-            registry=registry,
+        self._add_replica_metrics()
+        self.runs_finished = self._counter(
+            "gradwire_runs_finished_total", "Runs that all live workers have finished."
         )
-        self.processes_lost = Counter(
+        self.processes_lost = self._counter(
             "gradwire_processes_lost_total",
             "Processes of the master that have ended by themselves; their workers were lost.",
-            registry=registry,
         )
-        self.update_bytes = Histogram(
-            "gradwire_update_bytes",
-            "Encoded size of accepted updates.",
-            buckets=BYTES_BUCKETS,
-            registry=registry,
+        self.update_bytes = self._histogram(
+            "gradwire_update_bytes", "Encoded size of accepted updates.", BYTES_BUCKETS
         )
-        self.update_density = Histogram(
+        self.update_density = self._histogram(
             "gradwire_update_density_ratio",
             "Elements that an accepted update changes, as a part of all it covers.",
-            buckets=DENSITY_BUCKETS,
-            registry=registry,
+            DENSITY_BUCKETS,
         )
-        self.update_staleness = Histogram(
+        self.update_staleness = self._histogram(
             "gradwire_update_staleness_updates",
             "Updates of others accepted between what an update was computed on and itself.",
-            buckets=STALENESS_BUCKETS,
-            registry=registry,
+            STALENESS_BUCKETS,
         )
-        self.relay_delay = Histogram(
+        self.relay_delay = self._histogram(
             "gradwire_relay_delay_seconds",
             "From accepting an update to the acknowledgement of a worker it was relayed to.",
-            buckets=DELAY_BUCKETS,
-            registry=registry,
+            DELAY_BUCKETS,
         )
-        self.checkpoints_written = Counter(
-            "gradwire_checkpoints_written_total",
-            "Checkpoints that were written.",
-            registry=registry,
+        self.checkpoints_written = self._counter(
+            "gradwire_checkpoints_written_total", "Checkpoints that were written."
         )
-        self.checkpoints_failed = Counter(
+        self.checkpoints_failed = self._counter(
             "gradwire_checkpoints_failed_total",
             "Checkpoints that could not be written; the log says why.",
-            registry=registry,
         )
-        self.checkpoint_seconds = Gauge(
-            "gradwire_checkpoint_duration_seconds",
-            "What writing the last checkpoint took.",
-            registry=registry,
+        self.checkpoint_seconds = self._gauge(
+            "gradwire_checkpoint_duration_seconds", "What writing the last checkpoint took."
         )
-        self.checkpoint_bytes = Gauge(
-            "gradwire_checkpoint_bytes", "Size of the last checkpoint.", registry=registry
+        self.checkpoint_bytes = self._gauge(
+            "gradwire_checkpoint_bytes", "Size of the last checkpoint."
         )
-        self.checkpoint_time = Gauge(
+        self.checkpoint_time = self._gauge(
             "gradwire_checkpoint_timestamp_seconds",
             "Time of day (Unix) when the last checkpoint was written; 0 while there is none.",
-            registry=registry,
         )
-        self.workers = Gauge(
-            "gradwire_workers", "Workers that take part in the run.", registry=registry
+        self.workers = self._gauge("gradwire_workers", "Workers that take part in the run.")
+        self.observers = self._gauge(
+            "gradwire_observers", "Observers that receive the run's updates."
         )
-        self.observers = Gauge(
-            "gradwire_observers", "Observers that receive the run's updates.", registry=registry
-        )
-        self.quarantined_workers = Gauge(
+        self.quarantined_workers = self._gauge(
             "gradwire_quarantined_workers",
             "Workers whose updates are kept aside until an operator decides.",
-            registry=registry,
         )
-        self.parameters = Gauge(
-            "gradwire_parameters", "Parameters of the run's model.", registry=registry
-        )
+        self.parameters = self._gauge("gradwire_parameters", "Parameters of the run's model.")
 
     def _add_relay_metrics(self) -> None:
-        self.updates_relayed = Counter(
+        self.updates_relayed = self._counter(
             "gradwire_updates_relayed_total",
             "Updates passed on and acknowledged, counted once for every receiving worker.",
-            registry=self.registry,
         )
-        self.updates_conflated = Counter(
+        self.updates_conflated = self._counter(
             "gradwire_updates_conflated_total",
             "Updates that a slow worker has received as part of a sum, counted once for every "
             "receiving worker; they are not among those relayed.",
-            registry=self.registry,
         )
-        self.sums_sent = Counter(
-            "gradwire_sums_sent_total",
-            "Sums of updates that a slow worker has received whole.",
-            registry=self.registry,
+        self.sums_sent = self._counter(
+            "gradwire_sums_sent_total", "Sums of updates that a slow worker has received whole."
         )
-        self.buffers_received = Counter(
+        self.buffers_received = self._counter(
             "gradwire_buffers_received_total",
             "Messages with what the buffers of a worker's module hold.",
-            registry=self.registry,
         )
-        self.buffers_relayed = Counter(
+        self.buffers_relayed = self._counter(
             "gradwire_buffers_relayed_total",
             "Such messages delivered, counted once for every receiving member.",
-            registry=self.registry,
         )
-        self.buffers_refused = Counter(
+        self.buffers_refused = self._counter(
             "gradwire_buffers_refused_total",
             "Such messages dropped: too many bytes a second of one worker, or of too many ranks.",
-            registry=self.registry,
         )
 
-        self.state_parts_relayed = Counter(
+        self.state_parts_relayed = self._counter(
             "gradwire_optimizer_state_parts_total",
             "Parts of optimizers' states passed on to workers that join late.",
-            registry=self.registry,
         )
-        self.state_parts_dropped = Counter(
+        self.state_parts_dropped = self._counter(
             "gradwire_optimizer_state_parts_dropped_total",
             "Parts of optimizers' states that came when nobody waited for them any more.",
-            registry=self.registry,
         )
 
-    def _add_replica_metrics(self, registry: CollectorRegistry) -> None:
-        self.snapshots_sent = Counter(
-            "gradwire_snapshots_sent_total",
-            "Snapshots that a joiner has received whole.",
-            registry=registry,
+    def _add_replica_metrics(self) -> None:
+        self.snapshots_sent = self._counter(
+            "gradwire_snapshots_sent_total", "Snapshots that a joiner has received whole."
         )
-        self.digest_checks = Counter(
+        self.digest_checks = self._counter(
             "gradwire_digest_checks_total",
             "Times that a worker's replica was compared with what the updates in it lead to.",
-            registry=registry,
         )
-        self.digest_mismatches = Counter(
+        self.digest_mismatches = self._counter(
             "gradwire_digest_mismatches_total",
             "Times that it was something else: memory is damaged, and the log says whose.",
-            registry=registry,
         )
-        self.blocks_repaired = Counter(
+        self.blocks_repaired = self._counter(
             "gradwire_blocks_repaired_total",
             "Blocks of the replica that were sent to a worker because its own were damaged.",
-            registry=registry,
         )
-        self.replica_damages = Counter(
+        self.replica_damages = self._counter(
             "gradwire_replica_damages_total",
             "Blocks of the master's own replica that were found damaged.",
-            registry=registry,
         )
-        self.replica_blocks_damaged = Gauge(
+        self.replica_blocks_damaged = self._gauge(
             "gradwire_damaged_blocks",
             "Blocks of the master's own replica that are damaged and could not be mended: start it "
             "anew on another machine.",
-            registry=registry,
         )
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, registry=self.registry)
+
+    def _by_reason(self, name: str, text: str, reasons: Iterable[str]) -> Counter:
+        counter = Counter(name, text, ["reason"], registry=self.registry)
+        # A series that appears with its first value shows no increase: start them all at zero.
+        for reason in reasons:
+            counter.labels(reason)
+        return counter
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(name, text, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, text, buckets=buckets, registry=self.registry)

@@ -437,13 +437,18 @@ def test_a_worker_in_quarantine_is_told_so_when_it_is_sent_away() -> None:
     broken.change = 1_000 * CHANGE
     broken.step()
     wait_for_quarantine(run)
-    operator = SimulatedOperator(run)
+    operator, before = SimulatedOperator(run), run.sample("updates_accepted_total")
 
     operator.order("expel", broken.name)
     run.network.run(lambda: broken.closed, seconds=60)
 
     assert "in quarantine since an update was far larger" in str(broken.error)
     assert run.sample("leaves_total", reason="quarantined") == 1
+    dropped = run.sample("updates_discarded_total")
+    assert dropped > 0
+    assert f"{dropped:.0f} updates were dropped" in str(broken.error)
+    assert run.sample("quarantined_workers") == 0
+    assert run.sample("updates_accepted_total") == before
     operator.hang_up()
     run.finish()
 

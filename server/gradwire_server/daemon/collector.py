@@ -1,29 +1,13 @@
 """`MasterCollector`: counters of the master, its connections and its sockets, for Prometheus."""
 
 from collections.abc import Iterator
-from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gradwire_protocol import Counters
 from gradwire_server.master.master import Master
-from gradwire_udp import TcpCounters
-
-
-class SocketCounters(Protocol):
-    """The counters of a `UdpDriver`."""
-
-    datagrams_received: int
-    bytes_received: int
-    datagrams_sent: int
-    bytes_sent: int
-    send_errors: int
-    reads: int
-    trains_sent: int
-    receive_drops: int
-    oversize: int
-    gso_fallbacks: int
+from gradwire_udp import SocketCounters, TcpCounters
 
 
 class MasterCollector(Collector):

@@ -9,8 +9,8 @@ master listens.
 import asyncio
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -27,7 +27,6 @@ from gradwire_server.daemon.daemon import HTTP_PORT, Addresses, Daemon
 from gradwire_server.daemon.key_source import KeySource, denied_names
 from gradwire_server.daemon.listening import AddressInUseError, Transport
 from gradwire_server.http.access import Access, find_token
-from gradwire_server.state.run import Run
 from gradwire_udp import local_address_in, new_event_loop, show_address, split_address
 from gradwire_udp.files.configuration import read_table, unknown_variables
 from gradwire_udp.files.keys import RUN_CREDENTIAL, credential
@@ -184,13 +183,12 @@ def master(**given: Any) -> None:
             deny_file=options.deny_file,
             insecure=options.insecure,
         )
-        resuming = options.resume is not None
         with (
-            _folder(options.checkpoint, settings.checkpoint_keep, resuming=resuming) as folder,
+            _folder(options, settings.checkpoint_keep) as folder,
             asyncio.Runner(loop_factory=lambda: new_event_loop(options.loop)) as runner,
         ):
-            resumed = resumed_run(options.resume, options.checkpoint, settings)
-            runner.run(_serve(settings, addresses, access, keys, resumed, folder))
+            run = resumed_run(options.resume, options.checkpoint, settings)
+            runner.run(Daemon(settings, addresses, access, keys, run=run, folder=folder).run())
     except AddressInUseError as error:
         typer.echo(f"gradwire master: {error}", err=True)
         raise typer.Exit(EXIT_ADDRESS_IN_USE) from None
@@ -242,25 +240,11 @@ master.__signature__ = Signature(_parameters)  # type: ignore[attr-defined]
 master.__annotations__ = {each.name: each.annotation for each in _parameters}
 
 
-async def _serve(
-    settings: MasterConfig,
-    addresses: Addresses,
-    access: Access,
-    keys: KeySource,
-    run: Run | None,
-    folder: CheckpointFolder | None,
-) -> None:
-    await Daemon(settings, addresses, access, keys, run=run, folder=folder).run()
-
-
-@contextmanager
-def _folder(path: Path | None, keep: int, *, resuming: bool) -> Iterator[CheckpointFolder | None]:
-    """Keep the lock on the folder for checkpoints, if there is one."""
-    if path is None:
-        yield None
-        return
-    with closing(CheckpointFolder(path, keep, resuming=resuming)) as folder:
-        yield folder
+def _folder(options: DaemonOptions, keep: int) -> AbstractContextManager[CheckpointFolder | None]:
+    if options.checkpoint is None:
+        return nullcontext()
+    resuming = options.resume is not None
+    return closing(CheckpointFolder(options.checkpoint, keep, resuming=resuming))
 
 
 def _key_file(given: Path | None, *, insecure: bool) -> Path | None:

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -81,7 +82,7 @@ class Daemon:
         self._addresses = addresses
         self._access = access or Access()
         self._metrics = ServerMetrics()
-        self._decoder = ThreadDecoder(self._on_decoded)
+        self._decoder = ThreadDecoder(lambda: self._call_soon(self._take_decoded))
         self._written = asyncio.Event()
         self._master = Master(
             config,
@@ -90,7 +91,9 @@ class Daemon:
             on_denied=self._deny,
             on_drained=self._stop,
             run=run,
-            writer=None if folder is None else ThreadWriter(folder, self._on_written),
+            writer=None
+            if folder is None
+            else ThreadWriter(folder, lambda: self._call_soon(self._take_written)),
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drivers: Drivers | None = None
@@ -215,24 +218,19 @@ class Daemon:
             **self._master.status(),
         }
 
-    def _on_decoded(self) -> None:
-        """Pass decoded updates to the master on the event loop; called on the decoder's thread."""
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back on the event loop; called on the threads of decoder and writer."""
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._take_decoded)
+        self._loop.call_soon_threadsafe(callback)
 
     def _take_decoded(self) -> None:
         assert self._drivers is not None
         self._master.handle_decoded(self._drivers.now())
         self._drivers.turn()
 
-    def _on_written(self) -> None:
-        """Tell the master on the event loop about a checkpoint; called on the writer's thread."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._take_written)
-
     def _take_written(self) -> None:
         assert self._drivers is not None
-        self._master.handle_written(self._drivers.now())
+        self._master.handle_progress(self._drivers.now())
         self._drivers.turn()
         self._written.set()
 

@@ -30,6 +30,7 @@ from typing import Final
 from gradwire_protocol import UsageError
 from gradwire_server.http.limits import TOKEN_BYTES_MAX, TOKEN_CHARACTERS_MIN
 from gradwire_server.metrics import HttpRefusal
+from gradwire_udp.files.keys import credential
 
 HEALTH_PATH: Final = "/healthz"
 METRICS_PATH: Final = "/metrics"
@@ -132,12 +133,10 @@ def find_token(path: Path | None, environ: Mapping[str, str] = os.environ) -> To
     """
     if path is not None:
         return _read_token(path, must_be_private=True)
-    credentials = environ.get("CREDENTIALS_DIRECTORY")
-    if not credentials or not (credential := Path(credentials) / CREDENTIAL).exists():
-        return None
     # systemd gives the service's user access by an access control list, which shows as a permission
     # of the group; no other user can enter the folder.
-    return _read_token(credential, must_be_private=False)
+    found = credential(environ, CREDENTIAL)
+    return None if found is None else _read_token(found, must_be_private=False)
 
 
 def _read_token(path: Path, *, must_be_private: bool) -> Token:

@@ -2,7 +2,6 @@
 
 from gradwire_protocol import InvalidMessageError, Role
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, RefusalCode, Refuse, Resume
-from gradwire_protocol.messages.fields import covers
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Roster
 from gradwire_server.state.run import Run
@@ -135,12 +134,6 @@ def not_expected(config: MasterConfig) -> Refuse:
         "this master keeps no place for this worker: it was away for longer than "
         f"{config.rejoin_seconds:g} s, or its run is over. Join again, as a new worker",
     )
-
-
-def is_behind(resume: Resume, run: Run) -> bool:
-    """Return whether a run contains all updates that a returning worker has."""
-    versions = run.relay.versions
-    return resume.sequence <= versions.get(resume.rank, 0) and covers(versions, resume.versions)
 
 
 def check_claims(resume: Resume, run: Run) -> None:

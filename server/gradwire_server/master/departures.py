@@ -45,7 +45,7 @@ class Departures:
         self,
         state: State,
         *,
-        on_left: Callable[[Member], None] = lambda member: None,
+        on_left: Callable[[Member], None],
         on_lost: Callable[[Member], None],
         on_forgotten: Callable[[Member], None],
     ) -> None:
@@ -174,10 +174,6 @@ class Departures:
         else:
             connection = member.link.connection
             self.expel(connection, EndCode.EXPELLED, reason, Departure.EXPELLED)
-
-    def expel_quarantined(self, rank: int, reason: str) -> None:
-        """Expel a worker that is in quarantine; raise `UsageError` if it is not."""
-        self._dismiss(self.quarantined(rank), reason)
 
     def dismiss_observers(self) -> None:
         """Expel the observers of a run that is over, because another one begins."""

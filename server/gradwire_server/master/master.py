@@ -56,7 +56,7 @@ from gradwire_server.master.stability import Stability
 from gradwire_server.master.status import status_of
 from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure, ServerMetrics
-from gradwire_server.replica.founding import take_again, take_from_founder
+from gradwire_server.replica.founding import take_again, take_block, take_contents
 from gradwire_server.replica.repairs import Repairs
 from gradwire_server.replica.self_check import SelfCheck
 from gradwire_server.state.leases import Leases
@@ -197,13 +197,8 @@ class Master:
         self._state.decoder.deliver()
         self._conclude()
 
-    def handle_written(self, now: float) -> None:
-        """Act on a checkpoint that was written meanwhile, or has failed."""
-        self._state.now = now
-        self._conclude()
-
-    def handle_followed(self, now: float) -> None:
-        """Act on changes that a standby has made to its copy of the run."""
+    def handle_progress(self, now: float) -> None:
+        """Act on the outcome of a checkpoint, or on changes of a standby to its copy of the run."""
         self._state.now = now
         self._conclude()
 
@@ -222,17 +217,6 @@ class Master:
         assert self.run is not None
         self._intake.release(self.run, member, now)
         self._buffers.release(member)
-
-    def expel(self, rank: int, reason: str, now: float) -> None:
-        """Expel a worker that is in quarantine; the updates kept aside are dropped.
-
-        Raises
-        ------
-        UsageError
-            If no worker of this rank is in quarantine.
-        """
-        self._state.now = now
-        self._departures.expel_quarantined(rank, reason)
 
     def drain(self, reason: str, now: float) -> None:
         """Admit no worker any more, and deliver all messages under way.
@@ -334,8 +318,10 @@ class Master:
         match message:
             case Follow() | Promise():
                 self.terms.receive(member, message)
-            case Digest() | Want():
-                self._repairs.receive(member, message)
+            case Digest():
+                self._repairs.take_digest(member, message)
+            case Want():
+                self._repairs.take_want(member, message)
             case Leave():
                 self._take_leave(member, message)
             case _ if member.observes:
@@ -347,12 +333,16 @@ class Master:
         match message:
             case UpdateReceived():
                 self._take_update(member, message)
-            case Contents() | Snapshot():
-                take_from_founder(member, message, self.run, self.roster, self._state.now)
+            case Contents():
+                take_contents(member, message, self.run, self.roster, self._state.now)
+            case Snapshot():
+                take_block(member, message, self.run, self.roster, self._state.now)
             case Buffers():
                 self._buffers.receive(member, message)
-            case WantState() | StatePart():
-                self._states.receive(member, message)
+            case WantState():
+                self._states.take_want(member, message)
+            case StatePart():
+                self._states.take_part(member, message)
             case Finish():
                 self._take_finish(member, message)
             case _:

@@ -68,18 +68,71 @@ class OptimizerStates:
         """By asker."""
         self._numbers = 0
 
-    def receive(self, member: Member, message: WantState | StatePart) -> None:
-        """Act on a request for a state, or on a part of one.
+    def take_want(self, member: Member, want: WantState) -> None:
+        """Act on a request for a state, or on the end of one.
 
         Raises
         ------
         InvalidMessageError
             If the worker must not send it.
         """
-        if isinstance(message, WantState):
-            self._take_want(member, message)
+        if want.number or want.part:
+            raise InvalidMessageError(
+                f"{member.name} asks for part {want.part} of state {want.number}; only the master "
+                "asks for single parts"
+            )
+        transfer = self._transfers.get(member)
+        if want.part is None:
+            if transfer is not None:
+                self._end(transfer)
+            return
+        if member.asked_state:  # each request makes another worker copy its state
+            raise InvalidMessageError(f"{member.name} asks for an optimizer's state again")
+        member.asked_state = True
+        self._transfers[member] = transfer = _Transfer(member)
+        self._turn_to_another(transfer)
+
+    def take_part(self, source: Member, part: StatePart) -> None:
+        """Pass a part of a state on to the worker that has asked for it.
+
+        Raises
+        ------
+        InvalidMessageError
+            If the part is not the next one.
+        """
+        transfer = next(
+            (t for t in self._transfers.values() if t.number == part.number and t.source is source),
+            None,
+        )
+        if transfer is None:
+            self._state.metrics.state_parts_dropped.inc()
+            return  # another source was asked meanwhile, or the asker has left
+        if not part.parts:
+            transfer.reason = f"{source.shown_name}: {part.reason}"
+            self._turn_to_another(transfer)
+            return
+        if part.part != transfer.arrived or transfer.arrived == transfer.asked:
+            raise InvalidMessageError(f"{source.name} sent part {part.part}, which was not due")
+        if part.part >= part.parts or part.parts != (transfer.parts if part.part else part.parts):
+            raise InvalidMessageError(
+                f"{source.name} sent part {part.part} of {part.parts} of a state with "
+                f"{transfer.parts}"
+            )
+        transfer.parts = part.parts
+        transfer.arrived += 1
+        transfer.waits_since = self._state.now
+        self._send(transfer.asker, part)
+        self._state.metrics.state_parts_relayed.inc()
+        if transfer.arrived == transfer.parts:
+            logger.info(
+                "%s has received the optimizer state of %s, in %d parts",
+                transfer.asker.name,
+                source.name,
+                transfer.parts,
+            )
+            self._end(transfer)
         else:
-            self._take_part(member, message)
+            self._ask_on(transfer)
 
     def on_delivered(self, member: Member, number: int) -> None:
         """Note that a part was delivered, by its number in the stream, and request another one."""
@@ -113,62 +166,7 @@ class OptimizerStates:
                 transfer.reason = f"{transfer.source.shown_name} did not answer in {seconds}"
                 self._turn_to_another(transfer)
 
-    # Private: messages.
-
-    def _take_want(self, member: Member, want: WantState) -> None:
-        if want.number or want.part:
-            raise InvalidMessageError(
-                f"{member.name} asks for part {want.part} of state {want.number}; only the master "
-                "asks for single parts"
-            )
-        transfer = self._transfers.get(member)
-        if want.part is None:
-            if transfer is not None:
-                self._end(transfer)
-            return
-        if member.asked_state:  # each request makes another worker copy its state
-            raise InvalidMessageError(f"{member.name} asks for an optimizer's state again")
-        member.asked_state = True
-        self._transfers[member] = transfer = _Transfer(member)
-        self._turn_to_another(transfer)
-
-    def _take_part(self, source: Member, part: StatePart) -> None:
-        transfer = next(
-            (t for t in self._transfers.values() if t.number == part.number and t.source is source),
-            None,
-        )
-        if transfer is None:
-            self._state.metrics.state_parts_dropped.inc()
-            return  # another source was asked meanwhile, or the asker has left
-        if not part.parts:
-            transfer.reason = f"{source.shown_name}: {part.reason}"
-            self._turn_to_another(transfer)
-            return
-        if part.part != transfer.arrived or transfer.arrived == transfer.asked:
-            raise InvalidMessageError(f"{source.name} sent part {part.part}, which was not due")
-        if part.part >= part.parts or part.parts != (transfer.parts if part.part else part.parts):
-            raise InvalidMessageError(
-                f"{source.name} sent part {part.part} of {part.parts} of a state with "
-                f"{transfer.parts}"
-            )
-        transfer.parts = part.parts
-        transfer.arrived += 1
-        transfer.waits_since = self._state.now
-        self._send(transfer.asker, part)
-        self._state.metrics.state_parts_relayed.inc()
-        if transfer.arrived == transfer.parts:
-            asker, parts = transfer.asker, transfer.parts
-            logger.info(
-                "%s has received the optimizer state of %s, in %d parts",
-                asker.name,
-                source.name,
-                parts,
-            )
-            self._end(transfer)
-        else:
-            self._ask_on(transfer)
-
-    # Private: requests.
+    # Private.
 
     def _turn_to_another(self, transfer: _Transfer) -> None:
         """Ask a worker that was not asked yet, from the beginning; if none is left, say so."""

@@ -95,7 +95,6 @@ class Orders:
     # Orders without a name.
 
     def _status(self, operator: str) -> str:
-        del operator
         # Not escaped: \uXXXX for every character of a name could take six times the room.
         return json.dumps(self._powers.status(), ensure_ascii=False)
 
@@ -107,14 +106,12 @@ class Orders:
         )
 
     def _resume(self, operator: str) -> str:
-        del operator
         if self.draining is None:
             raise UsageError("nothing to resume: no operator drains the master")
         self.draining = None
         return "workers may join again"
 
     def _checkpoint(self, operator: str) -> str:
-        del operator
         return self._powers.checkpoint()
 
     # Orders with a name.
@@ -132,7 +129,6 @@ class Orders:
         return f"{name} is denied until the master ends; for longer, start it with --deny {name}"
 
     def _admit(self, operator: str, name: str) -> str:
-        del operator
         if name not in self.denied:
             raise UsageError(
                 f"{name} was not denied by order; if the master's --deny or --deny-file names it, "
@@ -142,7 +138,6 @@ class Orders:
         return f"{name} may join again"
 
     def _release(self, operator: str, name: str) -> str:
-        del operator
         members = [member for member in self._members(name) if member.aside is not None]
         if not members:
             raise UsageError(f"{name} is not in quarantine")

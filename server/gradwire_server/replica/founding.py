@@ -56,22 +56,6 @@ def recover(run: Run, roster: Roster, now: float) -> None:
     _go_on_if_due(run, roster, now)
 
 
-def take_from_founder(
-    member: Member, message: Contents | Snapshot, run: Run | None, roster: Roster, now: float
-) -> None:
-    """Store a message of the worker whose replica becomes the run's.
-
-    Raises
-    ------
-    InvalidMessageError
-        If the worker was not asked for it, or it does not fit.
-    """
-    if isinstance(message, Contents):
-        take_contents(member, message, run, roster, now)
-    else:
-        take_block(member, message, run, roster, now)
-
-
 def take_contents(
     member: Member, contents: Contents, run: Run | None, roster: Roster, now: float
 ) -> None:
@@ -85,6 +69,22 @@ def take_contents(
     if run is None or run.recovery is None or member.phase is not Phase.FOUNDING:
         raise InvalidMessageError(f"Contents from {member.name}, which was not asked for them")
     run.recovery.contents = dict(contents.versions)
+    _begin_if_complete(run, roster, now)
+
+
+def take_block(
+    member: Member, block: Snapshot, run: Run | None, roster: Roster, now: float
+) -> None:
+    """Store a block of the first parameters; with the last one, the run begins.
+
+    Raises
+    ------
+    InvalidMessageError
+        If the worker was not asked for it, or it does not fit.
+    """
+    if run is None or run.assembly is None or member.phase is not Phase.FOUNDING:
+        raise InvalidMessageError(f"Snapshot from {member.name}, which was not asked for it")
+    run.add_first(expand_block(block, run.layout.elements, unpack_block))
     _begin_if_complete(run, roster, now)
 
 
@@ -107,22 +107,6 @@ def welcome_back(member: Member, run: Run, roster: Roster) -> None:
     member.move_to(Phase.SYNCING)
     _welcome(member, run, roster, resumed=True)
     member.move_to(Phase.LIVE)
-
-
-def take_block(
-    member: Member, block: Snapshot, run: Run | None, roster: Roster, now: float
-) -> None:
-    """Store a block of the first parameters; with the last one, the run begins.
-
-    Raises
-    ------
-    InvalidMessageError
-        If the worker was not asked for it, or it does not fit.
-    """
-    if run is None or run.assembly is None or member.phase is not Phase.FOUNDING:
-        raise InvalidMessageError(f"Snapshot from {member.name}, which was not asked for it")
-    run.add_first(expand_block(block, run.layout.elements, unpack_block))
-    _begin_if_complete(run, roster, now)
 
 
 def _begin_if_complete(run: Run, roster: Roster, now: float) -> None:

@@ -49,19 +49,6 @@ class Repairs:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def receive(self, member: Member, message: Digest | Want) -> None:
-        """Act on the digest of a worker's replica, or on its request for blocks.
-
-        Raises
-        ------
-        InvalidMessageError
-            If it asks for blocks that it was not offered.
-        """
-        if isinstance(message, Digest):
-            self.take_digest(member, message)
-        else:
-            self.take_want(member, message)
-
     def take_digest(self, member: Member, digest: Digest) -> None:
         """Store the digest of a worker's replica, and check it."""
         member.claim = digest

@@ -18,7 +18,6 @@ class ConnectionFigures:
 
     rtt: float | None = None
     bytes_held: int = 0
-    bytes_in_flight: int = 0
 
 
 NO_FIGURES: Final = ConnectionFigures()
@@ -58,7 +57,7 @@ def pack_figures(figures: Figures, connections: dict[int, Connection]) -> tuple[
         figures.counters.flat(),
         {str(reason): value for reason, value in figures.counters.drops.items()},
         asdict(figures.sockets),
-        [(n, c.rtt, c.bytes_held, c.bytes_in_flight) for n, c in connections.items()],
+        [(number, each.rtt, each.bytes_held) for number, each in connections.items()],
     )
 
 

@@ -98,11 +98,6 @@ class RemoteConnection:
         """Message bytes that are being received, or were not released."""
         return self.figures.bytes_held
 
-    @property
-    def bytes_in_flight(self) -> int:
-        """Bytes of packets that are neither acknowledged nor declared lost."""
-        return self.figures.bytes_in_flight
-
     def on_delivered(self, stream: int, number: int) -> None:
         """Note that a message was delivered."""
         self.bytes_queued -= self._queued.pop((stream, number))

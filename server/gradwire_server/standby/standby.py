@@ -104,7 +104,7 @@ class Standby:
         """Act on an event of a connection."""
         if self._up is not None and connection is self._up.connection:
             self._from_primary(self._up, event, now)
-            self._master.handle_followed(now)
+            self._master.handle_progress(now)
         else:
             self._master.handle_event(connection, event, now)
         self._conclude(now)
