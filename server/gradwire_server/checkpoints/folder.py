@@ -59,10 +59,8 @@ class CheckpointFolder:
         Whether the master resumes a run. Then a folder that is read-only at the moment is logged
         instead of raised: the run continues, and checkpoints are tried again as after any failure.
 
-    Raises
-    ------
-    UsageError
-        If the path is not a folder, cannot be written to, or another master writes there.
+    Raises `UsageError` if the path is not a folder, cannot be written to, or another master writes
+    there.
     """
 
     def __init__(self, path: Path, keep: int, *, resuming: bool = False) -> None:
@@ -90,19 +88,9 @@ class CheckpointFolder:
         os.close(self._descriptor)
 
     def write(self, pieces: Iterable[bytes | memoryview], *, finished: bool) -> WrittenFile:
-        """Write a checkpoint.
+        """Write a checkpoint of a run, which may have finished.
 
-        Parameters
-        ----------
-        pieces : iterable of bytes-like
-            The content of the file.
-        finished : bool
-            Whether its run has finished.
-
-        Raises
-        ------
-        OSError
-            If it cannot be written. The checkpoints before it are still there.
+        Raises `OSError` if it cannot be written. The checkpoints before it are still there.
         """
         self._number = max(self._number, self._last_number()) + 1
         name = name_of(self._number, finished=finished)

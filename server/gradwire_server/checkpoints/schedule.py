@@ -24,13 +24,7 @@ logger = logging.getLogger("gradwire.master")
 
 
 class CheckpointSchedule:
-    """Decides when to write checkpoints of a master's run.
-
-    Parameters
-    ----------
-    writer : CheckpointWriter or None
-        None for no checkpoints.
-    """
+    """Decides when to write checkpoints of a master's run; writes none without a writer."""
 
     def __init__(self, state: State, writer: CheckpointWriter | None) -> None:
         self._state = state
@@ -69,10 +63,7 @@ class CheckpointSchedule:
     def ask(self) -> str:
         """Order a checkpoint; return an answer for the operator.
 
-        Raises
-        ------
-        UsageError
-            If there is no run to write, or no folder for it.
+        Raises `UsageError` if there is no run to write, or no folder for it.
         """
         if self._writer is None:
             raise UsageError("this master writes no checkpoints: start it with --checkpoint DIR")

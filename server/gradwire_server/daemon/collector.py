@@ -11,18 +11,9 @@ from gradwire_udp import SocketCounters, TcpCounters
 
 
 class MasterCollector(Collector):
-    """Reads, at each scrape, counters that are kept elsewhere.
+    """Reads, at each scrape, the counters of master, endpoint, UDP driver and TCP driver.
 
     Counting datagrams with prometheus_client would cost more than handling them.
-
-    Parameters
-    ----------
-    counters : Counters
-        Of the endpoint.
-    sockets : SocketCounters
-        Of the UDP driver.
-    streams : TcpCounters, optional
-        Of the TCP driver.
     """
 
     def __init__(

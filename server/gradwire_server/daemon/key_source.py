@@ -51,10 +51,8 @@ class KeySource:
     def read(self) -> Keyring | None:
         """Read the files, and return the keys; None without a key file.
 
-        Raises
-        ------
-        UsageError
-            If a file cannot be read, other users can read the keys, or a line is malformed.
+        Raises `UsageError` if a file cannot be read, other users can read the keys, or a line is
+        malformed.
         """
         if self.key_file is None:
             return None
@@ -96,10 +94,7 @@ class KeySource:
 def denied_names(given: Iterable[str]) -> tuple[str, ...]:
     """Return the names in the values of ``--deny``, which commas or spaces separate.
 
-    Raises
-    ------
-    UsageError
-        If one cannot be the name of a worker.
+    Raises `UsageError` if one cannot be the name of a worker.
     """
     names = [name for text in given for name in re.split(r"[,\s]+", text) if name]
     return tuple(_checked(name, "--deny") for name in names)

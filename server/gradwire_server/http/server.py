@@ -118,10 +118,7 @@ class HttpServer:
     def start(self, address: SocketAddress, family: socket.AddressFamily) -> None:
         """Listen. Where port 0 was given, `port` is the one that the system chose.
 
-        Raises
-        ------
-        OSError
-            If the address cannot be bound.
+        Raises `OSError` if the address cannot be bound.
         """
         listener = open_listener(address, family)
         host, self.port = listener.getsockname()[:2]

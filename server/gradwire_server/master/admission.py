@@ -14,8 +14,6 @@ def refusal_by_role(
 
     Parameters
     ----------
-    run : Run or None
-        The run in progress.
     draining : bool
         Whether an operator has ordered the master to drain.
     stopping : str or None

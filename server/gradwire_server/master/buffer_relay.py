@@ -26,10 +26,7 @@ class BufferRelay:
     def receive(self, member: Member, buffers: Buffers) -> None:
         """Store and relay the buffers that a worker has sent.
 
-        Raises
-        ------
-        InvalidMessageError
-            If the run has not begun.
+        Raises `InvalidMessageError` if the run has not begun.
         """
         state = self._state
         run = state.run

@@ -163,10 +163,6 @@ class Departures:
                 self._keep_place(member)
             self._remove(member, departure)
 
-    def expel_unfit(self, member: Member, code: int, reason: str) -> None:
-        """Expel a worker whose update does not fit the run."""
-        self.expel(member.link.connection, code, reason, Departure.FAULT)
-
     def expel_by_order(self, member: Member, reason: str) -> None:
         """Expel a member by order of an operator."""
         if member.aside is not None:

@@ -18,7 +18,7 @@ any time: then the updates kept aside are accepted in order, as if the network h
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from gradwire_codecs import MalformedUpdateError, Update
@@ -27,7 +27,8 @@ from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_server.config import MasterConfig
-from gradwire_server.metrics import ServerMetrics
+from gradwire_server.master.departures import Departures
+from gradwire_server.metrics import Departure, ServerMetrics
 from gradwire_server.state.roster import Member, Phase, Roster
 from gradwire_server.state.run import Run
 from gradwire_server.updates.clipping import clip
@@ -37,20 +38,14 @@ from gradwire_server.updates.vetting import is_sample, norm_of, reference_of
 logger = logging.getLogger("gradwire.master")
 
 
-@dataclass(frozen=True, slots=True)
-class Consequences:
-    """What the master does after an update was handled, given the worker that sent it."""
-
-    on_accepted: Callable[[Member], None]
-    """The update is in the replica, and queued for the others."""
-    on_aside: Callable[[Member], None]
-    """The update is kept aside: the worker is in quarantine."""
-    on_fault: Callable[[Member, int, str], None]
-    """The update is invalid: close the connection with this code and reason."""
-
-
 class Intake:
-    """Accepts the updates of all workers."""
+    """Accepts the updates of all workers.
+
+    Parameters
+    ----------
+    on_accepted : callable
+        Called with a worker when an update of it is in the replica, and queued for the others.
+    """
 
     def __init__(
         self,
@@ -58,13 +53,15 @@ class Intake:
         metrics: ServerMetrics,
         decoder: Decoder,
         roster: Roster,
-        consequences: Consequences,
+        departures: Departures,
+        on_accepted: Callable[[Member], None],
     ) -> None:
         self._config = config
         self._metrics = metrics
         self._decoder = decoder
         self._roster = roster
-        self._consequences = consequences
+        self._departures = departures
+        self._on_accepted = on_accepted
         self._paced: dict[Member, Run] = {}
         """Members with updates that wait for their rate."""
         self._now = 0.0
@@ -74,10 +71,7 @@ class Intake:
     def accept_update(self, run: Run, member: Member, received: UpdateReceived, now: float) -> None:
         """Handle an update that was received.
 
-        Raises
-        ------
-        InvalidMessageError
-            If the worker must not send it.
+        Raises `InvalidMessageError` if the worker must not send it.
         """
         self._now = now
         if received.rank != member.rank:
@@ -114,10 +108,7 @@ class Intake:
         leaves : bool
             Whether the message is LEAVE.
 
-        Raises
-        ------
-        InvalidMessageError
-            If the worker has sent a later update, or has said this before.
+        Raises `InvalidMessageError` if the worker has sent a later update, or has said this before.
         """
         taken = member.updates.expected - 1
         if sequence < taken:
@@ -208,20 +199,20 @@ class Intake:
         except MalformedUpdateError as error:
             connection.release(received.charge)
             self._metrics.updates_malformed.inc()
-            self._consequences.on_fault(member, EndCode.MALFORMED_UPDATE, str(error))
+            self._expel(member, EndCode.MALFORMED_UPDATE, error)
             return
         except InvalidMessageError as error:
             connection.release(received.charge)
             self._metrics.messages_invalid.inc()
-            self._consequences.on_fault(member, CloseCode.INVALID_MESSAGE, str(error))
+            self._expel(member, CloseCode.INVALID_MESSAGE, error)
             return
         if aside is None:
             connection.release(received.charge)
-            self._consequences.on_accepted(member)
+            self._on_accepted(member)
         else:
             aside.append(received)
             self._metrics.updates_quarantined.inc()
-            self._consequences.on_aside(member)
+            self._departures.settle(member)
 
     def _vet(
         self, run: Run, member: Member, received: UpdateReceived, update: Update, staleness: int
@@ -287,6 +278,9 @@ class Intake:
         )
         self._metrics.updates_clipped.inc()
         self._count_accepted(clipped.update, len(clipped.body), staleness)
+
+    def _expel(self, member: Member, code: int, error: Exception) -> None:
+        self._departures.expel(member.link.connection, code, str(error), Departure.FAULT)
 
     def _others(self, member: Member) -> list[Member]:
         return [other for other in self._roster if other is not member]

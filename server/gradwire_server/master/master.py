@@ -48,7 +48,7 @@ from gradwire_server.master.buffer_relay import BufferRelay
 from gradwire_server.master.deliveries import Deliveries
 from gradwire_server.master.departures import Departures
 from gradwire_server.master.draining import Draining
-from gradwire_server.master.intake import Consequences, Intake
+from gradwire_server.master.intake import Intake
 from gradwire_server.master.optimizer_states import OptimizerStates
 from gradwire_server.master.orders import Orders, Powers
 from gradwire_server.master.reception import Reception, name_of
@@ -125,7 +125,8 @@ class Master:
             metrics,
             self._state.decoder,
             self.roster,
-            Consequences(self._accepted, self._departures.settle, self._departures.expel_unfit),
+            self._departures,
+            self._accepted,
         )
         self._orders = Orders(
             self.roster,
@@ -205,10 +206,7 @@ class Master:
     def release(self, rank: int, now: float) -> None:
         """End a worker's quarantine: accept the updates kept aside, and all later ones.
 
-        Raises
-        ------
-        UsageError
-            If no worker of this rank is in quarantine.
+        Raises `UsageError` if no worker of this rank is in quarantine.
         """
         self._state.now = now
         # Updates in the decoder come after those kept aside, and may be malformed.

@@ -71,10 +71,7 @@ class OptimizerStates:
     def take_want(self, member: Member, want: WantState) -> None:
         """Act on a request for a state, or on the end of one.
 
-        Raises
-        ------
-        InvalidMessageError
-            If the worker must not send it.
+        Raises `InvalidMessageError` if the worker must not send it.
         """
         if want.number or want.part:
             raise InvalidMessageError(
@@ -95,10 +92,7 @@ class OptimizerStates:
     def take_part(self, source: Member, part: StatePart) -> None:
         """Pass a part of a state on to the worker that has asked for it.
 
-        Raises
-        ------
-        InvalidMessageError
-            If the part is not the next one.
+        Raises `InvalidMessageError` if the part is not the next one.
         """
         transfer = next(
             (t for t in self._transfers.values() if t.number == part.number and t.source is source),

@@ -64,13 +64,7 @@ class Orders:
         }
 
     def obey(self, operator: str, order: Order) -> OrderDone | Refuse:
-        """Carry out an order, or refuse it with a reason.
-
-        Parameters
-        ----------
-        operator : str
-            The name in the operator's key.
-        """
+        """Carry out an order of the operator with this name in its key, or refuse it."""
         what = f"{order.action} {order.name}".rstrip()
         try:
             text = self._carried_out(operator, order)
@@ -161,10 +155,7 @@ class Orders:
     def _members(self, name: str) -> list[Member]:
         """Return the members with this name in their key, or this rank.
 
-        Raises
-        ------
-        UsageError
-            If there are none, or if the name of one is the rank of another.
+        Raises `UsageError` if there are none, or if the name of one is the rank of another.
         """
         named = [member for member in self._roster if member.key_name == name]
         ranked = [member for member in self._roster if str(member.rank) == name]

@@ -76,10 +76,7 @@ class Reception:
     def receive(self, link: Link, message: Message) -> None:
         """Act on a message of a connection in the lobby.
 
-        Raises
-        ------
-        InvalidMessageError
-            If the peer must not send it.
+        Raises `InvalidMessageError` if the peer must not send it.
         """
         if self._state.lobby.was_refused(link.connection):
             return  # else each further request would cause one more answer and line of log

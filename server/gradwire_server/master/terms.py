@@ -124,10 +124,7 @@ class Terms:
         A master in charge hears of a higher term of the other one only from a worker that has
         promised to follow in it.
 
-        Raises
-        ------
-        InvalidMessageError
-            If the term is more than `TERMS_AHEAD_MAX` ahead.
+        Raises `InvalidMessageError` if the term is more than `TERMS_AHEAD_MAX` ahead.
         """
         if term > self.term + TERMS_AHEAD_MAX:
             raise InvalidMessageError(
@@ -172,10 +169,7 @@ class Terms:
     def take_follow(self, link: Link, follow: Follow) -> None:
         """Act on FOLLOW: a standby follows this master, or confirms a set of voters.
 
-        Raises
-        ------
-        InvalidMessageError
-            If the peer is no standby, or must not send it now.
+        Raises `InvalidMessageError` if the peer is no standby, or must not send it now.
         """
         identity, connection = link.connection.identity, link.connection
         if identity is not None and identity.role is not Role.STANDBY:
@@ -220,10 +214,7 @@ class Terms:
     def receive(self, member: Member, message: Follow | Promise) -> None:
         """Act on FOLLOW of the standby, or PROMISE of a worker.
 
-        Raises
-        ------
-        InvalidMessageError
-            If the member must not send it.
+        Raises `InvalidMessageError` if the member must not send it.
         """
         if isinstance(message, Follow) and member.stands_by:
             self.take_follow(member.link, message)

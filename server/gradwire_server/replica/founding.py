@@ -61,10 +61,7 @@ def take_contents(
 ) -> None:
     """Store the versions of the replica that a worker sends.
 
-    Raises
-    ------
-    InvalidMessageError
-        If the worker was not asked for it.
+    Raises `InvalidMessageError` if the worker was not asked for it.
     """
     if run is None or run.recovery is None or member.phase is not Phase.FOUNDING:
         raise InvalidMessageError(f"Contents from {member.name}, which was not asked for them")
@@ -77,10 +74,7 @@ def take_block(
 ) -> None:
     """Store a block of the first parameters; with the last one, the run begins.
 
-    Raises
-    ------
-    InvalidMessageError
-        If the worker was not asked for it, or it does not fit.
+    Raises `InvalidMessageError` if the worker was not asked for it, or it does not fit.
     """
     if run is None or run.assembly is None or member.phase is not Phase.FOUNDING:
         raise InvalidMessageError(f"Snapshot from {member.name}, which was not asked for it")
@@ -93,10 +87,7 @@ def take_again(
 ) -> None:
     """Store a recalled update.
 
-    Raises
-    ------
-    InvalidMessageError
-        If the worker was not asked for it, or it does not fit the run.
+    Raises `InvalidMessageError` if the worker was not asked for it, or it does not fit the run.
     """
     take_recalled(member, received, run, now)
     _go_on_if_due(run, roster, now)

@@ -29,10 +29,7 @@ def recall(recovery: RunRecovery, now: float) -> None:
 def take_recalled(member: Member, received: UpdateReceived, run: Run, now: float) -> None:
     """Store a recalled update.
 
-    Raises
-    ------
-    InvalidMessageError
-        If the worker was not asked for it, or it does not fit the run.
+    Raises `InvalidMessageError` if the worker was not asked for it, or it does not fit the run.
     """
     recovery = run.recovery
     assert recovery is not None

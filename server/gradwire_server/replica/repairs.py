@@ -87,10 +87,7 @@ class Repairs:
     def take_want(self, member: Member, want: Want) -> None:
         """Send a worker the blocks that it asks for.
 
-        Raises
-        ------
-        InvalidMessageError
-            If it was not offered any, or the run has no such block.
+        Raises `InvalidMessageError` if it was not offered any, or the run has no such block.
         """
         if member.offer is None:
             raise InvalidMessageError(f"Want from {member.name}, which was offered no blocks")

@@ -31,13 +31,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 
 
 class Room:
-    """A first-fit allocator for the bytes of an arena.
-
-    Parameters
-    ----------
-    size : int
-        Bytes of the arena.
-    """
+    """A first-fit allocator for the bytes of an arena."""
 
     def __init__(self, size: int) -> None:
         # The gaps, in order; no two of them touch.

@@ -27,19 +27,7 @@ from gradwire_server.shards.records import Command, Place, Poster, Record, Repor
 
 
 class LocalShard:
-    """Executes commands of process 0, and reports events to it.
-
-    Parameters
-    ----------
-    figures : Figures
-        Counters of endpoint and socket.
-    arena : Arena
-        Of this process.
-    arena_of_parent : Arena
-        Of process 0.
-    channel : Poster
-        To process 0.
-    """
+    """Executes commands of process 0, and reports events to it."""
 
     def __init__(
         self,

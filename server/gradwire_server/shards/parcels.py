@@ -17,12 +17,8 @@ class Parcel:
     """A payload for other processes, with a count of its holders.
 
     Its creator holds it, and so does every `Outbox` it is in; when the last one lets go, its memory
-    is freed. A short payload, or one that the arena has no room for, travels in the record.
-
-    Parameters
-    ----------
-    arena : Arena
-        Of this process.
+    in this process's arena is freed. A short payload, or one that the arena has no room for,
+    travels in the record.
     """
 
     __slots__ = ("_arena", "_holders", "content", "place")
@@ -79,13 +75,7 @@ class Outbox:
 
 
 class Inbox:
-    """Reads the parcels of one other process.
-
-    Parameters
-    ----------
-    arena : Arena
-        Of that process.
-    """
+    """Reads the parcels of one other process, in that one's arena."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena

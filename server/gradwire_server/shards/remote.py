@@ -34,17 +34,7 @@ from gradwire_server.shards.records import Command, Place, Poster, Record, Repor
 
 
 class RemoteConnection:
-    """A connection of a shard.
-
-    Parameters
-    ----------
-    number : int
-        Assigned by the shard.
-    address : Address
-        Of the peer.
-    identity : Identity or None
-        From the peer's key; None without keys.
-    """
+    """A connection of a shard, which has assigned its number."""
 
     def __init__(
         self, shard: "RemoteShard", number: int, address: Address, identity: Identity | None
@@ -115,13 +105,7 @@ class RemoteConnection:
 
 
 class Parcels:
-    """Parcels of process 0 for shards: a message for several shards is stored once.
-
-    Parameters
-    ----------
-    arena : Arena
-        Of process 0.
-    """
+    """Parcels of process 0 for shards: a message for several shards is stored once."""
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
@@ -151,10 +135,6 @@ class RemoteShard:
     ----------
     parcels : Parcels
         Shared by all shards.
-    arena : Arena
-        Of the shard.
-    channel : Poster
-        To the shard.
     report : callable
         Called with a connection and an event, as `Application.handle_event` without the time.
     refusal : callable

@@ -151,10 +151,7 @@ class Supervisor:
     async def start(self) -> None:
         """Start all shards, and wait until they are ready.
 
-        Raises
-        ------
-        GradwireError
-            If one of them ends, or takes too long.
+        Raises `GradwireError` if one of them ends, or takes too long.
         """
         for index in range(1, self._count):
             self._start(index)

@@ -66,10 +66,7 @@ class Following:
     def receive(self, message: Snapshot | UpdateReceived) -> None:
         """Add a block of the replica, or an update.
 
-        Raises
-        ------
-        InvalidMessageError
-            If it does not fit the run.
+        Raises `InvalidMessageError` if it does not fit the run.
         """
         if self.run is None:
             if len(self._early) >= EARLY_MAX:

@@ -41,8 +41,6 @@ class Conflation:
 
     Parameters
     ----------
-    elements : int
-        Parameters of the run.
     backlog_bytes_max : int
         Bytes of updates queued for one member, by `limits.charge_of`. One update always fits.
     bytes_max : int

@@ -32,7 +32,7 @@ class Leases:
     seconds : float
         Duration of a lease.
     most : int
-        Leases at once; the oldest ends for a new one.
+        Limit; a further lease ends the oldest one.
     """
 
     def __init__(self, seconds: float, most: int) -> None:

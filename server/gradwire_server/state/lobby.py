@@ -30,13 +30,7 @@ class _Stranger:
 
 
 class Lobby:
-    """Connections that are not members.
-
-    Parameters
-    ----------
-    timeout_seconds : float
-        How long a connection may stay without a request.
-    """
+    """Connections that are not members; each may stay `timeout_seconds` without a request."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds

@@ -22,13 +22,7 @@ from gradwire_server.updates.update_log import UpdateLog
 
 
 class Relay:
-    """The accepted updates, and which member has which.
-
-    Parameters
-    ----------
-    elements : int
-        Parameters of the run.
-    """
+    """The accepted updates, and which member has which."""
 
     def __init__(self, elements: int, limits: RelayLimits = RELAY_LIMITS) -> None:
         self.log = UpdateLog(limits.log_bytes_max)
@@ -98,8 +92,6 @@ class Relay:
 
         Parameters
         ----------
-        rank, sequence : int
-            The name of the update: the next one of its rank.
         message : ShapedMessage
             The update as it came. All destinations share it; the last delivery frees it.
         update : Update

@@ -120,8 +120,7 @@ class RunRecovery:
     def keep_only(self, members: Iterable[Member]) -> None:
         """Forget returned workers that are not among these members any more."""
         left = set(members)
-        for member in [each for each in self.returned if each not in left]:
-            del self.returned[member]
+        self.returned = {each: said for each, said in self.returned.items() if each in left}
 
     def gather_again(self, now: float) -> None:
         """Start over, and wait for workers again."""

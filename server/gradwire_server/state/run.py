@@ -123,11 +123,8 @@ class Run:
     def add_first(self, block: Snapshot) -> bool:
         """Store a block of the first parameters; return whether that was the last one.
 
-        Raises
-        ------
-        InvalidMessageError
-            If it does not fit, or an element is too large to start a run with. Elements are
-            integers, so none of them is NaN or infinite.
+        Raises `InvalidMessageError` if it does not fit, or an element is too large to start a run
+        with. Elements are integers, so none of them is NaN or infinite.
         """
         assert self.assembly is not None
         values = np.frombuffer(block.values, "<i4", count=len(block.values) // 4)
@@ -158,10 +155,8 @@ class Run:
     def apply_update(self, rank: int, update: Update) -> None:
         """Add the next update of a rank to the replica.
 
-        Raises
-        ------
-        MalformedUpdateError
-            If an element would leave the range of 32 bits. The replica is unchanged then.
+        Raises `MalformedUpdateError` if an element would leave the range of 32 bits. The replica is
+        unchanged then.
         """
         element = self.replica.first_outside(update)
         if element is not None:

@@ -22,17 +22,7 @@ PARTS_UNDER_WAY_MAX: Final = 16
 
 
 class Sum:
-    """Updates of several ranks, added up.
-
-    Parameters
-    ----------
-    elements : int
-        Length of the vector.
-
-    Raises
-    ------
-    MemoryError
-    """
+    """Updates of several ranks, added up in a vector of `elements`, or a `MemoryError`."""
 
     def __init__(self, elements: int) -> None:
         self.before: dict[int, int] = {}
@@ -82,12 +72,9 @@ class Sum:
 
 
 class SumFeed:
-    """Sends the parts of a sum, a few at a time. Each is encoded just before it is sent.
+    """Sends the parts of a sum, which must not change any more, a few at a time.
 
-    Parameters
-    ----------
-    total : Sum
-        Must not change any more.
+    Each part is encoded just before it is sent.
     """
 
     def __init__(self, total: Sum, link: Link) -> None:

@@ -34,22 +34,18 @@ class UpdateLog:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self._entries: deque[tuple[int, int, ShapedMessage]] = deque()
-        self._bytes = 0
+        self.nbytes = 0
+        """Bytes of all payloads, with `ENTRY_BYTES` for each."""
         self._forgotten: dict[int, int] = {}
         """By rank: the sequence of the last update that is not in the log any more."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all payloads, with `ENTRY_BYTES` for each."""
-        return self._bytes
 
     def append(self, rank: int, sequence: int, message: ShapedMessage) -> None:
         """Add the next update of a rank."""
         self._entries.append((rank, sequence, message))
-        self._bytes += message.total + ENTRY_BYTES
-        while self._bytes > self.bytes_max:
+        self.nbytes += message.total + ENTRY_BYTES
+        while self.nbytes > self.bytes_max:
             oldest, number, message = self._entries.popleft()
-            self._bytes -= message.total + ENTRY_BYTES
+            self.nbytes -= message.total + ENTRY_BYTES
             self._forgotten[oldest] = number
 
     def skip(self, rank: int, sequence: int) -> None:
