@@ -151,10 +151,10 @@ def test_a_run_that_is_resumed_waits_for_its_workers_and_for_no_others() -> None
         assert (refusal.code, refusal.reason.startswith(says)) == (code, True), refusal.reason
     run.observe()
     run.network.run(lambda: all(o.live for o in run.observers), seconds=60)
-    still = resumed.awaited
+    still = resumed.awaits_workers
     run.join_and_wait(1)
 
-    assert (still, resumed.awaited) == (True, False), "an observer does not take part"
+    assert (still, resumed.awaits_workers) == (True, False), "an observer does not take part"
     run.train(3)
     run.finish()
 

@@ -55,7 +55,7 @@ def resumed_run(resume: str | None, checkpoint: Path | None, config: MasterConfi
             return None
     run = _newest(folder, config)
     if run is not None and (checkpoint is None or not _same(folder, checkpoint)):
-        run.kept = None  # the folder for new checkpoints does not have it yet
+        run.last_checkpoint = None  # the folder for new checkpoints does not have it yet
     return run
 
 
@@ -81,7 +81,7 @@ def _newest(folder: Path, config: MasterConfig) -> Run | None:
         )
         return None
     run = Run.resume(checkpoint, found.file.values, config.relay)
-    run.kept = LastCheckpoint(path.name, checkpoint.versions, finished=False)
+    run.last_checkpoint = LastCheckpoint(path.name, checkpoint.versions, finished=False)
     logger.info(
         "run %r goes on from %s: %d parameters, %d updates, digest %016x",
         run.name,

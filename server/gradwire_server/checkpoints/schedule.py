@@ -31,7 +31,7 @@ class CheckpointSchedule:
         self._writer = writer
         self._run: Run | None = None
         """The run in progress, once it has parameters."""
-        self._owed: Run | None = None
+        self._unwritten: Run | None = None
         """A run that is over, and whose last state is not written yet."""
         self._under_way: Copy | None = None
         self._wanted = False
@@ -50,8 +50,8 @@ class CheckpointSchedule:
         if self._writer is None:
             return
         if self._under_way is not None:
-            self._take(self._under_way)
-        self._look_at(self._state.run)
+            self._collect_outcome(self._under_way)
+        self._notice_run(self._state.run)
         due = self._due is not None and self._state.now >= self._due
         if self._under_way is None and (self._wanted or due):
             self._begin()
@@ -72,8 +72,8 @@ class CheckpointSchedule:
             raise UsageError("there is no run to write: none has begun, or the last one is over")
         under_way = self._under_way
         if under_way is None and not _has_news(run):
-            assert run.kept is not None
-            return f"nothing has changed since {run.kept.name} was written"
+            assert run.last_checkpoint is not None
+            return f"nothing has changed since {run.last_checkpoint.name} was written"
         self._wanted = True
         updates = sum(run.relay.versions.values())
         after = "" if under_way is None else ", after the checkpoint that is being written"
@@ -87,7 +87,7 @@ class CheckpointSchedule:
         if self._writer is None:
             return None
         run = self._state.run
-        kept = None if run is None else run.kept
+        kept = None if run is None else run.last_checkpoint
         return {
             "file": kept.name if kept else None,
             "updates": sum(kept.versions.values()) if kept else None,
@@ -105,7 +105,7 @@ class CheckpointSchedule:
 
     # Private.
 
-    def _look_at(self, run: Run | None) -> None:
+    def _notice_run(self, run: Run | None) -> None:
         """Notice that the run was replaced, or has finished."""
         if run is not None and not run.founded:
             run = None
@@ -113,27 +113,27 @@ class CheckpointSchedule:
             before, self._run = self._run, run
             self._finish_seen = False
             if before is not None and _has_news(before):
-                self._owe(before)
+                self._keep_unwritten(before)
             self._put_off()
         if run is not None and run.finished and not self._finish_seen:
             self._finish_seen = self._wanted = True
 
-    def _owe(self, run: Run) -> None:
-        if self._owed is not None and _has_news(self._owed):
+    def _keep_unwritten(self, run: Run) -> None:
+        if self._unwritten is not None and _has_news(self._unwritten):
             self._state.metrics.checkpoints_failed.inc()
             logger.error("no checkpoint of run %r: it is dropped, because run %r is over, too",
-                         self._owed.name, run.name)  # fmt: skip
-        self._owed = run
+                         self._unwritten.name, run.name)  # fmt: skip
+        self._unwritten = run
         self._wanted = True
 
     def _begin(self) -> None:
         """Start to write a checkpoint: first of a run that is over, if it has changed."""
         assert self._writer is not None
-        if self._owed is not None and not _has_news(self._owed):
-            self._owed = None
-        run = self._owed or self._run
+        if self._unwritten is not None and not _has_news(self._unwritten):
+            self._unwritten = None
+        run = self._unwritten or self._run
         # After a run that is over, the one in progress is written at once.
-        self._wanted = self._owed is not None
+        self._wanted = self._unwritten is not None
         self._put_off()
         if run is None or not _has_news(run):
             return
@@ -144,7 +144,7 @@ class CheckpointSchedule:
             return
         self._writer.write(self._under_way)
 
-    def _take(self, copy: Copy) -> None:
+    def _collect_outcome(self, copy: Copy) -> None:
         """Act on the outcome of writing, if there is one yet."""
         assert self._writer is not None
         outcome = self._writer.take_outcome()
@@ -155,7 +155,7 @@ class CheckpointSchedule:
         if isinstance(outcome, Failed):
             self._fail(copy.of, outcome.reason)
         else:
-            copy.of.kept = LastCheckpoint(outcome.name, copy.versions, copy.finished)
+            copy.of.last_checkpoint = LastCheckpoint(outcome.name, copy.versions, copy.finished)
             self._note(copy, outcome)
 
     def _note(self, copy: Copy, written: Written) -> None:
@@ -187,12 +187,12 @@ class CheckpointSchedule:
 
     def _put_off(self) -> None:
         """Write the next checkpoint after `checkpoint_seconds`."""
-        waits = self._run is not None or self._owed is not None
+        waits = self._run is not None or self._unwritten is not None
         seconds = self._state.config.checkpoint_seconds
         self._due = self._state.now + seconds if waits else None
 
 
 def _has_news(run: Run) -> bool:
     """Return whether a run has changed since its last checkpoint."""
-    kept = run.kept
+    kept = run.last_checkpoint
     return kept is None or (kept.finished, kept.versions) != (run.finished, run.relay.versions)

@@ -148,7 +148,7 @@ class MasterCollector(Collector):
             ("in_charge", "Whether workers follow this master: 1, or 0.", terms.in_charge),
             ("term", "Term that it is in charge of, or the highest one heard of.", terms.term),
             ("standby_connected", "Whether the standby is there: 1, or 0.", terms.has_standby),
-            ("standby_missing_updates", "Updates that the standby lacks.", terms.behind),
+            ("standby_missing_updates", "Updates that the standby lacks.", terms.standby_lag),
         ):
             yield GaugeMetricFamily(f"gradwire_{name}", documentation, value)
 

@@ -20,8 +20,8 @@ from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.checkpoints.writer import ThreadWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.collector import MasterCollector
-from gradwire_server.daemon.key_source import KeySource, instance_of
-from gradwire_server.daemon.listening import Listening, Transport, explained
+from gradwire_server.daemon.key_source import KeySource, instance_name
+from gradwire_server.daemon.listening import Listening, Transport, bind_error
 from gradwire_server.http.access import METRICS_PATH, Access
 from gradwire_server.http.server import HttpServer
 from gradwire_server.master.master import Master
@@ -82,7 +82,7 @@ class Daemon:
         self._addresses = addresses
         self._access = access or Access()
         self._metrics = ServerMetrics()
-        self._decoder = ThreadDecoder(lambda: self._call_soon(self._take_decoded))
+        self._decoder = ThreadDecoder(lambda: self._call_soon(self._handle_decoded))
         self._written = asyncio.Event()
         self._master = Master(
             config,
@@ -93,7 +93,7 @@ class Daemon:
             run=run,
             writer=None
             if folder is None
-            else ThreadWriter(folder, lambda: self._call_soon(self._take_written)),
+            else ThreadWriter(folder, lambda: self._call_soon(self._handle_written)),
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drivers: Drivers | None = None
@@ -104,7 +104,7 @@ class Daemon:
             config,
             addresses.transport,
             self._keyring,
-            instance=instance_of(addresses.listen),
+            instance=instance_name(addresses.listen),
             insecure=self._keys.insecure,
         )
         self._application: Master | Standby = self._master
@@ -146,14 +146,14 @@ class Daemon:
             await listening.start()
             http_address = self._start_http(http)
             for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._take_signal, signal.Signals(number).name)
+                loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)
             if self._keys.key_file is not None:
                 loop.add_signal_handler(signal.SIGHUP, self._read_keys_again)
             self._master.begin(drivers.now())
             self._announce(http_address)
             await self._stopping.wait()
             logger.info("stopping: %s", self._reason)
-            await self._say_goodbye(drivers)
+            await self._close_connections(drivers)
             await self._wait_for_disk()
         finally:
             await http.close()
@@ -170,7 +170,7 @@ class Daemon:
         try:
             http.start(address, family)
         except OSError as error:
-            raise explained(error, "HTTP", self._addresses.http, "--http") from None
+            raise bind_error(error, "HTTP", self._addresses.http, "--http") from None
         shown = show_address((host, http.port))
         if http.lacks_token:
             logger.warning(
@@ -223,12 +223,12 @@ class Daemon:
         assert self._loop is not None
         self._loop.call_soon_threadsafe(callback)
 
-    def _take_decoded(self) -> None:
+    def _handle_decoded(self) -> None:
         assert self._drivers is not None
         self._master.handle_decoded(self._drivers.now())
         self._drivers.turn()
 
-    def _take_written(self) -> None:
+    def _handle_written(self) -> None:
         assert self._drivers is not None
         self._master.handle_progress(self._drivers.now())
         self._drivers.turn()
@@ -259,7 +259,7 @@ class Daemon:
         keyring = Keyring(self._keyring.run_keys, denied)
         self._listening.set_keyring(keyring, self._drivers.now())
 
-    def _take_signal(self, name: str) -> None:
+    def _on_signal(self, name: str) -> None:
         """Drain the master, and then stop; stop at once on the second signal."""
         reason = f"the master was stopped by {name}"
         if self._signalled:
@@ -277,9 +277,9 @@ class Daemon:
         self._reason = reason
         self._stopping.set()
 
-    async def _say_goodbye(self, drivers: Drivers) -> None:
+    async def _close_connections(self, drivers: Drivers) -> None:
         """Close all connections with the reason, and wait until the peers have heard it."""
-        self._listening.accept_no_more()
+        self._listening.stop_accepting()
         self._application.stop(self._reason, drivers.now(), broken=self._failure is not None)
         drivers.turn()
         await drivers.wait_quiet(STOP_SECONDS_MAX)

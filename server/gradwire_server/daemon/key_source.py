@@ -100,7 +100,7 @@ def denied_names(given: Iterable[str]) -> tuple[str, ...]:
     return tuple(_checked(name, "--deny") for name in names)
 
 
-def instance_of(listen: str) -> str:
+def instance_name(listen: str) -> str:
     """Return a name for the master at this address: unique, and the same after a restart."""
     return f"{platform.node()} {listen}"
 

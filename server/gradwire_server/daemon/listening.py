@@ -202,7 +202,7 @@ class Listening:
         if self._shards is not None:
             self._shards.set_keyring(keyring)
 
-    def accept_no_more(self) -> None:
+    def stop_accepting(self) -> None:
         """Accept no new connections."""
         self._udp.connections_max = self._tcp.connections_max = 0
         if self._shards is not None:
@@ -247,13 +247,13 @@ class Listening:
             try:
                 return None, open_listener(address, family)
             except OSError as error:
-                raise explained(error, "TCP", listen, "--listen") from None
+                raise bind_error(error, "TCP", listen, "--listen") from None
         datagrams, failure = None, None
         for _ in range(PORTS_TRIED):
             try:
                 datagrams = open_socket(address, family)
             except OSError as error:
-                raise explained(error, "UDP", listen, "--listen") from None
+                raise bind_error(error, "UDP", listen, "--listen") from None
             if self._transport == "udp":
                 return datagrams, None
             try:
@@ -275,7 +275,7 @@ class Listening:
         return datagrams, None
 
 
-def explained(error: OSError, what: str, address: str, option: str) -> UsageError:
+def bind_error(error: OSError, what: str, address: str, option: str) -> UsageError:
     """Return the error for an address at which the master cannot listen."""
     if error.errno == errno.EADDRINUSE:
         return AddressInUseError(

@@ -55,7 +55,7 @@ class Gate:
         self._tolerance = (limits.connections_burst_max - 0.5) * self._interval
         self._due = -inf
         self._entering: set[asyncio.Task[None]] = set()
-        self._acceptor = Acceptor(self._loop, listener, self._let_in, "HTTP")
+        self._acceptor = Acceptor(self._loop, listener, self._accept, "HTTP")
 
     def __len__(self) -> int:
         """Return the number of open connections."""
@@ -67,12 +67,12 @@ class Gate:
         if visit is not None:
             visit.has_asked = True
 
-    async def accept_no_more(self) -> None:
+    async def stop_accepting(self) -> None:
         """Accept no new connections; the open ones stay."""
         self._acceptor.close()
         await asyncio.gather(*self._entering, return_exceptions=True)
 
-    def turn_out(self) -> None:
+    def abort_all(self) -> None:
         """Abort all connections, served or not."""
         for visit in list(self._visits.values()):
             visit.end()
@@ -102,7 +102,7 @@ class Gate:
 
     # Private.
 
-    def _let_in(self, connection: socket.socket, _: SocketAddress) -> None:
+    def _accept(self, connection: socket.socket, _: SocketAddress) -> None:
         entering = self._loop.create_task(self._connect(connection))
         self._entering.add(entering)
         entering.add_done_callback(self._entering.discard)

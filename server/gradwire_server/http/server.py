@@ -140,10 +140,10 @@ class HttpServer:
         """Stop listening; open requests get their page within `CLOSE_SECONDS_MAX`."""
         if self._gate is None or self._server is None:
             return
-        await self._gate.accept_no_more()
+        await self._gate.stop_accepting()
         self._server.pre_shutdown()
         await self._server.shutdown(CLOSE_SECONDS_MAX)
-        self._gate.turn_out()
+        self._gate.abort_all()
         for page in self._shared.values():
             await page.close()
         self._gate = self._server = None

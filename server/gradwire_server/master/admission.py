@@ -78,7 +78,7 @@ def refusal(join: Join, config: MasterConfig, run: Run | None, roster: Roster) -
 
 def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
     if join.run is not None and join.run != run.name:
-        if run.awaited:
+        if run.awaits_workers:
             return Refuse(
                 RefusalCode.OTHER_RUN,
                 f"run {run.name!r} was resumed from a checkpoint and waits for its workers, not "

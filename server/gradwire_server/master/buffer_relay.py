@@ -12,7 +12,7 @@ master.
 
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.states import Buffers
-from gradwire_server.state.buffer_feed import KeptBuffers
+from gradwire_server.state.buffer_feed import RankBuffers
 from gradwire_server.state.roster import Member
 from gradwire_server.state.state import State
 
@@ -35,23 +35,23 @@ class BufferRelay:
         state.metrics.buffers_received.inc()
         feed = member.buffers
         if buffers.rank != member.rank:
-            self._take_of_another(buffers)
+            self._restore(buffers)
         elif feed.has_final or not (
             buffers.final or feed.allowance.try_spend(state.now, buffers.nbytes)
         ):
             state.metrics.buffers_refused.inc()
         else:
             feed.has_final = buffers.final
-            if member.aside is None:
-                self._keep(buffers)
+            if member.quarantine is None:
+                self._store(buffers)
             else:
-                feed.aside = buffers
+                feed.quarantined = buffers
 
     def release(self, member: Member) -> None:
         """Store and relay what a worker has sent in its quarantine, which is over."""
-        buffers, member.buffers.aside = member.buffers.aside, None
+        buffers, member.buffers.quarantined = member.buffers.quarantined, None
         if buffers is not None:
-            self._keep(buffers)
+            self._store(buffers)
 
     def enter(self, member: Member) -> None:
         """Send all buffers to a member that has joined or returned.
@@ -64,7 +64,7 @@ class BufferRelay:
             if not run.finished:
                 ranks -= {member.rank}
             member.buffers.unsent = dict.fromkeys(sorted(ranks))
-            self._proceed(member)
+            self._send_unsent(member)
 
     def begin_rank(self, rank: int) -> None:
         """Forget the buffers of the previous worker of a rank."""
@@ -87,14 +87,14 @@ class BufferRelay:
         if not feed.on_delivered(number):
             return False
         self._state.metrics.buffers_relayed.inc()
-        self._proceed(member)
-        if feed.is_told:
+        self._send_unsent(member)
+        if feed.is_complete:
             feed.end(member.link)
-        return feed.is_told
+        return feed.is_complete
 
     # Private.
 
-    def _take_of_another(self, buffers: Buffers) -> None:
+    def _restore(self, buffers: Buffers) -> None:
         """Store final buffers of another rank that a worker brings back to a recovered run.
 
         The master believes them, as it does updates, only where the rank has no member.
@@ -106,19 +106,19 @@ class BufferRelay:
         if (
             buffers.final
             and run.recovered
-            and rank not in run.given
+            and rank not in run.assigned_ranks
             and rank not in run.buffers
             and state.roster.at(rank) is None
         ):
-            self._keep(buffers)
+            self._store(buffers)
 
-    def _keep(self, buffers: Buffers) -> None:
+    def _store(self, buffers: Buffers) -> None:
         state, rank = self._state, buffers.rank
         run = state.run
         assert run is not None
         if run.finished:
             return  # a returning worker has to end with the same buffers as the others
-        kept = KeptBuffers(buffers.pack(), buffers.final) if buffers.nbytes else None
+        kept = RankBuffers(buffers.pack(), buffers.final) if buffers.nbytes else None
         if kept == run.buffers.get(rank):
             return
         if kept is None:
@@ -137,9 +137,9 @@ class BufferRelay:
         for member in self._state.roster:
             if member.rank != rank and not member.stands_by:
                 member.buffers.unsent[rank] = None
-                self._proceed(member)
+                self._send_unsent(member)
 
-    def _proceed(self, member: Member) -> None:
+    def _send_unsent(self, member: Member) -> None:
         """Send as many unsent buffers as there is room for."""
         feed, run = member.buffers, self._state.run
         while feed.unsent and feed.has_room:

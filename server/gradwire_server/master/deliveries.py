@@ -46,20 +46,20 @@ class Deliveries:
             return
         if event.stream == CONTROL_STREAM:
             if self._buffers.on_delivered(member, event.number):
-                self._departures.finish_if_all_have()
-                self._departures.end_if_over()
+                self._departures.finish_run_if_complete()
+                self._departures.end_run_if_over()
         elif event.stream == STATE_STREAM:
             self._states.on_delivered(member, event.number)
         else:
-            self._take_of_run(member, event)
+            self._on_run_delivery(member, event)
 
-    def _take_of_run(self, member: Member, event: MessageDelivered) -> None:
+    def _on_run_delivery(self, member: Member, event: MessageDelivered) -> None:
         """Act on a delivered block of the replica, part of a sum, or update."""
         state = self._state
         metrics, run = state.metrics, state.run
         if event.stream == SNAPSHOT_STREAM:
             if member.feed is not None and member.feed.on_delivered():
-                self._repairs.fed(member)
+                self._repairs.finish_feed(member)
             if run is not None:
                 run.relay.on_block_delivered(member, state.now)
         elif run is None:
@@ -69,12 +69,12 @@ class Deliveries:
             if updates is not None:
                 metrics.sums_sent.inc()
                 metrics.updates_conflated.inc(updates)
-                self._departures.finish_if_all_have()
-                self._departures.end_if_over()
+                self._departures.finish_run_if_complete()
+                self._departures.end_run_if_over()
         else:
-            self._take_update(member, run, event)
+            self._on_update_delivered(member, run, event)
 
-    def _take_update(self, member: Member, run: Run, event: MessageDelivered) -> None:
+    def _on_update_delivered(self, member: Member, run: Run, event: MessageDelivered) -> None:
         state = self._state
         metrics = state.metrics
         accepted_at = run.relay.on_delivered(member, event.stream, event.number, state.now)
@@ -83,4 +83,4 @@ class Deliveries:
             metrics.relay_delay.observe(state.now - accepted_at)
         if event.stream == member.rank or member.last_sequence is not None:
             # A correction, or a peer's update for a worker that has finished: the run waits for it.
-            self._departures.finish_if_all_have()
+            self._departures.finish_run_if_complete()

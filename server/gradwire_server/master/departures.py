@@ -70,32 +70,32 @@ class Departures:
 
     # Members that leave.
 
-    def settle(self, member: Member) -> None:
+    def check_completion(self, member: Member) -> None:
         """Let a member leave or finish, once its last update was accepted."""
-        if member.going:
+        if member.removing:
             return  # its updates are accepted while it is removed
         if member.observes:
-            self._let_go(member)
+            self._complete_leave(member)
             return
         run = self._state.run
         if run is None or member.last_sequence is None:
             return
-        if member.aside is not None:
+        if member.quarantine is not None:
             if member.leaving is not None:
-                self._dismiss(member, "it left")
+                self._expel_quarantined(member, "it left")
             else:
-                self.finish_if_all_have()  # the run no longer waits for it
+                self.finish_run_if_complete()  # the run no longer waits for it
             return
         if member.last_sequence > run.relay.versions.get(member.rank, 0):
             return
         if member.leaving is None:
-            self.finish_if_all_have()
+            self.finish_run_if_complete()
         elif self._state.stopping is None:
-            self._let_go(member)
+            self._complete_leave(member)
         # Else the master is stopping, and the worker leaves because it was told to: it is still
         # sent the updates of others.
 
-    def finish_if_all_have(self) -> None:
+    def finish_run_if_complete(self) -> None:
         """Finish the run if all its workers have finished, and have all updates and buffers.
 
         Workers leave when they hear of the end. One that left while another lacks an update could
@@ -105,26 +105,26 @@ class Departures:
         if run is None or run.finished:
             return
         versions = run.relay.versions
-        waited_for = [member for member in self._state.roster.workers if member.aside is None]
+        waited_for = [member for member in self._state.roster.workers if member.quarantine is None]
         if self._state.stopping is not None and any(m.leaving is not None for m in waited_for):
             return  # they leave because the master stops, and would have gone on training
         if waited_for and all(
             member.last_sequence is not None
             and versions.get(member.rank, 0) >= member.last_sequence
             and not len(member.backlog)
-            and member.buffers.is_told
+            and member.buffers.is_complete
             for member in waited_for
         ):
             run.finished = True
             self._state.metrics.runs_finished.inc()
             logger.info("run %r is finished", run.name)
             for member in self._state.roster:
-                if member.aside is not None:
-                    self._dismiss(member, "the run is finished")
+                if member.quarantine is not None:
+                    self._expel_quarantined(member, "the run is finished")
             said = Finished(dict(versions))
             packed = said.pack()
             for member in self._state.roster:
-                member.buffers.say_last(member.link, said, packed)
+                member.buffers.send_after_buffers(member.link, said, packed)
             self._state.queues_grew = True
 
     def disconnected(self, member: Member, event: Disconnected) -> None:
@@ -137,10 +137,10 @@ class Departures:
         if event.code == CloseCode.STALLED or (
             not event.by_peer and event.code in (CloseCode.IDLE, CloseCode.LOST)
         ):
-            self._keep_place(member)
+            self._reserve_rank(member)
         self._remove(member, departure)
 
-    def _let_go(self, member: Member) -> None:
+    def _complete_leave(self, member: Member) -> None:
         """Remove a member that sent LEAVE, once its last update has arrived."""
         logger.info("%s left: %s", member.name, member.leaving or "done")
         self._on_left(member)
@@ -156,22 +156,22 @@ class Departures:
         member = self._state.roster.of(connection)
         if member is None:
             logger.warning("closed a connection from %s: %s", connection.address, reason)
-        elif not member.going:
+        elif not member.removing:
             logger.warning("closed the connection of %s: %s", member.name, reason)
             if departure in (Departure.REPLACED, Departure.TOO_SLOW):
                 # It may return, over another connection, or when it is faster.
-                self._keep_place(member)
+                self._reserve_rank(member)
             self._remove(member, departure)
 
     def expel_by_order(self, member: Member, reason: str) -> None:
         """Expel a member by order of an operator."""
-        if member.aside is not None:
-            self._dismiss(member, reason)
+        if member.quarantine is not None:
+            self._expel_quarantined(member, reason)
         else:
             connection = member.link.connection
             self.expel(connection, EndCode.EXPELLED, reason, Departure.EXPELLED)
 
-    def dismiss_observers(self) -> None:
+    def expel_observers(self) -> None:
         """Expel the observers of a run that is over, because another one begins."""
         for member in self._state.roster:
             reason = "the run that was observed is over, and another one begins"
@@ -209,7 +209,7 @@ class Departures:
     def quarantined(self, rank: int) -> Member:
         """Return the worker of a rank in quarantine; raise `UsageError` if there is none."""
         member = self._state.roster.at(rank)
-        if member is None or member.aside is None:
+        if member is None or member.quarantine is None:
             raise UsageError(f"no worker of rank {rank} is in quarantine")
         return member
 
@@ -222,8 +222,8 @@ class Departures:
         limit = self._state.config.relay_backlog_bytes_max
         if member is not None:
             backlog = member.backlog
-            if backlog.hopeless is not None:
-                return backlog.hopeless
+            if backlog.drop_reason is not None:
+                return backlog.drop_reason
             if backlog.correction_bytes > limit:
                 waiting = backlog.correction_bytes
                 return f"corrections of {waiting} bytes wait for this worker; the limit is {limit}"
@@ -234,26 +234,26 @@ class Departures:
             return f"{queued} bytes wait for this worker; the limit is {limit}"
         return None
 
-    def _dismiss(self, member: Member, why: str) -> None:
+    def _expel_quarantined(self, member: Member, why: str) -> None:
         """Expel a worker that is in quarantine."""
         reason = (
             f"in quarantine since an update was far larger than the others': {why}; "
-            f"{len(member.aside or ())} updates were dropped"
+            f"{len(member.quarantine or ())} updates were dropped"
         )
         connection = member.link.connection
         self.expel(connection, EndCode.QUARANTINED, reason, Departure.QUARANTINED)
 
     # Both.
 
-    def _keep_place(self, member: Member) -> None:
+    def _reserve_rank(self, member: Member) -> None:
         """Reserve the rank of a member whose connection was lost."""
         if member.phase not in (Phase.SYNCING, Phase.LIVE):
             return
-        member.going = True  # else its last update, in `_on_lost`, would remove it twice
+        member.removing = True  # else its last update, in `_on_lost`, would remove it twice
         self._on_lost(member)
         if member.leaving is not None or member.stands_by:
             return  # it was leaving, or needs no particular rank
-        self._state.leases.keep_place(
+        self._state.leases.reserve(
             member.join.worker_id,
             member.rank,
             member.link.connection.identity,
@@ -271,15 +271,15 @@ class Departures:
     def _remove(self, member: Member, departure: Departure) -> None:
         """Remove a member, and do what follows from that."""
         state = self._state
-        member.going = True
+        member.removing = True
         state.decoder.drain(member.rank)  # its updates count, and another may get its rank soon
         self._forget(member, departure)
         state.tell_roster()
         self._found_again()
-        self.finish_if_all_have()
-        self.end_if_over()
+        self.finish_run_if_complete()
+        self.end_run_if_over()
 
-    def end_if_over(self) -> None:
+    def end_run_if_over(self) -> None:
         """Forget the run if it has finished and no worker is connected any more.
 
         A worker that was cut off at the end may still return to hear of it, until another run
@@ -312,7 +312,9 @@ class Departures:
         recovery = run.recovery
         assert recovery is not None
         if not recovery.gathering:
-            slow = recovery.owing or [each for each in [recovery.heir] if each is not None]
+            slow = recovery.pending_members or [
+                each for each in [recovery.heir] if each is not None
+            ]
             for member in slow:
                 reason = f"did not send in {recovery.seconds:g} s what it was asked for"
                 self.expel(member.link.connection, CloseCode.IDLE, reason, Departure.SENT_BACK)
@@ -331,13 +333,13 @@ class Departures:
         recovery = run.recovery
         if recovery is None or not recovery.has_asked:
             state.end_run()
-            if run.own is not None:
-                state.run = run.own  # it still waits for its workers
+            if run.local_copy is not None:
+                state.run = run.local_copy  # it still waits for its workers
                 state.metrics.parameters.set(state.run.layout.elements)
             return
         # Nothing was decided yet, so starting over costs only the time to return once more.
         returned = list(recovery.returned)
-        recovery.gather_again(state.now)
+        recovery.restart(state.now)
         for member in returned:
             reason = "the worker whose replica was to be taken has left: join once more"
             member.link.connection.close(CloseCode.IDLE, reason, state.now)

@@ -70,7 +70,9 @@ class Draining:
         return [
             member.name
             for member in self._state.roster.workers
-            if member.phase is Phase.LIVE and member.aside is None and not self._is_done(member)
+            if member.phase is Phase.LIVE
+            and member.quarantine is None
+            and not self._is_done(member)
         ]
 
     def _is_done(self, member: Member) -> bool:

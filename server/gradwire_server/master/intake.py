@@ -91,11 +91,11 @@ class Intake:
             _check_last(member, ready[-1].update.sequence, member.last_sequence)
         for each in ready:
             member.pace.push(each)
-        self._let_through(run, member)
+        self._decode_due(run, member)
         # Those that wait are the newest, so of the new ones at most as many wait.
         self._metrics.updates_delayed.inc(min(len(ready), len(member.pace)))
 
-    def take_last(self, member: Member, sequence: int, *, leaves: bool = False) -> None:
+    def set_last_sequence(self, member: Member, sequence: int, *, leaves: bool = False) -> None:
         """Note which update a worker calls its last one.
 
         The run may finish with that update, so no later one is accepted. All members are told, so a
@@ -123,7 +123,7 @@ class Intake:
         """Decode updates that have waited for their rate."""
         self._now = now
         for member, run in list(self._paced.items()):
-            self._let_through(run, member)
+            self._decode_due(run, member)
 
     def release(self, run: Run, member: Member, now: float) -> None:
         """End a quarantine: accept the updates kept aside, in order, and all later ones.
@@ -132,14 +132,14 @@ class Intake:
         kept aside and before those that wait.
         """
         self._now = now
-        kept, member.aside = member.aside or [], None
-        member.vouched = True
+        kept, member.quarantine = member.quarantine or [], None
+        member.trusted = True
         self._count_quarantined()
         logger.warning("%s is released from quarantine with %d updates", member.name, len(kept))
         member.pace.push_front(kept)
-        self._let_through(run, member)
+        self._decode_due(run, member)
 
-    def hurry(self, member: Member) -> None:
+    def flush(self, member: Member) -> None:
         """Decode all waiting updates of a worker that was lost: they were acknowledged."""
         run = self._paced.pop(member, None)
         if run is not None:
@@ -147,7 +147,7 @@ class Intake:
 
     def forget(self, member: Member) -> None:
         """Drop the waiting updates of a worker that was removed."""
-        dropped = member.pace.clear() + len(member.aside or ())
+        dropped = member.pace.clear() + len(member.quarantine or ())
         self._metrics.updates_discarded.inc(dropped)
         self._paced.pop(member, None)
         self._count_quarantined()
@@ -161,7 +161,7 @@ class Intake:
 
     # Private.
 
-    def _let_through(self, run: Run, member: Member) -> None:
+    def _decode_due(self, run: Run, member: Member) -> None:
         """Decode the updates whose turn has come."""
         self._decode(run, member, iter(lambda: member.pace.pop(self._now), None))
         if len(member.pace):
@@ -175,17 +175,17 @@ class Intake:
                 member.rank,
                 received.update.body,
                 run.layout.elements,
-                partial(self._take_decoded, run, member, received),
+                partial(self._handle_decoded, run, member, received),
             )
 
-    def _take_decoded(
+    def _handle_decoded(
         self, run: Run, member: Member, received: UpdateReceived, decoded: Decoded
     ) -> None:
         """Accept a decoded update, keep it aside, or report a fault."""
         connection, sequence = member.link.connection, received.update.sequence
-        aside = member.aside
+        quarantine = member.quarantine
         if self._roster.of(connection) is not member or (
-            sequence != run.relay.next_of(member.rank) + len(aside or ())
+            sequence != run.relay.next_sequence(member.rank) + len(quarantine or ())
         ):
             connection.release(received.charge)  # an earlier one was invalid
             return
@@ -193,8 +193,8 @@ class Intake:
             if isinstance(decoded, MalformedUpdateError):
                 raise decoded
             staleness = _staleness(run, member, received)
-            if aside is None and not self._vet(run, member, received, decoded, staleness):
-                aside = member.aside = []
+            if quarantine is None and not self._vet(run, member, received, decoded, staleness):
+                quarantine = member.quarantine = []
                 self._count_quarantined()
         except MalformedUpdateError as error:
             connection.release(received.charge)
@@ -206,33 +206,33 @@ class Intake:
             self._metrics.messages_invalid.inc()
             self._expel(member, CloseCode.INVALID_MESSAGE, error)
             return
-        if aside is None:
+        if quarantine is None:
             connection.release(received.charge)
             self._on_accepted(member)
         else:
-            aside.append(received)
+            quarantine.append(received)
             self._metrics.updates_quarantined.inc()
-            self._departures.settle(member)
+            self._departures.check_completion(member)
 
     def _vet(
         self, run: Run, member: Member, received: UpdateReceived, update: Update, staleness: int
     ) -> bool:
         """Accept an update, clipped if it is an outlier; return False to put it into quarantine."""
         config = self._config
-        if config.outlier_policy == "off" or member.vouched:
+        if config.outlier_policy == "off" or member.trusted:
             self._accept(run, member, received, update, staleness)
             return True
         norm = norm_of(update)
-        reference = reference_of(m.norms for m in self._others(member) if m.aside is None)
+        reference = reference_of(m.norms for m in self._others(member) if m.quarantine is None)
         limit = config.outlier_norm_multiple * reference if reference is not None else norm
         if norm > limit:
             if config.outlier_policy == "quarantine":
-                _say_outlier("kept aside", member, received, norm, limit)
+                _log_outlier("kept aside", member, received, norm, limit)
                 return False
             self._accept_clipped(run, member, received, update, staleness, limit / norm)
             if not member.clipped:
                 member.clipped = True
-                _say_outlier("clipped", member, received, norm, limit)
+                _log_outlier("clipped", member, received, norm, limit)
         else:
             self._accept(run, member, received, update, staleness)
         if is_sample(update):
@@ -296,7 +296,7 @@ class Intake:
         metrics.update_staleness.observe(staleness)
 
     def _count_quarantined(self) -> None:
-        count = sum(member.aside is not None for member in self._roster)
+        count = sum(member.quarantine is not None for member in self._roster)
         self._metrics.quarantined_workers.set(count)
 
 
@@ -319,7 +319,7 @@ def _staleness(run: Run, member: Member, received: UpdateReceived) -> int:
     return max(accepted - update.based_on, 0)
 
 
-def _say_outlier(
+def _log_outlier(
     fate: str, member: Member, received: UpdateReceived, norm: float, limit: float
 ) -> None:
     """Log an outlier, once for each worker; metrics count them all."""

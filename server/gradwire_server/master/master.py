@@ -56,13 +56,13 @@ from gradwire_server.master.stability import Stability
 from gradwire_server.master.status import status_of
 from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure, ServerMetrics
-from gradwire_server.replica.founding import take_again, take_block, take_contents
+from gradwire_server.replica.founding import receive_block, receive_contents, receive_recalled
 from gradwire_server.replica.repairs import Repairs
 from gradwire_server.replica.self_check import SelfCheck
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.roster import Member, Roster
-from gradwire_server.state.run import Charge, Run
+from gradwire_server.state.run import Leadership, Run
 from gradwire_server.state.state import State
 from gradwire_server.updates.decoding import Decoder, InlineDecoder
 
@@ -106,17 +106,17 @@ class Master:
             lobby=Lobby(config.join_timeout_seconds),
             leases=Leases(config.rejoin_seconds, config.workers_max),
             run=run,
-            charge=Charge.of(config.standby or config.standby_of),
+            leadership=Leadership.of(config.standby or config.standby_of),
         )
         if run is not None:
-            run.charge = self._state.charge
+            run.leadership = self._state.leadership
         metrics.parameters.set(0 if run is None else run.layout.elements)
         self.checkpoints = CheckpointSchedule(self._state, writer)
         self._buffers = BufferRelay(self._state)
         self._departures = Departures(
             self._state,
-            on_left=lambda member: self.terms.left(member),
-            on_lost=lambda member: self._intake.hurry(member),
+            on_left=lambda member: self.terms.note_left(member),
+            on_lost=lambda member: self._intake.flush(member),
             on_forgotten=self._forget,
         )
         self.terms = Terms(self._state, self._departures)
@@ -159,7 +159,7 @@ class Master:
         It may replace one that was killed: for a while, only that one's workers are admitted.
         """
         self._state.now = now
-        self._state.expects_until = now + self.config.recovery_seconds
+        self._state.expects_returns_until = now + self.config.recovery_seconds
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         """Act on an event of a connection."""
@@ -187,7 +187,7 @@ class Master:
         self._intake.handle_timer(now)
         self._stability.handle_timer()
         if self._self_check.handle_timer():
-            self._repairs.forget_old()
+            self._repairs.expire_offers()
         self._states.handle_timer()
         self._departures.handle_timer()
         self._conclude()
@@ -317,11 +317,11 @@ class Master:
             case Follow() | Promise():
                 self.terms.receive(member, message)
             case Digest():
-                self._repairs.take_digest(member, message)
+                self._repairs.receive_digest(member, message)
             case Want():
-                self._repairs.take_want(member, message)
+                self._repairs.receive_want(member, message)
             case Leave():
-                self._take_leave(member, message)
+                self._receive_leave(member, message)
             case _ if member.observes:
                 raise InvalidMessageError(f"{name_of(message)} from {member.name}, an observer")
             case _:
@@ -330,41 +330,41 @@ class Master:
     def _from_worker(self, member: Member, message: Message) -> None:
         match message:
             case UpdateReceived():
-                self._take_update(member, message)
+                self._receive_update(member, message)
             case Contents():
-                take_contents(member, message, self.run, self.roster, self._state.now)
+                receive_contents(member, message, self.run, self.roster, self._state.now)
             case Snapshot():
-                take_block(member, message, self.run, self.roster, self._state.now)
+                receive_block(member, message, self.run, self.roster, self._state.now)
             case Buffers():
                 self._buffers.receive(member, message)
             case WantState():
-                self._states.take_want(member, message)
+                self._states.receive_want(member, message)
             case StatePart():
-                self._states.take_part(member, message)
+                self._states.receive_part(member, message)
             case Finish():
-                self._take_finish(member, message)
+                self._receive_finish(member, message)
             case _:
                 raise InvalidMessageError(f"{name_of(message)} from {member.name}")
 
-    def _take_leave(self, member: Member, leave: Leave) -> None:
+    def _receive_leave(self, member: Member, leave: Leave) -> None:
         if not member.observes:
-            self._intake.take_last(member, leave.sequence, leaves=True)
+            self._intake.set_last_sequence(member, leave.sequence, leaves=True)
         member.leaving = leave.reason
-        self._departures.settle(member)
+        self._departures.check_completion(member)
 
-    def _take_update(self, member: Member, update: UpdateReceived) -> None:
+    def _receive_update(self, member: Member, update: UpdateReceived) -> None:
         assert self.run is not None
         if self.run.recovery is not None:
-            take_again(member, update, self.run, self.roster, self._state.now)
+            receive_recalled(member, update, self.run, self.roster, self._state.now)
         else:
             self._intake.accept_update(self.run, member, update, self._state.now)
 
-    def _take_finish(self, member: Member, finish: Finish) -> None:
+    def _receive_finish(self, member: Member, finish: Finish) -> None:
         if self._is_known_to_have_finished(member, finish):
             return  # it has returned after the end of the run, and repeats its FINISH
-        self._intake.take_last(member, finish.sequence)
+        self._intake.set_last_sequence(member, finish.sequence)
         self._state.tell_roster()
-        self._departures.settle(member)
+        self._departures.check_completion(member)
 
     def _is_known_to_have_finished(self, member: Member, message: Finish) -> bool:
         is_over = self.run is not None and self.run.finished
@@ -388,14 +388,14 @@ class Master:
         """Act on an update that is in the replica and queued for the others."""
         self._stability.expect()
         self._state.queues_grew = True
-        self._repairs.look_at(member)
-        self._departures.settle(member)
+        self._repairs.check_digest(member)
+        self._departures.check_completion(member)
 
     def _conclude(self) -> None:
         """Do what is due after every event."""
         self.terms.conclude()
         self._states.conclude()
-        self.reception.let_in_held()
+        self.reception.answer_deferred()
         self._stability.conclude()
         self._self_check.conclude()
         self.checkpoints.conclude()

@@ -68,7 +68,7 @@ class OptimizerStates:
         """By asker."""
         self._numbers = 0
 
-    def take_want(self, member: Member, want: WantState) -> None:
+    def receive_want(self, member: Member, want: WantState) -> None:
         """Act on a request for a state, or on the end of one.
 
         Raises `InvalidMessageError` if the worker must not send it.
@@ -87,9 +87,9 @@ class OptimizerStates:
             raise InvalidMessageError(f"{member.name} asks for an optimizer's state again")
         member.asked_state = True
         self._transfers[member] = transfer = _Transfer(member)
-        self._turn_to_another(transfer)
+        self._ask_next_source(transfer)
 
-    def take_part(self, source: Member, part: StatePart) -> None:
+    def receive_part(self, source: Member, part: StatePart) -> None:
         """Pass a part of a state on to the worker that has asked for it.
 
         Raises `InvalidMessageError` if the part is not the next one.
@@ -103,7 +103,7 @@ class OptimizerStates:
             return  # another source was asked meanwhile, or the asker has left
         if not part.parts:
             transfer.reason = f"{source.shown_name}: {part.reason}"
-            self._turn_to_another(transfer)
+            self._ask_next_source(transfer)
             return
         if part.part != transfer.arrived or transfer.arrived == transfer.asked:
             raise InvalidMessageError(f"{source.name} sent part {part.part}, which was not due")
@@ -126,14 +126,14 @@ class OptimizerStates:
             )
             self._end(transfer)
         else:
-            self._ask_on(transfer)
+            self._request_parts(transfer)
 
     def on_delivered(self, member: Member, number: int) -> None:
         """Note that a part was delivered, by its number in the stream, and request another one."""
         member.state_parts.discard(number)
         transfer = self._transfers.get(member)
         if transfer is not None:
-            self._ask_on(transfer)
+            self._request_parts(transfer)
 
     def conclude(self) -> None:
         """End transfers whose asker has left; ask another source where the source has left."""
@@ -142,15 +142,15 @@ class OptimizerStates:
                 self._end(transfer)
             elif transfer.source is not None and not self._is_here(transfer.source):
                 transfer.reason = f"{transfer.source.shown_name} has gone"
-                self._turn_to_another(transfer)
+                self._ask_next_source(transfer)
 
     def next_timer(self) -> float | None:
         """Return when `handle_timer` has to be called at the latest."""
-        return min((each.waits_since + SOURCE_SECONDS for each in self._owed()), default=None)
+        return min((each.waits_since + SOURCE_SECONDS for each in self._pending()), default=None)
 
     def handle_timer(self) -> None:
         """Ask another source where one has not answered for `SOURCE_SECONDS`."""
-        for transfer in list(self._owed()):
+        for transfer in list(self._pending()):
             if self._state.now < transfer.waits_since + SOURCE_SECONDS:
                 continue
             transfer.waits_since = self._state.now
@@ -158,11 +158,11 @@ class OptimizerStates:
                 assert transfer.source is not None
                 seconds = f"{SOURCE_SECONDS:g} s"
                 transfer.reason = f"{transfer.source.shown_name} did not answer in {seconds}"
-                self._turn_to_another(transfer)
+                self._ask_next_source(transfer)
 
     # Private.
 
-    def _turn_to_another(self, transfer: _Transfer) -> None:
+    def _ask_next_source(self, transfer: _Transfer) -> None:
         """Ask a worker that was not asked yet, from the beginning; if none is left, say so."""
         self._release(transfer)
         source = self._candidate(transfer)
@@ -176,7 +176,7 @@ class OptimizerStates:
         transfer.number = self._next_number()
         transfer.parts, transfer.asked, transfer.arrived = 1, 0, 0
         transfer.waits_since = self._state.now
-        self._ask_on(transfer)
+        self._request_parts(transfer)
 
     def _candidate(self, transfer: _Transfer) -> Member | None:
         """Return the next source: the one with the fewest transfers, then with the most updates.
@@ -199,11 +199,11 @@ class OptimizerStates:
             and member not in transfer.tried
             and member.phase is Phase.LIVE
             and member.last_sequence is None
-            and member.aside is None
+            and member.quarantine is None
             and self._is_here(member)
         )
 
-    def _ask_on(self, transfer: _Transfer) -> None:
+    def _request_parts(self, transfer: _Transfer) -> None:
         """Request as many parts from the source as may be under way."""
         asker, source = transfer.asker, transfer.source
         assert source is not None
@@ -231,13 +231,13 @@ class OptimizerStates:
         if source is not None and self._is_here(source):
             source.link.send(WantState(transfer.number, None))
 
-    def _owed(self) -> Iterator[_Transfer]:
+    def _pending(self) -> Iterator[_Transfer]:
         """Iterate over transfers whose source owes a part."""
         return (each for each in self._transfers.values() if each.arrived < each.asked)
 
     def _is_here(self, member: Member) -> bool:
         here = self._state.roster.of(member.link.connection) is member
-        return here and not member.going and member.leaving is None
+        return here and not member.removing and member.leaving is None
 
     def _next_number(self) -> int:
         self._numbers += 1

@@ -63,11 +63,11 @@ class Orders:
             Action.EXPEL: self._expel,
         }
 
-    def obey(self, operator: str, order: Order) -> OrderDone | Refuse:
+    def execute(self, operator: str, order: Order) -> OrderDone | Refuse:
         """Carry out an order of the operator with this name in its key, or refuse it."""
         what = f"{order.action} {order.name}".rstrip()
         try:
-            text = self._carried_out(operator, order)
+            text = self._execute(operator, order)
         except UsageError as error:
             logger.warning("refused an order of operator %s, %s: %s", operator, what, error)
             return Refuse(RefusalCode.ORDER, str(error))
@@ -75,7 +75,7 @@ class Orders:
         logger.info("order of operator %s, %s%s", operator, what, said)
         return OrderDone(text)
 
-    def _carried_out(self, operator: str, order: Order) -> str:
+    def _execute(self, operator: str, order: Order) -> str:
         if order.action in self._without_name:
             if order.name:
                 raise UsageError(f"{order.action} takes no name: leave out {order.name!r}")
@@ -132,7 +132,7 @@ class Orders:
         return f"{name} may join again"
 
     def _release(self, operator: str, name: str) -> str:
-        members = [member for member in self._members(name) if member.aside is not None]
+        members = [member for member in self._members(name) if member.quarantine is not None]
         if not members:
             raise UsageError(f"{name} is not in quarantine")
         for member in members:

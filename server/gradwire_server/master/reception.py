@@ -30,7 +30,7 @@ from gradwire_server.master.departures import Departures
 from gradwire_server.master.orders import Orders
 from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure
-from gradwire_server.replica.founding import gather, welcome, welcome_back
+from gradwire_server.replica.founding import add_returned, welcome, welcome_back
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member, role_of
 from gradwire_server.state.run import Run
@@ -61,7 +61,7 @@ class Reception:
         self._state = state
         self._buffers = buffers
         self._terms = terms
-        self.on_early: Callable[[Link, Join], None] = self._refuse_early
+        self.on_early_join: Callable[[Link, Join], None] = self._refuse_not_in_charge
         """Called with a request to join while this master is not in charge."""
         self.on_promise: Callable[[Link, Promise], None] = lambda link, promise: None
         """Called with the answer of a worker that was asked to follow in another term."""
@@ -80,16 +80,16 @@ class Reception:
         """
         if self._state.lobby.was_refused(link.connection):
             return  # else each further request would cause one more answer and line of log
-        if self._state.lobby.is_held(link.connection):
+        if self._state.lobby.is_deferred(link.connection):
             raise InvalidMessageError(f"{name_of(message)} while the answer to JOIN is due")
         identity = link.connection.identity
         if isinstance(message, Join):
             if self._terms.in_charge:
                 self.join(link, message)
             else:
-                self.on_early(link, message)
+                self.on_early_join(link, message)
         elif isinstance(message, Follow):
-            self._terms.take_follow(link, message)
+            self._terms.receive_follow(link, message)
         elif isinstance(message, Promise):
             self.on_promise(link, message)
         elif not isinstance(message, Order):
@@ -97,14 +97,14 @@ class Reception:
         elif identity is None or identity.role is not Role.OPERATOR:
             raise InvalidMessageError(f"{message.action} ordered by a peer that is no operator")
         else:
-            self._obey(link, identity.name, message)
+            self._execute_order(link, identity.name, message)
 
     def join(self, link: Link, join: Join) -> None:
         """Admit a worker or observer, or refuse it with a reason."""
-        if join.resume is not None and not self._terms.heard_of(join.resume.term):
-            self._refuse_early(link, join)
+        if join.resume is not None and not self._terms.note_term(join.resume.term):
+            self._refuse_not_in_charge(link, join)
             return
-        until = self._expects_until
+        until = self._expects_returns_until
         if until is not None and join.resume is None and role_of(link.connection) is Role.WORKER:
             logger.info(
                 "%s waits: for %.1f s, workers may come back that took part before this master "
@@ -112,7 +112,7 @@ class Reception:
                 join.name,
                 until - self._state.now,
             )
-            self._state.lobby.hold_join(link.connection, join, until)
+            self._state.lobby.defer_join(link.connection, join, until)
             return
         if join.resume is not None or join.partial is not None:
             self._replace_twin(link.connection, join)
@@ -120,9 +120,9 @@ class Reception:
         if isinstance(run, Refuse):
             self.refuse(link.connection, join, run)
         elif join.resume is not None:
-            self._let_back_in(link, join, join.resume, run)
+            self._admit_returning(link, join, join.resume, run)
         else:
-            self._let_in(link, join, run)
+            self._admit_new(link, join, run)
 
     def refuse(self, connection: Connection, join: Join, refused: Refuse) -> None:
         """Refuse a request to join."""
@@ -134,21 +134,21 @@ class Reception:
         shown = replace(refused, reason=refused.reason[:REASON_CHARACTERS_MAX])
         self._state.lobby.refuse(connection, shown)
 
-    def let_in_held(self) -> None:
+    def answer_deferred(self) -> None:
         """Answer deferred requests, once no worker is expected to return any more."""
-        if self._state.lobby.holds_any and self._expects_until is None:
-            answer = self.join if self._terms.in_charge else self.on_early
-            for link, join in self._state.lobby.release():
+        if self._state.lobby.has_deferred and self._expects_returns_until is None:
+            answer = self.join if self._terms.in_charge else self.on_early_join
+            for link, join in self._state.lobby.pop_deferred():
                 answer(link, join)
 
     def next_timer(self) -> float | None:
         """Return when deferred requests may be answered; None without any."""
-        return self._expects_until if self._state.lobby.holds_any else None
+        return self._expects_returns_until if self._state.lobby.has_deferred else None
 
     # Private.
 
     @property
-    def _expects_until(self) -> float | None:
+    def _expects_returns_until(self) -> float | None:
         """Until when workers may return before new ones join; None for no such wait.
 
         A restarted master has no run. If a new worker joined first, its parameters would start
@@ -160,10 +160,14 @@ class Reception:
         recovery = None if run is None else run.recovery
         if recovery is not None and recovery.gathering:
             return recovery.deadline
-        is_new = run is None or run.awaited or run.recovered or recovery is not None
-        return state.expects_until if is_new and state.now < state.expects_until else None
+        is_new = run is None or run.awaits_workers or run.recovered or recovery is not None
+        return (
+            state.expects_returns_until
+            if is_new and state.now < state.expects_returns_until
+            else None
+        )
 
-    def _refuse_early(self, link: Link, join: Join) -> None:
+    def _refuse_not_in_charge(self, link: Link, join: Join) -> None:
         self.refuse(link.connection, join, self._terms.refusal())
 
     def _replace(self, connection: Connection) -> None:
@@ -176,9 +180,9 @@ class Reception:
                 reason = f"another process came in with the same key, that of {identity.name}"
                 self._departures.expel(other, CloseCode.REPLACED, reason, Departure.REPLACED)
 
-    def _obey(self, link: Link, operator: str, order: Order) -> None:
+    def _execute_order(self, link: Link, operator: str, order: Order) -> None:
         state = self._state
-        answer = self._orders.obey(operator, order)
+        answer = self._orders.execute(operator, order)
         if isinstance(answer, Refuse):
             state.metrics.refusals.labels(answer.code).inc()
         else:
@@ -202,12 +206,12 @@ class Reception:
         if run is not None and not state.roster.workers:
             if join.resume is not None:
                 # Workers' replicas may be newer than the checkpoint: `recover` compares them.
-                if run.awaited and run.is_that_of(join):
+                if run.awaits_workers and run.matches(join):
                     run, own = None, run
             elif run.finished or join.run not in (None, run.name):
                 # The run has no workers left, and it is over, or this worker names another one. But
                 # a resumed run still waits for its first worker.
-                run = run if run.awaited else None
+                run = run if run.awaits_workers else None
         draining = self._orders.draining is not None
         refused = refusal_by_role(role, run, draining=draining, stopping=state.stopping) or refusal(
             join, state.config, run, state.roster
@@ -225,7 +229,7 @@ class Reception:
             The master's own copy of the run that is recovered.
         """
         state = self._state
-        finished = None if own is not None else state.ended.find(join)
+        finished = None if own is not None else state.finished_runs.find(join)
         if finished is not None:
             return finished_without(finished)
         if join.partial is not None:
@@ -240,20 +244,20 @@ class Reception:
             answer_seconds = max(seconds, ANSWER_SECONDS_MIN)
             versions = None if own is None else own.relay.versions
             run.recovery = RunRecovery(answer_seconds, state.now + seconds, own_versions=versions)
-            run.own = own
+            run.local_copy = own
         return run
 
-    def _let_back_in(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
+    def _admit_returning(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
         """Give a returning worker its rank, and send it the updates that it has missed."""
         state = self._state
         if run.recovery is not None:
-            self._gather(link, join, resume, run)
+            self._admit_to_recovery(link, join, resume, run)
             return
         lease = state.leases.find(join.worker_id, link.connection.identity, state.now)
         is_expected = lease is not None and lease.rank == resume.rank
         if run.recovered and self._has_left_since(link, resume):
             return
-        is_free = resume.rank not in run.given and state.roster.at(resume.rank) is None
+        is_free = resume.rank not in run.assigned_ranks and state.roster.at(resume.rank) is None
         if not is_expected and not (run.recovered and is_free):
             self.refuse(link.connection, join, not_expected(state.config))
             return
@@ -261,7 +265,7 @@ class Reception:
         state.leases.end(join.worker_id)
         run.unclaimed.discard(resume.rank)
         state.lobby.leave(link.connection)
-        member = self._admit(resume.rank, link, join, run)
+        member = self._add_member(resume.rank, link, join, run)
         member.clipped = lease is not None and lease.missed_correction
         state.metrics.rejoins.inc()
         if (
@@ -275,15 +279,15 @@ class Reception:
             logger.info("%s is back in run %r", member.name, run.name)
             welcome_back(member, run, state.roster)
             run.relay.catch_up(member, resume.versions, state.now)
-        run.has_untold = True
+        run.must_repeat_stable = True
         state.tell_roster()
         self._buffers.enter(member)
         if run.finished:
             member.last_sequence = resume.sequence
             said = Finished(dict(run.relay.versions))
-            member.buffers.say_last(link, said, said.pack())
+            member.buffers.send_after_buffers(link, said, said.pack())
 
-    def _gather(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
+    def _admit_to_recovery(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
         """Admit a returning worker to a run that is being recovered."""
         state = self._state
         if self._has_left_since(link, resume):
@@ -294,10 +298,10 @@ class Reception:
         state.lobby.leave(link.connection)
         if run is not state.run:
             self._begin(run)
-        member = self._admit(resume.rank, link, join, run)
+        member = self._add_member(resume.rank, link, join, run)
         state.metrics.rejoins.inc()
         logger.info("%s is back, and run %r is being recovered", member.name, run.name)
-        gather(member, resume, run, state.roster, state.now)
+        add_returned(member, resume, run, state.roster, state.now)
         state.tell_roster()
 
     def _has_left_since(self, link: Link, resume: Resume) -> bool:
@@ -324,24 +328,24 @@ class Reception:
     def _begin(self, run: Run) -> None:
         """Serve a run from now on, instead of the last one."""
         state = self._state
-        self._departures.dismiss_observers()
+        self._departures.expel_observers()
         state.end_run()
         state.run = run
-        run.charge = state.charge
+        run.leadership = state.leadership
         state.metrics.parameters.set(run.layout.elements)
 
-    def _let_in(self, link: Link, join: Join, run: Run) -> None:
+    def _admit_new(self, link: Link, join: Join, run: Run) -> None:
         state, role = self._state, role_of(link.connection)
         state.lobby.leave(link.connection)
         if run is not state.run:
             self._begin(run)
         state.leases.end_of(link.connection.identity)
         state.leases.end(join.worker_id)
-        kept = state.leases.ranks(state.now) | run.unclaimed | run.returning
+        kept = state.leases.ranks(state.now) | run.unclaimed | run.claimable_ranks
         rank = state.roster.free_rank(join.rank, role, kept)
-        run.given.add(rank)
-        member = self._admit(rank, link, join, run)
-        run.awaited = run.awaited and member.observes
+        run.assigned_ranks.add(rank)
+        member = self._add_member(rank, link, join, run)
+        run.awaits_workers = run.awaits_workers and member.observes
         state.metrics.joins.inc()
         what = "observes" if member.observes else "joined"
         logger.info("%s %s run %r", member.name, what, run.name)
@@ -350,7 +354,7 @@ class Reception:
         self._buffers.begin_rank(rank)
         self._buffers.enter(member)
 
-    def _admit(self, rank: int, link: Link, join: Join, run: Run) -> Member:
+    def _add_member(self, rank: int, link: Link, join: Join, run: Run) -> Member:
         """Add a member to the roster; the caller sends it the parameters next."""
         state = self._state
         first = run.relay.versions.get(rank, 0) + 1

@@ -25,9 +25,9 @@ class Stability:
     def conclude(self) -> None:
         """Send STABLE again soon, if a worker has returned that may have missed it."""
         run = self._state.run
-        if run is not None and run.has_untold:
+        if run is not None and run.must_repeat_stable:
             # No further update may come, and the worker waits to hear what is stable.
-            run.has_untold, run.stable_told = False, {}
+            run.must_repeat_stable, run.stable_sent = False, {}
             self.expect()
 
     def handle_timer(self) -> None:
@@ -42,8 +42,8 @@ class Stability:
             self._put_off()
             return
         stable = run.relay.stable
-        if stable != run.stable_told:
-            run.stable_told = stable
+        if stable != run.stable_sent:
+            run.stable_sent = stable
             self._state.tell_all(Stable(stable))
         if run.relay.unstable:
             self._put_off()

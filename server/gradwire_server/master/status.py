@@ -32,5 +32,5 @@ def _described(member: Member) -> dict[str, Any]:
         "rank": member.rank,
         "name": member.shown_name,
         "phase": member.phase.name.lower(),
-        "quarantined": member.aside is not None,
+        "quarantined": member.quarantine is not None,
     }

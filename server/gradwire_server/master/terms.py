@@ -94,7 +94,7 @@ class Terms:
     @property
     def term(self) -> int:
         """The highest term heard of; while in charge, our own."""
-        return self._state.charge.term
+        return self._state.leadership.term
 
     @property
     def has_standby(self) -> bool:
@@ -118,7 +118,7 @@ class Terms:
             self.other,
         )
 
-    def heard_of(self, term: int) -> bool:
+    def note_term(self, term: int) -> bool:
         """Note the highest term of a worker; return whether this master is still in charge.
 
         A master in charge hears of a higher term of the other one only from a worker that has
@@ -131,29 +131,34 @@ class Terms:
                 f"term {term}; this master's is {self.term}; the limit is {TERMS_AHEAD_MAX} ahead"
             )
         if self.other is None:
-            self._raise_to(term)
+            self.raise_to(term)
             return True
         run = self._state.run
         if not self.is_standby and (run is None or not run.founded):
             # No worker follows this master yet, and the standby has said that it is not in charge:
             # earlier terms belong to masters that are gone.
             if term >= self.term:
-                self._raise_to(self.next_term(term))
+                self.raise_to(self.next_term(term))
             self._agreed = self.term
             return True
         if not self.is_standby and term % 2 == 0 and term > self._agreed:
             self.step_down(f"a worker has promised its standby to follow it in term {term}")
             return False
         if term > self.term:
-            self._raise_to(self.next_term(term))
+            self.raise_to(self.next_term(term))
         return True
 
     def take_charge(self, term: int) -> None:
         """Take charge of a term."""
-        self._state.charge.term = self._agreed = term
-        self._state.charge.other = self.other
+        self._state.leadership.term = self._agreed = term
+        self._state.leadership.other = self.other
         self.in_charge = True
         logger.warning("in charge of term %d", term)
+
+    def raise_to(self, term: int) -> None:
+        """Note a term, if it is the highest so far."""
+        leadership = self._state.leadership
+        leadership.term = max(leadership.term, term)
 
     def next_term(self, after: int) -> int:
         """Return the lowest term of this master, odd or even, above a term."""
@@ -166,7 +171,7 @@ class Terms:
 
     # The standby.
 
-    def take_follow(self, link: Link, follow: Follow) -> None:
+    def receive_follow(self, link: Link, follow: Follow) -> None:
         """Act on FOLLOW: a standby follows this master, or confirms a set of voters.
 
         Raises `InvalidMessageError` if the peer is no standby, or must not send it now.
@@ -194,19 +199,19 @@ class Terms:
         if self._standby is not None:
             reason = "the standby is back over another connection"
             self._expel_standby(CloseCode.REPLACED, reason, Departure.REPLACED)
-        self._state.lobby.keep(connection)
+        self._state.lobby.remove_deadline(connection)
         self._standby = link
         self._forget_voters()
         logger.info("the standby at %s is connected", connection.address)
         if not self.in_charge:
             self.take_charge(self.next_term(max(self.term, follow.term)))
         else:
-            self._raise_to(self.next_term(follow.term) if follow.term > self.term else self.term)
+            self.raise_to(self.next_term(follow.term) if follow.term > self.term else self.term)
         self._agreed = self.term
 
     # The workers.
 
-    def left(self, member: Member) -> None:
+    def note_left(self, member: Member) -> None:
         """Note that a worker has left in order: it can promise nothing any more."""
         if any(member.join.worker_id in voters for voters in self._voters.values()):
             self._left.add(member.join.worker_id)
@@ -217,7 +222,7 @@ class Terms:
         Raises `InvalidMessageError` if the member must not send it.
         """
         if isinstance(message, Follow) and member.stands_by:
-            self.take_follow(member.link, message)
+            self.receive_follow(member.link, message)
         elif isinstance(message, Promise) and not member.observes:
             self.promised(member, message)
         else:
@@ -256,7 +261,7 @@ class Terms:
             )
         self._standby = None
         self._state.end_run()
-        self._state.ended.clear()  # the other master may continue these runs
+        self._state.finished_runs.clear()  # the other master may continue these runs
 
     def status(self) -> dict[str, Any]:
         """Return the status of this master, as values that JSON has."""
@@ -267,11 +272,11 @@ class Terms:
             "term": self.term,
             "other": self.other,
             "standby_connected": self.has_standby,
-            "standby_behind": self.behind,
+            "standby_behind": self.standby_lag,
         }
 
     @property
-    def behind(self) -> int:
+    def standby_lag(self) -> int:
         """How many updates the standby lacks: all of them as long as it has no replica."""
         run = self._state.run
         if self._standby is None or run is None:
@@ -302,16 +307,12 @@ class Terms:
         logger.warning("the standby is gone")
         self._promised.clear()
         self._asked.clear()
-        self._raise_to(self.next_term(self.term))
+        self.raise_to(self.next_term(self.term))
 
     def _expel_standby(self, code: int, reason: str, departure: Departure) -> None:
         assert self._standby is not None
         self._departures.expel(self._standby.connection, code, reason, departure)
         self._lose_standby()
-
-    def _raise_to(self, term: int) -> None:
-        charge = self._state.charge
-        charge.term = max(charge.term, term)
 
     def _forget_voters(self) -> None:
         self._voters.clear()

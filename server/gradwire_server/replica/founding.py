@@ -14,7 +14,7 @@ from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.replicas import Contents, Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotFeed, expand_block
-from gradwire_server.replica.recall import go_on, may_keep_replica, recall, take_recalled
+from gradwire_server.replica.recall import continue_run, may_keep_replica, recall, store_recalled
 from gradwire_server.replica.repairs import offer
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member, Phase, Roster
@@ -26,12 +26,12 @@ logger = logging.getLogger("gradwire.master")
 def welcome(member: Member, run: Run, roster: Roster, now: float) -> None:
     """Send a new member the run's parameters, or ask it for its own, or let it wait."""
     if run.founded:
-        _let_in(member, run, roster, now)
+        _sync(member, run, roster, now)
     elif run.recovery is None and _founder_of(roster) is None:
         _ask_to_found(member, run, roster)
 
 
-def gather(member: Member, resume: Resume, run: Run, roster: Roster, now: float) -> None:
+def add_returned(member: Member, resume: Resume, run: Run, roster: Roster, now: float) -> None:
     """Note a worker that has returned to a restarted master; go on when all have."""
     recovery = run.recovery
     assert recovery is not None
@@ -56,7 +56,7 @@ def recover(run: Run, roster: Roster, now: float) -> None:
     _go_on_if_due(run, roster, now)
 
 
-def take_contents(
+def receive_contents(
     member: Member, contents: Contents, run: Run | None, roster: Roster, now: float
 ) -> None:
     """Store the versions of the replica that a worker sends.
@@ -69,7 +69,7 @@ def take_contents(
     _begin_if_complete(run, roster, now)
 
 
-def take_block(
+def receive_block(
     member: Member, block: Snapshot, run: Run | None, roster: Roster, now: float
 ) -> None:
     """Store a block of the first parameters; with the last one, the run begins.
@@ -78,18 +78,18 @@ def take_block(
     """
     if run is None or run.assembly is None or member.phase is not Phase.FOUNDING:
         raise InvalidMessageError(f"Snapshot from {member.name}, which was not asked for it")
-    run.add_first(expand_block(block, run.layout.elements, unpack_block))
+    run.add_first_block(expand_block(block, run.layout.elements, unpack_block))
     _begin_if_complete(run, roster, now)
 
 
-def take_again(
+def receive_recalled(
     member: Member, received: UpdateReceived, run: Run, roster: Roster, now: float
 ) -> None:
     """Store a recalled update.
 
     Raises `InvalidMessageError` if the worker was not asked for it, or it does not fit the run.
     """
-    take_recalled(member, received, run, now)
+    store_recalled(member, received, run, now)
     _go_on_if_due(run, roster, now)
 
 
@@ -113,19 +113,19 @@ def _begin_if_complete(run: Run, roster: Roster, now: float) -> None:
     if recovery is None:
         run.found()
     else:
-        go_on(run, recovery, now)
-        founder.updates = InOrder(run.relay.next_of(founder.rank))
+        continue_run(run, recovery, now)
+        founder.updates = InOrder(run.relay.next_sequence(founder.rank))
     logger.info("run %r begins with %d parameters", run.name, run.layout.elements)
-    _let_all_in(run, recovery, roster, now)
+    _sync_waiting(run, recovery, roster, now)
 
 
-def _let_all_in(run: Run, recovery: RunRecovery | None, roster: Roster, now: float) -> None:
+def _sync_waiting(run: Run, recovery: RunRecovery | None, roster: Roster, now: float) -> None:
     """Send the parameters to all members that wait for them."""
-    run.recovery = run.own = None
+    run.recovery = run.local_copy = None
     for other in roster:
         if other.phase is not Phase.WAITING:
             continue
-        other.updates = InOrder(run.relay.next_of(other.rank))
+        other.updates = InOrder(run.relay.next_sequence(other.rank))
         if (
             recovery is not None
             and other in recovery.returned
@@ -134,7 +134,7 @@ def _let_all_in(run: Run, recovery: RunRecovery | None, roster: Roster, now: flo
             welcome_back(other, run, roster)
             run.relay.catch_up(other, recovery.returned[other].versions, now)
         else:
-            _let_in(other, run, roster, now)
+            _sync(other, run, roster, now)
 
 
 def found_again(run: Run, roster: Roster, now: float) -> bool:
@@ -147,7 +147,7 @@ def found_again(run: Run, roster: Roster, now: float) -> bool:
         return True
     recovery = run.recovery
     if recovery is not None:
-        recovery.keep_only(roster)
+        recovery.retain(roster)
         if recovery.gathering:
             return True
         if recovery.returned and (recovery.heir is None or recovery.heir in recovery.returned):
@@ -156,7 +156,7 @@ def found_again(run: Run, roster: Roster, now: float) -> bool:
             return True
         if recovery.has_asked or not roster.workers:
             return False
-        if recovery.returned or run.own is not None:
+        if recovery.returned or run.local_copy is not None:
             recover(run, roster, now)
             return True
         run.recovery = None  # all workers that had the run have left again
@@ -165,7 +165,7 @@ def found_again(run: Run, roster: Roster, now: float) -> bool:
     heir = next(iter(roster.workers), None)
     if heir is None:
         return False
-    run.begin_again(heir.join)
+    run.restart_founding(heir.join)
     _ask_to_found(heir, run, roster)
     return True
 
@@ -179,13 +179,13 @@ def _go_on_if_due(run: Run, roster: Roster, now: float) -> None:
     recovery = run.recovery
     assert recovery is not None
     heir = recovery.heir
-    if recovery.owing:
+    if recovery.pending_members:
         return
     if heir is None:
-        go_on(run, recovery, now)
-        _let_all_in(run, recovery, roster, now)
+        continue_run(run, recovery, now)
+        _sync_waiting(run, recovery, roster, now)
     elif heir.phase is Phase.WAITING:
-        run.begin_again(heir.join)
+        run.restart_founding(heir.join)
         _ask_to_found(heir, run, roster)
 
 
@@ -195,7 +195,7 @@ def _ask_to_found(member: Member, run: Run, roster: Roster) -> None:
     _welcome(member, run, roster, founder=True)
 
 
-def _let_in(member: Member, run: Run, roster: Roster, now: float) -> None:
+def _sync(member: Member, run: Run, roster: Roster, now: float) -> None:
     """Send a worker the run's parameters: all of them, or the blocks that differ from its own."""
     member.move_to(Phase.SYNCING)
     partial = member.join.partial
@@ -234,8 +234,8 @@ def _welcome(
             founder=founder,
             versions=dict(run.relay.versions),
             resumed=resumed,
-            term=run.charge.term,
-            standby=run.charge.other,
+            term=run.leadership.term,
+            standby=run.leadership.other,
             compares=compares,
         )
     )

@@ -49,20 +49,20 @@ class Repairs:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def take_digest(self, member: Member, digest: Digest) -> None:
+    def receive_digest(self, member: Member, digest: Digest) -> None:
         """Store the digest of a worker's replica, and check it."""
-        member.claim = digest
-        self.look_at(member)
+        member.unchecked_digest = digest
+        self.check_digest(member)
 
-    def look_at(self, member: Member) -> None:
+    def check_digest(self, member: Member) -> None:
         """Check the stored digest of a worker, once all updates in its replica were accepted."""
-        run, claim = self._state.run, member.claim
+        run, claim = self._state.run, member.unchecked_digest
         if run is None or run.digests is None or claim is None:
             return
         busy = member.offer is not None or member.feed is not None
         if member.phase is not Phase.LIVE or busy or not covers(run.relay.versions, claim.versions):
             return
-        member.claim = None
+        member.unchecked_digest = None
         if not _has_all_corrections(member, claim, run):
             return
         expected = run.digests.at(claim.versions)
@@ -84,7 +84,7 @@ class Repairs:
             offer(member, run.copy())
             self._state.queues_grew = True
 
-    def take_want(self, member: Member, want: Want) -> None:
+    def receive_want(self, member: Member, want: Want) -> None:
         """Send a worker the blocks that it asks for.
 
         Raises `InvalidMessageError` if it was not offered any, or the run has no such block.
@@ -108,16 +108,16 @@ class Repairs:
             member.feed = SnapshotFeed(copy.block, numbers, member.link)
             self._state.queues_grew = True
         else:
-            self.fed(member)
+            self.finish_feed(member)
 
-    def fed(self, member: Member) -> None:
+    def finish_feed(self, member: Member) -> None:
         """Note that all blocks were delivered to a worker."""
         member.feed = None
         if member.phase is Phase.SYNCING:
             member.move_to(Phase.LIVE)
             self._state.metrics.snapshots_sent.inc()
 
-    def forget_old(self) -> None:
+    def expire_offers(self) -> None:
         """Drop copies that workers have not answered to; called once a minute."""
         for member in self._state.roster:
             if member.offer is not None:

@@ -37,7 +37,7 @@ def new_keyring_file(keyring: Keyring) -> int:
     return descriptor
 
 
-def take_keyring(descriptor: int) -> Keyring:
+def read_keyring(descriptor: int) -> Keyring:
     """Return the keyring in a file of `new_keyring_file`, and close the file."""
     with os.fdopen(descriptor, "rb") as file:
         file.seek(0)  # both processes share the file's position

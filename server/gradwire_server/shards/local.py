@@ -56,7 +56,7 @@ class LocalShard:
             Command.RELAY: self._relay,
             Command.RELEASE: self._release,
             Command.CLOSE: self._close,
-            Command.KEYS: self._take_keys,
+            Command.KEYS: self._set_keys,
             Command.LIMITS: self._limit,
             Command.ASK: self._answer,
             Command.STOP: self._stop,
@@ -98,7 +98,7 @@ class LocalShard:
                     Report.RECEIVED, number, self._outbox.add_parcel(parcel), message.stream,
                     message.number, message.kind, message.fragment_bytes, charge,
                 )  # fmt: skip
-                parcel.let_go()
+                parcel.release()
             case MessageDelivered(stream, message_number):
                 self.post(Report.DELIVERED, number, stream, message_number)
             case AddressChanged(address):
@@ -118,7 +118,7 @@ class LocalShard:
     def _send(
         self, to: int, place: Place, stream: int, number: int, kind: int, priority: int
     ) -> None:
-        payload = self._inbox.look(place)
+        payload = self._inbox.payload_at(place)
         connection = self._connections.get(to)
         if connection is not None:
             connection.send(stream, number, kind, payload, Priority(priority))
@@ -133,7 +133,7 @@ class LocalShard:
         priority: int,
         fragment_bytes: int,
     ) -> None:
-        payload = self._inbox.look(place)
+        payload = self._inbox.payload_at(place)
         # Copied once, into the rows that all connections send from.
         message = ShapedMessage.of(stream, number, kind, payload, fragment_bytes)
         for name in to:
@@ -154,7 +154,7 @@ class LocalShard:
             connection.close(code, reason, self._now)
             self.post(Report.GONE, number)
 
-    def _take_keys(self, run_keys: str, denied: Sequence[str]) -> None:
+    def _set_keys(self, run_keys: str, denied: Sequence[str]) -> None:
         self._endpoint.set_keyring(parse_keyring(run_keys, denied), self._now)
 
     def _limit(self, elsewhere: int, link_rate: float | None) -> None:

@@ -36,11 +36,11 @@ class Parcel:
         else:
             self.place = bytes(content)
 
-    def hold(self) -> None:
+    def retain(self) -> None:
         """Add a holder."""
         self._holders += 1
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Remove a holder; free the memory after the last one."""
         self._holders -= 1
         if not self._holders and isinstance(self.place, tuple):
@@ -60,14 +60,14 @@ class Outbox:
     def add_parcel(self, parcel: Parcel) -> Place:
         """Hold a parcel until it was copied; return the place for the record."""
         if isinstance(parcel.place, tuple):
-            parcel.hold()
+            parcel.retain()
             self._parcels.append(parcel)
         return parcel.place
 
     def on_taken(self, count: int) -> None:
         """Note that the other process has copied so many more parcels."""
         for _ in range(count):
-            self._parcels.popleft().let_go()
+            self._parcels.popleft().release()
 
     def clear(self) -> None:
         """Let go of all parcels: the other process has ended."""
@@ -82,10 +82,10 @@ class Inbox:
         self.taken = 0
         """Parcels of the arena that were read since the last report of TAKEN.
 
-        The caller of `look` copies the payload before it reports, and resets this count then.
+        The caller of `payload_at` copies the payload before it reports, and resets this count then.
         """
 
-    def look(self, place: Place) -> Payload:
+    def payload_at(self, place: Place) -> Payload:
         """Return the payload at a place, without copying it."""
         if isinstance(place, bytes):
             return place

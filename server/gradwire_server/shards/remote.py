@@ -117,14 +117,14 @@ class Parcels:
         That is enough, because a master relays a message to one worker after the other.
         """
         if self._last is None or self._last.content is not message:
-            self.let_go()
+            self.release()
             self._last = Parcel(self.arena, message)
         return self._last
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Let go of the last parcel."""
         if self._last is not None:
-            self._last.let_go()
+            self._last.release()
             self._last = None
 
 
@@ -203,7 +203,7 @@ class RemoteShard:
         """Have a connection send a message."""
         parcel = Parcel(self._parcels.arena, payload)
         place = self._outbox.add_parcel(parcel)
-        parcel.let_go()
+        parcel.release()
         self.post(Command.SEND, connection.number, place, stream, number, kind, int(priority))
 
     def relay(
@@ -216,7 +216,7 @@ class RemoteShard:
             relayed[3].append(connection.number)
             return
         self._post_relayed()
-        parcel.hold()
+        parcel.retain()
         self._relayed = parcel, message, priority, [connection.number]
 
     def release(self, connection: RemoteConnection, charge: int) -> None:
@@ -249,7 +249,7 @@ class RemoteShard:
         for connection in lost:
             connection.end(State.CLOSED)
         if self._relayed is not None:
-            self._relayed[0].let_go()
+            self._relayed[0].release()
             self._relayed = None
         self._outbox.clear()
         for connection in was_open:
@@ -266,7 +266,7 @@ class RemoteShard:
             Command.RELAY, numbers, self._outbox.add_parcel(parcel), message.stream, message.number,
             message.kind, int(priority), message.fragment_bytes,
         )  # fmt: skip
-        parcel.let_go()
+        parcel.release()
 
     def _tell(self, connection: RemoteConnection, event: Event) -> None:
         # The one place where a RemoteConnection is passed as a Connection.
@@ -295,7 +295,7 @@ class RemoteShard:
         fragment_bytes: int,
         charge: int,
     ) -> None:
-        payload = self._inbox.look(place)
+        payload = self._inbox.payload_at(place)
         connection = self._connections[number]
         if connection.state is State.OPEN:
             message = ShapedMessage.of(stream, message_number, kind, payload, fragment_bytes)

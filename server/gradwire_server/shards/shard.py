@@ -21,7 +21,7 @@ from gradwire_protocol import Connection, Credentials, Endpoint, Event, SessionI
 from gradwire_server.shards.arena import Arena
 from gradwire_server.shards.channel import Channel
 from gradwire_server.shards.figures import Figures
-from gradwire_server.shards.keys import take_keyring
+from gradwire_server.shards.keys import read_keyring
 from gradwire_server.shards.local import LocalShard
 from gradwire_server.shards.records import Record, Report
 from gradwire_server.shards.startup import TICK_SECONDS, Setup
@@ -144,7 +144,7 @@ def _credentials(setup: Setup) -> Credentials | None:
     """Return the credentials of a setup; None without keys."""
     if setup.keyring is None:
         return None
-    keyring = take_keyring(setup.keyring)
+    keyring = read_keyring(setup.keyring)
     return Credentials(keyring=keyring, unix_time_ns=time_ns, instance=setup.instance)
 
 

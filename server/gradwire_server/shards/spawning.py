@@ -43,7 +43,7 @@ def spawn(setup: Setup, ours: socket.socket, theirs: socket.socket) -> subproces
         theirs.close()
 
 
-def how_it_ended(popen: subprocess.Popen[bytes]) -> str:
+def describe_exit(popen: subprocess.Popen[bytes]) -> str:
     """Return how a process has ended, as the end of a sentence."""
     status = popen.returncode
     if status < 0:

@@ -30,7 +30,7 @@ from gradwire_server.shards.figures import Figures
 from gradwire_server.shards.keys import new_keyring_file, pack_keyring
 from gradwire_server.shards.records import Command, Record
 from gradwire_server.shards.remote import Parcels, RemoteShard
-from gradwire_server.shards.spawning import how_it_ended, spawn
+from gradwire_server.shards.spawning import describe_exit, spawn
 from gradwire_server.shards.startup import TICK_SECONDS, Setup
 from gradwire_udp import Application
 
@@ -125,9 +125,9 @@ class Supervisor:
         self._arenas = [Arena(descriptor) for descriptor in self._files]
         self._parcels = Parcels(self._arenas[0])
         self._processes: dict[int, _Process] = {}
-        self._past = Figures()
+        self._ended_figures = Figures()
         """Counters of shards that have ended."""
-        self._burials: dict[asyncio.Task[None], _Process] = {}
+        self._reaping: dict[asyncio.Task[None], _Process] = {}
         self._turning = False
         self._stopping = False
         self._closed = False
@@ -183,15 +183,15 @@ class Supervisor:
         """Send all posted commands to the shards."""
         if self._closed:
             return
-        self._share()
+        self._post_limits()
         for process in self._living():
             process.remote.flush()
-        self._parcels.let_go()
+        self._parcels.release()
 
     async def wait_quiet(self, timeout: float) -> None:  # noqa: ASYNC109
         """Wait until all connections are closed, at most `timeout` seconds."""
         self.stop()
-        self._see_if_quiet()
+        self._check_quiet()
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._quiet), timeout)
 
@@ -202,12 +202,12 @@ class Supervisor:
         self._closed = True
         if self._ticking is not None:
             self._ticking.cancel()
-        for task in self._burials:
+        for task in self._reaping:
             task.cancel()
         for process in self._living():
             process.channel.close()
         deadline = monotonic() + END_SECONDS_MAX
-        for process in (*self._living(), *self._burials.values()):
+        for process in (*self._living(), *self._reaping.values()):
             try:
                 process.popen.wait(max(deadline - monotonic(), 0.0))
             except subprocess.TimeoutExpired:
@@ -226,11 +226,11 @@ class Supervisor:
             self._ask(process)
             process.remote.flush()
         answered = self._answered = self._answered or self._loop.create_future()
-        self._see_if_answered()
+        self._check_answered()
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(answered), REFRESH_SECONDS_MAX)
         living = (process.remote.figures for process in self._living())
-        self._total.set_to_sum([self._local, self._past, *living])
+        self._total.set_to_sum([self._local, self._ended_figures, *living])
 
     # Private.
 
@@ -240,7 +240,7 @@ class Supervisor:
     def _start(self, index: int) -> None:
         popen, ours = self._spawn(index)
         channel = Channel(
-            ours, self._loop, partial(self._heard, index), partial(self._ended, index)
+            ours, self._loop, partial(self._on_records, index), partial(self._on_end, index)
         )
         remote = RemoteShard(
             self._parcels,
@@ -281,37 +281,37 @@ class Supervisor:
             if keyring is not None:
                 os.close(keyring)
 
-    def _heard(self, index: int, records: Sequence[Record]) -> None:
+    def _on_records(self, index: int, records: Sequence[Record]) -> None:
         process = self._processes[index]
         process.remote.handle(records)
         self._turn_soon()
         if not self._started.done() and self._all_ready():
             self._started.set_result(None)
-        self._see_if_quiet()
-        self._see_if_answered()
+        self._check_quiet()
+        self._check_answered()
 
-    def _ended(self, index: int) -> None:
+    def _on_end(self, index: int) -> None:
         process = self._processes.pop(index)
-        self._past.add(process.remote.figures)
+        self._ended_figures.add(process.remote.figures)
         number = len(process.remote)
         if self._started.done() and not self._closed:
             self._on_lost()
         process.remote.lose("the process of the master that it was connected to has ended")
-        task = self._loop.create_task(self._bury(process, number))
-        self._burials[task] = process
-        task.add_done_callback(self._burials.pop)
+        task = self._loop.create_task(self._reap(process, number))
+        self._reaping[task] = process
+        task.add_done_callback(self._reaping.pop)
         self._turn_soon()
-        self._see_if_quiet()
-        self._see_if_answered()
+        self._check_quiet()
+        self._check_answered()
 
-    async def _bury(self, process: _Process, connections: int) -> None:
+    async def _reap(self, process: _Process, connections: int) -> None:
         """Wait for a shard's process to end, log how, and restart it."""
         popen, deadline = process.popen, monotonic() + END_SECONDS_MAX
         while popen.poll() is None:  # its channel is closed already, so this takes no time
             if monotonic() >= deadline:
                 popen.kill()
             await asyncio.sleep(POLL_SECONDS)
-        how = how_it_ended(popen)
+        how = describe_exit(popen)
         if not self._started.done():
             self._started.set_exception(
                 GradwireError(f"process {process.index} of the master {how} before it was ready")
@@ -337,7 +337,7 @@ class Supervisor:
         living = self._living()
         return len(living) == self._count - 1 and all(p.remote.ready for p in living)
 
-    def _see_if_quiet(self) -> None:
+    def _check_quiet(self) -> None:
         quiet = self._stopping and all(p.remote.quiet for p in self._living())
         if quiet and not self._quiet.done():
             self._quiet.set_result(None)
@@ -346,7 +346,7 @@ class Supervisor:
         process.asked += 1
         process.remote.post(Command.ASK)
 
-    def _see_if_answered(self) -> None:
+    def _check_answered(self) -> None:
         if self._answered is None:
             return
         if all(process.remote.answered >= process.asked for process in self._living()):
@@ -399,7 +399,7 @@ class Supervisor:
     def _connections(self) -> int:
         return self._local_connections() + len(self)
 
-    def _share(self) -> None:
+    def _post_limits(self) -> None:
         """Send each shard its limits, if they have changed, and set that of this process."""
         total = self._connections()
         for process in self._living():

@@ -56,7 +56,7 @@ class Following:
         assembly = SnapshotAssembly(welcome.layout.elements)
         replica = Replica(np.frombuffer(assembly.values, "<i4"), welcome.quantum_exponent)
         relay = Relay(welcome.layout.elements, self._limits)
-        relay.go_on_from(welcome.versions)
+        relay.start_from(welcome.versions)
         self.run = Run(welcome.run, welcome.layout, replica, assembly, relay)
         self._apart = Replica(np.zeros(welcome.layout.elements, np.int32))
         early, self._early = self._early, []
@@ -73,11 +73,11 @@ class Following:
                 raise InvalidMessageError(f"{EARLY_MAX} messages before WELCOME")
             self._early.append(message)
         elif isinstance(message, Snapshot):
-            self._take_block(self.run, message)
+            self._receive_block(self.run, message)
         else:
-            self._take_update(self.run, message)
+            self._receive_update(self.run, message)
 
-    def _take_block(self, run: Run, block: Snapshot) -> None:
+    def _receive_block(self, run: Run, block: Snapshot) -> None:
         if run.assembly is None or self._apart is None:
             raise InvalidMessageError("Snapshot after the last block")
         if run.assembly.accept_block(expand_block(block, run.layout.elements, unpack_block)):
@@ -89,10 +89,10 @@ class Following:
                 run.name, sum(run.relay.versions.values()),
             )  # fmt: skip
 
-    def _take_update(self, run: Run, received: UpdateReceived) -> None:
+    def _receive_update(self, run: Run, received: UpdateReceived) -> None:
         rank, sequence = received.rank, received.update.sequence
         if rank not in self._origins:
-            self._origins[rank] = InOrder(run.relay.next_of(rank))
+            self._origins[rank] = InOrder(run.relay.next_sequence(rank))
         origin = self._origins[rank]
         if origin.is_duplicate(sequence):
             raise InvalidMessageError(f"update {sequence} of rank {rank} for a second time")
@@ -107,4 +107,4 @@ class Following:
                 raise InvalidMessageError(
                     f"update {ready.update.sequence} of rank {rank}: {error}"
                 ) from None
-            run.relay.keep_update(rank, ready.update.sequence, ready.message)
+            run.relay.log_update(rank, ready.update.sequence, ready.message)

@@ -95,8 +95,8 @@ class Standby:
         self._promised: set[bytes] = set()
         self._complaint = ""
         """The last complaint about the primary, so that it is logged once."""
-        master.reception.on_early = self._take_caller
-        master.reception.on_promise = self._take_promise
+        master.reception.on_early_join = self._add_caller
+        master.reception.on_promise = self._receive_promise
 
     # Input.
 
@@ -146,7 +146,7 @@ class Standby:
             case MessageReceived():
                 try:
                     for message in up.receive(event):
-                        self._take(up, message)
+                        self._receive(up, message)
                 except InvalidMessageError as error:
                     self._complain(f"the primary sent an invalid message: {error}")
                     up.connection.close(CloseCode.INVALID_MESSAGE, str(error), now)
@@ -167,14 +167,14 @@ class Standby:
         if self._asking is None:
             self._dial_at = now + DIAL_SECONDS
 
-    def _take(self, up: Link, message: Message) -> None:
+    def _receive(self, up: Link, message: Message) -> None:
         following = self.following
         match message:
             case Welcome():
                 following.begin(message)
                 assert following.run is not None
                 state = self._master.state
-                following.run.charge = state.charge
+                following.run.leadership = state.leadership
                 state.end_run()
                 state.run = following.run
                 state.metrics.parameters.set(following.run.layout.elements)
@@ -186,9 +186,8 @@ class Standby:
             case Voters():
                 self.voters = frozenset(message.workers)
                 self._primary_term = message.term
-                charge = self._master.state.charge
-                charge.term = max(charge.term, message.term)
-                up.send(Follow(charge.term, message.number))
+                self._master.terms.raise_to(message.term)
+                up.send(Follow(self._master.terms.term, message.number))
             case Finished():
                 if following.run is not None:
                     following.run.finished = True
@@ -206,7 +205,7 @@ class Standby:
 
     # The workers.
 
-    def _take_caller(self, link: Link, join: Join) -> None:
+    def _add_caller(self, link: Link, join: Join) -> None:
         """Let a worker wait that has lost the primary; refuse new workers.
 
         While the standby follows the primary, it refuses all workers.
@@ -222,7 +221,7 @@ class Standby:
         if self._asking is not None:
             link.send(Promise(self._primary_term + 1))
 
-    def _take_promise(self, link: Link, promise: Promise) -> None:
+    def _receive_promise(self, link: Link, promise: Promise) -> None:
         caller = self._callers.get(link.connection)
         if caller is None or self._asking is None:
             return  # it was asked before the primary was found again
@@ -288,8 +287,7 @@ class Standby:
             self._up.connection.close(EndCode.ABORTED, "taking over", now)
         self._up = self._dial_at = None
         self._asking = now + ASK_SECONDS
-        charge = self._master.state.charge
-        charge.term = max(charge.term, term)
+        self._master.terms.raise_to(term)
         for caller in self._callers.values():
             caller.until = self._asking
             caller.link.send(Promise(term))
@@ -303,7 +301,7 @@ class Standby:
         master.terms.take_charge(self._primary_term + 1)
         run = state.run
         if run is not None and following.complete and run is following.run:
-            run.awaited = True  # as if it were from a checkpoint: its workers join next
+            run.awaits_workers = True  # as if it were from a checkpoint: its workers join next
             run.finished = False  # until they have said so again
         elif run is not None:
             state.end_run()

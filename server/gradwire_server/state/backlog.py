@@ -23,17 +23,17 @@ class Backlog:
         """Charges of the single updates of other ranks that are under way."""
         self.correction_bytes = 0
         """Charges of the corrections under way."""
-        self.gathering: Sum | None = None
+        self.open_sum: Sum | None = None
         """The sum that new updates are added to, because there is no room to queue them."""
         self.feed: SumFeed | None = None
         """The sum that is being sent."""
-        self.taken_at = 0.0
+        self.progress_at = 0.0
         """When a message of this backlog was delivered last, or the first sum was begun."""
-        self.hopeless: str | None = None
+        self.drop_reason: str | None = None
         """Why the member has to be expelled; None while it keeps up."""
         self._rank = rank
         self._under_way: dict[int, dict[int, tuple[int, float]]] = {}
-        """Charge and time of acceptance, by rank and sequence, in order."""
+        """Leadership and time of acceptance, by rank and sequence, in order."""
 
     def __len__(self) -> int:
         """Return how many updates the member lacks."""
@@ -50,7 +50,7 @@ class Backlog:
     def sums(self) -> list[Sum]:
         """The sums that the member does not have yet, the older one first."""
         sent = [] if self.feed is None else [self.feed.total]
-        return sent if self.gathering is None else [*sent, self.gathering]
+        return sent if self.open_sum is None else [*sent, self.open_sum]
 
     def append(self, rank: int, sequence: int, charge: int, now: float) -> None:
         """Note that an update is being sent; its sequence is higher than all before of its rank."""
@@ -66,7 +66,7 @@ class Backlog:
             self._under_way.pop(rank, None)
         return accepted_at
 
-    def reached(self) -> Iterator[tuple[int, int]]:
+    def received_up_to(self) -> Iterator[tuple[int, int]]:
         """Yield ranks of which the member lacks updates, with the sequence before the first.
 
         A rank may come more than once; the lowest sequence counts.

@@ -21,7 +21,7 @@ ALLOWANCE: Final = (BUFFERS_BYTES_PER_SECOND_MAX, BUFFERS_BURST_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
-class KeptBuffers:
+class RankBuffers:
     """The buffers of one rank's module."""
 
     packed: bytes
@@ -42,14 +42,14 @@ class BufferFeed:
         """Limits the bytes of buffers that are accepted from the member."""
         self.has_final = False
         """Whether the member has sent its final buffers over this connection."""
-        self.aside: Buffers | None = None
+        self.quarantined: Buffers | None = None
         """The latest buffers that the member has sent in quarantine."""
         self._under_way: dict[int, int] = {}
-        """Charge by number in the control stream."""
+        """Leadership by number in the control stream."""
         self._last: tuple[Control, bytes] | None = None
 
     @property
-    def is_told(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all buffers were delivered to the member."""
         return not self.unsent and not self._under_way
 
@@ -64,16 +64,16 @@ class BufferFeed:
         self._under_way[link.send(record, packed)] = charge
         self.nbytes += charge
 
-    def say_last(self, link: Link, record: Control, packed: bytes) -> None:
+    def send_after_buffers(self, link: Link, record: Control, packed: bytes) -> None:
         """Send a message as soon as all buffers were delivered to the member."""
-        if self.is_told:
+        if self.is_complete:
             link.send(record, packed)
         else:
             self._last = record, packed
 
     @property
     def has_last(self) -> bool:
-        """Whether a message of `say_last` waits."""
+        """Whether a message of `send_after_buffers` waits."""
         return self._last is not None
 
     def on_delivered(self, number: int) -> bool:
@@ -83,7 +83,7 @@ class BufferFeed:
         return charge > 0
 
     def end(self, link: Link) -> None:
-        """Send the message of `say_last`, if one waits."""
+        """Send the message of `send_after_buffers`, if one waits."""
         if self._last is not None:
             link.send(*self._last)
             self._last = None

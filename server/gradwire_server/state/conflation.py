@@ -78,7 +78,7 @@ class Conflation:
 
     def has_room(self, backlog: Backlog, charge: int) -> bool:
         """Return whether an update of this charge can be queued."""
-        if backlog.gathering is not None or backlog.hopeless is not None:
+        if backlog.open_sum is not None or backlog.drop_reason is not None:
             return False
         if backlog.feed is not None:
             most = min(BEHIND_BYTES_MAX, self._backlog_bytes_max)
@@ -97,27 +97,27 @@ class Conflation:
     ) -> None:
         """Add an update to the sum for a member."""
         backlog = member.backlog
-        if backlog.hopeless is not None:
+        if backlog.drop_reason is not None:
             return
-        if backlog.gathering is None and not self._begin(member, now):
+        if backlog.open_sum is None and not self._begin(member, now):
             return
-        assert backlog.gathering is not None
-        if not backlog.gathering.add_update(rank, sequence, update, clock):
-            backlog.hopeless = (
-                f"the next update would take a parameter of the sum of {backlog.gathering.updates} "
+        assert backlog.open_sum is not None
+        if not backlog.open_sum.add_update(rank, sequence, update, clock):
+            backlog.drop_reason = (
+                f"the next update would take a parameter of the sum of {backlog.open_sum.updates} "
                 "updates that wait for this worker out of the range of 32 bits"
             )
 
-    def proceed(self, member: Member) -> None:
+    def send_if_due(self, member: Member) -> None:
         """Start to send the sum of a member, if all messages before it were delivered."""
         backlog = member.backlog
         if (
-            backlog.gathering is not None
+            backlog.open_sum is not None
             and backlog.feed is None
             and not backlog.nbytes
             and member.feed is None
         ):
-            total, backlog.gathering = backlog.gathering, None
+            total, backlog.open_sum = backlog.open_sum, None
             backlog.feed = SumFeed(total, member.link)
 
     def on_delivered(self, member: Member) -> int | None:
@@ -127,18 +127,18 @@ class Conflation:
             return None
         updates = backlog.feed.total.updates
         backlog.feed = None
-        if backlog.gathering is None:
+        if backlog.open_sum is None:
             del self._members[member]
         return updates
 
     def forget(self, member: Member) -> None:
         """Drop the sums of a member that has left."""
-        member.backlog.gathering = member.backlog.feed = None
+        member.backlog.open_sum = member.backlog.feed = None
         self._members.pop(member, None)
 
     def due(self, slow_seconds: float) -> float | None:
         """Return when the first member will have taken nothing for `slow_seconds`."""
-        taken = (member.backlog.taken_at for member in self._members)
+        taken = (member.backlog.progress_at for member in self._members)
         return min((at + slow_seconds for at in taken), default=None)
 
     def stalled(self, slow_seconds: float, now: float) -> list[tuple[Member, str]]:
@@ -147,11 +147,11 @@ class Conflation:
             (
                 member,
                 f"{sum(total.updates for total in member.backlog.sums)} updates were added up for "
-                f"this worker, and it has taken nothing for {now - member.backlog.taken_at:.0f} s; "
-                f"the limit is {slow_seconds:g} s",
+                "this worker, and it has taken nothing for "
+                f"{now - member.backlog.progress_at:.0f} s; the limit is {slow_seconds:g} s",
             )
             for member in self._members
-            if now >= member.backlog.taken_at + slow_seconds
+            if now >= member.backlog.progress_at + slow_seconds
         ]
 
     @property
@@ -172,14 +172,14 @@ class Conflation:
         backlog = member.backlog
         total = self._new_sum()
         if total is None:
-            backlog.hopeless = (
+            backlog.drop_reason = (
                 f"{backlog.nbytes} bytes are under way to this worker, and there is no room to add "
                 f"up later updates: a sum takes {self._sum_bytes} bytes, and {self.nbytes} of the "
                 f"{self._bytes_max} for all slow workers are in use"
             )
             return False
         if backlog.feed is None:
-            backlog.taken_at = now
-        backlog.gathering = total
+            backlog.progress_at = now
+        backlog.open_sum = total
         self._members[member] = None
         return True

@@ -44,7 +44,7 @@ class Leases:
         """Return the number of leases."""
         return len(self._by_worker)
 
-    def keep_place(
+    def reserve(
         self,
         worker_id: bytes,
         rank: int,

@@ -58,7 +58,7 @@ class Lobby:
         """Remove a connection that is over, or has become a member."""
         self._strangers.pop(connection, None)
 
-    def keep(self, connection: Connection) -> None:
+    def remove_deadline(self, connection: Connection) -> None:
         """Let a standby stay until there is a run to follow."""
         self._strangers[connection].deadline = None
 
@@ -71,22 +71,22 @@ class Lobby:
         """Return whether a connection was refused, and stays only until it has the reason."""
         return self._strangers[connection].refusal is not None
 
-    def hold_join(self, connection: Connection, join: Join, until: float) -> None:
+    def defer_join(self, connection: Connection, join: Join, until: float) -> None:
         """Defer a request to join until a time; the usual timeout starts then."""
         stranger = self._strangers[connection]
         stranger.join = join
         stranger.deadline = until + self._timeout_seconds
 
-    def is_held(self, connection: Connection) -> bool:
+    def is_deferred(self, connection: Connection) -> bool:
         """Return whether the request of a connection is deferred."""
         return self._strangers[connection].join is not None
 
     @property
-    def holds_any(self) -> bool:
+    def has_deferred(self) -> bool:
         """Whether any request is deferred."""
         return any(stranger.join is not None for stranger in self._strangers.values())
 
-    def release(self) -> list[tuple[Link, Join]]:
+    def pop_deferred(self) -> list[tuple[Link, Join]]:
         """Return the deferred requests in the order they came, and forget them."""
         held = []
         for stranger in self._strangers.values():

@@ -37,7 +37,7 @@ class Relay:
         self._members: dict[Member, None] = {}
         """Connected members that were sent an update, as an ordered set."""
 
-    def go_on_from(self, versions: Mapping[int, int]) -> None:
+    def start_from(self, versions: Mapping[int, int]) -> None:
         """Start from a replica that contains these updates; none of them is in the log."""
         self.versions = dict(versions)
         self._stable = dict(versions)
@@ -58,7 +58,7 @@ class Relay:
         reached = dict(self.versions)
         for member in self._members:
             if not member.observes or (member.stands_by and member.phase is Phase.LIVE):
-                for rank, sequence in member.backlog.reached():
+                for rank, sequence in member.backlog.received_up_to():
                     reached[rank] = min(reached[rank], sequence)
         return {rank: max(self._stable.get(rank, 0), at) for rank, at in reached.items()}
 
@@ -68,11 +68,11 @@ class Relay:
         stable = self.stable
         return sum(sequence - stable[rank] for rank, sequence in self.versions.items())
 
-    def next_of(self, rank: int) -> int:
+    def next_sequence(self, rank: int) -> int:
         """Return the sequence of the next update of a rank."""
         return self.versions.get(rank, 0) + 1
 
-    def keep_update(self, rank: int, sequence: int, message: ShapedMessage) -> None:
+    def log_update(self, rank: int, sequence: int, message: ShapedMessage) -> None:
         """Accept the next update of a rank without sending it."""
         self._advance(rank, sequence)
         self.log.append(rank, sequence, message)
@@ -101,7 +101,7 @@ class Relay:
         clock : int
             The step counter in the update, for sums; 0 where it has none.
         """
-        self.keep_update(rank, sequence, message)
+        self.log_update(rank, sequence, message)
         charge = charge_of(message.total)
         for member in destinations:
             if self._queues(member, rank, sequence, charge, update, now, clock):
@@ -176,22 +176,22 @@ class Relay:
         None for observers, whose delay does not count.
         """
         accepted_at = member.backlog.remove(rank, sequence)
-        member.backlog.taken_at = now
-        if member.backlog.gathering is not None:
-            self.conflation.proceed(member)
+        member.backlog.progress_at = now
+        if member.backlog.open_sum is not None:
+            self.conflation.send_if_due(member)
         return None if member.observes else accepted_at
 
     def on_part_delivered(self, member: Member, now: float) -> int | None:
         """Note that a part of a sum was delivered; with the last, return its number of updates."""
-        member.backlog.taken_at = now
+        member.backlog.progress_at = now
         updates = self.conflation.on_delivered(member)
-        self.conflation.proceed(member)
+        self.conflation.send_if_due(member)
         return updates
 
     def on_block_delivered(self, member: Member, now: float) -> None:
         """Note that a block of a snapshot was delivered."""
-        member.backlog.taken_at = now
-        self.conflation.proceed(member)
+        member.backlog.progress_at = now
+        self.conflation.send_if_due(member)
 
     def remove(self, member: Member) -> None:
         """Forget a member that has left: no update waits for it to be stable."""
@@ -199,7 +199,7 @@ class Relay:
         self.conflation.forget(member)
 
     def _advance(self, rank: int, sequence: int) -> None:
-        assert sequence == self.next_of(rank)
+        assert sequence == self.next_sequence(rank)
         self.versions[rank] = sequence
 
     def _queues(
@@ -221,7 +221,9 @@ class Relay:
             return True
         if member.stands_by:
             # A standby must be able to send workers single updates, so it cannot use sums.
-            member.backlog.hopeless = f"{member.backlog.nbytes} bytes are under way to the standby"
+            member.backlog.drop_reason = (
+                f"{member.backlog.nbytes} bytes are under way to the standby"
+            )
             return False
         self._add(member, rank, sequence, update, now, clock)
         return False

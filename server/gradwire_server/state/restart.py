@@ -39,7 +39,7 @@ Updates that the replica lacks come on top; what workers keep bounds these."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecallRequest:
     """A request to a worker for updates of a rank."""
 
     member: Member
@@ -48,7 +48,7 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Recalled:
+class RecalledUpdates:
     """The recalled updates of one rank."""
 
     base: int
@@ -56,7 +56,7 @@ class Recalled:
     to: int
     """The sequence of the last one to recall."""
     updates: list[UpdateReceived] = field(default_factory=list)
-    asked: Asked | None = None
+    asked: RecallRequest | None = None
     """The request under way; None when no worker is to send more."""
 
     @property
@@ -83,10 +83,10 @@ class RunRecovery:
     """The worker whose replica is taken; None before the choice, and for the master's own."""
     contents: dict[int, int] | None = None
     """Versions of that replica, once the heir has sent them."""
-    recalled: dict[int, Recalled] = field(default_factory=dict)
+    recalled: dict[int, RecalledUpdates] = field(default_factory=dict)
     """By rank."""
     bytes_recalled: int = 0
-    holed: dict[int, int] = field(default_factory=dict)
+    gaps: dict[int, int] = field(default_factory=dict)
     """By rank: the last update before a gap of lost updates, some of which replicas may contain."""
 
     @property
@@ -117,12 +117,12 @@ class RunRecovery:
         self.heir = None if takes_own else heir
         return self.heir
 
-    def keep_only(self, members: Iterable[Member]) -> None:
+    def retain(self, members: Iterable[Member]) -> None:
         """Forget returned workers that are not among these members any more."""
         left = set(members)
         self.returned = {each: said for each, said in self.returned.items() if each in left}
 
-    def gather_again(self, now: float) -> None:
+    def restart(self, now: float) -> None:
         """Start over, and wait for workers again."""
         self.deadline = now + self.seconds
         self.returned.clear()
@@ -130,9 +130,9 @@ class RunRecovery:
         self.heir = self.contents = None
         self.recalled.clear()
         self.bytes_recalled = 0
-        self.holed.clear()
+        self.gaps.clear()
 
-    # Recalled updates.
+    # RecalledUpdates updates.
 
     def plan(self) -> None:
         """Work out which updates to recall, once the heir is chosen."""
@@ -151,9 +151,9 @@ class RunRecovery:
             # The update log has the latest updates of the master's own replica.
             wanted = contained if self.heir is None else min([*others, contained])
             base = self._base(rank, wanted, contained)
-            self.recalled[rank] = Recalled(base, max(to, contained))
+            self.recalled[rank] = RecalledUpdates(base, max(to, contained))
 
-    def ask(self, rank: int) -> Asked | None:
+    def next_request(self, rank: int) -> RecallRequest | None:
         """Return the next request for updates of a rank; None if no worker can send more."""
         recalled = self.recalled[rank]
         reached = recalled.reached
@@ -163,7 +163,7 @@ class RunRecovery:
         if member is not None:
             last = min(self.last(member, rank), recalled.to)
             if last > reached:
-                recalled.asked = Asked(member, last, InOrder(reached + 1))
+                recalled.asked = RecallRequest(member, last, InOrder(reached + 1))
         return recalled.asked
 
     def put_update(self, received: UpdateReceived) -> None:
@@ -188,7 +188,7 @@ class RunRecovery:
         return any(each.updates or each.asked for each in self.recalled.values())
 
     @property
-    def owing(self) -> list[Member]:
+    def pending_members(self) -> list[Member]:
         """The workers that still have to send requested updates."""
         return [each.asked.member for each in self.recalled.values() if each.asked is not None]
 

@@ -75,15 +75,15 @@ class Member:
     """Sequence of its last update, once it has said so in FINISH or LEAVE."""
     leaving: str | None = None
     """The reason in its LEAVE."""
-    going: bool = False
+    removing: bool = False
     """Whether it is being removed: its updates are still accepted, and trigger nothing else."""
     backlog: Backlog = field(init=False)
     pace: UpdateRate[UpdateReceived] = field(default_factory=UpdateRate)
     """Its updates that wait because it sends them too fast."""
     norms: Norms = field(default_factory=Norms)
-    aside: list[UpdateReceived] | None = None
+    quarantine: list[UpdateReceived] | None = None
     """Its updates in quarantine, in order; None while it is not in quarantine."""
-    vouched: bool = False
+    trusted: bool = False
     """Whether an operator has released it from quarantine: it is not put there again."""
     clipped: bool = False
     """Whether an update of it was clipped."""
@@ -95,7 +95,7 @@ class Member:
     """Whether it has asked for the state of an optimizer."""
     state_parts: set[int] = field(default_factory=set)
     """Parts of an optimizer's state that are under way to it, by number in the stream."""
-    claim: Digest | None = None
+    unchecked_digest: Digest | None = None
     """The digest of its replica that it sent last, until that is checked."""
     buffers: BufferFeed = field(default_factory=BufferFeed)
     offer: Offer | None = None

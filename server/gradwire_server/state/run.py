@@ -16,7 +16,7 @@ from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
-from gradwire_server.state.buffer_feed import KeptBuffers
+from gradwire_server.state.buffer_feed import RankBuffers
 from gradwire_server.state.digests import Digests
 from gradwire_server.state.relay import Relay
 from gradwire_server.state.replica_copy import ReplicaCopy
@@ -34,7 +34,7 @@ class LastCheckpoint:
 
 
 @dataclass(slots=True)
-class Charge:
+class Leadership:
     """The term of a master, and the address of its standby or primary; see `terms`."""
 
     term: int = 1
@@ -43,7 +43,7 @@ class Charge:
     """``host:port`` of the other master."""
 
     @classmethod
-    def of(cls, other: str | None) -> "Charge":
+    def of(cls, other: str | None) -> "Leadership":
         """Return the initial state: a master that has another one is not in charge yet."""
         return cls(1 if other is None else 0, other)
 
@@ -61,29 +61,29 @@ class Run:
     finished: bool = False
     recovery: RunRecovery | None = None
     """Set while a restarted master recovers the run from its workers."""
-    own: "Run | None" = None
+    local_copy: "Run | None" = None
     """During a recovery: the master's own copy, from a checkpoint or from its time as standby."""
     recovered: bool = False
     """Whether the run was recovered from workers: some may have updates that it lacks."""
     unclaimed: set[int] = field(default_factory=set)
     """Ranks of workers that had not returned when the recovery ended, and still may return."""
-    given: set[int] = field(default_factory=set)
+    assigned_ranks: set[int] = field(default_factory=set)
     """Ranks that this master has given to new workers. In a recovered run, a worker that no other
     one knew of may still return as any other rank."""
-    stable_told: dict[int, int] = field(default_factory=dict)
+    stable_sent: dict[int, int] = field(default_factory=dict)
     """By rank: the content of the last STABLE sent to all members."""
-    has_untold: bool = False
+    must_repeat_stable: bool = False
     """Whether a worker has returned that may have missed a STABLE."""
-    kept: LastCheckpoint | None = None
-    charge: Charge = field(default_factory=Charge)
+    last_checkpoint: LastCheckpoint | None = None
+    leadership: Leadership = field(default_factory=Leadership)
     """That of the master that serves the run."""
     digests: Digests | None = None
     """The digests that replicas must have; None until the first parameters are complete."""
     damaged: set[int] = field(default_factory=set)
     """Blocks of the replica that are damaged beyond repair."""
-    buffers: dict[int, KeptBuffers] = field(default_factory=dict)
+    buffers: dict[int, RankBuffers] = field(default_factory=dict)
     """By rank: the module buffers of workers; see `buffer_relay`."""
-    awaited: bool = False
+    awaits_workers: bool = False
     """Whether the run is from a checkpoint and no worker has joined it yet: no other run may
     replace it."""
     _copy: "ref[ReplicaCopy] | None" = None
@@ -101,17 +101,23 @@ class Run:
         """Return the run of a checkpoint, with `values` as the memory of its replica."""
         replica = Replica(np.frombuffer(values, "<i4"), checkpoint.quantum_exponent)
         relay = Relay(checkpoint.layout.elements, limits)
-        relay.go_on_from(checkpoint.versions)
+        relay.start_from(checkpoint.versions)
         digests = Digests(replica.values, checkpoint.versions)
         return cls(
-            checkpoint.run, checkpoint.layout, replica, None, relay, digests=digests, awaited=True
+            checkpoint.run,
+            checkpoint.layout,
+            replica,
+            None,
+            relay,
+            digests=digests,
+            awaits_workers=True,
         )
 
-    def is_that_of(self, join: Join) -> bool:
+    def matches(self, join: Join) -> bool:
         """Return whether a returning worker belongs to this run."""
         return join.run == self.name and self.layout.difference(join.layout) is None
 
-    def begin_again(self, join: Join) -> None:
+    def restart_founding(self, join: Join) -> None:
         """Wait for another worker's parameters, because the founder has left.
 
         They go into the same memory, so this cannot fail for want of it.
@@ -120,7 +126,7 @@ class Run:
         self.assembly.restart()
         self.replica = _replica_of(self.assembly, join)
 
-    def add_first(self, block: Snapshot) -> bool:
+    def add_first_block(self, block: Snapshot) -> bool:
         """Store a block of the first parameters; return whether that was the last one.
 
         Raises `InvalidMessageError` if it does not fit, or an element is too large to start a run
@@ -141,9 +147,10 @@ class Run:
         self.assembly = None
         self.digests = Digests(self.replica.values, self.relay.versions)
 
-    def take_over(self, other: "Run") -> None:
+    def adopt(self, other: "Run") -> None:
         """Take the replica and the relay of another object for the same run."""
-        self.replica, self.assembly, self.kept = other.replica, None, other.kept
+        self.replica, self.assembly = other.replica, None
+        self.last_checkpoint = other.last_checkpoint
         self.relay, self.digests, self.damaged = other.relay, other.digests, other.damaged
 
     def skip_to(self, rank: int, sequence: int) -> None:
@@ -166,7 +173,7 @@ class Run:
             )
         self.replica.apply(update)
         assert self.digests is not None
-        self.digests.add(rank, self.relay.next_of(rank), update)
+        self.digests.add(rank, self.relay.next_sequence(rank), update)
 
     def copy(self) -> ReplicaCopy:
         """Return a copy of the replica, the same one as long as the replica does not change."""
@@ -180,7 +187,7 @@ class Run:
         return copy
 
     @property
-    def returning(self) -> frozenset[int]:
+    def claimable_ranks(self) -> frozenset[int]:
         """Ranks a returning worker may still claim, as far as those already back know."""
         if self.recovery is None:
             return frozenset()

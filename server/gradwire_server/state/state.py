@@ -14,7 +14,7 @@ from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.roster import Roster
-from gradwire_server.state.run import Charge, Run
+from gradwire_server.state.run import Leadership, Run
 from gradwire_server.updates.decoding import Decoder
 
 
@@ -30,12 +30,12 @@ class State:
     leases: Leases
     run: Run | None = None
     """The run in progress."""
-    ended: FinishedRuns = field(default_factory=FinishedRuns)
+    finished_runs: FinishedRuns = field(default_factory=FinishedRuns)
     """Runs that have finished before it."""
-    charge: Charge
+    leadership: Leadership
     now: float = 0.0
     """Time of the event that is being handled."""
-    expects_until: float = 0.0
+    expects_returns_until: float = 0.0
     """How long workers of a run before the master's start may return before new ones join."""
     stopping: str | None = None
     """Why the master is about to end; None while it is not."""
@@ -56,7 +56,7 @@ class State:
     def end_run(self) -> None:
         """Forget the run and its leases; remember only that it has finished, if it has."""
         if self.run is not None:
-            self.ended.note(self.run)
+            self.finished_runs.note(self.run)
         self.run = None
         self.leases.clear()
         self.metrics.parameters.set(0)

@@ -51,13 +51,13 @@ class Desk:
         return "it is written"
 
     def order(self, action: str, name: str = "") -> str:
-        answer = self.orders.obey("alice", Order(action, name))
+        answer = self.orders.execute("alice", Order(action, name))
         assert isinstance(answer, OrderDone), answer
         return answer.text
 
     def refused(self, action: str, name: str = "") -> str:
         before = (list(self.done), self.orders.denied, self.orders.draining)
-        answer = self.orders.obey("alice", Order(action, name))
+        answer = self.orders.execute("alice", Order(action, name))
         assert isinstance(answer, Refuse), answer
         assert answer.code == RefusalCode.ORDER
         assert before == (self.done, self.orders.denied, self.orders.draining)
@@ -171,7 +171,7 @@ def test_names_that_are_denied_have_a_limit() -> None:
 @pytest.mark.parametrize("who", ["gpu1", "1"])
 def test_members_are_meant_by_the_name_in_their_key_or_by_rank(who: str) -> None:
     other, meant = member(0, key_name="gpu0"), member(1, key_name="gpu1")
-    meant.aside = []
+    meant.quarantine = []
     desk = Desk([other, meant])
 
     assert desk.order("release", who) == naming("rank 1 (gpu1 at worker1)")
@@ -240,6 +240,6 @@ def test_the_log_names_the_operator_and_what_came_of_the_order(
     name=st.text(max_size=64).filter(str.isprintable),
 )
 def test_every_order_has_an_answer_that_can_be_sent(action: str, name: str) -> None:
-    answer = Desk([member(0, key_name="gpu0")]).orders.obey("alice", Order(action, name))
+    answer = Desk([member(0, key_name="gpu0")]).orders.execute("alice", Order(action, name))
 
     assert type(answer).parse(answer.pack()) == answer

@@ -80,7 +80,7 @@ class Rig:
 
     def said(self, shard: int = 0) -> list[Record]:
         self.shards[shard].flush()
-        self.parcels.let_go()
+        self.parcels.release()
         return self.sent[shard].take()
 
 
