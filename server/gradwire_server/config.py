@@ -61,19 +61,19 @@ class MasterConfig:
 
     run: str | None = setting(
         None,
-        "The only run to serve. Without it, whichever comes first, one after the other.",
+        "Name of the only run to serve. Without it, any run is served, one after the other.",
         characters_max=NAME_CHARACTERS_MAX,
     )
     standby: str | None = setting(
         None,
-        "Where this master's standby listens, as workers reach it: they go there when this one is "
-        "lost. It begins when its standby is connected.",
+        "Address of this master's standby, as workers reach it: they go there when this master is "
+        "lost. This master lets workers in when its standby is connected.",
         characters_max=ADDRESS_CHARACTERS_MAX,
         metavar="HOST:PORT",
     )
     standby_of: str | None = setting(
         None,
-        "Be the standby of the master there, which says --standby with this one's address: follow "
+        "Be the standby of the master at this address, which has --standby with this one's: follow "
         "its run, and take over when it is lost.",
         characters_max=ADDRESS_CHARACTERS_MAX,
         metavar="HOST:PORT",
@@ -114,7 +114,7 @@ class MasterConfig:
         unit=MIB,
     )
     slow_seconds: float = setting(
-        60.0, "A slow worker that takes nothing for so long is dropped.", above=0
+        60.0, "A slow worker that takes nothing for this long is dropped.", above=0
     )
     rejoin_seconds: float = setting(
         600.0, "How long the rank of a worker that lost its connection is kept for it.", above=0
@@ -123,8 +123,8 @@ class MasterConfig:
     # run, and then as long for the others. A worker dials every second.
     recovery_seconds: float = setting(
         5.0,
-        "How long a master that was started waits for workers of a run that it may have had before "
-        "it was killed.",
+        "How long a started master waits for workers of a run that it may have served before it "
+        "was killed.",
         least=0,
     )
     update_log_bytes_max: int = setting(
@@ -159,7 +159,7 @@ class MasterConfig:
         most=PROCESSES_MAX,
     )
     idle_timeout_seconds: float = setting(
-        30.0, "A worker that was silent for this long is taken for dead."
+        30.0, "A worker that is silent for this long is disconnected."
     )
     outlier_policy: OutlierPolicy = setting(
         "quarantine",
@@ -178,8 +178,7 @@ class MasterConfig:
     # Docker kills a container 10 s after SIGTERM, and the last checkpoint is written after this.
     drain_seconds: float = setting(
         5.0,
-        "How long it waits, when it is told to end, until what is under way has arrived at "
-        "everyone.",
+        "How long a master that is told to stop waits for all messages under way to arrive.",
         above=0,
     )
     # When the master and all workers crash, this much training is lost.

@@ -180,7 +180,7 @@ class ServerMetrics:
             "Checkpoints that could not be written; the log says why.",
         )
         self.checkpoint_seconds = self._gauge(
-            "gradwire_checkpoint_duration_seconds", "What writing the last checkpoint took."
+            "gradwire_checkpoint_duration_seconds", "Duration of writing the last checkpoint."
         )
         self.checkpoint_bytes = self._gauge(
             "gradwire_checkpoint_bytes", "Size of the last checkpoint."
@@ -214,24 +214,23 @@ class ServerMetrics:
         )
         self.buffers_received = self._counter(
             "gradwire_buffers_received_total",
-            "Messages with what the buffers of a worker's module hold.",
+            "Messages with the buffers of a worker's module.",
         )
         self.buffers_relayed = self._counter(
             "gradwire_buffers_relayed_total",
-            "Such messages delivered, counted once for every receiving member.",
+            "Messages with buffers delivered, counted once for every receiving member.",
         )
         self.buffers_refused = self._counter(
             "gradwire_buffers_refused_total",
-            "Such messages dropped: too many bytes a second of one worker, or of too many ranks.",
+            "Messages with buffers dropped: too many bytes a second, or too many ranks.",
         )
-
         self.state_parts_relayed = self._counter(
             "gradwire_optimizer_state_parts_total",
             "Parts of optimizers' states passed on to workers that join late.",
         )
         self.state_parts_dropped = self._counter(
             "gradwire_optimizer_state_parts_dropped_total",
-            "Parts of optimizers' states that came when nobody waited for them any more.",
+            "Parts of optimizers' states that came when no worker waited for them any more.",
         )
 
     def _add_replica_metrics(self) -> None:
@@ -240,11 +239,11 @@ class ServerMetrics:
         )
         self.digest_checks = self._counter(
             "gradwire_digest_checks_total",
-            "Times that a worker's replica was compared with what the updates in it lead to.",
+            "Times that the digest of a worker's replica was compared with that of its updates.",
         )
         self.digest_mismatches = self._counter(
             "gradwire_digest_mismatches_total",
-            "Times that it was something else: memory is damaged, and the log says whose.",
+            "Times that these digests differed: memory is damaged, and the log says whose.",
         )
         self.blocks_repaired = self._counter(
             "gradwire_blocks_repaired_total",
@@ -256,8 +255,8 @@ class ServerMetrics:
         )
         self.replica_blocks_damaged = self._gauge(
             "gradwire_damaged_blocks",
-            "Blocks of the master's own replica that are damaged and could not be mended: start it "
-            "anew on another machine.",
+            "Blocks of the master's own replica that are damaged beyond repair: start the master on "
+            "another machine.",
         )
 
     def _counter(self, name: str, text: str) -> Counter:

@@ -68,7 +68,7 @@ class DaemonOptions:
     )
     http_token_file: Path | None = setting(
         None,
-        "File with the bearer token that everything over HTTP but /healthz then asks for. Without "
+        "File with the bearer token that every page over HTTP but /healthz then requires. Without "
         "it, the systemd credential http-token, if there is one.",
         metavar="FILE",
     )
@@ -87,14 +87,14 @@ class DaemonOptions:
     )
     deny: list[str] | None = setting(
         None,
-        "A worker that may not take part, whatever its key; several with commas between, or by "
-        "several options.",
+        "Name of a worker that may not take part, whatever its key. Separate several names by "
+        "commas, or repeat the option.",
         metavar="NAME",
     )
     deny_file: Path | None = setting(
         None,
-        "File with names to deny, one a line. SIGHUP has it read again, and who is in it then is "
-        "disconnected.",
+        "File with names to deny, one a line. SIGHUP has it read again, and disconnects workers "
+        "that it names.",
         metavar="FILE",
     )
     insecure: bool = setting(
@@ -104,8 +104,8 @@ class DaemonOptions:
     )
     checkpoint: Path | None = setting(
         None,
-        "Folder to write the run to: while it goes on, when it is finished, and when the master "
-        "stops. Who can write there can change the model.",
+        "Folder for checkpoints of the run: while it goes on, when it is finished, and when the "
+        "master stops. Anyone who can write there can change the model.",
         metavar="DIR",
     )
     resume: str | None = setting(
