@@ -255,8 +255,8 @@ class ServerMetrics:
         )
         self.replica_blocks_damaged = self._gauge(
             "gradwire_damaged_blocks",
-            "Blocks of the master's own replica that are damaged beyond repair: start the master on "
-            "another machine.",
+            "Blocks of the master's own replica that are damaged beyond repair: start the master "
+            "on another machine.",
         )
 
     def _counter(self, name: str, text: str) -> Counter:

@@ -59,8 +59,10 @@ class CheckpointFolder:
         Whether the master resumes a run. Then a folder that is read-only at the moment is logged
         instead of raised: the run continues, and checkpoints are tried again as after any failure.
 
-    Raises `UsageError` if the path is not a folder, cannot be written to, or another master writes
-    there.
+    Raises
+    ------
+    UsageError
+        If the path is not a folder, cannot be written to, or another master writes there.
     """
 
     def __init__(self, path: Path, keep: int, *, resuming: bool = False) -> None:

@@ -54,7 +54,7 @@ def resumed_run(resume: str | None, checkpoint: Path | None, config: MasterConfi
             logger.info("there is no checkpoint in %s yet: beginning without a run", folder)
             return None
     run = _newest(folder, config)
-    if run is not None and (checkpoint is None or not _same(folder, checkpoint)):
+    if run is not None and (checkpoint is None or folder.resolve() != checkpoint.resolve()):
         run.last_checkpoint = None  # the folder for new checkpoints does not have it yet
     return run
 
@@ -101,7 +101,3 @@ def _verify(file: CheckpointFile) -> None:
             f"{file.path} is damaged: its replica has digest {digest:016x}, its header says "
             f"{file.checkpoint.digest:016x}"
         )
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()

@@ -82,13 +82,7 @@ class CheckpointWriter(Protocol):
 
 
 class ThreadWriter:
-    """Writes each checkpoint on a thread of its own.
-
-    Parameters
-    ----------
-    on_ready : callable
-        Called on that thread when `take_outcome` has something to return.
-    """
+    """Writes each checkpoint on a thread, which calls `on_ready` when the outcome can be taken."""
 
     def __init__(self, folder: CheckpointFolder, on_ready: Callable[[], None]) -> None:
         self._folder = folder

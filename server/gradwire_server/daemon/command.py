@@ -177,8 +177,11 @@ def master(**given: Any) -> None:
         access = Access(
             token=find_token(options.http_token_file), public_metrics=options.public_metrics
         )
+        key_file = options.key_file
+        if key_file is None and not options.insecure:
+            key_file = credential(os.environ, RUN_CREDENTIAL)
         keys = KeySource(
-            key_file=_key_file(options.key_file, insecure=options.insecure),
+            key_file=key_file,
             denied=denied_names(options.deny or ()),
             deny_file=options.deny_file,
             insecure=options.insecure,
@@ -245,13 +248,6 @@ def _folder(options: DaemonOptions, keep: int) -> AbstractContextManager[Checkpo
         return nullcontext()
     resuming = options.resume is not None
     return closing(CheckpointFolder(options.checkpoint, keep, resuming=resuming))
-
-
-def _key_file(given: Path | None, *, insecure: bool) -> Path | None:
-    """Return the path of the run key; None for a master without keys."""
-    if given is not None or insecure:
-        return given
-    return credential(os.environ, RUN_CREDENTIAL)
 
 
 def _listen_address(listen: str, network: str | None) -> str:

@@ -284,15 +284,13 @@ class Daemon:
         drivers.turn()
         await drivers.wait_quiet(STOP_SECONDS_MAX)
 
-    @property
-    def _is_in_a_hurry(self) -> bool:
-        return self._hurried or self._failure is not None
-
     async def _wait_for_disk(self) -> None:
         """Wait until the last checkpoint is written, at most `STOP_WRITING_SECONDS_MAX`."""
         try:
             async with asyncio.timeout(STOP_WRITING_SECONDS_MAX):
-                while self._master.checkpoints.busy and not self._is_in_a_hurry:
+                while self._master.checkpoints.busy:
+                    if self._hurried or self._failure is not None:
+                        return
                     self._written.clear()
                     await self._written.wait()
         except TimeoutError:

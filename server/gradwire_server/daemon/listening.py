@@ -130,10 +130,7 @@ class Listening:
     ) -> Drivers:
         """Listen at an address. The caller calls `start` next.
 
-        Parameters
-        ----------
-        on_lost : callable
-            Called when one of the other processes has ended unasked.
+        `on_lost` is called when one of the other processes has ended unasked.
 
         Raises
         ------

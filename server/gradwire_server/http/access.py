@@ -45,10 +45,7 @@ B64TOKEN: Final = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
 class Token:
     """A bearer token. Only its SHA-256 is stored, so that no dump of this object reveals it.
 
-    Parameters
-    ----------
-    secret : bytes
-        At least `TOKEN_CHARACTERS_MIN` of the characters that RFC 6750 allows.
+    It has at least `TOKEN_CHARACTERS_MIN` of the characters that RFC 6750 allows.
 
     Raises
     ------
@@ -80,30 +77,20 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Decides whether a client may see a page.
-
-    Parameters
-    ----------
-    token : Token, optional
-        Without it, pages other than `/healthz` are open on loopback only.
-    public_metrics : bool
-        Whether every client may read the metrics.
-    """
+    """Decides whether a client may see a page."""
 
     token: Token | None = None
+    """Without it, pages other than `/healthz` are open on loopback only."""
     public_metrics: bool = False
+    """Whether every client may read the metrics."""
 
     def refusal(
         self, path: str, headers: Mapping[str, str], *, on_loopback: bool
     ) -> HttpRefusal | None:
         """Return why a client may not see a page; None if it may.
 
-        Parameters
-        ----------
-        headers : mapping
-            Of the request; must ignore the case of names.
-        on_loopback : bool
-            Whether only this machine can reach the server.
+        `headers` must ignore the case of names; `on_loopback` says whether only this machine can
+        reach the server.
         """
         if path == HEALTH_PATH or (path == METRICS_PATH and self.public_metrics):
             return None

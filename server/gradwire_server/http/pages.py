@@ -23,8 +23,6 @@ class SharedPage:
 
     Parameters
     ----------
-    path : str
-        For the log.
     parts : callable
         Returns an iterator that makes the page part by part. The event loop runs between parts.
     refresh : callable, optional

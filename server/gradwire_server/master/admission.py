@@ -12,12 +12,7 @@ def refusal_by_role(
 ) -> Refuse | None:
     """Return why no peer with this role may join now; None where one may.
 
-    Parameters
-    ----------
-    draining : bool
-        Whether an operator has ordered the master to drain.
-    stopping : str or None
-        Why the master is about to end, if it is.
+    `draining` is by order of an operator; `stopping` is the reason why the master is about to end.
     """
     if role is Role.OPERATOR:
         return Refuse(

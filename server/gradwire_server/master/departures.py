@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from gradwire_protocol import CloseCode, Connection, Disconnected, UsageError
+from gradwire_protocol import CloseCode, Connection, Disconnected
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.states import StatePart
 from gradwire_protocol.messages.updates import Finished
@@ -205,13 +205,6 @@ class Departures:
             self._state.queues_grew = False
             for connection in list(self._state.roster.connections):
                 self.drop_if_too_slow(connection)
-
-    def quarantined(self, rank: int) -> Member:
-        """Return the worker of a rank in quarantine; raise `UsageError` if there is none."""
-        member = self._state.roster.at(rank)
-        if member is None or member.quarantine is None:
-            raise UsageError(f"no worker of rank {rank} is in quarantine")
-        return member
 
     def _too_slow(self, queued: int, member: Member | None) -> str | None:
         """Return why a peer with this many bytes queued is too slow; None if it is not.

@@ -19,13 +19,7 @@ logger = logging.getLogger("gradwire.master")
 
 
 class Draining:
-    """Drains a master.
-
-    Parameters
-    ----------
-    on_drained : callable
-        Called with the reason when it is time to stop.
-    """
+    """Drains a master, and calls `on_drained` with the reason when it is time to stop."""
 
     def __init__(self, state: State, on_drained: Callable[[str], None]) -> None:
         self._state = state

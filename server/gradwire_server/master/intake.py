@@ -41,10 +41,8 @@ logger = logging.getLogger("gradwire.master")
 class Intake:
     """Accepts the updates of all workers.
 
-    Parameters
-    ----------
-    on_accepted : callable
-        Called with a worker when an update of it is in the replica, and queued for the others.
+    It calls `on_accepted` with the worker when an update is in the replica and queued for the
+    others.
     """
 
     def __init__(
@@ -99,14 +97,7 @@ class Intake:
         """Note which update a worker calls its last one.
 
         The run may finish with that update, so no later one is accepted. All members are told, so a
-        worker may say it only once in FINISH, and once more in LEAVE.
-
-        Parameters
-        ----------
-        sequence : int
-            Of the last update.
-        leaves : bool
-            Whether the message is LEAVE.
+        worker may say it only once in FINISH, and once more in LEAVE (`leaves`).
 
         Raises `InvalidMessageError` if the worker has sent a later update, or has said this before.
         """

@@ -34,6 +34,7 @@ from gradwire_protocol import (
     InvalidMessageError,
     MessageDelivered,
     MessageReceived,
+    UsageError,
 )
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Message, UpdateReceived
@@ -211,7 +212,9 @@ class Master:
         self._state.now = now
         # Updates in the decoder come after those kept aside, and may be malformed.
         self._state.decoder.drain(rank)
-        member = self._departures.quarantined(rank)
+        member = self.roster.at(rank)
+        if member is None or member.quarantine is None:
+            raise UsageError(f"no worker of rank {rank} is in quarantine")
         assert self.run is not None
         self._intake.release(self.run, member, now)
         self._buffers.release(member)
@@ -232,11 +235,7 @@ class Master:
     def stop(self, reason: str, now: float, *, broken: bool = False) -> None:
         """Close all connections with the reason, and write a last checkpoint.
 
-        Parameters
-        ----------
-        broken : bool
-            Whether it stops because of an internal error: then no checkpoint is written, because
-            the state may be wrong.
+        After an internal error (`broken`), no checkpoint is written: the state may be wrong.
         """
         self._state.now = now
         self._state.decoder.drain()
@@ -360,15 +359,12 @@ class Master:
             self._intake.accept_update(self.run, member, update, self._state.now)
 
     def _receive_finish(self, member: Member, finish: Finish) -> None:
-        if self._is_known_to_have_finished(member, finish):
+        is_over = self.run is not None and self.run.finished
+        if is_over and finish.sequence == member.last_sequence and member.leaving is None:
             return  # it has returned after the end of the run, and repeats its FINISH
         self._intake.set_last_sequence(member, finish.sequence)
         self._state.tell_roster()
         self._departures.check_completion(member)
-
-    def _is_known_to_have_finished(self, member: Member, message: Finish) -> bool:
-        is_over = self.run is not None and self.run.finished
-        return is_over and message.sequence == member.last_sequence and member.leaving is None
 
     def _moved(self, connection: Connection, event: AddressChanged) -> None:
         member = self.roster.of(connection)

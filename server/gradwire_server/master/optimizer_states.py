@@ -17,6 +17,7 @@ other worker is left to ask, it is told so.
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
 from gradwire_protocol import InvalidMessageError
@@ -66,7 +67,7 @@ class OptimizerStates:
         self._state = state
         self._transfers: dict[Member, _Transfer] = {}
         """By asker."""
-        self._numbers = 0
+        self._numbers = count(1)
 
     def receive_want(self, member: Member, want: WantState) -> None:
         """Act on a request for a state, or on the end of one.
@@ -168,12 +169,12 @@ class OptimizerStates:
         source = self._candidate(transfer)
         if source is None:
             shown = transfer.reason[:REASON_CHARACTERS_MAX]
-            self._send(transfer.asker, StatePart(self._next_number(), 0, 0, b"", shown))
+            self._send(transfer.asker, StatePart(next(self._numbers), 0, 0, b"", shown))
             del self._transfers[transfer.asker]
             return
         transfer.source = source
         transfer.tried.add(source)
-        transfer.number = self._next_number()
+        transfer.number = next(self._numbers)
         transfer.parts, transfer.asked, transfer.arrived = 1, 0, 0
         transfer.waits_since = self._state.now
         self._request_parts(transfer)
@@ -238,7 +239,3 @@ class OptimizerStates:
     def _is_here(self, member: Member) -> bool:
         here = self._state.roster.of(member.link.connection) is member
         return here and not member.removing and member.leaving is None
-
-    def _next_number(self) -> int:
-        self._numbers += 1
-        return self._numbers

@@ -223,10 +223,7 @@ class Reception:
     def _new_run(self, join: Join, own: Run | None) -> Run | Refuse:
         """Return a run that begins or is recovered with a worker, or the refusal.
 
-        Parameters
-        ----------
-        own : Run or None
-            The master's own copy of the run that is recovered.
+        `own` is the master's own copy of the run that is recovered.
         """
         state = self._state
         finished = None if own is not None else state.finished_runs.find(join)

@@ -224,16 +224,12 @@ class Terms:
         if isinstance(message, Follow) and member.stands_by:
             self.receive_follow(member.link, message)
         elif isinstance(message, Promise) and not member.observes:
-            self.promised(member, message)
+            if message.term == self.term:
+                self._promised.add(member.join.worker_id)
         else:
             what = type(message).__name__
             who = f"{member.name}, an observer" if member.observes else member.name
             raise InvalidMessageError(f"{what} from {who}")
-
-    def promised(self, member: Member, promise: Promise) -> None:
-        """Note that a worker follows this master in a term."""
-        if promise.term == self.term:
-            self._promised.add(member.join.worker_id)
 
     def conclude(self) -> None:
         """Do what is due; the master calls this after every event."""

@@ -45,7 +45,8 @@ class Room:
 
     def allocate(self, size: int) -> int | None:
         """Allocate bytes and return their offset; None if no gap is large enough."""
-        size = _grains(size)
+        assert size > 0
+        size = -(-size // GRAIN_BYTES) * GRAIN_BYTES
         for index, (start, stop) in enumerate(zip(self._starts, self._stops, strict=True)):
             if stop - start == size:
                 del self._starts[index], self._stops[index]
@@ -130,8 +131,3 @@ def _copy_payload(message: ShapedMessage, target: Bytes) -> None:
         columns = message.rows[:whole, HEADERS_BYTES : HEADERS_BYTES + size]
         target[: whole * size].reshape(whole, size)[:] = columns
     target[whole * size :] = message.payload_of(whole)
-
-
-def _grains(size: int) -> int:
-    assert size > 0
-    return -(-size // GRAIN_BYTES) * GRAIN_BYTES

@@ -6,7 +6,7 @@ nothing is sent without a scrape.
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Final
+from typing import Any
 
 from gradwire_protocol import Connection, Counters, Drop
 from gradwire_udp import SocketCounters
@@ -18,9 +18,6 @@ class ConnectionFigures:
 
     rtt: float | None = None
     bytes_held: int = 0
-
-
-NO_FIGURES: Final = ConnectionFigures()
 
 
 @dataclass(slots=True)

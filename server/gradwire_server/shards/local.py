@@ -63,10 +63,6 @@ class LocalShard:
             Command.TAKEN: self._outbox.on_taken,
         }
 
-    def post(self, *record: object) -> None:
-        """Post a record for process 0."""
-        self._channel.post(*record)
-
     def flush(self) -> None:
         """Send all posted records."""
         if self._inbox.taken:
@@ -83,7 +79,7 @@ class LocalShard:
             self._next_number += 1
             self._connections[number] = connection
             identity = pack_identity(connection.identity)
-            self.post(Report.CONNECTED, number, connection.address, identity)
+            self._channel.post(Report.CONNECTED, number, connection.address, identity)
             return
         known = self._numbers.get(connection)
         if known is not None:
@@ -94,18 +90,18 @@ class LocalShard:
         match event:
             case MessageReceived(message, charge):
                 parcel = Parcel(self._arena, message)
-                self.post(
+                self._channel.post(
                     Report.RECEIVED, number, self._outbox.add_parcel(parcel), message.stream,
                     message.number, message.kind, message.fragment_bytes, charge,
                 )  # fmt: skip
                 parcel.release()
             case MessageDelivered(stream, message_number):
-                self.post(Report.DELIVERED, number, stream, message_number)
+                self._channel.post(Report.DELIVERED, number, stream, message_number)
             case AddressChanged(address):
-                self.post(Report.MOVED, number, address)
+                self._channel.post(Report.MOVED, number, address)
             case Disconnected(code, reason, by_peer):
                 self._forget(number)
-                self.post(Report.DISCONNECTED, number, code, reason, by_peer)
+                self._channel.post(Report.DISCONNECTED, number, code, reason, by_peer)
 
     # Commands of process 0.
 
@@ -152,7 +148,7 @@ class LocalShard:
         if connection is not None:
             self._forget(number)
             connection.close(code, reason, self._now)
-            self.post(Report.GONE, number)
+            self._channel.post(Report.GONE, number)
 
     def _set_keys(self, run_keys: str, denied: Sequence[str]) -> None:
         self._endpoint.set_keyring(parse_keyring(run_keys, denied), self._now)
@@ -163,7 +159,7 @@ class LocalShard:
             self._endpoint.link.rate = link_rate
 
     def _answer(self) -> None:
-        self.post(Report.FIGURES, pack_figures(self._figures, self._connections))
+        self._channel.post(Report.FIGURES, pack_figures(self._figures, self._connections))
 
     def _stop(self) -> None:
         self._endpoint.connections_max = 0

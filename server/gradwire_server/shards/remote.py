@@ -27,7 +27,7 @@ from gradwire_protocol.crypto.keys import Identity
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_server.shards.arena import Arena
-from gradwire_server.shards.figures import NO_FIGURES, ConnectionFigures, Figures, parse_figures
+from gradwire_server.shards.figures import ConnectionFigures, Figures, parse_figures
 from gradwire_server.shards.keys import PlainIdentity, parse_identity
 from gradwire_server.shards.parcels import Inbox, Outbox, Parcel
 from gradwire_server.shards.records import Command, Place, Poster, Record, Report
@@ -44,7 +44,7 @@ class RemoteConnection:
         self.identity = identity
         self.bytes_queued = 0
         """Payload bytes of the messages that were not reported as delivered."""
-        self.figures = NO_FIGURES
+        self.figures = ConnectionFigures()
         """The last ones that the shard has sent."""
         self.number = number
         self._shard = shard

@@ -113,7 +113,7 @@ class ShardApplication:
         self._post(Report.QUIET)
 
     def _post(self, *record: object) -> None:
-        self._shard.post(*record)
+        self._channel.post(*record)
         self._flush_soon()
 
     def _flush_soon(self) -> None:

@@ -45,7 +45,7 @@ def open_others(first: socket.socket, count: int) -> list[socket.socket]:
     first : socket.socket
         The bound UDP socket of process 0. The caller keeps it open as long as any other.
     count : int
-        Sockets of the group, this one included.
+        Sockets of the group, `first` included.
 
     Returns
     -------

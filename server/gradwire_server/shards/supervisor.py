@@ -76,8 +76,6 @@ class Supervisor:
     ----------
     sockets : sequence of socket.socket
         Of shard 1, 2 and so on, see `steering`; `close` closes them.
-    application : Application
-        Receives the events of their connections.
     local : Figures
         Counters of process 0.
     total : Figures
@@ -90,8 +88,6 @@ class Supervisor:
         Called when a shard has ended unasked.
     keyring : Keyring, optional
         Without it, everyone is let in, and packets are not sealed.
-    instance : str
-        Of the credentials.
     """
 
     def __init__(

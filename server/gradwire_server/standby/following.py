@@ -30,10 +30,7 @@ which a thousand workers send no more updates."""
 class Following:
     """A copy of one run, as it arrives.
 
-    Parameters
-    ----------
-    limits : RelayLimits
-        For the relay of the copy, whose update log serves workers after a takeover.
+    Its relay keeps updates within `limits`, to serve workers after a takeover.
     """
 
     def __init__(self, limits: RelayLimits) -> None:

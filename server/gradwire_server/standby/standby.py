@@ -70,8 +70,6 @@ class Standby:
 
     Parameters
     ----------
-    master : Master
-        Not in charge.
     dial : callable
         Given the time, begins a connection to the primary, or raises `GradwireError`.
     """
@@ -82,7 +80,7 @@ class Standby:
         self._up: Link | None = None
         self._follows = False
         """Whether FOLLOW was sent to the primary over the present connection."""
-        self.following = self._new_following()
+        self.following = Following(self._master.config.relay)
         """The copy of the primary's run."""
         self._dial_at: float | None = now
         self._lost_at = now
@@ -139,7 +137,7 @@ class Standby:
                 # While it follows the primary, it must have no voters and cannot take over.
                 self._follows = True
                 self.voters = frozenset()
-                self.following = self._new_following()
+                self.following = Following(self._master.config.relay)
                 up.send(Follow(self._master.terms.term, None))
                 logger.info("following the master at %s", up.connection.address)
                 self._send_back_callers(now)
@@ -252,7 +250,7 @@ class Standby:
         return 2 * len(self.voters & workers) > len(self.voters)
 
     def _conclude(self, now: float) -> None:
-        """Do what is due."""
+        """Send workers back, take over, or dial the primary, whatever is due."""
         if self._master.terms.in_charge:
             return
         self._send_back_callers(now, all_of_them=False)
@@ -310,6 +308,3 @@ class Standby:
             if connection in state.lobby:
                 master.reception.join(caller.link, caller.join)
         master.handle_timer(now)
-
-    def _new_following(self) -> Following:
-        return Following(self._master.config.relay)

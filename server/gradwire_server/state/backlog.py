@@ -12,10 +12,7 @@ from gradwire_server.updates.sums import Sum, SumFeed
 class Backlog:
     """Single updates under way, and at most two sums of later ones.
 
-    Parameters
-    ----------
-    rank : int
-        Of the member. An update of this rank that is under way to it is a correction.
+    An update of the member's own rank that is under way to it is a correction.
     """
 
     def __init__(self, rank: int) -> None:

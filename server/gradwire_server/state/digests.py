@@ -24,13 +24,7 @@ MODULUS: Final = 2**64
 
 
 class _Sums:
-    """Running sums of the digests of one rank's updates.
-
-    Parameters
-    ----------
-    first : int
-        The sequence before the first update that is added.
-    """
+    """Running sums of the digests of one rank's updates, from the one after `first` on."""
 
     def __init__(self, first: int) -> None:
         self._first = self._last = first

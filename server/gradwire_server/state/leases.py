@@ -27,12 +27,7 @@ class Lease:
 class Leases:
     """Leases by worker id, a random id that a worker keeps for its life.
 
-    Parameters
-    ----------
-    seconds : float
-        Duration of a lease.
-    most : int
-        Limit; a further lease ends the oldest one.
+    A lease lasts `seconds`. There are `most` of them; a further one ends the oldest.
     """
 
     def __init__(self, seconds: float, most: int) -> None:

@@ -67,8 +67,6 @@ def check_block(
     ----------
     block : ndarray of shape (n,), dtype int32
         A view of the replica, or of a copy; a wrong bit is corrected in it.
-    number : int
-        Of the block.
     digests : ndarray of shape (blocks,), dtype uint64
         The digest that each block must have.
 

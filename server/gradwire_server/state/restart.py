@@ -243,12 +243,7 @@ class RunRecovery:
 def _reach_back(spans: Iterable[tuple[int, int]], last: int) -> int:
     """Return the sequence before the first update from which all up to `last` are kept.
 
-    Parameters
-    ----------
-    spans : iterable of (int, int)
-        For each worker: the sequences of the last and of the first update that it keeps.
-    last : int
-        A sequence.
+    A span is the sequences of the last and of the first update that a worker keeps.
     """
     base = last
     for end, first in sorted(spans, reverse=True):

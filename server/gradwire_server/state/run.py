@@ -91,8 +91,9 @@ class Run:
     @classmethod
     def begin(cls, name: str, join: Join, limits: RelayLimits = RELAY_LIMITS) -> "Run":
         """Return a run that waits for the parameters of its first worker."""
+        assembly = SnapshotAssembly(join.layout.elements)
         relay = Relay(join.layout.elements, limits)
-        return cls(name, join.layout, *_unfounded(join), relay)
+        return cls(name, join.layout, _replica_of(assembly, join), assembly, relay)
 
     @classmethod
     def resume(
@@ -200,11 +201,6 @@ class Run:
         return self.assembly is None and self.recovery is None
 
 
-def _unfounded(join: Join) -> tuple[Replica, SnapshotAssembly]:
-    """Return a replica and the assembly that fills it: two views of the same memory."""
-    assembly = SnapshotAssembly(join.layout.elements)
-    return _replica_of(assembly, join), assembly
-
-
 def _replica_of(assembly: SnapshotAssembly, join: Join) -> Replica:
+    """Return a replica in the memory that the assembly fills."""
     return Replica(np.frombuffer(assembly.values, "<i4"), join.quantum_exponent)

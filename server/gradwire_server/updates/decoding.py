@@ -28,16 +28,8 @@ class Decoder(Protocol):
     ) -> None:
         """Decode an update and call `done`, for the updates of an origin in order.
 
-        Parameters
-        ----------
-        origin : int
-            The rank of the worker it is from.
-        body : bytes
-            The encoded update.
-        elements : int
-            Length of the vector that it has to fit.
-        done : callable
-            Called on this thread: before this returns, or in `deliver` or `drain`.
+        `done` is called on this thread: before this returns, or in `deliver` or `drain`. `elements`
+        is the length of the vector that the update has to fit.
         """
 
     def deliver(self) -> None:
@@ -72,10 +64,7 @@ class InlineDecoder:
 class ThreadDecoder:
     """Decodes large updates on a thread. The credit of the workers bounds the queue.
 
-    Parameters
-    ----------
-    on_ready : callable
-        Called on the thread after each decoded update: `deliver` has something to do.
+    The thread calls `on_ready` after each update: `deliver` has something to do.
     """
 
     def __init__(self, on_ready: Callable[[], None]) -> None:

@@ -22,13 +22,7 @@ Item = TypeVar("Item")
 
 
 class UpdateRate(Generic[Item]):
-    """A queue that releases items at a limited rate.
-
-    Parameters
-    ----------
-    per_second : float
-        Items per second in the long run; infinite for no limit.
-    """
+    """A queue that releases items at a limited rate; `per_second` may be infinite."""
 
     __slots__ = ("_interval", "_paid_until", "_slack", "_waiting")
 
@@ -68,7 +62,7 @@ class UpdateRate(Generic[Item]):
         return self._waiting.popleft()
 
     def pop_all(self) -> list[Item]:
-        """Remove and return all items, whatever the rate."""
+        """Remove and return all items, without regard to the rate."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting

@@ -82,10 +82,7 @@ def is_sample(update: Update) -> bool:
 def reference_of(others: Iterable[Norms]) -> float | None:
     """Return the norm to compare a worker's updates with; None while too few are known.
 
-    Parameters
-    ----------
-    others : iterable of Norms
-        Of all other workers that are not in quarantine.
+    `others` are those of all other workers that are not in quarantine.
     """
     typical = sorted(norms.typical for norms in others if norms.typical is not None)
     # Of an even number, the upper median: a worker that sends little must not make another one look
