@@ -12,8 +12,9 @@ no token, elsewhere        open            closed              closed
 A master without a token that other machines can reach starts all the same, and keeps its pages
 closed: probing `/healthz`, or scraping public metrics, takes no token.
 
-On loopback, a page is open only if the ``Host`` header names loopback or an IP address. Otherwise a
-web page whose name resolves to 127.0.0.1 (DNS rebinding) could have its visitor's browser read it.
+On loopback, a page is open only if the ``Host`` header is missing, or names localhost or an IP
+address. Otherwise a web page whose name resolves to 127.0.0.1 (DNS rebinding) could have its
+visitor's browser read it.
 """
 
 import hmac

@@ -5,10 +5,10 @@ updates are in it, and keeps updates, its own and those of others, until all wor
 the master waits until all workers have returned, or for some seconds, and chooses one, the heir,
 whose replica the run will continue with.
 
-Before it takes that replica, the master recalls updates that it contains and other workers lack,
-and updates that it lacks itself: any worker that keeps them sends them again. Then the other
-workers continue with their own replicas, and are sent what these lack. The latest updates of a
-worker that no other one has, it sends again without being asked.
+Before it takes that replica, the master recalls the updates that other workers lack of it, and
+those that the replica itself lacks: any worker that keeps them sends them again. Then the other
+workers continue with their own replicas, and are sent the updates that these lack. A worker sends
+its latest updates, which no other one has, again without being asked.
 
 ::
 

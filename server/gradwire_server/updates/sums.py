@@ -22,7 +22,7 @@ PARTS_UNDER_WAY_MAX: Final = 16
 
 
 class Sum:
-    """Updates of several ranks, added up in a vector of `elements`, or a `MemoryError`."""
+    """Updates of several ranks, added up. Raises `MemoryError` where the vector does not fit."""
 
     def __init__(self, elements: int) -> None:
         self.before: dict[int, int] = {}
