@@ -153,7 +153,7 @@ def test_a_master_that_is_stopped_writes_what_it_has(tmp_path: Path) -> None:
 
     assert last["versions"] == {"0": 6}
     assert names_in(tmp_path / "new") == ["run-000002.safetensors", "run-000001.safetensors"]
-    assert " is in run-" not in err, "nothing has changed since"
+    assert " was written to run-" not in err, "nothing has changed since"
 
 
 @pytest.mark.deep("checkpoints that are damaged or gone")

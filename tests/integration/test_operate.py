@@ -137,8 +137,7 @@ def test_a_checkpoint_is_written_by_order_and_the_status_says_when(tmp_path: Pat
     assert early == (4, "")
     assert ordered == (
         0,
-        "run 'default' is being written with its 1 updates; status says when it is "
-        "done\n",
+        "run 'default' is being written with its 1 updates; status says when it is done\n",
     )
     assert again == (0, "nothing has changed since run-000001.safetensors was written\n")
     assert (loaded.updates, loaded.digest) == (1, digest)
