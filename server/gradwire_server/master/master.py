@@ -369,8 +369,8 @@ class Master:
     def _moved(self, connection: Connection, event: AddressChanged) -> None:
         member = self.roster.of(connection)
         if member is not None:
-            # A warning, because the log limits these: a peer with two addresses could move with
-            # every round trip.
+            # A warning, of which the log takes one a second: a peer with two addresses could move
+            # with every round trip.
             logger.warning("%s moved to %s", member.name, event.address)
 
     # Consequences.
