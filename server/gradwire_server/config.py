@@ -1,4 +1,4 @@
-"""How a master behaves: every setting with its default, its unit and its reason."""
+"""Settings of a master, each with its default, its unit and its reason."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -22,33 +22,34 @@ from gradwire_server.updates.update_rate import UPDATE_RATE_MAX
 from gradwire_server.updates.vetting import OUTLIER_NORM_MULTIPLE, OutlierPolicy
 
 CONNECTIONS_SPARE: Final = 8
-"""Connections beyond the workers of a run, so that one worker too many is told so."""
+"""Connections beyond `workers_max`: one worker too many can connect, and is told why it is
+refused."""
 
 PROCESSES_MAX: Final = 64
-"""Far below the 256 that the byte of a session id can tell apart which says whose a packet is: so
-first packets, where that byte is random, spread evenly."""
+"""One byte of the session id, with 256 values, says which process a packet belongs to. In a first
+packet that byte is random; with far fewer than 256 processes, first packets spread evenly."""
 
 CHECKPOINTS_MAX: Final = 100_000
-"""Kept at the most: two months of one a minute. More would make every look at the folder slow."""
-
+"""Two months of one a minute. More files would make every listing of the folder slow."""
 
 BACKLOG_BYTES_MAX: Final = WINDOW_BYTES
-"""What a worker lets us have under way: more would only wait here."""
+"""The credit that a worker gives the master: more bytes would only wait at the master."""
 
 CONFLATION_BYTES_MAX: Final = 2 * GIB
-"""Both sums of two workers for a model of 134 million parameters, or of 56 for one of 4.8."""
+"""Two sums for each of 2 workers with a model of 134 million parameters, or for each of 56 workers
+with one of 4.8 million."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelayLimits:
-    """What a relay may keep, in bytes."""
+    """How much memory a relay may use, in bytes."""
 
     log_bytes_max: int = UPDATE_LOG_BYTES_MAX
-    """For workers that come back."""
+    """Update log, for workers that return."""
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     """Updates queued for one member."""
     conflation_bytes_max: int = CONFLATION_BYTES_MAX
-    """Sums for members that are slow."""
+    """Sums for all slow members together."""
 
 
 RELAY_LIMITS: Final = RelayLimits()
@@ -60,32 +61,32 @@ class MasterConfig:
 
     run: str | None = setting(
         None,
-        "The only run to serve. Without it, whichever comes first, one after the other.",
+        "Name of the only run to serve. Without it, any run is served, one after the other.",
         characters_max=NAME_CHARACTERS_MAX,
     )
     standby: str | None = setting(
         None,
-        "Where this master's standby listens, as workers reach it: they go there when this one is "
-        "lost. It begins when its standby is connected.",
+        "Address of this master's standby, as workers reach it: they go there when this master is "
+        "lost. This master lets workers in when its standby is connected.",
         characters_max=ADDRESS_CHARACTERS_MAX,
         metavar="HOST:PORT",
     )
     standby_of: str | None = setting(
         None,
-        "Be the standby of the master there, which says --standby with this one's address: follow "
+        "Be the standby of the master at this address, which has --standby with this one's: follow "
         "its run, and take over when it is lost.",
         characters_max=ADDRESS_CHARACTERS_MAX,
         metavar="HOST:PORT",
     )
-    # A master that is started in the place of the lost one may be there by then.
+    # Within this time a process manager may have restarted the primary.
     takeover_seconds: float = setting(
         5.0,
         "How long a standby goes on dialling the master that it has lost before it takes over.",
         above=0,
     )
-    # With the default memory, each can have 16 MiB under way.
+    # With the default memory, each of 56 can have 16 MiB under way.
     workers_max: int = setting(56, "Workers and observers at once.", least=1, most=RANKS_MAX)
-    # Each takes 4 bytes more for every worker that is being sent them, and 4 while a checkpoint is
+    # Each takes 4 bytes more in every copy for joining workers, and 4 while a checkpoint is
     # written.
     parameters_max: int = setting(
         1_000_000_000,
@@ -96,15 +97,16 @@ class MasterConfig:
     reassembly_bytes_max: int = setting(
         REASSEMBLY_BYTES_MAX, "MiB of memory for messages on their way in.", above=0, unit=MIB
     )
-    # Of what cannot be added up, as much again may wait; then the worker is dropped as too slow.
+    # Messages other than updates cannot be added up: a worker for which as many bytes of these wait
+    # is dropped as too slow.
     relay_backlog_bytes_max: int = setting(
         BACKLOG_BYTES_MAX,
         "MiB under way to one worker; later updates are added up for it.",
         above=0,
         unit=MIB,
     )
-    # 4 bytes a parameter, and at most two sums for each; where there is no room, a slow worker is
-    # dropped.
+    # A sum takes 4 bytes a parameter, and a slow worker needs at most two. A worker for whose sum
+    # there is no room is dropped.
     conflation_bytes_max: int = setting(
         CONFLATION_BYTES_MAX,
         "MiB for updates added up, over all slow workers.",
@@ -112,17 +114,17 @@ class MasterConfig:
         unit=MIB,
     )
     slow_seconds: float = setting(
-        60.0, "A slow worker that takes nothing for so long is dropped.", above=0
+        60.0, "A slow worker that takes nothing for this long is dropped.", above=0
     )
     rejoin_seconds: float = setting(
         600.0, "How long the rank of a worker that lost its connection is kept for it.", above=0
     )
-    # For the first of them, before a new worker begins another run, and then for the others. A
-    # worker dials every second.
+    # The master waits so long for the first returning worker before a new worker may begin another
+    # run, and then as long for the others. A worker dials every second.
     recovery_seconds: float = setting(
         5.0,
-        "How long a master that was started waits for workers of a run that it may have had before "
-        "it was killed.",
+        "How long a started master waits for workers of a run that it may have served before it "
+        "was killed.",
         least=0,
     )
     update_log_bytes_max: int = setting(
@@ -157,7 +159,7 @@ class MasterConfig:
         most=PROCESSES_MAX,
     )
     idle_timeout_seconds: float = setting(
-        30.0, "A worker that was silent for this long is taken for dead."
+        30.0, "A worker that is silent for this long is disconnected."
     )
     outlier_policy: OutlierPolicy = setting(
         "quarantine",
@@ -173,14 +175,13 @@ class MasterConfig:
         "Updates per second that are taken from one worker; more wait, and slow it down.",
         above=0,
     )
-    # Docker gives it 10 s in all, and the last checkpoint is written after this.
+    # Docker kills a container 10 s after SIGTERM, and the last checkpoint is written after this.
     drain_seconds: float = setting(
         5.0,
-        "How long it waits, when it is told to end, until what is under way has arrived at "
-        "everyone.",
+        "How long a master that is told to stop waits for all messages under way to arrive.",
         above=0,
     )
-    # What a crash of everybody costs is as much training.
+    # When the master and all workers crash, this much training is lost.
     checkpoint_seconds: float = setting(
         60.0, "How often a checkpoint is written, if the run has changed.", above=0
     )
@@ -204,45 +205,41 @@ class MasterConfig:
     )
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work, naming value and limit."""
+        """Raise `UsageError` for settings that cannot work."""
         check_settings(self)
         if self.window_bytes < WINDOW_BYTES_MIN:
             needed = self.connections_max * WINDOW_BYTES_MIN
             raise UsageError(
                 f"reassembly_bytes_max={self.reassembly_bytes_max} is too little for "
-                f"workers_max={self.workers_max}; it takes {needed} (--reassembly-mib-max "
-                f"{-(-needed // MIB)})"
+                f"workers_max={self.workers_max}, which needs {needed}: pass --reassembly-mib-max "
+                f"{-(-needed // MIB)}"
             )
-        self._check_standby()
-
-    def _check_standby(self) -> None:
-        """Refuse a standby of a standby."""
         if self.standby is not None and self.standby_of is not None:
             raise UsageError(
                 f"standby={self.standby!r} and standby_of={self.standby_of!r}: a master has a "
-                "standby, or is one"
+                "standby or is one, not both"
             )
 
     @property
     def relay(self) -> RelayLimits:
-        """What a run may keep of updates."""
+        """Memory limits of a run's relay."""
         return RelayLimits(
             self.update_log_bytes_max, self.relay_backlog_bytes_max, self.conflation_bytes_max
         )
 
     @property
     def link_bytes_per_second(self) -> float | None:
-        """What the master may send in all, in bytes per second."""
+        """`link_rate` in bytes per second."""
         return None if self.link_rate is None else self.link_rate * 1e6 / 8
 
     @property
     def connections_max(self) -> int:
-        """Connections at once."""
+        """Most connections at once."""
         return self.workers_max + CONNECTIONS_SPARE
 
     @property
     def window_bytes(self) -> int:
-        """What one worker may have under way, so that all together keep the bound."""
+        """Credit of one worker, so that all workers together stay below `reassembly_bytes_max`."""
         return min(self.reassembly_bytes_max // self.connections_max, WINDOW_BYTES)
 
     @property

@@ -2,10 +2,11 @@
 
 Names follow ``gradwire_<what>_<unit>[_total]`` in base units, as
 https://prometheus.io/docs/practices/naming/ says. Labels come from closed sets: reasons from
-enumerations, ranks from 0 to the most workers of a run. What a worker calls itself goes to the
-log, never into a label. Every metric is described in docs/metrics.md; a test compares.
+enumerations, ranks from 0 to the most workers of a run. The name that a worker gives itself goes to
+the log, never into a label. docs/metrics.md describes every metric; a test compares.
 """
 
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from importlib.metadata import version
 
@@ -17,13 +18,13 @@ from prometheus_client.process_collector import ProcessCollector
 from gradwire_protocol.messages.admission import RefusalCode
 
 BYTES_BUCKETS = (256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304)
-"""From a tiny model's update to the largest message, in steps of four."""
+"""From a tiny model's update to the largest message, in factors of four."""
 
 DENSITY_BUCKETS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
-"""Around the target of 1 %, three orders of magnitude either way."""
+"""Two orders of magnitude either way of the target, 1 %."""
 
 STALENESS_BUCKETS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
-"""Convergence suffers from some tens on, so the buckets are fine below that."""
+"""Convergence suffers above some tens, so the buckets are fine below that."""
 
 DELAY_BUCKETS = (1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 5.0)
 """A relay hop and its acknowledgement take a millisecond on loopback, a few round trips elsewhere,
@@ -40,40 +41,40 @@ class Departure(StrEnum):
     FAULT = "fault"
     QUARANTINED = "quarantined"
     REPLACED = "replaced"
-    """Another process came in with the same key."""
+    """Another process connected with the same key."""
     DENIED = "denied"
-    """Its key is not accepted any more."""
+    """Its key is no longer accepted."""
     EXPELLED = "expelled"
-    """An operator sent it away."""
+    """An operator expelled it."""
     SENT_BACK = "sent_back"
-    """It has to come once more, because the run could not be got back from those who were here."""
+    """It has to join once more: the run could not be recovered from the workers that were here."""
     RUN_OVER = "run_over"
     """An observer was still there when the next run began."""
     STOPPED = "stopped"
 
 
 class HttpRefusal(StrEnum):
-    """Why somebody got no page over HTTP; a label of `gradwire_http_refused_total`."""
+    """Why an HTTP client got no page; a label of `gradwire_http_refused_total`."""
 
     UNAUTHORIZED = "unauthorized"
-    """No token was shown, or a wrong one."""
+    """The request had no token, or a wrong one."""
     CLOSED = "closed"
-    """There is no token to show, and not only this machine could ask."""
+    """The master has no token, and other machines can reach it."""
     NOT_FOUND = "not_found"
     METHOD = "method"
     MALFORMED = "malformed"
-    """What came was no HTTP, or ended too early."""
+    """The request was not HTTP, or ended too early."""
     TOO_LARGE = "too_large"
     TOO_SLOW = "too_slow"
-    """The request did not come, or the page was not read, in time."""
+    """The client did not send the request, or did not read the page, in time."""
     CROWDED = "crowded"
-    """The oldest connection made room for another one."""
+    """This connection was the oldest, and was closed for a new one."""
     FAILED = "failed"
-    """An error of ours."""
+    """The master has failed to make the page."""
 
 
 class ServerMetrics:
-    """All metrics of one master, on a registry of its own so that tests never share counts."""
+    """All metrics of one master, in a registry of its own so that tests never share counts."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -83,237 +84,193 @@ class ServerMetrics:
         Info("gradwire_build", "Version of gradwire.", registry=registry).info(
             {"version": version("gradwire")}
         )
-        self.rejoins = Counter(
+        self.rejoins = self._counter(
             "gradwire_rejoins_total",
             "Workers and observers that were back after their connection was lost.",
-            registry=registry,
         )
-        self.joins = Counter(
-            "gradwire_joins_total", "Workers and observers that joined the run.", registry=registry
+        self.joins = self._counter(
+            "gradwire_joins_total", "Workers and observers that joined the run."
         )
-        self.leaves = Counter(
+        self.leaves = self._by_reason(
             "gradwire_leaves_total",
             "Workers and observers that no longer take part, by what ended it.",
-            ["reason"],
-            registry=registry,
+            Departure,
         )
-        self.refusals = Counter(
+        self.refusals = self._by_reason(
             "gradwire_refusals_total",
             "Workers and observers that were not let in, and orders not carried out, by reason.",
-            ["reason"],
-            registry=registry,
+            RefusalCode,
         )
-        # A series that appears with its first value shows no increase: begin them all at zero.
-        for departure in Departure:
-            self.leaves.labels(departure)
-        for code in RefusalCode:
-            self.refusals.labels(code)
-        self.http_refused = Counter(
+        self.http_refused = self._by_reason(
             "gradwire_http_refused_total",
             "HTTP connections that got no page, by reason.",
-            ["reason"],
-            registry=registry,
+            HttpRefusal,
         )
-        for refusal in HttpRefusal:
-            self.http_refused.labels(refusal)
-        self.http_delayed = Counter(
+        self.http_delayed = self._counter(
             "gradwire_http_delayed_total",
             "Times that the next HTTP connection had to wait, as too many came.",
-            registry=registry,
         )
-        self._count_relayed()
-        self.updates_accepted = Counter(
+        self._add_relay_metrics()
+        self.updates_accepted = self._counter(
             "gradwire_updates_accepted_total",
             "Updates accepted from their origin, each counted once.",
-            registry=registry,
         )
-        self.updates_duplicate = Counter(
+        self.updates_duplicate = self._counter(
             "gradwire_updates_duplicate_total",
             "Updates that had been accepted before and were dropped.",
-            registry=registry,
         )
-        self.updates_malformed = Counter(
+        self.updates_malformed = self._counter(
             "gradwire_updates_malformed_total",
             "Updates that did not fit the run; the worker's connection was closed.",
-            registry=registry,
         )
-        self.updates_clipped = Counter(
+        self.updates_clipped = self._counter(
             "gradwire_updates_clipped_total",
             "Updates that were far larger than the others' and were made smaller.",
-            registry=registry,
         )
-        self.updates_quarantined = Counter(
+        self.updates_quarantined = self._counter(
             "gradwire_updates_quarantined_total",
             "Updates kept aside because one of their worker was far larger than the others'.",
-            registry=registry,
         )
-        self.updates_delayed = Counter(
+        self.updates_delayed = self._counter(
             "gradwire_updates_delayed_total",
             "Updates that had to wait because their worker sends more than it may.",
-            registry=registry,
         )
-        self.updates_discarded = Counter(
+        self.updates_discarded = self._counter(
             "gradwire_updates_discarded_total",
             "Updates dropped with their worker: it was in quarantine, or they waited for its rate.",
-            registry=registry,
         )
-        self.messages_invalid = Counter(
+        self.messages_invalid = self._counter(
             "gradwire_messages_invalid_total",
             "Messages that broke their schema; the worker's connection was closed.",
-            registry=registry,
         )
-        self.orders = Counter(
-            "gradwire_orders_total", "Orders of operators that were carried out.", registry=registry
+        self.orders = self._counter(
+            "gradwire_orders_total", "Orders of operators that were carried out."
         )
-        self._of_replicas(registry)
-        self.runs_finished = Counter(
-            "gradwire_runs_finished_total",
-            "Runs that all live workers have finished.",
-            registry=registry,
+        self._add_replica_metrics()
+        self.runs_finished = self._counter(
+            "gradwire_runs_finished_total", "Runs that all live workers have finished."
         )
-        self.processes_lost = Counter(
+        self.processes_lost = self._counter(
             "gradwire_processes_lost_total",
             "Processes of the master that have ended by themselves; their workers were lost.",
-            registry=registry,
         )
-        self.update_bytes = Histogram(
-            "gradwire_update_bytes",
-            "Encoded size of accepted updates.",
-            buckets=BYTES_BUCKETS,
-            registry=registry,
+        self.update_bytes = self._histogram(
+            "gradwire_update_bytes", "Encoded size of accepted updates.", BYTES_BUCKETS
         )
-        self.update_density = Histogram(
+        self.update_density = self._histogram(
             "gradwire_update_density_ratio",
             "Elements that an accepted update changes, as a part of all it covers.",
-            buckets=DENSITY_BUCKETS,
-            registry=registry,
+            DENSITY_BUCKETS,
         )
-        self.update_staleness = Histogram(
+        self.update_staleness = self._histogram(
             "gradwire_update_staleness_updates",
             "Updates of others accepted between what an update was computed on and itself.",
-            buckets=STALENESS_BUCKETS,
-            registry=registry,
+            STALENESS_BUCKETS,
         )
-        self.relay_delay = Histogram(
+        self.relay_delay = self._histogram(
             "gradwire_relay_delay_seconds",
             "From accepting an update to the acknowledgement of a worker it was relayed to.",
-            buckets=DELAY_BUCKETS,
-            registry=registry,
+            DELAY_BUCKETS,
         )
-        self.checkpoints_written = Counter(
-            "gradwire_checkpoints_written_total",
-            "Checkpoints that were written.",
-            registry=registry,
+        self.checkpoints_written = self._counter(
+            "gradwire_checkpoints_written_total", "Checkpoints that were written."
         )
-        self.checkpoints_failed = Counter(
+        self.checkpoints_failed = self._counter(
             "gradwire_checkpoints_failed_total",
             "Checkpoints that could not be written; the log says why.",
-            registry=registry,
         )
-        # Gauges that hold from one event to the next.
-        self.checkpoint_seconds = Gauge(
-            "gradwire_checkpoint_duration_seconds",
-            "What writing the last checkpoint took.",
-            registry=registry,
+        self.checkpoint_seconds = self._gauge(
+            "gradwire_checkpoint_duration_seconds", "Duration of writing the last checkpoint."
         )
-        self.checkpoint_bytes = Gauge(
-            "gradwire_checkpoint_bytes", "Size of the last checkpoint.", registry=registry
+        self.checkpoint_bytes = self._gauge(
+            "gradwire_checkpoint_bytes", "Size of the last checkpoint."
         )
-        self.checkpoint_time = Gauge(
+        self.checkpoint_time = self._gauge(
             "gradwire_checkpoint_timestamp_seconds",
             "Time of day (Unix) when the last checkpoint was written; 0 while there is none.",
-            registry=registry,
         )
-        self.workers = Gauge(
-            "gradwire_workers", "Workers that take part in the run.", registry=registry
+        self.workers = self._gauge("gradwire_workers", "Workers that take part in the run.")
+        self.observers = self._gauge(
+            "gradwire_observers", "Observers that receive the run's updates."
         )
-        self.observers = Gauge(
-            "gradwire_observers", "Observers that receive the run's updates.", registry=registry
-        )
-        self.quarantined_workers = Gauge(
+        self.quarantined_workers = self._gauge(
             "gradwire_quarantined_workers",
             "Workers whose updates are kept aside until an operator decides.",
-            registry=registry,
         )
-        self.parameters = Gauge(
-            "gradwire_parameters", "Parameters of the run's model.", registry=registry
-        )
+        self.parameters = self._gauge("gradwire_parameters", "Parameters of the run's model.")
 
-    def _count_relayed(self) -> None:
-        """Begin to count what was passed on."""
-        self.updates_relayed = Counter(
+    def _add_relay_metrics(self) -> None:
+        self.updates_relayed = self._counter(
             "gradwire_updates_relayed_total",
             "Updates passed on and acknowledged, counted once for every receiving worker.",
-            registry=self.registry,
         )
-        self.updates_conflated = Counter(
+        self.updates_conflated = self._counter(
             "gradwire_updates_conflated_total",
             "Updates that a slow worker has received as part of a sum, counted once for every "
             "receiving worker; they are not among those relayed.",
-            registry=self.registry,
         )
-        self.sums_sent = Counter(
-            "gradwire_sums_sent_total",
-            "Sums of updates that a slow worker has received whole.",
-            registry=self.registry,
+        self.sums_sent = self._counter(
+            "gradwire_sums_sent_total", "Sums of updates that a slow worker has received whole."
         )
-        self.buffers_received = Counter(
+        self.buffers_received = self._counter(
             "gradwire_buffers_received_total",
-            "Messages with what the buffers of a worker's module hold.",
-            registry=self.registry,
+            "Messages with the buffers of a worker's module.",
         )
-        self.buffers_relayed = Counter(
+        self.buffers_relayed = self._counter(
             "gradwire_buffers_relayed_total",
-            "Such messages delivered, counted once for every receiving member.",
-            registry=self.registry,
+            "Messages with buffers delivered, counted once for every receiving member.",
         )
-        self.buffers_refused = Counter(
+        self.buffers_refused = self._counter(
             "gradwire_buffers_refused_total",
-            "Such messages dropped: too many bytes a second of one worker, or of too many ranks.",
-            registry=self.registry,
+            "Messages with buffers dropped: too many bytes a second, or too many ranks.",
         )
-
-        self.state_parts_relayed = Counter(
+        self.state_parts_relayed = self._counter(
             "gradwire_optimizer_state_parts_total",
             "Parts of optimizers' states passed on to workers that join late.",
-            registry=self.registry,
         )
-        self.state_parts_dropped = Counter(
+        self.state_parts_dropped = self._counter(
             "gradwire_optimizer_state_parts_dropped_total",
-            "Parts of optimizers' states that came when nobody waited for them any more.",
-            registry=self.registry,
+            "Parts of optimizers' states that came when no worker waited for them any more.",
         )
 
-    def _of_replicas(self, registry: CollectorRegistry) -> None:
-        """Make those about replicas: sent, compared, damaged."""
-        self.snapshots_sent = Counter(
-            "gradwire_snapshots_sent_total",
-            "Snapshots that a joiner has received whole.",
-            registry=registry,
+    def _add_replica_metrics(self) -> None:
+        self.snapshots_sent = self._counter(
+            "gradwire_snapshots_sent_total", "Snapshots that a joiner has received whole."
         )
-        self.digest_checks = Counter(
+        self.digest_checks = self._counter(
             "gradwire_digest_checks_total",
-            "Times that a worker's replica was compared with what the updates in it lead to.",
-            registry=registry,
+            "Times that the digest of a worker's replica was compared with that of its updates.",
         )
-        self.digest_mismatches = Counter(
+        self.digest_mismatches = self._counter(
             "gradwire_digest_mismatches_total",
-            "Times that it was something else: memory is damaged, and the log says whose.",
-            registry=registry,
+            "Times that these digests differed: memory is damaged, and the log says whose.",
         )
-        self.blocks_repaired = Counter(
+        self.blocks_repaired = self._counter(
             "gradwire_blocks_repaired_total",
             "Blocks of the replica that were sent to a worker because its own were damaged.",
-            registry=registry,
         )
-        self.replica_damages = Counter(
+        self.replica_damages = self._counter(
             "gradwire_replica_damages_total",
             "Blocks of the master's own replica that were found damaged.",
-            registry=registry,
         )
-        self.replica_blocks_damaged = Gauge(
+        self.replica_blocks_damaged = self._gauge(
             "gradwire_damaged_blocks",
-            "Blocks of the master's own replica that are damaged and could not be mended: start it "
-            "anew on another machine.",
-            registry=registry,
+            "Blocks of the master's own replica that are damaged beyond repair: start the master "
+            "on another machine.",
         )
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, registry=self.registry)
+
+    def _by_reason(self, name: str, text: str, reasons: Iterable[str]) -> Counter:
+        counter = Counter(name, text, ["reason"], registry=self.registry)
+        # A series that appears with its first value shows no increase: start them all at zero.
+        for reason in reasons:
+            counter.labels(reason)
+        return counter
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(name, text, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, text, buckets=buckets, registry=self.registry)

@@ -140,7 +140,7 @@ def test_a_master_that_is_stopped_writes_what_it_has(tmp_path: Path) -> None:
 
     assert state == 0
     assert "there is no checkpoint in" in err
-    assert "run 'default' with 3 updates is in run-000001.safetensors" in err
+    assert "run 'default' with 3 updates was written to run-000001.safetensors" in err
     with MasterProcess(*options) as master:
         again = join(master)
         assert again.digest() == digest
@@ -153,7 +153,7 @@ def test_a_master_that_is_stopped_writes_what_it_has(tmp_path: Path) -> None:
 
     assert last["versions"] == {"0": 6}
     assert names_in(tmp_path / "new") == ["run-000002.safetensors", "run-000001.safetensors"]
-    assert " is in run-" not in err, "nothing has changed since"
+    assert " was written to run-" not in err, "nothing has changed since"
 
 
 @pytest.mark.deep("checkpoints that are damaged or gone")

@@ -111,7 +111,7 @@ def test_who_is_denied_by_order_stays_out_also_when_the_keys_are_read_again(
         0,
         "bad is denied until the master ends; for longer, start it with --deny bad\n",
     )
-    assert admitted == (0, "bad may come in again\n")
+    assert admitted == (0, "bad may join again\n")
 
 
 @pytest.mark.deep("more orders of operators")
@@ -137,8 +137,7 @@ def test_a_checkpoint_is_written_by_order_and_the_status_says_when(tmp_path: Pat
     assert early == (4, "")
     assert ordered == (
         0,
-        "run 'default' is being written with the 1 updates there are; status says when it is "
-        "done\n",
+        "run 'default' is being written with its 1 updates; status says when it is done\n",
     )
     assert again == (0, "nothing has changed since run-000001.safetensors was written\n")
     assert (loaded.updates, loaded.digest) == (1, digest)

@@ -261,7 +261,7 @@ def test_a_slow_worker_is_sent_only_the_latest_of_each_rank() -> None:
 
     assert len(member.buffers.unsent) <= 2
     assert member.buffers.nbytes <= 5 * 2**20
-    run.network.run(lambda: member.buffers.is_told, seconds=120)
+    run.network.run(lambda: member.buffers.is_complete, seconds=120)
     first, second = others
     assert slow.buffers[first.rank] == second.buffers[first.rank]
     assert slow.buffers[second.rank] == first.buffers[second.rank]

@@ -137,8 +137,8 @@ def test_a_run_that_is_resumed_waits_for_its_workers_and_for_no_others() -> None
     other_layout = Layout((Tensor("weights", (59,)),))
     for join, code, says in (
         (join_request(run="beta", layout=run.layout), RefusalCode.OTHER_RUN,
-         "run 'default' was resumed from a checkpoint and waits for its workers, not 'beta': name "
-         "that one, or start the master without --resume"),
+         "run 'default' was resumed from a checkpoint and waits for its workers, not 'beta': join "
+         "run 'default', or start the master without --resume"),
         (join_request(layout=other_layout), RefusalCode.OTHER_LAYOUT,
          "the model differs from that of run 'default': 'weights' of shape (59,) where the run has "
          "'weights' of shape (60,). "),
@@ -151,10 +151,10 @@ def test_a_run_that_is_resumed_waits_for_its_workers_and_for_no_others() -> None
         assert (refusal.code, refusal.reason.startswith(says)) == (code, True), refusal.reason
     run.observe()
     run.network.run(lambda: all(o.live for o in run.observers), seconds=60)
-    still = resumed.awaited
+    still = resumed.awaits_workers
     run.join_and_wait(1)
 
-    assert (still, resumed.awaited) == (True, False), "an observer does not take part"
+    assert (still, resumed.awaits_workers) == (True, False), "an observer does not take part"
     run.train(3)
     run.finish()
 
@@ -222,7 +222,7 @@ def test_an_operator_hears_what_comes_of_his_order() -> None:
     writer.succeed()
     second = operator.order("checkpoint")
 
-    assert first.startswith("run 'default' is being written with the 0 updates there are; ")
+    assert first.startswith("run 'default' is being written with its 0 updates; ")
     assert status == {"file": None, "updates": None, "writing": True}
     assert second == "nothing has changed since run-000001.safetensors was written"
     assert operator.status()["checkpoint"]["file"] == "run-000001.safetensors"

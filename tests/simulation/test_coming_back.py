@@ -242,9 +242,9 @@ def lost_impostor(run: SimulatedRun, resume: Resume) -> ScriptedPeer:
 @pytest.mark.parametrize(
     ("resume", "what"),
     [
-        (resume_of(0, 0, {}, 3), "back as rank 0 after update 0; 1 were accepted"),
-        (resume_of(0, 9, {1: 10_000}, 3), "back with update 10000 of rank 1"),
-        (resume_of(0, 9, {99: 1}, 3), "back with update 1 of rank 99; 0 were accepted"),
+        (resume_of(0, 0, {}, 3), "returns as rank 0 with 0 updates sent; 1 were accepted"),
+        (resume_of(0, 9, {1: 10_000}, 3), "returns with update 10000 of rank 1"),
+        (resume_of(0, 9, {99: 1}, 3), "returns with update 1 of rank 99; 0 were accepted"),
     ],
 )
 def test_who_claims_what_cannot_be_is_sent_away(resume: Resume, what: str) -> None:

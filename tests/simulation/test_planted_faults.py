@@ -214,7 +214,7 @@ def own_buffers_are_those_of_the_moment_at_the_end(patch: pytest.MonkeyPatch) ->
 def the_log_forgets_nothing(patch: pytest.MonkeyPatch) -> None:
     def put(self: UpdateLog, rank: int, sequence: int, message: Any) -> None:
         self._entries.append((rank, sequence, message))
-        self._bytes += message.total
+        self.nbytes += message.total
 
     patch.setattr(UpdateLog, "append", put)
 
@@ -294,12 +294,12 @@ def a_checkpoint_gets_its_name_before_it_is_on_the_disk(patch: pytest.MonkeyPatc
 
 
 def a_checkpoint_says_more_than_it_has(patch: pytest.MonkeyPatch) -> None:
-    go_on_from = Relay.go_on_from
+    start_from = Relay.start_from
 
     def further(self: Relay, versions: Mapping[int, int]) -> None:
-        go_on_from(self, {rank: sequence + 1 for rank, sequence in versions.items()})
+        start_from(self, {rank: sequence + 1 for rank, sequence in versions.items()})
 
-    patch.setattr(Relay, "go_on_from", further)
+    patch.setattr(Relay, "start_from", further)
 
 
 FAULTS: list[tuple[Plant, str, int]] = [

@@ -353,7 +353,7 @@ def test_a_drained_master_that_nobody_uses_stops_when_the_operator_has_his_answe
 def test_draining_can_be_taken_back() -> None:
     run = run_with(1)
     operator = SimulatedOperator(run)
-    assert operator.refused("resume") == "the master lets workers in as it is"
+    assert operator.refused("resume") == "nothing to resume: no operator drains the master"
     operator.order("drain")
 
     operator.order("resume")
@@ -418,11 +418,11 @@ def test_a_worker_or_an_observer_is_sent_away_by_name_or_by_rank() -> None:
     answers = [operator.order("expel", who) for who in ("worker2", "1", "observer0")]
     run.network.run(lambda: all(w.closed for w in (*run.workers[1:], observer)), seconds=60)
 
-    assert answers[0] == "sent away: rank 2 (worker2); unless denied, it may join again"
-    assert "operator alice has sent it away" in str(run.workers[2].error)
+    assert answers[0] == "expelled: rank 2 (worker2); unless denied, it may join again"
+    assert "operator alice has expelled it" in str(run.workers[2].error)
     assert run.sample("leaves_total", reason="expelled") == 3
     assert operator.refused("expel", "worker2") == (
-        "nobody with name in a key worker2 takes part; status says who does"
+        "no member has the key name worker2: status lists the members"
     )
     operator.hang_up()
     run.observers.clear()
@@ -437,13 +437,18 @@ def test_a_worker_in_quarantine_is_told_so_when_it_is_sent_away() -> None:
     broken.change = 1_000 * CHANGE
     broken.step()
     wait_for_quarantine(run)
-    operator = SimulatedOperator(run)
+    operator, before = SimulatedOperator(run), run.sample("updates_accepted_total")
 
     operator.order("expel", broken.name)
     run.network.run(lambda: broken.closed, seconds=60)
 
     assert "in quarantine since an update was far larger" in str(broken.error)
     assert run.sample("leaves_total", reason="quarantined") == 1
+    dropped = run.sample("updates_discarded_total")
+    assert dropped > 0
+    assert f"{dropped:.0f} updates were dropped" in str(broken.error)
+    assert run.sample("quarantined_workers") == 0
+    assert run.sample("updates_accepted_total") == before
     operator.hang_up()
     run.finish()
 
@@ -484,7 +489,7 @@ def test_without_keys_nobody_gives_orders() -> None:
 
     end = rogue.wait_for_end()
     assert end.code == CloseCode.INVALID_MESSAGE
-    assert end.reason == "drain ordered by who is no operator"
+    assert end.reason == "drain ordered by a peer that is no operator"
 
 
 def test_an_operator_who_asks_nothing_more_is_hung_up_on() -> None:

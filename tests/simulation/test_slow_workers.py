@@ -61,7 +61,7 @@ class Bound:
             feeds = [feed for feed in (backlog.feed, member.feed) if feed is not None]
             bulk = sum(feed.nbytes for feed in feeds)
             assert sent - bulk <= backlog.nbytes + backlog.correction_bytes + limit
-            if backlog.conflated:
+            if backlog.sums:
                 self.conflated.add(member.join.name)
 
 
@@ -311,7 +311,7 @@ def test_sums_go_on_for_longer_than_a_connection_remembers_gaps(
     slow, *others = run.workers
     conflation = run.state.relay.conflation
     conflation.has_room = (  # type: ignore[method-assign]
-        lambda backlog, charge: not backlog.nbytes and not backlog.conflated
+        lambda backlog, charge: not backlog.nbytes and not backlog.sums
     )
 
     for _ in range(150):

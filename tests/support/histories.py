@@ -316,7 +316,7 @@ class History(SimulatedRun):
                 self.disk.lose_power()
 
     def _on_written(self) -> None:
-        self.master.handle_written(self.network.now + self.master_host.ahead)
+        self.master.handle_progress(self.network.now + self.master_host.ahead)
         self.network.turn(self.master_host)
 
     # Private.

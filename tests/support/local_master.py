@@ -153,7 +153,7 @@ class LocalMaster:
 
     def _stop(self, reason: str) -> None:
         self._told = len(self.master.roster) > 0
-        self.listening.accept_no_more()
+        self.listening.stop_accepting()
         self.master.stop(reason, self._drivers.now())
         self._drivers.turn()
         self._stopping.set()

@@ -193,7 +193,7 @@ class SplitRun(SimulatedRun):
         self.network.turn(self.master_host)
         for shard in self.shards:
             shard.remote.flush()
-        self.parcels.let_go()
+        self.parcels.release()
 
     def replace(self, index: int) -> None:
         """Start a shard again that was killed."""

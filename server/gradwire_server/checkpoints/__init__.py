@@ -1,1 +1,1 @@
-"""Replicas on a disk: when they are written, by whom, and how a run goes on from one."""
+"""Checkpoints: when they are written, the thread and the folder for them, and resuming from one."""

@@ -1,11 +1,11 @@
-"""The folder that a master writes its checkpoints to: whole files, or none.
+"""The folder that a master writes its checkpoints to: a file is whole, or not there.
 
-A checkpoint is written to a temporary file in the same folder, brought to the disk (fsync), given
-its name, and then the folder is brought to the disk, too. So whatever happens in between, a power
-failure included, a file with the name of a checkpoint is a whole one, and the one before it is
-still there. Then older ones are removed: the last K are kept, and of finished runs as many, so that
-the next run does not push out what the last one has come to. One is written before another is
-removed: the folder holds 2 K + 1 files of 4 bytes for each parameter at the most.
+A checkpoint is written to a temporary file in the same folder, flushed to the disk (fsync),
+renamed, and then the folder is flushed, too. So whatever happens in between, a power failure
+included, a file with the name of a checkpoint is whole, and the one before it is still there. Then
+older files are removed: the last K are kept, and of finished runs as many, so that the next run
+does not push out the result of the last one. A file is written before another is removed: the
+folder holds at most 2 K + 1 files of 4 bytes for each parameter.
 """
 
 import errno
@@ -25,42 +25,44 @@ from gradwire_udp.files.durable import sync_folder
 logger = logging.getLogger("gradwire.master")
 
 TEMPORARY_PREFIX: Final = ".writing-"
-"""Of the file that is being written. One that is there when a master begins is of one that died."""
+"""Name prefix of the file that is being written. A master that starts removes what a crashed one
+has left."""
 
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
-"""What keys seal on the network is nobody else's on the disk either."""
+"""No other user may read what is sealed on the network."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A checkpoint that is on the disk."""
+    """A checkpoint on the disk."""
 
     name: str
     size: int
+    """In bytes."""
     complaint: str
-    """Why an older one could not be removed; empty where nothing is the matter."""
+    """Why an older file could not be removed; empty if none failed."""
 
 
 class CheckpointFolder:
-    """Writes numbered checkpoints, and keeps the last ones.
+    """Writes numbered checkpoints, and removes old ones.
 
-    Only one master at a time may write to a folder.
+    A lock allows only one master at a time to write to a folder.
 
     Parameters
     ----------
     path : Path
-        Made where it is missing.
+        Created if missing.
     keep : int
         Checkpoints to keep, and of finished runs as many.
     resuming : bool
-        Whether it is of a run that goes on. That does not end because the disk is read-only for
-        the moment, which is logged; what cannot be written then is tried again like any checkpoint.
+        Whether the master resumes a run. Then a folder that is read-only at the moment is logged
+        instead of raised: the run continues, and checkpoints are tried again as after any failure.
 
     Raises
     ------
     UsageError
-        If it is no folder, cannot be written to, or another master writes to it.
+        If the path is not a folder, cannot be written to, or another master writes there.
     """
 
     def __init__(self, path: Path, keep: int, *, resuming: bool = False) -> None:
@@ -84,23 +86,13 @@ class CheckpointFolder:
             raise
 
     def close(self) -> None:
-        """Let another master write to it."""
+        """Release the lock."""
         os.close(self._descriptor)
 
     def write(self, pieces: Iterable[bytes | memoryview], *, finished: bool) -> WrittenFile:
-        """Write a checkpoint.
+        """Write a checkpoint of a run, which may have finished.
 
-        Parameters
-        ----------
-        pieces : iterable of bytes-like
-            What is to stand in the file.
-        finished : bool
-            Whether its run was finished.
-
-        Raises
-        ------
-        OSError
-            If it cannot be written. What was there before is still there.
+        Raises `OSError` if it cannot be written. The checkpoints before it are still there.
         """
         self._number = max(self._number, self._last_number()) + 1
         name = name_of(self._number, finished=finished)
@@ -111,14 +103,14 @@ class CheckpointFolder:
         except BaseException:
             _remove(temporary)
             raise
-        # By its name, and not by what holds the lock: the folder may have been made anew since.
+        # By path, not by the locked descriptor: the folder may have been replaced since.
         sync_folder(self.path)
         return WrittenFile(name, size, self._prune())
 
     def _check_access(self, *, resuming: bool) -> None:
         if os.access(self.path, os.W_OK | os.X_OK):
             return
-        what = f"--checkpoint {self.path}: nothing can be written there"
+        what = f"--checkpoint {self.path}: no file can be written there"
         if not resuming:
             raise UsageError(what)
         logger.error("%s now; the master goes on without checkpoints until it can", what)
@@ -133,19 +125,19 @@ class CheckpointFolder:
             ) from None
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.EBADF):
-                raise  # some network file systems know no locks
+                raise  # some network file systems have no locks
 
     def _last_number(self) -> int:
-        # Looked up each time: something else may have been mounted there since.
+        # Read each time: another file system may have been mounted there since.
         return max((number_in(name) or 0 for name in os.listdir(self.path)), default=0)  # noqa: PTH208
 
     def _remove_leftovers(self) -> None:
         for name in os.listdir(self.path):  # noqa: PTH208
             if name.startswith(TEMPORARY_PREFIX):
-                _remove(self.path / name)  # in nobody's way where that fails
+                _remove(self.path / name)  # a file that stays does no harm
 
     def _prune(self) -> str:
-        """Remove what is too old; return what is in the way of that."""
+        """Remove the checkpoints that are too old; return why that failed, or an empty text."""
         try:
             names = names_in(self.path)
         except CheckpointError as error:
@@ -159,7 +151,7 @@ class CheckpointFolder:
 
 
 def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> int:
-    """Write a file, to the disk; return how long it is."""
+    """Write a file and flush it to the disk; return its size in bytes."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, FILE_MODE)
     size = 0
@@ -177,7 +169,7 @@ def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> int:
 
 
 def _remove(path: Path) -> str:
-    """Remove a file, if it is there; return what is in the way of that."""
+    """Remove a file, if it is there; return why that failed, or an empty text."""
     try:
         os.unlink(path)  # noqa: PTH108
     except FileNotFoundError:

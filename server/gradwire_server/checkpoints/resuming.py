@@ -1,12 +1,11 @@
-"""Resuming: a run goes on where its last checkpoint ends.
+"""Resuming: a run continues from its last checkpoint.
 
-The newest checkpoint that is whole is taken, and said which newer ones are not. The run is there
-before any worker is: the first one to come joins it as one that is late, gets what the checkpoint
-has, and each rank's sequence goes on where the checkpoint ends. What was accepted after that is
-lost, unless workers bring it.
+The newest intact checkpoint is taken; newer ones that are damaged are logged. The run exists before
+any worker has joined: the first worker joins it like a late one, is sent the replica of the
+checkpoint, and each rank's sequence continues from there. Updates that were accepted after the
+checkpoint are lost, unless workers bring them.
 
-A run that was finished does not go on: as in a master that has seen its end, the next worker begins
-a new one.
+A finished run does not continue: the next worker begins a new one.
 """
 
 import logging
@@ -22,25 +21,24 @@ from gradwire_udp.files.checkpoints import CheckpointFile, names_in, newest
 logger = logging.getLogger("gradwire.master")
 
 RESUME_AUTO: Final = "auto"
-"""Instead of a folder: that of ``--checkpoint``, and no error where nothing is in it yet. For
-whatever starts a master again and again with the same options."""
+"""Stands for the folder of ``--checkpoint``, which may be empty. For service managers, which start
+a master again and again with the same options."""
 
 
 def resumed_run(resume: str | None, checkpoint: Path | None, config: MasterConfig) -> Run | None:
-    """Return the run that a master begins with; None where it begins without.
+    """Return the run that a master resumes; None where it starts without one.
 
     Parameters
     ----------
     resume : str or None
         A folder, or `RESUME_AUTO`.
     checkpoint : Path or None
-        Where checkpoints will be written.
-    config : MasterConfig
+        The folder of ``--checkpoint``.
 
     Raises
     ------
     UsageError
-        If there is none that can be used, or it is of another run than the one to serve.
+        If no checkpoint can be used, or it is of another run than ``--run`` says.
     """
     if resume is None:
         return None
@@ -48,15 +46,16 @@ def resumed_run(resume: str | None, checkpoint: Path | None, config: MasterConfi
     if resume == RESUME_AUTO:
         if checkpoint is None:
             raise UsageError(
-                "--resume auto goes on from the folder of --checkpoint: say that, too, or name one"
+                "--resume auto goes on from the folder of --checkpoint: say that, too, or pass "
+                "--resume DIR"
             )
         folder = checkpoint
         if not names_in(folder):
             logger.info("there is no checkpoint in %s yet: beginning without a run", folder)
             return None
     run = _newest(folder, config)
-    if run is not None and (checkpoint is None or not _same(folder, checkpoint)):
-        run.kept = None  # it is not there yet
+    if run is not None and (checkpoint is None or folder.resolve() != checkpoint.resolve()):
+        run.last_checkpoint = None  # the folder for new checkpoints does not have it yet
     return run
 
 
@@ -70,19 +69,19 @@ def _newest(folder: Path, config: MasterConfig) -> Run | None:
     path, checkpoint = found.file.path, found.file.checkpoint
     if config.run not in (None, checkpoint.run):
         raise UsageError(
-            f"--resume: {path} is of run {checkpoint.run!r}, and this master is to serve "
-            f"{config.run!r} only: leave --run out, or begin without --resume"
+            f"--resume: {path} is of run {checkpoint.run!r}, and --run says {config.run!r}: leave "
+            "out --run, or leave out --resume"
         )
     if checkpoint.finished:
         logger.warning(
-            "run %r is finished, says %s: it does not go on, and the next worker begins a new one. "
-            "gradwire.load_checkpoint gives a model its parameters",
+            "run %r has finished, says %s: it does not continue, and the next worker begins a new "
+            "one. gradwire.load_checkpoint loads its parameters into a model",
             checkpoint.run,
             path,
         )
         return None
     run = Run.resume(checkpoint, found.file.values, config.relay)
-    run.kept = LastCheckpoint(path.name, checkpoint.versions, finished=False)
+    run.last_checkpoint = LastCheckpoint(path.name, checkpoint.versions, finished=False)
     logger.info(
         "run %r goes on from %s: %d parameters, %d updates, digest %016x",
         run.name,
@@ -95,14 +94,10 @@ def _newest(folder: Path, config: MasterConfig) -> Run | None:
 
 
 def _verify(file: CheckpointFile) -> None:
-    """Refuse a file whose replica was not what it should have been when it was written."""
+    """Raise `CheckpointError` for a file whose replica does not have its digest."""
     digest = Run.resume(file.checkpoint, file.values).replica.digest()
     if digest != file.checkpoint.digest:
         raise CheckpointError(
-            f"{file.path}: its replica has digest {digest:016x}, and not "
-            f"{file.checkpoint.digest:016x} as it says"
+            f"{file.path} is damaged: its replica has digest {digest:016x}, its header says "
+            f"{file.checkpoint.digest:016x}"
         )
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()

@@ -1,17 +1,15 @@
-"""`CheckpointSchedule`: when a run is written down, so that it survives the loss of everybody.
+"""`CheckpointSchedule`: when a checkpoint of the run is written.
 
-Every `checkpoint_seconds`, when it is finished, when another one takes its place, when an operator
-wants it and when the master stops; and never when nothing has changed since the last time.
+That is every `checkpoint_seconds`, when the run has finished, when another run replaces it, when an
+operator orders it and when the master stops; but never when nothing has changed since the last one.
 
-A copy is made at one moment, between two events, so replica and version vector belong together:
-half a second for each GB, at 2 GB/s. Writing it is another's work (`writer`) and takes
-as long as it takes: one copy is under way at a time, 4 bytes for each parameter, and what is wanted
-meanwhile is written after it. With the replica itself that is 8 bytes for each parameter. A run
-that is over and could not be written yet is kept until it is, or until the next one is over too: 4
-bytes more for each of its parameters.
+The replica is copied between two events, so that it matches the version vector: half a second for
+each GB, at 2 GB/s. Another thread writes the copy (`writer`), however long that takes. There is one
+copy at a time, 4 bytes for each parameter; a checkpoint that is due meanwhile is written after it.
+With the replica itself that is 8 bytes for each parameter. A run that is over and not yet written
+is kept until it is, or until the next one is over too: 4 bytes more for each of its parameters.
 
-What cannot be written is counted, logged, and tried again after as long as there is between two.
-The run goes on.
+A failure is counted, logged, and tried again after `checkpoint_seconds`. The run continues.
 """
 
 import logging
@@ -26,41 +24,34 @@ logger = logging.getLogger("gradwire.master")
 
 
 class CheckpointSchedule:
-    """Has the run of a master written.
-
-    Parameters
-    ----------
-    state : State
-    writer : CheckpointWriter or None
-        None for no checkpoints at all.
-    """
+    """Decides when to write checkpoints of a master's run; writes none without a writer."""
 
     def __init__(self, state: State, writer: CheckpointWriter | None) -> None:
         self._state = state
         self._writer = writer
         self._run: Run | None = None
         """The run in progress, once it has parameters."""
-        self._owed: Run | None = None
-        """A run that is over, and is not written yet as it ended."""
+        self._unwritten: Run | None = None
+        """A run that is over, and whose last state is not written yet."""
         self._under_way: Copy | None = None
         self._wanted = False
-        """Whether to write as soon as may be."""
+        """Whether to write as soon as possible."""
         self._due: float | None = None
         """When to write next."""
         self._finish_seen = False
 
     @property
     def busy(self) -> bool:
-        """Whether something is being written, or will be next."""
+        """Whether a checkpoint is being written, or is due."""
         return self._under_way is not None or self._wanted
 
     def conclude(self) -> None:
-        """Do what is due; to be called after everything that happens."""
+        """Do what is due; the master calls this after every event."""
         if self._writer is None:
             return
         if self._under_way is not None:
-            self._take(self._under_way)
-        self._look_at(self._state.run)
+            self._collect_outcome(self._under_way)
+        self._notice_run(self._state.run)
         due = self._due is not None and self._state.now >= self._due
         if self._under_way is None and (self._wanted or due):
             self._begin()
@@ -70,36 +61,33 @@ class CheckpointSchedule:
         return None if self._under_way is not None else self._due
 
     def ask(self) -> str:
-        """Have a checkpoint written; return what comes of that.
+        """Order a checkpoint; return an answer for the operator.
 
-        Raises
-        ------
-        UsageError
-            If there is nothing to write, or nowhere.
+        Raises `UsageError` if there is no run to write, or no folder for it.
         """
         if self._writer is None:
-            raise UsageError("this master keeps no checkpoints: start it with --checkpoint DIR")
+            raise UsageError("this master writes no checkpoints: start it with --checkpoint DIR")
         run = self._state.run
         if run is None or not run.founded:
             raise UsageError("there is no run to write: none has begun, or the last one is over")
         under_way = self._under_way
         if under_way is None and not _has_news(run):
-            assert run.kept is not None
-            return f"nothing has changed since {run.kept.name} was written"
+            assert run.last_checkpoint is not None
+            return f"nothing has changed since {run.last_checkpoint.name} was written"
         self._wanted = True
         updates = sum(run.relay.versions.values())
-        behind = "" if under_way is None else " behind the one that is being written"
+        after = "" if under_way is None else ", after the checkpoint that is being written"
         return (
-            f"run {run.name!r} is being written with the {updates} updates there are{behind}; "
-            "status says when it is done"
+            f"run {run.name!r} is being written with its {updates} updates{after}; status says "
+            "when it is done"
         )
 
     def status(self) -> dict[str, Any] | None:
-        """Return the last checkpoint of the run, as plain values; None where none are kept."""
+        """Return the last checkpoint of the run for `/status`; None without a folder."""
         if self._writer is None:
             return None
         run = self._state.run
-        kept = None if run is None else run.kept
+        kept = None if run is None else run.last_checkpoint
         return {
             "file": kept.name if kept else None,
             "updates": sum(kept.versions.values()) if kept else None,
@@ -107,7 +95,7 @@ class CheckpointSchedule:
         }
 
     def stop(self, *, broken: bool) -> None:
-        """Have what has changed written for the last time, unless it may be wrong."""
+        """Write the last checkpoint; if `broken`, write none, because it could be wrong."""
         if broken:
             self._writer = self._under_way = None
             self._wanted = False
@@ -117,35 +105,35 @@ class CheckpointSchedule:
 
     # Private.
 
-    def _look_at(self, run: Run | None) -> None:
-        """Notice what has become of the run."""
+    def _notice_run(self, run: Run | None) -> None:
+        """Notice that the run was replaced, or has finished."""
         if run is not None and not run.founded:
             run = None
         if run is not self._run:
             before, self._run = self._run, run
             self._finish_seen = False
             if before is not None and _has_news(before):
-                self._owe(before)
+                self._keep_unwritten(before)
             self._put_off()
         if run is not None and run.finished and not self._finish_seen:
             self._finish_seen = self._wanted = True
 
-    def _owe(self, run: Run) -> None:
-        if self._owed is not None and _has_news(self._owed):
+    def _keep_unwritten(self, run: Run) -> None:
+        if self._unwritten is not None and _has_news(self._unwritten):
             self._state.metrics.checkpoints_failed.inc()
-            logger.error("no checkpoint of run %r: it is given up, for %r is over, too",
-                         self._owed.name, run.name)  # fmt: skip
-        self._owed = run
+            logger.error("no checkpoint of run %r: it is dropped, because run %r is over, too",
+                         self._unwritten.name, run.name)  # fmt: skip
+        self._unwritten = run
         self._wanted = True
 
     def _begin(self) -> None:
-        """Write what has changed, first of a run that is over."""
+        """Start to write a checkpoint: first of a run that is over, if it has changed."""
         assert self._writer is not None
-        if self._owed is not None and not _has_news(self._owed):
-            self._owed = None
-        run = self._owed or self._run
-        # After a run that is over it is the turn of the one in progress.
-        self._wanted = self._owed is not None
+        if self._unwritten is not None and not _has_news(self._unwritten):
+            self._unwritten = None
+        run = self._unwritten or self._run
+        # After a run that is over, the one in progress is written at once.
+        self._wanted = self._unwritten is not None
         self._put_off()
         if run is None or not _has_news(run):
             return
@@ -156,8 +144,8 @@ class CheckpointSchedule:
             return
         self._writer.write(self._under_way)
 
-    def _take(self, copy: Copy) -> None:
-        """Take up what came of writing, if anything has yet."""
+    def _collect_outcome(self, copy: Copy) -> None:
+        """Act on the outcome of writing, if there is one yet."""
         assert self._writer is not None
         outcome = self._writer.take_outcome()
         if outcome is None:
@@ -167,7 +155,7 @@ class CheckpointSchedule:
         if isinstance(outcome, Failed):
             self._fail(copy.of, outcome.reason)
         else:
-            copy.of.kept = LastCheckpoint(outcome.name, copy.versions, copy.finished)
+            copy.of.last_checkpoint = LastCheckpoint(outcome.name, copy.versions, copy.finished)
             self._note(copy, outcome)
 
     def _note(self, copy: Copy, written: Written) -> None:
@@ -177,7 +165,7 @@ class CheckpointSchedule:
         metrics.checkpoint_bytes.set(written.size)
         metrics.checkpoint_time.set(written.unix_time)
         logger.info(
-            "run %r with %d updates is in %s: %d bytes, written in %.1f s",
+            "run %r with %d updates was written to %s: %d bytes in %.1f s",
             copy.of.name,
             sum(copy.versions.values()),
             written.name,
@@ -185,7 +173,7 @@ class CheckpointSchedule:
             written.seconds,
         )
         if written.complaint:
-            logger.warning("older checkpoints stay: %s", written.complaint)
+            logger.warning("older checkpoints were not removed: %s", written.complaint)
 
     def _fail(self, run: Run, reason: str) -> None:
         self._wanted = False
@@ -198,13 +186,13 @@ class CheckpointSchedule:
         )
 
     def _put_off(self) -> None:
-        """Wait for as long as there is between two checkpoints."""
-        waits = self._run is not None or self._owed is not None
+        """Write the next checkpoint after `checkpoint_seconds`."""
+        waits = self._run is not None or self._unwritten is not None
         seconds = self._state.config.checkpoint_seconds
         self._due = self._state.now + seconds if waits else None
 
 
 def _has_news(run: Run) -> bool:
-    """Return whether there is more of a run than its last checkpoint has."""
-    kept = run.kept
+    """Return whether a run has changed since its last checkpoint."""
+    kept = run.last_checkpoint
     return kept is None or (kept.finished, kept.versions) != (run.finished, run.relay.versions)

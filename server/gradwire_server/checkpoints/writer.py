@@ -1,7 +1,7 @@
-"""Writing checkpoints on a thread, beside everything else that the master does.
+"""Writing of checkpoints, on a thread beside the event loop.
 
-A disk may take seconds for what takes the memory tenths of one, and a broken one takes for ever. So
-the master hands over a copy and goes on; what came of it is taken up later.
+Copying a replica takes tenths of a second, writing it to a disk takes seconds, and a broken disk
+never answers. So the master hands over a copy and goes on; it takes the outcome later.
 """
 
 import time
@@ -19,22 +19,22 @@ from gradwire_server.state.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A run as it was at one moment."""
+    """The state of a run at one moment."""
 
     of: Run
-    """Whose copy it is. Only what never changes may be read of it on another thread."""
+    """The run itself. Another thread may read only what never changes of it."""
     replica: Replica
     versions: dict[int, int]
     finished: bool
 
     @classmethod
     def make(cls, run: Run) -> "Copy":
-        """Copy all that changes: 4 bytes for each parameter, and some for each rank."""
+        """Copy a run: 4 bytes for each parameter, and some for each rank."""
         replica = Replica(run.replica.values.copy(), run.replica.quantum_exponent)
         return cls(run, replica, dict(run.relay.versions), run.finished)
 
     def pieces(self) -> Iterator[bytes | memoryview]:
-        """Return the bytes of a file."""
+        """Return the content of the file."""
         checkpoint = Checkpoint(
             run=self.of.name,
             layout=self.of.layout,
@@ -48,16 +48,17 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A checkpoint is on the disk."""
+    """A checkpoint was written."""
 
     name: str
     """Of its file."""
     size: int
+    """In bytes."""
     seconds: float
-    """What it took."""
+    """How long writing took."""
     unix_time: float
     complaint: str = ""
-    """Why an older one could not be removed; empty where nothing is the matter."""
+    """Why an older file could not be removed; empty if none failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +75,14 @@ class CheckpointWriter(Protocol):
     """Writes checkpoints, one at a time."""
 
     def write(self, copy: Copy) -> None:
-        """Begin to write; not before the outcome of the last one was taken."""
+        """Start to write; the outcome of the last copy must have been taken before."""
 
     def take_outcome(self) -> Outcome | None:
-        """Return what came of it, once; None before."""
+        """Return the outcome, once; None before."""
 
 
 class ThreadWriter:
-    """Writes each checkpoint on a thread of its own.
-
-    Parameters
-    ----------
-    folder : CheckpointFolder
-    on_ready : callable
-        Called on that thread when `take` has something to return.
-    """
+    """Writes each checkpoint on a thread, which calls `on_ready` when the outcome can be taken."""
 
     def __init__(self, folder: CheckpointFolder, on_ready: Callable[[], None]) -> None:
         self._folder = folder
@@ -96,16 +90,16 @@ class ThreadWriter:
         self._outcome: Outcome | BaseException | None = None
 
     def write(self, copy: Copy) -> None:
-        """Begin to write; not before the outcome of the last one was taken."""
+        """Start to write; the outcome of the last copy must have been taken before."""
         # A daemon thread: where the disk never answers, the process must be able to end.
         thread = Thread(target=self._run, args=(copy,), name="gradwire-checkpoint", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # there are as many threads as there may be
+        except RuntimeError as error:  # the limit of threads is reached
             self._hand_over(Failed(str(error)))
 
     def take_outcome(self) -> Outcome | None:
-        """Return what came of it, once; None before. An error of ours is raised here."""
+        """Return the outcome, once; None before. An unexpected error is raised here."""
         outcome, self._outcome = self._outcome, None
         if isinstance(outcome, BaseException):
             raise outcome
@@ -118,7 +112,7 @@ class ThreadWriter:
             self._hand_over(Failed("there is not enough memory"))
         except OSError as error:
             self._hand_over(Failed(f"{self._folder.path}: {error.strerror or error}"))
-        except BaseException as error:  # `take` raises it where it is seen
+        except BaseException as error:  # `take_outcome` raises it on the event loop
             self._hand_over(error)
 
     def _write(self, copy: Copy) -> Written:
@@ -129,5 +123,5 @@ class ThreadWriter:
 
     def _hand_over(self, outcome: Outcome | BaseException) -> None:
         self._outcome = outcome
-        with suppress(RuntimeError):  # the event loop has not waited for us
+        with suppress(RuntimeError):  # the event loop is closed already
             self._on_ready()

@@ -1,45 +1,19 @@
-"""`MasterCollector`: what the master, its connections and its sockets count, for Prometheus."""
+"""`MasterCollector`: counters of the master, its connections and its sockets, for Prometheus."""
 
 from collections.abc import Iterator
-from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gradwire_protocol import Counters
 from gradwire_server.master.master import Master
-from gradwire_udp import TcpCounters
-
-
-class SocketCounters(Protocol):
-    """What the socket's driver counts."""
-
-    datagrams_received: int
-    bytes_received: int
-    datagrams_sent: int
-    bytes_sent: int
-    send_errors: int
-    reads: int
-    trains_sent: int
-    receive_drops: int
-    oversize: int
-    gso_fallbacks: int
+from gradwire_udp import SocketCounters, TcpCounters
 
 
 class MasterCollector(Collector):
-    """Reads what is counted elsewhere when somebody asks.
+    """Reads, at each scrape, the counters of master, endpoint, UDP driver and TCP driver.
 
     Counting datagrams with prometheus_client would cost more than handling them.
-
-    Parameters
-    ----------
-    master : Master
-    counters : Counters
-        Of the endpoint.
-    sockets : SocketCounters
-        Of the UDP driver.
-    streams : TcpCounters, optional
-        Of the TCP driver.
     """
 
     def __init__(
@@ -55,7 +29,7 @@ class MasterCollector(Collector):
         self._streams = streams or TcpCounters()
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        """Yield the families of this moment."""
+        """Yield the metric families with their current values."""
         yield from self._socket_families()
         yield from self._tcp_families()
         yield from self._transport_families()
@@ -174,7 +148,7 @@ class MasterCollector(Collector):
             ("in_charge", "Whether workers follow this master: 1, or 0.", terms.in_charge),
             ("term", "Term that it is in charge of, or the highest one heard of.", terms.term),
             ("standby_connected", "Whether the standby is there: 1, or 0.", terms.has_standby),
-            ("standby_missing_updates", "Updates that the standby lacks.", terms.behind),
+            ("standby_missing_updates", "Updates that the standby lacks.", terms.standby_lag),
         ):
             yield GaugeMetricFamily(f"gradwire_{name}", documentation, value)
 
@@ -195,12 +169,11 @@ class MasterCollector(Collector):
             "Memory of the sums for slow workers.",
             value=0 if run is None else run.relay.conflation.nbytes,
         )
-        held = GaugeMetricFamily(
+        yield GaugeMetricFamily(
             "gradwire_reassembly_bytes",
             "Message bytes that connections hold while they come in.",
             value=sum(m.link.connection.bytes_held for m in self._master.roster),
         )
-        yield held
         queued = GaugeMetricFamily(
             "gradwire_relay_queue_bytes",
             "Message bytes that a worker has not acknowledged yet.",

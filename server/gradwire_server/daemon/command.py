@@ -1,15 +1,16 @@
 """``gradwire master``: the command line of the daemon.
 
-Every option is declared once, in `MasterConfig` or here in `DaemonOptions`. It can also come from a
-variable ``GRADWIRE_<OPTION>`` or from the table ``[master]`` of the file that ``--config`` names,
-in that order. Logs go to stderr; stdout has one line of JSON that says where the master listens.
+Every option is declared once, in `MasterConfig` or here in `DaemonOptions`. Its value comes from
+the command line, else from the variable ``GRADWIRE_<OPTION>``, else from the table ``[master]`` of
+the file that ``--config`` names. Logs go to stderr; stdout has one line of JSON that says where the
+master listens.
 """
 
 import asyncio
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -26,7 +27,6 @@ from gradwire_server.daemon.daemon import HTTP_PORT, Addresses, Daemon
 from gradwire_server.daemon.key_source import KeySource, denied_names
 from gradwire_server.daemon.listening import AddressInUseError, Transport
 from gradwire_server.http.access import Access, find_token
-from gradwire_server.state.run import Run
 from gradwire_udp import local_address_in, new_event_loop, show_address, split_address
 from gradwire_udp.files.configuration import read_table, unknown_variables
 from gradwire_udp.files.keys import RUN_CREDENTIAL, credential
@@ -68,7 +68,7 @@ class DaemonOptions:
     )
     http_token_file: Path | None = setting(
         None,
-        "File with the bearer token that everything over HTTP but /healthz then asks for. Without "
+        "File with the bearer token that every page over HTTP but /healthz then requires. Without "
         "it, the systemd credential http-token, if there is one.",
         metavar="FILE",
     )
@@ -87,14 +87,14 @@ class DaemonOptions:
     )
     deny: list[str] | None = setting(
         None,
-        "A worker that may not take part, whatever its key; several with commas between, or by "
-        "several options.",
+        "Name of a worker that may not take part, whatever its key. Separate several names by "
+        "commas, or repeat the option.",
         metavar="NAME",
     )
     deny_file: Path | None = setting(
         None,
-        "File with names to deny, one a line. SIGHUP has it read again, and who is in it then is "
-        "disconnected.",
+        "File with names to deny, one a line. SIGHUP has it read again, and disconnects workers "
+        "that it names.",
         metavar="FILE",
     )
     insecure: bool = setting(
@@ -104,8 +104,8 @@ class DaemonOptions:
     )
     checkpoint: Path | None = setting(
         None,
-        "Folder to write the run to: while it goes on, when it is finished, and when the master "
-        "stops. Who can write there can change the model.",
+        "Folder for checkpoints of the run: while it goes on, when it is finished, and when the "
+        "master stops. Anyone who can write there can change the model.",
         metavar="DIR",
     )
     resume: str | None = setting(
@@ -162,9 +162,12 @@ def master(**given: Any) -> None:
     options = DaemonOptions(**_of(DaemonOptions, values))
     try:
         settings = MasterConfig(**_of(MasterConfig, values))
-        _ = settings.connection  # refuses what a connection cannot do
+        _ = settings.connection  # raises `UsageError` for settings that no connection can have
         if settings.standby_of is not None and options.resume is not None:
-            raise UsageError("--resume with --standby-of: a standby gets the run from the primary")
+            raise UsageError(
+                "--resume with --standby-of: leave out --resume, a standby gets the run from the "
+                "primary"
+            )
         addresses = Addresses(
             listen=_listen_address(options.listen, options.network),
             http=None if options.http == "off" else options.http,
@@ -174,19 +177,21 @@ def master(**given: Any) -> None:
         access = Access(
             token=find_token(options.http_token_file), public_metrics=options.public_metrics
         )
+        key_file = options.key_file
+        if key_file is None and not options.insecure:
+            key_file = credential(os.environ, RUN_CREDENTIAL)
         keys = KeySource(
-            key_file=_key_file(options.key_file, insecure=options.insecure),
+            key_file=key_file,
             denied=denied_names(options.deny or ()),
             deny_file=options.deny_file,
             insecure=options.insecure,
         )
-        resuming = options.resume is not None
         with (
-            _folder(options.checkpoint, settings.checkpoint_keep, resuming=resuming) as folder,
+            _folder(options, settings.checkpoint_keep) as folder,
             asyncio.Runner(loop_factory=lambda: new_event_loop(options.loop)) as runner,
         ):
-            resumed = resumed_run(options.resume, options.checkpoint, settings)
-            runner.run(_serve(settings, addresses, access, keys, resumed, folder))
+            run = resumed_run(options.resume, options.checkpoint, settings)
+            runner.run(Daemon(settings, addresses, access, keys, run=run, folder=folder).run())
     except AddressInUseError as error:
         typer.echo(f"gradwire master: {error}", err=True)
         raise typer.Exit(EXIT_ADDRESS_IN_USE) from None
@@ -200,7 +205,7 @@ def _of(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parameter(name: str, each: DeclaredSetting) -> Parameter:
-    """Return what typer makes an option of."""
+    """Return an option as the parameter of a function, as typer reads it."""
     names = [f"--{name}"] if name in SWITCHED_ON_ONLY else []
     option = typer.Option(
         *names,
@@ -238,36 +243,15 @@ master.__signature__ = Signature(_parameters)  # type: ignore[attr-defined]
 master.__annotations__ = {each.name: each.annotation for each in _parameters}
 
 
-async def _serve(
-    settings: MasterConfig,
-    addresses: Addresses,
-    access: Access,
-    keys: KeySource,
-    run: Run | None,
-    folder: CheckpointFolder | None,
-) -> None:
-    await Daemon(settings, addresses, access, keys, run=run, folder=folder).run()
-
-
-@contextmanager
-def _folder(path: Path | None, keep: int, *, resuming: bool) -> Iterator[CheckpointFolder | None]:
-    """Hold the folder for checkpoints, if there is one."""
-    if path is None:
-        yield None
-        return
-    with closing(CheckpointFolder(path, keep, resuming=resuming)) as folder:
-        yield folder
-
-
-def _key_file(given: Path | None, *, insecure: bool) -> Path | None:
-    """Return where the run key is, if there is one."""
-    if given is not None or insecure:
-        return given
-    return credential(os.environ, RUN_CREDENTIAL)
+def _folder(options: DaemonOptions, keep: int) -> AbstractContextManager[CheckpointFolder | None]:
+    if options.checkpoint is None:
+        return nullcontext()
+    resuming = options.resume is not None
+    return closing(CheckpointFolder(options.checkpoint, keep, resuming=resuming))
 
 
 def _listen_address(listen: str, network: str | None) -> str:
-    """Return where to listen: the host may come from elsewhere, the port is `listen`'s."""
+    """Return where to listen; GRADWIRE_IP or `network` replaces the host of `listen`."""
     host = os.environ.get("GRADWIRE_IP") or (local_address_in(network) if network else None)
     if host is None:
         return listen

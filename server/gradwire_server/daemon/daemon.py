@@ -1,4 +1,4 @@
-"""The daemon: a master with a socket, a clock, signals and an HTTP side."""
+"""The daemon: a master with sockets, a clock, signals and an HTTP server."""
 
 import asyncio
 import json
@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -19,8 +20,8 @@ from gradwire_server.checkpoints.folder import CheckpointFolder
 from gradwire_server.checkpoints.writer import ThreadWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.collector import MasterCollector
-from gradwire_server.daemon.key_source import KeySource, instance_of
-from gradwire_server.daemon.listening import Listening, Transport, explained
+from gradwire_server.daemon.key_source import KeySource, instance_name
+from gradwire_server.daemon.listening import Listening, Transport, bind_error
 from gradwire_server.http.access import METRICS_PATH, Access
 from gradwire_server.http.server import HttpServer
 from gradwire_server.master.master import Master
@@ -34,24 +35,23 @@ logger = logging.getLogger("gradwire.daemon")
 
 HTTP_PORT: Final = 40124
 STOP_SECONDS_MAX: Final = 2.0
-"""How long goodbyes may take: some probe timeouts to the farthest worker."""
+"""How long closing all connections may take: some probe timeouts to the farthest worker."""
 
 STOP_WRITING_SECONDS_MAX: Final = 60.0
-"""How long the last checkpoint may take: 6 GB at 100 MB/s. systemd waits for 90 s."""
+"""How long the last checkpoint may take: 6 GB at 100 MB/s. systemd kills a service after 90 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Where a daemon listens, and where it says it does."""
+    """Where a daemon listens, and which address it announces."""
 
     listen: str
     """``host:port`` for workers; port 0 takes a free one."""
     http: str | None
-    """``host:port`` for HTTP; None for no HTTP at all."""
+    """``host:port`` for HTTP; None for no HTTP."""
     advertise: str | None = None
-    """``host`` or ``host:port`` that workers should use, where it differs."""
+    """``host`` or ``host:port`` to announce, where it is not that of `listen`."""
     transport: Transport = "auto"
-    """What it listens to there: UDP, TCP, or both."""
 
 
 class Daemon:
@@ -59,16 +59,14 @@ class Daemon:
 
     Parameters
     ----------
-    config : MasterConfig
-    addresses : Addresses
     access : Access, optional
-        Who may see what over HTTP.
+        Decides which HTTP clients may read which page.
     keys : KeySource, optional
-        Where its keys stand; without one it has none.
+        Without it the master has no keys.
     run : Run, optional
-        The run to go on with.
+        The run to continue, from a checkpoint.
     folder : CheckpointFolder, optional
-        Where checkpoints are written; without one there are none.
+        Without it no checkpoints are written.
     """
 
     def __init__(
@@ -84,7 +82,7 @@ class Daemon:
         self._addresses = addresses
         self._access = access or Access()
         self._metrics = ServerMetrics()
-        self._decoder = ThreadDecoder(self._on_decoded)
+        self._decoder = ThreadDecoder(lambda: self._call_soon(self._handle_decoded))
         self._written = asyncio.Event()
         self._master = Master(
             config,
@@ -93,7 +91,9 @@ class Daemon:
             on_denied=self._deny,
             on_drained=self._stop,
             run=run,
-            writer=None if folder is None else ThreadWriter(folder, self._on_written),
+            writer=None
+            if folder is None
+            else ThreadWriter(folder, lambda: self._call_soon(self._handle_written)),
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drivers: Drivers | None = None
@@ -104,7 +104,7 @@ class Daemon:
             config,
             addresses.transport,
             self._keyring,
-            instance=instance_of(addresses.listen),
+            instance=instance_name(addresses.listen),
             insecure=self._keys.insecure,
         )
         self._application: Master | Standby = self._master
@@ -114,23 +114,23 @@ class Daemon:
         self._stopping = asyncio.Event()
         self._signalled = False
         self._hurried = False
-        """Whether it was told to end, and then once more."""
+        """Whether a second signal came: then nothing is waited for."""
         self._reason = ""
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
-        """Listen, announce it on stdout, and serve until a signal comes.
+        """Listen, announce the address on stdout, and serve until a signal comes.
 
         Raises
         ------
         AddressInUseError
             If one of the addresses is taken.
         UsageError, UnreachableError
-            If one of them is none of this machine's.
+            If one of them is not an address of this machine.
         """
         loop = self._loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_exception)
-        warm_up()  # else the first update would have to wait for the compiler
+        warm_up()  # else the first update would wait for the compiler
         listening = self._listening
         drivers = self._drivers = listening.open(
             self._addresses.listen, self._application, loop, self._metrics.processes_lost.inc
@@ -146,14 +146,14 @@ class Daemon:
             await listening.start()
             http_address = self._start_http(http)
             for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._take_signal, signal.Signals(number).name)
+                loop.add_signal_handler(number, self._on_signal, signal.Signals(number).name)
             if self._keys.key_file is not None:
                 loop.add_signal_handler(signal.SIGHUP, self._read_keys_again)
             self._master.begin(drivers.now())
             self._announce(http_address)
             await self._stopping.wait()
             logger.info("stopping: %s", self._reason)
-            await self._say_goodbye(drivers)
+            await self._close_connections(drivers)
             await self._wait_for_disk()
         finally:
             await http.close()
@@ -170,19 +170,19 @@ class Daemon:
         try:
             http.start(address, family)
         except OSError as error:
-            raise explained(error, "HTTP", self._addresses.http, "--http") from None
+            raise bind_error(error, "HTTP", self._addresses.http, "--http") from None
         shown = show_address((host, http.port))
         if http.lacks_token:
             logger.warning(
-                "HTTP at %s has no token, so all it serves is /healthz%s: give it one with "
-                "--http-token-file, or listen on loopback",
+                "HTTP at %s has no token, so all it serves is /healthz%s: pass "
+                "--http-token-file FILE, or listen on loopback",
                 shown,
                 f" and {METRICS_PATH}" if self._access.public_metrics else "",
             )
         return shown
 
     def _announce(self, http_address: str | None) -> None:
-        """Say on stdout, in one line that a program can read, where workers find us."""
+        """Write the address for workers to stdout, as one line of JSON, and to the log."""
         bound, port = self._listening.address[:2]
         host = bound
         advertise = self._addresses.advertise
@@ -203,7 +203,7 @@ class Daemon:
             logger.warning(
                 "INSECURE: packets are neither sealed nor signed, and anyone who can reach port %d "
                 "can join, read and change the model. Instead of --insecure, make a key with "
-                "`gradwire keygen run.key` and say --key-file run.key",
+                "`gradwire keygen run.key` and pass --key-file run.key",
                 port,
             )
 
@@ -218,29 +218,24 @@ class Daemon:
             **self._master.status(),
         }
 
-    def _on_decoded(self) -> None:
-        """Have what the decoder's thread has done taken up; called on that thread."""
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back on the event loop; called on the threads of decoder and writer."""
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._take_decoded)
+        self._loop.call_soon_threadsafe(callback)
 
-    def _take_decoded(self) -> None:
+    def _handle_decoded(self) -> None:
         assert self._drivers is not None
         self._master.handle_decoded(self._drivers.now())
         self._drivers.turn()
 
-    def _on_written(self) -> None:
-        """Have what came of a checkpoint taken up; called on the thread that writes."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._take_written)
-
-    def _take_written(self) -> None:
+    def _handle_written(self) -> None:
         assert self._drivers is not None
-        self._master.handle_written(self._drivers.now())
+        self._master.handle_progress(self._drivers.now())
         self._drivers.turn()
         self._written.set()
 
     def _read_keys_again(self) -> None:
-        """Take the keys and denied names as they are now; where that fails, keep what there is."""
+        """Read the keys and denied names again; where that fails, keep those in use."""
         assert self._drivers is not None
         try:
             self._keyring = self._keys.read()
@@ -251,19 +246,21 @@ class Daemon:
         self._drivers.turn()
 
     def _deny(self, names: frozenset[str]) -> None:
-        """Let those in no more whom an operator has denied; the turn that is under way goes on."""
+        """Set the names that operators have denied; the turn under way closes their connections."""
         self._denied = names
         self._set_keyring()
 
     def _set_keyring(self) -> None:
-        assert self._keyring is not None, "only who has a key file reads it again or has operators"
+        assert self._keyring is not None, (
+            "only a master with keys reads them again or has operators"
+        )
         assert self._drivers is not None
         denied = self._keyring.denied | self._denied
         keyring = Keyring(self._keyring.run_keys, denied)
         self._listening.set_keyring(keyring, self._drivers.now())
 
-    def _take_signal(self, name: str) -> None:
-        """Drain the master, and then stop; at once when it is said again."""
+    def _on_signal(self, name: str) -> None:
+        """Drain the master, and then stop; stop at once on the second signal."""
         reason = f"the master was stopped by {name}"
         if self._signalled:
             self._hurried = True
@@ -280,32 +277,30 @@ class Daemon:
         self._reason = reason
         self._stopping.set()
 
-    async def _say_goodbye(self, drivers: Drivers) -> None:
-        """Tell every worker why, and wait until they have had time to hear it."""
-        self._listening.accept_no_more()
+    async def _close_connections(self, drivers: Drivers) -> None:
+        """Close all connections with the reason, and wait until the peers have heard it."""
+        self._listening.stop_accepting()
         self._application.stop(self._reason, drivers.now(), broken=self._failure is not None)
         drivers.turn()
         await drivers.wait_quiet(STOP_SECONDS_MAX)
 
-    @property
-    def _is_in_a_hurry(self) -> bool:
-        return self._hurried or self._failure is not None
-
     async def _wait_for_disk(self) -> None:
-        """Wait until the last checkpoint is written, or for as long as that may take."""
+        """Wait until the last checkpoint is written, at most `STOP_WRITING_SECONDS_MAX`."""
         try:
             async with asyncio.timeout(STOP_WRITING_SECONDS_MAX):
-                while self._master.checkpoints.busy and not self._is_in_a_hurry:
+                while self._master.checkpoints.busy:
+                    if self._hurried or self._failure is not None:
+                        return
                     self._written.clear()
                     await self._written.wait()
         except TimeoutError:
             logger.error(  # noqa: TRY400  # it says it all
-                "no checkpoint of what was last: the disk took longer than %g s",
+                "no checkpoint of the last state: the disk took longer than %g s",
                 STOP_WRITING_SECONDS_MAX,
             )
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """End the daemon when one of its callbacks fails: going on half broken helps nobody."""
+        """End the daemon when a callback fails: its state may be wrong from then on."""
         self._failure = context.get("exception") or RuntimeError(context["message"])
         logger.critical("internal error", exc_info=self._failure)
         self._stop("the master was stopped by an internal error")

@@ -1,4 +1,4 @@
-"""`KeySource`: where a master's keys and its denied names stand, to be read again while it runs."""
+"""`KeySource`: the files with a master's keys and denied names, which SIGHUP has read again."""
 
 import logging
 import platform
@@ -16,45 +16,43 @@ from gradwire_udp.files.keys import read_run_keys
 logger = logging.getLogger("gradwire.keys")
 
 DENY_FILE_BYTES_MAX: Final = MIB
-"""Largest file of denied names that is read: 16,000 names of the greatest length."""
+"""Largest file of denied names: 16,000 names of the greatest length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySource:
-    """What was said about keys when the master was started."""
+    """The options about keys that a master was started with."""
 
     key_file: Path | None = None
-    """File with the run keys; None for a master without a key."""
+    """File with the run keys; None for a master without keys."""
 
     denied: tuple[str, ...] = ()
     """Names of workers that may not take part, whatever their keys."""
 
     deny_file: Path | None = None
-    """File with more of them, one a line."""
+    """File with more names to deny, one a line."""
 
     insecure: bool = False
-    """Whether it may be without a key where other machines can reach it."""
+    """Whether the master may run without keys where other machines can reach it."""
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
+        """Raise `UsageError` for options that contradict each other."""
         if self.key_file is not None and self.insecure:
             raise UsageError(
                 f"--insecure with a key, {self.key_file}: leave one of them out; a master with a "
-                "key lets nobody in without"
+                "key lets in no worker without one"
             )
         if self.key_file is None and (self.denied or self.deny_file is not None):
             raise UsageError(
-                "names are denied, but without a key nobody proves his name: make one with "
-                "`gradwire keygen run.key`, and say --key-file run.key"
+                "--deny or --deny-file without a key: only a key proves a worker's name; make one "
+                "with `gradwire keygen run.key`, and pass --key-file run.key"
             )
 
     def read(self) -> Keyring | None:
-        """Return the keys as they are now; None without a key.
+        """Read the files, and return the keys; None without a key file.
 
-        Raises
-        ------
-        UsageError
-            If a file cannot be read, others can read the keys, or something in one is wrong.
+        Raises `UsageError` if a file cannot be read, other users can read the keys, or a line is
+        malformed.
         """
         if self.key_file is None:
             return None
@@ -71,21 +69,21 @@ class KeySource:
         if self.deny_file is None:
             return []
         try:
-            if not self.deny_file.is_file():  # a pipe would be waited for
+            if not self.deny_file.is_file():  # opening a pipe would block
                 reason = "not a file" if self.deny_file.exists() else "no such file"
                 raise UsageError(f"cannot read {self.deny_file}: {reason}")
             with self.deny_file.open("rb") as file:
                 content = file.read(DENY_FILE_BYTES_MAX + 1)
             if len(content) > DENY_FILE_BYTES_MAX:
                 raise UsageError(
-                    f"{self.deny_file} has more than {DENY_FILE_BYTES_MAX} bytes: it is no file of "
-                    "names"
+                    f"{self.deny_file} has more than {DENY_FILE_BYTES_MAX} bytes, which is the "
+                    "limit for a file of names"
                 )
             lines = content.decode().splitlines()
         except OSError as error:
             raise UsageError(f"cannot read {self.deny_file}: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise UsageError(f"{self.deny_file} is no text") from None
+            raise UsageError(f"{self.deny_file} is not UTF-8 text") from None
         return [
             _checked(name, f"{self.deny_file}, line {number}")
             for number, line in enumerate(lines, 1)
@@ -94,19 +92,16 @@ class KeySource:
 
 
 def denied_names(given: Iterable[str]) -> tuple[str, ...]:
-    """Return the names in what was given, each one or more with commas or spaces between.
+    """Return the names in the values of ``--deny``, which commas or spaces separate.
 
-    Raises
-    ------
-    UsageError
-        If one cannot be the name of a worker.
+    Raises `UsageError` if one cannot be the name of a worker.
     """
     names = [name for text in given for name in re.split(r"[,\s]+", text) if name]
     return tuple(_checked(name, "--deny") for name in names)
 
 
-def instance_of(listen: str) -> str:
-    """Return what tells the master at this address from others, the same when it starts again."""
+def instance_name(listen: str) -> str:
+    """Return a name for the master at this address: unique, and the same after a restart."""
     return f"{platform.node()} {listen}"
 
 

@@ -1,8 +1,8 @@
 """`Listening`: where workers reach the master, over UDP and over TCP.
 
-Each has an endpoint of its own, and the connections of both are the master's alike. UDP is what
-workers use unless a firewall between lets none through. Where the master is several processes, UDP
-is spread over all of them: see `shards`.
+Each has its own endpoint, and the master treats the connections of both alike. Workers use UDP,
+unless a firewall drops it. Where the master has several processes, UDP is spread over all of them:
+see `shards`.
 """
 
 import asyncio
@@ -38,14 +38,15 @@ logger = logging.getLogger("gradwire.daemon")
 Transport = Literal["auto", "udp", "tcp"]
 
 STANDBY_NAME: Final = "standby"
-"""In the key that a standby makes itself. A run has one: of two, the newer connection stays."""
+"""Name in the key that a standby derives for itself. A run has one standby: of two connections with
+this key, the newer one stays."""
 
 PORTS_TRIED: Final = 8
-"""Ports drawn until one is free for both, where any will do."""
+"""Where port 0 was asked for: how many free UDP ports are tried until TCP has the same one free."""
 
 
 class AddressInUseError(UsageError):
-    """Something else listens at the address already."""
+    """Another program listens at the address already."""
 
 
 class Listening:
@@ -53,16 +54,15 @@ class Listening:
 
     Parameters
     ----------
-    config : MasterConfig
     transport : str
         ``"udp"``, ``"tcp"``, or ``"auto"`` for both, or for UDP alone where the port is taken for
         TCP.
     keyring : Keyring, optional
-        Whom it lets in; everybody, unsealed, unless given.
+        Without it, everyone is let in, and packets are not sealed.
     instance : str
         Tells this master from others with the same run key; see `Credentials`.
     insecure : bool
-        Whether it may be without a keyring where other machines can reach it.
+        Whether it may run without a keyring where other machines can reach it.
     """
 
     def __init__(
@@ -77,14 +77,17 @@ class Listening:
         if transport not in get_args(Transport):
             raise UsageError(f"transport={transport!r}; it is 'auto', 'udp' or 'tcp'")
         if transport == "tcp" and config.processes > 1:
-            raise UsageError(f"processes={config.processes}; over TCP alone it is 1")
+            raise UsageError(
+                f"processes={config.processes}; over TCP alone it is 1: only UDP is spread over "
+                "processes"
+            )
         if transport == "tcp" and config.standby_of is not None:
             raise UsageError("a standby reaches its primary over UDP: leave out --transport tcp")
         self.figures = Figures()
-        """Of both endpoints, and of those in other processes."""
+        """Counters of both endpoints, and of those in other processes."""
         self.streams = TcpCounters()
         self.address: tuple[Any, ...] = ()
-        """Where the master listens, once it does."""
+        """The bound address; empty before `open`."""
         self._config = config
         self._transport = transport
         self._keyring = keyring
@@ -114,7 +117,7 @@ class Listening:
 
     @property
     def connections_by_process(self) -> dict[int, int]:
-        """By process id, this one first: its connections."""
+        """Number of connections by process id, this process first."""
         shards = {} if self._shards is None else self._shards.connections_by_process
         return {os.getpid(): len(self._udp) + len(self._tcp)} | shards
 
@@ -125,22 +128,16 @@ class Listening:
         loop: asyncio.AbstractEventLoop,
         on_lost: Callable[[], None] = lambda: None,
     ) -> Drivers:
-        """Listen at an address; `start` has to follow.
+        """Listen at an address. The caller calls `start` next.
 
-        Parameters
-        ----------
-        listen : str
-        application : Application
-        loop : asyncio.AbstractEventLoop
-        on_lost : callable
-            Called when one of the other processes has ended by itself.
+        `on_lost` is called when one of the other processes has ended unasked.
 
         Raises
         ------
         AddressInUseError
             If the address is taken.
         UsageError, UnreachableError
-            If it is none of this machine's, or others can reach it and there is no keyring.
+            If it is not an address of this machine, or others can reach it and there is no keyring.
         """
         datagrams, listener = self._sockets(listen)
         drivers = Drivers(application, loop)
@@ -170,7 +167,7 @@ class Listening:
             await self._shards.start()
 
     async def refresh(self) -> None:
-        """Have `figures` tell of this moment."""
+        """Bring `figures` up to date."""
         if self._shards is not None:
             await self._shards.refresh()
 
@@ -180,21 +177,21 @@ class Listening:
         Raises
         ------
         UsageError, UnreachableError
-            If its address is none that can be reached from here.
+            If its address cannot be reached from the address this master listens at.
         """
         family, address = resolve(master)
         ours = socket.AF_INET6 if ":" in self.address[0] else socket.AF_INET
         if family != ours:
             raise UsageError(
-                f"{master} is at {address[0]}, and this master listens at {self.address[0]}: both "
-                "have to be IPv4, or both IPv6"
+                f"{master} is at {address[0]}, and this master listens at {self.address[0]}: use "
+                "IPv4 for both, or IPv6 for both"
             )
         return self._udp.connect(address, now)
 
     def set_keyring(self, keyring: Keyring, now: float) -> None:
-        """Let in whom this keyring admits, and end all other connections; a turn has to follow.
+        """Admit only the workers of this keyring, and close all other connections.
 
-        Only where there was a keyring from the beginning.
+        The caller runs a turn next. There must have been a keyring from the beginning.
         """
         self._keyring = keyring
         self._udp.set_keyring(keyring, now)
@@ -202,8 +199,8 @@ class Listening:
         if self._shards is not None:
             self._shards.set_keyring(keyring)
 
-    def accept_no_more(self) -> None:
-        """Let no new connections in."""
+    def stop_accepting(self) -> None:
+        """Accept no new connections."""
         self._udp.connections_max = self._tcp.connections_max = 0
         if self._shards is not None:
             self._shards.stop()
@@ -219,11 +216,11 @@ class Listening:
         return Credentials(keyring=self._keyring, unix_time_ns=time_ns, instance=instance, key=key)
 
     def _check_exposure(self, host: str, listen: str) -> None:
-        """Refuse to be reachable for others without a way to tell who may join."""
+        """Raise `UsageError` where other machines can reach a master without keys."""
         if self._keyring is None and not self._insecure and not ip_address(host).is_loopback:
             raise UsageError(
                 f"without a key, anyone who can reach {listen} could join, and change the model: "
-                "make a key with `gradwire keygen run.key` and say --key-file run.key; or say "
+                "make a key with `gradwire keygen run.key` and pass --key-file run.key; or pass "
                 "--insecure, where everyone in that network is trusted"
             )
 
@@ -247,13 +244,13 @@ class Listening:
             try:
                 return None, open_listener(address, family)
             except OSError as error:
-                raise explained(error, "TCP", listen, "--listen") from None
+                raise bind_error(error, "TCP", listen, "--listen") from None
         datagrams, failure = None, None
         for _ in range(PORTS_TRIED):
             try:
                 datagrams = open_socket(address, family)
             except OSError as error:
-                raise explained(error, "UDP", listen, "--listen") from None
+                raise bind_error(error, "UDP", listen, "--listen") from None
             if self._transport == "udp":
                 return datagrams, None
             try:
@@ -261,21 +258,22 @@ class Listening:
             except OSError as error:
                 failure = error
             if address[1]:
-                break  # this port it has to be
+                break  # this port was asked for
             datagrams.close()
         else:
             datagrams = open_socket(address, family)
         assert failure is not None
         logger.warning(
             "no TCP at %s (%s): workers behind firewalls that let no UDP through cannot join. Stop "
-            "what uses that port, choose another one with --listen, or say --transport udp",
+            "the program that uses that port, choose another port with --listen, or pass "
+            "--transport udp",
             listen, failure.strerror,
         )  # fmt: skip
         return datagrams, None
 
 
-def explained(error: OSError, what: str, address: str, option: str) -> UsageError:
-    """Return what to tell who wanted to listen at an address, and what to do about it."""
+def bind_error(error: OSError, what: str, address: str, option: str) -> UsageError:
+    """Return the error for an address at which the master cannot listen."""
     if error.errno == errno.EADDRINUSE:
         return AddressInUseError(
             f"{what} address {address} is in use: another master may be running; stop it, or "

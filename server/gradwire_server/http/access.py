@@ -1,4 +1,4 @@
-"""Who may see what: a bearer token (RFC 6750) for everything but `/healthz`.
+"""Access: a bearer token (RFC 6750) for every page but `/healthz`.
 
 =========================  ==============  ==================  ====================
 configured                 `/healthz`      `/metrics`          everything else
@@ -9,11 +9,12 @@ no token, elsewhere        open            closed              closed
 ``--public-metrics``       open            open                as above
 =========================  ==============  ==================  ====================
 
-A master without a token that listens for everyone starts all the same, and keeps its pages closed:
-whoever only probes `/healthz`, or scrapes public metrics, needs no secret for that.
+A master without a token that other machines can reach starts all the same, and keeps its pages
+closed: probing `/healthz`, or scraping public metrics, takes no token.
 
-Loopback is open only to those who ask for it by that name. A web page whose own name has been made
-to point to 127.0.0.1 (DNS rebinding) could otherwise have its visitor's browser read all of it.
+On loopback, a page is open only if the ``Host`` header is missing, or names localhost or an IP
+address. Otherwise a web page whose name resolves to 127.0.0.1 (DNS rebinding) could have its
+visitor's browser read it.
 """
 
 import hmac
@@ -30,6 +31,7 @@ from typing import Final
 from gradwire_protocol import UsageError
 from gradwire_server.http.limits import TOKEN_BYTES_MAX, TOKEN_CHARACTERS_MIN
 from gradwire_server.metrics import HttpRefusal
+from gradwire_udp.files.keys import credential
 
 HEALTH_PATH: Final = "/healthz"
 METRICS_PATH: Final = "/metrics"
@@ -38,21 +40,18 @@ CREDENTIAL: Final = "http-token"
 """Name of the systemd credential: ``LoadCredential=http-token:/etc/gradwire/http-token``."""
 
 B64TOKEN: Final = re.compile(rb"[A-Za-z0-9\-._~+/]+=*")
-"""What a token may consist of (RFC 6750, section 2.1)."""
+"""The syntax of a token (RFC 6750, section 2.1)."""
 
 
 class Token:
-    """A bearer token, of which only the SHA-256 is kept: nothing that shows it can give it away.
+    """A bearer token. Only its SHA-256 is stored, so that no dump of this object reveals it.
 
-    Parameters
-    ----------
-    secret : bytes
-        Of the characters that RFC 6750 allows, at least `TOKEN_CHARACTERS_MIN`.
+    It has at least `TOKEN_CHARACTERS_MIN` of the characters that RFC 6750 allows.
 
     Raises
     ------
     UsageError
-        If it is no such text. The message does not repeat it.
+        If it is malformed or too short. The message does not repeat it.
     """
 
     __slots__ = ("_digest",)
@@ -65,45 +64,34 @@ class Token:
             )
         if len(secret) < TOKEN_CHARACTERS_MIN:
             raise UsageError(
-                f"the HTTP token has {len(secret)} characters; it has at least "
-                f"{TOKEN_CHARACTERS_MIN}. Make one with: openssl rand -base64 32"
+                f"the HTTP token has {len(secret)} characters, fewer than "
+                f"{TOKEN_CHARACTERS_MIN}; make one with: openssl rand -base64 32"
             )
         self._digest = sha256(secret).digest()
 
     def matches(self, offered: str) -> bool:
-        """Tell whether this is the token, in a time that tells nothing about it."""
-        # As aiohttp reads header bytes that are no UTF-8; digests are of one length, whatever came.
+        """Return whether this is the token, in a time that does not depend on the token."""
+        # aiohttp decodes header bytes that are not UTF-8 with surrogateescape.
         digest = sha256(offered.encode("utf-8", "surrogateescape")).digest()
         return hmac.compare_digest(digest, self._digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Decides who may see a page.
-
-    Parameters
-    ----------
-    token : Token, optional
-        What a visitor has to show.
-    public_metrics : bool
-        Whether everyone may read the metrics.
-    """
+    """Decides whether a client may see a page."""
 
     token: Token | None = None
+    """Without it, pages other than `/healthz` are open on loopback only."""
     public_metrics: bool = False
+    """Whether every client may read the metrics."""
 
     def refusal(
         self, path: str, headers: Mapping[str, str], *, on_loopback: bool
     ) -> HttpRefusal | None:
-        """Return why a visitor may not see a page; None if he may.
+        """Return why a client may not see a page; None if it may.
 
-        Parameters
-        ----------
-        path : str
-        headers : mapping
-            Of the request, whatever the case of their names.
-        on_loopback : bool
-            Whether only this machine can reach the server.
+        `headers` must ignore the case of names; `on_loopback` says whether only this machine can
+        reach the server.
         """
         if path == HEALTH_PATH or (path == METRICS_PATH and self.public_metrics):
             return None
@@ -117,28 +105,26 @@ class Access:
 
 
 def find_token(path: Path | None, environ: Mapping[str, str] = os.environ) -> Token | None:
-    """Read the token from a file, or from the credential that systemd hands over.
+    """Read the token from a file, or from a systemd credential.
 
     Parameters
     ----------
     path : Path or None
         The file. None for the credential ``http-token``, if there is one.
     environ : mapping
-        Where ``CREDENTIALS_DIRECTORY`` stands.
+        May name the folder of credentials, ``CREDENTIALS_DIRECTORY``.
 
     Raises
     ------
     UsageError
-        If it cannot be read, holds no token, or is a file that others can read.
+        If the file cannot be read, has no valid token, or other users can read it.
     """
     if path is not None:
         return _read_token(path, must_be_private=True)
-    credentials = environ.get("CREDENTIALS_DIRECTORY")
-    if not credentials or not (credential := Path(credentials) / CREDENTIAL).exists():
-        return None
-    # systemd lets the service's user read it by an access control list, which shows as a right of
-    # the group; nobody else gets as far as the folder.
-    return _read_token(credential, must_be_private=False)
+    # systemd gives the service's user access by an access control list, which shows as a permission
+    # of the group; no other user can enter the folder.
+    found = credential(environ, CREDENTIAL)
+    return None if found is None else _read_token(found, must_be_private=False)
 
 
 def _read_token(path: Path, *, must_be_private: bool) -> Token:
@@ -147,15 +133,16 @@ def _read_token(path: Path, *, must_be_private: bool) -> Token:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if must_be_private and mode & 0o077:
                 raise UsageError(
-                    f"the HTTP token in {path} can be read or changed by others (mode {mode:04o}); "
-                    f"say: chmod 600 {path}"
+                    f"the HTTP token in {path} can be read or changed by other users (mode "
+                    f"{mode:04o}); run: chmod 600 {path}"
                 )
             content = file.read(TOKEN_BYTES_MAX + 1)
     except OSError as error:
         raise UsageError(f"the HTTP token in {path} cannot be read: {error.strerror}") from None
     if len(content) > TOKEN_BYTES_MAX:
         raise UsageError(
-            f"the HTTP token in {path} has more than {TOKEN_BYTES_MAX} bytes; is it another file?"
+            f"the HTTP token in {path} has more than {TOKEN_BYTES_MAX} bytes, which is the limit: "
+            "is this the right file?"
         )
     try:
         return Token(content.strip())
@@ -164,11 +151,11 @@ def _read_token(path: Path, *, must_be_private: bool) -> Token:
 
 
 def _is_own_name(host: str) -> bool:
-    """Tell whether a ``Host`` header is one that no stranger's name server can answer for."""
+    """Return whether a ``Host`` header is one that no foreign name server can resolve."""
     name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.split(":")[0]
     name = name.lower().removesuffix(".")
     if not name or name == "localhost" or name.endswith(".localhost"):
-        return True  # only programs that are no browsers leave it out
+        return True  # every browser sends the header
     try:
         ip_address(name)
     except ValueError:

@@ -1,8 +1,8 @@
-"""`Gate`: lets connections in at a rate, few at a time, and each for a while only.
+"""`Gate`: limits the rate, the number and the duration of HTTP connections.
 
-aiohttp reads requests well, but takes as many connections as come, waits an hour for a request and
-for ever for a reader. So accepting is done here, and between each transport and aiohttp stands a
-`Visit` that counts and keeps the time.
+aiohttp accepts any number of connections, waits an hour for a request and for ever for a client
+that does not read. So connections are accepted here, and a `Visit` between each transport and
+aiohttp counts bytes and keeps the deadline.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from gradwire_udp.sockets import SocketAddress
 logger: Final = logging.getLogger("gradwire.http")
 
 FAILURE_LOG_SECONDS: Final = 1.0
-"""At most one failure is logged in so long: a client that has found one could fill the disk."""
+"""Time between two logged failures: a client that can cause one could otherwise fill the disk."""
 
 
 class Gate:
@@ -33,9 +33,7 @@ class Gate:
     listener : socket.socket
         Listening and non-blocking; closed with the gate.
     protocol : callable
-        Makes what talks with one visitor.
-    metrics : ServerMetrics
-    limits : HttpLimits
+        Returns a new protocol, to serve one connection.
     """
 
     def __init__(
@@ -50,53 +48,53 @@ class Gate:
         self._metrics = metrics
         self._limits = limits
         self._visits: dict[asyncio.BaseProtocol, Visit] = {}
-        """By the protocol behind each, the oldest first."""
+        """By protocol, the oldest first."""
         self._next_failure_log = 0.0
         self._interval = 1 / limits.connections_per_second_max
-        # Half an interval more than it takes for the last one of a burst, for rounding.
+        # The last connection of a burst needs one interval less; half of it stays for rounding.
         self._tolerance = (limits.connections_burst_max - 0.5) * self._interval
         self._due = -inf
         self._entering: set[asyncio.Task[None]] = set()
-        self._acceptor = Acceptor(self._loop, listener, self._let_in, "HTTP")
+        self._acceptor = Acceptor(self._loop, listener, self._accept, "HTTP")
 
     def __len__(self) -> int:
-        """Return how many visitors there are."""
+        """Return the number of open connections."""
         return len(self._visits)
 
     def note_request(self, protocol: asyncio.BaseProtocol) -> None:
-        """Take note that a visitor has sent a whole request, and not anything else."""
+        """Note that a whole request has come over a connection."""
         visit = self._visits.get(protocol)
         if visit is not None:
             visit.has_asked = True
 
-    async def accept_no_more(self) -> None:
-        """Let nobody in any more; those who are in stay."""
+    async def stop_accepting(self) -> None:
+        """Accept no new connections; the open ones stay."""
         self._acceptor.close()
         await asyncio.gather(*self._entering, return_exceptions=True)
 
-    def turn_out(self) -> None:
-        """End all visits, served or not."""
+    def abort_all(self) -> None:
+        """Abort all connections, served or not."""
         for visit in list(self._visits.values()):
             visit.end()
 
     # For visits.
 
     def enter(self, visit: "Visit") -> None:
-        """Give a visitor a place, the oldest one's if there is no other."""
+        """Register a connection; where there are too many, end the oldest."""
         if len(self._visits) >= self._limits.connections_max:
             next(iter(self._visits.values())).end(HttpRefusal.CROWDED)
         self._visits[visit.protocol] = visit
 
     def leave(self, visit: "Visit") -> None:
-        """Take note that a visitor is gone, or as good as gone."""
+        """Remove a connection that is over."""
         self._visits.pop(visit.protocol, None)
 
     def refuse(self, reason: HttpRefusal) -> None:
-        """Count somebody who gets no answer."""
+        """Count a connection that gets no page."""
         self._metrics.http_refused.labels(reason).inc()
 
     def report_failure(self, error: Exception) -> None:
-        """Log an error of the code behind a visit, but not its message: that may quote a token."""
+        """Log the type and the traceback of an error; its message could quote a token."""
         if monotonic() >= self._next_failure_log:
             self._next_failure_log = monotonic() + FAILURE_LOG_SECONDS
             where = "".join(format_tb(error.__traceback__))
@@ -104,7 +102,7 @@ class Gate:
 
     # Private.
 
-    def _let_in(self, connection: socket.socket, _: SocketAddress) -> None:
+    def _accept(self, connection: socket.socket, _: SocketAddress) -> None:
         entering = self._loop.create_task(self._connect(connection))
         self._entering.add(entering)
         entering.add_done_callback(self._entering.discard)
@@ -118,21 +116,13 @@ class Gate:
         try:
             await self._loop.connect_accepted_socket(lambda: visit, connection)
         except OSError:
-            connection.close()  # it was gone already
+            connection.close()  # the client has closed it already
 
 
 class Visit(asyncio.Protocol):
-    """One connection: passes on what happens to it, until it has had enough.
+    """One connection: passes its events on to a protocol, within limits of bytes and time.
 
-    Nothing that the protocol behind it raises gets through, because an error of a callback would
-    end the daemon.
-
-    Parameters
-    ----------
-    gate : Gate
-    protocol : asyncio.Protocol
-        Talks with the visitor.
-    limits : HttpLimits
+    It catches every error of the protocol: an error in a callback would end the daemon.
     """
 
     def __init__(self, gate: Gate, protocol: asyncio.Protocol, limits: HttpLimits) -> None:
@@ -146,7 +136,7 @@ class Visit(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def end(self, reason: HttpRefusal | None = None) -> None:
-        """Close the connection at once, whatever still has to be sent."""
+        """Abort the connection, even while data is still to be sent."""
         if self._transport is None:
             return
         if reason is not None:
@@ -158,8 +148,8 @@ class Visit(asyncio.Protocol):
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a place, for a while."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        """Register at the gate, and start the deadline."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass
         self._gate.enter(self)
         self._timer = asyncio.get_running_loop().call_later(
             self._limits.connection_seconds_max, self.end, HttpRefusal.TOO_SLOW
@@ -167,7 +157,7 @@ class Visit(asyncio.Protocol):
         self._pass_on(self.protocol.connection_made, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what has come, unless it is too much."""
+        """Pass data on, up to `HttpLimits.request_bytes_max`."""
         self._received += len(data)
         if self._received > self._limits.request_bytes_max:
             self.end(HttpRefusal.TOO_LARGE)
@@ -175,19 +165,19 @@ class Visit(asyncio.Protocol):
             self._pass_on(self.protocol.data_received, data)
 
     def eof_received(self) -> None:
-        """Pass on that no more will come."""
+        """Pass on that the client sends no more."""
         self._pass_on(self.protocol.eof_received)
 
     def pause_writing(self) -> None:
-        """Pass on that the visitor reads too slowly."""
+        """Pass on that the client reads too slowly."""
         self._pass_on(self.protocol.pause_writing)
 
     def resume_writing(self) -> None:
-        """Pass on that the visitor has read."""
+        """Pass on that the client has read."""
         self._pass_on(self.protocol.resume_writing)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Give the place back."""
+        """Leave the gate, and pass on the end."""
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None and self._received and not self.has_asked:

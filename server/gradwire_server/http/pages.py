@@ -1,4 +1,4 @@
-"""Pages that take time to make: made in small steps, once for all who wait, and not too often."""
+"""Pages that take time to make: in small steps, once for all waiting clients, and not too often."""
 
 import asyncio
 import logging
@@ -15,20 +15,18 @@ logger: Final = logging.getLogger("gradwire.http")
 
 
 class PageFailedError(Exception):
-    """A page could not be made; why is in the log."""
+    """A page could not be made; the log says why."""
 
 
 class SharedPage:
-    """A page that is of this moment, or of one shortly before it when many ask.
+    """A page that is made when a client asks; many requests share one that is a little older.
 
     Parameters
     ----------
-    path : str
-        Where it is found, for the log.
     parts : callable
-        Returns an iterator that makes it part by part. Other things happen between parts.
+        Returns an iterator that makes the page part by part. The event loop runs between parts.
     refresh : callable, optional
-        Awaited before.
+        Awaited before the page is made.
     load_max : float
         Part of the time that may be spent on making it.
     """
@@ -50,25 +48,19 @@ class SharedPage:
         self._making: asyncio.Task[None] | None = None
 
     async def get(self) -> bytes:
-        """Return it.
-
-        Raises
-        ------
-        PageFailedError
-            If it could not be made.
-        """
+        """Return the page, or raise `PageFailedError`."""
         loop = asyncio.get_running_loop()
         if self._making is None and loop.time() >= self._good_until:
             self._making = loop.create_task(self._make())
         if self._making is not None:
-            # A visitor who goes away does not take it from the others.
+            # A client that disconnects must not cancel the page for the others.
             await asyncio.shield(self._making)
         if self._made is None:
             raise PageFailedError
         return self._made
 
     async def close(self) -> None:
-        """Stop making it."""
+        """Stop making the page."""
         if self._making is not None:
             self._making.cancel()
             await asyncio.gather(self._making, return_exceptions=True)
@@ -89,7 +81,7 @@ class SharedPage:
                     began = perf_counter()
             spent += perf_counter() - began
             self._made = b"".join(parts)
-            # After so long, what was spent is the allowed part of the time since it was begun.
+            # After this pause, the time spent is `load_max` of the time since the beginning.
             pause = spent * (1 / self._load_max - 1)
         except Exception:
             self._made = None
@@ -100,13 +92,13 @@ class SharedPage:
 
 
 def metrics_parts(registry: CollectorRegistry) -> Iterator[bytes]:
-    """Yield the metrics as Prometheus reads them, one family at a time."""
+    """Yield the metrics in Prometheus' text format, one family at a time."""
     for family in registry.collect():
         yield generate_latest(_Family(family))
 
 
 class _Family(Collector):
-    """One family of metrics, as a collector of its own."""
+    """A collector of one metric family."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family

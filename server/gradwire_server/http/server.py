@@ -1,4 +1,4 @@
-"""`HttpServer`: the pages of the master, and what those hear who may not see them."""
+"""`HttpServer`: the pages of the master, and the answers to refused requests."""
 
 import json
 import logging
@@ -21,21 +21,20 @@ from gradwire_udp.sockets import SocketAddress
 STATUS_PATH: Final = "/status"
 
 HEALTH: Final = b'{"status": "ok"}'
-"""All that strangers are told: that the event loop still answers."""
+"""All that a client without a token learns: the event loop still answers."""
 
 INDEX: Final = f"gradwire master: {HEALTH_PATH}, {METRICS_PATH}, {STATUS_PATH}\n".encode()
 
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json; charset=utf-8"
 
-
 FIXED: Final = {"/": INDEX, HEALTH_PATH: HEALTH}
-"""Pages that are always the same."""
+"""Pages that never change."""
 
 TYPES: Final = {
     "/": TEXT, HEALTH_PATH: JSON, METRICS_PATH: CONTENT_TYPE_LATEST, STATUS_PATH: JSON,
 }  # fmt: skip
-"""Of all pages that there are."""
+"""Content type of each page."""
 
 REFUSED: Final[dict[HttpRefusal, tuple[int, str, dict[str, str]]]] = {
     HttpRefusal.METHOD: (405, "there is only GET and HEAD here", {"Allow": "GET, HEAD"}),
@@ -54,11 +53,11 @@ REFUSED: Final[dict[HttpRefusal, tuple[int, str, dict[str, str]]]] = {
     HttpRefusal.NOT_FOUND: (404, INDEX.decode().strip(), {}),
     HttpRefusal.FAILED: (500, "the page could not be made; the master's log says why", {}),
 }
-"""What a visitor hears who is refused: status, text, headers."""
+"""Answers to refused requests: status, text, headers."""
 
 SILENT: Final = logging.Logger("gradwire.http.silent")
-"""For aiohttp, which would log a request that it cannot read, at any rate and with what was sent,
-possibly a token. `gradwire_http_refused_total` counts them."""
+"""For aiohttp, which logs every request that it cannot parse, without a limit and with its bytes,
+possibly a token. `gradwire_http_refused_total` counts these requests."""
 SILENT.disabled = True
 
 
@@ -68,15 +67,11 @@ class HttpServer:
     Parameters
     ----------
     metrics : ServerMetrics
-        Behind ``/metrics``; visitors who are refused are counted there, too.
+        Served at ``/metrics``; also counts refused requests.
     status : callable
-        Returns what ``/status`` says: plain values, as JSON holds them.
+        Returns the content of ``/status``, as values that JSON has.
     refresh : callable, optional
-        Awaited before the registry is read.
-    access : Access
-        Who may see what.
-    limits : HttpLimits
-        What all visitors together may take.
+        Awaited before the metrics are read.
     """
 
     def __init__(
@@ -107,26 +102,23 @@ class HttpServer:
         self._gate: Gate | None = None
         self._server: web.Server | None = None
         self.on_loopback = False
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the server."""
         self.port = 0
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Number of open connections."""
         return 0 if self._gate is None else len(self._gate)
 
     @property
     def lacks_token(self) -> bool:
-        """Whether others could reach it and nobody may: see `access`."""
+        """Whether other machines can reach it, and its pages are closed for want of a token."""
         return not self.on_loopback and self._access.token is None
 
     def start(self, address: SocketAddress, family: socket.AddressFamily) -> None:
-        """Listen; `port` tells where, if it was given as 0. Needs a running event loop.
+        """Listen. Where port 0 was given, `port` is the one that the system chose.
 
-        Raises
-        ------
-        OSError
-            If the address cannot be had.
+        Raises `OSError` if the address cannot be bound.
         """
         listener = open_listener(address, family)
         host, self.port = listener.getsockname()[:2]
@@ -135,23 +127,23 @@ class HttpServer:
             self._answer,
             access_log=None,
             logger=SILENT,
-            # Nothing that is sent along is used, so none of it has to be unpacked.
+            # No page reads the body of a request.
             auto_decompress=False,
             lingering_time=LINGERING_SECONDS_MAX,
-            # The gate ends every connection after a while.
+            # The gate limits the duration of every connection.
             keepalive_timeout=0,
             tcp_keepalive=False,
         )
         self._gate = Gate(listener, self._server, self._metrics, self._limits)
 
     async def close(self) -> None:
-        """Stop listening; let those who are being served have their page if they take it."""
+        """Stop listening; open requests get their page within `CLOSE_SECONDS_MAX`."""
         if self._gate is None or self._server is None:
             return
-        await self._gate.accept_no_more()
+        await self._gate.stop_accepting()
         self._server.pre_shutdown()
         await self._server.shutdown(CLOSE_SECONDS_MAX)
-        self._gate.turn_out()
+        self._gate.abort_all()
         for page in self._shared.values():
             await page.close()
         self._gate = self._server = None

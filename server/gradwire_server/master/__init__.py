@@ -1,1 +1,1 @@
-"""The master itself, sans-IO: what it does with each message of each worker."""
+"""The master, sans-IO: how it handles each message of each worker."""

@@ -1,8 +1,7 @@
-"""Admission: who may join, and what to tell those who may not."""
+"""Admission: whether a worker may join, and the reasons for refusals."""
 
 from gradwire_protocol import InvalidMessageError, Role
 from gradwire_protocol.messages.admission import CODEC_VERSION, Join, RefusalCode, Refuse, Resume
-from gradwire_protocol.messages.fields import covers
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Roster
 from gradwire_server.state.run import Run
@@ -11,18 +10,9 @@ from gradwire_server.state.run import Run
 def refusal_by_role(
     role: Role, run: Run | None, *, draining: bool, stopping: str | None = None
 ) -> Refuse | None:
-    """Return why nobody with this role may join now, whatever it asks for; None where one may.
+    """Return why no peer with this role may join now; None where one may.
 
-    Parameters
-    ----------
-    role : Role
-        What its key says it may do.
-    run : Run or None
-        The run in progress.
-    draining : bool
-        Whether an operator has said that nobody is let in any more.
-    stopping : str or None
-        Why the master is about to end, if it is.
+    `draining` is by order of an operator; `stopping` is the reason why the master is about to end.
     """
     if role is Role.OPERATOR:
         return Refuse(
@@ -34,13 +24,15 @@ def refusal_by_role(
         return Refuse(RefusalCode.DRAINING, f"{stopping}: nobody is let in any more")
     if role is Role.STANDBY:
         return Refuse(
-            RefusalCode.ROLE, "a standby's key is for a standby (gradwire master --standby-of)"
+            RefusalCode.ROLE,
+            "a standby's key is for a standby (gradwire master --standby-of), not for joining: use "
+            "the key of a worker or an observer",
         )
     if draining:
         return Refuse(
             RefusalCode.DRAINING,
             "an operator drains this master: nobody is let in any more, and it stops when the last "
-            "worker has left",
+            "worker has left. `gradwire operate resume` lets workers in again",
         )
     if role is Role.OBSERVER and (run is None or not run.founded):
         return Refuse(
@@ -52,18 +44,7 @@ def refusal_by_role(
 
 
 def refusal(join: Join, config: MasterConfig, run: Run | None, roster: Roster) -> Refuse | None:
-    """Return why a worker may not join, or None where it may.
-
-    Parameters
-    ----------
-    join : Join
-        Its request.
-    config : MasterConfig
-    run : Run or None
-        The run in progress.
-    roster : Roster
-        Who takes part in it.
-    """
+    """Return why a request to join the run in progress, or a new one, is refused; None if not."""
     if join.codec != CODEC_VERSION:
         return Refuse(
             RefusalCode.OTHER_CODEC,
@@ -92,11 +73,11 @@ def refusal(join: Join, config: MasterConfig, run: Run | None, roster: Roster) -
 
 def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
     if join.run is not None and join.run != run.name:
-        if run.awaited:
+        if run.awaits_workers:
             return Refuse(
                 RefusalCode.OTHER_RUN,
                 f"run {run.name!r} was resumed from a checkpoint and waits for its workers, not "
-                f"{join.run!r}: name that one, or start the master without --resume",
+                f"{join.run!r}: join run {run.name!r}, or start the master without --resume",
             )
         return Refuse(
             RefusalCode.OTHER_RUN,
@@ -124,23 +105,23 @@ def _refusal_by_run(join: Join, run: Run, roster: Roster) -> Refuse | None:
 
 
 def finished_without(run: str) -> Refuse:
-    """Return what to tell a worker that is back after all others have finished its run."""
+    """Return the refusal for a worker that returns after all others have finished its run."""
     return Refuse(
         RefusalCode.RUN_FINISHED,
-        f"run {run!r} was finished by its other workers while nothing was heard of this one: what "
-        "it had not sent is not in it. They have its parameters; to join again, as a new worker, "
-        "begins another run",
+        f"run {run!r} was finished by its other workers while nothing was heard of this one: "
+        "changes that it had not sent are not in the run. The others have the final parameters; "
+        "workers that join again begin another run",
     )
 
 
 def _has_all_accepted(join: Join, run: Run) -> bool:
-    """Return whether somebody is back who has nothing to send any more."""
+    """Return whether a returning worker has no update left to send."""
     resume = join.resume
     return resume is not None and resume.sequence == run.relay.versions.get(resume.rank, 0)
 
 
 def not_expected(config: MasterConfig) -> Refuse:
-    """Return what to tell a worker that is back, and that the master does not know any more."""
+    """Return the refusal for a returning worker that has no lease, or no longer."""
     return Refuse(
         RefusalCode.NOT_EXPECTED,
         "this master keeps no place for this worker: it was away for longer than "
@@ -148,35 +129,31 @@ def not_expected(config: MasterConfig) -> Refuse:
     )
 
 
-def is_behind(resume: Resume, run: Run) -> bool:
-    """Return whether a run contains everything that somebody has who is back."""
-    versions = run.relay.versions
-    return resume.sequence <= versions.get(resume.rank, 0) and covers(versions, resume.versions)
-
-
 def check_claims(resume: Resume, run: Run) -> None:
-    """Raise `InvalidMessageError` for a worker that claims to have what nobody has sent.
+    """Raise `InvalidMessageError` for a returning worker whose claims cannot be true.
 
-    What it says decides what it is sent, and nothing else; but a replica with updates that the
-    run does not have could never become equal to the others'.
+    It must have as many updates of its own as the master has accepted, and none of others that the
+    run does not have: its replica could never become equal to the others'.
     """
     versions = run.relay.versions
     accepted = versions.get(resume.rank, 0)
     if resume.sequence < accepted:
         raise InvalidMessageError(
-            f"back as rank {resume.rank} after update {resume.sequence}; {accepted} were accepted"
+            f"returns as rank {resume.rank} with {resume.sequence} updates sent; {accepted} were "
+            "accepted"
         )
     for rank, sequence in resume.versions.items():
         if run.recovered:
-            break  # it may have had updates that the run has lost
+            break  # its replica may contain updates that the run has lost
         if sequence > versions.get(rank, 0):
             raise InvalidMessageError(
-                f"back with update {sequence} of rank {rank}; {versions.get(rank, 0)} were accepted"
+                f"returns with update {sequence} of rank {rank}; {versions.get(rank, 0)} were "
+                "accepted"
             )
 
 
 def no_memory_for(join: Join) -> Refuse:
-    """Return what to tell a worker whose parameters are more than this machine can hold."""
+    """Return the refusal for a worker whose model does not fit this machine's memory."""
     return Refuse(
         RefusalCode.TOO_LARGE,
         f"the model has {join.layout.elements} parameters, for which the master's machine has not "

@@ -1,40 +1,32 @@
-"""The relay of buffers: what every worker's hold reaches everyone, the latest of it.
+"""The relay of module buffers: the latest buffers of every worker reach all members.
 
-The master keeps the latest of each rank and computes nothing: workers take the mean. What it keeps
-is what counts, and it says every change of it to each member, in order, so a member that has been
-told everything knows the same. When the run is finished, all have been told everything before they
-hear of that; so all take the mean of the same.
+The master keeps the latest buffers of each rank and computes nothing: workers take the mean. It
+sends every change to each member, in order, so a member that has received all messages has the same
+buffers as the master. When the run has finished, members receive all buffers before they hear of
+the end; so all take the mean of the same buffers.
 
-Of a worker that is gone nothing counts any more, unless it has sent its last: then that counts
-until the run is finished, as its updates do. A master that was started anew is told such by those
-who are back.
+The buffers of a worker that has left are dropped, unless they are its final ones: these stay until
+the run has finished, as its updates do. Returning workers bring final buffers back to a restarted
+master.
 """
 
 from gradwire_protocol import InvalidMessageError
 from gradwire_protocol.messages.states import Buffers
-from gradwire_server.state.buffer_feed import KeptBuffers
+from gradwire_server.state.buffer_feed import RankBuffers
 from gradwire_server.state.roster import Member
 from gradwire_server.state.state import State
 
 
 class BufferRelay:
-    """Passes on what buffers hold.
-
-    Parameters
-    ----------
-    state : State
-    """
+    """Keeps and relays the buffers of all ranks."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     def receive(self, member: Member, buffers: Buffers) -> None:
-        """Take what a worker's buffers hold.
+        """Store and relay the buffers that a worker has sent.
 
-        Raises
-        ------
-        InvalidMessageError
-            If there is no run yet.
+        Raises `InvalidMessageError` if the run has not begun.
         """
         state = self._state
         run = state.run
@@ -43,28 +35,28 @@ class BufferRelay:
         state.metrics.buffers_received.inc()
         feed = member.buffers
         if buffers.rank != member.rank:
-            self._take_of_another(buffers)
+            self._restore(buffers)
         elif feed.has_final or not (
             buffers.final or feed.allowance.try_spend(state.now, buffers.nbytes)
         ):
             state.metrics.buffers_refused.inc()
         else:
             feed.has_final = buffers.final
-            if member.aside is None:
-                self._keep(buffers)
+            if member.quarantine is None:
+                self._store(buffers)
             else:
-                feed.aside = buffers
+                feed.quarantined = buffers
 
     def release(self, member: Member) -> None:
-        """Take what was sent during a quarantine that is over."""
-        buffers, member.buffers.aside = member.buffers.aside, None
+        """Store and relay what a worker has sent in its quarantine, which is over."""
+        buffers, member.buffers.quarantined = member.buffers.quarantined, None
         if buffers is not None:
-            self._keep(buffers)
+            self._store(buffers)
 
     def enter(self, member: Member) -> None:
-        """Tell a member everything that is let in, or back in.
+        """Send all buffers to a member that has joined or returned.
 
-        Where it comes after the end, and the others have ended without it, it has to know that.
+        In a finished run, that includes whether the others ended with its own buffers or without.
         """
         run = self._state.run
         if run is not None and not member.stands_by:
@@ -72,16 +64,16 @@ class BufferRelay:
             if not run.finished:
                 ranks -= {member.rank}
             member.buffers.unsent = dict.fromkeys(sorted(ranks))
-            self._proceed(member)
+            self._send_unsent(member)
 
     def begin_rank(self, rank: int) -> None:
-        """Forget what somebody has left behind whose rank is another one's now."""
+        """Forget the buffers of the previous worker of a rank."""
         run = self._state.run
         if run is not None and run.buffers.pop(rank, None) is not None:
             self._tell_all(rank)
 
     def forget(self, member: Member) -> None:
-        """Forget what those of a worker hold that is gone, unless it was its last."""
+        """Forget the buffers of a worker that has left, unless they are its final ones."""
         run = self._state.run
         kept = None if run is None else run.buffers.get(member.rank)
         if run is None or kept is None or kept.final or run.finished or member.observes:
@@ -90,22 +82,22 @@ class BufferRelay:
         self._tell_all(member.rank)
 
     def on_delivered(self, member: Member, number: int) -> bool:
-        """Note that a control message has arrived; return whether its receiver knows all now."""
+        """Note that a control message was delivered; return whether the member has all buffers."""
         feed = member.buffers
         if not feed.on_delivered(number):
             return False
         self._state.metrics.buffers_relayed.inc()
-        self._proceed(member)
-        if feed.is_told:
+        self._send_unsent(member)
+        if feed.is_complete:
             feed.end(member.link)
-        return feed.is_told
+        return feed.is_complete
 
     # Private.
 
-    def _take_of_another(self, buffers: Buffers) -> None:
-        """Take what somebody has left behind in a run that this master got back.
+    def _restore(self, buffers: Buffers) -> None:
+        """Store final buffers of another rank that a worker brings back to a recovered run.
 
-        The word of a worker is believed of a rank that is nobody's, as it is of updates then.
+        The master believes them, as it does updates, only where the rank has no member.
         """
         state = self._state
         run = state.run
@@ -114,19 +106,19 @@ class BufferRelay:
         if (
             buffers.final
             and run.recovered
-            and rank not in run.given
+            and rank not in run.assigned_ranks
             and rank not in run.buffers
             and state.roster.at(rank) is None
         ):
-            self._keep(buffers)
+            self._store(buffers)
 
-    def _keep(self, buffers: Buffers) -> None:
+    def _store(self, buffers: Buffers) -> None:
         state, rank = self._state, buffers.rank
         run = state.run
         assert run is not None
         if run.finished:
-            return  # who comes back is to end with what the others have ended with
-        kept = KeptBuffers(buffers.pack(), buffers.final) if buffers.nbytes else None
+            return  # a returning worker has to end with the same buffers as the others
+        kept = RankBuffers(buffers.pack(), buffers.final) if buffers.nbytes else None
         if kept == run.buffers.get(rank):
             return
         if kept is None:
@@ -141,14 +133,14 @@ class BufferRelay:
             self._tell_all(gone)
 
     def _tell_all(self, rank: int) -> None:
-        """Let all others know what there is of a rank."""
+        """Send the buffers of a rank to all other members."""
         for member in self._state.roster:
             if member.rank != rank and not member.stands_by:
                 member.buffers.unsent[rank] = None
-                self._proceed(member)
+                self._send_unsent(member)
 
-    def _proceed(self, member: Member) -> None:
-        """Send what there is room for."""
+    def _send_unsent(self, member: Member) -> None:
+        """Send as many unsent buffers as there is room for."""
         feed, run = member.buffers, self._state.run
         while feed.unsent and feed.has_room:
             rank = next(iter(feed.unsent))

@@ -1,7 +1,7 @@
-"""Deliveries: what follows when a member has what it was sent.
+"""Deliveries: what follows when a message was delivered.
 
-Of an update that all have, nothing is kept any more; a sum makes room for the next one, and so do
-buffers; and a run is finished when nobody lacks anything of it.
+An update that all members have is freed; a delivered part of a sum, or buffers, make room for the
+next; and a run has finished when no worker lacks any of its updates.
 """
 
 from gradwire_protocol import Connection, MessageDelivered
@@ -21,16 +21,7 @@ from gradwire_server.state.state import State
 
 
 class Deliveries:
-    """Hears of them.
-
-    Parameters
-    ----------
-    state : State
-    repairs : Repairs
-    departures : Departures
-    buffers : BufferRelay
-    states : OptimizerStates
-    """
+    """Passes each delivery on to the part of the master that has sent the message."""
 
     def __init__(
         self,
@@ -47,7 +38,7 @@ class Deliveries:
         self._buffers = buffers
 
     def note_delivered(self, connection: Connection, event: MessageDelivered) -> None:
-        """Act on a message that has arrived at the other side."""
+        """Act on the delivery of a message."""
         state = self._state
         state.lobby.on_delivered(connection, event, state.now)
         member = state.roster.of(connection)
@@ -55,20 +46,20 @@ class Deliveries:
             return
         if event.stream == CONTROL_STREAM:
             if self._buffers.on_delivered(member, event.number):
-                self._departures.finish_if_all_have()
-                self._departures.end_if_over()
+                self._departures.finish_run_if_complete()
+                self._departures.end_run_if_over()
         elif event.stream == STATE_STREAM:
             self._states.on_delivered(member, event.number)
         else:
-            self._take_of_run(member, event)
+            self._on_run_delivery(member, event)
 
-    def _take_of_run(self, member: Member, event: MessageDelivered) -> None:
-        """Act on a part of the replica, or on an update."""
+    def _on_run_delivery(self, member: Member, event: MessageDelivered) -> None:
+        """Act on a delivered block of the replica, part of a sum, or update."""
         state = self._state
         metrics, run = state.metrics, state.run
         if event.stream == SNAPSHOT_STREAM:
             if member.feed is not None and member.feed.on_delivered():
-                self._repairs.fed(member)
+                self._repairs.finish_feed(member)
             if run is not None:
                 run.relay.on_block_delivered(member, state.now)
         elif run is None:
@@ -78,12 +69,12 @@ class Deliveries:
             if updates is not None:
                 metrics.sums_sent.inc()
                 metrics.updates_conflated.inc(updates)
-                self._departures.finish_if_all_have()
-                self._departures.end_if_over()
+                self._departures.finish_run_if_complete()
+                self._departures.end_run_if_over()
         else:
-            self._take_update(member, run, event)
+            self._on_update_delivered(member, run, event)
 
-    def _take_update(self, member: Member, run: Run, event: MessageDelivered) -> None:
+    def _on_update_delivered(self, member: Member, run: Run, event: MessageDelivered) -> None:
         state = self._state
         metrics = state.metrics
         accepted_at = run.relay.on_delivered(member, event.stream, event.number, state.now)
@@ -91,5 +82,5 @@ class Deliveries:
             metrics.updates_relayed.inc()
             metrics.relay_delay.observe(state.now - accepted_at)
         if event.stream == member.rank or member.last_sequence is not None:
-            # The run does not finish without that, be it a correction or a peer's update.
-            self._departures.finish_if_all_have()
+            # A correction, or a peer's update for a worker that has finished: the run waits for it.
+            self._departures.finish_run_if_complete()

@@ -1,11 +1,11 @@
-"""Draining: a master that is told to end lets everything arrive that is under way, and then ends.
+"""Draining: a master that is told to stop delivers all messages under way, and then stops.
 
-Nobody is let in any more, and the workers are told. Each answers with the sequence of its last
-update, so it is known when the last one is in; what they have sent is passed on as ever, until
-nothing waits for any of them. That takes some round trips. A worker that does not answer, because
-its machine stands still for instance, is waited for until a deadline, and no longer.
+No worker may join any more, and the members are told. Each answers with the sequence of its last
+update, so the master knows when all updates were accepted. It relays them as usual, until nothing
+is queued for any worker. That takes some round trips. The master waits for a worker that does not
+answer, on a suspended machine for instance, only until a deadline.
 
-An operator's `drain` is more patient: it waits until the workers leave by themselves.
+An operator's `drain` has no deadline: it waits until the workers leave by themselves.
 """
 
 import logging
@@ -19,14 +19,7 @@ logger = logging.getLogger("gradwire.master")
 
 
 class Draining:
-    """Drains the master that a state is of.
-
-    Parameters
-    ----------
-    state : State
-    on_drained : callable
-        Called with the reason when it is time to stop, perhaps more than once.
-    """
+    """Drains a master, and calls `on_drained` with the reason when it is time to stop."""
 
     def __init__(self, state: State, on_drained: Callable[[str], None]) -> None:
         self._state = state
@@ -34,7 +27,7 @@ class Draining:
         self._due: float | None = None
 
     def begin(self, reason: str) -> None:
-        """Tell the workers; `conclude` has to follow."""
+        """Send STOPPING to the workers. The caller calls `conclude` next."""
         state = self._state
         state.stopping = reason
         self._due = state.now + state.config.drain_seconds
@@ -42,14 +35,18 @@ class Draining:
             member.link.send(Stopping(reason))
 
     def conclude(self) -> None:
-        """Say that it is time to stop, if it is; to be called after everything that happens."""
+        """Call `on_drained` if it is time to stop; the master calls this after every event."""
         if self._state.stopping is None or self._due is None:
             return
         late = self._waited_for()
         if late and self._state.now < self._due:
             return
         for name in late:
-            logger.warning("stopping without waiting any longer for %s", name)
+            logger.warning(
+                "stopping without waiting any longer for %s: the limit is %g s",
+                name,
+                self._state.config.drain_seconds,
+            )
         self._due = None
         self._on_drained(self._state.stopping)
 
@@ -58,20 +55,22 @@ class Draining:
         return self._due
 
     def _waited_for(self) -> list[str]:
-        """Return what is not done yet."""
+        """Return what the master still waits for, for the log."""
         run = self._state.run
         if run is None:
             return []
         if run.recovery is not None:
-            return [f"run {run.name!r}, which is coming back from its workers"]
+            return [f"run {run.name!r}, which is being recovered from its workers"]
         return [
             member.name
             for member in self._state.roster.workers
-            if member.phase is Phase.LIVE and member.aside is None and not self._is_done(member)
+            if member.phase is Phase.LIVE
+            and member.quarantine is None
+            and not self._is_done(member)
         ]
 
     def _is_done(self, member: Member) -> bool:
-        """Return whether all is here that a worker has sent, and there that was sent to it."""
+        """Return whether a worker's updates were all accepted, and all messages to it delivered."""
         assert self._state.run is not None
         accepted = self._state.run.relay.versions.get(member.rank, 0)
         return (

@@ -1,24 +1,24 @@
-"""The intake: the way of an update from a worker into the run, and what keeps it out.
+"""The intake: the steps of an update from a worker into the run.
 
 ::
 
-    take ──▶ in order ──▶ pace ──▶ decode ──▶ fits? ──▶ in proportion? ──▶ accept ──▶ relay
-                           │                    │             │
-                         waits               expelled    aside, or clipped
+    receive ──▶ in order ──▶ pace ──▶ decode ──▶ fits? ──▶ in proportion? ──▶ accept ──▶ relay
+                              │                    │             │
+                            waits               expelled    quarantined, or clipped
 
-An update is put in the order of its origin, let through at the rate that one worker may have,
-decoded, and compared with what the others send (see `vetting`). What waits and what is kept aside
-holds its sender's credit: flow control slows the worker down, and memory is bounded by twice the
-window of each worker, the message and its body. It is kept encoded, because decoding may make 64
-bytes of one.
+An update is put in the order of its origin, released at the rate that one worker may have, decoded,
+and compared with those of the others (see `vetting`). Updates that wait or are in quarantine hold
+their sender's credit: flow control slows the worker down, and memory is bounded by twice the window
+of each worker, the message and its body. They are kept encoded, because decoding may turn one byte
+into 64.
 
-A worker in quarantine is still sent what the others do, and it can be released at any time: then
-everything kept aside is accepted in order, as if the network had been slow.
+A worker in quarantine is still sent the updates of the others, and an operator can release it at
+any time: then the updates kept aside are accepted in order, as if the network had been slow.
 """
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from gradwire_codecs import MalformedUpdateError, Update
@@ -27,7 +27,8 @@ from gradwire_protocol.messages.fields import count_updates
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_server.config import MasterConfig
-from gradwire_server.metrics import ServerMetrics
+from gradwire_server.master.departures import Departures
+from gradwire_server.metrics import Departure, ServerMetrics
 from gradwire_server.state.roster import Member, Phase, Roster
 from gradwire_server.state.run import DivergedUpdateError, Run
 from gradwire_server.updates.clipping import clip
@@ -37,28 +38,11 @@ from gradwire_server.updates.vetting import is_sample, norm_of, reference_of
 logger = logging.getLogger("gradwire.master")
 
 
-@dataclass(frozen=True, slots=True)
-class Consequences:
-    """What the master does about an update, as functions of the worker that it is from."""
-
-    on_accepted: Callable[[Member], None]
-    """It is in the replica and on its way to the others."""
-    on_aside: Callable[[Member], None]
-    """It is kept aside: the worker is in quarantine."""
-    on_fault: Callable[[Member, int, str], None]
-    """The connection has to be closed with this code and for this reason."""
-
-
 class Intake:
-    """Takes the updates of all workers.
+    """Accepts the updates of all workers.
 
-    Parameters
-    ----------
-    config : MasterConfig
-    metrics : ServerMetrics
-    decoder : Decoder
-    roster : Roster
-    consequences : Consequences
+    It calls `on_accepted` with the worker when an update is in the replica and queued for the
+    others.
     """
 
     def __init__(
@@ -67,26 +51,25 @@ class Intake:
         metrics: ServerMetrics,
         decoder: Decoder,
         roster: Roster,
-        consequences: Consequences,
+        departures: Departures,
+        on_accepted: Callable[[Member], None],
     ) -> None:
         self._config = config
         self._metrics = metrics
         self._decoder = decoder
         self._roster = roster
-        self._consequences = consequences
+        self._departures = departures
+        self._on_accepted = on_accepted
         self._paced: dict[Member, Run] = {}
-        """Members of whom something waits for its time."""
+        """Members with updates that wait for their rate."""
         self._now = 0.0
 
     # Input.
 
     def accept_update(self, run: Run, member: Member, received: UpdateReceived, now: float) -> None:
-        """Take in an update as it came.
+        """Handle an update that was received.
 
-        Raises
-        ------
-        InvalidMessageError
-            If the worker must not send it.
+        Raises `InvalidMessageError` if the worker must not send it.
         """
         self._now = now
         if received.rank != member.rank:
@@ -102,32 +85,21 @@ class Intake:
             return
         ready = member.updates.insert(sequence, received)
         if ready and member.last_sequence is not None:
-            # What waited for this one may be behind the last one, of which was heard only then.
+            # Updates that have waited for this one may come after the announced last one.
             _check_last(member, ready[-1].update.sequence, member.last_sequence)
         for each in ready:
             member.pace.push(each)
-        self._let_through(run, member)
-        # Those that wait are the last ones, so what came now is among them as far as it fits.
+        self._decode_due(run, member)
+        # Those that wait are the newest, so of the new ones at most as many wait.
         self._metrics.updates_delayed.inc(min(len(ready), len(member.pace)))
 
-    def take_last(self, member: Member, sequence: int, *, leaves: bool = False) -> None:
-        """Note which update is a worker's last one.
+    def set_last_sequence(self, member: Member, sequence: int, *, leaves: bool = False) -> None:
+        """Note which update a worker calls its last one.
 
-        The run may be finished with it, so that nothing behind it must come in any more. And
-        everyone is told, so that it is said once: to finish, and once more to leave.
+        The run may finish with that update, so no later one is accepted. All members are told, so a
+        worker may say it only once in FINISH, and once more in LEAVE (`leaves`).
 
-        Parameters
-        ----------
-        member : Member
-        sequence : int
-            Of that update.
-        leaves : bool
-            Whether the worker goes when it is here.
-
-        Raises
-        ------
-        InvalidMessageError
-            If that cannot be, or was said before.
+        Raises `InvalidMessageError` if the worker has sent a later update, or has said this before.
         """
         taken = member.updates.expected - 1
         if sequence < taken:
@@ -139,34 +111,34 @@ class Intake:
         member.last_sequence = sequence
 
     def handle_timer(self, now: float) -> None:
-        """Let through what has waited for its time."""
+        """Decode updates that have waited for their rate."""
         self._now = now
         for member, run in list(self._paced.items()):
-            self._let_through(run, member)
+            self._decode_due(run, member)
 
     def release(self, run: Run, member: Member, now: float) -> None:
-        """End a quarantine: accept what was kept aside, in order, and all that comes.
+        """End a quarantine: accept the updates kept aside, in order, and all later ones.
 
-        The decoder must not hold anything of that worker: it comes after what is aside, and before
-        what waits.
+        The caller has drained the decoder for that worker, because updates in it come after those
+        kept aside and before those that wait.
         """
         self._now = now
-        kept, member.aside = member.aside or [], None
-        member.vouched = True
+        kept, member.quarantine = member.quarantine or [], None
+        member.trusted = True
         self._count_quarantined()
         logger.warning("%s is released from quarantine with %d updates", member.name, len(kept))
         member.pace.push_front(kept)
-        self._let_through(run, member)
+        self._decode_due(run, member)
 
-    def hurry(self, member: Member) -> None:
-        """Let through all that waits of a worker that is lost: it was acknowledged."""
+    def flush(self, member: Member) -> None:
+        """Decode all waiting updates of a worker that was lost: they were acknowledged."""
         run = self._paced.pop(member, None)
         if run is not None:
             self._decode(run, member, member.pace.pop_all())
 
     def forget(self, member: Member) -> None:
-        """Drop what is kept of a worker that is gone."""
-        dropped = member.pace.clear() + len(member.aside or ())
+        """Drop the waiting updates of a worker that was removed."""
+        dropped = member.pace.clear() + len(member.quarantine or ())
         self._metrics.updates_discarded.inc(dropped)
         self._paced.pop(member, None)
         self._count_quarantined()
@@ -180,8 +152,8 @@ class Intake:
 
     # Private.
 
-    def _let_through(self, run: Run, member: Member) -> None:
-        """Decode what may pass now."""
+    def _decode_due(self, run: Run, member: Member) -> None:
+        """Decode the updates whose turn has come."""
         self._decode(run, member, iter(lambda: member.pace.pop(self._now), None))
         if len(member.pace):
             self._paced[member] = run
@@ -194,66 +166,66 @@ class Intake:
                 member.rank,
                 received.update.body,
                 run.layout.elements,
-                partial(self._take_decoded, run, member, received),
+                partial(self._handle_decoded, run, member, received),
             )
 
-    def _take_decoded(
+    def _handle_decoded(
         self, run: Run, member: Member, received: UpdateReceived, decoded: Decoded
     ) -> None:
-        """Accept an update that was found to be one, or end the connection it came from."""
+        """Accept a decoded update, keep it aside, or report a fault."""
         connection, sequence = member.link.connection, received.update.sequence
-        aside = member.aside
+        quarantine = member.quarantine
         if self._roster.of(connection) is not member or (
-            sequence != run.relay.next_of(member.rank) + len(aside or ())
+            sequence != run.relay.next_sequence(member.rank) + len(quarantine or ())
         ):
-            connection.release(received.charge)  # an earlier one was not fit for the run
+            connection.release(received.charge)  # an earlier one was invalid
             return
         try:
             if isinstance(decoded, MalformedUpdateError):
                 raise decoded
             staleness = _staleness(run, member, received)
-            if aside is None and not self._vet(run, member, received, decoded, staleness):
-                aside = member.aside = []
+            if quarantine is None and not self._vet(run, member, received, decoded, staleness):
+                quarantine = member.quarantine = []
                 self._count_quarantined()
         except MalformedUpdateError as error:
             connection.release(received.charge)
             self._metrics.updates_malformed.inc()
             diverges = isinstance(error, DivergedUpdateError)
             code = EndCode.DIVERGED if diverges else EndCode.MALFORMED_UPDATE
-            self._consequences.on_fault(member, code, str(error))
+            self._expel(member, code, error)
             return
         except InvalidMessageError as error:
             connection.release(received.charge)
             self._metrics.messages_invalid.inc()
-            self._consequences.on_fault(member, CloseCode.INVALID_MESSAGE, str(error))
+            self._expel(member, CloseCode.INVALID_MESSAGE, error)
             return
-        if aside is None:
+        if quarantine is None:
             connection.release(received.charge)
-            self._consequences.on_accepted(member)
+            self._on_accepted(member)
         else:
-            aside.append(received)
+            quarantine.append(received)
             self._metrics.updates_quarantined.inc()
-            self._consequences.on_aside(member)
+            self._departures.check_completion(member)
 
     def _vet(
         self, run: Run, member: Member, received: UpdateReceived, update: Update, staleness: int
     ) -> bool:
-        """Accept an update as it is, or what is left of it, or return False: not at all."""
+        """Accept an update, clipped if it is an outlier; return False to put it into quarantine."""
         config = self._config
-        if config.outlier_policy == "off" or member.vouched:
+        if config.outlier_policy == "off" or member.trusted:
             self._accept(run, member, received, update, staleness)
             return True
         norm = norm_of(update)
-        reference = reference_of(m.norms for m in self._others(member) if m.aside is None)
+        reference = reference_of(m.norms for m in self._others(member) if m.quarantine is None)
         limit = config.outlier_norm_multiple * reference if reference is not None else norm
         if norm > limit:
             if config.outlier_policy == "quarantine":
-                _say_outlier("kept aside", member, received, norm, limit)
+                _log_outlier("kept aside", member, received, norm, limit)
                 return False
             self._accept_clipped(run, member, received, update, staleness, limit / norm)
             if not member.clipped:
                 member.clipped = True
-                _say_outlier("clipped", member, received, norm, limit)
+                _log_outlier("clipped", member, received, norm, limit)
         else:
             self._accept(run, member, received, update, staleness)
         if is_sample(update):
@@ -285,7 +257,7 @@ class Intake:
         staleness: int,
         share: float,
     ) -> None:
-        """Add what is left of an update to the replica, pass it on, and tell its origin."""
+        """Add a clipped update to the replica, pass it on, and send its origin the correction."""
         clipped = clip(update, share)
         run.apply_update(member.rank, clipped.update)
         member.corrections += 1
@@ -299,6 +271,9 @@ class Intake:
         )
         self._metrics.updates_clipped.inc()
         self._count_accepted(clipped.update, len(clipped.body), staleness)
+
+    def _expel(self, member: Member, code: int, error: Exception) -> None:
+        self._departures.expel(member.link.connection, code, str(error), Departure.FAULT)
 
     def _others(self, member: Member) -> list[Member]:
         return [other for other in self._roster if other is not member]
@@ -314,7 +289,7 @@ class Intake:
         metrics.update_staleness.observe(staleness)
 
     def _count_quarantined(self) -> None:
-        count = sum(member.aside is not None for member in self._roster)
+        count = sum(member.quarantine is not None for member in self._roster)
         self._metrics.quarantined_workers.set(count)
 
 
@@ -326,7 +301,7 @@ def _check_last(member: Member, sequence: int, last: int) -> None:
 
 
 def _staleness(run: Run, member: Member, received: UpdateReceived) -> int:
-    """Return how many updates of others an update does not know of."""
+    """Return how many accepted updates of others the worker did not have for this one."""
     update = received.update
     accepted = count_updates(run.relay.versions, without=member.rank)
     if update.based_on > accepted and not run.recovered:
@@ -337,10 +312,10 @@ def _staleness(run: Run, member: Member, received: UpdateReceived) -> int:
     return max(accepted - update.based_on, 0)
 
 
-def _say_outlier(
+def _log_outlier(
     fate: str, member: Member, received: UpdateReceived, norm: float, limit: float
 ) -> None:
-    """Tell the operator, once for each worker: the metrics count."""
+    """Log an outlier, once for each worker; metrics count them all."""
     logger.warning(
         "update %d of %s is %s: its norm is %.3g quanta, and the limit, a multiple of the others', "
         "%.3g; later ones are counted, not logged",

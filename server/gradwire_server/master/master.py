@@ -1,13 +1,12 @@
-"""The master: lets workers in, keeps the replica, passes every update on, notices who is gone.
+"""The master: admits workers, keeps the replica, relays every update, removes lost members.
 
-Like everything below it, it does no I/O: the owner hands it the events of an endpoint and the
-time; what it has to say goes into connections. One master serves one run at a time. The run
-begins with the parameters of the first worker, goes on as long as the master lives, even while no
-worker takes part, and ends when all live workers have finished it; the next worker then begins
-a new one.
+It does no I/O: its owner passes it the events of an endpoint and the time, and it queues messages
+in connections. One master serves one run at a time. The run begins with the parameters of the first
+worker, continues as long as the master lives, even while no worker is connected, and ends when all
+live workers have finished it; the next worker then begins a new one.
 
-Observers get what workers get and have no say in any of this. Operators give orders (see `orders`).
-Of two masters one serves a run, as `terms` has it; the other one is a `standby`.
+Observers are sent what workers are sent, and nothing waits for them. Operators give orders (see
+`orders`). Of two masters, one serves a run, and the other one is a `standby`; see `terms`.
 
 ::
 
@@ -18,7 +17,7 @@ Of two masters one serves a run, as `terms` has it; the other one is a `standby`
                   ├─▶ repairs, self_check, optimizer_states
                   └─▶ checkpoints
 
-What they have in common is in `state`.
+`state` has the state that they share.
 """
 
 import logging
@@ -35,6 +34,7 @@ from gradwire_protocol import (
     InvalidMessageError,
     MessageDelivered,
     MessageReceived,
+    UsageError,
 )
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.link import Message, UpdateReceived
@@ -49,7 +49,7 @@ from gradwire_server.master.buffer_relay import BufferRelay
 from gradwire_server.master.deliveries import Deliveries
 from gradwire_server.master.departures import Departures
 from gradwire_server.master.draining import Draining
-from gradwire_server.master.intake import Consequences, Intake
+from gradwire_server.master.intake import Intake
 from gradwire_server.master.optimizer_states import OptimizerStates
 from gradwire_server.master.orders import Orders, Powers
 from gradwire_server.master.reception import Reception, name_of
@@ -57,13 +57,13 @@ from gradwire_server.master.stability import Stability
 from gradwire_server.master.status import status_of
 from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure, ServerMetrics
-from gradwire_server.replica.founding import take_again, take_from_founder
+from gradwire_server.replica.founding import receive_block, receive_contents, receive_recalled
 from gradwire_server.replica.repairs import Repairs
 from gradwire_server.replica.self_check import SelfCheck
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.roster import Member, Roster
-from gradwire_server.state.run import Charge, Run
+from gradwire_server.state.run import Leadership, Run
 from gradwire_server.state.state import State
 from gradwire_server.updates.decoding import Decoder, InlineDecoder
 
@@ -71,24 +71,21 @@ logger = logging.getLogger("gradwire.master")
 
 
 class Master:
-    """One run's centre.
+    """Serves one run at a time.
 
     Parameters
     ----------
-    config : MasterConfig
-    metrics : ServerMetrics
     decoder : Decoder, optional
-        What decodes updates; at once, unless given.
+        Without it, updates are decoded at once.
     on_denied : callable
-        Called with all names denied by order whenever these have changed. Whose name is among them
-        has to be let in no more, and his connection to be closed.
+        Called with all names denied by order when they have changed. The owner has to close the
+        connections of these names, and to accept no new ones.
     on_drained : callable
-        Called with the reason when the master is drained: it should stop then. It may be called
-        again until it does.
+        Called with the reason when the master is drained, and again until it stops.
     run : Run, optional
-        The run to go on with, from a checkpoint.
+        The run to resume, from a checkpoint.
     writer : CheckpointWriter, optional
-        What writes checkpoints; without it there are none.
+        Without it, no checkpoints are written.
     """
 
     def __init__(
@@ -110,17 +107,17 @@ class Master:
             lobby=Lobby(config.join_timeout_seconds),
             leases=Leases(config.rejoin_seconds, config.workers_max),
             run=run,
-            charge=Charge.of(config.standby or config.standby_of),
+            leadership=Leadership.of(config.standby or config.standby_of),
         )
         if run is not None:
-            run.charge = self._state.charge
+            run.leadership = self._state.leadership
         metrics.parameters.set(0 if run is None else run.layout.elements)
         self.checkpoints = CheckpointSchedule(self._state, writer)
         self._buffers = BufferRelay(self._state)
         self._departures = Departures(
             self._state,
-            on_left=lambda member: self.terms.left(member),
-            on_lost=lambda member: self._intake.hurry(member),
+            on_left=lambda member: self.terms.note_left(member),
+            on_lost=lambda member: self._intake.flush(member),
             on_forgotten=self._forget,
         )
         self.terms = Terms(self._state, self._departures)
@@ -129,7 +126,8 @@ class Master:
             metrics,
             self._state.decoder,
             self.roster,
-            Consequences(self._accepted, self._departures.settle, self._departures.expel_unfit),
+            self._departures,
+            self._accepted,
         )
         self._orders = Orders(
             self.roster,
@@ -159,13 +157,13 @@ class Master:
     def begin(self, now: float) -> None:
         """Note that this master has just been started.
 
-        Another one may have been killed in its place: its workers are let in first.
+        It may replace one that was killed: for a while, only that one's workers are admitted.
         """
         self._state.now = now
-        self._state.expects_until = now + self.config.recovery_seconds
+        self._state.expects_returns_until = now + self.config.recovery_seconds
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        """Act on what a connection reports."""
+        """Act on an event of a connection."""
         self._state.now = now
         match event:
             case Connected():
@@ -190,59 +188,42 @@ class Master:
         self._intake.handle_timer(now)
         self._stability.handle_timer()
         if self._self_check.handle_timer():
-            self._repairs.forget_old()
+            self._repairs.expire_offers()
         self._states.handle_timer()
         self._departures.handle_timer()
         self._conclude()
 
     def handle_decoded(self, now: float) -> None:
-        """Go on with updates that were decoded meanwhile."""
+        """Act on updates that were decoded meanwhile."""
         self._state.now = now
         self._state.decoder.deliver()
         self._conclude()
 
-    def handle_written(self, now: float) -> None:
-        """Go on after a checkpoint that was written meanwhile, or could not be."""
-        self._state.now = now
-        self._conclude()
-
-    def handle_followed(self, now: float) -> None:
-        """Go on after the run has changed of which a standby keeps a copy."""
+    def handle_progress(self, now: float) -> None:
+        """Act on the outcome of a checkpoint, or on changes of a standby to its copy of the run."""
         self._state.now = now
         self._conclude()
 
     def release(self, rank: int, now: float) -> None:
-        """End a worker's quarantine: what was kept aside is accepted, and all that it sends.
+        """End a worker's quarantine: accept the updates kept aside, and all later ones.
 
-        Raises
-        ------
-        UsageError
-            If no worker of this rank is in quarantine.
+        Raises `UsageError` if no worker of this rank is in quarantine.
         """
         self._state.now = now
-        # What is being decoded comes after what is aside, and may turn out to be no update.
+        # Updates in the decoder come after those kept aside, and may be malformed.
         self._state.decoder.drain(rank)
-        member = self._departures.quarantined(rank)
+        member = self.roster.at(rank)
+        if member is None or member.quarantine is None:
+            raise UsageError(f"no worker of rank {rank} is in quarantine")
         assert self.run is not None
         self._intake.release(self.run, member, now)
         self._buffers.release(member)
 
-    def expel(self, rank: int, reason: str, now: float) -> None:
-        """Send a worker away that is in quarantine; what was kept aside is dropped.
-
-        Raises
-        ------
-        UsageError
-            If no worker of this rank is in quarantine.
-        """
-        self._state.now = now
-        self._departures.expel_quarantined(rank, reason)
-
     def drain(self, reason: str, now: float) -> None:
-        """Let nobody in any more, and have everything arrive that is under way.
+        """Admit no worker any more, and deliver all messages under way.
 
-        `on_drained` is called with the reason when it has, or when that takes too long. Where there
-        is another master, it is at once: workers go on with that, and send it what it lacks.
+        `on_drained` is called with the reason when that is done, or takes too long. Where there is
+        another master it is called at once: workers go to that one, and send it what it lacks.
         """
         self._state.now = now
         if self.terms.other is not None:
@@ -252,19 +233,13 @@ class Master:
         self._conclude()
 
     def stop(self, reason: str, now: float, *, broken: bool = False) -> None:
-        """Tell everyone why, end all connections, and have what has changed written.
+        """Close all connections with the reason, and write a last checkpoint.
 
-        Parameters
-        ----------
-        reason : str
-        now : float
-        broken : bool
-            Whether it stops because of an error of ours: then nothing is written, as what there is
-            may be wrong.
+        After an internal error (`broken`), no checkpoint is written: the state may be wrong.
         """
         self._state.now = now
         self._state.decoder.drain()
-        # Where there is another master, workers go on with that.
+        # The code sends workers to the other master, where there is one.
         code = EndCode.STOPPED if self.terms.other is None else EndCode.STEPPED_DOWN
         self._state.lobby.close(reason, now, code)
         self._departures.stop(reason, code)
@@ -288,7 +263,7 @@ class Master:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def status(self) -> dict[str, Any]:
-        """Return what there is to know of the run, as plain values."""
+        """Return the status of run and master, as values that JSON has."""
         status = status_of(self.run, self.roster, self._orders, self.checkpoints.status())
         return {**status, "master": self.terms.status()}
 
@@ -299,7 +274,7 @@ class Master:
 
     @property
     def state(self) -> State:
-        """What the parts have in common; for a standby, that is one of them."""
+        """The state that all parts share; `Standby` is one of them."""
         return self._state
 
     @property
@@ -318,7 +293,7 @@ class Master:
         member = self.roster.of(connection)
         link = member.link if member else self._state.lobby.link_of(connection)
         if link is None:
-            connection.release(event.charge)  # it is on its way out
+            connection.release(event.charge)  # it is being closed
             return
         try:
             for message in link.receive(event):
@@ -326,7 +301,7 @@ class Master:
                 if member is not None:
                     self._from_member(member, message)
                 elif connection not in self._state.lobby:
-                    return  # it has just left; what it says after that is not heard
+                    return  # it has just left; messages after LEAVE are ignored
                 else:
                     self.reception.receive(link, message)
         except InvalidMessageError as error:
@@ -336,14 +311,16 @@ class Master:
             )
 
     def _from_member(self, member: Member, message: Message) -> None:
-        """Act on what observers may say as well as workers; the rest only workers may."""
+        """Act on a message of a member; some messages only workers may send."""
         match message:
             case Follow() | Promise():
                 self.terms.receive(member, message)
-            case Digest() | Want():
-                self._repairs.receive(member, message)
+            case Digest():
+                self._repairs.receive_digest(member, message)
+            case Want():
+                self._repairs.receive_want(member, message)
             case Leave():
-                self._take_leave(member, message)
+                self._receive_leave(member, message)
             case _ if member.observes:
                 raise InvalidMessageError(f"{name_of(message)} from {member.name}, an observer")
             case _:
@@ -352,74 +329,75 @@ class Master:
     def _from_worker(self, member: Member, message: Message) -> None:
         match message:
             case UpdateReceived():
-                self._take_update(member, message)
-            case Contents() | Snapshot():
-                take_from_founder(member, message, self.run, self.roster, self._state.now)
+                self._receive_update(member, message)
+            case Contents():
+                receive_contents(member, message, self.run, self.roster, self._state.now)
+            case Snapshot():
+                receive_block(member, message, self.run, self.roster, self._state.now)
             case Buffers():
                 self._buffers.receive(member, message)
-            case WantState() | StatePart():
-                self._states.receive(member, message)
+            case WantState():
+                self._states.receive_want(member, message)
+            case StatePart():
+                self._states.receive_part(member, message)
             case Finish():
-                self._take_finish(member, message)
+                self._receive_finish(member, message)
             case _:
                 raise InvalidMessageError(f"{name_of(message)} from {member.name}")
 
-    def _take_leave(self, member: Member, leave: Leave) -> None:
+    def _receive_leave(self, member: Member, leave: Leave) -> None:
         if not member.observes:
-            self._intake.take_last(member, leave.sequence, leaves=True)
+            self._intake.set_last_sequence(member, leave.sequence, leaves=True)
         member.leaving = leave.reason
-        self._departures.settle(member)
+        self._departures.check_completion(member)
 
-    def _take_update(self, member: Member, update: UpdateReceived) -> None:
+    def _receive_update(self, member: Member, update: UpdateReceived) -> None:
         assert self.run is not None
         if self.run.recovery is not None:
-            take_again(member, update, self.run, self.roster, self._state.now)
+            receive_recalled(member, update, self.run, self.roster, self._state.now)
         else:
             self._intake.accept_update(self.run, member, update, self._state.now)
 
-    def _take_finish(self, member: Member, finish: Finish) -> None:
-        if self._is_known_to_have_finished(member, finish):
-            return  # it was let back in after the end, and says again what it had said
-        self._intake.take_last(member, finish.sequence)
-        self._state.tell_roster()
-        self._departures.settle(member)
-
-    def _is_known_to_have_finished(self, member: Member, message: Finish) -> bool:
+    def _receive_finish(self, member: Member, finish: Finish) -> None:
         is_over = self.run is not None and self.run.finished
-        return is_over and message.sequence == member.last_sequence and member.leaving is None
+        if is_over and finish.sequence == member.last_sequence and member.leaving is None:
+            return  # it has returned after the end of the run, and repeats its FINISH
+        self._intake.set_last_sequence(member, finish.sequence)
+        self._state.tell_roster()
+        self._departures.check_completion(member)
 
     def _moved(self, connection: Connection, event: AddressChanged) -> None:
         member = self.roster.of(connection)
         if member is not None:
-            # A warning, of which logs take one a second: who has two addresses could move from one
-            # to the other with every round trip.
+            # A warning, of which the log takes one a second: a peer with two addresses could move
+            # with every round trip.
             logger.warning("%s moved to %s", member.name, event.address)
 
-    # What follows.
+    # Consequences.
 
     def _forget(self, member: Member) -> None:
-        """Forget what there was of a member that is gone."""
+        """Forget the updates and buffers of a member that was removed."""
         self._intake.forget(member)
         self._buffers.forget(member)
 
     def _accepted(self, member: Member) -> None:
-        """Act on an update that is in the replica and on its way."""
+        """Act on an update that is in the replica and queued for the others."""
         self._stability.expect()
         self._state.queues_grew = True
-        self._repairs.look_at(member)
-        self._departures.settle(member)
+        self._repairs.check_digest(member)
+        self._departures.check_completion(member)
 
     def _conclude(self) -> None:
-        """Do what is due after everything that happens."""
+        """Do what is due after every event."""
         self.terms.conclude()
         self._states.conclude()
-        self.reception.let_in_held()
+        self.reception.answer_deferred()
         self._stability.conclude()
         self._self_check.conclude()
         self.checkpoints.conclude()
         self._departures.drop_all_too_slow()
-        # It is time to stop when the last worker of a drained master has left. An operator may
-        # still have to hear that his order was carried out; he hangs up then.
+        # A drained master stops when its last worker has left, and when every operator has hung up:
+        # one may still have to hear that its order was carried out.
         operator = self._orders.draining
         if operator is not None and not self.roster.workers and not self._state.lobby.has_operators:
             self._on_drained(f"the master was stopped by operator {operator}, who drained it")

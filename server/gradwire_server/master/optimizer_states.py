@@ -1,4 +1,4 @@
-"""Optimizer states: a worker that joins late is given that of another one, part by part.
+"""Optimizer states: a worker that joins late receives the state of another one, part by part.
 
 ::
 
@@ -7,17 +7,17 @@
                           ◀──  ◀────────  STATE      ◀──
     (has it)                   ──▶ WANT_STATE ──▶           the next one
 
-Nothing of it is kept here but the parts on their way: a part is asked of the source when the asker
-has taken an earlier one. What is in them, nobody looks at. Each attempt has a number of its own, so
-that what comes of one that was given up is told from what comes of the next: when a source goes, or
-has nothing to give, or lets us wait while there are others, one of these is asked, from the
-beginning. A worker that asks has a deadline of its own; where there is no other to ask, it is told
-so.
+The master keeps only the parts under way: it asks the source for a part when the asker has received
+an earlier one. It does not look into them. When a source leaves, has no state, or is slow while
+there are others, the master asks one of these, from the beginning. Each attempt has a number of its
+own, which tells its parts from those of an abandoned one. The asker has its own deadline; where no
+other worker is left to ask, it is told so.
 """
 
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
 from gradwire_protocol import InvalidMessageError
@@ -29,124 +29,82 @@ from gradwire_server.state.state import State
 logger = logging.getLogger("gradwire.master")
 
 PARTS_UNDER_WAY_MAX: Final = 16
-"""Parts asked for, or on their way to one asker: 4 MiB, as much as of a snapshot. A part goes over
-two links, and waits for three processes: at 100 ms for all of that these are 40 MB/s."""
+"""Parts requested, or under way to one asker: 4 MiB, as for a snapshot. A part crosses two links
+and three processes: if all that takes 100 ms, this is 40 MB/s."""
 
 SOURCE_SECONDS: Final = 20.0
-"""A source may take so long for a part while there are others: a step of its training, which copies
-the state, and a part of 256 KiB on a slow link."""
+"""How long a source may take for a part while other sources are left: a step of its training, which
+copies the state, and a part of 256 KiB on a slow link."""
 
 NOBODY: Final = "no other worker has one to give"
 
 
 @dataclass(slots=True, eq=False)
 class _Transfer:
-    """The state that one worker is given."""
+    """The transfer of a state to one worker."""
 
     asker: Member
     source: Member | None = None
     number: int = 0
+    """Of the attempt."""
     parts: int = 1
-    """As far as is known."""
+    """Parts of the state; 1 until the first part says how many."""
     asked: int = 0
     """Parts that the source was asked for."""
     arrived: int = 0
-    """Of these."""
+    """Parts that the source has sent."""
     waits_since: float = 0.0
-    """Since when the source owes the next one."""
+    """Since when the source owes the next part."""
     tried: set[Member] = field(default_factory=set)
     reason: str = NOBODY
-    """Why there is none, as far as is known."""
+    """Why the last attempt has failed."""
 
 
 class OptimizerStates:
-    """Brings together who asks and who gives.
-
-    Parameters
-    ----------
-    state : State
-    """
+    """Transfers optimizer states from one worker to another."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._transfers: dict[Member, _Transfer] = {}
-        """By who asks."""
-        self._numbers = 0
+        """By asker."""
+        self._numbers = count(1)
 
-    def receive(self, member: Member, message: WantState | StatePart) -> None:
-        """Take what a worker asks for, or a part of what it was asked for.
+    def receive_want(self, member: Member, want: WantState) -> None:
+        """Act on a request for a state, or on the end of one.
 
-        Raises
-        ------
-        InvalidMessageError
-            If it must not say that.
+        Raises `InvalidMessageError` if the worker must not send it.
         """
-        if isinstance(message, WantState):
-            self._take_want(member, message)
-        else:
-            self._take_part(member, message)
-
-    def on_delivered(self, member: Member, number: int) -> None:
-        """Note that a member has a part, by its number in the stream, and ask for another one."""
-        member.state_parts.discard(number)
-        transfer = self._transfers.get(member)
-        if transfer is not None:
-            self._ask_on(transfer)
-
-    def conclude(self) -> None:
-        """See whether those who ask and those who give are still here."""
-        for transfer in list(self._transfers.values()):
-            if not self._is_here(transfer.asker):
-                self._end(transfer)
-            elif transfer.source is not None and not self._is_here(transfer.source):
-                transfer.reason = f"{transfer.source.shown_name} has gone"
-                self._turn_to_another(transfer)
-
-    def next_timer(self) -> float | None:
-        """Return when `handle_timer` has to be called at the latest."""
-        return min((each.waits_since + SOURCE_SECONDS for each in self._owed()), default=None)
-
-    def handle_timer(self) -> None:
-        """Turn to others where a source has let us wait for long."""
-        for transfer in list(self._owed()):
-            if self._state.now < transfer.waits_since + SOURCE_SECONDS:
-                continue
-            transfer.waits_since = self._state.now
-            if self._candidate(transfer) is not None:
-                assert transfer.source is not None
-                seconds = f"{SOURCE_SECONDS:g} s"
-                transfer.reason = f"{transfer.source.shown_name} did not answer in {seconds}"
-                self._turn_to_another(transfer)
-
-    # Private: what comes in.
-
-    def _take_want(self, member: Member, want: WantState) -> None:
         if want.number or want.part:
             raise InvalidMessageError(
-                f"{member.name} wants part {want.part} of state {want.number}: that is for us to do"
+                f"{member.name} asks for part {want.part} of state {want.number}; only the master "
+                "asks for single parts"
             )
         transfer = self._transfers.get(member)
         if want.part is None:
             if transfer is not None:
                 self._end(transfer)
             return
-        if member.asked_state:  # each time, another worker would have to copy its state
+        if member.asked_state:  # each request makes another worker copy its state
             raise InvalidMessageError(f"{member.name} asks for an optimizer's state again")
         member.asked_state = True
         self._transfers[member] = transfer = _Transfer(member)
-        self._turn_to_another(transfer)
+        self._ask_next_source(transfer)
 
-    def _take_part(self, source: Member, part: StatePart) -> None:
+    def receive_part(self, source: Member, part: StatePart) -> None:
+        """Pass a part of a state on to the worker that has asked for it.
+
+        Raises `InvalidMessageError` if the part is not the next one.
+        """
         transfer = next(
             (t for t in self._transfers.values() if t.number == part.number and t.source is source),
             None,
         )
         if transfer is None:
             self._state.metrics.state_parts_dropped.inc()
-            return  # it was on its way when somebody else was asked, or the asker went
+            return  # another source was asked meanwhile, or the asker has left
         if not part.parts:
             transfer.reason = f"{source.shown_name}: {part.reason}"
-            self._turn_to_another(transfer)
+            self._ask_next_source(transfer)
             return
         if part.part != transfer.arrived or transfer.arrived == transfer.asked:
             raise InvalidMessageError(f"{source.name} sent part {part.part}, which was not due")
@@ -161,39 +119,70 @@ class OptimizerStates:
         self._send(transfer.asker, part)
         self._state.metrics.state_parts_relayed.inc()
         if transfer.arrived == transfer.parts:
-            asker, parts = transfer.asker, transfer.parts
             logger.info(
-                "%s has got the state of the optimizer of %s, in %d parts",
-                asker.name,
+                "%s has received the optimizer state of %s, in %d parts",
+                transfer.asker.name,
                 source.name,
-                parts,
+                transfer.parts,
             )
             self._end(transfer)
         else:
-            self._ask_on(transfer)
+            self._request_parts(transfer)
 
-    # Private: what follows.
+    def on_delivered(self, member: Member, number: int) -> None:
+        """Note that a part was delivered, by its number in the stream, and request another one."""
+        member.state_parts.discard(number)
+        transfer = self._transfers.get(member)
+        if transfer is not None:
+            self._request_parts(transfer)
 
-    def _turn_to_another(self, transfer: _Transfer) -> None:
-        """Ask a worker that was not asked yet, from the beginning; or say that there is none."""
+    def conclude(self) -> None:
+        """End transfers whose asker has left; ask another source where the source has left."""
+        for transfer in list(self._transfers.values()):
+            if not self._is_here(transfer.asker):
+                self._end(transfer)
+            elif transfer.source is not None and not self._is_here(transfer.source):
+                transfer.reason = f"{transfer.source.shown_name} has gone"
+                self._ask_next_source(transfer)
+
+    def next_timer(self) -> float | None:
+        """Return when `handle_timer` has to be called at the latest."""
+        return min((each.waits_since + SOURCE_SECONDS for each in self._pending()), default=None)
+
+    def handle_timer(self) -> None:
+        """Ask another source where one has not answered for `SOURCE_SECONDS`."""
+        for transfer in list(self._pending()):
+            if self._state.now < transfer.waits_since + SOURCE_SECONDS:
+                continue
+            transfer.waits_since = self._state.now
+            if self._candidate(transfer) is not None:
+                assert transfer.source is not None
+                seconds = f"{SOURCE_SECONDS:g} s"
+                transfer.reason = f"{transfer.source.shown_name} did not answer in {seconds}"
+                self._ask_next_source(transfer)
+
+    # Private.
+
+    def _ask_next_source(self, transfer: _Transfer) -> None:
+        """Ask a worker that was not asked yet, from the beginning; if none is left, say so."""
         self._release(transfer)
         source = self._candidate(transfer)
         if source is None:
             shown = transfer.reason[:REASON_CHARACTERS_MAX]
-            self._send(transfer.asker, StatePart(self._next_number(), 0, 0, b"", shown))
+            self._send(transfer.asker, StatePart(next(self._numbers), 0, 0, b"", shown))
             del self._transfers[transfer.asker]
             return
         transfer.source = source
         transfer.tried.add(source)
-        transfer.number = self._next_number()
+        transfer.number = next(self._numbers)
         transfer.parts, transfer.asked, transfer.arrived = 1, 0, 0
         transfer.waits_since = self._state.now
-        self._ask_on(transfer)
+        self._request_parts(transfer)
 
     def _candidate(self, transfer: _Transfer) -> Member | None:
-        """Return whom to ask: who gives to the fewest, and of these who has sent the most updates.
+        """Return the next source: the one with the fewest transfers, then with the most updates.
 
-        Its state has the most in it, and is what belongs to the parameters most likely.
+        The state of a worker with many updates fits the shared parameters best.
         """
         run = self._state.run
         versions = {} if run is None else run.relay.versions
@@ -211,12 +200,12 @@ class OptimizerStates:
             and member not in transfer.tried
             and member.phase is Phase.LIVE
             and member.last_sequence is None
-            and member.aside is None
+            and member.quarantine is None
             and self._is_here(member)
         )
 
-    def _ask_on(self, transfer: _Transfer) -> None:
-        """Ask the source for as many parts as may be under way."""
+    def _request_parts(self, transfer: _Transfer) -> None:
+        """Request as many parts from the source as may be under way."""
         asker, source = transfer.asker, transfer.source
         assert source is not None
         while (
@@ -238,19 +227,15 @@ class OptimizerStates:
         del self._transfers[transfer.asker]
 
     def _release(self, transfer: _Transfer) -> None:
-        """Let the source forget what it keeps for this."""
+        """Tell the source that it may drop its copy of the state."""
         source, transfer.source = transfer.source, None
         if source is not None and self._is_here(source):
             source.link.send(WantState(transfer.number, None))
 
-    def _owed(self) -> Iterator[_Transfer]:
-        """Iterate over those whose source owes a part."""
+    def _pending(self) -> Iterator[_Transfer]:
+        """Iterate over transfers whose source owes a part."""
         return (each for each in self._transfers.values() if each.arrived < each.asked)
 
     def _is_here(self, member: Member) -> bool:
         here = self._state.roster.of(member.link.connection) is member
-        return here and not member.going and member.leaving is None
-
-    def _next_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
+        return here and not member.removing and member.leaving is None

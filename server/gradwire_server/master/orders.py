@@ -1,8 +1,8 @@
-"""Orders: what an operator has the master do.
+"""Orders of operators.
 
-An operator takes no part in the run. Its key says that it is one; it sends orders and hears, for
-each, that it is done or why it is not. What orders change lasts as long as the master runs: when it
-starts again, it lets in whom its own key file and ``--deny`` let in.
+An operator is not a member of the run. The role in its key allows it to send orders; each is
+answered with its result, or with the reason for a refusal. Changes by orders last as long as the
+master runs: after a restart, its key file and ``--deny`` decide again which workers may join.
 """
 
 import json
@@ -20,38 +20,32 @@ from gradwire_server.state.roster import Member, Roster
 logger = logging.getLogger("gradwire.master")
 
 DENIED_NAMES_MAX: Final = 1_000
-"""Names denied while the master runs. More belong into its ``--deny-file``; with 64 bytes each, so
-many fit an answer beside the largest roster."""
+"""Names denied by order. More belong into the ``--deny-file``. With 64 bytes each, 1,000 fit into
+an answer beside the largest roster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Powers:
-    """What orders come to, as functions of the master."""
+    """The functions of a master that orders call."""
 
     status: Callable[[], dict[str, Any]]
-    """Returns what there is to know."""
     release: Callable[[Member], None]
     """Ends a quarantine."""
     expel: Callable[[Member, str], None]
-    """Closes the connection of a member, for this reason."""
+    """Closes the connection of a member with a reason."""
     deny: Callable[[frozenset[str]], None]
-    """Accepts no keys of these names, and of those denied before whatever is not among them."""
+    """Denies exactly these names; names that were denied before and are not among them may join."""
     checkpoint: Callable[[], str]
-    """Has a checkpoint written, and says what comes of that; `UsageError` if it cannot."""
+    """Orders a checkpoint and returns an answer; raises `UsageError` if it cannot."""
 
 
 class Orders:
-    """Carries out orders, and remembers what they have changed.
-
-    Parameters
-    ----------
-    roster : Roster
-    powers : Powers
-    """
+    """Carries out orders, and keeps the state that they change."""
 
     def __init__(self, roster: Roster, powers: Powers) -> None:
         self.draining: str | None = None
-        """Name of the operator who lets nobody in any more; None while all may join."""
+        """Name of the operator that has ordered the master to drain; None while workers may
+        join."""
         self.denied: frozenset[str] = frozenset()
         """Names denied by order."""
         self._roster = roster
@@ -69,18 +63,11 @@ class Orders:
             Action.EXPEL: self._expel,
         }
 
-    def obey(self, operator: str, order: Order) -> OrderDone | Refuse:
-        """Carry out an order, or say why not.
-
-        Parameters
-        ----------
-        operator : str
-            The name in the key of who gives it.
-        order : Order
-        """
+    def execute(self, operator: str, order: Order) -> OrderDone | Refuse:
+        """Carry out an order of the operator with this name in its key, or refuse it."""
         what = f"{order.action} {order.name}".rstrip()
         try:
-            text = self._carried_out(operator, order)
+            text = self._execute(operator, order)
         except UsageError as error:
             logger.warning("refused an order of operator %s, %s: %s", operator, what, error)
             return Refuse(RefusalCode.ORDER, str(error))
@@ -88,22 +75,21 @@ class Orders:
         logger.info("order of operator %s, %s%s", operator, what, said)
         return OrderDone(text)
 
-    def _carried_out(self, operator: str, order: Order) -> str:
+    def _execute(self, operator: str, order: Order) -> str:
         if order.action in self._without_name:
             if order.name:
-                raise UsageError(f"{order.action} is about nobody: leave out {order.name!r}")
+                raise UsageError(f"{order.action} takes no name: leave out {order.name!r}")
             return self._without_name[order.action](operator)
         if order.action in self._with_name:
             if not order.name:
-                raise UsageError(f"{order.action} takes a name or, where it makes sense, a rank")
+                raise UsageError(f"{order.action} needs the name of a worker, or its rank")
             return self._with_name[order.action](operator, order.name)
         raise UsageError(f"no such order: {order.action!r}; this master knows {', '.join(Action)}")
 
-    # Without a name.
+    # Orders without a name.
 
     def _status(self, operator: str) -> str:
-        del operator
-        # Names stay as they are: an escape for every character could take six times the room.
+        # Not escaped: \uXXXX for every character of a name could take six times the room.
         return json.dumps(self._powers.status(), ensure_ascii=False)
 
     def _drain(self, operator: str) -> str:
@@ -114,43 +100,39 @@ class Orders:
         )
 
     def _resume(self, operator: str) -> str:
-        del operator
         if self.draining is None:
-            raise UsageError("the master lets workers in as it is")
+            raise UsageError("nothing to resume: no operator drains the master")
         self.draining = None
-        return "workers are let in again"
+        return "workers may join again"
 
     def _checkpoint(self, operator: str) -> str:
-        del operator
         return self._powers.checkpoint()
 
-    # With one.
+    # Orders with a name.
 
     def _deny(self, operator: str, name: str) -> str:
         check_name(name)
         if name == operator:
-            raise UsageError("nobody can deny himself: it takes another operator's key")
+            raise UsageError("an operator cannot deny itself: it takes another operator's key")
         if len(self.denied) >= DENIED_NAMES_MAX:
             raise UsageError(
-                f"{DENIED_NAMES_MAX} names are denied by order, which is the limit: write them "
+                f"{DENIED_NAMES_MAX} names are denied by order, which is the limit: write names "
                 "into the master's --deny-file"
             )
         self._set_denied(self.denied | {name})
         return f"{name} is denied until the master ends; for longer, start it with --deny {name}"
 
     def _admit(self, operator: str, name: str) -> str:
-        del operator
         if name not in self.denied:
             raise UsageError(
                 f"{name} was not denied by order; if the master's --deny or --deny-file names it, "
-                "take it out there"
+                "remove it there"
             )
         self._set_denied(self.denied - {name})
-        return f"{name} may come in again"
+        return f"{name} may join again"
 
     def _release(self, operator: str, name: str) -> str:
-        del operator
-        members = [member for member in self._members(name) if member.aside is not None]
+        members = [member for member in self._members(name) if member.quarantine is not None]
         if not members:
             raise UsageError(f"{name} is not in quarantine")
         for member in members:
@@ -161,8 +143,8 @@ class Orders:
         members = self._members(name)
         names = _names(members)
         for member in members:
-            self._powers.expel(member, f"operator {operator} has sent it away")
-        return f"sent away: {names}; unless denied, it may join again"
+            self._powers.expel(member, f"operator {operator} has expelled it")
+        return f"expelled: {names}; unless denied, it may join again"
 
     # Private.
 
@@ -171,7 +153,10 @@ class Orders:
         self._powers.deny(names)
 
     def _members(self, name: str) -> list[Member]:
-        """Return who has this name in its key, or this rank; refuse what could be either."""
+        """Return the members with this name in their key, or this rank.
+
+        Raises `UsageError` if there are none, or if the name of one is the rank of another.
+        """
         named = [member for member in self._roster if member.key_name == name]
         ranked = [member for member in self._roster if str(member.rank) == name]
         if named and ranked and named != ranked:
@@ -181,8 +166,8 @@ class Orders:
             )
         found = named or ranked
         if not found:
-            what = "rank" if name.isdecimal() else "name in a key"
-            raise UsageError(f"nobody with {what} {name} takes part; status says who does")
+            what = "rank" if name.isdecimal() else "key name"
+            raise UsageError(f"no member has the {what} {name}: status lists the members")
         return found
 
 

@@ -1,7 +1,7 @@
-"""The reception: connections that do not take part, and what they ask for: to join, or an order.
+"""The reception: handles connections that are not members: requests to join, and orders.
 
-Of one key there is one connection, the newest. Who is let in leaves the lobby for the roster; who
-is refused, or gives orders, stays there.
+Each key has one connection, the newest. A worker that joins moves from the lobby to the roster; a
+refused worker, or an operator, stays in the lobby.
 """
 
 import logging
@@ -30,7 +30,7 @@ from gradwire_server.master.departures import Departures
 from gradwire_server.master.orders import Orders
 from gradwire_server.master.terms import Terms
 from gradwire_server.metrics import Departure
-from gradwire_server.replica.founding import gather, welcome, welcome_back
+from gradwire_server.replica.founding import add_returned, welcome, welcome_back
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member, role_of
 from gradwire_server.state.run import Run
@@ -40,24 +40,15 @@ from gradwire_server.updates.update_rate import UpdateRate
 logger = logging.getLogger("gradwire.master")
 
 ANSWER_SECONDS_MIN: Final = 5.0
-"""How long a worker may take to give what a master asks for that was started anew, at least: a step
-of its training, and some round trips."""
+"""Least time that a restarted master allows a worker for an answer: a step of its training, and
+some round trips."""
 
 RUN_DEFAULT: Final = "default"
-"""Name of a run that nobody has named."""
+"""Name of a run for which neither the worker nor the master has a name."""
 
 
 class Reception:
-    """Deals with who does not take part.
-
-    Parameters
-    ----------
-    state : State
-    departures : Departures
-    orders : Orders
-    terms : Terms
-    buffers : BufferRelay
-    """
+    """Handles connections in the lobby."""
 
     def __init__(
         self,
@@ -70,53 +61,50 @@ class Reception:
         self._state = state
         self._buffers = buffers
         self._terms = terms
-        self.on_early: Callable[[Link, Join], None] = self._refuse_early
-        """Called with who asks to take part while this master is in charge of nothing."""
+        self.on_early_join: Callable[[Link, Join], None] = self._refuse_not_in_charge
+        """Called with a request to join while this master is not in charge."""
         self.on_promise: Callable[[Link, Promise], None] = lambda link, promise: None
         """Called with the answer of a worker that was asked to follow in another term."""
         self._departures = departures
         self._orders = orders
 
     def enter(self, connection: Connection) -> None:
-        """Take in a new connection, in place of another one with the same key."""
+        """Add a new connection, and close an older one with the same key."""
         self._replace(connection)
         self._state.lobby.enter(connection, self._state.now)
 
     def receive(self, link: Link, message: Message) -> None:
-        """Do what somebody asks for who does not take part.
+        """Act on a message of a connection in the lobby.
 
-        Raises
-        ------
-        InvalidMessageError
-            If he must not ask for it.
+        Raises `InvalidMessageError` if the peer must not send it.
         """
         if self._state.lobby.was_refused(link.connection):
-            return  # or each further request would be one more answer, and one more line of log
-        if self._state.lobby.is_held(link.connection):
+            return  # else each further request would cause one more answer and line of log
+        if self._state.lobby.is_deferred(link.connection):
             raise InvalidMessageError(f"{name_of(message)} while the answer to JOIN is due")
         identity = link.connection.identity
         if isinstance(message, Join):
             if self._terms.in_charge:
                 self.join(link, message)
             else:
-                self.on_early(link, message)
+                self.on_early_join(link, message)
         elif isinstance(message, Follow):
-            self._terms.take_follow(link, message)
+            self._terms.receive_follow(link, message)
         elif isinstance(message, Promise):
             self.on_promise(link, message)
         elif not isinstance(message, Order):
             raise InvalidMessageError(f"{name_of(message)} before JOIN")
         elif identity is None or identity.role is not Role.OPERATOR:
-            raise InvalidMessageError(f"{message.action} ordered by who is no operator")
+            raise InvalidMessageError(f"{message.action} ordered by a peer that is no operator")
         else:
-            self._obey(link, identity.name, message)
+            self._execute_order(link, identity.name, message)
 
     def join(self, link: Link, join: Join) -> None:
-        """Let somebody take part, or say why not."""
-        if join.resume is not None and not self._terms.heard_of(join.resume.term):
-            self._refuse_early(link, join)
+        """Admit a worker or observer, or refuse it with a reason."""
+        if join.resume is not None and not self._terms.note_term(join.resume.term):
+            self._refuse_not_in_charge(link, join)
             return
-        until = self._expects_until
+        until = self._expects_returns_until
         if until is not None and join.resume is None and role_of(link.connection) is Role.WORKER:
             logger.info(
                 "%s waits: for %.1f s, workers may come back that took part before this master "
@@ -124,7 +112,7 @@ class Reception:
                 join.name,
                 until - self._state.now,
             )
-            self._state.lobby.hold_join(link.connection, join, until)
+            self._state.lobby.defer_join(link.connection, join, until)
             return
         if join.resume is not None or join.partial is not None:
             self._replace_twin(link.connection, join)
@@ -132,54 +120,58 @@ class Reception:
         if isinstance(run, Refuse):
             self.refuse(link.connection, join, run)
         elif join.resume is not None:
-            self._let_back_in(link, join, join.resume, run)
+            self._admit_returning(link, join, join.resume, run)
         else:
-            self._let_in(link, join, run)
+            self._admit_new(link, join, run)
 
     def refuse(self, connection: Connection, join: Join, refused: Refuse) -> None:
-        """Say why somebody may not take part."""
+        """Refuse a request to join."""
         self._state.metrics.refusals.labels(refused.code).inc()
         identity = connection.identity
         name = name_in_roster(None if identity is None else identity.name, join.name)
         logger.warning("refused %s: %s", name, refused.reason)
-        # Names of parameters may be long, and a longer reason is no message.
+        # Names of parameters may be long, and the message has a limit.
         shown = replace(refused, reason=refused.reason[:REASON_CHARACTERS_MAX])
         self._state.lobby.refuse(connection, shown)
 
-    def let_in_held(self) -> None:
-        """Answer those who waited, when nobody is expected back any more."""
-        if self._state.lobby.holds_any and self._expects_until is None:
-            answer = self.join if self._terms.in_charge else self.on_early
-            for link, join in self._state.lobby.release():
+    def answer_deferred(self) -> None:
+        """Answer deferred requests, once no worker is expected to return any more."""
+        if self._state.lobby.has_deferred and self._expects_returns_until is None:
+            answer = self.join if self._terms.in_charge else self.on_early_join
+            for link, join in self._state.lobby.pop_deferred():
                 answer(link, join)
 
     def next_timer(self) -> float | None:
-        """Return when somebody who waits may be let in; None where nobody waits."""
-        return self._expects_until if self._state.lobby.holds_any else None
+        """Return when deferred requests may be answered; None without any."""
+        return self._expects_returns_until if self._state.lobby.has_deferred else None
 
     # Private.
 
     @property
-    def _expects_until(self) -> float | None:
-        """Until when workers are expected back, so that new ones have to wait; None for not.
+    def _expects_returns_until(self) -> float | None:
+        """Until when workers may return before new ones join; None for no such wait.
 
-        A master that was started anew has nothing. The parameters of a new worker would be the
-        beginning of another run, in which nobody who is back has a place. And when the run is back,
-        somebody may come of whom those who brought it did not know; his rank must be free.
+        A restarted master has no run. If a new worker joined first, its parameters would start
+        another run, in which returning workers have no place. And after the run was recovered, a
+        worker may return that the others did not know of; its rank must still be free.
         """
         state = self._state
         run = state.run
         recovery = None if run is None else run.recovery
         if recovery is not None and recovery.gathering:
             return recovery.deadline
-        is_new = run is None or run.awaited or run.recovered or recovery is not None
-        return state.expects_until if is_new and state.now < state.expects_until else None
+        is_new = run is None or run.awaits_workers or run.recovered or recovery is not None
+        return (
+            state.expects_returns_until
+            if is_new and state.now < state.expects_returns_until
+            else None
+        )
 
-    def _refuse_early(self, link: Link, join: Join) -> None:
+    def _refuse_not_in_charge(self, link: Link, join: Join) -> None:
         self.refuse(link.connection, join, self._terms.refusal())
 
     def _replace(self, connection: Connection) -> None:
-        """Close the connection that another one has come for, with the same key."""
+        """Close other connections with the same key."""
         identity = connection.identity
         if identity is None:
             return
@@ -188,9 +180,9 @@ class Reception:
                 reason = f"another process came in with the same key, that of {identity.name}"
                 self._departures.expel(other, CloseCode.REPLACED, reason, Departure.REPLACED)
 
-    def _obey(self, link: Link, operator: str, order: Order) -> None:
+    def _execute_order(self, link: Link, operator: str, order: Order) -> None:
         state = self._state
-        answer = self._orders.obey(operator, order)
+        answer = self._orders.execute(operator, order)
         if isinstance(answer, Refuse):
             state.metrics.refusals.labels(answer.code).inc()
         else:
@@ -199,7 +191,7 @@ class Reception:
         self._departures.drop_if_too_slow(link.connection)
 
     def _replace_twin(self, connection: Connection, join: Join) -> None:
-        """Close the lost connection of who is back, if it was not found to be lost yet."""
+        """Close the old connection of a returning worker, if its loss was not noticed yet."""
         twin = self._state.roster.with_id(join.worker_id)
         if twin is not None and twin.link.connection.identity == connection.identity:
             reason = "its worker is back over another connection"
@@ -208,18 +200,18 @@ class Reception:
             )
 
     def _run_for(self, link: Link, join: Join) -> Run | Refuse:
-        """Return the run that somebody may join, a new one perhaps, or why he may not."""
+        """Return the run that a peer may join, perhaps a new one, or the refusal."""
         state, role = self._state, role_of(link.connection)
         run, own = state.run, None
         if run is not None and not state.roster.workers:
             if join.resume is not None:
-                # What workers have may be newer than what a checkpoint has: `recover` compares.
-                if run.awaited and run.is_that_of(join):
+                # Workers' replicas may be newer than the checkpoint: `recover` compares them.
+                if run.awaits_workers and run.matches(join):
                     run, own = None, run
             elif run.finished or join.run not in (None, run.name):
-                # Nobody is left in that run, and it is over, or this worker means another one. For
-                # one that was resumed somebody has yet to come.
-                run = run if run.awaited else None
+                # The run has no workers left, and it is over, or this worker names another one. But
+                # a resumed run still waits for its first worker.
+                run = run if run.awaits_workers else None
         draining = self._orders.draining is not None
         refused = refusal_by_role(role, run, draining=draining, stopping=state.stopping) or refusal(
             join, state.config, run, state.roster
@@ -229,20 +221,16 @@ class Reception:
         return self._new_run(join, own) if run is None else run
 
     def _new_run(self, join: Join, own: Run | None) -> Run | Refuse:
-        """Return the run that begins with somebody, or that he brings back, or why there is none.
+        """Return a run that begins or is recovered with a worker, or the refusal.
 
-        Parameters
-        ----------
-        join : Join
-        own : Run or None
-            What we have ourselves of the run that he may bring back.
+        `own` is the master's own copy of the run that is recovered.
         """
         state = self._state
-        finished = None if own is not None else state.ended.find(join)
+        finished = None if own is not None else state.finished_runs.find(join)
         if finished is not None:
             return finished_without(finished)
         if join.partial is not None:
-            return not_expected(state.config)  # the run that it has a part of may yet be back
+            return not_expected(state.config)  # the run of its partial replica may still return
         try:
             name = join.run or state.config.run or RUN_DEFAULT
             run = Run.begin(name, join, state.config.relay)
@@ -253,20 +241,20 @@ class Reception:
             answer_seconds = max(seconds, ANSWER_SECONDS_MIN)
             versions = None if own is None else own.relay.versions
             run.recovery = RunRecovery(answer_seconds, state.now + seconds, own_versions=versions)
-            run.own = own
+            run.local_copy = own
         return run
 
-    def _let_back_in(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
-        """Give a worker the place that was kept for it, and what it has missed."""
+    def _admit_returning(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
+        """Give a returning worker its rank, and send it the updates that it has missed."""
         state = self._state
         if run.recovery is not None:
-            self._gather(link, join, resume, run)
+            self._admit_to_recovery(link, join, resume, run)
             return
         lease = state.leases.find(join.worker_id, link.connection.identity, state.now)
         is_expected = lease is not None and lease.rank == resume.rank
         if run.recovered and self._has_left_since(link, resume):
             return
-        is_free = resume.rank not in run.given and state.roster.at(resume.rank) is None
+        is_free = resume.rank not in run.assigned_ranks and state.roster.at(resume.rank) is None
         if not is_expected and not (run.recovered and is_free):
             self.refuse(link.connection, join, not_expected(state.config))
             return
@@ -274,7 +262,7 @@ class Reception:
         state.leases.end(join.worker_id)
         run.unclaimed.discard(resume.rank)
         state.lobby.leave(link.connection)
-        member = self._admit(resume.rank, link, join, run)
+        member = self._add_member(resume.rank, link, join, run)
         member.clipped = lease is not None and lease.missed_correction
         state.metrics.rejoins.inc()
         if (
@@ -282,22 +270,22 @@ class Reception:
             or not covers(run.relay.versions, resume.versions)
             or not run.relay.can_catch_up(resume.versions, without=resume.rank)
         ):
-            logger.info("%s is back in run %r, and gets the replica", member.name, run.name)
+            logger.info("%s is back in run %r, and is sent the replica", member.name, run.name)
             welcome(member, run, state.roster, state.now)
         else:
             logger.info("%s is back in run %r", member.name, run.name)
             welcome_back(member, run, state.roster)
             run.relay.catch_up(member, resume.versions, state.now)
-        run.has_untold = True
+        run.must_repeat_stable = True
         state.tell_roster()
         self._buffers.enter(member)
         if run.finished:
             member.last_sequence = resume.sequence
             said = Finished(dict(run.relay.versions))
-            member.buffers.say_last(link, said, said.pack())
+            member.buffers.send_after_buffers(link, said, said.pack())
 
-    def _gather(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
-        """Let somebody wait who is back, until the run is."""
+    def _admit_to_recovery(self, link: Link, join: Join, resume: Resume, run: Run) -> None:
+        """Admit a returning worker to a run that is being recovered."""
         state = self._state
         if self._has_left_since(link, resume):
             return
@@ -307,17 +295,17 @@ class Reception:
         state.lobby.leave(link.connection)
         if run is not state.run:
             self._begin(run)
-        member = self._admit(resume.rank, link, join, run)
+        member = self._add_member(resume.rank, link, join, run)
         state.metrics.rejoins.inc()
-        logger.info("%s is back, and run %r not yet", member.name, run.name)
-        gather(member, resume, run, state.roster, state.now)
+        logger.info("%s is back, and run %r is being recovered", member.name, run.name)
+        add_returned(member, resume, run, state.roster, state.now)
         state.tell_roster()
 
     def _has_left_since(self, link: Link, resume: Resume) -> bool:
-        """Part with the one of two that leaves, if both claim a rank; return whether it is this.
+        """Where two workers claim a rank, disconnect the one that leaves; return if it is this one.
 
-        The master that they knew had let it go, and had given its rank to the other; only its
-        goodbye was lost with that master.
+        The previous master had let one of them leave and given its rank to the other; only the
+        confirmation was lost with that master.
         """
         state = self._state
         holder = state.roster.at(resume.rank)
@@ -335,26 +323,26 @@ class Reception:
         return False
 
     def _begin(self, run: Run) -> None:
-        """Serve a run from now on, in place of another one."""
+        """Serve a run from now on, instead of the last one."""
         state = self._state
-        self._departures.dismiss_observers()
+        self._departures.expel_observers()
         state.end_run()
         state.run = run
-        run.charge = state.charge
+        run.leadership = state.leadership
         state.metrics.parameters.set(run.layout.elements)
 
-    def _let_in(self, link: Link, join: Join, run: Run) -> None:
+    def _admit_new(self, link: Link, join: Join, run: Run) -> None:
         state, role = self._state, role_of(link.connection)
         state.lobby.leave(link.connection)
         if run is not state.run:
             self._begin(run)
         state.leases.end_of(link.connection.identity)
         state.leases.end(join.worker_id)
-        kept = state.leases.ranks(state.now) | run.unclaimed | run.returning
+        kept = state.leases.ranks(state.now) | run.unclaimed | run.claimable_ranks
         rank = state.roster.free_rank(join.rank, role, kept)
-        run.given.add(rank)
-        member = self._admit(rank, link, join, run)
-        run.awaited = run.awaited and member.observes
+        run.assigned_ranks.add(rank)
+        member = self._add_member(rank, link, join, run)
+        run.awaits_workers = run.awaits_workers and member.observes
         state.metrics.joins.inc()
         what = "observes" if member.observes else "joined"
         logger.info("%s %s run %r", member.name, what, run.name)
@@ -363,8 +351,8 @@ class Reception:
         self._buffers.begin_rank(rank)
         self._buffers.enter(member)
 
-    def _admit(self, rank: int, link: Link, join: Join, run: Run) -> Member:
-        """Let somebody take part who is given the parameters next."""
+    def _add_member(self, rank: int, link: Link, join: Join, run: Run) -> Member:
+        """Add a member to the roster; the caller sends it the parameters next."""
         state = self._state
         first = run.relay.versions.get(rank, 0) + 1
         pace: UpdateRate[UpdateReceived] = UpdateRate(state.config.update_rate_max)
@@ -375,5 +363,5 @@ class Reception:
 
 
 def name_of(message: Message) -> str:
-    """Return what a message is called in errors."""
+    """Return the name of a message's type, for errors."""
     return "update" if isinstance(message, UpdateReceived) else type(message).__name__

@@ -1,7 +1,7 @@
-"""Stability: tells everyone which updates everyone has, now and then.
+"""Stability: tells all members, at intervals, which updates all of them have.
 
-Who sent them keeps them until then. Where there is a standby, nothing is said while fewer than half
-of the voters hold on to this master; see `terms`.
+Workers keep updates until these are stable. Where there is a standby, nothing is declared stable
+while fewer than half of the voters follow this master; see `terms`.
 """
 
 from gradwire_protocol.messages.updates import Stable
@@ -10,13 +10,7 @@ from gradwire_server.state.state import State
 
 
 class Stability:
-    """Knows when to say it.
-
-    Parameters
-    ----------
-    state : State
-    terms : Terms
-    """
+    """Sends STABLE when it is due and has changed."""
 
     def __init__(self, state: State, terms: Terms) -> None:
         self._state = state
@@ -24,20 +18,20 @@ class Stability:
         self._due: float | None = None
 
     def expect(self) -> None:
-        """Note that an update was accepted: it will be stable some time."""
+        """Note that an update was accepted, and will become stable."""
         if self._due is None:
             self._put_off()
 
     def conclude(self) -> None:
-        """Say soon what has not been said, if the run has been told nothing."""
+        """Send STABLE again soon, if a worker has returned that may have missed it."""
         run = self._state.run
-        if run is not None and run.has_untold:
-            # What is stable may not change any more, and somebody wait to hear of it.
-            run.has_untold, run.stable_told = False, {}
+        if run is not None and run.must_repeat_stable:
+            # No further update may come, and the worker waits to hear what is stable.
+            run.must_repeat_stable, run.stable_sent = False, {}
             self.expect()
 
     def handle_timer(self) -> None:
-        """Say what is stable, when it is time to, and has changed."""
+        """Send STABLE, if it is due and has changed."""
         if self._due is None or self._state.now < self._due:
             return
         self._due = None
@@ -48,8 +42,8 @@ class Stability:
             self._put_off()
             return
         stable = run.relay.stable
-        if stable != run.stable_told:
-            run.stable_told = stable
+        if stable != run.stable_sent:
+            run.stable_sent = stable
             self._state.tell_all(Stable(stable))
         if run.relay.unstable:
             self._put_off()

@@ -1,4 +1,4 @@
-"""Status: what there is to know of a master's run, as plain values; for HTTP and for operators."""
+"""The status of a master's run, for HTTP and for operators."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from gradwire_server.state.run import Run
 def status_of(
     run: Run | None, roster: Roster, orders: Orders, checkpoint: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return what can be written as JSON."""
+    """Return the status as values that JSON has."""
     return {
         "run": run.name if run else None,
         "finished": run is not None and run.finished,
@@ -32,5 +32,5 @@ def _described(member: Member) -> dict[str, Any]:
         "rank": member.rank,
         "name": member.shown_name,
         "phase": member.phase.name.lower(),
-        "quarantined": member.aside is not None,
+        "quarantined": member.quarantine is not None,
     }

@@ -1,1 +1,1 @@
-"""How the replica begins, comes back after a restart, and is checked and repaired."""
+"""The replica: its beginning, its recovery after a restart, its checks and repairs."""

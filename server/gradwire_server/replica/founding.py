@@ -1,7 +1,8 @@
-"""Founding: the first parameters come from one worker, and go to everyone who joins after it.
+"""Founding: the first parameters come from one worker, and go to every worker that joins later.
 
-The first worker is asked for its parameters; when it is gone before they are here, the next one is.
-A worker that joins meanwhile is welcomed when they are here, and with them the quantum.
+The first worker, the founder, is asked for its parameters; if it leaves before they are complete,
+the next worker is asked. A worker that joins meanwhile is sent WELCOME when parameters and quantum
+are known.
 """
 
 import logging
@@ -13,7 +14,7 @@ from gradwire_protocol.messages.fields import covers
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_protocol.messages.replicas import Contents, Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotFeed, expand_block
-from gradwire_server.replica.recall import go_on, may_keep_replica, recall, take_recalled
+from gradwire_server.replica.recall import continue_run, may_keep_replica, recall, store_recalled
 from gradwire_server.replica.repairs import offer
 from gradwire_server.state.restart import RunRecovery
 from gradwire_server.state.roster import Member, Phase, Roster
@@ -23,15 +24,15 @@ logger = logging.getLogger("gradwire.master")
 
 
 def welcome(member: Member, run: Run, roster: Roster, now: float) -> None:
-    """Give who has just joined the run's parameters, or ask it for its own, or let it wait."""
+    """Send a new member the run's parameters, or ask it for its own, or let it wait."""
     if run.founded:
-        _let_in(member, run, roster, now)
+        _sync(member, run, roster, now)
     elif run.recovery is None and _founder_of(roster) is None:
         _ask_to_found(member, run, roster)
 
 
-def gather(member: Member, resume: Resume, run: Run, roster: Roster, now: float) -> None:
-    """Note who is back after the master was started anew; go on when all are."""
+def add_returned(member: Member, resume: Resume, run: Run, roster: Roster, now: float) -> None:
+    """Note a worker that has returned to a restarted master; go on when all have."""
     recovery = run.recovery
     assert recovery is not None
     recovery.returned[member] = resume
@@ -40,7 +41,7 @@ def gather(member: Member, resume: Resume, run: Run, roster: Roster, now: float)
 
 
 def recover(run: Run, roster: Roster, now: float) -> None:
-    """Wait for nobody any more, and ask for what there is to go on with."""
+    """Choose the heir among the returned workers, and recall updates."""
     recovery = run.recovery
     assert recovery is not None
     heir = recovery.choose()
@@ -55,101 +56,76 @@ def recover(run: Run, roster: Roster, now: float) -> None:
     _go_on_if_due(run, roster, now)
 
 
-def take_from_founder(
-    member: Member, message: Contents | Snapshot, run: Run | None, roster: Roster, now: float
-) -> None:
-    """Take what a worker sends whose replica is to be the run's.
-
-    Raises
-    ------
-    InvalidMessageError
-        If the worker was not asked for it, or it does not fit.
-    """
-    if isinstance(message, Contents):
-        take_contents(member, message, run, roster, now)
-    else:
-        take_block(member, message, run, roster, now)
-
-
-def take_contents(
+def receive_contents(
     member: Member, contents: Contents, run: Run | None, roster: Roster, now: float
 ) -> None:
-    """Take what the replica contains that a worker sends.
+    """Store the versions of the replica that a worker sends.
 
-    Raises
-    ------
-    InvalidMessageError
-        If the worker was not asked for it.
+    Raises `InvalidMessageError` if the worker was not asked for it.
     """
     if run is None or run.recovery is None or member.phase is not Phase.FOUNDING:
-        raise InvalidMessageError(f"Contents from {member.name}, who was not asked for them")
+        raise InvalidMessageError(f"Contents from {member.name}, which was not asked for them")
     run.recovery.contents = dict(contents.versions)
     _begin_if_complete(run, roster, now)
 
 
-def take_again(
+def receive_block(
+    member: Member, block: Snapshot, run: Run | None, roster: Roster, now: float
+) -> None:
+    """Store a block of the first parameters; with the last one, the run begins.
+
+    Raises `InvalidMessageError` if the worker was not asked for it, or it does not fit.
+    """
+    if run is None or run.assembly is None or member.phase is not Phase.FOUNDING:
+        raise InvalidMessageError(f"Snapshot from {member.name}, which was not asked for it")
+    run.add_first_block(expand_block(block, run.layout.elements, unpack_block))
+    _begin_if_complete(run, roster, now)
+
+
+def receive_recalled(
     member: Member, received: UpdateReceived, run: Run, roster: Roster, now: float
 ) -> None:
-    """Take an update that a worker sends again.
+    """Store a recalled update.
 
-    Raises
-    ------
-    InvalidMessageError
-        If the worker was not asked for it.
+    Raises `InvalidMessageError` if the worker was not asked for it, or it does not fit the run.
     """
-    take_recalled(member, received, run, now)
+    store_recalled(member, received, run, now)
     _go_on_if_due(run, roster, now)
 
 
 def welcome_back(member: Member, run: Run, roster: Roster) -> None:
-    """Let in who is back with its own replica."""
+    """Make a returning worker live with its own replica."""
     member.move_to(Phase.SYNCING)
     _welcome(member, run, roster, resumed=True)
     member.move_to(Phase.LIVE)
 
 
-def take_block(
-    member: Member, block: Snapshot, run: Run | None, roster: Roster, now: float
-) -> None:
-    """Take a part of the first parameters; with the last one, let in who waits for them.
-
-    Raises
-    ------
-    InvalidMessageError
-        If the worker was not asked for it, or it does not fit.
-    """
-    if run is None or run.assembly is None or member.phase is not Phase.FOUNDING:
-        raise InvalidMessageError(f"Snapshot from {member.name}, who was not asked for it")
-    run.add_first(expand_block(block, run.layout.elements, unpack_block))
-    _begin_if_complete(run, roster, now)
-
-
 def _begin_if_complete(run: Run, roster: Roster, now: float) -> None:
-    """Begin when the parameters are here, and all that belongs to them."""
+    """Start the run if the parameters, and in a recovery their versions, are complete."""
     assembly, recovery = run.assembly, run.recovery
     if assembly is None or not assembly.is_complete:
         return
     if recovery is not None and recovery.contents is None:
         return
     founder = _founder_of(roster)
-    assert founder is not None, "the parameters are from somebody"
+    assert founder is not None, "only a founder sends parameters"
     founder.move_to(Phase.LIVE)
     if recovery is None:
         run.found()
     else:
-        go_on(run, recovery, now)
-        founder.updates = InOrder(run.relay.next_of(founder.rank))
+        continue_run(run, recovery, now)
+        founder.updates = InOrder(run.relay.next_sequence(founder.rank))
     logger.info("run %r begins with %d parameters", run.name, run.layout.elements)
-    _let_all_in(run, recovery, roster, now)
+    _sync_waiting(run, recovery, roster, now)
 
 
-def _let_all_in(run: Run, recovery: RunRecovery | None, roster: Roster, now: float) -> None:
-    """Let in who waits for the parameters."""
-    run.recovery = run.own = None
+def _sync_waiting(run: Run, recovery: RunRecovery | None, roster: Roster, now: float) -> None:
+    """Send the parameters to all members that wait for them."""
+    run.recovery = run.local_copy = None
     for other in roster:
         if other.phase is not Phase.WAITING:
             continue
-        other.updates = InOrder(run.relay.next_of(other.rank))
+        other.updates = InOrder(run.relay.next_sequence(other.rank))
         if (
             recovery is not None
             and other in recovery.returned
@@ -158,20 +134,20 @@ def _let_all_in(run: Run, recovery: RunRecovery | None, roster: Roster, now: flo
             welcome_back(other, run, roster)
             run.relay.catch_up(other, recovery.returned[other].versions, now)
         else:
-            _let_in(other, run, roster, now)
+            _sync(other, run, roster, now)
 
 
 def found_again(run: Run, roster: Roster, now: float) -> bool:
-    """Go on without somebody who is gone, and without the founder; return whether that is possible.
+    """Continue without a member that was removed; return whether that is possible.
 
-    Where the founder is gone, the next one is asked. It is not possible where an heir is gone and
-    updates were recalled: nobody can be asked for the same one twice.
+    If the founder was removed, the next worker is asked. It is not possible if the heir was removed
+    and updates were recalled already: no update can be requested twice.
     """
     if run.founded:
         return True
     recovery = run.recovery
     if recovery is not None:
-        recovery.keep_only(roster)
+        recovery.retain(roster)
         if recovery.gathering:
             return True
         if recovery.returned and (recovery.heir is None or recovery.heir in recovery.returned):
@@ -180,16 +156,16 @@ def found_again(run: Run, roster: Roster, now: float) -> bool:
             return True
         if recovery.has_asked or not roster.workers:
             return False
-        if recovery.returned or run.own is not None:
+        if recovery.returned or run.local_copy is not None:
             recover(run, roster, now)
             return True
-        run.recovery = None  # all who had it are gone again
+        run.recovery = None  # all workers that had the run have left again
     elif _founder_of(roster) is not None:
         return True
     heir = next(iter(roster.workers), None)
     if heir is None:
         return False
-    run.begin_again(heir.join)
+    run.restart_founding(heir.join)
     _ask_to_found(heir, run, roster)
     return True
 
@@ -199,28 +175,28 @@ def _founder_of(roster: Roster) -> Member | None:
 
 
 def _go_on_if_due(run: Run, roster: Roster, now: float) -> None:
-    """Ask for the replica when all that was recalled is here, or go on with our own."""
+    """Once all recalled updates are here, ask for the heir's replica, or take the master's own."""
     recovery = run.recovery
     assert recovery is not None
     heir = recovery.heir
-    if recovery.owing:
+    if recovery.pending_members:
         return
     if heir is None:
-        go_on(run, recovery, now)
-        _let_all_in(run, recovery, roster, now)
+        continue_run(run, recovery, now)
+        _sync_waiting(run, recovery, roster, now)
     elif heir.phase is Phase.WAITING:
-        run.begin_again(heir.join)
+        run.restart_founding(heir.join)
         _ask_to_found(heir, run, roster)
 
 
 def _ask_to_found(member: Member, run: Run, roster: Roster) -> None:
-    """Let a worker's parameters start the run."""
+    """Ask a worker for the parameters that start the run."""
     member.move_to(Phase.FOUNDING)
     _welcome(member, run, roster, founder=True)
 
 
-def _let_in(member: Member, run: Run, roster: Roster, now: float) -> None:
-    """Give a worker the run's parameters: all of them, or those that it lacks."""
+def _sync(member: Member, run: Run, roster: Roster, now: float) -> None:
+    """Send a worker the run's parameters: all of them, or the blocks that differ from its own."""
     member.move_to(Phase.SYNCING)
     partial = member.join.partial
     has_part = partial is not None and covers(run.relay.versions, partial)
@@ -258,8 +234,8 @@ def _welcome(
             founder=founder,
             versions=dict(run.relay.versions),
             resumed=resumed,
-            term=run.charge.term,
-            standby=run.charge.other,
+            term=run.leadership.term,
+            standby=run.leadership.other,
             compares=compares,
         )
     )

@@ -1,7 +1,7 @@
-"""Recalling: a master that was started anew asks workers for updates that they keep.
+"""Recalling: a restarted master asks workers for updates that they keep.
 
-See `restart`, which works out for which. An update that comes is kept until the heir's replica is
-here too; then the run goes on, and the update log begins with what was recalled.
+`restart` works out for which. An update that comes is stored until the heir's replica is here, too;
+then the run continues, and the update log begins with the recalled updates.
 """
 
 import logging
@@ -19,20 +19,17 @@ logger = logging.getLogger("gradwire.master")
 
 
 def recall(recovery: RunRecovery, now: float) -> None:
-    """Ask for everything that nobody was asked for yet, or only somebody who is gone."""
+    """Request all updates that were not requested yet, or only from a worker that has left."""
     recovery.deadline = now + recovery.seconds
     for rank, recalled in recovery.recalled.items():
         if recalled.asked is None or recalled.asked.member not in recovery.returned:
-            _ask_on(recovery, rank)
+            _send_next_request(recovery, rank)
 
 
-def take_recalled(member: Member, received: UpdateReceived, run: Run, now: float) -> None:
-    """Take an update that was recalled.
+def store_recalled(member: Member, received: UpdateReceived, run: Run, now: float) -> None:
+    """Store a recalled update.
 
-    Raises
-    ------
-    InvalidMessageError
-        If the worker was not asked for it, or it does not fit the run.
+    Raises `InvalidMessageError` if the worker was not asked for it, or it does not fit the run.
     """
     recovery = run.recovery
     assert recovery is not None
@@ -54,77 +51,78 @@ def take_recalled(member: Member, received: UpdateReceived, run: Run, now: float
         member.link.connection.release(ready.charge)
         recovery.put_update(ready)
         if ready.update.sequence == asked.last:
-            _ask_on(recovery, rank)
+            _send_next_request(recovery, rank)
 
 
-def go_on(run: Run, recovery: RunRecovery, now: float) -> None:
-    """Let a run go on with the replica that has come, and what was recalled besides.
+def continue_run(run: Run, recovery: RunRecovery, now: float) -> None:
+    """Continue a run with the replica that has come, and with the recalled updates beyond it.
 
-    The heir is sent what it lacks, which is that; the others are let in after this.
+    The heir is sent these updates; the caller admits the other workers next.
     """
     owners = {member.rank: member for member in recovery.returned}
     if recovery.heir is None:
-        assert run.own is not None
-        run.take_over(run.own)
+        assert run.local_copy is not None
+        run.adopt(run.local_copy)
         recovery.contents = dict(run.relay.versions)
     contents = recovery.contents
     assert contents is not None
-    run.recovered = run.has_untold = True
+    run.recovered = run.must_repeat_stable = True
     run.unclaimed = contents.keys() - owners.keys()
     for rank, recalled in recovery.recalled.items():
-        if recalled.reached < contents.get(rank, 0):  # there is a gap before what the replica has
+        if recalled.reached < contents.get(rank, 0):  # the log must not begin with a gap
             recalled.base, recalled.updates = contents[rank], []
     for received in _begin_log(run, recovery, contents):
-        if received.update.sequence == run.relay.next_of(received.rank):
+        if received.update.sequence == run.relay.next_sequence(received.rank):
             _add(run, received, [] if recovery.heir is None else [recovery.heir], now)
     for rank in recovery.recalled:
-        _leave_out(run, recovery, rank, owners.get(rank))
+        _skip_lost(run, recovery, rank, owners.get(rank))
 
 
 def _begin_log(
     run: Run, recovery: RunRecovery, contents: Mapping[int, int]
 ) -> list[UpdateReceived]:
-    """Begin the log with what is in the replica; return what is not, in the order of each rank."""
+    """Start the log with updates that the replica contains; return the others, in order."""
     if recovery.heir is not None:
         bases = {rank: recalled.base for rank, recalled in recovery.recalled.items()}
-        run.relay.go_on_from({**contents, **bases})
+        run.relay.start_from({**contents, **bases})
     beyond: list[UpdateReceived] = []
     for rank, recalled in recovery.recalled.items():
         for received in recalled.updates:
             if received.update.sequence > contents.get(rank, 0):
                 beyond.append(received)
             else:
-                run.relay.keep_update(rank, received.update.sequence, received.message)
+                run.relay.log_update(rank, received.update.sequence, received.message)
     if recovery.heir is not None:
         run.found()
     return beyond
 
 
 def may_keep_replica(member: Member, run: Run, recovery: RunRecovery) -> bool:
-    """Return whether a worker's replica becomes equal to the run's by what it is sent.
+    """Return whether the update log can make a worker's replica equal to the run's.
 
-    It must have nothing of others that the run has not, and the log all that it lacks.
+    The replica must contain no updates of others that the run lacks, and the log must have all
+    updates that the replica lacks.
     """
     resume, versions = recovery.returned[member], run.relay.versions
     return (
-        member.rank not in recovery.holed
+        member.rank not in recovery.gaps
         and run.relay.can_catch_up(resume.versions, without=member.rank)
         and all(
-            sequence <= recovery.holed.get(rank, versions.get(rank, 0))
+            sequence <= recovery.gaps.get(rank, versions.get(rank, 0))
             for rank, sequence in resume.versions.items()
         )
     )
 
 
-def _ask_on(recovery: RunRecovery, rank: int) -> None:
+def _send_next_request(recovery: RunRecovery, rank: int) -> None:
     recalled = recovery.recalled[rank]
-    asked = recovery.ask(rank)
+    asked = recovery.next_request(rank)
     if asked is not None:
         asked.member.link.send(Recall(rank, recalled.reached + 1, asked.last))
 
 
 def _add(run: Run, received: UpdateReceived, destinations: list[Member], now: float) -> None:
-    """Add an update to the replica that is not in it, unless it leaves its range."""
+    """Add an update to the replica, unless an element would leave its range."""
     update = decode(received.update.body, run.layout.elements)
     try:
         run.apply_update(received.rank, update)
@@ -147,15 +145,15 @@ def _add(run: Run, received: UpdateReceived, destinations: list[Member], now: fl
     )
 
 
-def _leave_out(run: Run, recovery: RunRecovery, rank: int, owner: Member | None) -> None:
-    """Go on behind updates that nobody has any more, their origin included."""
+def _skip_lost(run: Run, recovery: RunRecovery, rank: int, owner: Member | None) -> None:
+    """Skip updates that no worker has any more, not even their origin."""
     reached = run.relay.versions.get(rank, 0)
     if owner is None or recovery.kept_from(owner, rank) <= reached + 1:
         return
-    recovery.holed[rank] = reached
+    recovery.gaps[rank] = reached
     kept_from = recovery.kept_from(owner, rank)
     logger.error(
-        "updates %d to %d of %s are lost: it does not keep them any more, and nobody who is back "
+        "updates %d to %d of %s are lost: it does not keep them any more, and no returned worker "
         "has them",
         reached + 1,
         kept_from - 1,

@@ -1,17 +1,17 @@
-"""Repairs: a worker's replica is checked by its digest, and mended block by block.
+"""Repairs: a worker's replica is checked by its digest, and repaired block by block.
 
 ::
 
     worker                             master
-    DIGEST, every some seconds  ──▶    is it what the updates in it lead to? if not,
-    which blocks differ?        ◀──    BLOCKS: the digests of all, and a copy is made
+    DIGEST, every few seconds   ──▶    is it the digest of the updates? if not,
+    which blocks differ?        ◀──    BLOCKS: the digests of all blocks, of a copy
     WANT                        ──▶
-    put in the place of ours    ◀──    these blocks of the copy
+    replace these blocks        ◀──    these blocks of the copy
 
-The same makes the replica of a worker current that is back after its updates are not kept any more.
+The same exchange updates a worker that returns after the log has dropped updates that it lacks.
 
-A copy takes as much memory as the replica. It is shared by all who need one of the same moment, and
-kept until the worker has answered and has what it wanted, for some minutes at the most.
+A copy takes as much memory as the replica. All workers that need one of the same moment share it.
+It is kept until the worker has answered and received its blocks, for some minutes at most.
 """
 
 import logging
@@ -29,57 +29,40 @@ from gradwire_server.state.state import State
 logger = logging.getLogger("gradwire.master")
 
 PAUSE_SECONDS: Final = 10.0
-"""Between two repairs of one worker: who says nonsense does not keep the master busy."""
+"""Least time between two repairs of one worker: wrong digests must not keep the master busy."""
 
 OFFER_PASSES_MAX: Final = 10
-"""Passes of the self-check, of a minute each, that a copy is kept for a worker that does not
-answer. Its training thread does, so it takes a step; who answers later is offered another one."""
+"""For how many passes of the self-check, of a minute each, a copy is kept for a worker that does
+not answer. Its training thread answers, between two steps; one that answers later is offered
+another copy."""
 
 
 def offer(member: Member, copy: ReplicaCopy) -> None:
-    """Let a worker compare its replica with a copy of ours."""
+    """Let a worker compare its replica with a copy of the master's."""
     member.offer = Offer(copy)
     member.link.send(copy.blocks)
 
 
 class Repairs:
-    """Checks and mends replicas of workers.
-
-    Parameters
-    ----------
-    state : State
-    """
+    """Checks and repairs the replicas of workers."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def receive(self, member: Member, message: Digest | Want) -> None:
-        """Take what a worker says of its replica, or asks for of ours.
+    def receive_digest(self, member: Member, digest: Digest) -> None:
+        """Store the digest of a worker's replica, and check it."""
+        member.unchecked_digest = digest
+        self.check_digest(member)
 
-        Raises
-        ------
-        InvalidMessageError
-            If it asks for what it was not offered.
-        """
-        if isinstance(message, Digest):
-            self.take_digest(member, message)
-        else:
-            self.take_want(member, message)
-
-    def take_digest(self, member: Member, digest: Digest) -> None:
-        """Take what a worker says of its replica."""
-        member.claim = digest
-        self.look_at(member)
-
-    def look_at(self, member: Member) -> None:
-        """Check what a worker has said, if all updates in it are accepted by now."""
-        run, claim = self._state.run, member.claim
+    def check_digest(self, member: Member) -> None:
+        """Check the stored digest of a worker, once all updates in its replica were accepted."""
+        run, claim = self._state.run, member.unchecked_digest
         if run is None or run.digests is None or claim is None:
             return
         busy = member.offer is not None or member.feed is not None
         if member.phase is not Phase.LIVE or busy or not covers(run.relay.versions, claim.versions):
             return
-        member.claim = None
+        member.unchecked_digest = None
         if not _has_all_corrections(member, claim, run):
             return
         expected = run.digests.at(claim.versions)
@@ -91,8 +74,8 @@ class Repairs:
             return
         metrics.digest_mismatches.inc()
         logger.warning(
-            "the replica of %s is not what its updates lead to: its memory was damaged, or it has "
-            "an error; it compares the blocks with ours",
+            "the replica of %s is not what its updates lead to: its machine's memory was damaged, "
+            "or it has an error; it is sent the digests of all blocks",
             member.name,
         )
         now = self._state.now
@@ -101,16 +84,13 @@ class Repairs:
             offer(member, run.copy())
             self._state.queues_grew = True
 
-    def take_want(self, member: Member, want: Want) -> None:
-        """Send a worker the blocks that it lacks.
+    def receive_want(self, member: Member, want: Want) -> None:
+        """Send a worker the blocks that it asks for.
 
-        Raises
-        ------
-        InvalidMessageError
-            If it was not offered any, or there are none such.
+        Raises `InvalidMessageError` if it was not offered any, or the run has no such block.
         """
         if member.offer is None:
-            raise InvalidMessageError(f"Want from {member.name}, to whom nothing was offered")
+            raise InvalidMessageError(f"Want from {member.name}, which was offered no blocks")
         copy, member.offer = member.offer.copy, None
         if copy is None:
             assert self._state.run is not None
@@ -120,25 +100,25 @@ class Repairs:
         if numbers and numbers[-1] >= len(copy):
             raise InvalidMessageError(f"{member.name} wants block {numbers[-1]} of {len(copy)}")
         if member.phase is Phase.LIVE and numbers:
-            logger.warning("%s gets blocks %s anew", member.name, _shown(numbers))
+            logger.warning("%s is sent blocks %s again", member.name, _shown(numbers))
             self._state.metrics.blocks_repaired.inc(len(numbers))
         elif numbers:
-            logger.info("%s gets %d of %d blocks", member.name, len(numbers), len(copy))
+            logger.info("%s is sent %d of %d blocks", member.name, len(numbers), len(copy))
         if numbers:
             member.feed = SnapshotFeed(copy.block, numbers, member.link)
             self._state.queues_grew = True
         else:
-            self.fed(member)
+            self.finish_feed(member)
 
-    def fed(self, member: Member) -> None:
-        """Note that a worker has all that it was to be sent of the replica."""
+    def finish_feed(self, member: Member) -> None:
+        """Note that all blocks were delivered to a worker."""
         member.feed = None
         if member.phase is Phase.SYNCING:
             member.move_to(Phase.LIVE)
             self._state.metrics.snapshots_sent.inc()
 
-    def forget_old(self) -> None:
-        """Forget copies that nobody has answered to; to be called once a minute."""
+    def expire_offers(self) -> None:
+        """Drop copies that workers have not answered to; called once a minute."""
         for member in self._state.roster:
             if member.offer is not None:
                 member.offer.passes += 1
@@ -147,7 +127,7 @@ class Repairs:
 
 
 def _has_all_corrections(member: Member, claim: Digest, run: Run) -> bool:
-    """Return whether a replica has all that was clipped off the updates in it, and no more."""
+    """Return whether a replica contains the corrections of exactly the updates in it."""
     if not member.corrections and not claim.corrections:
         return True
     sent = claim.versions.get(member.rank, 0) == run.relay.versions.get(member.rank, 0)

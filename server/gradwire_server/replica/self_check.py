@@ -1,10 +1,10 @@
-"""`SelfCheck`: the master's own replica is compared with what the updates lead to, bit by bit.
+"""`SelfCheck`: the master's own replica is compared with the digests of the updates.
 
-A few blocks at a time, so that nobody waits for it: all of them once a minute. One bit that is
-wrong in a block is found and turned back. More cannot be: then it is said in the log, by the status
-and by a metric, and the way out is to start the master anew on another machine. It gets its run
-back from the workers, whose replicas are whole: they put no block in the place of their own that
-its digest does not confirm.
+It checks a few blocks at a time, so that no message waits for it, and all of them once a minute. A
+single wrong bit in a block is found and flipped back. If more bits are wrong, the log, the status
+and a metric say so, and the remedy is to start the master on another machine. It recovers the run
+from the workers, whose replicas are intact: they never replace a block of theirs by one that does
+not match its digest.
 """
 
 from typing import Final
@@ -15,20 +15,15 @@ from gradwire_server.state.run import Run
 from gradwire_server.state.state import State
 
 PASS_SECONDS: Final = 60.0
-"""How long it takes to look at every block once."""
+"""Duration of one pass over all blocks."""
 
 STEP_SECONDS: Final = 0.1
-"""How often to go on, at the most. Of a thousand million parameters it is 7 blocks every time, a
-third of a millisecond."""
+"""Least time between two steps. With a thousand million parameters a step is 7 blocks, a third of a
+millisecond."""
 
 
 class SelfCheck:
-    """Checks the replica of a master.
-
-    Parameters
-    ----------
-    state : State
-    """
+    """Checks the replica of a master."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -41,7 +36,7 @@ class SelfCheck:
         return self._due
 
     def conclude(self) -> None:
-        """Notice which run is in progress."""
+        """Start over if another run is in progress."""
         run = self._state.run
         run = run if run is not None and run.founded else None
         if run is not self._run:
@@ -50,7 +45,7 @@ class SelfCheck:
             self._state.metrics.replica_blocks_damaged.set(0)
 
     def handle_timer(self) -> bool:
-        """Look at the next blocks, if it is time; return whether that was the last of a pass."""
+        """Check the next blocks, if that is due; return whether the pass is complete."""
         run = self._run
         if run is None or self._due is None or self._state.now < self._due:
             return False
@@ -66,7 +61,7 @@ class SelfCheck:
     def _check(self, run: Run, number: int) -> None:
         assert run.digests is not None
         if number in run.damaged:
-            return  # it was said
+            return  # reported already
         block = run.replica.values[block_span(number, len(run.replica))]
         mended = check_block(block, number, run.digests.blocks.values, run.layout)
         if mended is None:

@@ -1,4 +1,4 @@
-"""A master in several processes, so that it can use more than one core.
+"""A master in several processes, to use more than one core.
 
 ::
 
@@ -11,14 +11,13 @@
          └───────────────────────────────┘
          arena 0 ═══════════ arena 1 ═════════════ arena 2      payloads, in shared memory
 
-There is one `Master`, in process 0, and it is the same as where there is one process: it does not
-know which process a worker's connection lives in. Every process carries the connections that the
-kernel steers to it. Packets, acknowledgements, loss recovery and pacing are what takes the time,
-and they stay where the connection is; what passes between processes is one short record for each
-message, and its payload once, by way of memory that all of them see.
+There is one `Master`, in process 0. It does not know which process has a worker's connection. Every
+process serves the connections that the kernel steers to it. Packets, acknowledgements, loss
+recovery and pacing take most of the time, and stay in the process of the connection. For each
+message, one short record passes between processes, and its payload once, through shared memory.
 
-`steering` opens the sockets, `arena` is the memory, `parcels` are payloads on their way through it,
-and `channel` carries records, which `records` describes. In process 0 `supervisor` starts and
-watches the others, and `remote` stands for the connections that live there. `shard` is the program
-that the other processes run, and `local` its side of what `remote` does.
+`steering` opens the sockets, `arena` is the memory, `parcels` are payloads in it, and `channel`
+carries records, which `records` describes. In process 0, `supervisor` starts and watches the other
+processes, and `remote` represents their connections. `shard` is the program that the other
+processes run, and `local` is the counterpart of `remote` in them.
 """

@@ -1,11 +1,11 @@
-"""`Arena`: memory that all processes see, in which one of them puts payloads for the others.
+"""`Arena`: shared memory, in which one process stores payloads for the others.
 
-There is one arena for each process. Only its owner decides what lies where, so no lock is needed;
-who reads a record that names a place copies what is there and says so. `Room` keeps the books.
+Each process has an arena. Only its owner allocates in it, so no lock is needed; a process that
+receives a record with a place copies the payload and then says so. `Room` allocates.
 
-An arena is a file without a name: it takes memory only where something was ever written, and is
-gone with the last process that has it. Payloads lie as low in it as they can, so that the same
-pages are used again and again.
+An arena is a file without a name: it takes memory only for pages that were written, and disappears
+with the last process that has it. Payloads are stored as low as possible, so that the same pages
+are used again.
 """
 
 import mmap
@@ -21,37 +21,32 @@ from gradwire_protocol.delivery.shaped_message import HEADERS_BYTES, Payload
 from gradwire_protocol.limits import KIB, MIB
 
 ARENA_BYTES: Final = 64 * MIB
-"""Of each process. What finds no room travels in its record instead, which takes longer; so it is
-no matter of being right or wrong, and holds what is on its way while nobody is behind."""
+"""Size of each arena: enough for the payloads under way while no process is slow. A payload that
+does not fit is sent in its record instead, which takes longer."""
 
 GRAIN_BYTES: Final = 4 * KIB
-"""A payload takes whole pages, and leaves no gaps that only a smaller one could fill."""
+"""Payloads take whole pages, so that no gaps are left that only smaller ones could fill."""
 
 Bytes: TypeAlias = NDArray[np.uint8]
 
 
 class Room:
-    """Which parts of an arena are taken: the lowest that is large enough is taken first.
-
-    Parameters
-    ----------
-    size : int
-        Bytes of it all.
-    """
+    """A first-fit allocator for the bytes of an arena."""
 
     def __init__(self, size: int) -> None:
-        # Gaps, by their place; no two of them touch.
+        # The gaps, in order; no two of them touch.
         self._starts = [0] if size else []
         self._stops = [size] if size else []
         self._taken: dict[int, int] = {}
 
     def __len__(self) -> int:
-        """Return how many parts are taken."""
+        """Return the number of allocations."""
         return len(self._taken)
 
     def allocate(self, size: int) -> int | None:
-        """Return where so many bytes are from now on taken; None if there is no such gap."""
-        size = _grains(size)
+        """Allocate bytes and return their offset; None if no gap is large enough."""
+        assert size > 0
+        size = -(-size // GRAIN_BYTES) * GRAIN_BYTES
         for index, (start, stop) in enumerate(zip(self._starts, self._stops, strict=True)):
             if stop - start == size:
                 del self._starts[index], self._stops[index]
@@ -64,7 +59,7 @@ class Room:
         return None
 
     def free(self, start: int) -> None:
-        """Give back what was taken at a place."""
+        """Free the allocation at an offset."""
         stop = self._taken.pop(start)
         starts, stops = self._starts, self._stops
         index = bisect_left(starts, start)
@@ -83,29 +78,29 @@ class Room:
 
 
 class Arena:
-    """Shared memory of one process.
+    """The shared memory that one process owns.
 
     Parameters
     ----------
     descriptor : int
-        Of the file, from `new_file`; it can be closed after this.
+        Of the file, from `new_file`. The caller still owns it, and may close it.
     """
 
     def __init__(self, descriptor: int) -> None:
         size = os.fstat(descriptor).st_size
         self.room = Room(size)
-        """Kept by the owner only."""
+        """Used only in the process that owns the arena."""
         self._bytes: Bytes = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
 
     @staticmethod
     def new_file(name: str, size: int = ARENA_BYTES) -> int:
-        """Return the descriptor of a new file to make arenas of, in every process that has it."""
+        """Return the descriptor of a new file; each process that has it can map the arena."""
         descriptor = os.memfd_create(name)
         os.truncate(descriptor, size)
         return descriptor
 
     def store(self, content: ShapedMessage | Payload) -> int | None:
-        """Put a payload, or that of a message, somewhere; return where, or None without room."""
+        """Store a payload, or that of a message; return its offset, or None without room."""
         size = size_of(content)
         start = self.room.allocate(size)
         if start is None:
@@ -118,26 +113,21 @@ class Arena:
         return start
 
     def at(self, start: int, size: int) -> memoryview:
-        """Return what lies at a place."""
+        """Return a view of the bytes at an offset."""
         return self._bytes[start : start + size].data
 
 
 def size_of(content: ShapedMessage | Payload) -> int:
-    """Return the bytes of a payload, or of that of a message."""
+    """Return the size in bytes of a payload, or of that of a message."""
     if isinstance(content, ShapedMessage):
         return content.total
     return memoryview(content).nbytes
 
 
 def _copy_payload(message: ShapedMessage, target: Bytes) -> None:
-    """Copy the payload of a message, one fragment behind the other."""
+    """Copy the payload of a message, which lies in one row for each fragment."""
     whole, size = message.count - 1, message.fragment_bytes
     if whole:
         columns = message.rows[:whole, HEADERS_BYTES : HEADERS_BYTES + size]
         target[: whole * size].reshape(whole, size)[:] = columns
     target[whole * size :] = message.payload_of(whole)
-
-
-def _grains(size: int) -> int:
-    assert size > 0
-    return -(-size // GRAIN_BYTES) * GRAIN_BYTES

@@ -1,8 +1,8 @@
 """`Channel`: records to and from another process, over a socket pair.
 
-What is posted in one round of the event loop leaves with one system call, and wakes the other
-process once. Nothing here waits. What the other process does not take yet is kept: it is bounded by
-what the records are about, messages that hold credit and messages that wait to be sent.
+Records posted in one round of the event loop are sent with one system call, and wake the other
+process once. No call blocks. Records that the other process does not read yet are queued; the queue
+is bounded, because records are about messages that hold credit or wait to be sent.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from gradwire_server.shards.records import Record
 
 READ_BYTES_MAX: Final = 256 * KIB
 READS_PER_WAKE_MAX: Final = 16
-"""Reads before the rest of the loop has its turn: some thousand records."""
+"""Reads before other callbacks of the event loop run: some thousand records."""
 
 
 class Channel:
@@ -28,11 +28,10 @@ class Channel:
     ----------
     sock : socket.socket
         Closed with the channel.
-    loop : asyncio.AbstractEventLoop
     on_records : callable
-        Called with what one read brought: one or more records, in order.
+        Called with the one or more records of one read, in order.
     on_end : callable
-        Called once, when the other end is closed and everything it said was heard.
+        Called once, when the other end is closed and all its records were handled.
     """
 
     def __init__(
@@ -55,13 +54,13 @@ class Channel:
         loop.add_reader(sock.fileno(), self._read)
 
     def post(self, *record: object) -> None:
-        """Add a record to what leaves next; `flush` has to be called some time after."""
+        """Queue a record until the next `flush`."""
         if not self._closed:
             self._packer.pack(record)
             self._posted = True
 
     def flush(self) -> None:
-        """Send what was posted."""
+        """Send the posted records."""
         if not self._posted:
             return
         self._posted = False
@@ -71,7 +70,7 @@ class Channel:
             self._loop.add_writer(self._socket.fileno(), self._write)
 
     def close(self) -> None:
-        """Close this end; the other one hears what was sent, and then of the end."""
+        """Close this end; the other one still receives the records that were sent."""
         if not self._closed:
             self._closed = True
             self._loop.remove_reader(self._socket.fileno())
@@ -81,8 +80,8 @@ class Channel:
             self._socket.close()
 
     def _read(self) -> None:
-        # Until nothing is there: uvloop tells only once of an end that the other side has not
-        # brought about in an orderly way, also where there is something to read before it.
+        # Read until nothing is left: when the other process has crashed, uvloop calls this only
+        # once, even if there is data before the end.
         for _ in range(READS_PER_WAKE_MAX):
             if self._closed:
                 return
@@ -90,7 +89,7 @@ class Channel:
                 data = self._socket.recv(READ_BYTES_MAX)
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError:  # the other end is gone, and had not read everything
+            except OSError:  # the other end was closed before it had read everything
                 data = b""
             if not data:
                 self.close()
@@ -103,14 +102,14 @@ class Channel:
         self._loop.call_soon(self._read)
 
     def _send(self) -> bool:
-        """Send what the other end takes; return whether that is everything."""
+        """Send as much as the socket takes; return whether that is everything."""
         unsent = self._unsent
         while unsent:
             try:
                 sent = self._socket.send(unsent[0])
             except (BlockingIOError, InterruptedError):
                 return False
-            except OSError:  # nobody hears it any more; reading will tell
+            except OSError:  # the other end is closed; reading will report it
                 unsent.clear()
                 return True
             if sent == len(unsent[0]):

@@ -1,12 +1,12 @@
-"""Figures: what a shard counts, on its way to process 0, and the sums over all of them.
+"""Figures: the counters of a shard, their way to process 0, and the sums over all shards.
 
-They travel when somebody asks. So a scrape sees all shards as they are at that moment, and nothing
-is sent while nobody looks.
+A shard sends its figures when process 0 asks. So a scrape sees the current state of all shards, and
+nothing is sent without a scrape.
 """
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Final
+from typing import Any
 
 from gradwire_protocol import Connection, Counters, Drop
 from gradwire_udp import SocketCounters
@@ -14,25 +14,21 @@ from gradwire_udp import SocketCounters
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFigures:
-    """One connection at one moment; the names are those of `Connection`."""
+    """The state of one connection; the names are those of `Connection`."""
 
     rtt: float | None = None
     bytes_held: int = 0
-    bytes_in_flight: int = 0
-
-
-NO_FIGURES: Final = ConnectionFigures()
 
 
 @dataclass(slots=True)
 class Figures:
-    """What was counted in one process, or in several."""
+    """The counters of one process, or the sums over several."""
 
     counters: Counters = field(default_factory=Counters)
     sockets: SocketCounters = field(default_factory=SocketCounters)
 
     def add(self, other: "Figures") -> None:
-        """Add what was counted elsewhere."""
+        """Add the counters of another process."""
         for name, value in other.counters.flat().items():
             setattr(self.counters, name, getattr(self.counters, name) + value)
         for reason, value in other.counters.drops.items():
@@ -42,7 +38,7 @@ class Figures:
             setattr(self.sockets, counted.name, value)
 
     def set_to_sum(self, parts: Iterable["Figures"]) -> None:
-        """Become the sum of others, in place: who holds the counters sees it."""
+        """Become the sum of others in place, so that references to the counters stay valid."""
         for name in self.counters.flat():
             setattr(self.counters, name, 0)
         self.counters.drops = dict.fromkeys(Drop, 0)
@@ -53,17 +49,17 @@ class Figures:
 
 
 def pack_figures(figures: Figures, connections: dict[int, Connection]) -> tuple[Any, ...]:
-    """Return what counts as a record can hold it."""
+    """Return figures, and those of connections by number, as values that a record can have."""
     return (
         figures.counters.flat(),
         {str(reason): value for reason, value in figures.counters.drops.items()},
         asdict(figures.sockets),
-        [(n, c.rtt, c.bytes_held, c.bytes_in_flight) for n, c in connections.items()],
+        [(number, each.rtt, each.bytes_held) for number, each in connections.items()],
     )
 
 
 def parse_figures(plain: tuple[Any, ...]) -> tuple[Figures, dict[int, ConnectionFigures]]:
-    """Return what `pack_figures` has packed; connections by their numbers."""
+    """Return the figures of `pack_figures`, and those of connections by number."""
     counted, drops, sockets, connections = plain
     counters = Counters(**counted)
     counters.drops.update({Drop(reason): value for reason, value in drops.items()})

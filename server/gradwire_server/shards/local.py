@@ -1,7 +1,7 @@
-"""`LocalShard`: a shard's own side of what it has to do with process 0; does no I/O.
+"""`LocalShard`: the shard's side of the exchange with process 0; it does no I/O.
 
-It turns what connections report into records, and commands into calls. It decides nothing, and
-knows as little of what messages mean as the transport below it.
+It turns the events of connections into records, and commands into calls. It decides nothing, and
+does not look into messages.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,20 +27,7 @@ from gradwire_server.shards.records import Command, Place, Poster, Record, Repor
 
 
 class LocalShard:
-    """Connections that work for process 0.
-
-    Parameters
-    ----------
-    endpoint : Endpoint
-    figures : Figures
-        What endpoint and socket count.
-    arena : Arena
-        Of this process.
-    arena_of_parent : Arena
-        Of process 0.
-    channel : Poster
-        To process 0.
-    """
+    """Executes commands of process 0, and reports events to it."""
 
     def __init__(
         self,
@@ -51,9 +38,9 @@ class LocalShard:
         channel: Poster,
     ) -> None:
         self.elsewhere = 0
-        """Connections of other processes, which count against the limit, too."""
+        """Number of connections in other processes, which count towards the limit."""
         self.stopping = False
-        """Whether process 0 wants to know when all connections are over."""
+        """Whether process 0 has asked to be told when all connections are over."""
         self._endpoint = endpoint
         self._figures = figures
         self._arena = arena
@@ -69,61 +56,57 @@ class LocalShard:
             Command.RELAY: self._relay,
             Command.RELEASE: self._release,
             Command.CLOSE: self._close,
-            Command.KEYS: self._take_keys,
+            Command.KEYS: self._set_keys,
             Command.LIMITS: self._limit,
             Command.ASK: self._answer,
             Command.STOP: self._stop,
             Command.TAKEN: self._outbox.on_taken,
         }
 
-    def post(self, *record: object) -> None:
-        """Tell process 0 something."""
-        self._channel.post(*record)
-
     def flush(self) -> None:
-        """Send what there is to tell."""
+        """Send all posted records."""
         if self._inbox.taken:
             self._channel.post(Report.TAKEN, self._inbox.taken)
             self._inbox.taken = 0
         self._channel.flush()
 
-    # What connections report.
+    # Events of connections.
 
     def handle_event(self, connection: Connection, event: Event) -> None:
-        """Tell process 0 of it."""
+        """Report an event to process 0."""
         if isinstance(event, Connected):
             number = self._numbers[connection] = self._next_number
             self._next_number += 1
             self._connections[number] = connection
             identity = pack_identity(connection.identity)
-            self.post(Report.CONNECTED, number, connection.address, identity)
+            self._channel.post(Report.CONNECTED, number, connection.address, identity)
             return
         known = self._numbers.get(connection)
         if known is not None:
             self._tell(known, event)
-        # else process 0 has ended it, and does not hear of it any more
+        # Else process 0 has closed the connection, and hears nothing more about it.
 
     def _tell(self, number: int, event: Event) -> None:
         match event:
             case MessageReceived(message, charge):
                 parcel = Parcel(self._arena, message)
-                self.post(
+                self._channel.post(
                     Report.RECEIVED, number, self._outbox.add_parcel(parcel), message.stream,
                     message.number, message.kind, message.fragment_bytes, charge,
                 )  # fmt: skip
-                parcel.let_go()
+                parcel.release()
             case MessageDelivered(stream, message_number):
-                self.post(Report.DELIVERED, number, stream, message_number)
+                self._channel.post(Report.DELIVERED, number, stream, message_number)
             case AddressChanged(address):
-                self.post(Report.MOVED, number, address)
+                self._channel.post(Report.MOVED, number, address)
             case Disconnected(code, reason, by_peer):
                 self._forget(number)
-                self.post(Report.DISCONNECTED, number, code, reason, by_peer)
+                self._channel.post(Report.DISCONNECTED, number, code, reason, by_peer)
 
-    # What process 0 says.
+    # Commands of process 0.
 
     def handle(self, records: Sequence[Record], now: float) -> None:
-        """Do what process 0 says; then the endpoint has something to send."""
+        """Execute commands. The caller has the endpoint send next."""
         self._now = now
         for record in records:
             self._commands[record[0]](*record[1:])
@@ -131,7 +114,7 @@ class LocalShard:
     def _send(
         self, to: int, place: Place, stream: int, number: int, kind: int, priority: int
     ) -> None:
-        payload = self._inbox.look(place)
+        payload = self._inbox.payload_at(place)
         connection = self._connections.get(to)
         if connection is not None:
             connection.send(stream, number, kind, payload, Priority(priority))
@@ -146,8 +129,8 @@ class LocalShard:
         priority: int,
         fragment_bytes: int,
     ) -> None:
-        payload = self._inbox.look(place)
-        # Copied once, into rows that all of them are sent from.
+        payload = self._inbox.payload_at(place)
+        # Copied once, into the rows that all connections send from.
         message = ShapedMessage.of(stream, number, kind, payload, fragment_bytes)
         for name in to:
             connection = self._connections.get(name)
@@ -165,9 +148,9 @@ class LocalShard:
         if connection is not None:
             self._forget(number)
             connection.close(code, reason, self._now)
-            self.post(Report.GONE, number)
+            self._channel.post(Report.GONE, number)
 
-    def _take_keys(self, run_keys: str, denied: Sequence[str]) -> None:
+    def _set_keys(self, run_keys: str, denied: Sequence[str]) -> None:
         self._endpoint.set_keyring(parse_keyring(run_keys, denied), self._now)
 
     def _limit(self, elsewhere: int, link_rate: float | None) -> None:
@@ -176,7 +159,7 @@ class LocalShard:
             self._endpoint.link.rate = link_rate
 
     def _answer(self) -> None:
-        self.post(Report.FIGURES, pack_figures(self._figures, self._connections))
+        self._channel.post(Report.FIGURES, pack_figures(self._figures, self._connections))
 
     def _stop(self) -> None:
         self._endpoint.connections_max = 0

@@ -1,8 +1,8 @@
 """Payloads on their way from one process to another.
 
-A parcel lies in the sender's arena until everyone it goes to has taken it, that is, copied it to
-where it is sent from: rows of packets, in which each process writes headers of its own. They take
-parcels in the order in which they hear of them, so it is enough to say how many were taken.
+A parcel stays in the sender's arena until every receiver has copied it into its own rows of
+packets, in which each process writes its own headers. Receivers copy parcels in the order of the
+records, so it is enough to report how many they have copied.
 """
 
 from collections import deque
@@ -14,16 +14,11 @@ from gradwire_server.shards.records import INLINE_BYTES_MAX, Place
 
 
 class Parcel:
-    """A payload for other processes.
+    """A payload for other processes, with a count of its holders.
 
-    Whoever makes one holds it, and so does every `Outbox` it is in; with the last one that lets go
-    its place is free. One that is short, or finds no room, is its own place.
-
-    Parameters
-    ----------
-    arena : Arena
-        Of this process.
-    content : ShapedMessage or bytes-like
+    Its creator holds it, and so does every `Outbox` it is in; when the last one lets go, its memory
+    in this process's arena is freed. A short payload, or one that the arena has no room for,
+    travels in the record.
     """
 
     __slots__ = ("_arena", "_holders", "content", "place")
@@ -41,60 +36,57 @@ class Parcel:
         else:
             self.place = bytes(content)
 
-    def hold(self) -> None:
-        """Keep it in its place."""
+    def retain(self) -> None:
+        """Add a holder."""
         self._holders += 1
 
-    def let_go(self) -> None:
-        """Let it go, if nobody else holds it."""
+    def release(self) -> None:
+        """Remove a holder; free the memory after the last one."""
         self._holders -= 1
         if not self._holders and isinstance(self.place, tuple):
             self._arena.room.free(self.place[0])
 
 
 class Outbox:
-    """Parcels that one other process has not taken yet."""
+    """Parcels that one other process has not copied yet."""
 
     def __init__(self) -> None:
         self._parcels: deque[Parcel] = deque()
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of parcels."""
         return len(self._parcels)
 
     def add_parcel(self, parcel: Parcel) -> Place:
-        """Keep a parcel until it is taken; return what to tell the other process."""
+        """Hold a parcel until it was copied; return the place for the record."""
         if isinstance(parcel.place, tuple):
-            parcel.hold()
+            parcel.retain()
             self._parcels.append(parcel)
         return parcel.place
 
     def on_taken(self, count: int) -> None:
-        """Note that the other process has taken so many."""
+        """Note that the other process has copied so many more parcels."""
         for _ in range(count):
-            self._parcels.popleft().let_go()
+            self._parcels.popleft().release()
 
     def clear(self) -> None:
-        """Note that nobody will take any of them."""
+        """Let go of all parcels: the other process has ended."""
         self.on_taken(len(self._parcels))
 
 
 class Inbox:
-    """Parcels of one other process.
-
-    Parameters
-    ----------
-    arena : Arena
-        Of that process.
-    """
+    """Reads the parcels of one other process, in that one's arena."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self.taken = 0
-        """Of those looked at; who looks has a copy before it says so, and counts anew then."""
+        """Parcels of the arena that were read since the last report of TAKEN.
 
-    def look(self, place: Place) -> Payload:
-        """Return a payload."""
+        The caller of `payload_at` copies the payload before it reports, and resets this count then.
+        """
+
+    def payload_at(self, place: Place) -> Payload:
+        """Return the payload at a place, without copying it."""
         if isinstance(place, bytes):
             return place
         self.taken += 1

@@ -1,19 +1,19 @@
-"""Records: what process 0 and a shard say to each other.
+"""Records: the messages between process 0 and a shard.
 
-A record is a msgpack list that begins with what it is. A connection has a number, which its shard
-counts. A *place* is a payload itself, where that is short or the arena was full; else
-``[start, bytes]`` in the arena of whoever names it.
+A record is a msgpack list that begins with its type. A connection has a number, which its shard
+assigns. A *place* is the payload itself, where that is short or the arena was full; else
+``[start, bytes]`` in the sender's arena.
 
 ::
 
     a shard reports
     READY
-    CONNECTED     number, address, identity          of the peer; nil without keys; see `keys`
+    CONNECTED     number, address, identity          identity is nil without keys; see `keys`
     RECEIVED      number, place, stream, number in it, kind, fragment bytes, charge
     DELIVERED     number, stream, number in it
     MOVED         number, address
-    DISCONNECTED  number, code, reason, by peer      nothing follows about this connection
-    GONE          number                             nor after this, which answers CLOSE
+    DISCONNECTED  number, code, reason, by peer      the last record about this connection
+    GONE          number                             answers CLOSE; the last one, too
     FIGURES       figures                            answers ASK; see `figures`
     QUIET                                            answers STOP
     LOG           level, logger, line
@@ -23,16 +23,16 @@ counts. A *place* is a payload itself, where that is short or the arena was full
     RELAY         numbers, place, stream, number in it, kind, priority, fragment bytes
     RELEASE       pairs of number and charge
     CLOSE         number, code, reason
-    KEYS          run keys, denied names             in place of those before; see `keys`
+    KEYS          run keys, denied names             replace the previous ones; see `keys`
     LIMITS        connections of other processes, bytes per second of the link or nil
-    ASK
-    STOP                        take nobody in any more; answer when all connections are over
+    ASK                         for figures
+    STOP                        accept no connection any more; report QUIET when all are over
 
-    both say
-    TAKEN         count         of the places named to me, in their order: they are free
+    both send
+    TAKEN         count         so many more places were copied, in their order, and are free
 
-What one side says arrives in order, so what is said about a connection does, too. Both are the
-same program in the same version and started by each other, so nothing is checked.
+Records arrive in order, and so do those about one connection. Both sides run the same version of
+the same program, and one has started the other, so nothing is checked.
 """
 
 from enum import IntEnum, auto
@@ -46,22 +46,21 @@ Place: TypeAlias = bytes | tuple[int, int]
 """A payload, or where it lies in an arena: start, bytes."""
 
 INLINE_BYTES_MAX: Final = 4 * KIB
-"""A shorter payload travels in its record: that takes no longer, and nobody has to be told when it
-was taken."""
+"""A shorter payload travels in its record: that takes no longer, and needs no TAKEN."""
 
 
 class Poster(Protocol):
-    """What records leave by: a `Channel`."""
+    """Sends records: a `Channel`."""
 
     def post(self, *record: object) -> None:
-        """Add a record to what leaves next."""
+        """Queue a record until the next `flush`."""
 
     def flush(self) -> None:
-        """Send what was posted."""
+        """Send the posted records."""
 
 
 class Report(IntEnum):
-    """What a shard reports."""
+    """Types of records from a shard."""
 
     READY = auto()
     CONNECTED = auto()
@@ -77,7 +76,7 @@ class Report(IntEnum):
 
 
 class Command(IntEnum):
-    """What process 0 says to a shard."""
+    """Types of records from process 0."""
 
     SEND = auto()
     RELAY = auto()

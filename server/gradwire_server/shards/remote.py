@@ -1,8 +1,8 @@
-"""Connections that live in another process, as `Master` and its metrics see them.
+"""Connections of another process, as `Master` and its metrics see them.
 
-`RemoteConnection` has what `Connection` has for its application, and keeps its promises: nothing
-has an effect on a connection that is over, nothing is reported after `Disconnected`, and
-`bytes_queued` counts a message from the moment it is handed over until it is reported as delivered.
+`RemoteConnection` has the interface of `Connection` for its application, with the same guarantees:
+calls on a connection that is over have no effect, no event follows `Disconnected`, and
+`bytes_queued` counts a message from the call that queues it until it is reported as delivered.
 `RemoteShard` turns calls into commands and reports into events; it does no I/O.
 """
 
@@ -27,25 +27,14 @@ from gradwire_protocol.crypto.keys import Identity
 from gradwire_protocol.delivery.shaped_message import Payload
 from gradwire_protocol.limits import MESSAGE_BYTES_MAX
 from gradwire_server.shards.arena import Arena
-from gradwire_server.shards.figures import NO_FIGURES, ConnectionFigures, Figures, parse_figures
+from gradwire_server.shards.figures import ConnectionFigures, Figures, parse_figures
 from gradwire_server.shards.keys import PlainIdentity, parse_identity
 from gradwire_server.shards.parcels import Inbox, Outbox, Parcel
 from gradwire_server.shards.records import Command, Place, Poster, Record, Report
 
 
 class RemoteConnection:
-    """A connection of a shard.
-
-    Parameters
-    ----------
-    shard : RemoteShard
-    number : int
-        What the shard calls it.
-    address : Address
-        Where the peer is.
-    identity : Identity or None
-        Who it is, where it has proved that.
-    """
+    """A connection of a shard, which has assigned its number."""
 
     def __init__(
         self, shard: "RemoteShard", number: int, address: Address, identity: Identity | None
@@ -54,9 +43,9 @@ class RemoteConnection:
         self.address = address
         self.identity = identity
         self.bytes_queued = 0
-        """Payload of the messages that were not reported as delivered."""
-        self.figures = NO_FIGURES
-        """As the shard has told them last."""
+        """Payload bytes of the messages that were not reported as delivered."""
+        self.figures = ConnectionFigures()
+        """The last ones that the shard has sent."""
         self.number = number
         self._shard = shard
         self._queued: dict[tuple[int, int], int] = {}
@@ -72,19 +61,19 @@ class RemoteConnection:
             self._shard.send(self, stream, number, kind, payload, priority)
 
     def relay(self, message: ShapedMessage, priority: Priority) -> None:
-        """Queue a message that goes to others too."""
+        """Queue a message that goes to other connections, too."""
         if self.state is State.OPEN:
             self._queue(message.stream, message.number, message.total)
             self._shard.relay(self, message, priority)
 
     def release(self, charge: int) -> None:
-        """Give back what a `MessageReceived` was charged with."""
+        """Give back the charge of a `MessageReceived`."""
         if self.state is State.OPEN:
             self._shard.release(self, charge)
 
     def close(self, code: int, reason: str, now: float) -> None:
-        """End the connection and tell the peer why. What was not delivered is dropped."""
-        del now  # it ends when the shard hears of it
+        """Close the connection with a reason. Messages that were not delivered are dropped."""
+        del now  # the shard has its own clock
         if self.state is State.OPEN:
             self.end(State.CLOSING)
             self._shard.post(Command.CLOSE, self.number, code, reason)
@@ -96,20 +85,15 @@ class RemoteConnection:
 
     @property
     def bytes_held(self) -> int:
-        """Message bytes that are under way to us or were not released."""
+        """Message bytes that are being received, or were not released."""
         return self.figures.bytes_held
 
-    @property
-    def bytes_in_flight(self) -> int:
-        """Bytes of packets that are neither acknowledged nor taken for lost."""
-        return self.figures.bytes_in_flight
-
     def on_delivered(self, stream: int, number: int) -> None:
-        """Note that the peer has a message."""
+        """Note that a message was delivered."""
         self.bytes_queued -= self._queued.pop((stream, number))
 
     def end(self, state: State) -> None:
-        """Note that nothing is sent any more."""
+        """Enter a state in which nothing is sent any more."""
         self.state = state
         self.bytes_queued = 0
         self._queued.clear()
@@ -121,32 +105,26 @@ class RemoteConnection:
 
 
 class Parcels:
-    """What process 0 sends to shards: a message for several lies in its arena once.
-
-    Parameters
-    ----------
-    arena : Arena
-        Of process 0.
-    """
+    """Parcels of process 0 for shards: a message for several shards is stored once."""
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
         self._last: Parcel | None = None
 
     def of(self, message: ShapedMessage) -> Parcel:
-        """Return the parcel of a message: that of the last call, if it is the same one.
+        """Return the parcel of a message: that of the last call, if it is the same message.
 
-        A master passes a message on to one worker after the other, and then no more.
+        That is enough, because a master relays a message to one worker after the other.
         """
         if self._last is None or self._last.content is not message:
-            self.let_go()
+            self.release()
             self._last = Parcel(self.arena, message)
         return self._last
 
-    def let_go(self) -> None:
-        """Keep the last one no longer."""
+    def release(self) -> None:
+        """Let go of the last parcel."""
         if self._last is not None:
-            self._last.let_go()
+            self._last.release()
             self._last = None
 
 
@@ -157,14 +135,10 @@ class RemoteShard:
     ----------
     parcels : Parcels
         Shared by all shards.
-    arena : Arena
-        Of the shard.
-    channel : Poster
-        To the shard.
     report : callable
-        Called with a connection and an event, as `Application.handle_event` is; without the time.
+        Called with a connection and an event, as `Application.handle_event` without the time.
     refusal : callable
-        Returns why the connection that has just come cannot stay; None if it can.
+        Returns why a new connection cannot stay; None if it can.
     """
 
     def __init__(
@@ -176,13 +150,13 @@ class RemoteShard:
         refusal: Callable[[], str | None],
     ) -> None:
         self.figures = Figures()
-        """As it has told them last."""
+        """The last ones that the shard has sent."""
         self.ready = False
         self.quiet = False
         self.answered = 0
-        """Questions answered."""
+        """Number of FIGURES received."""
         self.log: Callable[[int, str, str], None] = lambda level, logger, line: None
-        """Called with what it logs."""
+        """Called with level, logger and text of the shard's log records."""
         self._parcels = parcels
         self._channel = channel
         self._report = report
@@ -207,13 +181,13 @@ class RemoteShard:
         }
 
     def __len__(self) -> int:
-        """Return the number of connections, goodbyes under way included."""
+        """Return the number of connections, also those that are being closed."""
         return len(self._connections)
 
     # Commands.
 
     def post(self, *record: object) -> None:
-        """Say something to the shard."""
+        """Post a command to the shard."""
         self._post_relayed()
         self._channel.post(*record)
 
@@ -229,28 +203,28 @@ class RemoteShard:
         """Have a connection send a message."""
         parcel = Parcel(self._parcels.arena, payload)
         place = self._outbox.add_parcel(parcel)
-        parcel.let_go()
+        parcel.release()
         self.post(Command.SEND, connection.number, place, stream, number, kind, int(priority))
 
     def relay(
         self, connection: RemoteConnection, message: ShapedMessage, priority: Priority
     ) -> None:
-        """Have a connection send a message that goes to others too."""
+        """Have a connection send a message that goes to other connections, too."""
         parcel = self._parcels.of(message)
         relayed = self._relayed
         if relayed is not None and relayed[0] is parcel and relayed[2] is priority:
             relayed[3].append(connection.number)
             return
         self._post_relayed()
-        parcel.hold()
+        parcel.retain()
         self._relayed = parcel, message, priority, [connection.number]
 
     def release(self, connection: RemoteConnection, charge: int) -> None:
-        """Give back credit."""
+        """Give back credit of a connection."""
         self._released[connection.number] = self._released.get(connection.number, 0) + charge
 
     def flush(self) -> None:
-        """Send what was said."""
+        """Send all posted commands."""
         self._post_relayed()
         if self._released:
             self._channel.post(Command.RELEASE, list(self._released.items()))
@@ -263,19 +237,19 @@ class RemoteShard:
     # Reports.
 
     def handle(self, records: Sequence[Record]) -> None:
-        """Act on what the shard reports."""
+        """Act on reports of the shard."""
         for record in records:
             self._handlers[record[0]](*record[1:])
 
     def lose(self, reason: str) -> None:
-        """Note that the shard is no more, and none of its connections."""
+        """Note that the shard has ended: all its connections are lost."""
         lost = list(self._connections.values())
         self._connections.clear()
         was_open = [connection for connection in lost if connection.state is State.OPEN]
         for connection in lost:
             connection.end(State.CLOSED)
         if self._relayed is not None:
-            self._relayed[0].let_go()
+            self._relayed[0].release()
             self._relayed = None
         self._outbox.clear()
         for connection in was_open:
@@ -292,10 +266,10 @@ class RemoteShard:
             Command.RELAY, numbers, self._outbox.add_parcel(parcel), message.stream, message.number,
             message.kind, int(priority), message.fragment_bytes,
         )  # fmt: skip
-        parcel.let_go()
+        parcel.release()
 
     def _tell(self, connection: RemoteConnection, event: Event) -> None:
-        # The one place where it is taken for what it stands for.
+        # The one place where a RemoteConnection is passed as a Connection.
         self._report(cast(Connection, connection), event)
 
     def _on_ready(self) -> None:
@@ -321,7 +295,7 @@ class RemoteShard:
         fragment_bytes: int,
         charge: int,
     ) -> None:
-        payload = self._inbox.look(place)
+        payload = self._inbox.payload_at(place)
         connection = self._connections[number]
         if connection.state is State.OPEN:
             message = ShapedMessage.of(stream, message_number, kind, payload, fragment_bytes)

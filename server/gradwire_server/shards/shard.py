@@ -1,9 +1,9 @@
-"""A shard: the process that carries some of a master's connections, and what it does.
+"""A shard: a process with some of a master's connections.
 
-``python -m gradwire_server.shards.shard SETUP`` is started by process 0 and ends with it. What its
-connections report goes to process 0, and what that says goes to the connections. It ignores SIGINT
-and SIGTERM, which terminals and service managers send to all processes of a group: process 0 says
-goodbye to everyone, and closes the channel when that is done.
+Process 0 starts ``python -m gradwire_server.shards.shard SETUP``, which ends with it. Events of the
+connections go to process 0, and its commands go to the connections. A shard ignores SIGINT and
+SIGTERM, which terminals and service managers send to all processes of a group: process 0 closes all
+connections, and then the channel.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from gradwire_protocol import Connection, Credentials, Endpoint, Event, SessionI
 from gradwire_server.shards.arena import Arena
 from gradwire_server.shards.channel import Channel
 from gradwire_server.shards.figures import Figures
-from gradwire_server.shards.keys import take_keyring
+from gradwire_server.shards.keys import read_keyring
 from gradwire_server.shards.local import LocalShard
 from gradwire_server.shards.records import Record, Report
 from gradwire_server.shards.startup import TICK_SECONDS, Setup
@@ -32,17 +32,11 @@ logger = logging.getLogger("gradwire.shard")
 
 
 class ShardApplication:
-    """What sits on top of a shard's endpoint: process 0, by way of a channel.
-
-    Parameters
-    ----------
-    setup : Setup
-    loop : asyncio.AbstractEventLoop
-    """
+    """The application of a shard's endpoint: it passes everything to process 0 over a channel."""
 
     def __init__(self, setup: Setup, loop: asyncio.AbstractEventLoop) -> None:
         self.ended: asyncio.Future[None] = loop.create_future()
-        """Done when it is time to end; with an exception if something has failed."""
+        """Done when the shard has to end; with an exception after an error."""
         self._loop = loop
         self._stopping: asyncio.Task[None] | None = None
         self._flushing = False
@@ -72,7 +66,7 @@ class ShardApplication:
         self._ticking = loop.call_later(TICK_SECONDS, self._tick)
 
     def close(self) -> None:
-        """Stop; what is posted is still sent if process 0 takes it at once."""
+        """Stop; posted records are still sent, unless the socket is full."""
         if self._stopping is not None:
             self._stopping.cancel()
         self._ticking.cancel()
@@ -81,7 +75,7 @@ class ShardApplication:
         self._driver.close()
 
     def log(self, level: int, name: str, line: str) -> None:
-        """Have process 0 log something, where everything is logged."""
+        """Have process 0 log a line, so that there is one log."""
         self._post(Report.LOG, level, name, line)
 
     def fail(self, error: BaseException) -> None:
@@ -89,18 +83,18 @@ class ShardApplication:
         if not self.ended.done():
             self.ended.set_exception(error)
 
-    # What the driver asks of an application.
+    # The interface of an application.
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        """Tell process 0."""
+        """Report an event to process 0."""
         self._shard.handle_event(connection, event)
         self._flush_soon()
 
     def handle_timer(self, now: float) -> None:
-        """Do nothing: it has no timers."""
+        """Do nothing: a shard has no timers."""
 
     def next_timer(self) -> float | None:
-        """Return that there are none."""
+        """Return None: a shard has no timers."""
         return None
 
     # Private.
@@ -114,16 +108,16 @@ class ShardApplication:
         self._driver.turn()
 
     async def _wait_quiet(self) -> None:
-        # Who waits for the answer knows for how long.
+        # Process 0 has a deadline for the answer.
         await self._driver.wait_quiet(float("inf"))
         self._post(Report.QUIET)
 
     def _post(self, *record: object) -> None:
-        self._shard.post(*record)
+        self._channel.post(*record)
         self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """Send what was posted when this round of the loop is over, all at once."""
+        """Send all posted records at the end of this round of the event loop."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
@@ -133,8 +127,8 @@ class ShardApplication:
         self._shard.flush()
 
     def _tick(self) -> None:
-        # Counted in ticks of our own: when all processes were stopped for a while, and go on,
-        # nobody has been silent.
+        # Counted in ticks of this process, not in seconds: when all processes were suspended for a
+        # while, none has been silent.
         self._silent_ticks = 0 if self._heard else self._silent_ticks + 1
         self._heard = False
         if self._silent_ticks > self._silent_ticks_max:
@@ -147,15 +141,15 @@ class ShardApplication:
 
 
 def _credentials(setup: Setup) -> Credentials | None:
-    """Return what it was started with; None where there are no keys."""
+    """Return the credentials of a setup; None without keys."""
     if setup.keyring is None:
         return None
-    keyring = take_keyring(setup.keyring)
+    keyring = read_keyring(setup.keyring)
     return Credentials(keyring=keyring, unix_time_ns=time_ns, instance=setup.instance)
 
 
 class ForwardingHandler(logging.Handler):
-    """Has process 0 log what is logged here."""
+    """Forwards log records to process 0."""
 
     def __init__(self, application: ShardApplication) -> None:
         super().__init__()
@@ -167,7 +161,7 @@ class ForwardingHandler(logging.Handler):
 
 
 async def serve(setup: Setup) -> None:
-    """Carry connections until process 0 ends."""
+    """Serve connections until process 0 ends."""
     loop = asyncio.get_running_loop()
     application = ShardApplication(setup, loop)
     handler = ForwardingHandler(application)
@@ -189,7 +183,7 @@ async def serve(setup: Setup) -> None:
 
 
 def main() -> None:
-    """Be a shard."""
+    """Run a shard."""
     setup = Setup.parse(sys.argv[1])
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

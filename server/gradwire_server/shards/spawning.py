@@ -1,4 +1,4 @@
-"""Starting the process of a shard, and saying how one has ended."""
+"""Starting the process of a shard, and describing how it ended."""
 
 import signal
 import socket
@@ -11,7 +11,7 @@ from gradwire_server.shards.startup import Setup
 PROGRAM: Final = "gradwire_server.shards.shard"
 
 NOT_FOR_SHARDS: Final = (signal.SIGINT, signal.SIGTERM)
-"""Terminals and service managers send them to every process; process 0 decides what follows."""
+"""Terminals and service managers send these to every process; only process 0 acts on them."""
 
 
 def spawn(setup: Setup, ours: socket.socket, theirs: socket.socket) -> subprocess.Popen[bytes]:
@@ -20,11 +20,11 @@ def spawn(setup: Setup, ours: socket.socket, theirs: socket.socket) -> subproces
     Parameters
     ----------
     setup : Setup
-        With descriptors of this process; the shard gets the same numbers.
+        With descriptors of this process; the shard inherits them with the same numbers.
     ours, theirs : socket.socket
-        The two ends of its channel. Its end is closed here, and where that fails, both are.
+        The two ends of its channel. `theirs` is closed in this process; on an error, both are.
     """
-    # Until it knows that they are not for it, it must not be ended by them.
+    # These must not end the shard before it ignores them.
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, NOT_FOR_SHARDS)
     try:
         # No shell, and nothing from outside: this interpreter, our module, our own packed setup.
@@ -43,8 +43,8 @@ def spawn(setup: Setup, ours: socket.socket, theirs: socket.socket) -> subproces
         theirs.close()
 
 
-def how_it_ended(popen: subprocess.Popen[bytes]) -> str:
-    """Return a word about a process that has ended."""
+def describe_exit(popen: subprocess.Popen[bytes]) -> str:
+    """Return how a process has ended, as the end of a sentence."""
     status = popen.returncode
     if status < 0:
         return f"was ended by {signal.Signals(-status).name}"

@@ -1,4 +1,4 @@
-"""`Setup`: what a shard has to know to begin, as it stands on its command line."""
+"""`Setup`: the configuration of a shard, passed on its command line."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -7,21 +7,22 @@ from typing import Final
 from gradwire_protocol import ConnectionConfig
 
 TICK_SECONDS: Final = 2.0
-"""How often process 0 asks its shards how they are, and they see whether it did."""
+"""How often process 0 asks its shards for figures, and shards check that it does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a shard has to know to begin."""
+    """The configuration of a shard."""
 
     index: int
     count: int
+    """Number of processes, process 0 included."""
     parent: int
-    """Process 0."""
+    """Process id of process 0."""
     loop: str
     log_level: int
     datagrams: int
-    """Descriptors: of its UDP socket, its channel, its arena and that of process 0."""
+    """This and the next three are descriptors: UDP socket, channel, arena, arena of process 0."""
     channel: int
     arena: int
     arena_of_parent: int
@@ -29,25 +30,25 @@ class Setup:
     connections_max: int
     link_rate: float | None
     keyring: int | None
-    """Descriptor of a file with the keys, see `keys`; None without. They do not stand here: a
-    command line is public."""
+    """Descriptor of a file with the keys, see `keys`; None without keys. The keys themselves are
+    not here, because a command line is public."""
     instance: str
-    """Of the credentials: the same in all processes."""
+    """`Credentials.instance`, the same in all processes."""
     silent_ticks_max: int
-    """After so many without a word from process 0 it ends."""
+    """The shard ends after so many ticks without a record from process 0."""
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What it has to inherit."""
+        """The descriptors that the shard has to inherit."""
         always = self.datagrams, self.channel, self.arena, self.arena_of_parent
         return always if self.keyring is None else (*always, self.keyring)
 
     def pack(self) -> str:
-        """Return it as an argument of the command line."""
+        """Return the setup as an argument of the command line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, text: str) -> "Setup":
-        """Return what `pack` has written."""
+        """Return the setup of `pack`."""
         plain = json.loads(text)
         return cls(**plain | {"connection": ConnectionConfig(**plain["connection"])})

@@ -1,13 +1,13 @@
-"""One UDP address, several sockets, and a kernel that knows which packet is whose.
+"""One UDP address with several sockets: the kernel chooses the socket of each packet.
 
-Sockets that share an address form a group, and the kernel runs a small program on every packet
-to choose one of them. Ours looks at the session id, which stands at byte 4 of every packet: its
-low byte, modulo the number of sockets, is the place of the socket in the group. A shard gives out
-session ids with its own number there, so the packets of a connection find it whatever address they
-come from. The first packet of all has an id that its sender drew, and so spreads by itself.
+Sockets that share an address form a group, and the kernel runs a small program on every packet to
+choose one of them. This program reads the session id at byte 4 of every packet: its low byte,
+modulo the number of sockets, is the index of the socket in the group. A shard assigns session ids
+with its own index there, so the packets of a connection reach it whatever address they come from.
+The first packet of a connection has a random id from its sender, so first packets spread evenly.
 
-A socket that is closed leaves the group and the last one takes its place, which would mix up
-everything: so process 0 keeps all of them open for as long as it lives, also when it uses only one.
+When a socket is closed, it leaves the group and the last one takes its index, which would misdirect
+packets: so process 0 keeps all of them open as long as it lives, although it reads only its own.
 """
 
 import ctypes
@@ -31,26 +31,26 @@ _MODULO: Final = 0x94
 _RETURN_IT: Final = 0x16
 _INSTRUCTION: Final = struct.Struct("=HBBI")
 _PROGRAM: Final = struct.Struct("@HP")
-"""`struct sock_fprog`: how many instructions, and where they are."""
+"""`struct sock_fprog`: number and address of the instructions."""
 
 
 def open_others(first: socket.socket, count: int) -> list[socket.socket]:
-    """Open the other sockets of a group and have the kernel steer packets among all of them.
+    """Open the other sockets of a group, and have the kernel steer packets among all of them.
 
-    The first one is bound already, without letting others in: so nobody else was at its address,
-    not even another master with several processes, which would let us in.
+    The first socket was bound without SO_REUSEPORT. So no other program has the address, not even
+    another master with several processes, whose group this one would join otherwise.
 
     Parameters
     ----------
     first : socket.socket
-        Bound, of UDP; shard 0's. It stays open as long as any other.
+        The bound UDP socket of process 0. The caller keeps it open as long as any other.
     count : int
-        Sockets of the group, this one included.
+        Sockets of the group, `first` included.
 
     Returns
     -------
     list of socket.socket
-        Non-blocking and bound to the same address, those of shard 1, 2 and so on.
+        Non-blocking sockets at the same address, for shard 1, 2 and so on.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def open_others(first: socket.socket, count: int) -> list[socket.socket]:
             sock.close()
         raise UsageError(
             f"processes={count}: this system cannot spread the packets of one port over several"
-            f" processes ({error}); run the master with one"
+            f" processes ({error}); run the master with --processes 1"
         ) from None
     return others
 
@@ -89,17 +89,17 @@ def _bind(address: SocketAddress, family: socket.AddressFamily) -> socket.socket
 
 
 def _share(sock: socket.socket) -> None:
-    """Let others of the same user bind to the address of a socket."""
-    if sys.platform != "linux":  # others have the option, but distribute by address
-        raise OSError(errno.ENOPROTOOPT, "only Linux can steer by what is in a packet")
+    """Let other sockets of the same user bind to the address of a socket."""
+    if sys.platform != "linux":  # other systems have the option, but distribute by address
+        raise OSError(errno.ENOPROTOOPT, "only Linux can steer by the content of a packet")
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 
 
 def _steer(sock: socket.socket, count: int) -> None:
-    """Have the kernel choose among the group that a socket belongs to."""
+    """Attach the program to the group of a socket."""
     code = b"".join(
         (
-            # Of a packet that is too short for it the answer is 0, and its socket drops it.
+            # For a packet that is too short, the program returns 0, and process 0 drops the packet.
             _INSTRUCTION.pack(_LOAD_BYTE, 0, 0, SESSION_ID_OFFSET),
             _INSTRUCTION.pack(_MODULO, 0, 0, count),
             _INSTRUCTION.pack(_RETURN_IT, 0, 0, 0),

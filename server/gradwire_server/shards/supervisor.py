@@ -1,10 +1,10 @@
-"""`Supervisor`: the shards of a master, started, watched, started again, and ended.
+"""`Supervisor`: starts, watches, restarts and ends the shards of a master.
 
-A shard that ends takes its connections with it, and nothing else: run, replica and all other
-workers are process 0's, or another shard's. So the master goes on. Its workers count as gone at
-once, as if they had been disconnected, and the shard is started again at the same socket: it was
-open all the time, so that the kernel's choice for all other packets stays what it was. Who was
-connected there hears nothing more, gives up after its idle timeout, and can join again.
+When a shard ends, its connections are lost, and nothing else: run, replica and all other workers
+belong to process 0, or to another shard. So the master goes on. It removes the shard's workers at
+once, as if they had been disconnected, and restarts the shard with the same socket. The socket
+stays open meanwhile, so that the kernel steers all other packets as before. The lost workers hear
+nothing more, give up after their idle timeout, and can join again.
 """
 
 import asyncio
@@ -30,69 +30,64 @@ from gradwire_server.shards.figures import Figures
 from gradwire_server.shards.keys import new_keyring_file, pack_keyring
 from gradwire_server.shards.records import Command, Record
 from gradwire_server.shards.remote import Parcels, RemoteShard
-from gradwire_server.shards.spawning import how_it_ended, spawn
+from gradwire_server.shards.spawning import describe_exit, spawn
 from gradwire_server.shards.startup import TICK_SECONDS, Setup
 from gradwire_udp import Application
 
 logger = logging.getLogger("gradwire.shards")
 
 START_SECONDS_MAX: Final = 60.0
-"""How long a shard may take to be ready: an interpreter with numpy, on a busy machine."""
+"""How long a shard may take to be ready: an interpreter loads numpy, on a busy machine."""
 
 RESTART_SECONDS: Final = 1.0
-"""A shard that ends is started again after this time, so that one that cannot run keeps no core."""
+"""Pause before a shard is restarted, so that one that always fails does not use up a core."""
 
 END_SECONDS_MAX: Final = 2.0
 """How long a shard may take to end once its channel is closed."""
 
 SILENT_SECONDS_MAX: Final = 30.0
-"""A process that says nothing for this long, or the idle timeout where it is longer, hangs."""
+"""A process that is silent for this long, or for the idle timeout if that is longer, hangs."""
 
 REFRESH_SECONDS_MAX: Final = 0.5
-"""A scrape waits no longer for the shards' figures; what they have told before counts then."""
+"""How long a scrape waits for the shards' figures; then it uses the previous ones."""
 
 POLL_SECONDS: Final = 0.02
 
 
 @dataclass(slots=True)
 class _Process:
-    """A shard as long as its process lives."""
+    """A shard, from the start to the end of its process."""
 
     index: int
     popen: subprocess.Popen[bytes]
     channel: Channel
     remote: RemoteShard
     asked: int = 0
+    """Number of ASK sent."""
     silent_ticks: int = 0
     limits: tuple[int, float | None] | None = None
-    """What it was told last."""
+    """The last LIMITS sent."""
 
 
 class Supervisor:
-    """All processes of a master but the one it is in; used among `gradwire_udp.Drivers`.
+    """All processes of a master but process 0; one of `gradwire_udp.Drivers`.
 
     Parameters
     ----------
-    config : MasterConfig
     sockets : sequence of socket.socket
-        Of the shards from 1 on, see `steering`; closed in the end.
-    application : Application
-        What hears of their connections.
-    loop : asyncio.AbstractEventLoop
+        Of shard 1, 2 and so on, see `steering`; `close` closes them.
     local : Figures
-        What process 0 counts itself.
+        Counters of process 0.
     total : Figures
-        Where `refresh` puts what all of them have counted.
+        `refresh` stores the sums over all processes here.
     link : LinkPacer
-        Of process 0: it shares the machine's link with the shards.
+        Of process 0, which shares the machine's link with the shards.
     local_connections : callable
-        Returns how many connections process 0 has.
+        Returns the number of connections of process 0.
     on_lost : callable
-        Called when a shard has ended by itself.
+        Called when a shard has ended unasked.
     keyring : Keyring, optional
-        Whom all of them let in; everybody, unsealed, unless given.
-    instance : str
-        Of the credentials.
+        Without it, everyone is let in, and packets are not sealed.
     """
 
     def __init__(
@@ -126,9 +121,9 @@ class Supervisor:
         self._arenas = [Arena(descriptor) for descriptor in self._files]
         self._parcels = Parcels(self._arenas[0])
         self._processes: dict[int, _Process] = {}
-        self._past = Figures()
-        """What shards had counted that have ended."""
-        self._burials: dict[asyncio.Task[None], _Process] = {}
+        self._ended_figures = Figures()
+        """Counters of shards that have ended."""
+        self._reaping: dict[asyncio.Task[None], _Process] = {}
         self._turning = False
         self._stopping = False
         self._closed = False
@@ -143,7 +138,7 @@ class Supervisor:
 
     @property
     def connections_by_process(self) -> dict[int, int]:
-        """By process id, in the shards' order: connections; a shard that restarts is left out."""
+        """Connections by process id, in the order of shards, without one that is restarting."""
         living = sorted(self._processes.items())
         return {process.popen.pid: len(process.remote) for _, process in living}
 
@@ -152,10 +147,7 @@ class Supervisor:
     async def start(self) -> None:
         """Start all shards, and wait until they are ready.
 
-        Raises
-        ------
-        GradwireError
-            If one of them ends, or takes too long.
+        Raises `GradwireError` if one of them ends, or takes too long.
         """
         for index in range(1, self._count):
             self._start(index)
@@ -168,7 +160,7 @@ class Supervisor:
             ) from None
 
     def stop(self) -> None:
-        """Let no new connections in."""
+        """Accept no new connections."""
         if not self._stopping:
             self._stopping = True
             for process in self._living():
@@ -176,7 +168,7 @@ class Supervisor:
             self.turn()
 
     def set_keyring(self, keyring: Keyring) -> None:
-        """Have all shards let in whom this keyring admits, and end all other connections."""
+        """Have all shards admit only workers of this keyring, and close other connections."""
         assert self._keyring is not None, "a shard without keys cannot be given some"
         self._keyring = keyring
         for process in self._living():
@@ -184,34 +176,34 @@ class Supervisor:
         self.turn()
 
     def turn(self) -> None:
-        """Send what there is to say to shards."""
+        """Send all posted commands to the shards."""
         if self._closed:
             return
-        self._share()
+        self._post_limits()
         for process in self._living():
             process.remote.flush()
-        self._parcels.let_go()
+        self._parcels.release()
 
     async def wait_quiet(self, timeout: float) -> None:  # noqa: ASYNC109
-        """Wait until all connections are over, goodbyes included, at most `timeout` seconds."""
+        """Wait until all connections are closed, at most `timeout` seconds."""
         self.stop()
-        self._see_if_quiet()
+        self._check_quiet()
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._quiet), timeout)
 
     def close(self) -> None:
-        """End all shards, whatever is still under way."""
+        """End all shards, even while messages are under way."""
         if self._closed:
             return
         self._closed = True
         if self._ticking is not None:
             self._ticking.cancel()
-        for task in self._burials:
+        for task in self._reaping:
             task.cancel()
         for process in self._living():
             process.channel.close()
         deadline = monotonic() + END_SECONDS_MAX
-        for process in (*self._living(), *self._burials.values()):
+        for process in (*self._living(), *self._reaping.values()):
             try:
                 process.popen.wait(max(deadline - monotonic(), 0.0))
             except subprocess.TimeoutExpired:
@@ -225,16 +217,16 @@ class Supervisor:
     # While they live.
 
     async def refresh(self) -> None:
-        """Have the total and the figures of connections tell of this moment."""
+        """Bring the total and the figures of connections up to date."""
         for process in self._living():
             self._ask(process)
             process.remote.flush()
         answered = self._answered = self._answered or self._loop.create_future()
-        self._see_if_answered()
+        self._check_answered()
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(answered), REFRESH_SECONDS_MAX)
         living = (process.remote.figures for process in self._living())
-        self._total.set_to_sum([self._local, self._past, *living])
+        self._total.set_to_sum([self._local, self._ended_figures, *living])
 
     # Private.
 
@@ -244,7 +236,7 @@ class Supervisor:
     def _start(self, index: int) -> None:
         popen, ours = self._spawn(index)
         channel = Channel(
-            ours, self._loop, partial(self._heard, index), partial(self._ended, index)
+            ours, self._loop, partial(self._on_records, index), partial(self._on_end, index)
         )
         remote = RemoteShard(
             self._parcels,
@@ -285,37 +277,37 @@ class Supervisor:
             if keyring is not None:
                 os.close(keyring)
 
-    def _heard(self, index: int, records: Sequence[Record]) -> None:
+    def _on_records(self, index: int, records: Sequence[Record]) -> None:
         process = self._processes[index]
         process.remote.handle(records)
         self._turn_soon()
         if not self._started.done() and self._all_ready():
             self._started.set_result(None)
-        self._see_if_quiet()
-        self._see_if_answered()
+        self._check_quiet()
+        self._check_answered()
 
-    def _ended(self, index: int) -> None:
+    def _on_end(self, index: int) -> None:
         process = self._processes.pop(index)
-        self._past.add(process.remote.figures)
+        self._ended_figures.add(process.remote.figures)
         number = len(process.remote)
         if self._started.done() and not self._closed:
             self._on_lost()
         process.remote.lose("the process of the master that it was connected to has ended")
-        task = self._loop.create_task(self._bury(process, number))
-        self._burials[task] = process
-        task.add_done_callback(self._burials.pop)
+        task = self._loop.create_task(self._reap(process, number))
+        self._reaping[task] = process
+        task.add_done_callback(self._reaping.pop)
         self._turn_soon()
-        self._see_if_quiet()
-        self._see_if_answered()
+        self._check_quiet()
+        self._check_answered()
 
-    async def _bury(self, process: _Process, connections: int) -> None:
-        """Find out how a shard has ended, say so, and start it again."""
+    async def _reap(self, process: _Process, connections: int) -> None:
+        """Wait for a shard's process to end, log how, and restart it."""
         popen, deadline = process.popen, monotonic() + END_SECONDS_MAX
-        while popen.poll() is None:  # its channel is closed already, so this is soon
+        while popen.poll() is None:  # its channel is closed already, so this takes no time
             if monotonic() >= deadline:
                 popen.kill()
             await asyncio.sleep(POLL_SECONDS)
-        how = how_it_ended(popen)
+        how = describe_exit(popen)
         if not self._started.done():
             self._started.set_exception(
                 GradwireError(f"process {process.index} of the master {how} before it was ready")
@@ -331,8 +323,9 @@ class Supervisor:
                 return
             try:
                 self._start(process.index)
-            except OSError as error:  # no memory, or too many processes: perhaps later
-                logger.warning("process %d cannot be started: %s", process.index, error)
+            except OSError as error:  # no memory, or too many processes: tried again
+                logger.warning("process %d of the master cannot be started: %s",
+                               process.index, error)  # fmt: skip
             else:
                 return
 
@@ -340,7 +333,7 @@ class Supervisor:
         living = self._living()
         return len(living) == self._count - 1 and all(p.remote.ready for p in living)
 
-    def _see_if_quiet(self) -> None:
+    def _check_quiet(self) -> None:
         quiet = self._stopping and all(p.remote.quiet for p in self._living())
         if quiet and not self._quiet.done():
             self._quiet.set_result(None)
@@ -349,7 +342,7 @@ class Supervisor:
         process.asked += 1
         process.remote.post(Command.ASK)
 
-    def _see_if_answered(self) -> None:
+    def _check_answered(self) -> None:
         if self._answered is None:
             return
         if all(process.remote.answered >= process.asked for process in self._living()):
@@ -357,13 +350,15 @@ class Supervisor:
             self._answered = None
 
     def _tick(self) -> None:
-        """Ask how the shards are; end one that does not answer."""
+        """Ask all shards for figures; kill a shard that has not answered for too long."""
         for process in self._living():
-            # Counted in ticks of our own: what came while we were busy is heard in between.
+            # Counted in ticks, not in seconds: answers that came while this process was busy are
+            # read between two ticks.
             silent = process.remote.ready and process.remote.answered < process.asked
             process.silent_ticks = process.silent_ticks + 1 if silent else 0
             if process.silent_ticks > self._silent_ticks_max:
-                logger.error("process %d of the master does not answer", process.index)
+                logger.error("process %d of the master does not answer: it is killed and restarted",
+                             process.index)  # fmt: skip
                 process.popen.kill()
             self._ask(process)
         self.turn()
@@ -383,13 +378,12 @@ class Supervisor:
         self._turning = False
         self.turn()
 
-    # What all processes have together.
+    # Limits of all processes together.
 
     def _refusal(self) -> str | None:
-        """Return why a connection that has just come cannot stay; None if it can.
+        """Return why a new connection cannot stay; None if it can.
 
-        Each shard knows how many the others have, and whether to let someone in at all, but not
-        in the same instant.
+        Each shard checks this, too, but may not have heard of the latest connections elsewhere.
         """
         if self._stopping:
             return "the master is stopping"
@@ -401,8 +395,8 @@ class Supervisor:
     def _connections(self) -> int:
         return self._local_connections() + len(self)
 
-    def _share(self) -> None:
-        """Tell everyone what the others leave to it, where that has changed."""
+    def _post_limits(self) -> None:
+        """Send each shard its limits, if they have changed, and set that of this process."""
         total = self._connections()
         for process in self._living():
             own = len(process.remote)
@@ -419,7 +413,7 @@ class Supervisor:
         rate = self._config.link_bytes_per_second
         if rate is None:
             return None
-        # One more for each, so that who comes next does not begin with nothing.
+        # One more for each process, so that its next connection does not start without a share.
         return rate * (connections + 1) / (self._connections() + self._count)
 
 

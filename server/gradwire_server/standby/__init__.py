@@ -1,1 +1,1 @@
-"""A second master that follows the first one, and takes over where that is lost."""
+"""A second master that follows the first one, and takes over when that is lost."""

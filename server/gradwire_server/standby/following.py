@@ -1,9 +1,9 @@
 """`Following`: a standby's copy of the run that another master serves.
 
-It comes as it comes to an observer, a WELCOME, a snapshot and every update, in any order. Updates
-that overtake the snapshot are summed up and added at the end: whole numbers may be added in any
-order, and what is summed up holds nobody's credit, as it would if it waited. The run is a `Run` as
-any, so it is written as a checkpoint, too.
+The standby receives the same messages as an observer: WELCOME, a snapshot and every update, in any
+order. Updates that overtake the snapshot are added up, and the sum is added at the end: integers
+may be added in any order, and an update that waited would hold credit. The run is an ordinary
+`Run`, so checkpoints of it are written, too.
 """
 
 import logging
@@ -23,17 +23,14 @@ from gradwire_server.state.run import Run
 logger = logging.getLogger("gradwire.standby")
 
 EARLY_MAX = 1_024
-"""Messages held until the WELCOME has come. It is repeated every few round trips where it is lost,
-and a thousand workers send no more updates in that time."""
+"""Messages stored until WELCOME has come. A lost WELCOME is sent again after some round trips, in
+which a thousand workers send no more updates."""
 
 
 class Following:
-    """What has come of one run.
+    """A copy of one run, as it arrives.
 
-    Parameters
-    ----------
-    limits : RelayLimits
-        What is kept of its updates for workers that lack some of them, and more.
+    Its relay keeps updates within `limits`, to serve workers after a takeover.
     """
 
     def __init__(self, limits: RelayLimits) -> None:
@@ -46,17 +43,17 @@ class Following:
 
     @property
     def complete(self) -> bool:
-        """Whether there is a replica to go on with."""
+        """Whether the replica is complete."""
         return self.run is not None and self.run.founded
 
     def begin(self, welcome: Welcome) -> None:
-        """Make room for a run."""
+        """Prepare for the run that a WELCOME describes."""
         if self.run is not None:
             raise InvalidMessageError("Welcome for a second time")
         assembly = SnapshotAssembly(welcome.layout.elements)
         replica = Replica(np.frombuffer(assembly.values, "<i4"), welcome.quantum_exponent)
         relay = Relay(welcome.layout.elements, self._limits)
-        relay.go_on_from(welcome.versions)
+        relay.start_from(welcome.versions)
         self.run = Run(welcome.run, welcome.layout, replica, assembly, relay)
         self._apart = Replica(np.zeros(welcome.layout.elements, np.int32))
         early, self._early = self._early, []
@@ -64,38 +61,35 @@ class Following:
             self.receive(message)
 
     def receive(self, message: Snapshot | UpdateReceived) -> None:
-        """Take a block of the replica, or an update.
+        """Add a block of the replica, or an update.
 
-        Raises
-        ------
-        InvalidMessageError
-            If it does not fit.
+        Raises `InvalidMessageError` if it does not fit the run.
         """
         if self.run is None:
             if len(self._early) >= EARLY_MAX:
                 raise InvalidMessageError(f"{EARLY_MAX} messages before WELCOME")
             self._early.append(message)
         elif isinstance(message, Snapshot):
-            self._take_block(self.run, message)
+            self._receive_block(self.run, message)
         else:
-            self._take_update(self.run, message)
+            self._receive_update(self.run, message)
 
-    def _take_block(self, run: Run, block: Snapshot) -> None:
+    def _receive_block(self, run: Run, block: Snapshot) -> None:
         if run.assembly is None or self._apart is None:
-            raise InvalidMessageError("Snapshot behind its end")
+            raise InvalidMessageError("Snapshot after the last block")
         if run.assembly.accept_block(expand_block(block, run.layout.elements, unpack_block)):
             run.replica.values += self._apart.values
             self._apart = None
             run.found()
             logger.info(
-                "there is a copy of run %r with %d updates",
+                "the copy of run %r is complete, with %d updates",
                 run.name, sum(run.relay.versions.values()),
             )  # fmt: skip
 
-    def _take_update(self, run: Run, received: UpdateReceived) -> None:
+    def _receive_update(self, run: Run, received: UpdateReceived) -> None:
         rank, sequence = received.rank, received.update.sequence
         if rank not in self._origins:
-            self._origins[rank] = InOrder(run.relay.next_of(rank))
+            self._origins[rank] = InOrder(run.relay.next_sequence(rank))
         origin = self._origins[rank]
         if origin.is_duplicate(sequence):
             raise InvalidMessageError(f"update {sequence} of rank {rank} for a second time")
@@ -107,5 +101,7 @@ class Following:
                 else:
                     self._apart.apply(update)
             except MalformedUpdateError as error:
-                raise InvalidMessageError(f"update of no use: {error}") from None
-            run.relay.keep_update(rank, ready.update.sequence, ready.message)
+                raise InvalidMessageError(
+                    f"update {ready.update.sequence} of rank {rank}: {error}"
+                ) from None
+            run.relay.log_update(rank, ready.update.sequence, ready.message)

@@ -1,9 +1,9 @@
 """`Standby`: a master that follows another one, and takes its place when that is lost.
 
-It dials the primary, and keeps a copy of its run (see `following`). Workers come to it when they
-have lost the primary, too. As long as it has not, they are sent back; then they wait here for some
-seconds, until enough have come to take over, or until the primary is back. `terms` says why it is
-never in charge together with the primary.
+It dials the primary, and keeps a copy of its run (see `following`). Workers that have lost the
+primary connect to it. While the standby itself is still connected to the primary, it sends them
+back; else they wait here for some seconds, until enough have come to take over, or until the
+primary is back. `terms` explains why the standby is never in charge together with the primary.
 
 ::
 
@@ -12,10 +12,10 @@ never in charge together with the primary.
                                  ▲   promises of too few in time      │
                                  └────────────────────────────────────┘
 
-In charge, it is a master like any other, and dials nobody any more. The primary, when it is started
-again, is in charge of nothing until its standby is started anew, and follows it.
+In charge, it is a master like any other, and no longer dials. The primary, when it is started
+again, is not in charge until its standby is restarted, and follows it.
 
-Its connection to the primary is one of its endpoint over UDP; workers reach it as they do a master.
+Its connection to the primary goes over UDP; workers reach it as they do any master.
 """
 
 import logging
@@ -45,11 +45,11 @@ from gradwire_server.standby.following import Following
 logger = logging.getLogger("gradwire.standby")
 
 DIAL_SECONDS: Final = 1.0
-"""From the beginning of one attempt to reach the primary to that of the next, at least."""
+"""Least time between the beginnings of two attempts to reach the primary."""
 
 WAIT_SECONDS: Final = 5.0
-"""How long a worker waits here before it is sent to the primary again; within that others that have
-lost it, too, have tried the primary once and come here."""
+"""How long a worker waits here before it is sent back to the primary. In that time, other workers
+that have lost the primary have tried it once and come here."""
 
 ASK_SECONDS: Final = 5.0
 """How long promises may take: some round trips, and retransmissions."""
@@ -57,7 +57,7 @@ ASK_SECONDS: Final = 5.0
 
 @dataclass(slots=True)
 class _Caller:
-    """A worker that has lost the primary."""
+    """A worker that has lost the primary, and waits here."""
 
     link: Link
     join: Join
@@ -66,15 +66,12 @@ class _Caller:
 
 
 class Standby:
-    """What a standby does besides being a master.
+    """Follows the primary on behalf of a master that is not in charge, and lets it take over.
 
     Parameters
     ----------
-    master : Master
-        In charge of nothing.
     dial : callable
-        Told the time, begins a connection to the primary, or raises `GradwireError`.
-    now : float
+        Given the time, begins a connection to the primary, or raises `GradwireError`.
     """
 
     def __init__(self, master: Master, dial: Callable[[float], Connection], now: float) -> None:
@@ -82,30 +79,30 @@ class Standby:
         self._dial = dial
         self._up: Link | None = None
         self._follows = False
-        """Whether the primary has heard that we follow it, or will."""
-        self.following = self._new_following()
-        """The copy of its run."""
+        """Whether FOLLOW was sent to the primary over the present connection."""
+        self.following = Following(self._master.config.relay)
+        """The copy of the primary's run."""
         self._dial_at: float | None = now
         self._lost_at = now
         self._primary_term = 0
         self.voters: frozenset[bytes] = frozenset()
-        """Workers whose promises count, as the primary said."""
+        """Worker ids whose promises count, as the primary has sent them."""
         self._callers: dict[Connection, _Caller] = {}
         self._asking: float | None = None
-        """Until when promises are waited for; None while nobody was asked."""
+        """Deadline for promises; None while no worker was asked."""
         self._promised: set[bytes] = set()
         self._complaint = ""
-        """What was wrong with the primary last, so that it is logged once."""
-        master.reception.on_early = self._take_caller
-        master.reception.on_promise = self._take_promise
+        """The last complaint about the primary, so that it is logged once."""
+        master.reception.on_early_join = self._add_caller
+        master.reception.on_promise = self._receive_promise
 
     # Input.
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        """Act on what a connection reports."""
+        """Act on an event of a connection."""
         if self._up is not None and connection is self._up.connection:
             self._from_primary(self._up, event, now)
-            self._master.handle_followed(now)
+            self._master.handle_progress(now)
         else:
             self._master.handle_event(connection, event, now)
         self._conclude(now)
@@ -116,7 +113,7 @@ class Standby:
         self._conclude(now)
 
     def stop(self, reason: str, now: float, *, broken: bool = False) -> None:
-        """End all connections, that with the primary among them; see `Master.stop`."""
+        """Close all connections, also the one to the primary; see `Master.stop`."""
         if self._up is not None:
             self._up.connection.close(EndCode.STOPPED, reason, now)
         self._up = self._dial_at = None
@@ -137,25 +134,25 @@ class Standby:
     def _from_primary(self, up: Link, event: Event, now: float) -> None:
         match event:
             case Connected():
-                # From here on nobody is asked to follow us, whoever the voters were.
+                # While it follows the primary, it must have no voters and cannot take over.
                 self._follows = True
                 self.voters = frozenset()
-                self.following = self._new_following()
+                self.following = Following(self._master.config.relay)
                 up.send(Follow(self._master.terms.term, None))
                 logger.info("following the master at %s", up.connection.address)
                 self._send_back_callers(now)
             case MessageReceived():
                 try:
                     for message in up.receive(event):
-                        self._take(up, message)
+                        self._receive(up, message)
                 except InvalidMessageError as error:
-                    self._complain(f"the primary sent nonsense: {error}")
+                    self._complain(f"the primary sent an invalid message: {error}")
                     up.connection.close(CloseCode.INVALID_MESSAGE, str(error), now)
                     self._lose(now)
             case Disconnected():
                 if self._follows:
                     logger.warning("the primary is lost: %s", event.reason)
-                    if event.code == EndCode.STEPPED_DOWN:  # it says that it will not be back
+                    if event.code == EndCode.STEPPED_DOWN:  # it will not be back
                         self._lost_at = now - self._master.config.takeover_seconds
                         self._follows = False
                 self._lose(now)
@@ -168,14 +165,14 @@ class Standby:
         if self._asking is None:
             self._dial_at = now + DIAL_SECONDS
 
-    def _take(self, up: Link, message: Message) -> None:
+    def _receive(self, up: Link, message: Message) -> None:
         following = self.following
         match message:
             case Welcome():
                 following.begin(message)
                 assert following.run is not None
                 state = self._master.state
-                following.run.charge = state.charge
+                following.run.leadership = state.leadership
                 state.end_run()
                 state.run = following.run
                 state.metrics.parameters.set(following.run.layout.elements)
@@ -187,9 +184,8 @@ class Standby:
             case Voters():
                 self.voters = frozenset(message.workers)
                 self._primary_term = message.term
-                charge = self._master.state.charge
-                charge.term = max(charge.term, message.term)
-                up.send(Follow(charge.term, message.number))
+                self._master.terms.raise_to(message.term)
+                up.send(Follow(self._master.terms.term, message.number))
             case Finished():
                 if following.run is not None:
                     following.run.finished = True
@@ -207,8 +203,11 @@ class Standby:
 
     # The workers.
 
-    def _take_caller(self, link: Link, join: Join) -> None:
-        """Let a worker wait that has lost the primary; send back who has not, or is new."""
+    def _add_caller(self, link: Link, join: Join) -> None:
+        """Let a worker wait that has lost the primary; refuse new workers.
+
+        While the standby follows the primary, it refuses all workers.
+        """
         master = self._master
         if self._follows or join.resume is None:
             master.reception.refuse(link.connection, join, master.terms.refusal())
@@ -220,10 +219,10 @@ class Standby:
         if self._asking is not None:
             link.send(Promise(self._primary_term + 1))
 
-    def _take_promise(self, link: Link, promise: Promise) -> None:
+    def _receive_promise(self, link: Link, promise: Promise) -> None:
         caller = self._callers.get(link.connection)
         if caller is None or self._asking is None:
-            return  # it was asked before we found the primary again
+            return  # it was asked before the primary was found again
         if promise.term == self._primary_term + 1:
             self._promised.add(caller.join.worker_id)
 
@@ -241,7 +240,7 @@ class Standby:
 
     @property
     def _takeover_at(self) -> float | None:
-        """When it takes over; None while too few workers have come, or it follows the primary."""
+        """When to take over; None while too few workers are here, or it follows the primary."""
         here = {caller.join.worker_id for caller in self._callers.values()}
         if self._follows or self._asking is not None or not self._is_majority(here):
             return None
@@ -251,7 +250,7 @@ class Standby:
         return 2 * len(self.voters & workers) > len(self.voters)
 
     def _conclude(self, now: float) -> None:
-        """Do what is due."""
+        """Send workers back, take over, or dial the primary, whatever is due."""
         if self._master.terms.in_charge:
             return
         self._send_back_callers(now, all_of_them=False)
@@ -276,7 +275,7 @@ class Standby:
                 self._dial_at = now + DIAL_SECONDS
 
     def _ask(self, now: float) -> None:
-        """Ask who is here to follow us, and speak with the primary no more."""
+        """Ask the waiting workers to follow this master, and disconnect from the primary."""
         term = self._primary_term + 1
         logger.warning(
             "the primary is lost for %d workers of %d, too: asking them to follow in term %d",
@@ -286,14 +285,13 @@ class Standby:
             self._up.connection.close(EndCode.ABORTED, "taking over", now)
         self._up = self._dial_at = None
         self._asking = now + ASK_SECONDS
-        charge = self._master.state.charge
-        charge.term = max(charge.term, term)
+        self._master.terms.raise_to(term)
         for caller in self._callers.values():
             caller.until = self._asking
             caller.link.send(Promise(term))
 
     def _take_over(self, now: float) -> None:
-        """Be in charge, and begin with who is here."""
+        """Take charge, and admit the waiting workers."""
         master, following = self._master, self.following
         state = master.state
         state.now = now
@@ -301,8 +299,8 @@ class Standby:
         master.terms.take_charge(self._primary_term + 1)
         run = state.run
         if run is not None and following.complete and run is following.run:
-            run.awaited = True  # as if it were from a checkpoint: its workers come next
-            run.finished = False  # it is so when they have said it again
+            run.awaits_workers = True  # as if it were from a checkpoint: its workers join next
+            run.finished = False  # until they have said so again
         elif run is not None:
             state.end_run()
         callers, self._callers = self._callers, {}
@@ -310,6 +308,3 @@ class Standby:
             if connection in state.lobby:
                 master.reception.join(caller.link, caller.join)
         master.handle_timer(now)
-
-    def _new_following(self) -> Following:
-        return Following(self._master.config.relay)

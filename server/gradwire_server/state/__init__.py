@@ -1,1 +1,1 @@
-"""What a master knows: its run and roster, what it relays, and what waits for whom."""
+"""What a master keeps: its run and roster, updates to relay, and the backlog of each member."""

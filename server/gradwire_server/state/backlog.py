@@ -1,7 +1,7 @@
-"""`Backlog`: what is under way to one member and has not arrived.
+"""`Backlog`: the updates under way to one member.
 
-It says what the member does not have yet, and so when an update is stable. Its size is bounded by
-bytes, ranks and two sums, not by how many updates there were: see `conflation`.
+It tells which updates the member lacks, and so which updates are stable. Bytes, ranks and two sums
+bound its size, whatever the number of updates: see `conflation`.
 """
 
 from collections.abc import Iterator
@@ -10,30 +10,27 @@ from gradwire_server.updates.sums import Sum, SumFeed
 
 
 class Backlog:
-    """Updates by name, and sums in place of later ones.
+    """Single updates under way, and at most two sums of later ones.
 
-    Parameters
-    ----------
-    rank : int
-        Of the member: what is under way to it of its own rank is a correction.
+    An update of the member's own rank that is under way to it is a correction.
     """
 
     def __init__(self, rank: int) -> None:
         self.nbytes = 0
-        """What the updates of others cost that are under way by themselves."""
+        """Charges of the single updates of other ranks that are under way."""
         self.correction_bytes = 0
-        """What corrections do."""
-        self.gathering: Sum | None = None
-        """The sum that updates are added to, as there is no room for them."""
+        """Charges of the corrections under way."""
+        self.open_sum: Sum | None = None
+        """The sum that new updates are added to, because there is no room to queue them."""
         self.feed: SumFeed | None = None
-        """The sum on its way."""
-        self.taken_at = 0.0
-        """When something of it arrived last, or the first sum was begun."""
-        self.hopeless: str | None = None
-        """Why the member cannot be kept, where there is a reason: it has to be sent away."""
+        """The sum that is being sent."""
+        self.progress_at = 0.0
+        """When a message of this backlog was delivered last, or the first sum was begun."""
+        self.drop_reason: str | None = None
+        """Why the member has to be expelled; None while it keeps up."""
         self._rank = rank
         self._under_way: dict[int, dict[int, tuple[int, float]]] = {}
-        """By rank and sequence, in order: what it costs, and when it was accepted."""
+        """Leadership and time of acceptance, by rank and sequence, in order."""
 
     def __len__(self) -> int:
         """Return how many updates the member lacks."""
@@ -42,31 +39,23 @@ class Backlog:
 
     @property
     def oldest(self) -> float | None:
-        """When the first one was accepted of those under way by themselves; None without any."""
+        """When the oldest single update under way was accepted; None without any."""
         first = (next(iter(of_rank.values())) for of_rank in self._under_way.values())
         return min((accepted_at for _, accepted_at in first), default=None)
 
     @property
-    def conflated(self) -> bool:
-        """Whether updates are added up for the member, or were."""
-        return self.gathering is not None or self.feed is not None
-
-    @property
     def sums(self) -> list[Sum]:
-        """The sums that it has not got, the older one first."""
+        """The sums that the member does not have yet, the older one first."""
         sent = [] if self.feed is None else [self.feed.total]
-        return sent if self.gathering is None else [*sent, self.gathering]
+        return sent if self.open_sum is None else [*sent, self.open_sum]
 
     def append(self, rank: int, sequence: int, charge: int, now: float) -> None:
-        """Note that an update is being sent; a later one than all of its rank."""
-        of_rank = self._under_way.get(rank)
-        if of_rank is None:
-            of_rank = self._under_way[rank] = {}
-        of_rank[sequence] = charge, now
+        """Note that an update is being sent; its sequence is higher than all before of its rank."""
+        self._under_way.setdefault(rank, {})[sequence] = charge, now
         self._charge(rank, charge)
 
     def remove(self, rank: int, sequence: int) -> float | None:
-        """Note that an update has arrived; return when it was accepted."""
+        """Note that an update was delivered; return when it was accepted."""
         of_rank = self._under_way.get(rank, {})
         charge, accepted_at = of_rank.pop(sequence, (0, None))
         self._charge(rank, -charge)
@@ -74,8 +63,8 @@ class Backlog:
             self._under_way.pop(rank, None)
         return accepted_at
 
-    def reached(self) -> Iterator[tuple[int, int]]:
-        """Iterate over rank and sequence up to which it has everything, where it lacks something.
+    def received_up_to(self) -> Iterator[tuple[int, int]]:
+        """Yield ranks of which the member lacks updates, with the sequence before the first.
 
         A rank may come more than once; the lowest sequence counts.
         """

@@ -1,7 +1,7 @@
-"""`BufferFeed`: what one member is still to be told of what others' buffers hold.
+"""`BufferFeed`: the module buffers of other ranks that one member is still to be sent.
 
-Of each rank only the latest matters, so what waits are the ranks of which there is news; what they
-hold is looked up when it is sent. So little waits for who is slow, and nothing grows.
+Only the latest buffers of each rank matter. So the feed holds the ranks that have changed, and the
+content is looked up when it is sent: for a slow member the feed holds at most one entry a rank.
 """
 
 from dataclasses import dataclass
@@ -21,36 +21,36 @@ ALLOWANCE: Final = (BUFFERS_BYTES_PER_SECOND_MAX, BUFFERS_BURST_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
-class KeptBuffers:
-    """What the buffers of one rank hold."""
+class RankBuffers:
+    """The buffers of one rank's module."""
 
     packed: bytes
-    """As they are sent to everyone."""
+    """The message that is sent to all other members."""
     final: bool
-    """Whether they are the last of their worker."""
+    """Whether the worker sends no more buffers after these."""
 
 
 class BufferFeed:
-    """What a member does not know yet, in one order or another."""
+    """The buffers that a member has to be sent, and limits on those that it sends."""
 
     def __init__(self) -> None:
         self.unsent: dict[int, None] = {}
-        """Ranks of which there is news."""
+        """Ranks whose buffers have changed, as an ordered set."""
         self.nbytes = 0
-        """What is under way."""
+        """Charges of the messages under way."""
         self.allowance = TokenBucket(*ALLOWANCE)
-        """How many bytes are taken of its own."""
+        """Limits the bytes of buffers that are accepted from the member."""
         self.has_final = False
-        """Whether it has sent its last, over this connection."""
-        self.aside: Buffers | None = None
-        """Its own latest since it is in quarantine."""
+        """Whether the member has sent its final buffers over this connection."""
+        self.quarantined: Buffers | None = None
+        """The latest buffers that the member has sent in quarantine."""
         self._under_way: dict[int, int] = {}
-        """What it costs, by number in the control stream."""
+        """Leadership by number in the control stream."""
         self._last: tuple[Control, bytes] | None = None
 
     @property
-    def is_told(self) -> bool:
-        """Whether the member has everything."""
+    def is_complete(self) -> bool:
+        """Whether all buffers were delivered to the member."""
         return not self.unsent and not self._under_way
 
     @property
@@ -59,31 +59,31 @@ class BufferFeed:
         return self.nbytes < BUFFERS_UNDER_WAY_BYTES_MAX
 
     def send(self, link: Link, record: Buffers, packed: bytes) -> None:
-        """Send what somebody's buffers hold."""
+        """Send the buffers of one rank."""
         charge = charge_of(len(packed))
         self._under_way[link.send(record, packed)] = charge
         self.nbytes += charge
 
-    def say_last(self, link: Link, record: Control, packed: bytes) -> None:
-        """Send a message when the member has everything else that there is now."""
-        if self.is_told:
+    def send_after_buffers(self, link: Link, record: Control, packed: bytes) -> None:
+        """Send a message as soon as all buffers were delivered to the member."""
+        if self.is_complete:
             link.send(record, packed)
         else:
             self._last = record, packed
 
     @property
     def has_last(self) -> bool:
-        """Whether such a message waits."""
+        """Whether a message of `send_after_buffers` waits."""
         return self._last is not None
 
     def on_delivered(self, number: int) -> bool:
-        """Note that a control message has arrived; return whether it was of this."""
+        """Note that a control message was delivered; return whether it had buffers."""
         charge = self._under_way.pop(number, 0)
         self.nbytes -= charge
         return charge > 0
 
     def end(self, link: Link) -> None:
-        """Send the message that waits for everything else."""
+        """Send the message of `send_after_buffers`, if one waits."""
         if self._last is not None:
             link.send(*self._last)
             self._last = None

@@ -1,4 +1,4 @@
-"""Conflation: a slow member holds up nobody, and what waits for it is bounded.
+"""Conflation: a slow member delays no other one, and its backlog is bounded.
 
 ::
 
@@ -6,19 +6,19 @@
     update ──┤                                               ▼ all of it
               none ──▶ added to a sum ─────────────────────▶ sent in parts ──▶ delivered
 
-Updates are queued for a member up to so many bytes. Those that come then are added to one sum,
-which is sent when everything before it has been delivered: so it begins exactly where the member
-has got to, and its versions go on from there in one step. While it is under way, a few updates may
-follow it. They wait at the worker until the sum is there, and hold credit, of which enough has to
-be left for the parts; what is more than that goes into the next sum. So it comes to an end when
-the link is quick enough again.
+Updates are queued for a member up to a number of bytes. Later updates are added to one sum, which
+is sent when all messages before it were delivered: so the sum begins exactly at the member's
+versions, and takes them forward in one step. While a sum is under way, a few single updates may
+follow it. They wait at the worker until the sum is complete, and hold credit, of which enough must
+be left for the parts of the sum; further updates go into the next sum. When the link is fast enough
+again, the member goes back to single updates.
 
-A sum takes 4 bytes a parameter, and a member has two at most, one on its way and one that grows.
-All sums together are bounded. Where there is no room for one, or a member takes nothing for too
-long, it cannot be kept, and is told so.
+A sum takes 4 bytes a parameter. A member has at most two, one that is being sent and one that
+grows. All sums together are bounded. Where there is no room for a sum, or a member takes nothing
+for too long, the member is expelled with the reason.
 
-To who has not got its snapshot yet, sums are sent after that: a link that is slow carries one of
-them at a time.
+A member that is still receiving its snapshot is sent sums only after that, because a slow link
+should carry one of the two at a time.
 """
 
 from collections.abc import Iterable
@@ -32,21 +32,19 @@ from gradwire_server.state.roster import Member
 from gradwire_server.updates.sums import ELEMENT_BYTES, Sum, SumFeed
 
 BEHIND_BYTES_MAX: Final = WINDOW_BYTES_MIN // 2
-"""What may follow a sum that is under way. As much of the smallest window is left, 2.4 MB, and that
-is eight parts."""
+"""Bytes of single updates that may follow a sum under way. The other half of the smallest window,
+2.4 MB, is left for the sum: eight parts."""
 
 
 class Conflation:
-    """Adds up what members have no room for.
+    """Adds up updates for members that have no room for them.
 
     Parameters
     ----------
-    elements : int
-        Parameters of the run.
     backlog_bytes_max : int
-        Updates queued for one member, by `limits.charge_of`; one may always be.
+        Bytes of updates queued for one member, by `limits.charge_of`. One update always fits.
     bytes_max : int
-        All sums together.
+        Memory of all sums together.
     """
 
     def __init__(
@@ -59,10 +57,10 @@ class Conflation:
         self._backlog_bytes_max = backlog_bytes_max
         self._bytes_max = bytes_max
         self._members: dict[Member, None] = {}
-        """Those with a sum."""
+        """Members with a sum, as an ordered set."""
 
     def __len__(self) -> int:
-        """Return for how many members updates are added up."""
+        """Return the number of members with a sum."""
         return len(self._members)
 
     @property
@@ -71,16 +69,16 @@ class Conflation:
         return self._sum_bytes * sum(len(member.backlog.sums) for member in self._members)
 
     def can_take(self, charges: Iterable[int]) -> bool:
-        """Return whether updates can be queued for who has nothing, or be added up for it."""
+        """Return whether updates fit the empty backlog of a new member, queued or as a sum."""
         return self.nbytes + self._sum_bytes <= self._bytes_max or self.can_queue(charges)
 
     def can_queue(self, charges: Iterable[int]) -> bool:
-        """Return whether updates can all be queued for who has nothing."""
+        """Return whether the empty backlog of a new member has room to queue all these updates."""
         return sum(charges) <= self._backlog_bytes_max
 
     def has_room(self, backlog: Backlog, charge: int) -> bool:
         """Return whether an update of this charge can be queued."""
-        if backlog.gathering is not None or backlog.hopeless is not None:
+        if backlog.open_sum is not None or backlog.drop_reason is not None:
             return False
         if backlog.feed is not None:
             most = min(BEHIND_BYTES_MAX, self._backlog_bytes_max)
@@ -97,63 +95,63 @@ class Conflation:
         *,
         clock: int = 0,
     ) -> None:
-        """Add an update to what a member will be sent as a sum."""
+        """Add an update to the sum for a member."""
         backlog = member.backlog
-        if backlog.hopeless is not None:
+        if backlog.drop_reason is not None:
             return
-        if backlog.gathering is None and not self._begin(member, now):
+        if backlog.open_sum is None and not self._begin(member, now):
             return
-        assert backlog.gathering is not None
-        if not backlog.gathering.add_update(rank, sequence, update, clock):
-            backlog.hopeless = (
-                f"the sum of {backlog.gathering.updates} updates that wait for this worker takes a "
-                "parameter out of range with the next one"
+        assert backlog.open_sum is not None
+        if not backlog.open_sum.add_update(rank, sequence, update, clock):
+            backlog.drop_reason = (
+                f"the next update would take a parameter of the sum of {backlog.open_sum.updates} "
+                "updates that wait for this worker out of the range of 32 bits"
             )
 
-    def proceed(self, member: Member) -> None:
-        """Send the sum of a member, if everything before it has arrived."""
+    def send_if_due(self, member: Member) -> None:
+        """Start to send the sum of a member, if all messages before it were delivered."""
         backlog = member.backlog
         if (
-            backlog.gathering is not None
+            backlog.open_sum is not None
             and backlog.feed is None
             and not backlog.nbytes
             and member.feed is None
         ):
-            total, backlog.gathering = backlog.gathering, None
+            total, backlog.open_sum = backlog.open_sum, None
             backlog.feed = SumFeed(total, member.link)
 
     def on_delivered(self, member: Member) -> int | None:
-        """Note that a part has arrived; return how many updates there were, if it was the last."""
+        """Note that a part was delivered; with the last one, return the sum's number of updates."""
         backlog = member.backlog
         if backlog.feed is None or not backlog.feed.on_delivered():
             return None
         updates = backlog.feed.total.updates
         backlog.feed = None
-        if backlog.gathering is None:
+        if backlog.open_sum is None:
             del self._members[member]
         return updates
 
     def forget(self, member: Member) -> None:
-        """Drop the sums of a member that is gone."""
-        member.backlog.gathering = member.backlog.feed = None
+        """Drop the sums of a member that has left."""
+        member.backlog.open_sum = member.backlog.feed = None
         self._members.pop(member, None)
 
     def due(self, slow_seconds: float) -> float | None:
-        """Return when the first member will have taken nothing for so long."""
-        taken = (member.backlog.taken_at for member in self._members)
+        """Return when the first member will have taken nothing for `slow_seconds`."""
+        taken = (member.backlog.progress_at for member in self._members)
         return min((at + slow_seconds for at in taken), default=None)
 
     def stalled(self, slow_seconds: float, now: float) -> list[tuple[Member, str]]:
-        """Return who has taken nothing for so long, and what waits for each."""
+        """Return the members that have taken nothing for `slow_seconds`, each with the reason."""
         return [
             (
                 member,
                 f"{sum(total.updates for total in member.backlog.sums)} updates were added up for "
-                f"this worker, and it has taken nothing for {now - member.backlog.taken_at:.0f} s; "
-                f"the limit is {slow_seconds:g} s",
+                "this worker, and it has taken nothing for "
+                f"{now - member.backlog.progress_at:.0f} s; the limit is {slow_seconds:g} s",
             )
             for member in self._members
-            if now >= member.backlog.taken_at + slow_seconds
+            if now >= member.backlog.progress_at + slow_seconds
         ]
 
     @property
@@ -161,7 +159,7 @@ class Conflation:
         return ELEMENT_BYTES * self.elements
 
     def _new_sum(self) -> Sum | None:
-        """Return a sum of nothing; None where there is no memory for it."""
+        """Return an empty sum; None where there is no memory for it."""
         if self.nbytes + self._sum_bytes > self._bytes_max:
             return None
         try:
@@ -174,14 +172,14 @@ class Conflation:
         backlog = member.backlog
         total = self._new_sum()
         if total is None:
-            backlog.hopeless = (
+            backlog.drop_reason = (
                 f"{backlog.nbytes} bytes are under way to this worker, and there is no room to add "
-                f"up what comes after them: that takes {self._sum_bytes} bytes, and of "
-                f"{self._bytes_max} for all slow workers {self.nbytes} are taken"
+                f"up later updates: a sum takes {self._sum_bytes} bytes, and {self.nbytes} of the "
+                f"{self._bytes_max} for all slow workers are in use"
             )
             return False
-        if not backlog.conflated:
-            backlog.taken_at = now
-        backlog.gathering = total
+        if backlog.feed is None:
+            backlog.progress_at = now
+        backlog.open_sum = total
         self._members[member] = None
         return True

@@ -1,14 +1,13 @@
-"""`FinishedRuns`: which runs were finished here, for who was away and does not know.
+"""`FinishedRuns`: the runs that have finished at this master.
 
-A worker that is back, and that a master without a run knows nothing of, is taken for one of a run
-that was lost with the memory of the master: its replica is what the run goes on with. Where its
-run was finished by the others meanwhile, it would go on alone, with parameters that nobody else
-has, and never hear of it.
+When a worker returns to a master without a run, the master assumes that it has lost the run in a
+restart, and continues with the worker's replica. If the other workers have finished that run while
+this one was away, it would continue alone, with parameters that no other worker has, and never hear
+of the end.
 
-A run is known again by its name and its layout, and by the updates: what the worker has of others
-is in a run that was finished, and so is all of its own that it does not keep any more. This is
-forgotten when the master ends. A master that was started anew takes back any run, and so must one
-that serves in place of another one.
+A worker's run is recognised by its name, its layout and its updates: the finished run contains all
+updates of others that the worker has, and all of its own that it no longer keeps. The list is lost
+when the master ends. A restarted master accepts any run, and so must one that replaces another.
 """
 
 from collections import deque
@@ -23,8 +22,8 @@ from gradwire_protocol.messages.layout import Layout
 from gradwire_server.state.run import Run
 
 ENDED_RUNS_MAX: Final = 16
-"""Runs that are remembered, the oldest giving way. Each takes some 100 bytes for each rank that has
-sent anything."""
+"""How many runs are remembered; the oldest is forgotten first. Each takes some 100 bytes for each
+rank that has sent an update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +34,28 @@ class _FinishedRun:
 
 
 class FinishedRuns:
-    """Remembers runs that were finished."""
+    """Remembers the last `ENDED_RUNS_MAX` runs that have finished."""
 
     def __init__(self) -> None:
         self._ended: deque[_FinishedRun] = deque(maxlen=ENDED_RUNS_MAX)
 
     def __len__(self) -> int:
-        """Return how many are remembered."""
+        """Return the number of remembered runs."""
         return len(self._ended)
 
     def note(self, run: Run) -> None:
-        """Remember a run that is over, if it was finished."""
+        """Remember a run that is over, if it has finished."""
         if run.finished:
             versions = dict(run.relay.versions)
             self._ended.append(_FinishedRun(run.name, _digest(run.layout), versions))
 
     def find(self, join: Join) -> str | None:
-        """Return the name of the run that somebody takes part in who is back, if it is over."""
+        """Return the name of the finished run that a returning worker belongs to, if any."""
         resume = join.resume
         if resume is None or not self._ended:
             return None
         digest, rank = _digest(join.layout), resume.rank
-        # Of its own it forgets what everyone has, and nothing else.
+        # A worker stops keeping an update of its own only when every other worker has it.
         has = {**resume.versions, rank: resume.kept.get(rank, resume.sequence + 1) - 1}
         for ended in self._ended:
             is_named_so = join.run in (None, ended.name) and ended.layout_digest == digest
@@ -65,7 +64,7 @@ class FinishedRuns:
         return None
 
     def clear(self) -> None:
-        """Forget all: what was finished here may go on elsewhere."""
+        """Forget all runs: another master may continue them."""
         self._ended.clear()
 
 

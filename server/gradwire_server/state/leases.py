@@ -1,8 +1,8 @@
-"""Leases: the ranks of workers that lost their connection, kept for them until they are back.
+"""Leases: the ranks of workers that lost their connection, reserved until they return.
 
-A worker that comes back under its rank goes on with its own sequence. So whatever it had sent has
-the same name as before, and whether the run has it is one number. A rank that another worker got
-meanwhile would not say that any more.
+A worker that returns under its rank continues its sequence. So all that it had sent keeps its name,
+and one number says which of it the run has. That would not hold if another worker had been given
+the rank meanwhile.
 """
 
 from dataclasses import dataclass
@@ -12,27 +12,22 @@ from gradwire_protocol import Identity
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The place of who is expected back."""
+    """A rank that is reserved for a worker."""
 
     rank: int
     identity: Identity | None
-    """Of its key: nobody else may claim it."""
+    """From the worker's key. A worker with another key cannot claim the lease."""
     until: float
     missed_correction: bool
-    """Whether something was clipped off its updates, and it may not have been told."""
+    """Whether an update of the worker was clipped, and the correction may not have arrived."""
     finished: bool
-    """Whether the run has its last update: all that it lacks is to hear that the run is over."""
+    """Whether the worker has finished: it only has to hear that the run is over."""
 
 
 class Leases:
-    """Places by the random id that a worker keeps for its life.
+    """Leases by worker id, a random id that a worker keeps for its life.
 
-    Parameters
-    ----------
-    seconds : float
-        How long a place is kept.
-    most : int
-        Places at once, the oldest giving way.
+    A lease lasts `seconds`. There are `most` of them; a further one ends the oldest.
     """
 
     def __init__(self, seconds: float, most: int) -> None:
@@ -41,10 +36,10 @@ class Leases:
         self._by_worker: dict[bytes, Lease] = {}
 
     def __len__(self) -> int:
-        """Return how many places are kept."""
+        """Return the number of leases."""
         return len(self._by_worker)
 
-    def keep_place(
+    def reserve(
         self,
         worker_id: bytes,
         rank: int,
@@ -54,7 +49,7 @@ class Leases:
         missed_correction: bool = False,
         finished: bool = False,
     ) -> None:
-        """Keep the place of a worker that is gone."""
+        """Reserve the rank of a worker that has lost its connection."""
         self._by_worker.pop(worker_id, None)
         while len(self._by_worker) >= self._most:
             del self._by_worker[next(iter(self._by_worker))]
@@ -62,7 +57,7 @@ class Leases:
         self._by_worker[worker_id] = Lease(rank, identity, until, missed_correction, finished)
 
     def find(self, worker_id: bytes, identity: Identity | None, now: float) -> Lease | None:
-        """Return the place of a worker, if it is kept and its own."""
+        """Return the lease of a worker; None if it has expired or belongs to another key."""
         self._expire(now)
         lease = self._by_worker.get(worker_id)
         if lease is None or _key_of(lease.identity) != _key_of(identity):
@@ -70,28 +65,28 @@ class Leases:
         return lease
 
     def end(self, worker_id: bytes) -> None:
-        """Forget a place: who it was kept for is back."""
+        """End the lease of a worker that has returned."""
         self._by_worker.pop(worker_id, None)
 
     def end_of(self, identity: Identity | None) -> None:
-        """Forget the places of who has another process in its place now, with the same key."""
+        """End the leases of a key with which another process has joined now."""
         key_id = _key_of(identity)
         for worker_id, lease in list(self._by_worker.items()):
             if key_id is not None and _key_of(lease.identity) == key_id:
                 del self._by_worker[worker_id]
 
     def ranks(self, now: float) -> frozenset[int]:
-        """Return the ranks that nobody else may have."""
+        """Return the reserved ranks."""
         self._expire(now)
         return frozenset(lease.rank for lease in self._by_worker.values())
 
     @property
     def has_finished(self) -> bool:
-        """Whether somebody is expected who has sent everything."""
+        """Whether a worker that has finished is expected to return."""
         return any(lease.finished for lease in self._by_worker.values())
 
     def clear(self) -> None:
-        """Forget all places: the run is over."""
+        """End all leases: the run is over."""
         self._by_worker.clear()
 
     def _expire(self, now: float) -> None:

@@ -1,8 +1,8 @@
-"""The lobby: connections that do not take part in the run, not yet or never.
+"""The lobby: connections that are not members of the run.
 
-A worker that asks to join leaves it for the roster, at once or, while workers of an earlier run are
-expected back, later. One that is refused stays until it has heard why. An operator never leaves it.
-Nobody stays for longer than the time there is to ask, for the first or for another thing.
+A worker that asks to join moves to the roster: at once, or later while workers of an earlier run
+are expected to return. A refused worker stays until the reason was delivered. An operator stays,
+and its timeout starts again with every order. A connection whose timeout expires is closed.
 """
 
 from collections.abc import Iterator
@@ -18,32 +18,26 @@ from gradwire_server.state.roster import role_of
 
 @dataclass(slots=True)
 class _Stranger:
-    """A connection that does not take part."""
+    """A connection in the lobby."""
 
     link: Link
     deadline: float | None
-    """Until when it may stay; None for a standby."""
+    """When it is closed; None for a standby."""
     refusal: int | None = None
     """Number of the REFUSE that was sent to it."""
     join: Join | None = None
-    """What it has asked for, and is answered later."""
+    """A deferred request to join."""
 
 
 class Lobby:
-    """Connections that take no part.
-
-    Parameters
-    ----------
-    timeout_seconds : float
-        How long one may stay.
-    """
+    """Connections that are not members; each may stay `timeout_seconds` without a request."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
         self._strangers: dict[Connection, _Stranger] = {}
 
     def __contains__(self, connection: Connection) -> bool:
-        """Return whether it is here."""
+        """Return whether a connection is in the lobby."""
         return connection in self._strangers
 
     def __iter__(self) -> Iterator[Connection]:
@@ -52,48 +46,48 @@ class Lobby:
 
     @property
     def has_operators(self) -> bool:
-        """Whether an operator is here."""
+        """Whether an operator is connected."""
         return any(role_of(connection) is Role.OPERATOR for connection in self._strangers)
 
     def enter(self, connection: Connection, now: float) -> None:
-        """Take in a new connection."""
+        """Add a new connection."""
         deadline = now + self._timeout_seconds
         self._strangers[connection] = _Stranger(Link(connection), deadline)
 
     def leave(self, connection: Connection) -> None:
-        """Forget a connection: it is over, or takes part."""
+        """Remove a connection that is over, or has become a member."""
         self._strangers.pop(connection, None)
 
-    def keep(self, connection: Connection) -> None:
-        """Let a standby stay until there is a run to take part in."""
+    def remove_deadline(self, connection: Connection) -> None:
+        """Let a standby stay until there is a run to follow."""
         self._strangers[connection].deadline = None
 
     def link_of(self, connection: Connection) -> Link | None:
-        """Return the link of a connection that is here."""
+        """Return the link of a connection; None if it is not in the lobby."""
         stranger = self._strangers.get(connection)
         return stranger.link if stranger else None
 
     def was_refused(self, connection: Connection) -> bool:
-        """Return whether it was told that it may not join, and stays only to hear it."""
+        """Return whether a connection was refused, and stays only until it has the reason."""
         return self._strangers[connection].refusal is not None
 
-    def hold_join(self, connection: Connection, join: Join, until: float) -> None:
-        """Let somebody wait who asks to join; it has as much time as ever when that is over."""
+    def defer_join(self, connection: Connection, join: Join, until: float) -> None:
+        """Defer a request to join until a time; the usual timeout starts then."""
         stranger = self._strangers[connection]
         stranger.join = join
         stranger.deadline = until + self._timeout_seconds
 
-    def is_held(self, connection: Connection) -> bool:
-        """Return whether somebody waits to be let in."""
+    def is_deferred(self, connection: Connection) -> bool:
+        """Return whether the request of a connection is deferred."""
         return self._strangers[connection].join is not None
 
     @property
-    def holds_any(self) -> bool:
-        """Whether anybody waits to be let in."""
+    def has_deferred(self) -> bool:
+        """Whether any request is deferred."""
         return any(stranger.join is not None for stranger in self._strangers.values())
 
-    def release(self) -> list[tuple[Link, Join]]:
-        """Return who waits to be let in, in the order they came; they wait no more."""
+    def pop_deferred(self) -> list[tuple[Link, Join]]:
+        """Return the deferred requests in the order they came, and forget them."""
         held = []
         for stranger in self._strangers.values():
             if stranger.join is not None:
@@ -102,18 +96,18 @@ class Lobby:
         return held
 
     def refuse(self, connection: Connection, refused: Refuse) -> None:
-        """Say why it may not join; it is closed when it has heard that."""
+        """Send the reason for a refusal; the connection is closed once that was delivered."""
         stranger = self._strangers[connection]
         stranger.refusal = stranger.link.send(refused)
 
     def answer(self, connection: Connection, answer: OrderDone | Refuse, now: float) -> None:
-        """Answer an operator, and give it as much time again."""
+        """Answer an operator, and restart its timeout."""
         stranger = self._strangers[connection]
         stranger.deadline = now + self._timeout_seconds
         stranger.link.send(answer)
 
     def on_delivered(self, connection: Connection, event: MessageDelivered, now: float) -> None:
-        """Close the connection of who has heard why it was refused."""
+        """Close a refused connection once the reason was delivered."""
         stranger = self._strangers.get(connection)
         if stranger is not None and (event.stream, event.number) == (
             CONTROL_STREAM,
@@ -122,7 +116,7 @@ class Lobby:
             self.end(connection, EndCode.REFUSED, "refused", now)
 
     def handle_timer(self, now: float) -> None:
-        """Close whoever has been here for too long."""
+        """Close connections whose deadline has passed."""
         for connection, stranger in list(self._strangers.items()):
             if stranger.deadline is None or now < stranger.deadline:
                 continue
@@ -137,11 +131,11 @@ class Lobby:
         return min((each for each in deadlines if each is not None), default=None)
 
     def close(self, reason: str, now: float, code: EndCode = EndCode.STOPPED) -> None:
-        """Tell everyone here that the master stops."""
+        """Close all connections with a reason."""
         for connection in list(self._strangers):
             self.end(connection, code, reason, now)
 
     def end(self, connection: Connection, code: EndCode, reason: str, now: float) -> None:
-        """Close a connection that is here."""
+        """Close a connection of the lobby."""
         del self._strangers[connection]
         connection.close(code, reason, now)

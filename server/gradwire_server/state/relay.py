@@ -1,12 +1,12 @@
 """The relay: every update accepted from one worker goes to every other worker exactly once.
 
-An update is accepted when all earlier ones of its origin were; it is named by (rank, sequence),
-and the version vector says which were accepted. It is passed on as it came, without being decoded
-and encoded again, in the stream of its origin; to who is slow, as part of a sum (see `conflation`).
-When every worker it went to has acknowledged it, and every earlier one, it is stable.
+An update is named by (rank, sequence), and is accepted after all earlier ones of its rank; the
+version vector says which were accepted. The relay passes it on unchanged, in the stream of its
+origin, or to a slow member as part of a sum (see `conflation`). When every worker it went to has
+acknowledged it and all earlier ones, it is stable.
 
-What is stable follows from what is under way to each member, so keeping track of it takes no more
-memory than that.
+Which updates are stable follows from the backlogs of the members, so tracking it takes no memory of
+its own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,37 +22,30 @@ from gradwire_server.updates.update_log import UpdateLog
 
 
 class Relay:
-    """What was accepted, and who has it.
-
-    Parameters
-    ----------
-    elements : int
-        Parameters of the run.
-    limits : RelayLimits
-    """
+    """The accepted updates, and which member has which."""
 
     def __init__(self, elements: int, limits: RelayLimits = RELAY_LIMITS) -> None:
         self.log = UpdateLog(limits.log_bytes_max)
-        """The updates accepted last."""
+        """The latest accepted updates."""
         self.conflation = Conflation(
             elements, limits.backlog_bytes_max, limits.conflation_bytes_max
         )
         self.versions: dict[int, int] = {}
-        """By rank: the sequence of the last update accepted."""
+        """By rank: the sequence of the last accepted update."""
         self._stable: dict[int, int] = {}
-        """What was stable when somebody came back who lacks some of it: it is so for ever."""
+        """A lower bound: an update stays stable when a worker that lacks it returns."""
         self._members: dict[Member, None] = {}
-        """Members that were sent something and are still connected."""
+        """Connected members that were sent an update, as an ordered set."""
 
-    def go_on_from(self, versions: Mapping[int, int]) -> None:
-        """Begin with a replica that contains updates already; none of them is in the log."""
+    def start_from(self, versions: Mapping[int, int]) -> None:
+        """Start from a replica that contains these updates; none of them is in the log."""
         self.versions = dict(versions)
         self._stable = dict(versions)
         for rank, sequence in versions.items():
             self.log.skip(rank, sequence)
 
     def skip_to(self, rank: int, sequence: int) -> None:
-        """Leave out updates that nobody has any more, up to this one."""
+        """Skip lost updates of a rank, up to this one."""
         self.versions[rank] = self._stable[rank] = sequence
         self.log.skip(rank, sequence)
 
@@ -60,29 +53,28 @@ class Relay:
     def stable(self) -> dict[int, int]:
         """By rank: the sequence up to which every live worker has all updates.
 
-        Whether an observer has one, nobody waits for, nor whether a standby has that lacks the
-        snapshot.
+        Observers do not count, nor does a standby that has not received the snapshot.
         """
         reached = dict(self.versions)
         for member in self._members:
             if not member.observes or (member.stands_by and member.phase is Phase.LIVE):
-                for rank, sequence in member.backlog.reached():
+                for rank, sequence in member.backlog.received_up_to():
                     reached[rank] = min(reached[rank], sequence)
         return {rank: max(self._stable.get(rank, 0), at) for rank, at in reached.items()}
 
     @property
     def unstable(self) -> int:
-        """How many accepted updates some live worker does not have yet."""
+        """Number of accepted updates that are not stable."""
         stable = self.stable
         return sum(sequence - stable[rank] for rank, sequence in self.versions.items())
 
-    def next_of(self, rank: int) -> int:
-        """Return the sequence of the next update to accept of a rank."""
+    def next_sequence(self, rank: int) -> int:
+        """Return the sequence of the next update of a rank."""
         return self.versions.get(rank, 0) + 1
 
-    def keep_update(self, rank: int, sequence: int, message: ShapedMessage) -> None:
-        """Accept an update that nobody is sent now; the next one of its origin."""
-        self._note(rank, sequence)
+    def log_update(self, rank: int, sequence: int, message: ShapedMessage) -> None:
+        """Accept the next update of a rank without sending it."""
+        self._advance(rank, sequence)
         self.log.append(rank, sequence, message)
 
     def accept(
@@ -96,23 +88,20 @@ class Relay:
         *,
         clock: int = 0,
     ) -> None:
-        """Pass an update on.
+        """Accept an update and pass it on.
 
         Parameters
         ----------
-        rank, sequence : int
-            Its name; the next one of its origin.
         message : ShapedMessage
-            As it came. Shared by all destinations, not copied; freed when the last one has it.
+            The update as it came. All destinations share it; the last delivery frees it.
         update : Update
-            The same decoded, for those that get it in a sum.
+            The decoded update, for sums.
         destinations : iterable of Member
-            Everyone but its origin.
-        now : float
+            All members but the origin.
         clock : int
-            What it says of its origin's steps, for those that get it in a sum.
+            The step counter in the update, for sums; 0 where it has none.
         """
-        self.keep_update(rank, sequence, message)
+        self.log_update(rank, sequence, message)
         charge = charge_of(message.total)
         for member in destinations:
             if self._queues(member, rank, sequence, charge, update, now, clock):
@@ -127,24 +116,23 @@ class Relay:
         destinations: Iterable[Member],
         now: float,
     ) -> None:
-        """Pass on what is left of an update, and tell its origin what is not.
+        """Accept a clipped update, pass it on, and send its origin the correction.
 
-        It is stable when the origin, too, has what it was sent.
+        It is stable only when the origin has the correction.
 
         Parameters
         ----------
         member : Member
             The origin.
         encoded, correction : EncodedUpdate
-            What the others get and what the origin gets, of the same sequence.
+            The clipped update for the others, and the correction for the origin, of one sequence.
         update : Update
-            What the others get, decoded.
+            The clipped update, decoded.
         destinations : iterable of Member
-            Everyone but the origin.
-        now : float
+            All members but the origin.
         """
         packed, rank, sequence = encoded.pack(), member.rank, encoded.sequence
-        self._note(rank, sequence)
+        self._advance(rank, sequence)
         self.log.skip(rank, sequence)
         for other in [*destinations, member]:
             payload = correction.pack() if other is member else packed
@@ -153,29 +141,24 @@ class Relay:
                 other.link.send_update(rank, sequence, payload)
 
     def can_catch_up(self, versions: Mapping[int, int], *, without: int) -> bool:
-        """Return whether `catch_up` can send what a version vector lacks, but for one rank."""
+        """Return whether `catch_up` can send all updates that a version vector lacks.
+
+        Updates of the rank `without` do not count.
+        """
         if not self.log.reaches_back_to(versions, without=without):
             return False
         lacking = self.log.since(versions, without=without)
         return self.conflation.can_take(charge_of(message.total) for _, _, message in lacking)
 
     def can_queue(self, versions: Mapping[int, int], *, without: int) -> bool:
-        """Return whether `catch_up` can send every single update that a version vector lacks."""
+        """Return whether `catch_up` can send them all as single updates, not in a sum."""
         if not self.log.reaches_back_to(versions, without=without):
             return False
         lacking = self.log.since(versions, without=without)
         return self.conflation.can_queue(charge_of(message.total) for _, _, message in lacking)
 
     def catch_up(self, member: Member, versions: Mapping[int, int], now: float) -> None:
-        """Send who is back what a version vector lacks of others' updates.
-
-        Parameters
-        ----------
-        member : Member
-        versions : mapping
-            What it has.
-        now : float
-        """
+        """Send a returning member the updates of other ranks that its version vector lacks."""
         self._stable = self.stable
         for rank, sequence, message in self.log.since(versions, without=member.rank):
             charge = charge_of(message.total)
@@ -188,33 +171,35 @@ class Relay:
                 self._add(member, rank, sequence, update, now, encoded.clock)
 
     def on_delivered(self, member: Member, rank: int, sequence: int, now: float) -> float | None:
-        """Note that a member has an update; return when it was accepted, unless it observes."""
+        """Note that an update was delivered; return when it was accepted.
+
+        None for observers, whose delay does not count.
+        """
         accepted_at = member.backlog.remove(rank, sequence)
-        member.backlog.taken_at = now
-        if member.backlog.gathering is not None:
-            self.conflation.proceed(member)
+        member.backlog.progress_at = now
+        if member.backlog.open_sum is not None:
+            self.conflation.send_if_due(member)
         return None if member.observes else accepted_at
 
     def on_part_delivered(self, member: Member, now: float) -> int | None:
-        """Note that a member has a part of a sum; return how many updates, if it has all of it."""
-        member.backlog.taken_at = now
+        """Note that a part of a sum was delivered; with the last, return its number of updates."""
+        member.backlog.progress_at = now
         updates = self.conflation.on_delivered(member)
-        self.conflation.proceed(member)
+        self.conflation.send_if_due(member)
         return updates
 
     def on_block_delivered(self, member: Member, now: float) -> None:
-        """Note that a member has a block of its snapshot, perhaps the last one."""
-        member.backlog.taken_at = now
-        self.conflation.proceed(member)
+        """Note that a block of a snapshot was delivered."""
+        member.backlog.progress_at = now
+        self.conflation.send_if_due(member)
 
     def remove(self, member: Member) -> None:
-        """Wait no longer for a worker that is gone."""
+        """Forget a member that has left: no update waits for it to be stable."""
         self._members.pop(member, None)
         self.conflation.forget(member)
 
-    def _note(self, rank: int, sequence: int) -> None:
-        """Note that an update is accepted."""
-        assert sequence == self.next_of(rank)
+    def _advance(self, rank: int, sequence: int) -> None:
+        assert sequence == self.next_sequence(rank)
         self.versions[rank] = sequence
 
     def _queues(
@@ -227,16 +212,18 @@ class Relay:
         now: float,
         clock: int,
     ) -> bool:
-        """Return whether a member is to be sent an update; else it gets it in a sum.
+        """Queue an update for a member, or add it to its sum; return whether to send it now.
 
-        A correction is never part of one: no version would tell that it is there.
+        A correction is never added to a sum: no version would tell that it is in there.
         """
         if rank == member.rank or self.conflation.has_room(member.backlog, charge):
             self._queue(member, rank, sequence, charge, now)
             return True
         if member.stands_by:
-            # It keeps single updates for workers that come to it, and has no use for sums.
-            member.backlog.hopeless = f"{member.backlog.nbytes} bytes are under way to the standby"
+            # A standby must be able to send workers single updates, so it cannot use sums.
+            member.backlog.drop_reason = (
+                f"{member.backlog.nbytes} bytes are under way to the standby"
+            )
             return False
         self._add(member, rank, sequence, update, now, clock)
         return False

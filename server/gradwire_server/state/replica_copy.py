@@ -1,4 +1,4 @@
-"""`ReplicaCopy`: the replica as it was at one moment, for whoever is sent all or some of it."""
+"""`ReplicaCopy`: the replica at one moment, for members that are sent blocks of it."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -13,20 +13,17 @@ logger = logging.getLogger("gradwire.master")
 
 
 class ReplicaCopy:
-    """A copy of the replica that does not change any more.
+    """An immutable copy of the replica, which takes ownership of all its arguments.
 
-    Shared by all who are let in at the same moment, and gone with the last of them.
+    All members that need a copy of the same moment share it.
 
     Parameters
     ----------
     values : ndarray of shape (N,), dtype int32
-        Taken over.
     versions : mapping
-        What it contains; taken over.
+        By rank, the last update in it.
     digests : ndarray of shape (blocks,), dtype uint64
-        What every block has to be; taken over.
-    layout : Layout
-        Names the parameters.
+        The digest that each block must have.
     """
 
     def __init__(
@@ -42,47 +39,41 @@ class ReplicaCopy:
         self._layout = layout
 
     def __len__(self) -> int:
-        """Return of how many blocks it is."""
+        """Return the number of blocks."""
         return count_blocks(len(self._values))
 
     def __iter__(self) -> Iterator[int]:
-        """Iterate over their numbers."""
+        """Iterate over the numbers of the blocks."""
         return iter(range(len(self)))
 
     def block(self, number: int) -> bytes:
-        """Return a block as it travels.
-
-        A bit of it that is wrong is turned back.
-        """
+        """Return a block in its wire format, after flipping back a single wrong bit in it."""
         block = self._values[block_span(number, len(self._values))]
         check_block(block, number, self._digests, self._layout)
         return pack_block(block)
 
     @property
     def blocks(self) -> Blocks:
-        """What there is to compare with."""
+        """The message with the digests of all blocks."""
         return Blocks(self.versions, self._digests.astype("<u8").tobytes())
 
 
 def check_block(
     block: Int32Array, number: int, digests: UInt64Array, layout: Layout
 ) -> bool | None:
-    """Compare a block of the replica with its digest, and turn back a bit that is wrong.
+    """Compare a block of the replica with its digest, and flip back a single wrong bit.
 
     Parameters
     ----------
     block : ndarray of shape (n,), dtype int32
-        A view of the replica, or of a copy.
-    number : int
-        Which block it is.
+        A view of the replica, or of a copy; a wrong bit is corrected in it.
     digests : ndarray of shape (blocks,), dtype uint64
-        What every block has to be.
-    layout : Layout
+        The digest that each block must have.
 
     Returns
     -------
     bool or None
-        None where it is what it has to be, and else whether it is again.
+        None where the block was intact; else whether it is correct now.
     """
     start = block_span(number, layout.elements).start
     digest = int(digests[number])
@@ -93,15 +84,15 @@ def check_block(
         first, last = layout.locate(start), layout.locate(start + len(block) - 1)
         logger.error(
             "block %d of the replica (%s to %s) is not what the updates lead to, and more than one "
-            "bit of it is wrong: this machine's memory was damaged. Start the master anew on "
-            "another one: it gets the run back from its workers",
+            "bit of it is wrong: this machine's memory was damaged. Start the master on another "
+            "machine, without --resume: it recovers the run from its workers",
             number,
             first,
             last,
         )
         return False
     logger.error(
-        "a bit of the replica was wrong in %s, and was turned back: this machine's memory was "
+        "a bit of the replica was wrong in %s, and was flipped back: this machine's memory was "
         "damaged",
         layout.locate(element),
     )

@@ -1,25 +1,26 @@
-"""`RunRecovery`: a master that was started anew gets its run back from the workers.
+"""`RunRecovery`: a restarted master recovers its run from the workers.
 
-It has nothing: no replica, no versions, no roster. But every worker has a replica, knows what is in
-it, and keeps what it has sent and what it was sent until everyone has it. So the master waits until
-all are back, or for some seconds, and chooses one, the heir, whose replica it will take.
+The master has no replica, no versions, no roster. But every worker has a replica, knows which
+updates are in it, and keeps updates, its own and those of others, until all workers have them. So
+the master waits until all workers have returned, or for some seconds, and chooses one, the heir,
+whose replica the run will continue with.
 
-Before that it recalls the updates that others lack of that replica, or that it lacks itself:
-whoever keeps them sends them again, their origin or anybody else. With these the others go on with
-the replicas that they have, each being sent what it lacks. What a worker has sent last, and nobody
-else has, it sends again by itself.
+Before it takes that replica, the master recalls the updates that other workers lack of it, and
+those that the replica itself lacks: any worker that keeps them sends them again. Then the other
+workers continue with their own replicas, and are sent the updates that these lack. A worker sends
+its latest updates, which no other one has, again without being asked.
 
 ::
 
-    gathering ──▶ recalling ──▶ replica on its way ──▶ the run goes on
+    gathering ──▶ recalling ──▶ replica on its way ──▶ the run continues
 
-So an update is lost only where nobody who is back keeps it and the heir does not have it; and the
-heir is who lacks the least of what nobody keeps.
+So an update is lost only if no returned worker keeps it and the heir does not have it. The heir is
+the worker that lacks the fewest of the updates that no worker keeps.
 
-A master that has a checkpoint of the run, or was its standby, has a replica itself. Where that
-lacks no more than any worker's, it is what the run goes on with, and nobody has to send one.
+A master that has a checkpoint of the run, or was its standby, has a replica itself. If that lacks
+no more updates than any worker's, the run continues with it, and no worker has to send one.
 
-Here is what was said and what follows from it; `recall` asks and answers.
+This module works out what to ask for; `recall` sends the requests and receives the updates.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,13 +34,13 @@ from gradwire_server.state.roster import Member
 from gradwire_server.updates.update_log import UPDATE_LOG_BYTES_MAX
 
 RECALLED_BYTES_MAX: Final = UPDATE_LOG_BYTES_MAX
-"""Of updates that some lack of the replica: the log would forget more at once. What the replica
-lacks comes on top, of ranks that are gone, and is bounded by what workers keep."""
+"""Limit for recalled updates that the replica contains: the update log would drop more at once.
+Updates that the replica lacks come on top; what workers keep bounds these."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The worker that was asked for updates of a rank, and which of them have come."""
+class RecallRequest:
+    """A request to a worker for updates of a rank."""
 
     member: Member
     last: int
@@ -47,58 +48,58 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Recalled:
-    """Updates of one rank that are recalled."""
+class RecalledUpdates:
+    """The recalled updates of one rank."""
 
     base: int
-    """The sequence before the first of them."""
+    """The sequence before the first recalled update."""
     to: int
-    """The last one that is wanted."""
+    """The sequence of the last one to recall."""
     updates: list[UpdateReceived] = field(default_factory=list)
-    asked: Asked | None = None
-    """None when nobody has to send any more."""
+    asked: RecallRequest | None = None
+    """The request under way; None when no worker is to send more."""
 
     @property
     def reached(self) -> int:
-        """The last one that has come."""
+        """The sequence of the last one that has come."""
         return self.base + len(self.updates)
 
 
 @dataclass(slots=True, eq=False)
 class RunRecovery:
-    """The workers that have returned, and what each is asked for."""
+    """The workers that have returned, and the updates that are recalled from them."""
 
     seconds: float
-    """How long each thing is waited for."""
+    """Timeout of each stage."""
     deadline: float
-    """Until when others are waited for; then, until when the next thing has to come."""
+    """While gathering, when the master stops waiting for workers; later, the timeout of a stage."""
     returned: dict[Member, Resume] = field(default_factory=dict)
-    """The workers that have returned, and what they have."""
+    """The returned workers, each with what it said in its JOIN."""
     own_versions: Mapping[int, int] | None = None
-    """The updates in what the master has of the run itself: a checkpoint, or a standby's copy."""
+    """Versions of the master's own replica, from a checkpoint or from its time as standby."""
     gathering: bool = True
-    """Whether others are waited for."""
+    """Whether the master waits for more workers."""
     heir: Member | None = None
-    """Whose replica is taken; None before that is known, and where it is our own."""
+    """The worker whose replica is taken; None before the choice, and for the master's own."""
     contents: dict[int, int] | None = None
-    """The updates in that replica, when the heir has said so with it."""
-    recalled: dict[int, Recalled] = field(default_factory=dict)
-    """By rank: the updates that are recalled."""
+    """Versions of that replica, once the heir has sent them."""
+    recalled: dict[int, RecalledUpdates] = field(default_factory=dict)
+    """By rank."""
     bytes_recalled: int = 0
-    holed: dict[int, int] = field(default_factory=dict)
-    """By rank: the last update before some that are lost, which others may have."""
+    gaps: dict[int, int] = field(default_factory=dict)
+    """By rank: the last update before a gap of lost updates, some of which replicas may contain."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether everyone is back of whom anyone who is back knows."""
+        """Whether every worker known to a returned worker has returned."""
         known = max((resume.workers for resume in self.returned.values()), default=0)
         return 0 < known <= len(self.returned)
 
     def choose(self) -> Member | None:
-        """Choose whose replica is to be taken, of those who are back; None for our own.
+        """Choose the returned worker whose replica is taken; None for the master's own.
 
-        The one that lacks the least of what nobody keeps; of those our own, or else the most
-        advanced.
+        The choice is the replica that lacks the fewest updates that no worker keeps. Among equals
+        it is the master's own, or else the most advanced one.
         """
         self.gathering = False
         floors = self._floors()
@@ -116,26 +117,25 @@ class RunRecovery:
         self.heir = None if takes_own else heir
         return self.heir
 
-    def keep_only(self, members: Iterable[Member]) -> None:
-        """Forget who is gone again."""
+    def retain(self, members: Iterable[Member]) -> None:
+        """Forget returned workers that are not among these members any more."""
         left = set(members)
-        for member in [each for each in self.returned if each not in left]:
-            del self.returned[member]
+        self.returned = {each: said for each, said in self.returned.items() if each in left}
 
-    def gather_again(self, now: float) -> None:
-        """Begin from nothing."""
+    def restart(self, now: float) -> None:
+        """Start over, and wait for workers again."""
         self.deadline = now + self.seconds
         self.returned.clear()
         self.gathering = True
         self.heir = self.contents = None
         self.recalled.clear()
         self.bytes_recalled = 0
-        self.holed.clear()
+        self.gaps.clear()
 
-    # Updates that are sent again.
+    # RecalledUpdates updates.
 
     def plan(self) -> None:
-        """Work out what to recall, when it is known whose replica is taken."""
+        """Work out which updates to recall, once the heir is chosen."""
         owners = {member.rank: member for member in self.returned}
         for rank in sorted({rank for member in self.returned for rank in self._ranks_of(member)}):
             contained, owner = self.contained(rank), owners.get(rank)
@@ -145,16 +145,16 @@ class RunRecovery:
             elif owner is self.heir:
                 to = contained
             else:
-                # What nobody else has, it sends by itself. What others have must not depend on
-                # its still being there then.
+                # Updates that no other worker has, the owner sends later without being asked. Those
+                # that others have are recalled now: by then the owner may be gone.
                 to = max([self.kept_from(owner, rank) - 1, *others])
-            # What is in a replica of our own, is in our update log, too, as far as it reaches.
+            # The update log has the latest updates of the master's own replica.
             wanted = contained if self.heir is None else min([*others, contained])
             base = self._base(rank, wanted, contained)
-            self.recalled[rank] = Recalled(base, max(to, contained))
+            self.recalled[rank] = RecalledUpdates(base, max(to, contained))
 
-    def ask(self, rank: int) -> Asked | None:
-        """Choose whom to ask for the next updates of a rank, if there is anything to ask for."""
+    def next_request(self, rank: int) -> RecallRequest | None:
+        """Return the next request for updates of a rank; None if no worker can send more."""
         recalled = self.recalled[rank]
         reached = recalled.reached
         able = [each for each in self.returned if self.kept_from(each, rank) <= reached + 1]
@@ -163,14 +163,14 @@ class RunRecovery:
         if member is not None:
             last = min(self.last(member, rank), recalled.to)
             if last > reached:
-                recalled.asked = Asked(member, last, InOrder(reached + 1))
+                recalled.asked = RecallRequest(member, last, InOrder(reached + 1))
         return recalled.asked
 
     def put_update(self, received: UpdateReceived) -> None:
-        """Keep the next update of a rank.
+        """Store the next update of a rank.
 
-        Where it is too much, what came before of that rank is dropped and it as well: who lacks it
-        is given the replica, which contains it.
+        Above the limit, it and the ones before it of that rank are dropped: workers that lack them
+        are sent the replica, which contains them.
         """
         recalled = self.recalled[received.rank]
         sequence, size = received.update.sequence, received.message.total
@@ -184,31 +184,33 @@ class RunRecovery:
 
     @property
     def has_asked(self) -> bool:
-        """Whether anything was asked for, which nobody can be asked for again."""
+        """Whether a request was sent; no update can be requested twice."""
         return any(each.updates or each.asked for each in self.recalled.values())
 
     @property
-    def owing(self) -> list[Member]:
-        """Who still has to send updates again."""
-        asked = [recalled.asked for recalled in self.recalled.values()]
-        return [each.member for each in asked if each is not None]
+    def pending_members(self) -> list[Member]:
+        """The workers that still have to send requested updates."""
+        return [each.asked.member for each in self.recalled.values() if each.asked is not None]
 
-    # What somebody has said.
+    # What workers have.
 
     def contained(self, rank: int) -> int:
-        """Return the last update of a rank in the replica that is taken."""
+        """Return the sequence of the last update of a rank in the replica that is taken."""
         if self.heir is not None:
             return self.last(self.heir, rank)
         assert self.own_versions is not None
         return self.own_versions.get(rank, 0)
 
     def last(self, member: Member, rank: int) -> int:
-        """Return the last update of a rank that somebody has."""
+        """Return the sequence of the last update of a rank in a worker's replica."""
         resume = self.returned[member]
         return resume.sequence if rank == member.rank else resume.versions.get(rank, 0)
 
     def kept_from(self, member: Member, rank: int) -> int:
-        """Return the first update of a rank that somebody keeps, and all after it that it has."""
+        """Return the sequence of the first update of a rank that a worker keeps.
+
+        It keeps all later ones in its replica, too. Where it keeps none, it is the next sequence.
+        """
         last = self.last(member, rank)
         return min(self.returned[member].kept.get(rank, last + 1), last + 1)
 
@@ -222,7 +224,7 @@ class RunRecovery:
         return (*self.returned[member].versions, member.rank)
 
     def _floors(self) -> dict[int, int]:
-        """Return by rank which update a replica must have, so that nothing behind it is lost."""
+        """Return, by rank, the last update that a replica must contain for none to be lost."""
         spans: dict[int, list[tuple[int, int]]] = {}
         for member in self.returned:
             for rank in self._ranks_of(member):
@@ -233,25 +235,15 @@ class RunRecovery:
         return {rank: _reach_back(each, max(each)[0]) for rank, each in spans.items()}
 
     def _base(self, rank: int, wanted: int, contained: int) -> int:
-        """Return the first sequence from the one wanted from which somebody keeps all updates."""
+        """Return the lowest sequence from `wanted` on after which all to `contained` are kept."""
         spans = [(self.last(each, rank), self.kept_from(each, rank)) for each in self.returned]
         return max(_reach_back(spans, contained), wanted)
 
 
 def _reach_back(spans: Iterable[tuple[int, int]], last: int) -> int:
-    """Return how far back updates are kept, without a gap before `last`.
+    """Return the sequence before the first update from which all up to `last` are kept.
 
-    Parameters
-    ----------
-    spans : iterable of (int, int)
-        For each who keeps some: the last one, and the first one.
-    last : int
-        A sequence.
-
-    Returns
-    -------
-    int
-        The sequence before the first of them.
+    A span is the sequences of the last and of the first update that a worker keeps.
     """
     base = last
     for end, first in sorted(spans, reverse=True):

@@ -1,4 +1,4 @@
-"""The roster: who takes part in the run, under which rank, and how far each has got.
+"""The roster: the members of the run, with their ranks and phases.
 
 ::
 
@@ -6,11 +6,11 @@
        └──────▶ SYNCING ──────▲
 
 The first worker is FOUNDING: its parameters start the run. A worker that joins meanwhile is WAITING
-for them. Later ones are SYNCING while they receive a snapshot, or blocks of one; updates reach them
-from the start.
+for them. Later workers are SYNCING while they receive a snapshot, or blocks of one; updates are
+sent to them from the start.
 
-An observer is a member that sends nothing, and that nobody waits for. It has a rank as a name, from
-the highest one down, so that those of workers stay close together.
+An observer is a member that sends no updates, and nothing waits for it. Its rank is only a name.
+Observers get ranks from the highest down, so that those of workers stay close together.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ from gradwire_server.updates.vetting import Norms
 
 
 class Phase(Enum):
-    """How far a worker has got."""
+    """Progress of a member."""
 
     WAITING = auto()
     FOUNDING = auto()
@@ -53,68 +53,65 @@ class Offer:
     """A copy of the replica for a worker that compares its own with it."""
 
     copy: ReplicaCopy | None
-    """None when it was not answered to for too long."""
+    """None once the worker has not answered for too long."""
     passes: int = 0
-    """Of the self-check, since."""
+    """Passes of the self-check since the offer."""
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A worker that takes part, or an observer."""
+    """A worker or an observer."""
 
     rank: int
     join: Join
     link: Link
     updates: InOrder[UpdateReceived]
-    """Its updates, put in order."""
+    """Puts its updates in order."""
     _: KW_ONLY
     phase: Phase = Phase.WAITING
     feed: SnapshotFeed | None = None
-    """The snapshot on its way to it."""
+    """The snapshot that is being sent to it."""
     last_sequence: int | None = None
-    """Of its last update, once it has said which that is."""
+    """Sequence of its last update, once it has said so in FINISH or LEAVE."""
     leaving: str | None = None
-    """Why it goes, once it has said so."""
-    going: bool = False
-    """Whether it is being parted with: what it has sent comes in, and nothing follows from it."""
+    """The reason in its LEAVE."""
+    removing: bool = False
+    """Whether it is being removed: its updates are still accepted, and trigger nothing else."""
     backlog: Backlog = field(init=False)
-    """What is under way to it. What is of its own rank is a correction: it was clipped."""
     pace: UpdateRate[UpdateReceived] = field(default_factory=UpdateRate)
-    """Its updates that were too many for one moment."""
+    """Its updates that wait because it sends them too fast."""
     norms: Norms = field(default_factory=Norms)
-    """How large its updates were."""
-    aside: list[UpdateReceived] | None = None
-    """Its updates since it is in quarantine, in order; None while it is not."""
-    vouched: bool = False
-    """Whether an operator has let it out of quarantine: it is not sent there again."""
+    quarantine: list[UpdateReceived] | None = None
+    """Its updates in quarantine, in order; None while it is not in quarantine."""
+    trusted: bool = False
+    """Whether an operator has released it from quarantine: it is not put there again."""
     clipped: bool = False
     """Whether an update of it was clipped."""
     stands_by: bool = False
-    """Whether it is the standby: an observer that counts as somebody who has what it was sent."""
+    """Whether it is the standby, an observer whose acknowledgements count for stability."""
     corrections: int = 0
-    """How many were, over this connection."""
+    """Number of its updates that were clipped over this connection."""
     asked_state: bool = False
     """Whether it has asked for the state of an optimizer."""
     state_parts: set[int] = field(default_factory=set)
-    """The parts of such a state that are under way to it, by their number in the stream."""
-    claim: Digest | None = None
-    """What it has said of its replica, and was not checked yet."""
+    """Parts of an optimizer's state that are under way to it, by number in the stream."""
+    unchecked_digest: Digest | None = None
+    """The digest of its replica that it sent last, until that is checked."""
     buffers: BufferFeed = field(default_factory=BufferFeed)
-    """What it is still to be told of others' buffers."""
     offer: Offer | None = None
-    """What it compares its replica with."""
+    """The copy of the replica that it is to compare its own with."""
     repaired_at: float | None = None
-    """When it was last offered to."""
+    """When a mismatch of its replica was last followed by an offer."""
     observes: bool = field(init=False)
-    """Whether it is an observer, as its key says, or the standby."""
+    """Whether it is an observer, by the role in its key, or the standby."""
 
     def __post_init__(self) -> None:
-        """Look at its key; nothing is under way to it."""
+        """Set the fields that follow from others."""
         self.observes = self.stands_by or role_of(self.link.connection) is Role.OBSERVER
         self.backlog = Backlog(self.rank)
 
     def move_to(self, phase: Phase) -> None:
-        """Note how far it has got."""
+        """Change the phase, along `TRANSITIONS`."""
         assert phase in TRANSITIONS[self.phase], f"{self.phase} -> {phase}"
         self.phase = phase
 
@@ -126,7 +123,7 @@ class Member:
 
     @property
     def shown_name(self) -> str:
-        """What others know it by: the name in its key, and what it calls itself."""
+        """The name in the roster, from its key and the name that it gives itself."""
         return name_in_roster(self.key_name, self.join.name)
 
     @property
@@ -136,7 +133,7 @@ class Member:
 
 
 def role_of(connection: Connection) -> Role:
-    """Return what a peer may do. Where nobody has a key, everyone is a worker."""
+    """Return the role in a peer's key. Where there are no keys, every peer is a worker."""
     return Role.WORKER if connection.identity is None else connection.identity.role
 
 
@@ -148,7 +145,7 @@ class Roster:
         self._by_connection: dict[Connection, Member] = {}
 
     def __len__(self) -> int:
-        """Return how many take part, observers included."""
+        """Return the number of members, observers included."""
         return len(self._by_rank)
 
     def __iter__(self) -> Iterator[Member]:
@@ -157,22 +154,22 @@ class Roster:
 
     @property
     def workers(self) -> list[Member]:
-        """Those that train, by rank."""
+        """The members that train, by rank."""
         return [member for member in self if not member.observes]
 
     @property
     def connections(self) -> Iterable[Connection]:
-        """Those of all members."""
+        """The connections of all members."""
         return self._by_connection.keys()
 
     def add_member(self, member: Member) -> None:
-        """Let a worker take part."""
+        """Add a member."""
         assert member.rank not in self._by_rank
         self._by_rank[member.rank] = member
         self._by_connection[member.link.connection] = member
 
     def remove(self, member: Member) -> None:
-        """Let a worker go; its rank is free again."""
+        """Remove a member; its rank is free again."""
         del self._by_rank[member.rank]
         del self._by_connection[member.link.connection]
 
@@ -185,7 +182,7 @@ class Roster:
         return self._by_rank.get(rank)
 
     def with_id(self, worker_id: bytes) -> Member | None:
-        """Return the member with this identity."""
+        """Return the member with this worker id."""
         return next((m for m in self if m.join.worker_id == worker_id), None)
 
     def free_rank(
@@ -193,8 +190,8 @@ class Roster:
     ) -> int:
         """Return the rank wanted if it is free, else the lowest free one.
 
-        An observer gets the highest free one: that which it wants might be meant for a worker.
-        Those that are kept for somebody are not free.
+        An observer gets the highest free one: a worker may need the one that it wants. Ranks in
+        `kept` are not free.
         """
         taken = self._by_rank.keys() | kept
         if role is Role.OBSERVER:
@@ -204,7 +201,7 @@ class Roster:
         return next(rank for rank in range(len(taken) + 1) if rank not in taken)
 
     def peers(self) -> tuple[Peer, ...]:
-        """Return what everyone may know of the workers."""
+        """Return the workers as a ROSTER lists them."""
         return tuple(
             Peer(member.rank, member.shown_name, member.last_sequence is not None)
             for member in self.workers

@@ -1,4 +1,4 @@
-"""A run: the training of one model, from its first worker's parameters to the last update."""
+"""A run: one training of one model, from its first worker's parameters to the last update."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from gradwire_protocol.messages.layout import Layout
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.snapshots import SnapshotAssembly
 from gradwire_server.config import RELAY_LIMITS, RelayLimits
-from gradwire_server.state.buffer_feed import KeptBuffers
+from gradwire_server.state.buffer_feed import RankBuffers
 from gradwire_server.state.digests import Digests
 from gradwire_server.state.relay import Relay
 from gradwire_server.state.replica_copy import ReplicaCopy
@@ -29,113 +29,113 @@ class DivergedUpdateError(MalformedUpdateError):
 
 @dataclass(frozen=True, slots=True)
 class LastCheckpoint:
-    """What the last checkpoint of a run contains."""
+    """The last checkpoint of a run."""
 
     name: str
-    """Of its file."""
+    """Of the file."""
     versions: Mapping[int, int]
     finished: bool
 
 
 @dataclass(slots=True)
-class Charge:
-    """What a master tells workers of its place among masters; see `terms`."""
+class Leadership:
+    """The term of a master, and the address of its standby or primary; see `terms`."""
 
     term: int = 1
-    """The one that it is in charge of; while it is in charge of none, the highest it has heard."""
+    """While the master is in charge, its own term; else the highest term it has heard of."""
     other: str | None = None
     """``host:port`` of the other master."""
 
     @classmethod
-    def of(cls, other: str | None) -> "Charge":
-        """Return what a master begins with; one of two has yet to be in charge."""
+    def of(cls, other: str | None) -> "Leadership":
+        """Return the initial state: a master that has another one is not in charge yet."""
         return cls(1 if other is None else 0, other)
 
 
 @dataclass(slots=True)
 class Run:
-    """What a master keeps of a run.
-
-    Made from the request of a worker whose parameters are to start it, or from a checkpoint.
-    """
+    """All that a master keeps of a run."""
 
     name: str
     layout: Layout
     replica: Replica
     assembly: SnapshotAssembly | None
-    """The first worker's parameters, while they come in."""
+    """The first worker's parameters, while they arrive."""
     relay: Relay
     finished: bool = False
     recovery: RunRecovery | None = None
-    """While it comes back from the workers, after the master was started anew."""
-    own: "Run | None" = None
-    """What the master has of it itself meanwhile: a checkpoint, or a standby's copy."""
+    """Set while a restarted master recovers the run from its workers."""
+    local_copy: "Run | None" = None
+    """During a recovery: the master's own copy, from a checkpoint or from its time as standby."""
     recovered: bool = False
-    """Whether it came back so: workers may have had updates that it has not got yet."""
+    """Whether the run was recovered from workers: some may have updates that it lacks."""
     unclaimed: set[int] = field(default_factory=set)
-    """Ranks of workers that were not back when it went on, and still may come."""
-    given: set[int] = field(default_factory=set)
-    """Ranks that this master has given to new workers. In a run that was recovered, a worker of
-    whom nobody knew when it went on may still come back for any other one."""
-    stable_told: dict[int, int] = field(default_factory=dict)
-    """By rank: what everyone was told last of which updates are stable."""
-    has_untold: bool = False
-    """Whether somebody is back who may not have been told which updates are stable."""
-    kept: LastCheckpoint | None = None
-    """What is on the disk of it."""
-    charge: Charge = field(default_factory=Charge)
-    """Of the master that serves it."""
+    """Ranks of workers that had not returned when the recovery ended, and still may return."""
+    assigned_ranks: set[int] = field(default_factory=set)
+    """Ranks that this master has given to new workers. In a recovered run, a worker that no other
+    one knew of may still return as any other rank."""
+    stable_sent: dict[int, int] = field(default_factory=dict)
+    """By rank: the content of the last STABLE sent to all members."""
+    must_repeat_stable: bool = False
+    """Whether a worker has returned that may have missed a STABLE."""
+    last_checkpoint: LastCheckpoint | None = None
+    leadership: Leadership = field(default_factory=Leadership)
+    """That of the master that serves the run."""
     digests: Digests | None = None
-    """What the replica has to be; None until it is complete."""
+    """The digests that replicas must have; None until the first parameters are complete."""
     damaged: set[int] = field(default_factory=set)
-    """Blocks of the replica that are something else, and could not be mended."""
-    buffers: dict[int, KeptBuffers] = field(default_factory=dict)
-    """By rank: what the buffers of workers hold; see `buffer_relay`."""
-    awaited: bool = False
-    """Whether it is from a checkpoint and no worker has joined it yet: no other run takes its
-    place."""
+    """Blocks of the replica that are damaged beyond repair."""
+    buffers: dict[int, RankBuffers] = field(default_factory=dict)
+    """By rank: the module buffers of workers; see `buffer_relay`."""
+    awaits_workers: bool = False
+    """Whether the run is from a checkpoint and no worker has joined it yet: no other run may
+    replace it."""
     _copy: "ref[ReplicaCopy] | None" = None
 
     @classmethod
     def begin(cls, name: str, join: Join, limits: RelayLimits = RELAY_LIMITS) -> "Run":
-        """Make a run that waits for the parameters of its first worker."""
+        """Return a run that waits for the parameters of its first worker."""
+        assembly = SnapshotAssembly(join.layout.elements)
         relay = Relay(join.layout.elements, limits)
-        return cls(name, join.layout, *_unfounded(join), relay)
+        return cls(name, join.layout, _replica_of(assembly, join), assembly, relay)
 
     @classmethod
     def resume(
         cls, checkpoint: Checkpoint, values: memoryview, limits: RelayLimits = RELAY_LIMITS
     ) -> "Run":
-        """Make a run that goes on where a checkpoint ends; its replica is in this memory."""
+        """Return the run of a checkpoint, with `values` as the memory of its replica."""
         replica = Replica(np.frombuffer(values, "<i4"), checkpoint.quantum_exponent)
         relay = Relay(checkpoint.layout.elements, limits)
-        relay.go_on_from(checkpoint.versions)
+        relay.start_from(checkpoint.versions)
         digests = Digests(replica.values, checkpoint.versions)
         return cls(
-            checkpoint.run, checkpoint.layout, replica, None, relay, digests=digests, awaited=True
+            checkpoint.run,
+            checkpoint.layout,
+            replica,
+            None,
+            relay,
+            digests=digests,
+            awaits_workers=True,
         )
 
-    def is_that_of(self, join: Join) -> bool:
-        """Return whether a worker that is back means this run."""
+    def matches(self, join: Join) -> bool:
+        """Return whether a returning worker belongs to this run."""
         return join.run == self.name and self.layout.difference(join.layout) is None
 
-    def begin_again(self, join: Join) -> None:
-        """Wait for another worker's parameters: the one that should have sent them is gone.
+    def restart_founding(self, join: Join) -> None:
+        """Wait for another worker's parameters, because the founder has left.
 
-        They come into the same memory, so there is no question whether there is enough.
+        They go into the same memory, so this cannot fail for want of it.
         """
         assert self.assembly is not None
         self.assembly.restart()
         self.replica = _replica_of(self.assembly, join)
 
-    def add_first(self, block: Snapshot) -> bool:
-        """Take a block of the first parameters; return whether that is all of them.
+    def add_first_block(self, block: Snapshot) -> bool:
+        """Store a block of the first parameters; return whether that was the last one.
 
-        Raises
-        ------
-        InvalidMessageError
-            If it does not fit, or an element is so large that the run could not start with it. As
-            they are integers, there is no NaN and no infinity among them.
+        Raises `InvalidMessageError` if it does not fit, or an element is too large to start a run
+        with. Elements are integers, so none of them is NaN or infinite.
         """
         assert self.assembly is not None
         values = np.frombuffer(block.values, "<i4", count=len(block.values) // 4)
@@ -148,29 +148,27 @@ class Run:
         return self.assembly.accept_block(block)
 
     def found(self) -> None:
-        """Begin with the parameters that are here."""
+        """Start the run: the first parameters are complete."""
         self.assembly = None
         self.digests = Digests(self.replica.values, self.relay.versions)
 
-    def take_over(self, other: "Run") -> None:
-        """Go on with what another object has of the same run."""
-        self.replica, self.assembly, self.kept = other.replica, None, other.kept
+    def adopt(self, other: "Run") -> None:
+        """Take the replica and the relay of another object for the same run."""
+        self.replica, self.assembly = other.replica, None
+        self.last_checkpoint = other.last_checkpoint
         self.relay, self.digests, self.damaged = other.relay, other.digests, other.damaged
 
     def skip_to(self, rank: int, sequence: int) -> None:
-        """Leave out updates that nobody has any more, up to this one."""
+        """Skip lost updates of a rank, up to this one."""
         assert self.digests is not None
         self.digests.skip_to(rank, sequence)
         self.relay.skip_to(rank, sequence)
 
     def apply_update(self, rank: int, update: Update) -> None:
-        """Add an update to the replica, or raise and change nothing.
+        """Add the next update of a rank to the replica.
 
-        Parameters
-        ----------
-        rank : int
-            Of its origin; it is the next one of that.
-        update : Update
+        Raises `DivergedUpdateError` if an element would leave the range of 32 bits. The replica is
+        unchanged then.
         """
         element = self.replica.first_outside(update)
         if element is not None:
@@ -182,10 +180,10 @@ class Run:
             )
         self.replica.apply(update)
         assert self.digests is not None
-        self.digests.add(rank, self.relay.next_of(rank), update)
+        self.digests.add(rank, self.relay.next_sequence(rank), update)
 
     def copy(self) -> ReplicaCopy:
-        """Return a copy of the replica, the same for all who ask at one moment."""
+        """Return a copy of the replica, the same one as long as the replica does not change."""
         copy = None if self._copy is None else self._copy()
         if copy is None or copy.versions != self.relay.versions:
             assert self.digests is not None
@@ -196,8 +194,8 @@ class Run:
         return copy
 
     @property
-    def returning(self) -> frozenset[int]:
-        """Ranks that somebody may come back for of whom those know who are back."""
+    def claimable_ranks(self) -> frozenset[int]:
+        """Ranks a returning worker may still claim, as far as those already back know."""
         if self.recovery is None:
             return frozenset()
         known = [resume.versions for resume in self.recovery.returned.values()]
@@ -205,15 +203,10 @@ class Run:
 
     @property
     def founded(self) -> bool:
-        """Whether the replica is complete, so that workers can be given it."""
+        """Whether the replica is complete, so that it can be sent to workers."""
         return self.assembly is None and self.recovery is None
 
 
-def _unfounded(join: Join) -> tuple[Replica, SnapshotAssembly]:
-    """Return a replica and what fills it: two views of the same memory."""
-    assembly = SnapshotAssembly(join.layout.elements)
-    return _replica_of(assembly, join), assembly
-
-
 def _replica_of(assembly: SnapshotAssembly, join: Join) -> Replica:
+    """Return a replica in the memory that the assembly fills."""
     return Replica(np.frombuffer(assembly.values, "<i4"), join.quantum_exponent)

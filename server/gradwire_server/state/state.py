@@ -1,7 +1,7 @@
-"""`State`: what the parts of a master have in common, and how it speaks to everyone.
+"""`State`: the state that all parts of a master share, and messages to all members.
 
-`master` hears of events, `reception` deals with who does not take part yet, `departures` with who
-takes part no more. Each decides for itself; what they decide about is here.
+`master` receives events, `reception` handles connections that are not members yet, `departures`
+removes members.
 """
 
 from dataclasses import dataclass, field
@@ -14,59 +14,55 @@ from gradwire_server.state.finished_runs import FinishedRuns
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
 from gradwire_server.state.roster import Roster
-from gradwire_server.state.run import Charge, Run
+from gradwire_server.state.run import Leadership, Run
 from gradwire_server.updates.decoding import Decoder
 
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """The members of a run, the run, and the time."""
+    """The run, its members, other connections, and the time."""
 
     config: MasterConfig
     metrics: ServerMetrics
     decoder: Decoder
     lobby: Lobby
-    """Connections that take no part."""
     roster: Roster = field(default_factory=Roster)
-    """The members."""
     leases: Leases
-    """Ranks kept for workers that may return."""
     run: Run | None = None
     """The run in progress."""
-    ended: FinishedRuns = field(default_factory=FinishedRuns)
-    """Runs that were finished before it."""
-    charge: Charge
-    """Which term it is in."""
+    finished_runs: FinishedRuns = field(default_factory=FinishedRuns)
+    """Runs that have finished before it."""
+    leadership: Leadership
     now: float = 0.0
     """Time of the event that is being handled."""
-    expects_until: float = 0.0
-    """Until when workers are waited for that took part before this master was started."""
+    expects_returns_until: float = 0.0
+    """How long workers of a run before the master's start may return before new ones join."""
     stopping: str | None = None
     """Why the master is about to end; None while it is not."""
     queues_grew: bool = False
-    """Whether so much may wait for somebody by now that he is too slow."""
+    """Whether messages were queued since members were last checked for being too slow."""
 
     def tell_all(self, message: Control) -> None:
-        """Send a message to everyone who takes part."""
+        """Send a message to all members."""
         packed = message.pack()
         for member in self.roster:
             member.link.send(message, packed)
         self.queues_grew = True
 
     def tell_roster(self) -> None:
-        """Tell everyone who takes part now."""
+        """Send the current roster to all members."""
         self.tell_all(RosterMessage(self.roster.peers()))
 
     def end_run(self) -> None:
-        """Forget the run, but for that it was finished, and who is expected back in it."""
+        """Forget the run and its leases; remember only that it has finished, if it has."""
         if self.run is not None:
-            self.ended.note(self.run)
+            self.finished_runs.note(self.run)
         self.run = None
         self.leases.clear()
         self.metrics.parameters.set(0)
 
     def count_members(self) -> None:
-        """Bring the metrics up to date after somebody has come or gone."""
+        """Update the metrics after a member was added or removed."""
         observers = [each for each in self.roster if each.observes and not each.stands_by]
         self.metrics.workers.set(len(self.roster.workers))
         self.metrics.observers.set(len(observers))

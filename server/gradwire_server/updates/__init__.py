@@ -1,1 +1,1 @@
-"""Updates one by one: how many, whether to believe them, their sums, the last ones."""
+"""Single updates: their rate, decoding, vetting, clipping, sums, and the log of the latest."""

@@ -1,13 +1,13 @@
-"""Clipping: an update that is too large is passed on smaller, and its origin told the difference.
+"""Clipping: an update that is too large is scaled down, and its origin is sent the difference.
 
-All replicas have to stay the same, and that of the origin contains its update as it was sent. So
-the others get what is left of it, under its name, and the origin gets the *correction*: what is
-left less what it sent, in the stream of its own rank, where nothing else ever comes. The origin
-adds it like an update of a peer. What is clipped is lost; the master counts it.
+All replicas have to stay equal, and that of the origin contains the update as it was sent. So the
+other members get the clipped update under its name, and the origin gets the *correction*, which is
+the clipped update minus the original, in the stream of its own rank, where nothing else ever comes.
+The origin adds it like an update of a peer. The clipped part is lost; the master counts such
+updates.
 
-Scaling down is a matter of the threshold: all counts stay and the multiple becomes smaller, so the
-direction is kept. Only where it would have to be less than one quantum, counts become smaller
-instead.
+To scale an update down, its multiple is lowered and all counts stay, which keeps the direction.
+Only where the multiple would fall below one quantum, the counts are lowered instead.
 """
 
 from dataclasses import dataclass, replace
@@ -21,50 +21,50 @@ from gradwire_codecs.format.update import pack_update
 from gradwire_protocol.messages.updates import UPDATE_BYTES_MAX
 
 SHARE_MAX: Final = 1 - 1e-6
-"""Nearer to 1, rounding could leave an update as it is, and a correction of nothing."""
+"""Nearer to 1, rounding could leave an update unchanged, and the correction would be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
-    """What becomes of an update that is too large."""
+    """A clipped update and its correction."""
 
     update: Update
-    """What is left of it."""
     body: bytes
-    """The same, encoded."""
+    """The same update, encoded."""
     correction: bytes
-    """What its origin has to add to have no more than that, encoded."""
+    """The update that the origin has to add, encoded."""
 
 
 def clip(update: Update, share: float) -> Clipped:
-    """Scale an update down; its norm becomes at most this share of what it was.
+    """Scale an update down, to at most this share of its norm.
 
     Parameters
     ----------
     update : Update
-        It changes more than one quantum in all.
+        Must change more than one quantum in all.
     share : float
-        Above 0 and below 1. Where that leaves nothing, one element changes by one quantum: an
-        update that changes nothing has no encoding.
+        Above 0 and below 1. Where it rounds all changes to zero, one element still changes by one
+        quantum, because an empty update has no encoding.
 
     Raises
     ------
     MalformedUpdateError
-        If the correction fits no message; no update that a worker makes leads there.
+        If the correction is larger than a message may be; no update that our encoder makes leads
+        there.
     """
     share = min(share, SHARE_MAX)
     left, correction = _scaled(update, share)
     encoded = pack_update(correction)
     if len(encoded) > UPDATE_BYTES_MAX:
         raise MalformedUpdateError(
-            f"the correction of an update that is too large takes {len(encoded)} bytes; "
-            f"the limit is {UPDATE_BYTES_MAX}"
+            f"the update is too large, and its correction takes {len(encoded)} bytes; the limit is "
+            f"{UPDATE_BYTES_MAX}"
         )
     return Clipped(left, pack_update(left), encoded)
 
 
 def _scaled(update: Update, share: float) -> tuple[Update, Update]:
-    """Return what is left and the correction."""
+    """Return the clipped update and the correction."""
     smaller = int(update.multiple * share)
     if smaller:
         left = replace(update, multiple=smaller)

@@ -1,9 +1,9 @@
-"""Decoding updates, which takes longer than relaying them, beside everything else the master does.
+"""Decoding of updates, on a thread beside the event loop.
 
-An update is passed on when it has proved to be one, and finding that out is most of the work: for
-300 KB some milliseconds, in which dozens of other datagrams come. So large updates are decoded on a
-thread of their own, which the compiled loops let run while the event loop does. Updates of one
-worker keep their order; small ones of others do not wait for large ones.
+An update is passed on only after it was decoded, and decoding is most of the work: some
+milliseconds for 300 KB, in which dozens of other datagrams come. So large updates are decoded on a
+thread of their own; the compiled loops release the GIL, so the event loop runs meanwhile. Updates
+of one worker keep their order; small ones of other workers do not wait for large ones.
 """
 
 from collections import Counter, deque
@@ -14,10 +14,10 @@ from typing import Final, Protocol, TypeAlias
 from gradwire_codecs import MalformedUpdateError, Update, decode
 
 Decoded: TypeAlias = Update | MalformedUpdateError
-"""An update, or what is wrong with it."""
+"""An update, or the error in it."""
 
 INLINE_BYTES_MAX: Final = 16_384
-"""Handing more than this to the thread and back is quicker than decoding it."""
+"""Above this size, decoding takes longer than handing an update to the thread and back."""
 
 
 class Decoder(Protocol):
@@ -28,26 +28,18 @@ class Decoder(Protocol):
     ) -> None:
         """Decode an update and call `done`, for the updates of an origin in order.
 
-        Parameters
-        ----------
-        origin : int
-            The rank of the worker it is from.
-        body : bytes
-            As it was encoded.
-        elements : int
-            Length of the vector that it has to fit.
-        done : callable
-            Called on this thread: before this returns, or in `deliver` or `drain`.
+        `done` is called on this thread: before this returns, or in `deliver` or `drain`. `elements`
+        is the length of the vector that the update has to fit.
         """
 
     def deliver(self) -> None:
-        """Call `done` for what has been decoded meanwhile."""
+        """Call `done` for the updates that have been decoded meanwhile."""
 
     def drain(self, origin: int | None = None) -> None:
-        """Wait until everything is decoded, or all that is of one origin, and deliver it."""
+        """Wait until all updates, or all of one origin, are decoded, and deliver them."""
 
     def close(self) -> None:
-        """Give up what is not decoded."""
+        """Drop the updates that are not decoded."""
 
 
 class InlineDecoder:
@@ -60,22 +52,19 @@ class InlineDecoder:
         done(_decoded(body, elements))
 
     def deliver(self) -> None:
-        """Do nothing: everything was delivered."""
+        """Do nothing: no update waits."""
 
     def drain(self, origin: int | None = None) -> None:
-        """Do nothing: everything was delivered."""
+        """Do nothing: no update waits."""
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing: no update waits."""
 
 
 class ThreadDecoder:
-    """Decodes large updates on a thread. What waits is bounded by the credit of the workers.
+    """Decodes large updates on a thread. The credit of the workers bounds the queue.
 
-    Parameters
-    ----------
-    on_ready : callable
-        Called on the thread whenever `deliver` has something to do.
+    The thread calls `on_ready` after each update: `deliver` has something to do.
     """
 
     def __init__(self, on_ready: Callable[[], None]) -> None:
@@ -97,14 +86,14 @@ class ThreadDecoder:
         future.add_done_callback(lambda _: self._on_ready())
 
     def deliver(self) -> None:
-        """Call `done` for what has been decoded meanwhile."""
+        """Call `done` for the updates that have been decoded meanwhile."""
         while self._waiting and self._waiting[0][1].done():
             self._deliver(0)
 
     def drain(self, origin: int | None = None) -> None:
-        """Wait until everything is decoded, or all that is of one origin, and deliver it.
+        """Wait until all updates, or all of one origin, are decoded, and deliver them.
 
-        Who is called for one origin may drain it again, or another one.
+        A `done` that is called here may call this again, for any origin.
         """
         if origin is None:
             while self._waiting:
@@ -114,7 +103,7 @@ class ThreadDecoder:
                 self._deliver([of for of, _, _ in self._waiting].index(origin))
 
     def close(self) -> None:
-        """Give up what is not decoded."""
+        """Drop the updates that are not decoded."""
         self._waiting.clear()
         self._executor.shutdown(cancel_futures=True)
 

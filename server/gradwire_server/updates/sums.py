@@ -1,8 +1,7 @@
-"""Sums: many updates as one, for a member that does not keep up with them.
+"""Sums: many updates as one, for a member that does not keep up.
 
-On the lattice a sum of updates is exact, whatever they were. It is a vector as long as the model,
-however many updates there are in it, and it travels in parts, of which those are left out that
-nothing has changed.
+On the lattice a sum of updates is exact. It is a vector as long as the model, however many updates
+are in it, and is sent in parts; parts without a change are left out.
 """
 
 from collections.abc import Iterator
@@ -19,39 +18,29 @@ from gradwire_protocol.messages.updates import PART_ELEMENTS, Conflated, Span
 ELEMENT_BYTES: Final = 4
 
 PARTS_UNDER_WAY_MAX: Final = 16
-"""Parts handed to a connection at once, 4 MiB at most: with 100 ms to a worker, 40 MB a second."""
+"""Parts under way at once, 4 MiB at most: with a round trip of 100 ms, 40 MB a second."""
 
 
 class Sum:
-    """Updates of several ranks, added up.
-
-    Parameters
-    ----------
-    elements : int
-        Length of the vector.
-
-    Raises
-    ------
-    MemoryError
-        If there is not enough.
-    """
+    """Updates of several ranks, added up. Raises `MemoryError` where the vector does not fit."""
 
     def __init__(self, elements: int) -> None:
         self.before: dict[int, int] = {}
-        """By rank: the sequence of the update before the first one in it."""
+        """By rank: the sequence before the first update in the sum."""
         self.after: dict[int, int] = {}
-        """By rank: the sequence of the last one."""
+        """By rank: the sequence of the last update in the sum."""
         self.clocks: dict[int, int] = {}
-        """By rank: what the last one says of its origin's steps, where it does."""
+        """By rank: the step counter in the last update that has one."""
         self.updates = 0
+        """Number of updates in the sum."""
         self._total = Replica.zeros(elements)
         self._touched = np.zeros(-(-elements // PART_ELEMENTS), np.bool_)
-        """By part: whether anything was added to it. The others need not even be looked at."""
+        """By part: whether an update has changed it."""
 
     def add_update(self, rank: int, sequence: int, update: Update, clock: int = 0) -> bool:
-        """Add the next update of a rank; return False where an element would leave its range.
+        """Add the next update of a rank.
 
-        Nothing has changed then.
+        Returns False, and changes nothing, where an element would leave the range of 32 bits.
         """
         assert sequence == self.after.get(rank, sequence - 1) + 1
         if self._total.first_outside(update) is not None:
@@ -66,7 +55,7 @@ class Sum:
         return True
 
     def parts(self) -> Iterator[tuple[int, bytes]]:
-        """Iterate over the first element and the encoded update of each part that is not zero."""
+        """Yield the first element and the encoded update of each part that is not zero."""
         values = self._total.values
         for part in np.flatnonzero(self._touched).tolist():
             start = PART_ELEMENTS * part
@@ -74,7 +63,7 @@ class Sum:
             hit = np.flatnonzero(block)
             if hit.size:
                 index, count = (hit + start).astype(np.uint32), block[hit]
-                # The threshold, where all had the same one: it saves most of the bits.
+                # Where all updates had the same threshold, this is it: it saves most of the bits.
                 multiple = int(np.gcd.reduce(count))
                 if multiple > MULTIPLE_MAX:
                     multiple = 1
@@ -83,21 +72,16 @@ class Sum:
 
 
 class SumFeed:
-    """Sends the parts of a sum, a few at a time: each is encoded when it is its turn.
+    """Sends the parts of a sum, which must not change any more, a few at a time.
 
-    Parameters
-    ----------
-    total : Sum
-        It must not change any more.
-    link : Link
-        Where to.
+    Each part is encoded just before it is sent.
     """
 
     def __init__(self, total: Sum, link: Link) -> None:
         self.total = total
         self._link = link
         self._parts = total.parts()
-        # Where all of it is zero, versions have to be told all the same.
+        # A sum that is all zero still has to tell the versions.
         self._next: tuple[int, bytes] | None = next(self._parts, (0, b""))
         self._sent = 0
         self._under_way = 0
@@ -106,11 +90,11 @@ class SumFeed:
 
     @property
     def nbytes(self) -> int:
-        """What the parts under way take at most."""
+        """Most bytes that the parts under way can take."""
         return self._under_way * Conflated.BYTES_MAX
 
     def on_delivered(self) -> bool:
-        """Send the next part in place of one that arrived; return whether all have arrived."""
+        """Send the next part after one was delivered; return whether all were delivered."""
         self._under_way -= 1
         return not self._send() and not self._under_way
 

@@ -1,6 +1,7 @@
-"""`UpdateLog`: the updates accepted last, for workers that lost their connection for a while.
+"""`UpdateLog`: the latest accepted updates, for workers that return after a lost connection.
 
-A returned worker is sent what it has missed, if that is still here; else it needs a snapshot.
+A returned worker is sent the updates that it has missed, if the log has all of them; else it needs
+a snapshot.
 """
 
 from collections import deque
@@ -11,51 +12,51 @@ from gradwire_protocol import ShapedMessage
 from gradwire_protocol.limits import MIB
 
 UPDATE_LOG_BYTES_MAX: Final = 64 * MIB
-"""Thirty seconds of a hundred updates of 20 KB a second. In memory it is three times as much, see
-`UpdateLog`: 192 MiB."""
+"""Thirty seconds of a hundred updates of 20 KB a second. It can take three times as much memory,
+192 MiB: see `UpdateLog`."""
 
 ENTRY_BYTES: Final = 2_048
-"""What an update takes besides its payload, however small it is. Measured: 1.6 KB for 26 bytes."""
+"""Memory that an update takes besides its payload. Measured: 1.6 KB for 26 bytes."""
 
 
 class UpdateLog:
-    """Updates in the order they were accepted, the oldest giving way.
+    """Updates in the order of acceptance; the oldest are dropped first.
 
     Parameters
     ----------
     bytes_max : int
-        Of the messages kept, each with `ENTRY_BYTES`. They are the ones that were relayed, not
-        copies. Such a message has the rows that it came in, its payload in one piece, and, where
-        paths differ in what they carry, rows of another size: three times its payload at most.
+        Limit for all payloads, with `ENTRY_BYTES` for each. The log keeps the relayed messages
+        themselves, not copies. Such a message has the rows that it came in, its payload in one
+        piece and, where paths carry datagrams of other sizes, rows of another size: three times its
+        payload at most.
     """
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self._entries: deque[tuple[int, int, ShapedMessage]] = deque()
-        self._bytes = 0
+        self.nbytes = 0
+        """Bytes of all payloads, with `ENTRY_BYTES` for each."""
         self._forgotten: dict[int, int] = {}
-        """By rank: the sequence of the last update that is not kept any more."""
-
-    @property
-    def nbytes(self) -> int:
-        """What is kept, by payload and `ENTRY_BYTES`."""
-        return self._bytes
+        """By rank: the sequence of the last update that is not in the log any more."""
 
     def append(self, rank: int, sequence: int, message: ShapedMessage) -> None:
-        """Keep an update; the next one of its origin."""
+        """Add the next update of a rank."""
         self._entries.append((rank, sequence, message))
-        self._bytes += message.total + ENTRY_BYTES
-        while self._bytes > self.bytes_max:
+        self.nbytes += message.total + ENTRY_BYTES
+        while self.nbytes > self.bytes_max:
             oldest, number, message = self._entries.popleft()
-            self._bytes -= message.total + ENTRY_BYTES
+            self.nbytes -= message.total + ENTRY_BYTES
             self._forgotten[oldest] = number
 
     def skip(self, rank: int, sequence: int) -> None:
-        """Note an update that is not kept: no message says the same to everyone."""
+        """Note that the updates of a rank up to this one are not in the log."""
         self._forgotten[rank] = sequence
 
     def reaches_back_to(self, versions: Mapping[int, int], *, without: int) -> bool:
-        """Return whether everything that a version vector lacks is here, but for one rank."""
+        """Return whether the log has all updates that a version vector lacks.
+
+        Updates of the rank `without` do not count.
+        """
         return all(
             sequence <= versions.get(rank, 0)
             for rank, sequence in self._forgotten.items()
@@ -65,7 +66,7 @@ class UpdateLog:
     def since(
         self, versions: Mapping[int, int], *, without: int
     ) -> Iterator[tuple[int, int, ShapedMessage]]:
-        """Iterate over rank, sequence and message of what a version vector lacks."""
+        """Yield rank, sequence and message of each update that a version vector lacks."""
         for rank, sequence, message in self._entries:
             if rank != without and sequence > versions.get(rank, 0):
                 yield rank, sequence, message

@@ -31,12 +31,12 @@ def test_the_run_is_there_without_any_worker(
 
     assert run is not None
     assert run.founded
-    assert run.awaited
+    assert run.awaits_workers
     assert (run.name, run.layout, run.finished) == ("alpha", checkpoint_of().layout, False)
     assert run.replica.values.tolist() == VALUES.tolist()
     assert run.replica.quantum_exponent == -24
     assert run.relay.versions == run.relay.stable == VERSIONS
-    assert (run.relay.unstable, run.relay.next_of(0), run.relay.next_of(1)) == (0, 4, 1)
+    assert (run.relay.unstable, run.relay.next_sequence(0), run.relay.next_sequence(1)) == (0, 4, 1)
     run.replica.values += 1
     assert caplog.messages == [
         naming("alpha", path, "7 parameters", "4 updates", f"{checkpoint_of().digest:016x}")
@@ -62,7 +62,7 @@ def test_what_is_in_the_folder_already_is_not_written_there_again(tmp_path: Path
     for checkpoint, name in ((tmp_path, path.name), (link, path.name), (other, None), (None, None)):
         run = resumed_run(str(tmp_path), checkpoint, MasterConfig())
         assert run is not None
-        assert (run.kept.name if run.kept else None) == name
+        assert (run.last_checkpoint.name if run.last_checkpoint else None) == name
 
 
 def test_of_damaged_ones_the_names_are_logged_and_an_older_one_is_taken(
@@ -75,8 +75,8 @@ def test_of_damaged_ones_the_names_are_logged_and_an_older_one_is_taken(
     run = resumed_run(str(tmp_path), tmp_path, MasterConfig())
 
     assert run is not None
-    assert run.kept is not None
-    assert run.kept.name == "run-000001.safetensors"
+    assert run.last_checkpoint is not None
+    assert run.last_checkpoint.name == "run-000001.safetensors"
     assert caplog.messages == [
         naming(damaged, len(bytes_of()) - 1, len(bytes_of())),
         naming(lying, f"{checkpoint_of().digest:016x}", f"{5:016x}"),

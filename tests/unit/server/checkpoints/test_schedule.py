@@ -16,7 +16,7 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.state.leases import Leases
 from gradwire_server.state.lobby import Lobby
-from gradwire_server.state.run import Charge, Run
+from gradwire_server.state.run import Leadership, Run
 from gradwire_server.state.state import State
 from gradwire_server.updates.decoding import InlineDecoder
 from support.checkpointing import VALUES, ScriptedWriter, checkpoint_of
@@ -33,7 +33,7 @@ class Watch:
         config = MasterConfig(checkpoint_seconds=SECONDS)
         self.metrics = ServerMetrics()
         self.state = State(
-            charge=Charge(),
+            leadership=Leadership(),
             config=config,
             metrics=self.metrics,
             decoder=InlineDecoder(),
@@ -87,7 +87,7 @@ class Watch:
 
 def founded(name: str = "alpha") -> Run:
     run = Run.resume(checkpoint_of(run=name), memoryview(bytearray(VALUES.astype("<i4").tobytes())))
-    run.awaited = False
+    run.awaits_workers = False
     return run
 
 
@@ -124,7 +124,7 @@ def test_what_has_not_changed_is_not_written_again(watch: Watch) -> None:
 
 def test_a_run_that_is_from_a_checkpoint_is_written_when_it_has_changed() -> None:
     run = founded()
-    run.kept = None
+    run.last_checkpoint = None
     watch = Watch(run)
     watch.pass_time(SECONDS)
     watch.succeed()
@@ -326,7 +326,7 @@ def test_an_order_that_comes_while_one_is_written_has_another_written(watch: Wat
 
     said = watch.checkpoints.ask()
     watch.checkpoints.conclude()
-    assert said == naming("5 updates", "behind")
+    assert said == naming("5 updates", "after")
     watch.succeed()
 
     assert [sum(copy.versions.values()) for copy in watch.copies] == [4, 5]

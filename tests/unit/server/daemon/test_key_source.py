@@ -12,7 +12,7 @@ from gradwire_server.daemon.key_source import (
     DENY_FILE_BYTES_MAX,
     KeySource,
     denied_names,
-    instance_of,
+    instance_name,
 )
 from gradwire_udp.files.keys import write_key
 from support.wording import naming
@@ -142,5 +142,5 @@ def test_a_name_that_no_worker_can_have_is_refused() -> None:
 
 
 def test_masters_are_told_apart_by_where_they_listen() -> None:
-    assert instance_of("0.0.0.0:1") == instance_of("0.0.0.0:1")
-    assert instance_of("0.0.0.0:1") != instance_of("0.0.0.0:2")
+    assert instance_name("0.0.0.0:1") == instance_name("0.0.0.0:1")
+    assert instance_name("0.0.0.0:1") != instance_name("0.0.0.0:2")

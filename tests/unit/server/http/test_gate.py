@@ -248,7 +248,7 @@ def test_an_error_behind_a_connection_ends_that_connection_only(
             visitor.send(b"my-own-secret")
             assert await visitor.hear() == b""
             visitor.go()
-        await gate.accept_no_more()
+        await gate.stop_accepting()
 
         labels = {"reason": str(HttpRefusal.FAILED)}
         assert metrics.registry.get_sample_value("gradwire_http_refused_total", labels) == 3

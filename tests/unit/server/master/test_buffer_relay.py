@@ -169,7 +169,7 @@ def test_of_a_member_that_takes_nothing_only_the_latest_wait() -> None:
     assert list(feed.unsent) == [rank_of(one)]
 
     run.network.set_link(MASTER, "slow", Link())
-    run.network.run(lambda: feed.is_told, seconds=60)
+    run.network.run(lambda: feed.is_complete, seconds=60)
 
     assert slow.all(Buffers)[-1].floats == values[-1]
     assert len(slow.all(Buffers)) < 16
@@ -190,7 +190,7 @@ def test_the_run_is_not_finished_before_everyone_has_the_last_of_everyone() -> N
     run.network.set_link(MASTER, worker.name, Link())
     one.wait_for(Finished)
 
-    assert member_of(run, worker.rank).buffers.is_told
+    assert member_of(run, worker.rank).buffers.is_complete
 
 
 def test_of_another_rank_nothing_is_taken_while_the_run_was_never_lost() -> None:
@@ -258,7 +258,7 @@ def test_what_comes_from_a_quarantine_counts_when_that_is_over() -> None:
     run = run_with()
     one, other = enter(run, "one"), enter(run, "other")
     member = member_of(run, rank_of(one))
-    member.aside = []
+    member.quarantine = []
     one.say(buffers(rank_of(one)), buffers(rank_of(one), b"5678"))
     settle(run)
     assert other.all(Buffers) == []

@@ -388,33 +388,13 @@ def test_what_waited_for_its_rate_comes_after_what_was_aside() -> None:
     assert rogue.ended is None
 
 
-def test_expelled_it_hears_why_and_what_was_kept_aside_is_counted() -> None:
-    run = run_with(2)
-    rogue, before = in_quarantine(run), digest_of(run)
-
-    run.master.expel(2, "its learning rate is 1000 times ours", run.network.now)
-    run.network.turn(run.master_host)
-
-    assert rogue.wait_for_end() == said_by_peer(
-        EndCode.QUARANTINED,
-        naming("quarantine", "its learning rate is 1000 times ours", "3 updates"),
-    )
-    assert run.sample("leaves_total", reason="quarantined") == 1
-    assert run.sample("updates_discarded_total") == 3
-    assert run.sample("quarantined_workers") == 0
-    assert digest_of(run) == before
-    run.finish()
-
-
 @pytest.mark.parametrize("rank", [0, 2, 7])
-def test_who_is_not_in_quarantine_is_neither_released_nor_expelled(rank: int) -> None:
+def test_who_is_not_in_quarantine_is_not_released(rank: int) -> None:
     run = run_with(2)
     rogue_in(run)
 
     with pytest.raises(UsageError, match=naming(f"rank {rank}", "quarantine")):
         run.master.release(rank, run.network.now)
-    with pytest.raises(UsageError, match=naming(f"rank {rank}", "quarantine")):
-        run.master.expel(rank, "no", run.network.now)
     assert len(run.master.roster) == 3
 
 

@@ -95,7 +95,7 @@ def test_who_is_not_training_is_not_asked(run: SimulatedRun, unfit: str) -> None
     elif unfit == "syncing":
         member.phase = Phase.SYNCING
     else:
-        member.aside = []
+        member.quarantine = []
 
     asker.say(ASK)
 

@@ -51,13 +51,13 @@ class Desk:
         return "it is written"
 
     def order(self, action: str, name: str = "") -> str:
-        answer = self.orders.obey("alice", Order(action, name))
+        answer = self.orders.execute("alice", Order(action, name))
         assert isinstance(answer, OrderDone), answer
         return answer.text
 
     def refused(self, action: str, name: str = "") -> str:
         before = (list(self.done), self.orders.denied, self.orders.draining)
-        answer = self.orders.obey("alice", Order(action, name))
+        answer = self.orders.execute("alice", Order(action, name))
         assert isinstance(answer, Refuse), answer
         assert answer.code == RefusalCode.ORDER
         assert before == (self.done, self.orders.denied, self.orders.draining)
@@ -119,7 +119,7 @@ def test_the_longest_status_fits_an_answer() -> None:
 def test_draining_begins_and_ends_by_order() -> None:
     desk = Desk([member(0), member(9, key_name="eyes", role=Role.OBSERVER)])
 
-    assert desk.refused("resume") == "the master lets workers in as it is"
+    assert desk.refused("resume") == "nothing to resume: no operator drains the master"
     assert desk.order("drain").endswith("workers: 1")
     assert desk.orders.draining == "alice"
     assert json.loads(desk.order("status"))["draining"] is True
@@ -171,7 +171,7 @@ def test_names_that_are_denied_have_a_limit() -> None:
 @pytest.mark.parametrize("who", ["gpu1", "1"])
 def test_members_are_meant_by_the_name_in_their_key_or_by_rank(who: str) -> None:
     other, meant = member(0, key_name="gpu0"), member(1, key_name="gpu1")
-    meant.aside = []
+    meant.quarantine = []
     desk = Desk([other, meant])
 
     assert desk.order("release", who) == naming("rank 1 (gpu1 at worker1)")
@@ -179,7 +179,7 @@ def test_members_are_meant_by_the_name_in_their_key_or_by_rank(who: str) -> None
 
     assert desk.done == [
         ("release", meant),
-        ("expel", meant, "operator alice has sent it away"),
+        ("expel", meant, "operator alice has expelled it"),
     ]
 
 
@@ -213,7 +213,7 @@ def test_only_who_is_in_quarantine_is_released() -> None:
     assert desk.refused("release", "gpu0") == naming("gpu0", "quarantine")
 
 
-@pytest.mark.parametrize(("who", "meant"), [("gpu1", "name in a key gpu1"), ("1", "rank 1")])
+@pytest.mark.parametrize(("who", "meant"), [("gpu1", "key name gpu1"), ("1", "rank 1")])
 def test_who_is_not_there_cannot_be_sent_away(who: str, meant: str) -> None:
     assert Desk([member(0)]).refused("expel", who) == naming(meant, "status")
 
@@ -240,6 +240,6 @@ def test_the_log_names_the_operator_and_what_came_of_the_order(
     name=st.text(max_size=64).filter(str.isprintable),
 )
 def test_every_order_has_an_answer_that_can_be_sent(action: str, name: str) -> None:
-    answer = Desk([member(0, key_name="gpu0")]).orders.obey("alice", Order(action, name))
+    answer = Desk([member(0, key_name="gpu0")]).orders.execute("alice", Order(action, name))
 
     assert type(answer).parse(answer.pack()) == answer

@@ -15,7 +15,7 @@ from gradwire_server.shards.keys import (
     pack_keyring,
     parse_identity,
     parse_keyring,
-    take_keyring,
+    read_keyring,
 )
 from support.driven_side import on_a_loop, on_loops
 from support.shard_rig import Rig, shards
@@ -43,8 +43,8 @@ def test_a_keyring_travels_whole() -> None:
 def test_a_keyring_waits_in_a_file_that_is_closed_once_it_was_taken() -> None:
     descriptor = new_keyring_file(KEYRING)
 
-    taken = take_keyring(os.dup(descriptor))
-    again = take_keyring(descriptor)
+    taken = read_keyring(os.dup(descriptor))
+    again = read_keyring(descriptor)
 
     assert same(taken, KEYRING)
     assert same(again, KEYRING)

@@ -53,7 +53,7 @@ async def test_it_starts_counts_and_ends_its_processes() -> None:
         assert list(started.values()) == [0, 0]
         assert next(iter(started)) == os.getpid()
         assert listening.figures.counters.connections_opened == 0
-        listening.accept_no_more()
+        listening.stop_accepting()
 
 
 @linux_only

@@ -31,7 +31,7 @@ def test_a_long_one_lies_in_the_arena(arena: Arena, shape: type) -> None:
     parcel = Parcel(arena, shape(LONG))
 
     assert parcel.place == (0, len(LONG))
-    assert Inbox(arena).look(parcel.place) == LONG
+    assert Inbox(arena).payload_at(parcel.place) == LONG
 
 
 @pytest.mark.parametrize("shape", [bytes, message_of])
@@ -49,7 +49,7 @@ def test_one_that_finds_no_room_is_its_own_place(arena: Arena, shape: type) -> N
     parcel = Parcel(arena, shape(LONG))
 
     assert parcel.place == LONG
-    parcel.let_go()
+    parcel.release()
     assert len(arena.room) == 1
 
 
@@ -58,7 +58,7 @@ def test_it_stays_until_everyone_it_goes_to_has_taken_it(arena: Arena) -> None:
     parcel = Parcel(arena, LONG)
     one.add_parcel(parcel)
     other.add_parcel(parcel)
-    parcel.let_go()
+    parcel.release()
 
     one.on_taken(1)
     still_there = len(arena.room)
@@ -72,7 +72,7 @@ def test_it_stays_until_everyone_it_goes_to_has_taken_it(arena: Arena) -> None:
 def test_what_is_its_own_place_need_not_be_taken(arena: Arena) -> None:
     outbox, inbox = Outbox(), Inbox(arena)
 
-    payload = inbox.look(outbox.add_parcel(Parcel(arena, SHORT)))
+    payload = inbox.payload_at(outbox.add_parcel(Parcel(arena, SHORT)))
 
     assert payload == SHORT
     assert len(outbox) == 0
@@ -83,13 +83,13 @@ def test_they_are_taken_in_the_order_in_which_they_were_named(arena: Arena) -> N
     outbox, inbox = Outbox(), Inbox(arena)
     first, second = Parcel(arena, b"1" * 5_000), Parcel(arena, b"2" * 5_000)
     places = [outbox.add_parcel(first), outbox.add_parcel(second)]
-    first.let_go()
-    second.let_go()
+    first.release()
+    second.release()
 
-    inbox.look(places[0])
+    inbox.payload_at(places[0])
     outbox.on_taken(inbox.taken)
 
-    assert inbox.look(places[1]) == b"2" * 5_000
+    assert inbox.payload_at(places[1]) == b"2" * 5_000
     assert Parcel(arena, b"3" * 5_000).place == (0, 5_000)
 
 
@@ -98,7 +98,7 @@ def test_what_nobody_will_take_is_free(arena: Arena) -> None:
     for _ in range(2):
         parcel = Parcel(arena, b"x" * 5_000)
         outbox.add_parcel(parcel)
-        parcel.let_go()
+        parcel.release()
 
     outbox.clear()
 

@@ -80,7 +80,7 @@ class Rig:
 
     def said(self, shard: int = 0) -> list[Record]:
         self.shards[shard].flush()
-        self.parcels.let_go()
+        self.parcels.release()
         return self.sent[shard].take()
 
 
@@ -188,13 +188,9 @@ def test_figures_are_those_told_last(rig: Rig) -> None:
     counted.counters.packets_lost = 9
     plain = pack_figures(counted, {})
 
-    rig.shards[0].handle([(Report.FIGURES, (*plain[:3], [(4, 0.25, 3_000, 1_400), (5, 1, 2, 3)]))])
+    rig.shards[0].handle([(Report.FIGURES, (*plain[:3], [(4, 0.25, 3_000), (5, 1, 2)]))])
 
-    assert (connection.rtt, connection.bytes_held, connection.bytes_in_flight) == (
-        0.25,
-        3_000,
-        1_400,
-    )
+    assert (connection.rtt, connection.bytes_held) == (0.25, 3_000)
     assert rig.shards[0].figures == counted
     assert rig.shards[0].answered == 1
 
@@ -383,8 +379,8 @@ def test_with_a_shard_its_connections_end_and_nothing_of_it_stays(rig: Rig) -> N
 
 def test_figures_of_a_connection_outlive_it_but_for_what_it_holds(rig: Rig) -> None:
     connection = rig.connect(0)
-    connection.figures = ConnectionFigures(0.5, 10, 20)
+    connection.figures = ConnectionFigures(0.5, 10)
 
     rig.shards[0].lose("it has ended")
 
-    assert (connection.rtt, connection.bytes_held, connection.bytes_in_flight) == (0.5, 0, 0)
+    assert (connection.rtt, connection.bytes_held) == (0.5, 0)

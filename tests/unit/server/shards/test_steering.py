@@ -125,7 +125,7 @@ def test_a_kernel_that_cannot_do_it_is_named_with_what_to_do(
     monkeypatch.setattr(steering, "SO_ATTACH_REUSEPORT_CBPF", 9_999)
     first = stack.enter_context(open_socket(("127.0.0.1", 0)))
 
-    with pytest.raises(UsageError, match=naming("processes", 2, "[Errno 92]", "with one")):
+    with pytest.raises(UsageError, match=naming("processes", 2, "[Errno 92]", "--processes 1")):
         open_others(first, 2)
 
 
@@ -133,5 +133,5 @@ def test_so_is_another_system(stack: ExitStack, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "platform", "darwin")
     first = stack.enter_context(open_socket(("127.0.0.1", 0)))
 
-    with pytest.raises(UsageError, match=naming("processes", 3, "Linux", "with one")):
+    with pytest.raises(UsageError, match=naming("processes", 3, "Linux", "--processes 1")):
         open_others(first, 3)

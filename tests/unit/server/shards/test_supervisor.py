@@ -178,7 +178,7 @@ async def test_who_came_while_there_was_no_room_elsewhere_is_told_so(
 ) -> None:
     async with shards(processes=2) as rig:
         # The shard has not heard yet of what has happened here in the same instant.
-        monkeypatch.setattr(rig.supervisor, "_share", lambda: None)
+        monkeypatch.setattr(rig.supervisor, "_post_limits", lambda: None)
         rig.local_connections = 64
         rig.supervisor._stopping = stopping
         worker = rig.dial(1)
@@ -192,7 +192,9 @@ async def test_who_came_while_there_was_no_room_elsewhere_is_told_so(
 def test_what_a_shard_logs_is_logged_with_its_number(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         async with shards(processes=2) as rig:
-            rig.supervisor._heard(1, [(Report.LOG, logging.WARNING, "gradwire.udp", "too slow")])
+            rig.supervisor._on_records(
+                1, [(Report.LOG, logging.WARNING, "gradwire.udp", "too slow")]
+            )
 
     run_on("asyncio", test)
     record = caplog.records[-1]
@@ -209,6 +211,6 @@ async def test_one_that_was_told_to_stop_is_not_started_again() -> None:
         os.kill(pid, signal.SIGKILL)
         await rig.supervisor.wait_quiet(10)
         await until(lambda: not rig.pids, "its end to be noted")
-        await until(lambda: not rig.supervisor._burials, "all to be done about it")
+        await until(lambda: not rig.supervisor._reaping, "all to be done about it")
 
         assert rig.pids == []

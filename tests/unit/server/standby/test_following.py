@@ -86,10 +86,10 @@ def test_what_is_no_part_of_a_run_is_refused() -> None:
     [body, *_], _ = bodies()
     cases: tuple[tuple[list[Said], str], ...] = (
         ([WELCOME, WELCOME], "Welcome for a second time"),
-        ([WELCOME, SNAPSHOT, SNAPSHOT], "Snapshot behind its end"),
+        ([WELCOME, SNAPSHOT, SNAPSHOT], "Snapshot after the last block"),
         ([WELCOME, update(0, 5, body), update(0, 5, body)], "update 5 of rank 0 for a second time"),
         ([WELCOME, update(0, 4, body)], "update 4 of rank 0 for a second time"),
-        ([WELCOME, update(0, 5, b"nonsense")], "update of no use"),
+        ([WELCOME, update(0, 5, b"nonsense")], "update 5 of rank 0: unknown format"),
         ([update(0, 5, body)] * (EARLY_MAX + 1), f"{EARLY_MAX} messages before WELCOME"),
     )
     for messages, says in cases:

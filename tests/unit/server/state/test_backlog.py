@@ -14,7 +14,7 @@ UPDATE = Update(0, ELEMENTS, 1, np.array([1], np.uint32), np.array([2], np.int32
 
 def reached(backlog: Backlog) -> dict[int, int]:
     lowest: dict[int, int] = {}
-    for rank, sequence in backlog.reached():
+    for rank, sequence in backlog.received_up_to():
         lowest[rank] = min(sequence, lowest.get(rank, sequence))
     return lowest
 
@@ -65,10 +65,9 @@ def test_sums_are_lacking_from_their_first_update_on() -> None:
     gathering.add_update(0, 12, UPDATE)
     gathering.add_update(1, 4, UPDATE)
 
-    conflated = [backlog.conflated]
-    backlog.gathering = gathering
-    conflated.append(backlog.conflated)
-    assert (conflated, reached(backlog)) == ([False, True], {0: 11, 1: 3})
+    assert backlog.sums == []
+    backlog.open_sum = gathering
+    assert reached(backlog) == {0: 11, 1: 3}
     backlog.feed = SumFeed(sent, Link(Puppet().connection))
     backlog.append(0, 10, 100, 1.0)
 

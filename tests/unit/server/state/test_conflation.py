@@ -35,7 +35,7 @@ class Rig:
     def accept(self, *members: Member, n: int = 1, rank: int = 0) -> None:
         for _ in range(n):
             self.now += 1.0
-            sequence = self.relay.next_of(rank)
+            sequence = self.relay.next_sequence(rank)
             self.relay.accept(rank, sequence, MESSAGE, UPDATE, members, self.now)
 
     def deliver(self, to: Member, *sequences: int, rank: int = 0) -> None:
@@ -156,8 +156,8 @@ def test_others_get_what_comes_by_itself() -> None:
         rig.deliver(quick, sequence)
 
     assert quick.backlog.nbytes == 0
-    assert not quick.backlog.conflated
-    assert slow.backlog.conflated
+    assert quick.backlog.sums == []
+    assert len(slow.backlog.sums) == 1
     assert (rig.relay.stable, rig.relay.unstable) == ({0: 0}, 5)
 
 
@@ -175,11 +175,8 @@ def test_where_there_is_no_room_for_a_sum_its_member_cannot_be_kept() -> None:
     rig, first, second = Rig(1, sums=1), member(1), member(2)
     rig.accept(first, second, n=3)
 
-    assert first.backlog.hopeless is None
-    assert second.backlog.hopeless is not None
-    assert "there is no room to add up what comes after them: that takes 32 bytes, and of 32 " in (
-        second.backlog.hopeless
-    )
+    assert first.backlog.drop_reason is None
+    assert second.backlog.drop_reason == naming("no room", "32 bytes", "32 for all slow workers")
     assert rig.relay.conflation.nbytes == SUM_BYTES
     rig.deliver(second, 1)
     rig.accept(second)
@@ -198,7 +195,7 @@ def test_where_the_memory_is_not_there_it_cannot_be_kept_either(
     monkeypatch.setattr("gradwire_server.state.conflation.Sum", refuse)
     rig.accept(slow, n=2)
 
-    assert slow.backlog.hopeless is not None
+    assert slow.backlog.drop_reason is not None
 
 
 def test_who_would_be_sent_a_sum_out_of_range_cannot_be_kept() -> None:
@@ -209,8 +206,7 @@ def test_who_would_be_sent_a_sum_out_of_range_cannot_be_kept() -> None:
     for sequence in (2, 3):
         rig.relay.accept(0, sequence, MESSAGE, large, [slow], rig.now)
 
-    assert slow.backlog.hopeless is not None
-    assert "takes a parameter out of range" in slow.backlog.hopeless
+    assert slow.backlog.drop_reason == naming("1 updates", "range")
 
 
 def test_who_takes_nothing_for_too_long_has_stalled() -> None:

@@ -13,7 +13,7 @@ def leases_with(*entries: tuple[bytes, int, Identity | None], most: int = 10) ->
     """Return places kept since second 100, for 60 seconds."""
     leases = Leases(60.0, most)
     for worker_id, rank, identity in entries:
-        leases.keep_place(worker_id, rank, identity, 100.0)
+        leases.reserve(worker_id, rank, identity, 100.0)
     return leases
 
 
@@ -78,6 +78,6 @@ def test_who_has_finished_is_waited_for_differently() -> None:
     leases = leases_with((b"a", 1, None))
     assert not leases.has_finished
 
-    leases.keep_place(b"b", 2, None, 100.0, finished=True)
+    leases.reserve(b"b", 2, None, 100.0, finished=True)
 
     assert leases.has_finished

@@ -57,10 +57,10 @@ def test_a_clipped_update_is_stable_when_its_origin_has_the_correction() -> None
 
 def test_what_a_checkpoint_contains_is_stable_and_its_ranks_go_on_there() -> None:
     relay = Relay(ELEMENTS)
-    relay.go_on_from({0: 3, 5: 2**32 - 2})
+    relay.start_from({0: 3, 5: 2**32 - 2})
     assert not relay.log.reaches_back_to({0: 2, 5: 2**32 - 2}, without=9)
     assert (relay.stable, relay.unstable) == ({0: 3, 5: 2**32 - 2}, 0)
-    assert [relay.next_of(rank) for rank in (0, 1, 5)] == [4, 1, 2**32 - 1]
+    assert [relay.next_sequence(rank) for rank in (0, 1, 5)] == [4, 1, 2**32 - 1]
 
     other = member(1)
     relay.accept(0, 4, UPDATE, DECODED, [other], 1.0)

@@ -82,7 +82,7 @@ def test_what_others_lack_of_the_heirs_replica_is_recalled() -> None:
 
     # Of rank 1 the heir lacks two, which the other sends by itself: nobody else has them.
     assert ranges(recovery) == {0: (86, 90), 7: (6, 9)}
-    asked = recovery.ask(0)
+    asked = recovery.next_request(0)
     assert asked is not None
     assert (asked.member, asked.last) == (heir, 90)
 
@@ -96,16 +96,16 @@ def test_what_the_heir_lacks_of_who_is_gone_is_recalled_from_whoever_keeps_it() 
     assert recovery.heir is heir
     assert ranges(recovery)[7] == (3, 6)
 
-    first_asked = recovery.ask(7)
+    first_asked = recovery.next_request(7)
     put(recovery, 7, 4, 5)
-    second_asked = recovery.ask(7)
+    second_asked = recovery.next_request(7)
     put(recovery, 7, 6, 6)
 
     assert first_asked is not None
     assert (first_asked.member, first_asked.last) == (second, 5)
     assert second_asked is not None
     assert (second_asked.member, second_asked.last) == (third, 6)
-    assert recovery.ask(7) is None
+    assert recovery.next_request(7) is None
     assert recovery.recalled[7].reached == 6
 
 
@@ -114,7 +114,7 @@ def test_what_an_origin_does_not_keep_any_more_is_recalled_from_others() -> None
         Resume(0, 99, {1: 3}, 3), Resume(1, 9, {}, 3, {1: 7}), Resume(2, 0, {1: 8}, 3, {1: 3})
     )
 
-    asked = recovery.ask(1)
+    asked = recovery.next_request(1)
 
     assert ranges(recovery)[1] == (3, 8)
     assert asked is not None
@@ -134,13 +134,13 @@ def test_who_is_asked_next_is_another_one_when_the_first_is_gone() -> None:
     recovery, [heir, second, third] = planned(
         Resume(0, 99, {7: 3}, 4), Resume(1, 0, {7: 6}, 4, {7: 3}), Resume(2, 0, {7: 5}, 4, {7: 3})
     )
-    assert recovery.ask(7) is not None
-    assert recovery.owing == [second]
+    assert recovery.next_request(7) is not None
+    assert recovery.pending_members == [second]
     put(recovery, 7, 4, 4)
 
-    recovery.keep_only([heir, third])
+    recovery.retain([heir, third])
 
-    asked = recovery.ask(7)
+    asked = recovery.next_request(7)
     assert asked is not None
     assert (asked.member, asked.last, asked.arriving.expected) == (third, 5, 5)
     assert recovery.has_asked
@@ -170,10 +170,10 @@ def test_a_claim_to_keep_more_than_there_is_changes_nothing() -> None:
 
 def test_when_all_have_to_come_once_more_nothing_is_left() -> None:
     recovery, _ = planned(Resume(0, 90, {1: 50}, 2, {0: 85}), Resume(1, 50, {0: 86}, 2))
-    recovery.ask(0)
+    recovery.next_request(0)
     put(recovery, 0, 87, 88)
 
-    recovery.gather_again(100.0)
+    recovery.restart(100.0)
 
     assert recovery.gathering
     assert (recovery.deadline, recovery.returned, recovery.recalled) == (105.0, {}, {})

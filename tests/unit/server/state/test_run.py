@@ -61,7 +61,7 @@ def test_a_run_begins_again_with_nothing_of_the_worker_that_is_gone() -> None:
     assert run.assembly is not None
     run.assembly.accept_block(block(BLOCK_ELEMENTS, np.array([7, 7], np.int32)))
 
-    run.begin_again(join_request(layout=TWO_BLOCKS, quantum_exponent=-10))
+    run.restart_founding(join_request(layout=TWO_BLOCKS, quantum_exponent=-10))
 
     assert not run.replica.values.any()
     assert run.replica.quantum_exponent == -10
