@@ -36,7 +36,7 @@ def test_histories_in_which_the_primary_is_killed(seed: int) -> None:
 
     run.train(15, interval=0.3)
     run.network.run(lambda: run.standby.terms.in_charge, seconds=60)
-    run.wait_until_all_are_back()
+    run.wait_until_all_are_back(seconds=200)
     run.train(3)
 
     assert run.standby.terms.term == 2
@@ -54,7 +54,7 @@ def test_histories_in_which_the_primary_is_killed_and_started_anew_at_once(seed:
         run.network.after(random.uniform(0, 3), partial(run.kill_primary, back_after=back_after))
         run.train(15, interval=0.3)
         run.network.run_for(10)
-        run.wait_until_all_are_back()
+        run.wait_until_all_are_back(seconds=200)
     run.train(3)
 
     run.finish_all()
@@ -77,7 +77,7 @@ def test_histories_in_which_the_masters_are_cut_off_from_each_other(seed: int) -
 
     run.train(20, interval=0.5)
     run.network.run_for(30)
-    run.wait_until_all_are_back()
+    run.wait_until_all_are_back(seconds=200)
     run.train(3)
 
     run.finish_all()
@@ -99,7 +99,7 @@ def test_histories_in_which_the_standby_is_killed_and_started_anew(seed: int) ->
     run.kill_primary()
     run.train(3)
     run.network.run(lambda: run.standby.terms.in_charge, seconds=60)
-    run.wait_until_all_are_back()
+    run.wait_until_all_are_back(seconds=200)
     run.train(3)
 
     run.finish_all()
@@ -119,7 +119,7 @@ def test_histories_in_which_both_are_killed_and_started_anew(seed: int) -> None:
     )
     run.train(15, interval=0.3)
     run.network.run_for(25)
-    run.wait_until_all_are_back()
+    run.wait_until_all_are_back(seconds=200)
     run.train(3)
 
     run.finish_all()
@@ -157,7 +157,7 @@ def test_of_two_masters_that_are_cut_off_the_one_goes_on_that_has_enough_workers
     for worker in run.workers:
         for master in (MASTER, STANDBY):
             run.separate(worker.name, master, 0.0)
-    run.wait_until_all_are_back()
+    run.wait_until_all_are_back(seconds=200)
     run.finish_all()
 
 
@@ -195,7 +195,7 @@ def test_a_worker_that_knows_only_the_primary_finds_the_standby_in_its_place() -
     run.begin(2)
     run.kill_primary(back_after=8.0)
     run.network.run(lambda: run.standby.terms.in_charge, seconds=30)
-    run.wait_until_all_are_back()
+    run.wait_until_all_are_back(seconds=200)
     run.network.run_for(8)
 
     late = run.join()
@@ -212,13 +212,13 @@ def test_a_standby_that_is_started_anew_gives_the_run_back_to_the_primary() -> N
     run.begin(3)
     run.kill_primary(back_after=1.0)
     run.network.run(lambda: run.standby.terms.in_charge, seconds=30)
-    run.wait_until_all_are_back()
+    run.wait_until_all_are_back(seconds=200)
     run.train(3)
 
     run.kill_standby(back_after=1.0)
     run.train(10, interval=0.5)
     run.network.run(lambda: run.primary.terms.in_charge, seconds=60)
-    run.wait_until_all_are_back()
+    run.wait_until_all_are_back(seconds=200)
 
     assert run.primary.terms.term == 3
     run.wait_for_standby()
@@ -234,7 +234,7 @@ def test_who_stops_in_order_hands_over() -> None:
     run.network.turn(run.primary_host)
     run.network.run_for(0.5)
     run.kill_primary()
-    run.wait_until_all_are_back()
+    run.wait_until_all_are_back(seconds=200)
 
     assert run.standby.terms.in_charge
     run.finish_all()
@@ -279,7 +279,7 @@ def test_histories_of_everything_at_once(seed: int) -> None:
         run.network.after(random.uniform(0, 6), partial(run.network.kill, run.workers[0].host))
     run.train(25, interval=0.6)
     run.network.run_for(30)
-    run.wait_until_all_are_back()
+    run.wait_until_all_are_back(seconds=200)
     late = run.join()
     run.network.run(lambda: late.live, seconds=30)
     run.train(3)

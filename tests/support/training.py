@@ -24,6 +24,7 @@ from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
+from gradwire_server.state.roster import Phase
 from gradwire_server.state.run import Run
 from gradwire_server.updates.decoding import Decoder
 from support.invariants import Invariants
@@ -173,11 +174,20 @@ class SimulatedRun:
         self.master.begin(self.network.now)
         self.network.turn(self.master_host)
 
-    def cut_off(self, worker: SimulatedWorker, seconds: float) -> None:
-        """Let nothing through between a worker and the master, for some time."""
-        for ends in ((worker.name, MASTER), (MASTER, worker.name)):
+    def separate(self, one: str, other: str, seconds: float) -> None:
+        """Let nothing through between two hosts, for some time."""
+        for ends in ((one, other), (other, one)):
             self.network.set_link(*ends, Link(loss=1.0))
             self.network.after(seconds, partial(self.network.set_link, *ends, self.network.link))
+
+    def cut_off(self, worker: SimulatedWorker, seconds: float) -> None:
+        """Let nothing through between a worker and the master, for some time."""
+        self.separate(worker.name, MASTER, seconds)
+
+    def lose_master(self, *workers: SimulatedWorker, back_after: float = 1.0) -> None:
+        """Kill the master, and wait until these workers have lost it."""
+        self.kill_master(back_after=back_after)
+        self.network.run(lambda: all(worker.lost is not None for worker in workers), seconds=30)
 
     @property
     def random(self) -> Random:
@@ -235,6 +245,25 @@ class SimulatedRun:
         joining = [self.join(self.random.choice(["local", "shared"])) for _ in range(n)]
         self.network.run(lambda: all(w.live for w in joining), seconds=seconds)
         return joining
+
+    @property
+    def in_charge(self) -> Master | None:
+        """The master that workers have to come back to."""
+        return self.master
+
+    def wait_until_all_are_back(self, *, seconds: float = 60) -> None:
+        """Wait until all workers that are alive take part."""
+
+        def are_back() -> bool:
+            alive = [worker for worker in self.workers if not worker.is_gone]
+            master = self.in_charge
+            return (
+                master is not None
+                and all(worker.lost is None for worker in alive)
+                and [m.phase for m in master.roster.workers] == [Phase.LIVE] * len(alive)
+            )
+
+        self.network.run(are_back, seconds=seconds)
 
     # Peers that a test makes say what it wants.
 
