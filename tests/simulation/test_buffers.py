@@ -243,7 +243,6 @@ def test_a_master_of_several_processes_passes_them_on_too(seed: int) -> None:
 
     run.finish()
 
-    run.check_nothing_is_left()
     assert run.sample("buffers_relayed_total") >= 12
 
 

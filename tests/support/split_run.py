@@ -199,6 +199,12 @@ class SplitRun(SimulatedRun):
         """Start a shard again that was killed."""
         self.shards[index - 1] = SimulatedShard(self, index)
 
+    def finish(self) -> None:
+        """Let every live worker finish, and check that nothing is left of them in any process."""
+        super().finish()
+        self.network.run_for(60)
+        self.check_nothing_is_left()
+
     def check_nothing_is_left(self) -> None:
         """All connections are over, and nothing lies in shared memory any more."""
         assert [len(shard.remote) for shard in self.shards] == [0] * (self.count - 1)

@@ -73,6 +73,10 @@ class OptimizerStates:
         """By who asks."""
         self._numbers = 0
 
+    def __len__(self) -> int:
+        """Return how many workers wait for a state."""
+        return len(self._transfers)
+
     def receive(self, member: Member, message: WantState | StatePart) -> None:
         """Take what a worker asks for, or a part of what it was asked for.
 
