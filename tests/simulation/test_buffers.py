@@ -188,8 +188,7 @@ def test_who_leaves_counts_no_more_and_who_takes_its_rank_inherits_nothing(seed:
     leaves.leave()
     run.network.run(lambda: rank not in stays.buffers, seconds=10)
 
-    newcomer = run.join()
-    run.network.run(lambda: newcomer.live, seconds=10)
+    [newcomer] = run.join_and_wait(1, seconds=10)
 
     assert newcomer.rank == rank
     assert rank not in stays.buffers

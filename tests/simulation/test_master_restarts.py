@@ -103,8 +103,7 @@ def with_one_that_the_other_does_not_know() -> tuple[
     run.join_and_wait(1)
     [known] = run.workers
     run.network.on_datagram = lambda source, target, _: known.name not in (source, target)
-    late = run.join()
-    run.network.run(lambda: late.live, seconds=2)
+    [late] = run.join_and_wait(1, seconds=2)
     run.network.on_datagram = lambda *_: True
     return run, known, late
 

@@ -82,17 +82,6 @@ def no_state(number: int, reason: str) -> StatePart:
     return StatePart(number, 0, 0, b"", reason)
 
 
-def enter(
-    network: SimulatedNetwork, layout: Layout, name: str, *, rank: int | None = None
-) -> "ScriptedPeer":
-    """Return a peer that takes part in the run of the master, with an id made of its name."""
-    peer = ScriptedPeer(network, name, dial="master")
-    identity = name.encode().ljust(WORKER_ID_BYTES, b".")
-    peer.say(join_request(layout=layout, name=name, worker_id=identity, rank=rank))
-    peer.wait_for(Welcome)
-    return peer
-
-
 class ScriptedPeer:
     """One end of a connection: a worker if it dials somebody, else a master for one worker.
 

@@ -293,7 +293,7 @@ def test_who_floods_holds_its_own_credit_and_delays_nobody_else() -> None:
     rogue = rogue_in(run)
 
     say_and_wait(run, rogue, *[HARMLESS] * 500)
-    held = {m.rank: m.link.connection.bytes_held for m in run.master.roster}
+    held = bytes_held(run)
     other = rogue_in(run, "other")
     say_and_wait(run, other, HARMLESS)
 
@@ -325,7 +325,12 @@ def in_quarantine(run: SimulatedRun) -> ScriptedPeer:
     return rogue
 
 
-def test_from_an_outlier_on_everything_of_its_worker_is_kept_aside(
+def bytes_held(run: SimulatedRun) -> dict[int, int]:
+    """Return by rank the credit that a worker has used up."""
+    return {m.rank: m.link.connection.bytes_held for m in run.master.roster}
+
+
+def test_from_an_outlier_on_everything_of_its_worker_is_kept_aside_and_it_hears_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     run = run_with(2)
@@ -339,26 +344,13 @@ def test_from_an_outlier_on_everything_of_its_worker_is_kept_aside(
     assert run.sample("updates_quarantined_total") == 3
     [line] = caplog.messages
     assert line == naming("update 2", "rank 2 (rogue)", "5e+08")
+    held = bytes_held(run)
+    assert held.pop(2) >= len(OUTLIER) + 2 * len(HARMLESS), "at its own credit"
+    assert held == {0: 0, 1: 0}
 
-
-def test_what_is_kept_aside_holds_its_sender_s_credit() -> None:
-    run = run_with(2)
-    in_quarantine(run)
-
-    held = {m.rank: m.link.connection.bytes_held for m in run.master.roster}
-
-    assert held[2] >= len(OUTLIER) + 2 * len(HARMLESS)
-    assert (held[0], held[1]) == (0, 0)
-
-
-def test_a_worker_in_quarantine_hears_the_others() -> None:
-    run = run_with(2)
-    rogue = in_quarantine(run)
     before = len(rogue.all(UpdateReceived))
-
     run.train(2)
     run.network.run_for(1.0)
-
     assert len(rogue.all(UpdateReceived)) > before
 
 
