@@ -23,6 +23,7 @@ from gradwire_protocol.messages.link import Control, Link, Message, UpdateReceiv
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.states import StatePart
 from gradwire_protocol.messages.updates import EncodedUpdate
+from support.applications import Untimed
 from support.network import SimulatedNetwork
 
 LAYOUT = Layout((Tensor("weights", (6,)),))
@@ -82,7 +83,7 @@ def no_state(number: int, reason: str) -> StatePart:
     return StatePart(number, 0, 0, b"", reason)
 
 
-class ScriptedPeer:
+class ScriptedPeer(Untimed):
     """One end of a connection: a worker if it dials somebody, else a master for one worker.
 
     Parameters
@@ -131,12 +132,6 @@ class ScriptedPeer:
                 self.ended = event
             case _:
                 pass
-
-    def handle_timer(self, now: float) -> None:
-        pass
-
-    def next_timer(self) -> float | None:
-        return None
 
     # Saying.
 

@@ -248,7 +248,7 @@ def test_http_for_everyone_without_a_token_says_what_it_does_not_serve(
     )
 
 
-def test_http_can_be_left_out_and_who_listens_on_loopback_is_not_warned(
+def test_http_can_be_left_out_and_a_master_on_loopback_warns_of_nothing(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert running(LOOPBACK)["http"] is None
@@ -276,7 +276,7 @@ def test_the_address_that_workers_should_use_is_the_one_announced(
 @pytest.mark.parametrize(
     ("advertise", "shown"), [(None, "THIS-HOST:{port}"), ("127.0.0.1", "127.0.0.1:{port}")]
 )
-def test_who_is_insecure_on_every_address_is_warned_whatever_is_advertised(
+def test_an_insecure_master_on_every_address_warns_whatever_it_advertises(
     running: Running, caplog: pytest.LogCaptureFixture, advertise: str | None, shown: str
 ) -> None:
     addresses = Addresses(listen="0.0.0.0:0", http=None, advertise=advertise)
