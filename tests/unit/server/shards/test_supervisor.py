@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -160,14 +159,20 @@ async def test_who_does_not_go_in_time_is_not_waited_for() -> None:
 
 
 @on_a_loop
-async def test_a_link_is_shared_by_where_the_connections_are() -> None:
+async def test_a_link_is_shared_by_where_the_connections_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with shards(link_rate=8.0) as rig:  # Mbit/s, a million bytes
         await rig.worker_at(1)
+        told: list[tuple[object, ...]] = []
+        monkeypatch.setattr(RemoteShard, "post", lambda _, *record: told.append(record))
         rig.local_connections = 2
         rig.supervisor.turn()
 
-        limits: list[Any] = [process.limits for process in rig.supervisor._living()]
-        assert limits == [(2, pytest.approx(1e6 * 2 / 6)), (3, pytest.approx(1e6 * 1 / 6))]
+        assert told == [
+            (Command.LIMITS, 2, pytest.approx(1e6 * 2 / 6)),
+            (Command.LIMITS, 3, pytest.approx(1e6 * 1 / 6)),
+        ]
         assert rig.link.rate == pytest.approx(1e6 * 3 / 6)
 
 
