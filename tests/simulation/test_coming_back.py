@@ -5,6 +5,7 @@
 
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -27,15 +28,17 @@ IDLE_SECONDS = 3.0
 NOTHING = Link(loss=1.0)
 
 
-def begin(seed: int, *, log_bytes_max: int = 2**20, elements: int = 400) -> SimulatedRun:
-    """Let a run begin whose master keeps so much for who is cut off."""
-    config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, update_log_bytes_max=log_bytes_max)
+def begin(
+    seed: int, link: Link | None = None, *, elements: int = 400, **limits: Any
+) -> SimulatedRun:
+    """Let a run begin whose master keeps so much for a worker that is cut off."""
+    usual = {"idle_timeout_seconds": IDLE_SECONDS, "update_log_bytes_max": 2**20}
     return SimulatedRun(
         seed,
-        link_of(Random(seed)),
+        link or link_of(Random(seed)),
         elements=elements,
         idle_timeout_seconds=IDLE_SECONDS,
-        master=config,
+        master=MasterConfig(**{**usual, **limits}),
     )
 
 
@@ -44,7 +47,7 @@ def test_histories_in_which_workers_are_cut_off_for_longer_than_the_idle_timeout
     seed: int,
 ) -> None:
     random = Random(seed)
-    run = begin(seed, log_bytes_max=random.choice([1, 2_000, 2**20]))
+    run = begin(seed, update_log_bytes_max=random.choice([1, 2_000, 2**20]))
     run.join_and_wait(random.randint(2, 5))
     for worker in random.sample(run.workers, random.randint(1, len(run.workers))):
         for _ in range(random.choice([1, 1, 2])):
@@ -64,7 +67,7 @@ def test_histories_in_which_workers_are_cut_off_for_longer_than_the_idle_timeout
 def test_who_is_back_gets_what_is_kept_and_else_the_replica(
     log_bytes_max: int, rebases: int
 ) -> None:
-    run = begin(1, log_bytes_max=log_bytes_max)
+    run = begin(1, update_log_bytes_max=log_bytes_max)
     run.join_and_wait(3)
     lost, ranks = run.workers[1], [worker.rank for worker in run.workers]
 
@@ -140,7 +143,7 @@ def test_of_the_replica_who_is_back_gets_only_the_blocks_that_differ(
 ) -> None:
     """Layers that nobody trains do not travel."""
     monkeypatch.setattr("gradwire_protocol.messages.snapshots.BLOCK_ELEMENTS", 64)
-    run = begin(seed, log_bytes_max=1, elements=3000)
+    run = begin(seed, update_log_bytes_max=1, elements=3000)
     run.join_and_wait(3)
     for worker in run.workers:
         worker.trains = slice(100, 300)
@@ -180,8 +183,7 @@ def test_a_place_is_kept_for_who_is_expected_back() -> None:
 
 
 def test_who_was_away_for_too_long_is_told_to_join_anew() -> None:
-    config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, rejoin_seconds=5.0)
-    run = SimulatedRun(3, idle_timeout_seconds=IDLE_SECONDS, master=config)
+    run = begin(3, Link(), rejoin_seconds=5.0)
     run.join_and_wait(2)
     lost = run.workers[0]
 
@@ -279,8 +281,7 @@ def test_who_had_finished_hears_of_the_end_when_it_is_back() -> None:
 def test_who_is_back_when_all_others_have_finished_and_left_is_told_so(
     rejoin_seconds: float, runs_after: int
 ) -> None:
-    config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, rejoin_seconds=rejoin_seconds)
-    run = SimulatedRun(11, idle_timeout_seconds=IDLE_SECONDS, master=config)
+    run = begin(11, Link(), rejoin_seconds=rejoin_seconds)
     run.join_and_wait(3)
     run.train(3)
     lost, *others = run.workers
@@ -343,8 +344,7 @@ def test_who_comes_back_after_the_end_may_say_again_that_it_had_finished() -> No
 
 def test_what_a_worker_had_sent_counts_when_it_is_lost_while_it_leaves() -> None:
     """Its updates wait for their pace; the last one lets it go, while it is being parted with."""
-    config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, update_rate_max=0.1)
-    run = SimulatedRun(9, idle_timeout_seconds=IDLE_SECONDS, master=config)
+    run = begin(9, Link(), update_rate_max=0.1)
     run.join_and_wait(2)
     lost, other = run.workers
     for _ in range(BURST_UPDATES_MIN + 10):
@@ -369,11 +369,8 @@ def test_what_a_worker_had_sent_counts_when_it_is_lost_while_it_leaves() -> None
 
 def begin_slowly(seed: int, *, log_bytes_max: int) -> SimulatedRun:
     """Let a run begin, and wait until somebody is training; its snapshots take seconds."""
-    config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, update_log_bytes_max=log_bytes_max)
     link = Link(delay=0.05, loss=Random(seed).choice([0.0, 0.02]), duplication=0.02)
-    run = SimulatedRun(
-        seed, link, elements=3000, idle_timeout_seconds=IDLE_SECONDS, master=config
-    )  # fmt: skip
+    run = begin(seed, link, elements=3000, update_log_bytes_max=log_bytes_max)
     run.join_and_wait(2)
     return run
 

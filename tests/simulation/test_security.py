@@ -60,7 +60,7 @@ from support.network import Link, damage
 from support.numbering import go_on_from
 from support.pair import INITIATOR, RESPONDER, Pair, Passing, Side
 from support.tiers import examples
-from support.unsealing import keys_of, sealing_keys
+from support.unsealing import keys_of
 from support.wording import naming
 
 SEEDS = pytest.mark.seeds(3)
@@ -410,7 +410,6 @@ def test_after_three_probe_timeouts_the_key_before_is_gone_on_both_sides() -> No
         keys = keys_of(side.connection)
         assert keys.cipher(EPOCH - 1) is None
         assert keys.cipher(EPOCH) is not None
-        assert sealing_keys(side.connection.sender._sealing).epoch == 1
 
 
 # Replays and downgrades.
@@ -631,6 +630,6 @@ def test_the_nonces_of_a_suite_are_looked_at_at_all() -> None:
     key, number = next(iter(used))
     assert len(key) == 32
     assert number == 0
-    packet = lying(pair.initiator.connection, pack_ping(), now=pair.network.now)
+    pair.initiator.connection.sender.recovery.sent.next_number -= 1
     with pytest.raises(RuntimeError, match=naming("packet number", "reused")):
-        pair.initiator.connection.sender._sealing.seal(bytearray(packet[:16]))
+        lying(pair.initiator.connection, pack_ping(), now=pair.network.now)

@@ -29,6 +29,26 @@ def settings(**others: Any) -> MasterConfig:
     return MasterConfig(**{"relay_backlog_bytes_max": BACKLOG_BYTES, **others})
 
 
+def begin(
+    seed: int,
+    link: Link,
+    *,
+    elements: int = 3_000,
+    idle_seconds: float = 30.0,
+    sealed: bool = False,
+    **limits: Any,
+) -> SimulatedRun:
+    """Let a run begin whose master keeps little for a slow worker before it adds updates up."""
+    return SimulatedRun(
+        seed,
+        link,
+        elements=elements,
+        idle_timeout_seconds=idle_seconds,
+        run_key=RUN_KEY if sealed else None,
+        master=settings(idle_timeout_seconds=idle_seconds, **limits),
+    )
+
+
 class Bound:
     """Checks after every turn of a master that what it keeps for slow workers is bounded.
 
@@ -104,13 +124,13 @@ def check_that_others_keep_up(run: SimulatedRun, slow: list[SimulatedWorker]) ->
 def test_histories_with_links_that_are_far_too_slow(seed: int) -> None:
     random = Random(seed)
     elements = random.choice([400, 3_000, 3_000, 150_000] if seed % 5 == 0 else [400, 3_000])
-    run = SimulatedRun(
+    run = begin(
         seed,
         link_of(random),
         elements=elements,
-        idle_timeout_seconds=60.0,
-        run_key=RUN_KEY if seed % 3 == 0 else None,
-        master=settings(idle_timeout_seconds=60.0, slow_seconds=300.0),
+        idle_seconds=60.0,
+        sealed=seed % 3 == 0,
+        slow_seconds=300.0,
     )
     bound = Bound(run)
     run.join_and_wait(random.randint(3, 6))
@@ -137,16 +157,13 @@ def test_histories_in_which_workers_are_stopped_for_a_while(seed: int) -> None:
     """Some for so long that they are taken for lost, some more than once."""
     random = Random(seed)
     idle = random.choice([3.0, 30.0])
-    run = SimulatedRun(
+    run = begin(
         seed,
         link_of(random),
         elements=random.choice([50, 400, 3_000]),
-        idle_timeout_seconds=idle,
-        master=settings(
-            idle_timeout_seconds=idle,
-            slow_seconds=random.choice([2.0, 60.0]),
-            update_log_bytes_max=random.choice([1, 5_000, 2**20]),
-        ),
+        idle_seconds=idle,
+        slow_seconds=random.choice([2.0, 60.0]),
+        update_log_bytes_max=random.choice([1, 5_000, 2**20]),
     )
     bound = Bound(run)
     run.join_and_wait(random.randint(3, 6))
@@ -171,14 +188,7 @@ def test_histories_in_which_workers_are_stopped_for_a_while(seed: int) -> None:
 @pytest.mark.seeds(20)
 def test_histories_in_which_conflated_workers_die_or_the_master_does(seed: int) -> None:
     random = Random(seed)
-    run = SimulatedRun(
-        seed,
-        link_of(random),
-        elements=3_000,
-        idle_timeout_seconds=3.0,
-        run_key=RUN_KEY if seed % 3 == 0 else None,
-        master=settings(idle_timeout_seconds=3.0, recovery_seconds=4.0),
-    )
+    run = begin(seed, link_of(random), idle_seconds=3.0, sealed=seed % 3 == 0, recovery_seconds=4.0)
     bound = Bound(run)
     run.join_and_wait(random.randint(4, 6))
     slow = random.sample(run.workers, 2)
@@ -208,9 +218,7 @@ def test_histories_in_which_conflated_workers_die_or_the_master_does(seed: int) 
 def test_histories_in_which_who_joins_or_observes_is_slow(seed: int) -> None:
     """Updates wait behind a snapshot, too; and observers are sent sums like everyone."""
     random = Random(seed)
-    run = SimulatedRun(
-        seed, link_of(random), elements=3_000, run_key=RUN_KEY, master=settings(slow_seconds=300.0)
-    )
+    run = begin(seed, link_of(random), sealed=True, slow_seconds=300.0)
     bound = Bound(run)
     run.join_and_wait(3)
     late, observer = run.join(), run.observe()
@@ -252,11 +260,13 @@ def test_histories_in_which_the_master_has_several_processes(seed: int) -> None:
 def test_histories_in_which_a_slow_worker_is_clipped(seed: int) -> None:
     """Corrections come by themselves, and what is left of its updates is in the others' sums."""
     random = Random(seed)
-    run = SimulatedRun(
+    run = begin(
         seed,
         link_of(random),
         elements=1_000,
-        master=settings(outlier_policy="clip", slow_seconds=300.0, relay_backlog_bytes_max=200_000),
+        outlier_policy="clip",
+        slow_seconds=300.0,
+        relay_backlog_bytes_max=200_000,
     )
     bound = Bound(run)
     run.join_and_wait(4)
@@ -280,7 +290,7 @@ def test_sums_go_on_for_longer_than_a_connection_remembers_gaps(
 ) -> None:
     """Every sum leaves numbers out in the streams of all ranks in it."""
     monkeypatch.setattr(incoming, "FINISHED_RANGES_MAX", 20)
-    run = SimulatedRun(1, Link(delay=0.001), elements=50, master=settings())
+    run = begin(1, Link(delay=0.001), elements=50)
     run.join_and_wait(3)
     slow, *others = run.workers
     conflation = run.state.relay.conflation
@@ -303,7 +313,7 @@ def test_sums_go_on_for_longer_than_a_connection_remembers_gaps(
 
 
 def test_once_its_link_is_quick_again_a_worker_gets_updates_by_themselves() -> None:
-    run = SimulatedRun(2, elements=3_000, master=settings())
+    run = begin(2, Link())
     run.join_and_wait(3)
     slow = run.workers[0]
     run.network.set_link(MASTER, slow.name, Link(rate=30e3, queue_bytes=20_000))
@@ -322,7 +332,7 @@ def test_once_its_link_is_quick_again_a_worker_gets_updates_by_themselves() -> N
 
 
 def test_nothing_is_stable_before_a_slow_worker_has_it() -> None:
-    run = SimulatedRun(3, elements=3_000, master=settings(slow_seconds=1e3))
+    run = begin(3, Link(), slow_seconds=1e3)
     run.join_and_wait(3)
     slow, other, _ = run.workers
     run.train(3)
@@ -339,13 +349,7 @@ def test_nothing_is_stable_before_a_slow_worker_has_it() -> None:
 
 
 def test_who_takes_nothing_for_too_long_is_told_and_dropped_and_may_come_back() -> None:
-    run = SimulatedRun(
-        4,
-        Link(),
-        elements=3_000,
-        idle_timeout_seconds=600.0,
-        master=settings(slow_seconds=5.0, idle_timeout_seconds=600.0),
-    )
+    run = begin(4, Link(), idle_seconds=600.0, slow_seconds=5.0)
     run.join_and_wait(3)
     slow, rank = run.workers[0], run.workers[0].rank
     told: list[str] = []
@@ -371,14 +375,8 @@ def test_who_takes_nothing_for_too_long_is_told_and_dropped_and_may_come_back() 
 
 
 def test_where_there_is_no_room_for_a_sum_the_slow_worker_is_dropped() -> None:
-    run = SimulatedRun(
-        5,
-        Link(),
-        elements=3_000,
-        idle_timeout_seconds=600.0,
-        master=MasterConfig(
-            relay_backlog_bytes_max=100_000, conflation_bytes_max=11_999, idle_timeout_seconds=600.0
-        ),
+    run = begin(
+        5, Link(), idle_seconds=600.0, relay_backlog_bytes_max=100_000, conflation_bytes_max=11_999
     )
     bound = Bound(run)
     run.join_and_wait(3)
