@@ -32,6 +32,7 @@ from gradwire_protocol import (
 )
 from gradwire_protocol.limits import FRAGMENT_BYTES_MIN, MESSAGE_BYTES_MAX, WINDOW_BYTES
 from gradwire_udp import SocketCounters, UdpDriver, new_event_loop, open_socket
+from support.applications import Untimed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +216,7 @@ def _victim() -> Iterator[_Victim]:
         yield _Victim(master)
 
 
-class _Dialler:
+class _Dialler(Untimed):
     """Notes when it is connected."""
 
     def __init__(self) -> None:
@@ -226,12 +227,6 @@ class _Dialler:
             self.connected.set_result(True)
         elif isinstance(event, Disconnected) and not self.connected.done():
             self.connected.set_result(False)
-
-    def handle_timer(self, now: float) -> None:
-        """Have no timers."""
-
-    def next_timer(self) -> float | None:
-        return None
 
 
 async def _handshake(port: int, credentials: Credentials) -> float:

@@ -28,6 +28,7 @@ from gradwire_protocol import (
     Priority,
 )
 from gradwire_udp import SocketCounters, UdpDriver, new_event_loop, open_socket
+from support.applications import Untimed
 
 WORKERS_MAX: Final = 64
 GREETING, UPDATE = 1, 2
@@ -36,7 +37,7 @@ GREETING, UPDATE = 1, 2
 CONFIG: Final = ConnectionConfig(datagram_bytes=1400, datagram_bytes_max=1400)
 
 
-class _Application(ABC):
+class _Application(Untimed, ABC):
     """What relay and workers have in common."""
 
     def __init__(self, connections_max: int, credentials: Credentials | None) -> None:
@@ -52,12 +53,6 @@ class _Application(ABC):
 
     @abstractmethod
     def handle_event(self, connection: Connection, event: Event, now: float) -> None: ...
-
-    def handle_timer(self, now: float) -> None:
-        return None
-
-    def next_timer(self) -> float | None:
-        return None
 
 
 class _Relay(_Application):

@@ -28,13 +28,14 @@ from gradwire_protocol import (
     Priority,
 )
 from gradwire_udp import SocketCounters, UdpDriver, new_event_loop, open_socket
+from support.applications import Untimed
 
 MESSAGE_BYTES: Final = 2**20
 MESSAGES_AHEAD: Final = 16
 """More than 200 Mbit/s times 100 ms, several times over."""
 
 
-class _End(ABC):
+class _End(Untimed, ABC):
     """What both ends have in common: a socket, an endpoint, and an end."""
 
     def __init__(self, options: FlowOptions, host: str) -> None:
@@ -53,12 +54,6 @@ class _End(ABC):
 
     @abstractmethod
     def handle_event(self, connection: Connection, event: Event, now: float) -> None: ...
-
-    def handle_timer(self, now: float) -> None:
-        return None
-
-    def next_timer(self) -> float | None:
-        return None
 
 
 def _credentials(options: FlowOptions) -> Credentials | None:

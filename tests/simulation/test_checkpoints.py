@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from gradwire_protocol import RunKey
-from gradwire_protocol.crypto.keys import SECRET_BYTES
 from gradwire_protocol.messages.admission import RefusalCode, Refuse, Welcome
 from gradwire_protocol.messages.checkpoint import parse
 from gradwire_protocol.messages.fields import covers
@@ -13,10 +11,11 @@ from gradwire_server.checkpoints.writer import Copy
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.run import Run
 from support.checkpointing import ScriptedWriter
+from support.keyed import RUN_KEY
 from support.network import Link
 from support.operating import SimulatedOperator
-from support.peer import ScriptedPeer, join_request
-from support.training import MASTER, SimulatedRun
+from support.peer import join_request
+from support.training import SimulatedRun
 
 SECONDS = 600.0
 """So long that only what is special is written."""
@@ -30,7 +29,7 @@ def run_with(
     config = MasterConfig(checkpoint_seconds=SECONDS)
     run = SimulatedRun(
         seed, LOSSY, elements=60, master=config, writer=writer, resumed=resumed,
-        run_key=RunKey(bytes(SECRET_BYTES)),
+        run_key=RUN_KEY,
     )  # fmt: skip
     run.join_and_wait(workers)
     return run
@@ -120,8 +119,7 @@ def test_where_those_who_are_back_die_again_the_run_goes_on_with_what_there_was(
     run.network.kill(ahead.host)
 
     run.network.run(lambda: not len(run.master.roster), seconds=120)
-    heir = run.join()
-    run.network.run(lambda: heir.live, seconds=30)
+    [heir] = run.join_and_wait(1, seconds=30)
 
     assert resumed is not None
     assert covers(run.state.relay.versions, resumed.relay.versions)
@@ -143,9 +141,7 @@ def test_a_run_that_is_resumed_waits_for_its_workers_and_for_no_others() -> None
          "the model differs from that of run 'default': 'weights' of shape (59,) where the run has "
          "'weights' of shape (60,). "),
     ):  # fmt: skip
-        peer = ScriptedPeer(
-            run.network, says, dial=MASTER, credentials=run.credentials(f"other-{code}")
-        )
+        peer = run.dial(f"other-{code}")
         peer.say(join)
         refusal = peer.wait_for(Refuse)
         assert (refusal.code, refusal.reason.startswith(says)) == (code, True), refusal.reason
@@ -168,9 +164,7 @@ def test_when_its_workers_have_come_and_gone_it_is_a_run_like_any_other() -> Non
     run.network.run(lambda: not run.master.roster.workers, seconds=60)
     assert run.master.run is resumed
 
-    peer = ScriptedPeer(run.network, "b", dial=MASTER, credentials=run.credentials("b"))
-    peer.say(join_request(run="beta", layout=run.layout))
-    assert peer.wait_for(Welcome).founder
+    assert run.enter("b", run="beta").all(Welcome)[0].founder
 
     [last] = writer.copies
     assert last.of is resumed, "what it had come to is written before it is gone"

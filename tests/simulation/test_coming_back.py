@@ -5,6 +5,7 @@
 
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -19,42 +20,25 @@ from gradwire_server.state.replica_copy import ReplicaCopy
 from gradwire_server.updates.update_rate import BURST_UPDATES_MIN
 from support.ledger import Ledger
 from support.network import Link, link_of
-from support.peer import ScriptedPeer, join_request, resume_of
+from support.peer import ScriptedPeer, resume_of
 from support.simulated_worker import SimulatedWorker
-from support.training import MASTER, SimulatedRun
+from support.training import SimulatedRun, worker_id_of
 
 IDLE_SECONDS = 3.0
 NOTHING = Link(loss=1.0)
 
 
-def begin(seed: int, *, log_bytes_max: int = 2**20, elements: int = 400) -> SimulatedRun:
-    """Let a run begin whose master keeps so much for who is cut off."""
-    config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, update_log_bytes_max=log_bytes_max)
+def begin(
+    seed: int, link: Link | None = None, *, elements: int = 400, **limits: Any
+) -> SimulatedRun:
+    """Let a run begin whose master keeps so much for a worker that is cut off."""
+    usual = {"idle_timeout_seconds": IDLE_SECONDS, "update_log_bytes_max": 2**20}
     return SimulatedRun(
         seed,
-        link_of(Random(seed)),
+        link or link_of(Random(seed)),
         elements=elements,
         idle_timeout_seconds=IDLE_SECONDS,
-        master=config,
-    )
-
-
-def cut_off(run: SimulatedRun, worker: SimulatedWorker, seconds: float) -> None:
-    """Let nothing through between a worker and the master, for some time."""
-    network, before = run.network, run.network.link
-    for ends in ((worker.name, MASTER), (MASTER, worker.name)):
-        network.set_link(*ends, NOTHING)
-        network.after(seconds, partial(network.set_link, *ends, before))
-
-
-def wait_until_all_are_back(run: SimulatedRun) -> None:
-    """Wait until nobody is cut off."""
-    alive = [worker for worker in run.workers if not worker.is_gone]
-    run.network.run(
-        lambda: (
-            all(worker.lost is None for worker in alive) and len(run.master.roster) == len(alive)
-        ),
-        seconds=60,
+        master=MasterConfig(**{**usual, **limits}),
     )
 
 
@@ -63,18 +47,18 @@ def test_histories_in_which_workers_are_cut_off_for_longer_than_the_idle_timeout
     seed: int,
 ) -> None:
     random = Random(seed)
-    run = begin(seed, log_bytes_max=random.choice([1, 2_000, 2**20]))
+    run = begin(seed, update_log_bytes_max=random.choice([1, 2_000, 2**20]))
     run.join_and_wait(random.randint(2, 5))
     for worker in random.sample(run.workers, random.randint(1, len(run.workers))):
         for _ in range(random.choice([1, 1, 2])):
             start = random.uniform(0, 12)
-            run.network.after(start, partial(cut_off, run, worker, random.uniform(1, 9)))
+            run.network.after(start, partial(run.cut_off, worker, random.uniform(1, 9)))
     if random.random() < 0.3:
         run.network.after(random.uniform(0, 9), run.join)
 
     run.train(60, interval=0.3)
     run.network.run_for(10)  # whoever is cut off at the end may not have noticed yet
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
 
     run.finish()
 
@@ -83,13 +67,13 @@ def test_histories_in_which_workers_are_cut_off_for_longer_than_the_idle_timeout
 def test_who_is_back_gets_what_is_kept_and_else_the_replica(
     log_bytes_max: int, rebases: int
 ) -> None:
-    run = begin(1, log_bytes_max=log_bytes_max)
+    run = begin(1, update_log_bytes_max=log_bytes_max)
     run.join_and_wait(3)
     lost, ranks = run.workers[1], [worker.rank for worker in run.workers]
 
-    cut_off(run, lost, 10.0)
+    run.cut_off(lost, 10.0)
     run.train(40, interval=0.5)
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
 
     assert (lost.reconnections, lost.rebases) == (1, rebases)
     assert [worker.rank for worker in run.workers] == ranks
@@ -114,7 +98,7 @@ def test_a_path_that_swallows_updates_for_a_while_costs_the_connection_and_not_t
     run.train(40, interval=0.3)
     assert "small datagrams" in str(lost.lost)
     run.network.on_datagram = lambda *_: True
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
 
     run.finish()
 
@@ -144,10 +128,10 @@ def test_who_is_back_hears_what_became_stable_without_it() -> None:
     lost.step()
     run.network.run(lambda: lost.delivered == 1, seconds=5)
 
-    cut_off(run, lost, 10.0)
+    run.cut_off(lost, 10.0)
     run.network.run(lambda: other.stable.get(lost.rank) == 1, seconds=5)
     assert not lost.stable
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
     run.network.run(lambda: lost.stable.get(lost.rank) == 1, seconds=15)
 
     assert not len(lost.worker.own_updates)
@@ -159,7 +143,7 @@ def test_of_the_replica_who_is_back_gets_only_the_blocks_that_differ(
 ) -> None:
     """Layers that nobody trains do not travel."""
     monkeypatch.setattr("gradwire_protocol.messages.snapshots.BLOCK_ELEMENTS", 64)
-    run = begin(seed, log_bytes_max=1, elements=3000)
+    run = begin(seed, update_log_bytes_max=1, elements=3000)
     run.join_and_wait(3)
     for worker in run.workers:
         worker.trains = slice(100, 300)
@@ -173,9 +157,9 @@ def test_of_the_replica_who_is_back_gets_only_the_blocks_that_differ(
 
     monkeypatch.setattr(Repair, "mend", note)
 
-    cut_off(run, lost, 10.0)
+    run.cut_off(lost, 10.0)
     run.train(40, interval=0.5)
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
     lost.pull()
 
     assert lost.rebases == 1
@@ -188,11 +172,10 @@ def test_a_place_is_kept_for_who_is_expected_back() -> None:
     run.join_and_wait(3)
     lost = run.workers[0]
 
-    cut_off(run, lost, 10.0)
+    run.cut_off(lost, 10.0)
     run.network.run(lambda: len(run.master.roster) == 2, seconds=30)
-    late = run.join()
-    run.network.run(lambda: late.live, seconds=5)
-    wait_until_all_are_back(run)
+    [late] = run.join_and_wait(1, seconds=5)
+    run.wait_until_all_are_back()
 
     assert late.rank not in (worker.rank for worker in run.workers if worker is not late)
     run.train(3)
@@ -200,12 +183,11 @@ def test_a_place_is_kept_for_who_is_expected_back() -> None:
 
 
 def test_who_was_away_for_too_long_is_told_to_join_anew() -> None:
-    config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, rejoin_seconds=5.0)
-    run = SimulatedRun(3, idle_timeout_seconds=IDLE_SECONDS, master=config)
+    run = begin(3, Link(), rejoin_seconds=5.0)
     run.join_and_wait(2)
     lost = run.workers[0]
 
-    cut_off(run, lost, 20.0)
+    run.cut_off(lost, 20.0)
     run.network.run(lambda: lost.closed, seconds=60)
 
     assert lost.error is not None
@@ -219,7 +201,7 @@ def test_who_does_not_reach_the_master_any_more_gives_up_in_the_end() -> None:
     run.join_and_wait(2)
     lost = run.workers[0]
 
-    cut_off(run, lost, 1e6)
+    run.cut_off(lost, 1e6)
     run.network.run(lambda: lost.closed, seconds=1_000)
 
     assert isinstance(lost.error, ConnectionLostError)
@@ -229,14 +211,9 @@ def test_who_does_not_reach_the_master_any_more_gives_up_in_the_end() -> None:
 def lost_impostor(run: SimulatedRun, resume: Resume) -> ScriptedPeer:
     """Let the master lose a worker, and somebody with its id come back for it."""
     lost = run.workers[0]
-    cut_off(run, lost, 1e6)
+    run.cut_off(lost, 1e6)
     run.network.run(lambda: len(run.master.roster) == len(run.workers) - 1, seconds=30)
-    impostor = ScriptedPeer(run.network, "impostor", dial=MASTER)
-    request = join_request(
-        worker_id=lost.worker.state.join.worker_id, layout=run.layout, resume=resume
-    )
-    impostor.say(request)
-    return impostor
+    return run.ask_to_join(worker_id=lost.worker.state.join.worker_id, resume=resume)
 
 
 @pytest.mark.parametrize(
@@ -272,12 +249,12 @@ def test_who_claims_another_rank_than_its_own_is_refused() -> None:
 def test_who_is_back_before_it_was_missed_takes_its_own_place() -> None:
     run = begin(7)
     run.join_and_wait(2)
-    before, after = (ScriptedPeer(run.network, name, dial=MASTER) for name in ("old", "new"))
-    before.say(join_request(layout=run.layout))
-    rank = before.wait_for(Welcome).rank
+    before = run.enter("old")
+    rank = before.all(Welcome)[0].rank
     run.network.run(lambda: run.sample("snapshots_sent_total") >= 2, seconds=5)
 
-    after.say(join_request(layout=run.layout, resume=resume_of(rank, 0, {}, 3)))
+    resume = resume_of(rank, 0, {}, 3)
+    after = run.ask_to_join("new", worker_id=worker_id_of("old"), resume=resume)
 
     assert before.wait_for_end().reason == "its worker is back over another connection"
     welcome = after.wait_for(Welcome)
@@ -291,7 +268,7 @@ def test_who_had_finished_hears_of_the_end_when_it_is_back() -> None:
     lost, *others = run.workers
     for worker in run.workers:
         worker.finish()
-    cut_off(run, lost, 8.0)
+    run.cut_off(lost, 8.0)
     run.network.run(lambda: all(w.try_to_complete() for w in others), seconds=60)
 
     run.network.run(lost.try_to_complete, seconds=60)
@@ -304,12 +281,11 @@ def test_who_had_finished_hears_of_the_end_when_it_is_back() -> None:
 def test_who_is_back_when_all_others_have_finished_and_left_is_told_so(
     rejoin_seconds: float, runs_after: int
 ) -> None:
-    config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, rejoin_seconds=rejoin_seconds)
-    run = SimulatedRun(11, idle_timeout_seconds=IDLE_SECONDS, master=config)
+    run = begin(11, Link(), rejoin_seconds=rejoin_seconds)
     run.join_and_wait(3)
     run.train(3)
     lost, *others = run.workers
-    cut_off(run, lost, 40.0)
+    run.cut_off(lost, 40.0)
     for _ in range(3):
         lost.step()
     run.network.run(lambda: len(run.master.roster) == 2, seconds=30)
@@ -339,7 +315,7 @@ def test_a_run_that_is_another_one_comes_back_although_one_was_finished_here() -
     old = run.workers
     run.kill_master(back_after=0.1)
     for worker in old:
-        cut_off(run, worker, 30.0)
+        run.cut_off(worker, 30.0)
     run.network.run(lambda: run.masters == 2, seconds=5)
     run.workers = []
     before, initial, run.ledger = run.ledger, run.initial, Ledger()
@@ -347,7 +323,7 @@ def test_a_run_that_is_another_one_comes_back_although_one_was_finished_here() -
     run.finish()
 
     run.workers, run.ledger, run.initial = old, before, initial
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
     run.train(3)
     run.finish()
 
@@ -368,8 +344,7 @@ def test_who_comes_back_after_the_end_may_say_again_that_it_had_finished() -> No
 
 def test_what_a_worker_had_sent_counts_when_it_is_lost_while_it_leaves() -> None:
     """Its updates wait for their pace; the last one lets it go, while it is being parted with."""
-    config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, update_rate_max=0.1)
-    run = SimulatedRun(9, idle_timeout_seconds=IDLE_SECONDS, master=config)
+    run = begin(9, Link(), update_rate_max=0.1)
     run.join_and_wait(2)
     lost, other = run.workers
     for _ in range(BURST_UPDATES_MIN + 10):
@@ -385,8 +360,7 @@ def test_what_a_worker_had_sent_counts_when_it_is_lost_while_it_leaves() -> None
     run.network.run_for(1.0)
     other.pull()
     assert other.versions[lost.rank] == lost.sent
-    heir = run.join()
-    run.network.run(lambda: heir.live, seconds=10)
+    [heir] = run.join_and_wait(1, seconds=10)
     assert heir.rank == lost.rank, "no place is kept for who wanted to go"
 
 
@@ -395,11 +369,8 @@ def test_what_a_worker_had_sent_counts_when_it_is_lost_while_it_leaves() -> None
 
 def begin_slowly(seed: int, *, log_bytes_max: int) -> SimulatedRun:
     """Let a run begin, and wait until somebody is training; its snapshots take seconds."""
-    config = MasterConfig(idle_timeout_seconds=IDLE_SECONDS, update_log_bytes_max=log_bytes_max)
     link = Link(delay=0.05, loss=Random(seed).choice([0.0, 0.02]), duplication=0.02)
-    run = SimulatedRun(
-        seed, link, elements=3000, idle_timeout_seconds=IDLE_SECONDS, master=config
-    )  # fmt: skip
+    run = begin(seed, link, elements=3000, update_log_bytes_max=log_bytes_max)
     run.join_and_wait(2)
     return run
 
@@ -429,7 +400,7 @@ def test_what_has_come_of_the_replica_does_not_come_again(
     for times in range(1, Random(seed).choice([2, 3])):
         wanted = 12 * times
         run.network.run(lambda n=wanted: len(sent) >= n, seconds=60)  # type: ignore[misc]
-        cut_off(run, joiner, 5.0)
+        run.cut_off(joiner, 5.0)
         run.train(10, interval=0.5)
     run.network.run(lambda: joiner.live, seconds=60)
 
@@ -450,11 +421,11 @@ def test_histories_in_which_joiners_lose_their_connection(
     for joiner in joiners:
         for _ in range(random.choice([1, 2])):
             start = random.uniform(0.3, 12)
-            run.network.after(start, partial(cut_off, run, joiner, random.uniform(1, 9)))
+            run.network.after(start, partial(run.cut_off, joiner, random.uniform(1, 9)))
     run.train(30, interval=0.5)
     run.network.run_for(10)
     run.network.run(lambda: all(joiner.live or joiner.closed for joiner in joiners), seconds=60)
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
 
     run.train(3)
     run.finish()

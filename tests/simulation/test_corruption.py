@@ -129,11 +129,7 @@ def test_histories_in_which_workers_are_damaged_and_cut_off_and_the_master_is_ki
 
     run.train(40, interval=0.3)
     run.network.run_for(10)
-    alive = [worker for worker in run.workers if not worker.is_gone]
-    run.network.run(
-        lambda: all(w.lost is None for w in alive) and len(run.master.roster) == len(alive),
-        seconds=60,
-    )
+    run.wait_until_all_are_back()
     wait_until_mended(run)
 
     run.finish()
@@ -149,7 +145,6 @@ def test_damage_is_found_by_the_next_digest_and_named(
     victim = run.workers[1]
 
     victim.replica.values.view(np.uint32)[7] ^= np.uint32(1 << bit)
-    victim.participant.shared.repair._due = 0.0
     victim.pull()
     run.network.run_for(1.0)
     victim.pull()

@@ -11,16 +11,14 @@ import pytest
 from gradwire.worker.state import Stage
 from gradwire_protocol import Priority, ShapedMessage
 from gradwire_protocol.messages.admission import Roster, Welcome
-from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.updates import EncodedUpdate
 from gradwire_server.config import MasterConfig
-from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY
 from support.network import link_of
-from support.peer import ScriptedPeer, join_request, resume_of
+from support.peer import resume_of
 from support.simulated_worker import SimulatedWorker
-from support.training import MASTER, SimulatedRun
+from support.training import SimulatedRun
 
 IDLE_SECONDS = 3.0
 
@@ -43,18 +41,6 @@ def begin(
     )
 
 
-def wait_until_all_are_back(run: SimulatedRun) -> None:
-    """Wait until nobody is cut off."""
-    alive = [worker for worker in run.workers if not worker.is_gone]
-    run.network.run(
-        lambda: (
-            all(worker.lost is None for worker in alive)
-            and [member.phase for member in run.master.roster] == [Phase.LIVE] * len(alive)
-        ),
-        seconds=60,
-    )
-
-
 @pytest.mark.timeout(120)
 @pytest.mark.seeds(40)
 def test_histories_in_which_the_master_is_killed_and_started_anew(seed: int) -> None:
@@ -68,7 +54,7 @@ def test_histories_in_which_the_master_is_killed_and_started_anew(seed: int) -> 
         )
         run.train(15, interval=0.3)
         run.network.run(lambda before=master: run.master is not before, seconds=30)  # type: ignore[misc]
-        wait_until_all_are_back(run)
+        run.wait_until_all_are_back()
     run.train(3)
 
     run.finish()
@@ -89,7 +75,7 @@ def test_a_master_that_is_back_at_once_is_noticed_long_before_the_idle_timeout(
     run.network.run(lambda: all(w.lost is not None for w in run.workers), seconds=30)
 
     assert run.network.now - killed < IDLE_SECONDS / 2
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
     run.finish()
 
 
@@ -101,10 +87,9 @@ def test_one_worker_may_die_with_the_master() -> None:
     dead, *alive = run.workers
     dead.step()
     run.network.kill(dead.host)
-    run.kill_master(back_after=1.0)
 
-    run.network.run(lambda: all(w.lost is not None for w in alive), seconds=30)
-    run.network.run(lambda: all(w.lost is None for w in alive), seconds=60)
+    run.lose_master(*alive)
+    run.wait_until_all_are_back()
     run.train(5)
 
     run.finish()
@@ -118,19 +103,17 @@ def with_one_that_the_other_does_not_know() -> tuple[
     run.join_and_wait(1)
     [known] = run.workers
     run.network.on_datagram = lambda source, target, _: known.name not in (source, target)
-    late = run.join()
-    run.network.run(lambda: late.live, seconds=2)
+    [late] = run.join_and_wait(1, seconds=2)
     run.network.on_datagram = lambda *_: True
     return run, known, late
 
 
 def test_a_worker_of_whom_none_of_the_others_knew_comes_back_too() -> None:
     run, known, late = with_one_that_the_other_does_not_know()
-    run.kill_master(back_after=0.1)
-    run.network.run(lambda: known.lost is not None, seconds=30)
+    run.lose_master(known, back_after=0.1)
     late.step()
 
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
     run.train(3)
 
     assert late.reconnections == 1
@@ -169,7 +152,7 @@ def test_who_was_cut_off_before_the_master_died_has_not_the_replica_to_go_on_wit
     run.kill_master(back_after=0.1)
     run.network.on_datagram = lambda *_: True
 
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
     run.train(3)
 
     run.finish()
@@ -182,7 +165,7 @@ def test_a_restarted_master_tells_what_is_stable() -> None:
     for worker in run.workers:
         worker.step()
     run.kill_master(back_after=0.1)
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
 
     run.network.run(lambda: not any(len(w.worker.own_updates) for w in run.workers), seconds=30)
 
@@ -194,7 +177,7 @@ def test_with_keys_workers_hear_at_once_that_the_master_was_started_anew() -> No
     run.kill_master(back_after=0.1)
 
     run.train(5)
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
 
     assert {w.reconnections for w in run.workers} == {1}
     run.finish()
@@ -239,10 +222,9 @@ def test_two_workers_may_die_with_the_master_and_each_survivor_has_updates_of_an
     assert alive[1].versions[second.rank] < had[second.rank]
     for worker in (first, second):
         run.network.kill(worker.host)
-    run.kill_master(back_after=1.0)
 
-    run.network.run(lambda: all(w.lost is not None for w in alive), seconds=30)
-    run.network.run(lambda: all(w.lost is None for w in alive), seconds=60)
+    run.lose_master(*alive)
+    run.wait_until_all_are_back()
     run.train(5)
 
     versions = run.state.relay.versions
@@ -268,7 +250,7 @@ def test_the_heir_is_sent_what_was_recalled_also_where_the_log_keeps_nothing() -
         heir.step()
 
     run.network.run(lambda: heir.lost is not None, seconds=30)
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
     run.train(5)
 
     assert heir.rebases == 0
@@ -283,7 +265,7 @@ def test_nobody_needs_a_replica_for_updates_that_somebody_keeps(seed: int) -> No
     run.kill_master(back_after=1.0)
 
     run.train(5)
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
 
     assert [worker.rebases for worker in run.workers] == [0] * 4
     run.finish()
@@ -302,9 +284,7 @@ def test_histories_in_which_workers_die_while_the_run_comes_back(seed: int) -> N
 
     run.train(5, interval=0.3)
     run.network.run_for(30)
-    run.network.run(
-        lambda: all(worker.lost is None for worker in run.workers if not worker.is_gone), seconds=60
-    )
+    run.wait_until_all_are_back()
     run.train(3)
 
     run.finish()
@@ -322,7 +302,7 @@ def test_new_workers_wait_for_those_who_took_part_before(seed: int) -> None:
 
     run.train(5, interval=0.5)
     run.network.run(lambda: late.live, seconds=60)
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
 
     assert len(run.state.relay.versions) >= 3
     run.train(3)
@@ -375,7 +355,7 @@ def test_a_worker_that_does_not_give_its_replica_holds_nobody_up() -> None:
     run.network.run(lambda: stuck.lost is not None, seconds=30)
     run.network.run(lambda: all(w.lost is None for w in others), seconds=60)
     run.train(3)
-    wait_until_all_are_back(run)
+    run.wait_until_all_are_back()
 
     assert stuck.lost is None
     run.finish()
@@ -407,11 +387,9 @@ def test_of_two_who_are_back_with_one_rank_the_one_that_leaves_had_left_already(
     *, leaver_is_first: bool
 ) -> None:
     run = begin(3, Random(3))
-    peers = [ScriptedPeer(run.network, name, dial=MASTER) for name in ("first", "second")]
-    for number, peer in enumerate(peers):
-        resume = resume_of(0, 0, {}, 2, leaving=leaver_is_first == (number == 0))
-        worker_id = bytes([number]) * WORKER_ID_BYTES
-        peer.say(join_request(worker_id=worker_id, layout=run.layout, resume=resume))
+    peers = []
+    for name, leaving in (("first", leaver_is_first), ("second", not leaver_is_first)):
+        peers.append(run.ask_to_join(name, resume=resume_of(0, 0, {}, 2, leaving=leaving)))
         run.network.run(lambda: len(run.master.roster) == 1, seconds=5)
     leaver, other = peers if leaver_is_first else reversed(peers)
 
@@ -425,19 +403,11 @@ def test_a_rank_that_was_left_again_is_free_for_who_had_it_later_and_is_back_lat
     run = begin(4, Random(4))
     run.join_and_wait(2)
     stays, leaver = run.workers
-    run.kill_master(back_after=0.1)
-    run.network.run(lambda: all(worker.lost is not None for worker in run.workers), seconds=20)
+    run.lose_master(*run.workers, back_after=0.1)
     leaver.leave()
     run.network.run(lambda: leaver.closed, seconds=30)
-    late = ScriptedPeer(run.network, "late", dial=MASTER)
 
-    late.say(
-        join_request(
-            worker_id=bytes(WORKER_ID_BYTES),
-            layout=run.layout,
-            resume=resume_of(leaver.rank, 0, {stays.rank: 0}, 2),
-        )
-    )
+    late = run.ask_to_join("late", resume=resume_of(leaver.rank, 0, {stays.rank: 0}, 2))
 
     assert late.wait_for(Welcome).rank == leaver.rank
     assert leaver.error is None

@@ -13,7 +13,6 @@ import pytest
 
 from gradwire.optimizer import state as optimizer_state
 from gradwire_server.config import MasterConfig
-from gradwire_server.master.master import Master
 from gradwire_server.master.optimizer_states import PARTS_UNDER_WAY_MAX, SOURCE_SECONDS
 from gradwire_server.shards import parcels
 from support.keyed import RUN_KEY
@@ -59,12 +58,15 @@ def join(run: SimulatedRun, n: int = 1) -> list[StateKeeper]:
     return keepers
 
 
-def transfers(master: Master) -> int:
-    return len(master._states._transfers)
+def wait_until_answered(run: SimulatedRun, *keepers: StateKeeper, seconds: float = 120) -> None:
+    run.network.run(lambda: all(keeper.answered for keeper in keepers), seconds=seconds)
 
 
-def wait_until_answered(run: SimulatedRun, keeper: StateKeeper) -> None:
-    run.network.run(lambda: keeper.answered, seconds=120)
+def ask_and_wait(run: SimulatedRun, *keepers: StateKeeper, seconds: float = 120) -> None:
+    """Let workers ask for states, and wait until they have them or know that there are none."""
+    for keeper in keepers:
+        keeper.ask()
+    wait_until_answered(run, *keepers, seconds=seconds)
 
 
 def wait_for_part(run: SimulatedRun, keeper: StateKeeper, n: int = 2) -> None:
@@ -85,7 +87,7 @@ def asker_midway(run: SimulatedRun) -> StateKeeper:
 def check_nothing_is_kept(run: SimulatedRun, *keepers: StateKeeper) -> None:
     """Nobody keeps anything of a state that was given."""
     run.network.run(
-        lambda: not transfers(run.master) and not any(k.copies or k.wanted for k in keepers),
+        lambda: not run.master.states_awaited and not any(k.copies or k.wanted for k in keepers),
         seconds=30,
     )
 
@@ -104,8 +106,7 @@ def test_a_joiner_is_given_the_state_of_one_moment() -> None:
     with training(first, second):
         run.network.run_for(0.3)
         [joiner] = join(run)
-        joiner.ask()
-        wait_until_answered(run, joiner)
+        ask_and_wait(run, joiner)
         assert joiner.origin() in (first.mark, second.mark)
         check_nothing_is_kept(run, first, second)
     check_run(run)
@@ -127,8 +128,7 @@ def test_no_more_parts_are_under_way_than_the_master_may_keep() -> None:
     run.network.after_turn = look
     with training(first):
         run.network.run_for(0.2)
-        joiner.ask()
-        wait_until_answered(run, joiner)
+        ask_and_wait(run, joiner)
     assert joiner.origin() == first.mark
     assert most == PARTS_UNDER_WAY_MAX
 
@@ -168,8 +168,7 @@ def test_the_joiner_dies_midway_and_the_source_forgets_the_copy() -> None:
         check_nothing_is_kept(run, first)
 
         [another] = join(run)
-        another.ask()
-        wait_until_answered(run, another)
+        ask_and_wait(run, another)
         assert another.origin() == first.mark
     check_run(run)
 
@@ -233,12 +232,9 @@ def test_a_master_of_several_processes_passes_states_on(monkeypatch: pytest.Monk
     with training(*keepers):
         run.network.run_for(0.3)
         [joiner] = join(run)
-        joiner.ask()
-        wait_until_answered(run, joiner)
+        ask_and_wait(run, joiner)
         assert joiner.origin() in [keeper.mark for keeper in keepers]
     check_run(run)
-    run.network.run_for(60)
-    run.check_nothing_is_left()
 
 
 def test_nobody_who_shares_is_said_at_once() -> None:
@@ -247,8 +243,7 @@ def test_nobody_who_shares_is_said_at_once() -> None:
     [first] = join(run)
     [joiner] = join(run)
     with training(first):
-        joiner.ask()
-        run.network.run(lambda: joiner.answered, seconds=1)
+        ask_and_wait(run, joiner, seconds=1)
 
     assert (joiner.state, joiner.reason) == (None, "no other worker has one to give")
     check_run(run)
@@ -259,9 +254,7 @@ def test_who_has_made_no_step_says_so_at_once() -> None:
     first, second = join(run, 2)
     run.network.run_for(1)  # so that the master knows that both are live
 
-    for keeper in (first, second):
-        keeper.ask()
-    run.network.run(lambda: first.answered and second.answered, seconds=1)
+    ask_and_wait(run, first, second, seconds=1)
 
     assert [first.reason, second.reason] == [
         "worker1: it has made no step yet",
@@ -313,9 +306,7 @@ def test_several_joiners_share_the_sources_and_each_source_its_copy() -> None:
     with training(*sources):
         run.network.run_for(0.3)
         joiners = join(run, 4)
-        for joiner in joiners:
-            joiner.ask()
-        run.network.run(lambda: all(joiner.answered for joiner in joiners), seconds=60)
+        ask_and_wait(run, *joiners, seconds=60)
         marks = [joiner.origin() for joiner in joiners]
         assert sorted(marks) == sorted([source.mark for source in sources] * 2)
         check_nothing_is_kept(run, *sources)
@@ -348,7 +339,7 @@ def test_histories_in_which_something_happens_while_states_are_given(seed: int) 
             )
         run.network.run_for(2)  # whatever strikes has struck by then
         alive = [joiner for joiner in joiners if joiner.worker.host.alive]
-        run.network.run(lambda: all(joiner.answered for joiner in alive), seconds=70)
+        wait_until_answered(run, *alive, seconds=70)
         for joiner in alive:
             if joiner.state is not None:
                 assert joiner.origin() in [source.mark for source in sources]

@@ -10,22 +10,21 @@ import pytest
 
 from gradwire.errors import ConnectionLostError, RefusedError
 from gradwire_codecs import Replica, encode
-from gradwire_protocol import CloseCode, Role, RunKey
-from gradwire_protocol.crypto.keys import SECRET_BYTES
+from gradwire_protocol import CloseCode, Role
 from gradwire_protocol.messages.admission import RefusalCode, Refuse, Welcome
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.orders import Order
 from gradwire_protocol.messages.updates import Finish, Leave
 from gradwire_server.config import MasterConfig
+from support.keyed import RUN_KEY
 from support.network import Link, bad_link
 from support.operating import SimulatedOperator
-from support.peer import ScriptedPeer, join_request
+from support.peer import join_request
 from support.simulated_worker import CHANGE, SimulatedWorker
 from support.split_run import SplitRun
 from support.training import MASTER, SimulatedRun
 
 HISTORIES = 8
-RUN_KEY = RunKey(bytes(range(SECRET_BYTES)))
 
 
 def run_with(workers: int, *, seed: int = 1, config: MasterConfig | None = None) -> SimulatedRun:
@@ -40,17 +39,14 @@ def observer_in(run: SimulatedRun) -> SimulatedWorker:
     return observer
 
 
+def let_the_worker_leave(run: SimulatedRun) -> None:
+    [worker] = run.workers
+    worker.leave()
+    run.network.run(lambda: worker.closed, seconds=60)
+
+
 def wait_for_quarantine(run: SimulatedRun) -> None:
     run.network.run(lambda: run.sample("quarantined_workers") == 1, seconds=30)
-
-
-def scripted(
-    run: SimulatedRun, name: str, role: Role = Role.WORKER, *, address: str | None = None
-) -> ScriptedPeer:
-    """Return a peer with a key that says what the test lets it say."""
-    return ScriptedPeer(
-        run.network, address or f"{name}'s", dial=MASTER, credentials=run.credentials(name, role)
-    )
 
 
 # Workers.
@@ -58,8 +54,8 @@ def scripted(
 
 def test_a_worker_is_known_by_the_name_in_its_key_whatever_it_calls_itself() -> None:
     run = run_with(2)
-    liar = scripted(run, "mallory")
 
+    liar = run.dial("mallory")
     liar.say(join_request(layout=run.layout, name="worker0"))
     liar.wait_for(Welcome)
 
@@ -110,9 +106,9 @@ def test_of_two_processes_with_the_same_key_the_newer_one_stays(seed: int) -> No
 @pytest.mark.parametrize("role", Role)
 def test_who_has_not_joined_yet_is_replaced_too(role: Role) -> None:
     run = run_with(1)
-    older = scripted(run, "twin", role, address="older")
+    older = run.dial("twin", role, address="older")
 
-    scripted(run, "twin", role, address="newer")
+    run.dial("twin", role, address="newer")
 
     assert older.wait_for_end().code == CloseCode.REPLACED
     assert run.sample("leaves_total", reason="replaced") == 0
@@ -121,7 +117,7 @@ def test_who_has_not_joined_yet_is_replaced_too(role: Role) -> None:
 def test_two_roles_of_one_name_are_two_keys_and_do_not_replace_each_other() -> None:
     run = run_with(1)
 
-    peers = [scripted(run, "worker0", role, address=role.name) for role in Role][1:]
+    peers = [run.dial("worker0", role, address=role.name) for role in Role][1:]
     run.network.run_for(1.0)
 
     assert [peer.ended for peer in peers] == [None] * (len(Role) - 1)
@@ -152,8 +148,7 @@ def test_an_observer_has_the_same_bits_as_the_workers_in_the_end(seed: int) -> N
 def test_an_observer_is_no_peer_and_takes_no_rank_that_a_worker_could_have() -> None:
     run = run_with(1)
     observer = observer_in(run)
-    late = run.join()
-    run.network.run(lambda: late.live, seconds=60)
+    [late] = run.join_and_wait(1)
     run.network.run_for(1.0)
 
     assert (late.rank, observer.rank) == (1, 4091)
@@ -194,9 +189,7 @@ def test_an_observer_is_refused_while_there_is_no_run() -> None:
 def test_an_observer_may_fetch_the_parameters_of_a_run_that_nobody_trains_any_more() -> None:
     run = run_with(1)
     run.train(3)
-    [worker] = run.workers
-    worker.leave()
-    run.network.run(lambda: worker.closed, seconds=60)
+    let_the_worker_leave(run)
 
     observer = observer_in(run)
 
@@ -205,12 +198,9 @@ def test_an_observer_may_fetch_the_parameters_of_a_run_that_nobody_trains_any_mo
 
 def test_an_observer_of_another_run_does_not_end_the_one_that_is_there() -> None:
     run = run_with(1)
-    [worker] = run.workers
-    worker.leave()
-    run.network.run(lambda: worker.closed, seconds=60)
-    observer = scripted(run, "eyes", Role.OBSERVER)
+    let_the_worker_leave(run)
 
-    observer.say(join_request(layout=run.layout, run="another"))
+    observer = run.ask_to_join("eyes", Role.OBSERVER, run="another")
 
     assert observer.wait_for(Refuse).code == RefusalCode.NO_RUN
     assert run.state.name == "default"
@@ -219,13 +209,9 @@ def test_an_observer_of_another_run_does_not_end_the_one_that_is_there() -> None
 def test_a_run_with_observers_only_makes_way_for_the_next_one() -> None:
     run = run_with(1)
     observer = observer_in(run)
-    [worker] = run.workers
-    worker.leave()
-    run.network.run(lambda: worker.closed, seconds=60)
-    other = scripted(run, "other")
+    let_the_worker_leave(run)
 
-    other.say(join_request(layout=run.layout, name="other", run="another"))
-    other.wait_for(Welcome)
+    other = run.enter("other", run="another")
     run.network.run(lambda: observer.closed, seconds=60)
 
     assert other.all(Welcome)[0].founder
@@ -251,9 +237,8 @@ def test_an_observer_of_a_finished_run_may_take_its_time_to_leave() -> None:
 @pytest.mark.parametrize("what", ["update", "snapshot", "finish"])
 def test_an_observer_that_wants_a_say_is_sent_away_and_changes_nothing(what: str) -> None:
     run = run_with(2)
-    rogue = scripted(run, "rogue", Role.OBSERVER)
-    rogue.say(join_request(layout=run.layout))
-    rank = rogue.wait_for(Welcome).rank
+    rogue = run.enter("rogue", Role.OBSERVER)
+    rank = rogue.all(Welcome)[0].rank
     before = run.state.replica.values.tobytes()
 
     change = np.full(run.elements, CHANGE, np.float32)
@@ -277,9 +262,7 @@ def test_an_observer_that_wants_a_say_is_sent_away_and_changes_nothing(what: str
 
 def test_an_observer_can_leave() -> None:
     run = run_with(1)
-    leaver = scripted(run, "leaver", Role.OBSERVER)
-    leaver.say(join_request(layout=run.layout))
-    leaver.wait_for(Welcome)
+    leaver = run.enter("leaver", Role.OBSERVER)
 
     leaver.say(Leave(0, "enough seen"))
 
@@ -357,8 +340,7 @@ def test_draining_can_be_taken_back() -> None:
     operator.order("drain")
 
     operator.order("resume")
-    late = run.join()
-    run.network.run(lambda: late.live, seconds=60)
+    run.join_and_wait(1)
 
     run.train(1)
     run.finish()
@@ -455,9 +437,8 @@ def test_a_worker_in_quarantine_is_told_so_when_it_is_sent_away() -> None:
 
 def test_an_operator_may_not_join() -> None:
     run = run_with(1)
-    operator = scripted(run, "alice", Role.OPERATOR)
 
-    operator.say(join_request(layout=run.layout))
+    operator = run.ask_to_join("alice", Role.OPERATOR)
 
     assert operator.wait_for(Refuse).code == RefusalCode.ROLE
     assert operator.wait_for_end().code == EndCode.REFUSED
@@ -467,10 +448,7 @@ def test_an_operator_may_not_join() -> None:
 @pytest.mark.parametrize("joined", [False, True])
 def test_an_order_of_anybody_else_ends_his_connection(role: Role, joined: bool) -> None:
     run = run_with(1)
-    rogue = scripted(run, "rogue", role)
-    if joined:
-        rogue.say(join_request(layout=run.layout))
-        rogue.wait_for(Welcome)
+    rogue = run.enter("rogue", role) if joined else run.dial("rogue", role)
 
     rogue.say(Order("drain", ""))
 
@@ -483,7 +461,7 @@ def test_an_order_of_anybody_else_ends_his_connection(role: Role, joined: bool) 
 
 def test_without_keys_nobody_gives_orders() -> None:
     run = SimulatedRun(elements=40)
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    rogue = run.dial()
 
     rogue.say(Order("drain", ""))
 

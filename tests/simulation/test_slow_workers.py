@@ -13,7 +13,6 @@ from gradwire_protocol.delivery import incoming
 from gradwire_protocol.limits import charge_of
 from gradwire_protocol.messages.fields import covers
 from gradwire_server.config import MasterConfig
-from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY
 from support.network import Host, Link, link_of
 from support.simulated_worker import SimulatedWorker
@@ -28,6 +27,26 @@ NOTHING: Final = Link(loss=1.0)
 
 def settings(**others: Any) -> MasterConfig:
     return MasterConfig(**{"relay_backlog_bytes_max": BACKLOG_BYTES, **others})
+
+
+def begin(
+    seed: int,
+    link: Link,
+    *,
+    elements: int = 3_000,
+    idle_seconds: float = 30.0,
+    sealed: bool = False,
+    **limits: Any,
+) -> SimulatedRun:
+    """Let a run begin whose master keeps little for a slow worker before it adds updates up."""
+    return SimulatedRun(
+        seed,
+        link,
+        elements=elements,
+        idle_timeout_seconds=idle_seconds,
+        run_key=RUN_KEY if sealed else None,
+        master=settings(idle_timeout_seconds=idle_seconds, **limits),
+    )
 
 
 class Bound:
@@ -65,17 +84,16 @@ class Bound:
                 self.conflated.add(member.join.name)
 
 
-def slow_down(run: SimulatedRun, worker: SimulatedWorker, link: Link) -> None:
-    """Let what the master says to a worker pass a link of its own."""
-    run.network.set_link(MASTER, worker.name, link)
+def slow_down(run: SimulatedRun, *workers: SimulatedWorker, random: Random) -> None:
+    """Give workers links that do not take what the others send."""
+    for worker in workers:
+        run.network.set_link(MASTER, worker.name, too_slow(random))
 
 
-def cut_off(run: SimulatedRun, worker: SimulatedWorker, seconds: float) -> None:
-    """Let nothing through between a worker and the master, for some time."""
-    network, before = run.network, run.network.link
-    for ends in ((worker.name, MASTER), (MASTER, worker.name)):
-        network.set_link(*ends, NOTHING)
-        network.after(seconds, partial(network.set_link, *ends, before))
+def speed_up(run: SimulatedRun, *workers: SimulatedWorker) -> None:
+    """Give workers the link of all others."""
+    for worker in workers:
+        run.network.set_link(MASTER, worker.name, run.network.link)
 
 
 def too_slow(random: Random) -> Link:
@@ -106,24 +124,22 @@ def check_that_others_keep_up(run: SimulatedRun, slow: list[SimulatedWorker]) ->
 def test_histories_with_links_that_are_far_too_slow(seed: int) -> None:
     random = Random(seed)
     elements = random.choice([400, 3_000, 3_000, 150_000] if seed % 5 == 0 else [400, 3_000])
-    run = SimulatedRun(
+    run = begin(
         seed,
         link_of(random),
         elements=elements,
-        idle_timeout_seconds=60.0,
-        run_key=RUN_KEY if seed % 3 == 0 else None,
-        master=settings(idle_timeout_seconds=60.0, slow_seconds=300.0),
+        idle_seconds=60.0,
+        sealed=seed % 3 == 0,
+        slow_seconds=300.0,
     )
     bound = Bound(run)
     run.join_and_wait(random.randint(3, 6))
     slow = random.sample(run.workers, random.randint(1, 2))
-    for worker in slow:
-        slow_down(run, worker, too_slow(random))
+    slow_down(run, *slow, random=random)
 
     run.train(40, interval=0.05)
     check_that_others_keep_up(run, slow)
-    for worker in slow:
-        slow_down(run, worker, run.network.link)
+    speed_up(run, *slow)
     run.finish()
 
     assert all(worker.done for worker in run.workers)
@@ -141,36 +157,27 @@ def test_histories_in_which_workers_are_stopped_for_a_while(seed: int) -> None:
     """Some for so long that they are taken for lost, some more than once."""
     random = Random(seed)
     idle = random.choice([3.0, 30.0])
-    run = SimulatedRun(
+    run = begin(
         seed,
         link_of(random),
         elements=random.choice([50, 400, 3_000]),
-        idle_timeout_seconds=idle,
-        master=settings(
-            idle_timeout_seconds=idle,
-            slow_seconds=random.choice([2.0, 60.0]),
-            update_log_bytes_max=random.choice([1, 5_000, 2**20]),
-        ),
+        idle_seconds=idle,
+        slow_seconds=random.choice([2.0, 60.0]),
+        update_log_bytes_max=random.choice([1, 5_000, 2**20]),
     )
     bound = Bound(run)
     run.join_and_wait(random.randint(3, 6))
     stopped = random.sample(run.workers, random.randint(1, 2))
     for worker in stopped:
         for _ in range(random.choice([1, 2])):
-            run.network.after(random.uniform(0, 5), partial(cut_off, run, worker, 4.0))
+            run.network.after(random.uniform(0, 5), partial(run.cut_off, worker, 4.0))
     if random.random() < 0.3:
         run.network.after(random.uniform(0, 5), run.join)
 
     run.train(120, interval=0.06)
     check_that_others_keep_up(run, stopped)
     run.network.run_for(10)  # whoever is cut off at the end may not have noticed yet
-    run.network.run(
-        lambda: (
-            all(w.lost is None and w.live for w in run.workers)
-            and len(run.master.roster) == len(run.workers)
-        ),
-        seconds=90,
-    )
+    run.wait_until_all_are_back(seconds=90)
     run.train(3)
     run.finish()
 
@@ -181,19 +188,11 @@ def test_histories_in_which_workers_are_stopped_for_a_while(seed: int) -> None:
 @pytest.mark.seeds(20)
 def test_histories_in_which_conflated_workers_die_or_the_master_does(seed: int) -> None:
     random = Random(seed)
-    run = SimulatedRun(
-        seed,
-        link_of(random),
-        elements=3_000,
-        idle_timeout_seconds=3.0,
-        run_key=RUN_KEY if seed % 3 == 0 else None,
-        master=settings(idle_timeout_seconds=3.0, recovery_seconds=4.0),
-    )
+    run = begin(seed, link_of(random), idle_seconds=3.0, sealed=seed % 3 == 0, recovery_seconds=4.0)
     bound = Bound(run)
     run.join_and_wait(random.randint(4, 6))
     slow = random.sample(run.workers, 2)
-    for worker in slow:
-        slow_down(run, worker, too_slow(random))
+    slow_down(run, *slow, random=random)
     if seed % 2:
         dying = random.choice(slow)
         run.network.after(random.uniform(1, 3), partial(run.network.kill, dying.host))
@@ -203,18 +202,11 @@ def test_histories_in_which_conflated_workers_die_or_the_master_does(seed: int) 
         run.network.after(random.uniform(1, 3), partial(run.kill_master, back_after=back_after))
 
     run.train(60, interval=0.08)
-    for worker in slow:
-        slow_down(run, worker, run.network.link)
+    speed_up(run, *slow)
     alive = [worker for worker in run.workers if not worker.is_gone]
     if not seed % 2:
         run.network.run(lambda: run.master is not master, seconds=60)
-    run.network.run(
-        lambda: (
-            all(worker.lost is None for worker in alive)
-            and [member.phase for member in run.master.roster] == [Phase.LIVE] * len(alive)
-        ),
-        seconds=120,
-    )
+    run.wait_until_all_are_back(seconds=120)
     run.train(3)
     run.finish()
 
@@ -226,20 +218,16 @@ def test_histories_in_which_conflated_workers_die_or_the_master_does(seed: int) 
 def test_histories_in_which_who_joins_or_observes_is_slow(seed: int) -> None:
     """Updates wait behind a snapshot, too; and observers are sent sums like everyone."""
     random = Random(seed)
-    run = SimulatedRun(
-        seed, link_of(random), elements=3_000, run_key=RUN_KEY, master=settings(slow_seconds=300.0)
-    )
+    run = begin(seed, link_of(random), sealed=True, slow_seconds=300.0)
     bound = Bound(run)
     run.join_and_wait(3)
     late, observer = run.join(), run.observe()
-    for each in (late, observer):
-        slow_down(run, each, too_slow(random))
+    slow_down(run, late, observer, random=random)
 
     run.train(60, interval=0.05)
     check_that_others_keep_up(run, [late])
     run.network.run(lambda: late.live and observer.live, seconds=120)
-    for each in (late, observer):
-        slow_down(run, each, run.network.link)
+    speed_up(run, late, observer)
     run.train(3)
     run.finish()
 
@@ -257,16 +245,12 @@ def test_histories_in_which_the_master_has_several_processes(seed: int) -> None:
     bound = Bound(run)
     run.join_and_wait(5)
     slow = random.sample(run.workers, 2)
-    for worker in slow:
-        slow_down(run, worker, too_slow(random))
+    slow_down(run, *slow, random=random)
 
     run.train(40, interval=0.05)
     check_that_others_keep_up(run, slow)
-    for worker in slow:
-        slow_down(run, worker, run.network.link)
+    speed_up(run, *slow)
     run.finish()
-    run.network.run_for(60)
-    run.check_nothing_is_left()
 
     assert all(worker.done for worker in run.workers)
     assert bound.conflated
@@ -276,23 +260,23 @@ def test_histories_in_which_the_master_has_several_processes(seed: int) -> None:
 def test_histories_in_which_a_slow_worker_is_clipped(seed: int) -> None:
     """Corrections come by themselves, and what is left of its updates is in the others' sums."""
     random = Random(seed)
-    run = SimulatedRun(
+    run = begin(
         seed,
         link_of(random),
         elements=1_000,
-        master=settings(outlier_policy="clip", slow_seconds=300.0, relay_backlog_bytes_max=200_000),
+        outlier_policy="clip",
+        slow_seconds=300.0,
+        relay_backlog_bytes_max=200_000,
     )
     bound = Bound(run)
     run.join_and_wait(4)
     run.train(10)
     broken, other = random.sample(run.workers, 2)
-    for worker in (broken, other):
-        slow_down(run, worker, too_slow(random))
+    slow_down(run, broken, other, random=random)
     broken.change *= 100
 
     run.train(30, interval=0.02)
-    for worker in (broken, other):
-        slow_down(run, worker, run.network.link)
+    speed_up(run, broken, other)
     run.finish()
 
     assert all(worker.done for worker in run.workers)
@@ -306,7 +290,7 @@ def test_sums_go_on_for_longer_than_a_connection_remembers_gaps(
 ) -> None:
     """Every sum leaves numbers out in the streams of all ranks in it."""
     monkeypatch.setattr(incoming, "FINISHED_RANGES_MAX", 20)
-    run = SimulatedRun(1, Link(delay=0.001), elements=50, master=settings())
+    run = begin(1, Link(delay=0.001), elements=50)
     run.join_and_wait(3)
     slow, *others = run.workers
     conflation = run.state.relay.conflation
@@ -329,15 +313,15 @@ def test_sums_go_on_for_longer_than_a_connection_remembers_gaps(
 
 
 def test_once_its_link_is_quick_again_a_worker_gets_updates_by_themselves() -> None:
-    run = SimulatedRun(2, elements=3_000, master=settings())
+    run = begin(2, Link())
     run.join_and_wait(3)
     slow = run.workers[0]
-    slow_down(run, slow, Link(rate=30e3, queue_bytes=20_000))
+    run.network.set_link(MASTER, slow.name, Link(rate=30e3, queue_bytes=20_000))
     run.train(30)
     conflation = run.state.relay.conflation
     assert len(conflation) == 1
 
-    slow_down(run, slow, run.network.link)
+    speed_up(run, slow)
     run.train(60)
     sums = slow.sums
     assert (len(conflation), conflation.nbytes) == (0, 0)
@@ -348,30 +332,24 @@ def test_once_its_link_is_quick_again_a_worker_gets_updates_by_themselves() -> N
 
 
 def test_nothing_is_stable_before_a_slow_worker_has_it() -> None:
-    run = SimulatedRun(3, elements=3_000, master=settings(slow_seconds=1e3))
+    run = begin(3, Link(), slow_seconds=1e3)
     run.join_and_wait(3)
     slow, other, _ = run.workers
     run.train(3)
     run.network.run_for(2.0)
     before = dict(other.stable)
-    slow_down(run, slow, NOTHING)
+    run.network.set_link(MASTER, slow.name, NOTHING)
 
     run.train(60, interval=0.1)
     assert {**other.stable, slow.rank: 0} == {**before, slow.rank: 0}
-    slow_down(run, slow, run.network.link)
+    speed_up(run, slow)
     run.network.run(lambda: all(w.stable.get(w.rank) == w.sent for w in run.workers), seconds=60)
 
     run.finish()
 
 
 def test_who_takes_nothing_for_too_long_is_told_and_dropped_and_may_come_back() -> None:
-    run = SimulatedRun(
-        4,
-        Link(),
-        elements=3_000,
-        idle_timeout_seconds=600.0,
-        master=settings(slow_seconds=5.0, idle_timeout_seconds=600.0),
-    )
+    run = begin(4, Link(), idle_seconds=600.0, slow_seconds=5.0)
     run.join_and_wait(3)
     slow, rank = run.workers[0], run.workers[0].rank
     told: list[str] = []
@@ -390,21 +368,15 @@ def test_who_takes_nothing_for_too_long_is_told_and_dropped_and_may_come_back() 
     run.network.run(lambda: bool(told), seconds=10)
     assert "updates were added up for this worker" in told[0]
     assert "it has taken nothing for 5 s; the limit is 5 s" in told[0]
-    slow_down(run, slow, run.network.link)
+    speed_up(run, slow)
     run.network.run(lambda: slow.lost is None, seconds=120)
     assert slow.rank == rank
     run.finish()
 
 
 def test_where_there_is_no_room_for_a_sum_the_slow_worker_is_dropped() -> None:
-    run = SimulatedRun(
-        5,
-        Link(),
-        elements=3_000,
-        idle_timeout_seconds=600.0,
-        master=MasterConfig(
-            relay_backlog_bytes_max=100_000, conflation_bytes_max=11_999, idle_timeout_seconds=600.0
-        ),
+    run = begin(
+        5, Link(), idle_seconds=600.0, relay_backlog_bytes_max=100_000, conflation_bytes_max=11_999
     )
     bound = Bound(run)
     run.join_and_wait(3)

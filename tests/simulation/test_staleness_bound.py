@@ -57,6 +57,11 @@ class BoundedRun(SimulatedRun):
             assert isinstance(worker, BoundedWorker)
             worker.trains_on = False
 
+    def finish(self) -> None:
+        """Let everybody stop and finish, and check what then has to be true."""
+        self.stop()
+        super().finish()
+
 
 def rule_of(worker: BoundedWorker) -> ClockLags:
     """Return the rule of a worker with a bound that was asked for."""
@@ -101,7 +106,6 @@ def test_nobody_is_more_than_a_step_beyond_the_bound_ahead_of_anybody(seed: int)
 
     assert largest >= 1
     assert not any(worker.looks.set_aside for worker in workers)
-    run.stop()
     run.finish()
 
 
@@ -132,7 +136,6 @@ def test_nobody_waits_for_ever_whoever_dies_sleeps_or_is_cut_off(seed: int) -> N
     for worker in alive:
         assert worker.steps >= before[worker] + 5.0 / slowest, worker.name
         assert worker.longest_wait <= 8.0 + 2 * TIMEOUT
-    run.stop()
     run.finish()
 
 
@@ -154,7 +157,6 @@ def test_a_worker_that_dies_costs_one_timeout_at_most(noticed: bool) -> None:
         assert worker.longest_wait <= (3.5 if noticed else 1.0)
         assert worker.looks.set_aside == ([] if noticed else [dead.rank])
         assert worker.steps > 120
-    run.stop()
     run.finish()
 
 
@@ -171,7 +173,6 @@ def test_a_worker_that_is_behind_its_network_tells_its_clock_before_it_waits() -
     assert one.reconnections == 1
     assert one.steps - before[0] > 50
     assert other.steps - before[1] > 50
-    run.stop()
     run.finish()
 
 
@@ -189,7 +190,6 @@ def test_sums_say_how_far_those_are_whose_updates_are_in_them() -> None:
     assert not slow.looks.set_aside
     assert slow.steps > 100
     run.network.set_link(MASTER, slow.name, run.network.link)
-    run.stop()
     run.finish()
 
 
@@ -205,7 +205,6 @@ def test_a_late_worker_begins_where_the_others_are() -> None:
     assert abs(late.clock - early[0].clock) <= 3
     assert late.longest_wait < 1.0
     assert all(w.steps > before + 50 for w, before in zip(early, joined_at, strict=True))
-    run.stop()
     run.finish()
 
 
@@ -241,7 +240,6 @@ def test_where_nothing_is_late_nobody_waits() -> None:
         assert worker.steps > 300
         assert worker.participant.tally.steps_waited == 0
         assert worker.participant.tally.staleness_bound is None
-    run.stop()
     run.finish()
 
 
@@ -258,7 +256,6 @@ def test_on_a_slow_network_workers_go_in_lockstep() -> None:
         assert found < 0.5
         assert worker.longest_wait < 1.0
         assert max(other.clock - worker.clock for other in workers) <= 1
-    run.stop()
     run.finish()
 
 
@@ -276,5 +273,4 @@ def test_who_is_much_slower_holds_nobody_up() -> None:
         assert worker.steps - steps > 60
         assert worker.longest_wait < 3.0
     assert slow.steps > 30
-    run.stop()
     run.finish()

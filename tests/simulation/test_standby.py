@@ -27,6 +27,28 @@ def paired(seed: int, random: Random, *, sealed: bool = False) -> PairedRun:
     return run
 
 
+def small(seed: int, workers: int) -> PairedRun:
+    """Let a run begin on a network that loses nothing."""
+    run = PairedRun(seed, Link(delay=0.005))
+    run.begin(workers)
+    return run
+
+
+def have_the_standby_take_over(run: PairedRun, *, back_after: float | None = None) -> None:
+    """Kill the primary, and wait until all workers are back with the standby."""
+    run.kill_primary(back_after=back_after)
+    run.network.run(lambda: run.standby.terms.in_charge, seconds=30)
+    run.wait_until_all_are_back(seconds=200)
+
+
+def come_to_rest(run: PairedRun, *, after: float = 0.0) -> None:
+    """Wait some seconds, and until all workers are back with a master; train on, and finish."""
+    run.network.run_for(after)
+    run.wait_until_all_are_back(seconds=200)
+    run.train(3)
+    run.finish_all()
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.seeds(30)
 def test_histories_in_which_the_primary_is_killed(seed: int) -> None:
@@ -36,7 +58,7 @@ def test_histories_in_which_the_primary_is_killed(seed: int) -> None:
 
     run.train(15, interval=0.3)
     run.network.run(lambda: run.standby.terms.in_charge, seconds=60)
-    run.wait_until_all_are_back()
+    run.wait_until_all_are_back(seconds=200)
     run.train(3)
 
     assert run.standby.terms.term == 2
@@ -54,10 +76,8 @@ def test_histories_in_which_the_primary_is_killed_and_started_anew_at_once(seed:
         run.network.after(random.uniform(0, 3), partial(run.kill_primary, back_after=back_after))
         run.train(15, interval=0.3)
         run.network.run_for(10)
-        run.wait_until_all_are_back()
-    run.train(3)
 
-    run.finish_all()
+    come_to_rest(run)
 
 
 @pytest.mark.timeout(120)
@@ -76,11 +96,8 @@ def test_histories_in_which_the_masters_are_cut_off_from_each_other(seed: int) -
             run.network.after(at + jitter, partial(run.separate, worker.name, side, seconds))
 
     run.train(20, interval=0.5)
-    run.network.run_for(30)
-    run.wait_until_all_are_back()
-    run.train(3)
 
-    run.finish_all()
+    come_to_rest(run, after=30)
 
 
 @pytest.mark.timeout(120)
@@ -99,10 +116,8 @@ def test_histories_in_which_the_standby_is_killed_and_started_anew(seed: int) ->
     run.kill_primary()
     run.train(3)
     run.network.run(lambda: run.standby.terms.in_charge, seconds=60)
-    run.wait_until_all_are_back()
-    run.train(3)
 
-    run.finish_all()
+    come_to_rest(run)
 
 
 @pytest.mark.timeout(120)
@@ -118,11 +133,8 @@ def test_histories_in_which_both_are_killed_and_started_anew(seed: int) -> None:
         random.uniform(0, 12), partial(run.kill_standby, back_after=random.uniform(0.1, 9))
     )
     run.train(15, interval=0.3)
-    run.network.run_for(25)
-    run.wait_until_all_are_back()
-    run.train(3)
 
-    run.finish_all()
+    come_to_rest(run, after=25)
 
 
 @pytest.mark.timeout(120)
@@ -132,8 +144,7 @@ def test_histories_in_which_both_are_killed_and_started_anew(seed: int) -> None:
 def test_of_two_masters_that_are_cut_off_the_one_goes_on_that_has_enough_workers(
     kept: int, winner: str
 ) -> None:
-    run = PairedRun(7, Link(delay=0.005))
-    run.begin(4)
+    run = small(7, 4)
     run.train(3)
     run.separate(MASTER, STANDBY, 1e6)
     for worker in run.workers[:kept]:
@@ -157,13 +168,12 @@ def test_of_two_masters_that_are_cut_off_the_one_goes_on_that_has_enough_workers
     for worker in run.workers:
         for master in (MASTER, STANDBY):
             run.separate(worker.name, master, 0.0)
-    run.wait_until_all_are_back()
+    run.wait_until_all_are_back(seconds=200)
     run.finish_all()
 
 
 def test_without_its_standby_a_primary_goes_on_and_soon_needs_no_half_of_its_workers() -> None:
-    run = PairedRun(8, Link(delay=0.005))
-    run.begin(4)
+    run = small(8, 4)
     run.kill_standby()
     run.network.run(lambda: run.primary.terms.term == 3, seconds=30)
     run.network.run_for(1)
@@ -178,12 +188,10 @@ def test_without_its_standby_a_primary_goes_on_and_soon_needs_no_half_of_its_wor
 
 
 def test_a_worker_that_knows_only_the_standby_finds_the_primary() -> None:
-    run = PairedRun(9, Link(delay=0.005))
-    run.begin(2)
+    run = small(9, 2)
     run.dialled = STANDBY
 
-    late = run.join()
-    run.network.run(lambda: late.live, seconds=30)
+    run.join_and_wait(1, seconds=30)
 
     assert len(run.primary.roster.workers) == 3
     run.train(3)
@@ -191,15 +199,11 @@ def test_a_worker_that_knows_only_the_standby_finds_the_primary() -> None:
 
 
 def test_a_worker_that_knows_only_the_primary_finds_the_standby_in_its_place() -> None:
-    run = PairedRun(10, Link(delay=0.005))
-    run.begin(2)
-    run.kill_primary(back_after=8.0)
-    run.network.run(lambda: run.standby.terms.in_charge, seconds=30)
-    run.wait_until_all_are_back()
+    run = small(10, 2)
+    have_the_standby_take_over(run, back_after=8.0)
     run.network.run_for(8)
 
-    late = run.join()
-    run.network.run(lambda: late.live, seconds=30)
+    run.join_and_wait(1, seconds=30)
 
     assert len(run.standby.roster.workers) == 3
     assert not run.primary.terms.in_charge
@@ -208,17 +212,14 @@ def test_a_worker_that_knows_only_the_primary_finds_the_standby_in_its_place() -
 
 
 def test_a_standby_that_is_started_anew_gives_the_run_back_to_the_primary() -> None:
-    run = PairedRun(11, Link(delay=0.005))
-    run.begin(3)
-    run.kill_primary(back_after=1.0)
-    run.network.run(lambda: run.standby.terms.in_charge, seconds=30)
-    run.wait_until_all_are_back()
+    run = small(11, 3)
+    have_the_standby_take_over(run, back_after=1.0)
     run.train(3)
 
     run.kill_standby(back_after=1.0)
     run.train(10, interval=0.5)
     run.network.run(lambda: run.primary.terms.in_charge, seconds=60)
-    run.wait_until_all_are_back()
+    run.wait_until_all_are_back(seconds=200)
 
     assert run.primary.terms.term == 3
     run.wait_for_standby()
@@ -226,23 +227,21 @@ def test_a_standby_that_is_started_anew_gives_the_run_back_to_the_primary() -> N
 
 
 def test_who_stops_in_order_hands_over() -> None:
-    run = PairedRun(12, Link(delay=0.005))
-    run.begin(3)
+    run = small(12, 3)
     run.train(3)
 
     run.primary.stop("its machine is needed", run.network.now)
     run.network.turn(run.primary_host)
     run.network.run_for(0.5)
     run.kill_primary()
-    run.wait_until_all_are_back()
+    run.wait_until_all_are_back(seconds=200)
 
     assert run.standby.terms.in_charge
     run.finish_all()
 
 
 def test_a_standby_that_lags_behind_holds_nobody_up() -> None:
-    run = PairedRun(13, Link(delay=0.005))
-    run.begin(2)
+    run = small(13, 2)
     run.network.set_link(MASTER, STANDBY, Link(delay=0.005, rate=3_000.0))
 
     run.train(200, interval=0.1)
@@ -279,9 +278,8 @@ def test_histories_of_everything_at_once(seed: int) -> None:
         run.network.after(random.uniform(0, 6), partial(run.network.kill, run.workers[0].host))
     run.train(25, interval=0.6)
     run.network.run_for(30)
-    run.wait_until_all_are_back()
-    late = run.join()
-    run.network.run(lambda: late.live, seconds=30)
+    run.wait_until_all_are_back(seconds=200)
+    run.join_and_wait(1, seconds=30)
     run.train(3)
 
     run.finish_all()

@@ -81,8 +81,7 @@ def test_all_have_the_same_bits_although_one_is_clipped(seed: int) -> None:
 @pytest.mark.parametrize("policy", ["quarantine", "clip"])
 def test_a_joiner_s_snapshot_has_nothing_of_what_was_kept_out(policy: OutlierPolicy) -> None:
     run, broken = broken_in(1, policy)
-    late = run.join()
-    run.network.run(lambda: late.live, seconds=30)
+    run.join_and_wait(1, seconds=30)
     if policy == "quarantine":
         run.workers.remove(broken)
     run.train(2)

@@ -13,6 +13,7 @@ from gradwire_protocol import (
     MessageReceived,
     Priority,
 )
+from support.applications import Untimed
 from support.network import SimulatedNetwork
 
 MESSAGE_BYTES: Final = 262_144
@@ -20,7 +21,7 @@ QUEUED_BYTES: Final = 8 * 2**20
 """Kept waiting: more than any of the paths here holds."""
 
 
-class Sink:
+class Sink(Untimed):
     """The end that receives; any number of sources may dial it.
 
     Parameters
@@ -49,15 +50,8 @@ class Sink:
             self.received[connection] += event.message.total
             connection.release(event.charge)
 
-    def handle_timer(self, now: float) -> None:
-        """Have no timers."""
 
-    def next_timer(self) -> float | None:
-        """Have no timers."""
-        return None
-
-
-class Source:
+class Source(Untimed):
     """The end that sends, as fast as it may, from the moment it is connected.
 
     Parameters
@@ -104,13 +98,6 @@ class Source:
             while connection.bytes_queued < self._queued_bytes:
                 connection.send(0, self._sent, 1, self._payload, Priority.UPDATE)
                 self._sent += 1
-
-    def handle_timer(self, now: float) -> None:
-        """Have no timers."""
-
-    def next_timer(self) -> float | None:
-        """Have no timers."""
-        return None
 
 
 def goodput(network: SimulatedNetwork, sink: Sink, *, settle: float, seconds: float) -> float:

@@ -4,8 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
+from inspect import Parameter, signature
 from typing import Any
+
+import pytest
 
 from gradwire_server.http.access import Access
 from gradwire_server.http.limits import HttpLimits
@@ -17,18 +20,30 @@ from support.waiting import until
 STATUS: dict[str, Any] = {"status": "ok", "run": None, "workers": [{"rank": 0}]}
 
 
-def run_on(kind: str, test: Callable[[], Awaitable[None]]) -> None:
-    """Run a coroutine on a loop of a kind; none of its callbacks may fail, which ends a daemon."""
-    failures: list[dict[str, Any]] = []
+def on_loops(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a test of a coroutine: it runs on both loops, and no callback may fail in it.
 
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: failures.append(context))
-        await test()
+    A callback that fails ends a daemon.
+    """
 
-    with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
-        runner.run(run())
-    assert failures == []
+    @wraps(test)
+    def run(kind: str, **fixtures: Any) -> None:
+        failures: list[dict[str, Any]] = []
+
+        async def watched() -> None:
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(lambda _, context: failures.append(context))
+            await test(**fixtures)
+
+        with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
+            runner.run(watched())
+        assert failures == []
+
+    added = Parameter("kind", Parameter.KEYWORD_ONLY)
+    parameters = [*signature(test).parameters.values(), added]
+    vars(run)["__signature__"] = signature(test).replace(parameters=parameters)
+    made: Callable[..., None] = pytest.mark.parametrize("kind", ["asyncio", "uvloop"])(run)
+    return made
 
 
 @dataclass

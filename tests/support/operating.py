@@ -6,8 +6,7 @@ from typing import Any
 from gradwire_protocol import Disconnected, Role
 from gradwire_protocol.messages.admission import Refuse
 from gradwire_protocol.messages.orders import Order, OrderDone
-from support.peer import ScriptedPeer
-from support.training import MASTER, SimulatedRun
+from support.training import SimulatedRun
 
 
 class SimulatedOperator:
@@ -22,9 +21,7 @@ class SimulatedOperator:
     """
 
     def __init__(self, run: SimulatedRun, name: str = "alice") -> None:
-        self.peer = ScriptedPeer(
-            run.network, f"{name}'s", dial=MASTER, credentials=run.credentials(name, Role.OPERATOR)
-        )
+        self.peer = run.dial(name, Role.OPERATOR)
 
     def order(self, action: str, name: str = "") -> str:
         """Give an order that has to be carried out; return the answer."""

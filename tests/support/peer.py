@@ -23,6 +23,7 @@ from gradwire_protocol.messages.link import Control, Link, Message, UpdateReceiv
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.states import StatePart
 from gradwire_protocol.messages.updates import EncodedUpdate
+from support.applications import Untimed
 from support.network import SimulatedNetwork
 
 LAYOUT = Layout((Tensor("weights", (6,)),))
@@ -82,18 +83,7 @@ def no_state(number: int, reason: str) -> StatePart:
     return StatePart(number, 0, 0, b"", reason)
 
 
-def enter(
-    network: SimulatedNetwork, layout: Layout, name: str, *, rank: int | None = None
-) -> "ScriptedPeer":
-    """Return a peer that takes part in the run of the master, with an id made of its name."""
-    peer = ScriptedPeer(network, name, dial="master")
-    identity = name.encode().ljust(WORKER_ID_BYTES, b".")
-    peer.say(join_request(layout=layout, name=name, worker_id=identity, rank=rank))
-    peer.wait_for(Welcome)
-    return peer
-
-
-class ScriptedPeer:
+class ScriptedPeer(Untimed):
     """One end of a connection: a worker if it dials somebody, else a master for one worker.
 
     Parameters
@@ -142,12 +132,6 @@ class ScriptedPeer:
                 self.ended = event
             case _:
                 pass
-
-    def handle_timer(self, now: float) -> None:
-        pass
-
-    def next_timer(self) -> float | None:
-        return None
 
     # Saying.
 

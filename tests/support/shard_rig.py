@@ -17,6 +17,7 @@ from gradwire_server.shards.figures import Figures
 from gradwire_server.shards.steering import open_others
 from gradwire_server.shards.supervisor import Supervisor
 from gradwire_udp import open_socket
+from support.applications import Untimed
 from support.driven_side import Side
 from support.waiting import until
 
@@ -24,18 +25,13 @@ PROCESSES = 3
 
 
 @dataclass
-class Heard:
+class Heard(Untimed):
     """In place of a master: what it hears."""
 
     events: list[tuple[Connection, Event]] = field(default_factory=list)
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         self.events.append((connection, event))
-
-    def handle_timer(self, now: float) -> None: ...
-
-    def next_timer(self) -> float | None:
-        return None
 
     def of(self, kind: type[Event]) -> list[Any]:
         return [event for _, event in self.events if isinstance(event, kind)]

@@ -19,6 +19,7 @@ from gradwire_server.shards.figures import Figures
 from gradwire_server.shards.local import LocalShard
 from gradwire_server.shards.records import Record
 from gradwire_server.shards.remote import Parcels, RemoteShard
+from support.applications import Untimed
 from support.network import Application, Host, Link, Parcel, SimulatedNetwork
 from support.training import MASTER, SimulatedRun
 
@@ -90,7 +91,7 @@ class FlushingApplication:
         return self.inner.next_timer()
 
 
-class Reporting:
+class Reporting(Untimed):
     """The application of a shard's endpoint."""
 
     def __init__(self, local: LocalShard) -> None:
@@ -98,12 +99,6 @@ class Reporting:
 
     def handle_event(self, connection: Connection, event: Event, now: float) -> None:
         self.local.handle_event(connection, event)
-
-    def handle_timer(self, now: float) -> None:
-        pass
-
-    def next_timer(self) -> float | None:
-        return None
 
 
 class SimulatedShard:
@@ -198,6 +193,12 @@ class SplitRun(SimulatedRun):
     def replace(self, index: int) -> None:
         """Start a shard again that was killed."""
         self.shards[index - 1] = SimulatedShard(self, index)
+
+    def finish(self) -> None:
+        """Let every live worker finish, and check that nothing is left of them in any process."""
+        super().finish()
+        self.network.run_for(60)
+        self.check_nothing_is_left()
 
     def check_nothing_is_left(self) -> None:
         """All connections are over, and nothing lies in shared memory any more."""

@@ -19,6 +19,16 @@ STEP_SECONDS = 0.1
 STEPS_MAX = 1_000
 
 
+class CountedState(PackedState):
+    """A state that knows how many of its parts have come, the header included."""
+
+    parts_received = 1
+
+    def set_part(self, number: int, body: bytes) -> None:
+        super().set_part(number, body)
+        self.parts_received += 1
+
+
 class StateKeeper(optimizer_state.StateKeeper):
     """What gives and takes states for a worker that has not dialled yet.
 
@@ -36,6 +46,8 @@ class StateKeeper(optimizer_state.StateKeeper):
         self.wanted = False
         self.answered = False
         self.state: PackedState | None = None
+        self.arriving: CountedState | None = None
+        """The state that is asked for, from its first part on."""
         self.reason = ""
         self.mark = float(len(worker.run.workers))
         """Whose it is."""
@@ -79,7 +91,8 @@ class StateKeeper(optimizer_state.StateKeeper):
 
     def unpacked(self, header: StateHeader) -> PackedState:
         check_header(header, self.worker.run.layout)
-        return PackedState(header, self.worker.run.layout)
+        self.arriving = CountedState(header, self.worker.run.layout)
+        return self.arriving
 
     def on_state_wanted(self) -> None:
         self.wanted = True
@@ -106,12 +119,12 @@ class StateKeeper(optimizer_state.StateKeeper):
     @property
     def copies(self) -> int:
         """How many copies of its own state are kept."""
-        return int(self.states._copy is not None)
+        return int(self.states.next_timer() is not None)  # when it forgets the copy
 
     @property
     def parts_received(self) -> int:
         """How many parts have come of the state that is asked for."""
-        return self.states._next
+        return 0 if self.arriving is None else self.arriving.parts_received
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import count
 from random import Random
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -16,20 +17,29 @@ from gradwire_codecs import decode
 from gradwire_codecs.arrays import Int32Array
 from gradwire_protocol import ConnectionConfig, Credentials, Endpoint, Keyring, Role, RunKey
 from gradwire_protocol.connection.session_ids import ALL_SESSION_IDS
+from gradwire_protocol.messages.admission import Welcome
+from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.layout import Layout, Tensor
 from gradwire_server.checkpoints.writer import CheckpointWriter
 from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
+from gradwire_server.state.roster import Phase
 from gradwire_server.state.run import Run
 from gradwire_server.updates.decoding import Decoder
 from support.invariants import Invariants
 from support.ledger import Ledger
 from support.network import Link, SimulatedNetwork
+from support.peer import ScriptedPeer, join_request
 from support.simulated_buffers import Range, SimulatedBuffers, check_the_end
 from support.simulated_worker import SimulatedWorker
 
 MASTER = "master"
+
+
+def worker_id_of(name: str) -> bytes:
+    """Return the id of a scripted peer."""
+    return name.encode().ljust(WORKER_ID_BYTES, b".")
 
 
 class SimulatedRun:
@@ -164,11 +174,20 @@ class SimulatedRun:
         self.master.begin(self.network.now)
         self.network.turn(self.master_host)
 
-    def cut_off(self, worker: SimulatedWorker, seconds: float) -> None:
-        """Let nothing through between a worker and the master, for some time."""
-        for ends in ((worker.name, MASTER), (MASTER, worker.name)):
+    def separate(self, one: str, other: str, seconds: float) -> None:
+        """Let nothing through between two hosts, for some time."""
+        for ends in ((one, other), (other, one)):
             self.network.set_link(*ends, Link(loss=1.0))
             self.network.after(seconds, partial(self.network.set_link, *ends, self.network.link))
+
+    def cut_off(self, worker: SimulatedWorker, seconds: float) -> None:
+        """Let nothing through between a worker and the master, for some time."""
+        self.separate(worker.name, MASTER, seconds)
+
+    def lose_master(self, *workers: SimulatedWorker, back_after: float = 1.0) -> None:
+        """Kill the master, and wait until these workers have lost it."""
+        self.kill_master(back_after=back_after)
+        self.network.run(lambda: all(worker.lost is not None for worker in workers), seconds=30)
 
     @property
     def random(self) -> Random:
@@ -221,10 +240,61 @@ class SimulatedRun:
         self.observers.append(observer)
         return observer
 
-    def join_and_wait(self, n: int) -> None:
-        """Let workers join, and wait until all are live."""
+    def join_and_wait(self, n: int, *, seconds: float = 120) -> list[SimulatedWorker]:
+        """Let workers join, and wait until all are live; return these."""
         joining = [self.join(self.random.choice(["local", "shared"])) for _ in range(n)]
-        self.network.run(lambda: all(w.live for w in joining), seconds=120)
+        self.network.run(lambda: all(w.live for w in joining), seconds=seconds)
+        return joining
+
+    @property
+    def in_charge(self) -> Master | None:
+        """The master that workers have to come back to."""
+        return self.master
+
+    def wait_until_all_are_back(self, *, seconds: float = 60) -> None:
+        """Wait until all workers that are alive take part."""
+
+        def are_back() -> bool:
+            alive = [worker for worker in self.workers if not worker.is_gone]
+            master = self.in_charge
+            return (
+                master is not None
+                and all(worker.lost is None for worker in alive)
+                and [m.phase for m in master.roster.workers] == [Phase.LIVE] * len(alive)
+            )
+
+        self.network.run(are_back, seconds=seconds)
+
+    # Peers that a test makes say what it wants.
+
+    def dial(
+        self, name: str = "rogue", role: Role = Role.WORKER, *, address: str | None = None
+    ) -> ScriptedPeer:
+        """Return a peer that has dialled the master, with a key where the master has one."""
+        credentials = self.credentials(name, role)
+        return ScriptedPeer(self.network, address or name, dial=MASTER, credentials=credentials)
+
+    def ask_to_join(
+        self, name: str = "rogue", role: Role = Role.WORKER, **fields: Any
+    ) -> ScriptedPeer:
+        """Return a peer that has sent JOIN, with an id made of its name.
+
+        `fields` are those of `join_request` that differ.
+        """
+        peer = self.dial(name, role)
+        usual = {"layout": self.layout, "name": name, "worker_id": worker_id_of(name)}
+        peer.say(join_request(**{**usual, **fields}))
+        return peer
+
+    def enter(self, name: str = "rogue", role: Role = Role.WORKER, **fields: Any) -> ScriptedPeer:
+        """Return a peer that the master has let in; it may lack the replica."""
+        peer = self.ask_to_join(name, role, **fields)
+        peer.wait_for(Welcome)
+        return peer
+
+    def turn_master(self) -> None:
+        """Let the master send what a test has made it say."""
+        self.network.turn(self.master_host)
 
     def train(self, steps: int, *, interval: float = 0.05) -> None:
         """Let every live worker make so many steps, each at its own pace."""

@@ -13,7 +13,6 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.master.master import Master
 from gradwire_server.metrics import ServerMetrics
 from gradwire_server.standby.standby import Standby
-from gradwire_server.state.roster import Phase
 from support.network import Host, Link
 from support.simulated_worker import SimulatedWorker
 from support.training import MASTER, SimulatedRun
@@ -118,13 +117,6 @@ class PairedRun(SimulatedRun):
             if back_after is not None:
                 self.network.after(back_after, self.start_standby)
 
-    def separate(self, one: str, other: str, seconds: float) -> None:
-        """Let nothing through between two hosts, for some time."""
-        before = self.network.link
-        for ends in ((one, other), (other, one)):
-            self.network.set_link(*ends, NOTHING)
-            self.network.after(seconds, partial(self.network.set_link, *ends, before))
-
     @property
     def in_charge(self) -> Master | None:
         """The master of the highest term that is alive and in charge."""
@@ -153,20 +145,6 @@ class PairedRun(SimulatedRun):
         self.network.run(lambda: self.primary.terms.in_charge, seconds=30)
         self.join_and_wait(workers)
         self.wait_for_standby()
-
-    def wait_until_all_are_back(self) -> None:
-        """Wait until all workers take part with one master."""
-
-        def are_back() -> bool:
-            alive = [worker for worker in self.workers if not worker.is_gone]
-            master = self.in_charge
-            return (
-                master is not None
-                and all(worker.lost is None for worker in alive)
-                and [m.phase for m in master.roster.workers] == [Phase.LIVE] * len(alive)
-            )
-
-        self.network.run(are_back, seconds=200)
 
     def finish_all(self) -> None:
         """Let all finish with whoever is in charge, and check what has to be true then."""

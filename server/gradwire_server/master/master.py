@@ -287,6 +287,11 @@ class Master:
         """How many accepted updates some live worker does not have yet."""
         return self.run.relay.unstable if self.run else 0
 
+    @property
+    def states_awaited(self) -> int:
+        """How many workers wait for the state of another worker's optimizer."""
+        return len(self._states)
+
     # Messages.
 
     def _receive(self, connection: Connection, event: MessageReceived) -> None:

@@ -69,6 +69,10 @@ class OptimizerStates:
         """By asker."""
         self._numbers = count(1)
 
+    def __len__(self) -> int:
+        """Return how many workers wait for a state."""
+        return len(self._transfers)
+
     def receive_want(self, member: Member, want: WantState) -> None:
         """Act on a request for a state, or on the end of one.
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gradwire_codecs import Replica, decode, encode
 from gradwire_protocol import CloseCode, Drop, Endpoint
 from gradwire_protocol.limits import FINISHED_RANGES_MAX
-from gradwire_protocol.messages.admission import RefusalCode, Welcome
+from gradwire_protocol.messages.admission import RefusalCode
 from gradwire_protocol.messages.link import UpdateReceived
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.collector import MasterCollector
@@ -21,7 +21,6 @@ from gradwire_server.master.master import Master
 from gradwire_server.metrics import Departure, ServerMetrics
 from gradwire_udp import SocketCounters, TcpCounters
 from support.network import Link
-from support.peer import ScriptedPeer, join_request
 from support.training import MASTER, SimulatedRun
 
 UNITS = ("_bytes", "_seconds", "_ratio", "_info")
@@ -40,49 +39,49 @@ THINGS = (
 )
 
 
-def own_families() -> list[Metric]:
-    """Return every family that a running master shows, but for those of prometheus_client."""
+def show(
+    run: SimulatedRun, sockets: SocketCounters | None = None, streams: TcpCounters | None = None
+) -> None:
+    """Have a run's metrics tell, too, what a daemon's collector reads."""
+    counters = run.master_endpoint.counters
+    collector = MasterCollector(run.master, counters, sockets or SocketCounters(), streams)
+    run.metrics.registry.register(collector)
+
+
+@pytest.fixture(scope="module")
+def families() -> list[Metric]:
+    """Every family that a running master shows, but for those of prometheus_client."""
     run = SimulatedRun()
     run.join_and_wait(2)
     run.train(1)
-    collector = MasterCollector(run.master, run.master_endpoint.counters, SocketCounters())
-    run.metrics.registry.register(collector)
+    show(run)
     for reason in Departure:
         run.metrics.leaves.labels(reason)
-    families = text_string_to_metric_families(generate_latest(run.metrics.registry).decode())
+    shown = text_string_to_metric_families(generate_latest(run.metrics.registry).decode())
     foreign = ("python_", "process_")
-    return [f for f in families if not f.name.startswith(foreign) and "_created" not in f.name]
+    return [f for f in shown if not f.name.startswith(foreign) and "_created" not in f.name]
 
 
 # Names.
 
 
-def test_every_metric_has_the_prefix_and_is_written_in_small_letters() -> None:
-    names = [family.name for family in own_families()]
-
-    assert len(names) > 30
-    assert [n for n in names if not re.fullmatch(r"gradwire(_[a-z]+)+", n)] == []
-
-
-def test_counters_and_only_counters_end_in_total() -> None:
-    for family in own_families():
+def test_every_metric_keeps_the_conventions_for_names(families: list[Metric]) -> None:
+    """Small letters and a prefix; counters and only counters end in total, and others in a unit."""
+    assert len(families) > 30
+    for family in families:
+        assert re.fullmatch(r"gradwire(_[a-z]+)+", family.name)
         ends = {s.name.endswith("_total") for s in family.samples if "_created" not in s.name}
         assert ends <= {family.type == "counter"}, family.name
+        assert family.type == "counter" or family.name.endswith(UNITS + THINGS), family.name
 
 
-def test_every_metric_that_is_no_counter_names_its_unit() -> None:
-    for family in own_families():
-        if family.type != "counter":
-            assert family.name.endswith(UNITS + THINGS), family.name
-
-
-def test_every_metric_has_a_sentence_of_help() -> None:
-    for family in own_families():
+def test_every_metric_has_a_sentence_of_help(families: list[Metric]) -> None:
+    for family in families:
         assert re.fullmatch(r"[A-Z].*[^.]\.", family.documentation), family.name
 
 
-def test_labels_come_from_closed_sets() -> None:
-    used = {name for family in own_families() for s in family.samples for name in s.labels}
+def test_labels_come_from_closed_sets(families: list[Metric]) -> None:
+    used = {name for family in families for s in family.samples for name in s.labels}
 
     assert used == {"reason", "rank", "le", "version"}
 
@@ -153,12 +152,7 @@ def test_staleness_counts_the_updates_of_others_that_an_update_did_not_know() ->
     """One worker sends three updates; another, which has seen one of them, sends one then."""
     run = SimulatedRun(3, elements=10)
     run.join_and_wait(1)
-    one, other = (ScriptedPeer(run.network, name, dial=MASTER) for name in ("one", "other"))
-    for peer in (one, other):
-        peer.say(
-            join_request(layout=run.layout, worker_id=str(peer.host.address).rjust(16).encode())
-        )
-        peer.wait_for(Welcome)
+    one, other = run.enter("one"), run.enter("other")
     [body] = encode(np.ones(10, np.float32), Replica.zeros(10), threshold=1.0)
 
     for sequence in (1, 2, 3):
@@ -198,9 +192,7 @@ def test_workers_are_counted_as_they_leave() -> None:
 def test_a_broken_transport_counts_as_a_fault() -> None:
     run = SimulatedRun(5)
     run.join_and_wait(1)
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
-    rogue.say(join_request(layout=run.layout))
-    rogue.wait_for(Welcome)
+    rogue = run.enter()
 
     [body] = encode(np.ones(run.elements, np.float32), Replica.zeros(run.elements), threshold=1.0)
     for sequence in range(2, 2 * FINISHED_RANGES_MAX + 5, 2):
@@ -214,7 +206,7 @@ def test_a_broken_transport_counts_as_a_fault() -> None:
     assert run.sample("leaves_total", reason="fault") == 1
 
 
-def test_a_run_that_ends_is_counted() -> None:
+def test_a_run_that_ends_is_counted_and_has_no_parameters() -> None:
     run = SimulatedRun(6)
     run.join_and_wait(2)
     run.train(2)
@@ -222,6 +214,7 @@ def test_a_run_that_ends_is_counted() -> None:
 
     assert run.sample("runs_finished_total") == 1
     assert run.sample("leaves_total", reason="left") == 2
+    assert run.sample("parameters") == 0
     assert run.master.unstable == 0
 
 
@@ -246,7 +239,7 @@ def test_the_collector_shows_the_counters_of_socket_and_endpoint() -> None:
     counters = run.master_endpoint.counters
     counters.count_drop(Drop.SHORT)
 
-    run.metrics.registry.register(MasterCollector(run.master, counters, sockets))
+    show(run, sockets)
 
     for field in fields(SocketCounters):
         name = named.get(field.name, field.name)
@@ -269,9 +262,7 @@ def test_the_collector_shows_for_whom_updates_are_added_up() -> None:
     run = SimulatedRun(8, master=MasterConfig(relay_backlog_bytes_max=20_000))
     run.join_and_wait(3)
     slow = run.workers[0]
-    run.metrics.registry.register(
-        MasterCollector(run.master, run.master_endpoint.counters, SocketCounters())
-    )
+    show(run)
     run.train(3)
     shown = [conflated(run)]
     run.network.set_link(MASTER, slow.name, Link(loss=1.0))
@@ -291,13 +282,9 @@ def test_the_collector_shows_for_whom_updates_are_added_up() -> None:
 def test_the_collector_shows_what_waits_for_every_worker() -> None:
     run = SimulatedRun(8, elements=10)
     run.join_and_wait(2)
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
-    rogue.say(join_request(layout=run.layout))
-    rogue.wait_for(Welcome)
+    rogue = run.enter()
     run.network.run_for(1.0)
-    run.metrics.registry.register(
-        MasterCollector(run.master, run.master_endpoint.counters, SocketCounters())
-    )
+    show(run)
     assert run.sample("updates_unstable") == 0
 
     # The first worker hears nothing any more.
@@ -345,20 +332,10 @@ def test_the_collector_shows_what_goes_over_tcp() -> None:
         "queued_bytes": "queue_bytes",
     }
 
-    run.metrics.registry.register(
-        MasterCollector(run.master, run.master_endpoint.counters, SocketCounters(), streams)
-    )
+    show(run, streams=streams)
 
     for field, name in named.items():
         assert run.sample(f"tcp_{name}") == getattr(streams, field)
-
-
-def test_a_run_that_has_ended_has_no_parameters() -> None:
-    run = SimulatedRun(6)
-    run.join_and_wait(2)
-    run.finish()
-
-    assert run.sample("parameters") == 0
 
 
 def test_every_reason_is_there_before_it_was_ever_counted() -> None:

@@ -38,7 +38,15 @@ from support.wording import naming
 Announcement: TypeAlias = dict[str, Any]
 LOOPS = pytest.mark.parametrize("kind", variants("uvloop", "asyncio"))
 ANYWHERE = Addresses(listen="127.0.0.1:0", http="127.0.0.1:0")
+LOOPBACK = Addresses(listen="127.0.0.1:0", http=None)
 CHECKPOINT_SECONDS = 0.02
+
+
+Look = Callable[[Announcement], Awaitable[None]]
+
+
+async def do_nothing(announcement: Announcement) -> None:
+    pass
 
 
 class Running:
@@ -57,39 +65,37 @@ class Running:
     def __call__(
         self,
         addresses: Addresses,
-        look: Callable[[Announcement], Awaitable[None]],
+        look: Look = do_nothing,
         *,
         kind: str = "asyncio",
         end: int | None = signal.SIGTERM,
-        keys: KeySource | None = None,
-        access: Access | None = None,
-        folder: CheckpointFolder | None = None,
-    ) -> None:
-        """Run a daemon, `look` at it, and end it with a signal unless it ends by itself."""
-        with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
-            runner.run(self._run(addresses, look, end, keys, access, folder))
+        **options: Any,
+    ) -> Announcement:
+        """Run a daemon, `look` at it, and end it with a signal unless it ends by itself.
 
-    async def _run(
-        self,
-        addresses: Addresses,
-        look: Callable[[Announcement], Awaitable[None]],
-        end: int | None,
-        keys: KeySource | None,
-        access: Access | None,
-        folder: CheckpointFolder | None,
-    ) -> None:
+        Returns
+        -------
+        dict
+            What it has announced.
+        """
         config = MasterConfig(checkpoint_seconds=CHECKPOINT_SECONDS, recovery_seconds=0.0)
-        daemon = Daemon(config, addresses, access, keys, folder=folder)
-        task = asyncio.create_task(daemon.run())
-        await until(lambda: self._announced() or task.done(), "the announcement")
-        if task.done():
+
+        async def run() -> Announcement:
+            task = asyncio.create_task(Daemon(config, addresses, **options).run())
+            await until(lambda: self._announced() or task.done(), "the announcement")
+            if task.done():
+                await task
+            announcement: Announcement = json.loads(self._out)
+            try:
+                await look(announcement)
+            finally:
+                if end is not None:
+                    os.kill(os.getpid(), end)
             await task
-        try:
-            await look(json.loads(self._out))
-        finally:
-            if end is not None:
-                os.kill(os.getpid(), end)
-        await task
+            return announcement
+
+        with asyncio.Runner(loop_factory=partial(new_event_loop, kind)) as runner:
+            return runner.run(run())
 
     def _announced(self) -> bool:
         self._out += self._capture.readouterr().out
@@ -101,14 +107,20 @@ def running(capsys: pytest.CaptureFixture[str]) -> Running:
     return Running(capsys)
 
 
-async def do_nothing(announcement: Announcement) -> None:
-    pass
+async def get(announcement: Announcement, path: str, **headers: str) -> aiohttp.ClientResponse:
+    """Return a page, with its body read."""
+    url = f"http://{announcement['http']}{path}"
+    async with aiohttp.ClientSession() as client, client.get(url, headers=headers) as response:
+        await response.read()
+        return response
 
 
 async def get_json(announcement: Announcement, path: str) -> Any:
-    url = f"http://{announcement['http']}{path}"
-    async with aiohttp.ClientSession() as client, client.get(url) as response:
-        return await response.json()
+    return await (await get(announcement, path)).json()
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 # What it says and serves.
@@ -118,10 +130,7 @@ async def get_json(announcement: Announcement, path: str) -> Any:
 def test_it_announces_in_one_line_of_json_where_it_can_be_reached(
     running: Running, kind: str
 ) -> None:
-    seen: list[Announcement] = []
-
     async def look(announcement: Announcement) -> None:
-        seen.append(announcement)
         host, port = announcement["master"].split(":")
         with (
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
@@ -130,9 +139,8 @@ def test_it_announces_in_one_line_of_json_where_it_can_be_reached(
             other.bind((host, int(port)))
         assert (await get_json(announcement, "/healthz"))["status"] == "ok"
 
-    running(ANYWHERE, look, kind=kind)
+    announcement = running(ANYWHERE, look, kind=kind)
 
-    [announcement] = seen
     assert announcement.keys() == {"master", "http", "pid", "version"}
     assert announcement["pid"] == os.getpid()
     assert announcement["version"] == version("gradwire")
@@ -189,9 +197,7 @@ def test_metrics_are_those_of_the_master_and_of_its_socket(running: Running) -> 
     bodies: list[str] = []
 
     async def look(announcement: Announcement) -> None:
-        url = f"http://{announcement['http']}/metrics"
-        async with aiohttp.ClientSession() as client, client.get(url) as response:
-            bodies.append(await response.text())
+        bodies.append(await (await get(announcement, "/metrics")).text())
 
     running(ANYWHERE, look)
 
@@ -210,10 +216,9 @@ def test_with_a_token_the_status_is_only_for_those_who_have_it(
     statuses: list[int] = []
 
     async def look(announcement: Announcement) -> None:
-        url = f"http://{announcement['http']}/status"
         for headers in ({}, {"Authorization": f"Bearer {secret}"}):
-            async with aiohttp.ClientSession() as client, client.get(url, headers=headers) as got:
-                statuses.append(got.status)
+            page = await get(announcement, "/status", **headers)
+            statuses.append(page.status)
 
     with caplog.at_level(logging.DEBUG):
         running(ANYWHERE, look, access=Access(token=Token(secret.encode())))
@@ -224,38 +229,30 @@ def test_with_a_token_the_status_is_only_for_those_who_have_it(
 
 @pytest.mark.parametrize(
     ("access", "pages"),
-    [(Access(), "/healthz"), (Access(public_metrics=True), "/healthz and /metrics")],
+    [
+        (Access(), "/healthz"),
+        (Access(public_metrics=True), "/healthz and /metrics"),
+        (Access(token=Token(b"correct-horse-battery")), None),
+    ],
+    ids=["open", "public metrics", "token"],
 )
 def test_http_for_everyone_without_a_token_says_what_it_does_not_serve(
-    running: Running, caplog: pytest.LogCaptureFixture, access: Access, pages: str
+    running: Running, caplog: pytest.LogCaptureFixture, access: Access, pages: str | None
 ) -> None:
-    seen: list[Announcement] = []
+    announced = running(Addresses(listen="127.0.0.1:0", http="0.0.0.0:0"), access=access)
 
-    async def look(announcement: Announcement) -> None:
-        seen.append(announcement)
-
-    running(Addresses(listen="127.0.0.1:0", http="0.0.0.0:0"), look, access=access)
-
-    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
-        naming(seen[0]["http"], f"is {pages}:", "--http-token-file", "loopback")
-    ]
+    assert warnings_in(caplog) == (
+        [naming(announced["http"], f"is {pages}:", "--http-token-file", "loopback")]
+        if pages
+        else []
+    )
 
 
-def test_http_with_a_token_is_for_everyone_without_a_warning(
+def test_http_can_be_left_out_and_a_master_on_loopback_warns_of_nothing(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    access = Access(token=Token(b"correct-horse-battery"))
-
-    running(Addresses(listen="127.0.0.1:0", http="0.0.0.0:0"), do_nothing, access=access)
-
-    assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
-
-
-def test_http_can_be_left_out(running: Running) -> None:
-    async def look(announcement: Announcement) -> None:
-        assert announcement["http"] is None
-
-    running(Addresses(listen="127.0.0.1:0", http=None), look)
+    assert running(LOOPBACK)["http"] is None
+    assert warnings_in(caplog) == []
 
 
 @pytest.mark.parametrize(
@@ -268,43 +265,30 @@ def test_the_address_that_workers_should_use_is_the_one_announced(
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    seen: list[Announcement] = []
-
-    async def look(announcement: Announcement) -> None:
-        seen.append(announcement)
 
     with caplog.at_level(logging.INFO, "gradwire.daemon"):
-        running(Addresses(listen=f"127.0.0.1:{port}", http=None, advertise=advertise), look)
+        announced = running(Addresses(listen=f"127.0.0.1:{port}", http=None, advertise=advertise))
 
-    assert seen[0]["master"] == shown.format(port=port)
+    assert announced["master"] == shown.format(port=port)
     assert naming(f"GRADWIRE_MASTER={shown.format(port=port)}") in caplog.messages
 
 
-def test_who_is_insecure_on_every_address_is_warned(
-    running: Running, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("advertise", "shown"), [(None, "THIS-HOST:{port}"), ("127.0.0.1", "127.0.0.1:{port}")]
+)
+def test_an_insecure_master_on_every_address_warns_whatever_it_advertises(
+    running: Running, caplog: pytest.LogCaptureFixture, advertise: str | None, shown: str
 ) -> None:
-    seen: list[Announcement] = []
-
-    async def look(announcement: Announcement) -> None:
-        seen.append(announcement)
+    addresses = Addresses(listen="0.0.0.0:0", http=None, advertise=advertise)
 
     with caplog.at_level(logging.INFO, "gradwire.daemon"):
-        running(Addresses(listen="0.0.0.0:0", http=None), look, keys=KeySource(insecure=True))
+        announced = running(addresses, keys=KeySource(insecure=True))
 
-    port = seen[0]["master"].split(":")[1]
-    assert naming(f"GRADWIRE_MASTER=THIS-HOST:{port}") in caplog.messages
-    warnings = [r.message for r in caplog.records if r.levelname == "WARNING"]
-    assert warnings == [
+    port = announced["master"].split(":")[1]
+    assert naming(f"GRADWIRE_MASTER={shown.format(port=port)}") in caplog.messages
+    assert warnings_in(caplog) == [
         naming("INSECURE", f"port {port}", "gradwire keygen run.key", "--key-file run.key")
     ]
-
-
-def test_who_listens_on_loopback_is_not_warned(
-    running: Running, caplog: pytest.LogCaptureFixture
-) -> None:
-    running(Addresses(listen="127.0.0.1:0", http=None), do_nothing)
-
-    assert [r.message for r in caplog.records if r.levelno >= logging.WARNING] == []
 
 
 # Checkpoints.
@@ -320,9 +304,7 @@ def test_a_disk_that_is_full_is_counted_and_the_run_goes_on(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     async def counted(announcement: Announcement, what: str) -> float:
-        url = f"http://{announcement['http']}/metrics"
-        async with aiohttp.ClientSession() as client, client.get(url) as response:
-            lines = (await response.text()).splitlines()
+        lines = (await (await get(announcement, "/metrics")).text()).splitlines()
         name = f"gradwire_checkpoints_{what}_total "
         return next(float(line[len(name) :]) for line in lines if line.startswith(name))
 
@@ -381,22 +363,31 @@ def test_a_disk_that_never_answers_does_not_keep_it_from_ending(
 
 
 @LOOPS
-def test_a_udp_address_in_use_names_the_option_to_change(running: Running, kind: str) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+@pytest.mark.parametrize(
+    ("named", "bound", "addresses"),
+    [
+        (("UDP", "--listen"), socket.SOCK_DGRAM, lambda taken: Addresses(listen=taken, http=None)),
+        (
+            ("HTTP", "--http"),
+            socket.SOCK_STREAM,
+            lambda taken: Addresses(listen="127.0.0.1:0", http=taken),
+        ),
+    ],
+    ids=["UDP", "HTTP"],
+)
+def test_an_address_in_use_names_the_option_to_change(
+    running: Running,
+    kind: str,
+    named: tuple[str, str],
+    bound: socket.SocketKind,
+    addresses: Callable[[str], Addresses],
+) -> None:
+    with socket.socket(socket.AF_INET, bound) as other:
         other.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{other.getsockname()[1]}"
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
 
-        with pytest.raises(AddressInUseError, match=naming("UDP", address, "--listen")):
-            running(Addresses(listen=address, http=None), do_nothing, kind=kind)
-
-
-@LOOPS
-def test_an_http_address_in_use_names_the_option_to_change(running: Running, kind: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        address = f"127.0.0.1:{other.getsockname()[1]}"
-
-        with pytest.raises(AddressInUseError, match=naming("HTTP", address, "--http")):
-            running(Addresses(listen="127.0.0.1:0", http=address), do_nothing, kind=kind)
+        with pytest.raises(AddressInUseError, match=naming(named[0], taken, named[1])):
+            running(addresses(taken), kind=kind)
 
 
 @pytest.mark.parametrize(
@@ -412,14 +403,14 @@ def test_an_address_that_cannot_be_had_is_named(
     running: Running, listen: str, http: str | None, named: tuple[object, ...]
 ) -> None:
     with pytest.raises(UsageError, match=naming(*named)) as refused:
-        running(Addresses(listen=listen, http=http), do_nothing, keys=KeySource(insecure=True))
+        running(Addresses(listen=listen, http=http), keys=KeySource(insecure=True))
 
     assert not isinstance(refused.value, AddressInUseError)
 
 
 def test_a_host_that_is_not_known_is_named(running: Running) -> None:
     with pytest.raises(UnreachableError, match=naming("fe80::1%nowhere")):
-        running(Addresses(listen="[fe80::1%nowhere]:0", http=None), do_nothing)
+        running(Addresses(listen="[fe80::1%nowhere]:0", http=None))
 
 
 # How it ends.
@@ -427,7 +418,7 @@ def test_a_host_that_is_not_known_is_named(running: Running) -> None:
 
 def test_sigint_ends_it_like_sigterm(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "gradwire.daemon"):
-        running(ANYWHERE, do_nothing, end=signal.SIGINT)
+        running(ANYWHERE, end=signal.SIGINT)
 
     assert naming("stopped", "SIGINT") in caplog.messages
 
@@ -464,13 +455,3 @@ def test_as_a_process_it_ends_with_status_0_on_sigterm_and_tells_its_workers() -
     assert "stopping: the master was stopped by SIGTERM" in err
     with pytest.raises(gradwire.ConnectionLostError, match=naming("stopped", "SIGTERM")):
         session.step()
-
-
-def test_who_is_insecure_on_every_address_is_warned_whatever_is_advertised(
-    running: Running, caplog: pytest.LogCaptureFixture
-) -> None:
-    addresses = Addresses(listen="0.0.0.0:0", http=None, advertise="127.0.0.1")
-
-    running(addresses, do_nothing, keys=KeySource(insecure=True))
-
-    assert [r.levelname for r in caplog.records if "anyone who can" in r.message] == ["WARNING"]

@@ -7,26 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from gradwire_protocol import Connection, Event, UsageError
+from gradwire_protocol import UsageError
 from gradwire_protocol.crypto.keys import SECRET_BYTES, Keyring, RunKey
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon import listening as module
 from gradwire_server.daemon.listening import AddressInUseError, Listening, Transport
 from gradwire_udp import open_listener, open_socket
+from support.shard_rig import Heard
 from support.wording import naming
-
-
-class Nobody:
-    """An application that nobody tells anything."""
-
-    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        raise AssertionError("nothing happens to who only listens")
-
-    def handle_timer(self, now: float) -> None:
-        raise AssertionError("nothing happens to who only listens")
-
-    def next_timer(self) -> float | None:
-        return None
 
 
 @pytest.fixture
@@ -41,7 +29,7 @@ def opened(
 ) -> tuple[str, int, tuple[bool, bool]]:
     """Return where a master listens, and whether its port is taken for UDP and for TCP."""
     listening = Listening(MasterConfig(), transport, insecure=True)
-    drivers = listening.open(listen, Nobody(), loop)
+    drivers = listening.open(listen, Heard(), loop)
     host, port = listening.address[:2]
     taken = (
         is_taken(host, port, socket.SOCK_DGRAM),
@@ -172,14 +160,14 @@ def test_where_others_can_reach_it_without_a_key_it_does_not_listen(
     ways_out = ("gradwire keygen run.key", "--key-file run.key", "--insecure")
 
     with pytest.raises(UsageError, match=naming(listen, *ways_out)):
-        Listening(MasterConfig(), transport).open(listen, Nobody(), loop)
+        Listening(MasterConfig(), transport).open(listen, Heard(), loop)
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "127.1.2.3:0", "localhost:0"])
 def test_on_loopback_it_needs_no_key(loop: asyncio.AbstractEventLoop, listen: str) -> None:
     listening = Listening(MasterConfig(), "auto")
 
-    drivers = listening.open(listen, Nobody(), loop)
+    drivers = listening.open(listen, Heard(), loop)
 
     assert listening.address[0].startswith("127.")
     drivers.close()
@@ -189,7 +177,7 @@ def test_with_a_key_it_listens_anywhere(loop: asyncio.AbstractEventLoop) -> None
     keyring = Keyring([RunKey(bytes(SECRET_BYTES))])
     listening = Listening(MasterConfig(), "auto", keyring)
 
-    drivers = listening.open("0.0.0.0:0", Nobody(), loop)
+    drivers = listening.open("0.0.0.0:0", Heard(), loop)
 
     assert listening.address[0] == "0.0.0.0"
     drivers.close()
@@ -201,7 +189,7 @@ def test_with_a_key_it_listens_anywhere(loop: asyncio.AbstractEventLoop) -> None
 def test_a_standby_dials_over_udp_with_a_key_of_its_own(loop: asyncio.AbstractEventLoop) -> None:
     keyring = Keyring([RunKey(bytes(SECRET_BYTES))])
     listening = Listening(MasterConfig(standby_of="127.0.0.1:1"), "auto", keyring)
-    drivers = listening.open("127.0.0.1:0", Nobody(), loop)
+    drivers = listening.open("127.0.0.1:0", Heard(), loop)
 
     connection = listening.dial("127.0.0.1:1", 0.0)
 
@@ -213,7 +201,7 @@ def test_a_standby_reaches_nobody_over_another_version_of_ip(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
     listening = Listening(MasterConfig(standby_of="[::1]:1"), "auto")
-    drivers = listening.open("127.0.0.1:0", Nobody(), loop)
+    drivers = listening.open("127.0.0.1:0", Heard(), loop)
 
     with pytest.raises(UsageError, match=naming("IPv4", "IPv6")):
         listening.dial("[::1]:1", 0.0)

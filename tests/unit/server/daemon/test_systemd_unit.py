@@ -83,7 +83,7 @@ def test_the_only_folders_that_can_be_written_are_for_the_compiler_and_for_check
     assert not unit.keys() & {"ReadWritePaths", "RuntimeDirectory", "LogsDirectory"}
 
 
-def test_a_master_that_is_started_again_goes_on_where_it_was() -> None:
+def test_a_master_that_failed_is_started_again_and_goes_on_where_it_was() -> None:
     unit = settings()
 
     assert "--checkpoint %S/gradwire --resume auto" in unit["ExecStart"][0]
@@ -91,13 +91,12 @@ def test_a_master_that_is_started_again_goes_on_where_it_was() -> None:
     assert unit["RestartPreventExitStatus"] == ["2"]
 
 
-def test_memory_and_tasks_are_limited_and_a_failure_is_not_the_end() -> None:
+def test_memory_and_tasks_are_limited() -> None:
     unit = settings()
 
     gigabytes = {name: int(unit[name][0].removesuffix("G")) for name in ("MemoryHigh", "MemoryMax")}
     assert gigabytes["MemoryHigh"] < gigabytes["MemoryMax"]
     assert int(unit["TasksMax"][0]) > 0
-    assert unit["Restart"] == ["on-failure"]
 
 
 def test_the_command_of_the_unit_has_options_that_exist() -> None:

@@ -15,10 +15,8 @@ import pytest
 from gradwire_server.http.gate import Gate
 from gradwire_server.http.limits import HttpLimits
 from gradwire_server.metrics import HttpRefusal, ServerMetrics
-from support.http_side import HttpSide, Visitor, ask, request, run_on, serving, status_of
+from support.http_side import Visitor, ask, on_loops, request, serving, status_of
 from support.waiting import until
-
-LOOPS = pytest.mark.parametrize("kind", ["asyncio", "uvloop"])
 
 UNHURRIED = 1e6
 """Connections per second where a test is not about their rate."""
@@ -31,133 +29,112 @@ def limits(**changes: Any) -> HttpLimits:
 # Time.
 
 
-@LOOPS
+@on_loops
 @pytest.mark.parametrize("begun", [b"", b"GET /hea", request("/healthz")[:-2]])
-def test_who_does_not_send_a_whole_request_in_time_is_closed(kind: str, begun: bytes) -> None:
-    async def test() -> None:
-        async with serving(limits=limits(connection_seconds_max=0.05)) as side:
-            heard = await ask(side, begun)
+async def test_who_does_not_send_a_whole_request_in_time_is_closed(begun: bytes) -> None:
+    async with serving(limits=limits(connection_seconds_max=0.05)) as side:
+        heard = await ask(side, begun)
 
-            assert heard == b""
-            assert side.refusals == {HttpRefusal.TOO_SLOW: 1}
-            assert side.server.connections == 0
-
-    run_on(kind, test)
-
-
-@LOOPS
-def test_who_sends_a_byte_now_and_then_is_closed_all_the_same(kind: str) -> None:
-    async def test() -> None:
-        async with serving(limits=limits(connection_seconds_max=0.1)) as side:
-            visitor = await Visitor.come(side)
-            visitor.send(b"GET /healthz HTTP/1.1\r\nName: ")
-
-            def drip() -> bool:
-                if side.refused(HttpRefusal.TOO_SLOW):
-                    return True
-                visitor.send(b"x")
-                return False
-
-            await until(drip, "the visitor to be closed")
-            assert await visitor.hear() == b""
-            visitor.go()
-
-    run_on(kind, test)
-
-
-@LOOPS
-def test_who_does_not_read_is_closed(kind: str) -> None:
-    async def test() -> None:
-        # More than the buffers of both sockets hold.
-        status = {"much": "x" * 16 * 2**20}
-        few = limits(connection_seconds_max=0.3)
-        async with serving(status=lambda: status, limits=few) as side:
-            with socket.create_connection(("127.0.0.1", side.server.port)) as unread:
-                unread.sendall(request("/status"))
-                await side.wait_for_refusals(HttpRefusal.TOO_SLOW)
-
-            assert side.server.connections == 0
-
-    run_on(kind, test)
-
-
-@LOOPS
-def test_a_server_does_not_wait_for_those_who_do_not_read_when_it_ends(kind: str) -> None:
-    async def test() -> None:
-        status = {"much": "x" * 16 * 2**20}
-        asked = asyncio.Event()
-
-        def tell() -> dict[str, str]:
-            asked.set()
-            return status
-
-        async with serving(status=tell, limits=limits()) as side:
-            unread = socket.create_connection(("127.0.0.1", side.server.port))
-            unread.sendall(request("/status"))
-            await asked.wait()
-
-        unread.close()
+        assert heard == b""
+        assert side.refusals == {HttpRefusal.TOO_SLOW: 1}
         assert side.server.connections == 0
 
-    run_on(kind, test)
+
+@on_loops
+async def test_who_sends_a_byte_now_and_then_is_closed_all_the_same() -> None:
+    async with serving(limits=limits(connection_seconds_max=0.1)) as side:
+        visitor = await Visitor.come(side)
+        visitor.send(b"GET /healthz HTTP/1.1\r\nName: ")
+
+        def drip() -> bool:
+            if side.refused(HttpRefusal.TOO_SLOW):
+                return True
+            visitor.send(b"x")
+            return False
+
+        await until(drip, "the visitor to be closed")
+        assert await visitor.hear() == b""
+        visitor.go()
+
+
+@on_loops
+async def test_who_does_not_read_is_closed() -> None:
+    # More than the buffers of both sockets hold.
+    status = {"much": "x" * 16 * 2**20}
+    few = limits(connection_seconds_max=0.3)
+    async with serving(status=lambda: status, limits=few) as side:
+        with socket.create_connection(("127.0.0.1", side.server.port)) as unread:
+            unread.sendall(request("/status"))
+            await side.wait_for_refusals(HttpRefusal.TOO_SLOW)
+
+        assert side.server.connections == 0
+
+
+@on_loops
+async def test_a_server_does_not_wait_for_those_who_do_not_read_when_it_ends() -> None:
+    status = {"much": "x" * 16 * 2**20}
+    asked = asyncio.Event()
+
+    def tell() -> dict[str, str]:
+        asked.set()
+        return status
+
+    async with serving(status=tell, limits=limits()) as side:
+        unread = socket.create_connection(("127.0.0.1", side.server.port))
+        unread.sendall(request("/status"))
+        await asked.wait()
+
+    unread.close()
+    assert side.server.connections == 0
 
 
 # Number.
 
 
-@LOOPS
-def test_a_thousand_connections_are_sixty_four_and_the_next_visitor_is_served(kind: str) -> None:
-    async def test() -> None:
-        most = 0
-        async with serving(limits=limits()) as side:
-            visitors = []
-            for n in range(1000):
-                visitors.append(await Visitor.come(side))
-                most = max(most, side.server.connections)
-                if n % 100 == 99:
-                    assert status_of(await ask(side, request("/healthz"))) == 200
+@on_loops
+async def test_a_thousand_connections_are_sixty_four_and_the_next_visitor_is_served() -> None:
+    most = 0
+    async with serving(limits=limits()) as side:
+        visitors = []
+        for n in range(1000):
+            visitors.append(await Visitor.come(side))
+            most = max(most, side.server.connections)
+            if n % 100 == 99:
+                assert status_of(await ask(side, request("/healthz"))) == 200
 
-            await side.wait_for_refusals(HttpRefusal.CROWDED, 1000 - 64)
-            assert most == 64
-            for visitor in visitors:
-                visitor.go()
-            await until(lambda: side.server.connections == 0, "all to be gone")
-
-    run_on(kind, test)
+        await side.wait_for_refusals(HttpRefusal.CROWDED, 1000 - 64)
+        assert most == 64
+        for visitor in visitors:
+            visitor.go()
+        await until(lambda: side.server.connections == 0, "all to be gone")
 
 
-@LOOPS
-def test_more_connections_than_the_rate_allows_wait_their_turn(kind: str) -> None:
-    async def test() -> None:
-        one_in_an_hour = limits(connections_per_second_max=1 / 3600, connections_burst_max=3)
-        async with serving(limits=one_in_an_hour) as side:
-            answers = await asyncio.gather(*(ask(side, request("/healthz")) for _ in range(3)))
-            late = asyncio.create_task(ask(side, request("/healthz")))
-            await until(lambda: side.delayed == 1, "the rate to be kept")
+@on_loops
+async def test_more_connections_than_the_rate_allows_wait_their_turn() -> None:
+    one_in_an_hour = limits(connections_per_second_max=1 / 3600, connections_burst_max=3)
+    async with serving(limits=one_in_an_hour) as side:
+        answers = await asyncio.gather(*(ask(side, request("/healthz")) for _ in range(3)))
+        late = asyncio.create_task(ask(side, request("/healthz")))
+        await until(lambda: side.delayed == 1, "the rate to be kept")
 
-            assert [status_of(answer) for answer in answers] == [200, 200, 200]
-            assert not late.done()
-            late.cancel()
-
-    run_on(kind, test)
+        assert [status_of(answer) for answer in answers] == [200, 200, 200]
+        assert not late.done()
+        late.cancel()
 
 
-@LOOPS
-def test_a_connection_carries_one_request(kind: str) -> None:
-    async def test() -> None:
-        async with serving(limits=limits()) as side:
-            answer = await ask(side, request("/healthz") * 100)
+@on_loops
+async def test_a_connection_carries_one_request() -> None:
+    async with serving(limits=limits()) as side:
+        answer = await ask(side, request("/healthz") * 100)
 
-        assert answer.count(b"HTTP/1.1 200 OK") == 1
-        assert b"Connection: close\r\n" in answer
-
-    run_on(kind, test)
+    assert answer.count(b"HTTP/1.1 200 OK") == 1
+    assert b"Connection: close\r\n" in answer
 
 
 # Size.
 
 
-@LOOPS
+@on_loops
 @pytest.mark.parametrize(
     "endless",
     [
@@ -168,22 +145,19 @@ def test_a_connection_carries_one_request(kind: str) -> None:
         request("/healthz", "Transfer-Encoding: chunked", method="POST") + b"200\r\n" + b"x" * 512,
     ],
 )
-def test_who_sends_more_than_a_request_can_have_is_closed(kind: str, endless: bytes) -> None:
-    async def test() -> None:
-        few = limits(request_bytes_max=512)
-        async with serving(limits=few) as side:
-            await ask(side, endless)
+async def test_who_sends_more_than_a_request_can_have_is_closed(endless: bytes) -> None:
+    few = limits(request_bytes_max=512)
+    async with serving(limits=few) as side:
+        await ask(side, endless)
 
-            assert side.refused(HttpRefusal.TOO_LARGE) == 1
-            assert side.server.connections == 0
-
-    run_on(kind, test)
+        assert side.refused(HttpRefusal.TOO_LARGE) == 1
+        assert side.server.connections == 0
 
 
 # Nonsense.
 
 
-@LOOPS
+@on_loops
 @pytest.mark.parametrize(
     "nonsense",
     [
@@ -193,34 +167,28 @@ def test_who_sends_more_than_a_request_can_have_is_closed(kind: str, endless: by
         b"GET /healthz HTTP/9.9\r\n\r\n",
     ],
 )
-def test_what_is_no_http_is_counted_and_never_logged(
-    kind: str, nonsense: bytes, caplog: pytest.LogCaptureFixture
+async def test_what_is_no_http_is_counted_and_never_logged(
+    nonsense: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test() -> None:
-        async with serving(limits=limits()) as side:
-            await ask(side, nonsense)
-            await side.wait_for_refusals(HttpRefusal.MALFORMED)
+    caplog.set_level(logging.DEBUG)
+    async with serving(limits=limits()) as side:
+        await ask(side, nonsense)
+        await side.wait_for_refusals(HttpRefusal.MALFORMED)
 
-            assert status_of(await ask(side, request("/healthz"))) == 200
-
-    with caplog.at_level(logging.DEBUG):
-        run_on(kind, test)
+        assert status_of(await ask(side, request("/healthz"))) == 200
 
     assert [r for r in caplog.records if r.name.startswith(("aiohttp", "gradwire"))] == []
 
 
-@LOOPS
-def test_who_comes_and_goes_has_done_no_wrong(kind: str) -> None:
-    async def test() -> None:
-        async with serving(limits=limits()) as side:
-            for _ in range(10):
-                (await Visitor.come(side)).go()
-            assert status_of(await ask(side, request("/healthz"))) == 200
-            await until(lambda: side.server.connections == 0, "all to be gone")
+@on_loops
+async def test_who_comes_and_goes_has_done_no_wrong() -> None:
+    async with serving(limits=limits()) as side:
+        for _ in range(10):
+            (await Visitor.come(side)).go()
+        assert status_of(await ask(side, request("/healthz"))) == 200
+        await until(lambda: side.server.connections == 0, "all to be gone")
 
-            assert side.refusals == {}
-
-    run_on(kind, test)
+        assert side.refusals == {}
 
 
 # What breaks here does not break the daemon.
@@ -233,28 +201,25 @@ class Failing(asyncio.Protocol):
         raise LookupError(f"what to do with {data!r}?")
 
 
-@LOOPS
-def test_an_error_behind_a_connection_ends_that_connection_only(
-    kind: str, caplog: pytest.LogCaptureFixture
+@on_loops
+async def test_an_error_behind_a_connection_ends_that_connection_only(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def test() -> None:
-        metrics = ServerMetrics()
-        listener = socket.create_server(("127.0.0.1", 0))
-        listener.setblocking(False)
-        port = listener.getsockname()[1]
-        gate = Gate(listener, Failing, metrics, limits())
-        for _ in range(3):
-            visitor = Visitor(*await asyncio.open_connection("127.0.0.1", port))
-            visitor.send(b"my-own-secret")
-            assert await visitor.hear() == b""
-            visitor.go()
-        await gate.stop_accepting()
+    metrics = ServerMetrics()
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    port = listener.getsockname()[1]
+    gate = Gate(listener, Failing, metrics, limits())
+    for _ in range(3):
+        visitor = Visitor(*await asyncio.open_connection("127.0.0.1", port))
+        visitor.send(b"my-own-secret")
+        assert await visitor.hear() == b""
+        visitor.go()
+    await gate.stop_accepting()
 
-        labels = {"reason": str(HttpRefusal.FAILED)}
-        assert metrics.registry.get_sample_value("gradwire_http_refused_total", labels) == 3
-        assert len(gate) == 0
-
-    run_on(kind, test)
+    labels = {"reason": str(HttpRefusal.FAILED)}
+    assert metrics.registry.get_sample_value("gradwire_http_refused_total", labels) == 3
+    assert len(gate) == 0
 
     [record] = [r for r in caplog.records if r.name == "gradwire.http"]
     assert record.message.startswith("an HTTP connection failed: LookupError\n")
@@ -276,11 +241,11 @@ def no_descriptors_left() -> Iterator[None]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux")
-@LOOPS
-def test_without_descriptors_visitors_wait_until_there_are_some(
-    kind: str, caplog: pytest.LogCaptureFixture
+@on_loops
+async def test_without_descriptors_visitors_wait_until_there_are_some(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def answer_after_famine(side: HttpSide) -> bytes:
+    async with serving(limits=limits()) as side:
         with socket.socket() as visitor:
             visitor.setblocking(False)
             loop = asyncio.get_running_loop()
@@ -288,13 +253,7 @@ def test_without_descriptors_visitors_wait_until_there_are_some(
                 await loop.sock_connect(visitor, ("127.0.0.1", side.server.port))
                 await until(lambda: "cannot accept" in caplog.text, "the lack to be noticed")
             await loop.sock_sendall(visitor, request("/healthz"))
-            return await loop.sock_recv(visitor, 65536)
-
-    async def test() -> None:
-        async with serving(limits=limits()) as side:
-            assert status_of(await answer_after_famine(side)) == 200
-
-    run_on(kind, test)
+            assert status_of(await loop.sock_recv(visitor, 65536)) == 200
 
     assert (
         "cannot accept HTTP connections: Too many open files; trying again in 1 s"

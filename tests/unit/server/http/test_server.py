@@ -57,27 +57,23 @@ async def test_metrics_are_those_of_the_moment_that_they_are_asked_for() -> None
     assert "asked_total 2.0" in second
 
 
-async def test_health_tells_nothing_but_that_it_lives() -> None:
+JSON, TEXT = "application/json; charset=utf-8", "text/plain; charset=utf-8"
+
+
+@pytest.mark.parametrize(
+    ("path", "page"),
+    [
+        ("/healthz", (200, JSON, '{"status": "ok"}')),
+        ("/healthz?verbose=1#top", (200, JSON, '{"status": "ok"}')),
+        ("/status", (200, JSON, '{"status": "ok", "run": null, "workers": [{"rank": 0}]}')),
+        ("/", (200, TEXT, "gradwire master: /healthz, /metrics, /status\n")),
+    ],
+)
+async def test_every_page_tells_what_it_is_for_and_nothing_else(
+    path: str, page: tuple[int, str, str]
+) -> None:
     async with serving() as side:
-        status, content_type, body = await get(f"{side.url}/healthz")
-
-    assert (status, content_type) == (200, "application/json; charset=utf-8")
-    assert body == '{"status": "ok"}'
-
-
-async def test_status_is_what_the_master_says_as_json() -> None:
-    async with serving() as side:
-        status, content_type, body = await get(f"{side.url}/status")
-
-    assert (status, content_type) == (200, "application/json; charset=utf-8")
-    assert body == '{"status": "ok", "run": null, "workers": [{"rank": 0}]}'
-
-
-async def test_the_front_page_names_the_other_pages() -> None:
-    async with serving() as side:
-        status, _, body = await get(f"{side.url}/")
-
-    assert (status, body) == (200, "gradwire master: /healthz, /metrics, /status\n")
+        assert await get(f"{side.url}{path}") == page
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/metrics/", "/healthz/x", "/../status", "//"])
@@ -89,20 +85,14 @@ async def test_another_page_does_not_exist(path: str) -> None:
     assert side.refusals == {HttpRefusal.NOT_FOUND: 1}
 
 
-async def test_what_is_asked_behind_the_path_changes_nothing() -> None:
-    async with serving() as side:
-        status, _, _ = await get(f"{side.url}/healthz?verbose=1#top")
-
-    assert status == 200
-
-
 @pytest.mark.parametrize("path", ["/", "/metrics", "/healthz", "/status"])
-async def test_head_is_get_without_the_page(path: str) -> None:
+async def test_head_is_get_without_the_page_and_nobody_in_between_keeps_it(path: str) -> None:
     async with serving() as side:
         answer = await ask(side, request(path, method="HEAD"))
 
     head, _, body = answer.partition(b"\r\n\r\n")
     assert (status_of(head), body) == (200, b"")
+    assert b"\r\nCache-Control: no-store\r\n" in answer
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "TRACE"])
@@ -115,14 +105,7 @@ async def test_nothing_can_be_changed_over_http(method: str) -> None:
     assert side.refusals == {HttpRefusal.METHOD: 1}
 
 
-async def test_no_answer_is_kept_by_those_in_between() -> None:
-    async with serving() as side:
-        answer = await ask(side, request("/status"))
-
-    assert b"Cache-Control: no-store\r\n" in answer
-
-
-# Who may see them. The rules are in test_http_access.
+# Who may see them. The rules are in test_access.
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/status", "/nothing"])

@@ -4,12 +4,10 @@ Whole histories are in `tests/simulation/test_buffers.py`; here scripted peers j
 """
 
 import numpy as np
-import pytest
 
 from gradwire_protocol import CloseCode
 from gradwire_protocol.limits import BUFFERS_BURST_BYTES, BUFFERS_BYTES_MAX
 from gradwire_protocol.messages.admission import Roster, Welcome
-from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.kinds import EndCode
 from gradwire_protocol.messages.replicas import Contents
 from gradwire_protocol.messages.states import Buffers
@@ -17,7 +15,7 @@ from gradwire_protocol.messages.updates import Finish, Finished, Leave
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Member
 from support.network import Link
-from support.peer import ScriptedPeer, join_request, resume_of, said_by_peer
+from support.peer import ScriptedPeer, resume_of, said_by_peer
 from support.training import MASTER, SimulatedRun
 from support.wording import naming
 
@@ -27,15 +25,6 @@ def run_with(config: MasterConfig | None = None) -> SimulatedRun:
     run = SimulatedRun(elements=6, master=config)
     run.join_and_wait(1)
     return run
-
-
-def enter(run: SimulatedRun, name: str, *, rank: int | None = None) -> ScriptedPeer:
-    """Let a peer take part as a worker."""
-    peer = ScriptedPeer(run.network, name, dial=MASTER)
-    identity = name.encode().ljust(WORKER_ID_BYTES, b".")
-    peer.say(join_request(layout=run.layout, name=name, worker_id=identity, rank=rank))
-    peer.wait_for(Welcome)
-    return peer
 
 
 def rank_of(peer: ScriptedPeer) -> int:
@@ -58,7 +47,7 @@ def settle(run: SimulatedRun) -> None:
 
 def test_all_others_are_told_what_the_buffers_of_a_worker_hold() -> None:
     run = run_with()
-    one, other, third = (enter(run, name) for name in ("one", "other", "third"))
+    one, other, third = (run.enter(name) for name in ("one", "other", "third"))
 
     one.say(buffers(rank_of(one)))
     settle(run)
@@ -70,12 +59,12 @@ def test_all_others_are_told_what_the_buffers_of_a_worker_hold() -> None:
 
 def test_who_comes_later_is_told_the_latest_of_everyone() -> None:
     run = run_with()
-    one, other = enter(run, "one"), enter(run, "other")
+    one, other = run.enter("one"), run.enter("other")
     one.say(buffers(rank_of(one)), buffers(rank_of(one), b"5678"))
     other.say(buffers(rank_of(other)))
     settle(run)
 
-    late = enter(run, "late")
+    late = run.enter("late")
     settle(run)
 
     assert late.all(Buffers) == [buffers(rank_of(one), b"5678"), buffers(rank_of(other))]
@@ -83,7 +72,7 @@ def test_who_comes_later_is_told_the_latest_of_everyone() -> None:
 
 def test_what_has_not_changed_is_not_told_again() -> None:
     run = run_with()
-    one, other = enter(run, "one"), enter(run, "other")
+    one, other = run.enter("one"), run.enter("other")
 
     one.say(buffers(rank_of(one)), buffers(rank_of(one)))
     settle(run)
@@ -93,7 +82,7 @@ def test_what_has_not_changed_is_not_told_again() -> None:
 
 def test_of_who_is_gone_nothing_counts_any_more() -> None:
     run = run_with()
-    one, other = enter(run, "one"), enter(run, "other")
+    one, other = run.enter("one"), run.enter("other")
     one.say(buffers(rank_of(one)), Leave(0, "done"))
     settle(run)
 
@@ -103,7 +92,7 @@ def test_of_who_is_gone_nothing_counts_any_more() -> None:
 
 def test_a_worker_may_say_that_its_own_count_no_more() -> None:
     run = run_with()
-    one, other = enter(run, "one"), enter(run, "other")
+    one, other = run.enter("one"), run.enter("other")
     one.say(buffers(rank_of(one)), Buffers.withdrawal(rank_of(one)))
     one.say(Buffers.withdrawal(rank_of(one)))
     settle(run)
@@ -114,13 +103,13 @@ def test_a_worker_may_say_that_its_own_count_no_more() -> None:
 
 def test_the_last_of_who_is_gone_counts_until_another_one_has_its_rank() -> None:
     run = run_with()
-    one, other = enter(run, "one"), enter(run, "other")
+    one, other = run.enter("one"), run.enter("other")
     last = buffers(rank_of(one), final=True)
     one.say(last, Leave(0, "done"))
     settle(run)
     assert other.all(Buffers) == [last]
 
-    newcomer = enter(run, "newcomer")
+    newcomer = run.enter("newcomer")
     settle(run)
 
     assert rank_of(newcomer) == rank_of(one)
@@ -130,7 +119,7 @@ def test_the_last_of_who_is_gone_counts_until_another_one_has_its_rank() -> None
 
 def test_behind_the_last_nothing_else_is_taken() -> None:
     run = run_with()
-    one, other = enter(run, "one"), enter(run, "other")
+    one, other = run.enter("one"), run.enter("other")
 
     one.say(buffers(rank_of(one), final=True), buffers(rank_of(one), b"5678"))
     settle(run)
@@ -141,7 +130,7 @@ def test_behind_the_last_nothing_else_is_taken() -> None:
 
 def test_more_bytes_than_a_worker_may_send_are_refused_and_counted_but_never_its_last() -> None:
     run = run_with()
-    one, other = enter(run, "one"), enter(run, "other")
+    one, other = run.enter("one"), run.enter("other")
     rank = rank_of(one)
     large = [bytes([n]) * (BUFFERS_BYTES_MAX // 4) for n in range(9)]
     assert 8 * len(large[0]) < BUFFERS_BURST_BYTES < 9 * len(large[0])
@@ -158,7 +147,7 @@ def test_more_bytes_than_a_worker_may_send_are_refused_and_counted_but_never_its
 
 def test_of_a_member_that_takes_nothing_only_the_latest_wait() -> None:
     run = run_with()
-    one, slow = enter(run, "one"), enter(run, "slow")
+    one, slow = run.enter("one"), run.enter("slow")
     feed = member_of(run, rank_of(slow)).buffers
     run.network.set_link(MASTER, "slow", Link(loss=1.0))
     values = [bytes([n]) * (BUFFERS_BYTES_MAX // 8) for n in range(16)]
@@ -178,7 +167,7 @@ def test_of_a_member_that_takes_nothing_only_the_latest_wait() -> None:
 def test_the_run_is_not_finished_before_everyone_has_the_last_of_everyone() -> None:
     run = run_with()
     [worker] = run.workers
-    one = enter(run, "one")
+    one = run.enter("one")
     run.network.set_link(MASTER, worker.name, Link(loss=1.0))
     worker.finish()
     run.network.run_for(0.1)
@@ -195,7 +184,7 @@ def test_the_run_is_not_finished_before_everyone_has_the_last_of_everyone() -> N
 
 def test_of_another_rank_nothing_is_taken_while_the_run_was_never_lost() -> None:
     run = run_with()
-    one, other = enter(run, "one"), enter(run, "other")
+    one, other = run.enter("one"), run.enter("other")
 
     one.say(buffers(7, final=True), buffers(rank_of(other), final=True))
     settle(run)
@@ -208,11 +197,7 @@ def recovered_run(config: MasterConfig | None = None) -> tuple[SimulatedRun, Scr
     """Return a run that a master has got back from a peer, which had rank 0 of two."""
     run = SimulatedRun(elements=6, master=config)
     run.master.begin(run.network.now)
-    one = ScriptedPeer(run.network, "one", dial=MASTER)
-    resume = resume_of(0, 0, {1: 0}, 1)
-    one.say(join_request(layout=run.layout, run="default", rank=0, resume=resume))
-    one.wait_for(Welcome)
-    return run, one
+    return run, run.enter(run="default", rank=0, resume=resume_of(0, 0, {1: 0}, 1))
 
 
 def give_replica(run: SimulatedRun, one: ScriptedPeer) -> None:
@@ -256,7 +241,7 @@ def test_buffers_before_the_run_has_begun_end_the_connection() -> None:
 
 def test_what_comes_from_a_quarantine_counts_when_that_is_over() -> None:
     run = run_with()
-    one, other = enter(run, "one"), enter(run, "other")
+    one, other = run.enter("one"), run.enter("other")
     member = member_of(run, rank_of(one))
     member.quarantine = []
     one.say(buffers(rank_of(one)), buffers(rank_of(one), b"5678"))
@@ -264,7 +249,7 @@ def test_what_comes_from_a_quarantine_counts_when_that_is_over() -> None:
     assert other.all(Buffers) == []
 
     run.master.release(rank_of(one), run.network.now)
-    run.network.turn(run.master_host)
+    run.turn_master()
     settle(run)
 
     assert other.all(Buffers) == [buffers(rank_of(one), b"5678")]
@@ -272,26 +257,25 @@ def test_what_comes_from_a_quarantine_counts_when_that_is_over() -> None:
 
 def test_a_master_that_stops_ends_with_everyone() -> None:
     run = run_with()
-    one, other = enter(run, "one"), enter(run, "other")
+    one, other = run.enter("one"), run.enter("other")
     one.say(buffers(rank_of(one)))
     settle(run)
 
     run.master.stop("the test is over", run.network.now)
-    run.network.turn(run.master_host)
+    run.turn_master()
 
     assert other.wait_for_end().code == EndCode.STOPPED
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_a_roster_says_nothing_of_buffers(times: int) -> None:
+def test_a_roster_says_nothing_of_buffers() -> None:
     """Others may come and go: what counts changes by what is said of it alone."""
     run = run_with()
-    one, other = enter(run, "one"), enter(run, "other")
+    one, other = run.enter("one"), run.enter("other")
     one.say(buffers(rank_of(one), final=True))
     settle(run)
-    for number in range(times):
-        enter(run, f"newcomer{number}")
+    for number in range(2):
+        run.enter(f"newcomer{number}")
     settle(run)
 
-    assert len(other.all(Roster)) > times
+    assert len(other.all(Roster)) > 2
     assert other.all(Buffers) == [buffers(rank_of(one), final=True)]

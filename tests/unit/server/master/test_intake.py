@@ -31,8 +31,8 @@ from gradwire_server.config import MasterConfig
 from gradwire_server.updates.decoding import Decoded, InlineDecoder
 from gradwire_server.updates.update_rate import BURST_UPDATES_MIN
 from gradwire_server.updates.vetting import NORMS_MIN
-from support.peer import ScriptedPeer, enter, join_request, said_by_peer
-from support.training import MASTER, SimulatedRun
+from support.peer import ScriptedPeer, said_by_peer
+from support.training import SimulatedRun
 from support.wording import naming
 
 ELEMENTS = 40
@@ -61,7 +61,7 @@ def run_with(workers: int, **settings: object) -> SimulatedRun:
 
 def rogue_in(run: SimulatedRun, name: str = "rogue", rank: int | None = None) -> ScriptedPeer:
     """Return a peer that has joined the run like any worker, and has its snapshot."""
-    rogue = enter(run.network, run.layout, name, rank=rank)
+    rogue = run.enter(name, rank=rank)
     rogue.wait_for(Snapshot)
     run.network.run_for(1.0)
     return rogue
@@ -128,6 +128,9 @@ def test_an_update_that_does_not_fit_changes_nothing_and_ends_the_connection(
     assert end.code == EndCode.MALFORMED_UPDATE
     assert end.reason == naming(*named)
     assert run.sample("updates_malformed_total") == 1
+    assert run.sample("messages_invalid_total") == 0
+    assert run.sample("leaves_total", reason="fault") == 1
+    assert run.state.relay.versions.get(2, 0) == 0
     assert digest_of(run) == before
     run.finish()
 
@@ -168,29 +171,33 @@ def test_an_update_that_leaves_the_range_of_the_replica_ends_the_connection(
     assert run.sample("updates_accepted_total") == 1
 
 
-@pytest.mark.parametrize("value", [FIRST_VALUE_MAX + 1, -FIRST_VALUE_MAX - 1, -(2**31)])
-def test_first_parameters_that_could_not_grow_end_the_connection(value: int) -> None:
+@pytest.mark.parametrize(
+    ("start", "value", "named"),
+    [
+        *(
+            (0, value, (value, FIRST_VALUE_MAX, "larger quantum"))
+            for value in (FIRST_VALUE_MAX + 1, -FIRST_VALUE_MAX - 1, -(2**31))
+        ),
+        (1, 0, ("Snapshot", f"{4 * ELEMENTS} bytes", 1, ELEMENTS)),
+    ],
+)
+def test_first_parameters_that_do_not_fit_or_could_not_grow_end_the_connection(
+    start: int, value: int, named: tuple[object, ...]
+) -> None:
     run = SimulatedRun(elements=ELEMENTS)
-    founder = ScriptedPeer(run.network, "rogue", dial=MASTER)
-    founder.say(join_request(layout=run.layout))
-    founder.wait_for(Welcome)
+    founder = run.enter()
     values = np.zeros(ELEMENTS, np.int32)
     values[7] = value
 
-    founder.say_block(0, values)
+    founder.say_block(start, values)
 
-    assert founder.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE,
-        naming(value, FIRST_VALUE_MAX, "larger quantum"),
-    )
+    assert founder.wait_for_end() == said_by_peer(CloseCode.INVALID_MESSAGE, naming(*named))
     assert run.master.run is None
 
 
 def test_the_largest_first_parameters_that_a_worker_makes_are_taken() -> None:
     run = SimulatedRun(elements=2)
-    founder = ScriptedPeer(run.network, "founder", dial=MASTER)
-    founder.say(join_request(layout=run.layout))
-    founder.wait_for(Welcome)
+    founder = run.enter("founder")
     limit = np.float32(2**31 * 2.0**-24 / 16)
     largest = np.array([1, -1], np.float32) * np.nextafter(limit, np.float32(0))
 
@@ -244,6 +251,7 @@ def test_an_update_beyond_the_last_one_announced_ends_the_connection() -> None:
     assert rogue.wait_for_end() == said_by_peer(
         CloseCode.INVALID_MESSAGE, naming("rank 2 (rogue)", "update 2", "last", 1)
     )
+    assert run.state.relay.versions[2] == 1
 
 
 # Rate.
@@ -266,8 +274,6 @@ def test_more_than_the_rate_waits_in_order_and_nothing_is_lost() -> None:
     assert run.network.now - began == pytest.approx(seconds, abs=0.5)
     assert run.sample("updates_delayed_total") == 2 * BURST_UPDATES_MIN
     assert run.sample("updates_discarded_total") == 0
-    run.network.run_for(5.0)
-    assert run.master._intake.next_timer() is None
 
 
 def test_who_leaves_is_let_go_when_what_waits_for_its_rate_is_in() -> None:
@@ -287,7 +293,7 @@ def test_who_floods_holds_its_own_credit_and_delays_nobody_else() -> None:
     rogue = rogue_in(run)
 
     say_and_wait(run, rogue, *[HARMLESS] * 500)
-    held = {m.rank: m.link.connection.bytes_held for m in run.master.roster}
+    held = bytes_held(run)
     other = rogue_in(run, "other")
     say_and_wait(run, other, HARMLESS)
 
@@ -306,8 +312,6 @@ def test_what_waits_for_the_rate_of_a_worker_that_is_gone_is_counted() -> None:
 
     accepted = run.state.relay.versions[2]
     assert run.sample("updates_discarded_total") == BURST_UPDATES_MIN + 11 - accepted > 0
-    run.network.run_for(5.0)
-    assert run.master._intake.next_timer() is None
     run.finish()
 
 
@@ -321,7 +325,12 @@ def in_quarantine(run: SimulatedRun) -> ScriptedPeer:
     return rogue
 
 
-def test_from_an_outlier_on_everything_of_its_worker_is_kept_aside(
+def bytes_held(run: SimulatedRun) -> dict[int, int]:
+    """Return by rank the credit that a worker has used up."""
+    return {m.rank: m.link.connection.bytes_held for m in run.master.roster}
+
+
+def test_from_an_outlier_on_everything_of_its_worker_is_kept_aside_and_it_hears_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     run = run_with(2)
@@ -335,26 +344,13 @@ def test_from_an_outlier_on_everything_of_its_worker_is_kept_aside(
     assert run.sample("updates_quarantined_total") == 3
     [line] = caplog.messages
     assert line == naming("update 2", "rank 2 (rogue)", "5e+08")
+    held = bytes_held(run)
+    assert held.pop(2) >= len(OUTLIER) + 2 * len(HARMLESS), "at its own credit"
+    assert held == {0: 0, 1: 0}
 
-
-def test_what_is_kept_aside_holds_its_sender_s_credit() -> None:
-    run = run_with(2)
-    in_quarantine(run)
-
-    held = {m.rank: m.link.connection.bytes_held for m in run.master.roster}
-
-    assert held[2] >= len(OUTLIER) + 2 * len(HARMLESS)
-    assert (held[0], held[1]) == (0, 0)
-
-
-def test_a_worker_in_quarantine_hears_the_others() -> None:
-    run = run_with(2)
-    rogue = in_quarantine(run)
     before = len(rogue.all(UpdateReceived))
-
     run.train(2)
     run.network.run_for(1.0)
-
     assert len(rogue.all(UpdateReceived)) > before
 
 
@@ -364,7 +360,7 @@ def test_released_its_updates_are_accepted_in_order_and_what_comes_after_too() -
     values = run.state.replica.values.copy()
 
     run.master.release(2, run.network.now)
-    run.network.turn(run.master_host)
+    run.turn_master()
     say_and_wait(run, rogue, OUTLIER, first=5)
 
     assert run.state.relay.versions[2] == 5
@@ -381,7 +377,7 @@ def test_what_waited_for_its_rate_comes_after_what_was_aside() -> None:
     say_and_wait(run, rogue, *updates)
 
     run.master.release(2, run.network.now)
-    run.network.turn(run.master_host)
+    run.turn_master()
     run.network.run_for(60.0)
 
     assert run.state.relay.versions[2] == len(updates)
@@ -467,7 +463,7 @@ def test_what_is_being_decoded_at_the_release_keeps_its_place() -> None:
 
     run.master.release(2, run.network.now)
     run.master.handle_decoded(run.network.now)
-    run.network.turn(run.master_host)
+    run.turn_master()
 
     assert run.state.relay.versions[2] == 5
     assert rogue.ended is None
@@ -502,7 +498,7 @@ def test_any_number_of_workers_may_leave_with_updates_that_are_being_decoded() -
 
     with shallow_stack():
         run.master.handle_decoded(run.network.now)
-    run.network.turn(run.master_host)
+    run.turn_master()
 
     assert {rogue.wait_for_end().code for rogue in rogues} == {EndCode.LEFT}
     versions = run.state.relay.versions
@@ -519,7 +515,7 @@ def test_a_release_is_refused_when_what_was_being_decoded_is_no_update() -> None
 
     with pytest.raises(UsageError, match=naming("rank 2", "quarantine")):
         run.master.release(2, run.network.now)
-    run.network.turn(run.master_host)
+    run.turn_master()
 
     assert rogue.wait_for_end().code == EndCode.MALFORMED_UPDATE
     decoder.held = False
@@ -632,7 +628,7 @@ def test_a_run_that_waits_for_one_worker_ends_when_that_comes_into_quarantine() 
 
 def test_a_run_with_nobody_but_workers_in_quarantine_goes_on() -> None:
     run = run_with(1)
-    rogue = in_quarantine_as(run, 1)
+    rogue = in_quarantine(run)
 
     run.workers[0].leave()
     run.network.run_for(5.0)
@@ -641,12 +637,6 @@ def test_a_run_with_nobody_but_workers_in_quarantine_goes_on() -> None:
     run.master.release(1, run.network.now)
     rogue.say(Finish(4))
     assert rogue.wait_for(Finished).versions[1] == 4
-
-
-def in_quarantine_as(run: SimulatedRun, rank: int) -> ScriptedPeer:
-    rogue = in_quarantine(run)
-    assert rogue.all(Welcome)[0].rank == rank
-    return rogue
 
 
 def test_nonsense_from_quarantine_ends_the_connection_all_the_same() -> None:
@@ -721,7 +711,6 @@ def test_the_run_is_not_finished_before_a_correction_has_arrived() -> None:
     rogue = rogue_in(run)
     run.workers[0].finish()
     run.network.run_for(1.0)
-    heard: list[object] = []
 
     rogue.say(Finish(1))
     rogue.say_update(1, 1, OUTLIER)

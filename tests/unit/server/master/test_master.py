@@ -6,7 +6,6 @@ Training and its invariants are in `tests/simulation`; here a scripted peer join
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from gradwire_protocol.messages.admission import (
     Roster,
     Welcome,
 )
-from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX, WORKER_ID_BYTES
+from gradwire_protocol.messages.fields import REASON_CHARACTERS_MAX
 from gradwire_protocol.messages.kinds import CONTROL_STREAM, SNAPSHOT_STREAM, EndCode, Kind
 from gradwire_protocol.messages.layout import DIMENSIONS_MAX, NAME_CHARACTERS_MAX, Layout, Tensor
 from gradwire_protocol.messages.link import Control, UpdateReceived
@@ -33,11 +32,12 @@ from gradwire_protocol.messages.updates import EncodedUpdate, Finish, Finished, 
 from gradwire_server.config import MasterConfig
 from gradwire_server.state.roster import Phase
 from gradwire_server.state.run import Run
-from support.peer import ScriptedPeer, enter, join_request, said_by_peer, welcome
-from support.training import MASTER, SimulatedRun
+from support.peer import ScriptedPeer, join_request, said_by_peer, welcome
+from support.training import SimulatedRun, worker_id_of
 from support.wording import naming
 
 ELEMENTS = 40
+ROGUE = "rank 2 (rogue)"
 
 
 def update_of(run: SimulatedRun, value: float = 0.25) -> bytes:
@@ -56,7 +56,7 @@ def run_with(workers: int, config: MasterConfig | None = None) -> SimulatedRun:
 
 def rogue_in(run: SimulatedRun, name: str = "rogue") -> ScriptedPeer:
     """Return a peer that has joined the run like any worker, and has its snapshot."""
-    rogue = enter(run.network, run.layout, name)
+    rogue = run.enter(name)
     rogue.wait_for(Snapshot)
     run.network.run(lambda: phase_of(run, rogue) is Phase.LIVE, seconds=10)
     return rogue
@@ -76,27 +76,54 @@ def train_and_finish(run: SimulatedRun) -> None:
 # What a worker must not do.
 
 
+Act = Callable[[ScriptedPeer, bytes], None]
+"""What a peer does, with an update of the run at hand."""
+
+
+def saying(message: Control) -> Act:
+    return lambda rogue, _: rogue.say(message)
+
+
+def sending(stream: int, kind: int, payload: bytes) -> Act:
+    return lambda rogue, _: rogue.say_anything(stream, 100, kind, payload)
+
+
 @pytest.mark.parametrize(
     ("act", "named"),
     [
-        (lambda rogue, body: rogue.say_update(0, 1, body), ("update of rank 0",)),
-        (lambda rogue, _: rogue.say_block(0, np.ones(ELEMENTS, np.int32)), ("Snapshot",)),
-        (lambda rogue, body: rogue.say_update(2, 1, body, based_on=3), ("update 1", 3, 0)),
+        (lambda rogue, body: rogue.say_update(0, 1, body), (ROGUE, "update of rank 0")),
+        (lambda rogue, _: rogue.say_block(0, np.ones(ELEMENTS, np.int32)), (ROGUE, "Snapshot")),
+        (lambda rogue, body: rogue.say_update(2, 1, body, based_on=3), (ROGUE, "update 1", 3, 0)),
+        (saying(Roster(())), (ROGUE, "Roster")),
+        (saying(Stable({})), (ROGUE, "Stable")),
+        (saying(Finished({})), (ROGUE, "Finished")),
+        (saying(Refuse("no", "no")), (ROGUE, "Refuse")),
+        (saying(join_request()), (ROGUE, "Join")),
+        (sending(CONTROL_STREAM, max(Kind) + 1, b"\x80"), ("kind", max(Kind) + 1)),
+        (sending(CONTROL_STREAM, Kind.UPDATE, b"\x80"), ("UPDATE", 65535)),
+        (sending(7, Kind.LEAVE, b"\x80"), ("LEAVE", 7)),
+        (
+            sending(CONTROL_STREAM, Kind.LEAVE, b"\x80"),
+            ("Leave", "missing", "sequence", "reason"),
+        ),
+        (sending(CONTROL_STREAM, Kind.LEAVE, b"\xc1"), ("Leave",)),
+        (
+            sending(SNAPSHOT_STREAM, Kind.SNAPSHOT, b"\x80"),
+            ("Snapshot", "missing", "start", "values"),
+        ),
+        (sending(2, Kind.UPDATE, EncodedUpdate(9, 0, b"?").pack()), ("update", 9, 100)),
     ],
-    ids=["another's update", "an unwanted snapshot", "based on what does not exist"],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
 )
-def test_what_breaks_a_rule_ends_the_connection(
-    act: Callable[[ScriptedPeer, bytes], None], named: tuple[object, ...]
-) -> None:
+def test_what_breaks_a_rule_ends_the_connection(act: Act, named: tuple[object, ...]) -> None:
+    """Messages of others and of masters, those that do not fit, and what is no message at all."""
     run = run_with(2)
     rogue = rogue_in(run)
     digest = run.state.replica.digest()
 
     act(rogue, update_of(run))
 
-    assert rogue.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE, naming("rank 2 (rogue)", *named)
-    )
+    assert rogue.wait_for_end() == said_by_peer(CloseCode.INVALID_MESSAGE, naming(*named))
     assert run.state.replica.digest() == digest
     assert run.sample("messages_invalid_total") == 1
     assert run.sample("leaves_total", reason="fault") == 1
@@ -104,103 +131,31 @@ def test_what_breaks_a_rule_ends_the_connection(
     train_and_finish(run)
 
 
-def test_an_update_that_does_not_fit_the_model_ends_the_connection() -> None:
-    run = run_with(2)
-    rogue = rogue_in(run)
-    larger = np.zeros(ELEMENTS + 1, np.float32)
-    larger[-1] = 1.0
-    [body] = encode(larger, Replica.zeros(ELEMENTS + 1), threshold=1.0)
-
-    rogue.say_update(2, 1, body)
-
-    assert rogue.wait_for_end() == said_by_peer(EndCode.MALFORMED_UPDATE, naming(41, 40))
-    assert run.sample("updates_malformed_total") == 1
-    assert run.sample("messages_invalid_total") == 0
-    assert run.sample("leaves_total", reason="fault") == 1
-    assert run.sample("updates_accepted_total") == 0
-    train_and_finish(run)
-
-
 @pytest.mark.parametrize(
-    "message",
-    [Roster(()), Stable({}), Finished({}), Refuse("no", "no"), join_request()],
-    ids=lambda message: type(message).__name__,
-)
-def test_what_a_worker_does_not_say_ends_the_connection(message: Control) -> None:
-    run = run_with(2)
-    rogue = rogue_in(run)
-
-    rogue.say(message)
-
-    assert rogue.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE, naming(type(message).__name__, "rank 2 (rogue)")
-    )
-    assert run.sample("messages_invalid_total") == 1
-    train_and_finish(run)
-
-
-@pytest.mark.parametrize(
-    ("stream", "kind", "payload", "named"),
+    ("act", "named"),
     [
-        (CONTROL_STREAM, max(Kind) + 1, b"\x80", ("kind", max(Kind) + 1)),
-        (CONTROL_STREAM, Kind.UPDATE, b"\x80", ("UPDATE", 65535)),
-        (7, Kind.LEAVE, b"\x80", ("LEAVE", 7)),
-        (CONTROL_STREAM, Kind.LEAVE, b"\x80", ("Leave", "missing", "sequence", "reason")),
-        (CONTROL_STREAM, Kind.LEAVE, b"\xc1", ("Leave",)),
-        (SNAPSHOT_STREAM, Kind.SNAPSHOT, b"\x80", ("Snapshot", "missing", "start", "values")),
-        (2, Kind.UPDATE, EncodedUpdate(9, 0, b"?").pack(), ("update", 9, 100)),
+        (saying(Leave(0, "bye")), "Leave"),
+        (saying(Finish(0)), "Finish"),
+        (saying(Stable({})), "Stable"),
+        (lambda rogue, body: rogue.say_update(0, 1, body), "update"),
     ],
+    ids=["leave", "finish", "stable", "update"],
 )
-def test_what_is_no_message_ends_the_connection(
-    stream: int, kind: int, payload: bytes, named: tuple[object, ...]
-) -> None:
+def test_a_message_before_join_ends_the_connection(act: Act, named: str) -> None:
     run = run_with(2)
-    rogue = rogue_in(run)
+    rogue = run.dial()
 
-    rogue.say_anything(stream, 100, kind, payload)
+    act(rogue, update_of(run))
 
-    end = rogue.wait_for_end()
-    assert (end.code, end.by_peer) == (CloseCode.INVALID_MESSAGE, True)
-    assert end.reason == naming(*named)
-    assert run.sample("messages_invalid_total") == 1
-    assert run.sample("leaves_total", reason="fault") == 1
-    train_and_finish(run)
-
-
-@pytest.mark.parametrize(
-    "message", [Leave(0, "bye"), Finish(0), Stable({})], ids=lambda m: type(m).__name__
-)
-def test_a_message_before_join_ends_the_connection(message: Control) -> None:
-    run = run_with(2)
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
-
-    rogue.say(message)
-
-    assert rogue.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE, naming(type(message).__name__, "JOIN")
-    )
+    assert rogue.wait_for_end() == said_by_peer(CloseCode.INVALID_MESSAGE, naming(named, "JOIN"))
     assert run.sample("messages_invalid_total") == 1
     assert run.sample("leaves_total", reason="fault") == 0
     train_and_finish(run)
 
 
-def test_an_update_before_join_ends_the_connection() -> None:
-    run = run_with(2)
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
-
-    rogue.say_update(0, 1, update_of(run))
-
-    assert rogue.wait_for_end().code == CloseCode.INVALID_MESSAGE
-    assert run.sample("messages_invalid_total") == 1
-    train_and_finish(run)
-
-
 def test_an_update_of_a_worker_that_has_no_parameters_yet_ends_the_connection() -> None:
     run = SimulatedRun(elements=ELEMENTS)
-    founder, waiting = (ScriptedPeer(run.network, n, dial=MASTER) for n in ("founder", "rogue"))
-    founder.say(join_request(layout=run.layout, worker_id=b"f" * WORKER_ID_BYTES))
-    founder.wait_for(Welcome)
-    waiting.say(join_request(layout=run.layout))
+    founder, waiting = run.enter("founder"), run.ask_to_join()
     waiting.wait_for(Roster)
 
     waiting.say_update(1, 1, update_of(run))
@@ -211,27 +166,12 @@ def test_an_update_of_a_worker_that_has_no_parameters_yet_ends_the_connection() 
     assert founder.ended is None
 
 
-def test_a_snapshot_block_behind_the_end_of_the_model_ends_the_connection() -> None:
-    run = SimulatedRun(elements=ELEMENTS)
-    founder = ScriptedPeer(run.network, "rogue", dial=MASTER)
-    founder.say(join_request(layout=run.layout))
-    founder.wait_for(Welcome)
-
-    founder.say_block(ELEMENTS - 1, np.ones(2, np.int32))
-
-    assert founder.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE,
-        naming("Snapshot", "8 bytes", 39, 40),
-    )
-    assert run.master.run is None
-
-
 # Who does not get in.
 
 
 def test_a_connection_that_never_joins_is_closed_after_the_join_timeout() -> None:
     run = run_with(2, MasterConfig(join_timeout_seconds=3.0))
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    rogue = run.dial()
     connected_at = run.network.now
 
     end = rogue.wait_for_end()
@@ -258,7 +198,7 @@ def test_a_worker_that_does_not_fit_is_refused_and_the_others_go_on(
     request_: Join, code: RefusalCode, named: tuple[object, ...]
 ) -> None:
     run = run_with(2)
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    rogue = run.dial()
 
     rogue.say(request_)
 
@@ -274,11 +214,9 @@ def test_a_worker_that_does_not_fit_is_refused_and_the_others_go_on(
 def test_the_same_worker_is_let_in_once() -> None:
     run = run_with(1)
     rogue_in(run, "twin")
-    second = ScriptedPeer(run.network, "rogue", dial=MASTER)
 
-    second.say(join_request(layout=run.layout, worker_id=b"twin".ljust(WORKER_ID_BYTES, b".")))
+    refused = run.ask_to_join(worker_id=worker_id_of("twin")).wait_for(Refuse)
 
-    refused = second.wait_for(Refuse)
     assert refused == Refuse(RefusalCode.ALREADY_JOINED, naming("rank 1 (twin)"))
     assert run.sample("refusals_total", reason="already_joined") == 1
     assert [member.rank for member in run.master.roster] == [0, 1]
@@ -286,7 +224,7 @@ def test_the_same_worker_is_let_in_once() -> None:
 
 def test_who_was_refused_is_not_heard_again(caplog: pytest.LogCaptureFixture) -> None:
     run = run_with(2)
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    rogue = run.dial()
     refused = join_request(layout=Layout((Tensor("weights", (3,)),)))
 
     with caplog.at_level(logging.WARNING, "gradwire.master"):
@@ -301,31 +239,32 @@ def test_who_was_refused_is_not_heard_again(caplog: pytest.LogCaptureFixture) ->
 
 def test_a_refusal_fits_its_message_however_long_the_names_of_parameters_are() -> None:
     run = SimulatedRun()
-    founder, other = (ScriptedPeer(run.network, n, dial=MASTER) for n in ("founder", "other"))
     shape = (1,) * DIMENSIONS_MAX
     layouts = [Layout((Tensor(c * NAME_CHARACTERS_MAX, shape),)) for c in "\\a"]
-    founder.say(join_request(layout=layouts[0]))
-    founder.wait_for(Welcome)
+    run.enter("founder", layout=layouts[0])
 
-    other.say(join_request(layout=layouts[1], worker_id=b"o" * WORKER_ID_BYTES))
+    refused = run.ask_to_join("other", layout=layouts[1]).wait_for(Refuse)
 
-    refused = other.wait_for(Refuse)
     assert refused.code == RefusalCode.OTHER_LAYOUT
     assert len(refused.reason) == REASON_CHARACTERS_MAX
 
 
-def test_a_worker_that_was_refused_and_stays_silent_is_closed_all_the_same() -> None:
+@pytest.mark.parametrize("hears", [True, False])
+def test_a_worker_that_was_refused_and_stays_silent_is_closed_all_the_same(hears: bool) -> None:
+    """Its side is cut once the request has left, so that the REFUSE is never acknowledged."""
     run = run_with(1, MasterConfig(workers_max=1, join_timeout_seconds=3.0))
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
-    rogue.say(join_request(layout=run.layout))
-    # It hears nothing from now on, so the REFUSE is never acknowledged.
-    run.network.on_datagram = lambda source, target, _: target != "rogue"
+    rogue = run.ask_to_join()
+    run.network.on_datagram = lambda source, target, _: (
+        source != "rogue" and (hears or target != "rogue")
+    )
 
     run.network.run(lambda: run.sample("refusals_total", reason="run_full") == 1, seconds=10)
     refused_at = run.network.now
     run.network.run(lambda: len(run.master_endpoint) == len(run.master.roster), seconds=10)
 
     assert run.network.now - refused_at < 4.0
+    if hears:
+        assert rogue.wait_for_end() == said_by_peer(EndCode.REFUSED, "refused")
     train_and_finish(run)
 
 
@@ -334,22 +273,18 @@ def test_who_joins_while_the_others_leave_is_told_to_try_again() -> None:
     for worker in run.workers:
         worker.finish()
     run.network.run(lambda: run.master.run is not None and run.state.finished, seconds=10)
-    late = ScriptedPeer(run.network, "late", dial=MASTER)
 
-    late.say(join_request(layout=run.layout))
-
-    assert late.wait_for(Refuse).code == RefusalCode.RUN_FINISHED
+    assert run.ask_to_join("late").wait_for(Refuse).code == RefusalCode.RUN_FINISHED
 
 
 def test_who_means_another_run_begins_it_when_nobody_is_left_in_this_one() -> None:
     run = run_with(1)
     run.workers[0].leave()
     run.network.run(lambda: not len(run.master.roster), seconds=10)
-    other = ScriptedPeer(run.network, "other", dial=MASTER)
 
-    other.say(join_request(run="beta", layout=Layout((Tensor("bias", (3,)),))))
+    other = run.enter("other", run="beta", layout=Layout((Tensor("bias", (3,)),)))
 
-    welcome = other.wait_for(Welcome)
+    [welcome] = other.all(Welcome)
     assert (welcome.run, welcome.founder) == ("beta", True)
     assert run.sample("parameters") == 3
 
@@ -380,22 +315,18 @@ def test_a_worker_is_welcomed_with_all_that_it_needs() -> None:
 
 def test_a_worker_may_ask_for_a_rank_and_for_a_name_of_the_run() -> None:
     run = SimulatedRun(elements=ELEMENTS)
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
 
-    rogue.say(join_request(layout=run.layout, rank=7, run="alpha", quantum_exponent=-20))
+    rogue = run.enter(rank=7, run="alpha", quantum_exponent=-20)
 
-    welcome = rogue.wait_for(Welcome)
+    [welcome] = rogue.all(Welcome)
     assert (welcome.rank, welcome.run, welcome.founder) == (7, "alpha", True)
     assert welcome.quantum_exponent == -20
 
 
 def test_the_master_s_own_run_name_counts_where_nobody_named_it() -> None:
     run = SimulatedRun(elements=ELEMENTS, master=MasterConfig(run="alpha"))
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
 
-    rogue.say(join_request(layout=run.layout))
-
-    assert rogue.wait_for(Welcome).run == "alpha"
+    assert run.enter().all(Welcome)[0].run == "alpha"
 
 
 def test_everyone_is_told_who_takes_part() -> None:
@@ -413,35 +344,29 @@ def test_everyone_is_told_who_takes_part() -> None:
     assert [peer.rank for peer in run.workers[0].peers] == [0, 2]
 
 
-def test_everyone_is_told_which_updates_are_stable() -> None:
+def test_everyone_is_told_once_which_updates_are_stable() -> None:
     run = run_with(1)
     one, other = rogue_in(run, "one"), rogue_in(run, "other")
 
+    run.network.on_datagram = lambda source, *_: source != "other"
     one.say_update(1, 1, update_of(run))
-    told_at_first = [one.wait_for(Stable), other.wait_for(Stable)]
-
-    assert told_at_first == [Stable({1: 1})] * 2
-    assert run.master.unstable == 0
-
-
-def test_what_has_not_changed_is_not_told_again() -> None:
-    run = run_with(1)
-    one = rogue_in(run, "one")
-    one.say_update(1, 1, update_of(run))
-    one.wait_for(Stable)
-
+    run.network.run_for(5.0)
+    unstable = [run.master.unstable]
+    run.network.on_datagram = lambda *_: True
     run.network.run_for(20.0)
+    unstable.append(run.master.unstable)
 
-    assert one.all(Stable) == [Stable({1: 1})]
+    assert one.all(Stable) == other.all(Stable) == [Stable({1: 0}), Stable({1: 1})]
+    assert unstable == [1, 0]
 
 
 def test_the_reason_why_the_master_stops_is_told_to_those_who_have_not_joined_too() -> None:
     run = run_with(1)
-    stranger = ScriptedPeer(run.network, "stranger", dial=MASTER)
+    stranger = run.dial("stranger")
     run.network.run(lambda: len(run.master_endpoint) == 2, seconds=10)
 
     run.master.stop("maintenance", run.network.now)
-    run.network.turn(run.master_host)
+    run.turn_master()
 
     assert stranger.wait_for_end() == said_by_peer(EndCode.STOPPED, "maintenance")
     assert len(run.master.roster) == 0
@@ -626,9 +551,8 @@ def test_a_run_is_finished_when_the_last_one_that_had_not_finished_is_gone() -> 
 
 def test_the_next_worker_founds_the_run_when_the_first_one_is_sent_away() -> None:
     run = SimulatedRun(elements=ELEMENTS)
-    founder = ScriptedPeer(run.network, "rogue", dial=MASTER)
-    founder.say(join_request(layout=run.layout))
-    assert founder.wait_for(Welcome).founder
+    founder = run.enter()
+    assert founder.all(Welcome)[0].founder
     others = [run.join(), run.join()]
     run.network.run(lambda: len(run.master.roster) == 3, seconds=10)
 
@@ -643,12 +567,11 @@ def test_the_next_worker_founds_the_run_when_the_first_one_is_sent_away() -> Non
 def test_who_waits_for_the_first_parameters_gets_the_quantum_that_they_have() -> None:
     """Not that of a first worker who is gone: the same integers would stand for other values."""
     run = SimulatedRun(elements=ELEMENTS)
-    first, heir, last = (ScriptedPeer(run.network, n, dial=MASTER) for n in ("a", "b", "c"))
-    for peer, exponent in ((first, -20), (heir, -24), (last, -22)):
-        identity = bytes([-exponent] * WORKER_ID_BYTES)
-        request = join_request(layout=run.layout, worker_id=identity)
-        peer.say(replace(request, quantum_exponent=exponent))
-        peer.wait_for(Roster)
+    peers = []
+    for name, exponent in (("first", -20), ("heir", -24), ("last", -22)):
+        peers.append(run.ask_to_join(name, quantum_exponent=exponent))
+        peers[-1].wait_for(Roster)
+    first, heir, last = peers
 
     first.end(EndCode.ABORTED, "out of memory")
     assert heir.wait_for(Welcome).founder
@@ -663,13 +586,10 @@ def test_a_model_too_large_for_the_machine_is_refused_and_the_master_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = SimulatedRun(elements=ELEMENTS)
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
     with monkeypatch.context() as patched:
         patched.setattr(Run, "begin", out_of_memory)
 
-        rogue.say(join_request(layout=run.layout))
-
-        refused = rogue.wait_for(Refuse)
+        refused = run.ask_to_join().wait_for(Refuse)
     assert refused.code == RefusalCode.TOO_LARGE
     assert f"the model has {ELEMENTS} parameters, for which" in refused.reason
     run.join_and_wait(2)
@@ -682,9 +602,8 @@ def out_of_memory(name: str, join: Join, log_bytes_max: int) -> Run:
 
 def test_a_quantum_that_no_replica_has_ends_the_connection_and_not_the_master() -> None:
     run = SimulatedRun(elements=ELEMENTS)
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
 
-    rogue.say(join_request(layout=run.layout, quantum_exponent=-50))
+    rogue = run.ask_to_join(quantum_exponent=-50)
 
     assert rogue.wait_for_end() == said_by_peer(
         CloseCode.INVALID_MESSAGE, naming("Join", "quantum_exponent", -50, -40, 0)
@@ -719,7 +638,7 @@ def test_a_run_that_nobody_takes_part_in_outlives_a_refusal(
     run.network.run(lambda: not len(run.master.roster), seconds=10)
     before = run.master.run
     assert before is not None
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    rogue = run.dial()
 
     rogue.say(request_)
     rogue.wait_for(Refuse)
@@ -751,44 +670,10 @@ def test_control_messages_that_wait_for_an_earlier_one_hold_their_credit() -> No
     assert rogue.link.connection.bytes_queued > 0
 
 
-def test_an_update_after_the_last_one_ends_the_connection() -> None:
-    run = run_with(2)
-    rogue = rogue_in(run)
-    rogue.say(Finish(0))
-
-    rogue.say_update(2, 1, update_of(run))
-
-    assert rogue.wait_for_end() == said_by_peer(
-        CloseCode.INVALID_MESSAGE, naming("rank 2 (rogue)", "update 1", "last", 0)
-    )
-    assert run.sample("updates_accepted_total") == 0
-    train_and_finish(run)
-
-
-def test_a_refusal_that_nobody_takes_ends_with_that_reason() -> None:
-    run = run_with(1, MasterConfig(workers_max=1, join_timeout_seconds=3.0))
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
-    # What it hears it does not acknowledge: its side is cut once the request has left.
-    rogue.say(join_request(layout=run.layout))
-    run.network.on_datagram = lambda source, target, _: source != "rogue"
-    run.network.run_for(0.001)
-
-    assert rogue.wait_for_end() == said_by_peer(EndCode.REFUSED, "refused")
-
-
-def test_an_update_before_join_is_called_an_update() -> None:
-    run = run_with(1)
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
-
-    rogue.say_update(0, 1, update_of(run))
-
-    assert rogue.wait_for_end().reason == naming("update", "JOIN")
-
-
 def test_who_waits_to_be_let_in_must_not_say_anything_else() -> None:
     run = SimulatedRun(elements=ELEMENTS)
     run.master.begin(run.network.now)
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
+    rogue = run.dial()
 
     rogue.say(join_request(layout=run.layout), Finish(1))
 
@@ -800,10 +685,8 @@ def test_who_waits_to_be_let_in_has_time_to_hear_that_it_is_refused() -> None:
     run = SimulatedRun(elements=ELEMENTS, master=config)
     run.master.begin(run.network.now)
     began = run.network.now
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER)
-    rogue.say(join_request(layout=run.layout, run="mine"))
 
-    refused = rogue.wait_for(Refuse)
+    refused = run.ask_to_join(run="mine").wait_for(Refuse)
 
     assert refused.code == RefusalCode.OTHER_RUN
     assert run.network.now - began >= 8.0

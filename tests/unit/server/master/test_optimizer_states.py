@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from gradwire_protocol.messages.admission import Welcome
-from gradwire_protocol.messages.fields import WORKER_ID_BYTES
 from gradwire_protocol.messages.link import Control
 from gradwire_protocol.messages.replicas import Snapshot
 from gradwire_protocol.messages.states import StatePart, WantState
@@ -14,7 +12,7 @@ from gradwire_server.master.optimizer_states import NOBODY, PARTS_UNDER_WAY_MAX,
 from gradwire_server.state.roster import Phase
 from support.keyed import RUN_KEY
 from support.peer import ScriptedPeer, join_request, no_state, state_part
-from support.training import MASTER, SimulatedRun
+from support.training import SimulatedRun, worker_id_of
 from support.wording import naming
 
 ASK, ENOUGH = WantState(0, 0), WantState(0, None)
@@ -29,11 +27,9 @@ def run() -> SimulatedRun:
 
 def peer_in(run: SimulatedRun, name: str, *, gives: bool = True) -> ScriptedPeer:
     """Let somebody join who says what the test makes it say."""
-    peer = ScriptedPeer(run.network, name, dial=MASTER)
-    worker_id = name.encode().ljust(WORKER_ID_BYTES)
-    join = join_request(layout=run.layout, name=name, worker_id=worker_id)
+    peer = run.dial(name)
+    join = join_request(layout=run.layout, name=name, worker_id=worker_id_of(name))
     peer.say(replace(join, gives_state=gives))
-    peer.wait_for(Welcome)
     peer.wait_for(Snapshot)
     run.network.run_for(1.0)
     return peer

@@ -10,10 +10,9 @@ from gradwire_protocol.messages.standby import Follow, Promise, Voters
 from gradwire_server.config import MasterConfig
 from gradwire_server.master import terms
 from gradwire_server.master.terms import TERMS_AHEAD_MAX
-from gradwire_server.metrics import ServerMetrics
 from support.keyed import RUN_KEY
-from support.peer import ScriptedPeer, join_request, resume_of
-from support.training import MASTER, SimulatedRun
+from support.peer import ScriptedPeer, resume_of
+from support.training import SimulatedRun
 from support.wording import naming
 
 PAIRED = MasterConfig(standby="standby:1")
@@ -26,18 +25,14 @@ def run_with(config: MasterConfig = PAIRED, *, sealed: bool = False) -> Simulate
 
 def standby_of(run: SimulatedRun, name: str = "standby", term: int = 0) -> ScriptedPeer:
     """Let a standby follow the master."""
-    peer = ScriptedPeer(
-        run.network, name, dial=MASTER, credentials=run.credentials(name, Role.STANDBY)
-    )
+    peer = run.dial(name, Role.STANDBY)
     peer.say(Follow(term, None))
     return peer
 
 
 def worker_of(run: SimulatedRun, resume: Resume | None = None) -> ScriptedPeer:
     """Let somebody ask to take part."""
-    peer = ScriptedPeer(run.network, "worker", dial=MASTER, credentials=run.credentials("worker"))
-    peer.say(join_request(layout=run.layout, resume=resume))
-    return peer
+    return run.ask_to_join("worker", resume=resume)
 
 
 def test_one_of_two_masters_is_in_charge_of_nothing_until_its_standby_says_that_it_is_not() -> None:
@@ -47,8 +42,7 @@ def test_one_of_two_masters_is_in_charge_of_nothing_until_its_standby_says_that_
 
     standby_of(run)
     run.network.run(lambda: run.master.terms.in_charge, seconds=5)
-    late = run.join()
-    run.network.run(lambda: late.live, seconds=5)
+    [late] = run.join_and_wait(1, seconds=5)
 
     assert (early.code, early.master) == (RefusalCode.NOT_IN_CHARGE, "standby:1")
     assert not before
@@ -82,7 +76,7 @@ def test_a_standby_has_no_standby() -> None:
 
 def test_who_has_the_key_of_a_worker_is_no_standby() -> None:
     run = run_with(sealed=True)
-    rogue = ScriptedPeer(run.network, "rogue", dial=MASTER, credentials=run.credentials("rogue"))
+    rogue = run.dial()
 
     rogue.say(Follow(0, None))
 
@@ -92,13 +86,8 @@ def test_who_has_the_key_of_a_worker_is_no_standby() -> None:
 
 def test_who_has_the_key_of_a_standby_is_no_worker() -> None:
     run = run_with(MasterConfig(), sealed=True)
-    peer = ScriptedPeer(
-        run.network, "standby", dial=MASTER, credentials=run.credentials("standby", Role.STANDBY)
-    )
 
-    peer.say(join_request())
-
-    assert peer.wait_for(Refuse).code == RefusalCode.ROLE
+    assert run.ask_to_join("standby", Role.STANDBY).wait_for(Refuse).code == RefusalCode.ROLE
 
 
 @pytest.mark.parametrize(
@@ -119,7 +108,7 @@ def test_a_standby_that_says_what_it_must_not_is_sent_away(
 
 def test_voters_that_were_never_sent_cannot_be_confirmed() -> None:
     run = run_with()
-    standby = ScriptedPeer(run.network, "standby", dial=MASTER)
+    standby = run.dial("standby")
 
     standby.say(Follow(0, 3))
 
@@ -232,4 +221,3 @@ def test_the_status_says_what_part_a_master_has(
         "standby_connected": False,
         "standby_behind": 0,
     }
-    assert isinstance(run.metrics, ServerMetrics)

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from gradwire_codecs import unpack_block
-from gradwire_protocol.messages.admission import Welcome
 from gradwire_protocol.messages.replicas import Blocks, Digest, Snapshot, Want
 from gradwire_protocol.messages.snapshots import expand_block
 from gradwire_server.replica.repairs import OFFER_PASSES_MAX, PAUSE_SECONDS
 from gradwire_server.replica.self_check import PASS_SECONDS
-from support.peer import ScriptedPeer, join_request
-from support.training import MASTER, SimulatedRun
+from support.peer import ScriptedPeer
+from support.training import SimulatedRun
 from support.wording import naming
 
 ELEMENTS = 10
@@ -34,9 +33,7 @@ def run() -> SimulatedRun:
 
 def peer_in(run: SimulatedRun) -> ScriptedPeer:
     """Let somebody join who says what the test makes it say."""
-    peer = ScriptedPeer(run.network, "peer", dial=MASTER)
-    peer.say(join_request(layout=run.layout))
-    peer.wait_for(Welcome)
+    peer = run.enter()
     peer.wait_for(Snapshot, 3)
     run.network.run_for(1.0)
     return peer

@@ -39,7 +39,6 @@ def test_a_sum_is_made_in_place_and_from_nothing() -> None:
     assert total == counted(3)
     assert counters is total.counters
     assert sockets is total.sockets
-    assert counters == counted(3).counters
 
 
 def test_the_sum_of_nobody_is_nothing() -> None:

@@ -8,27 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from gradwire_protocol import Connection, Event, UsageError
+from gradwire_protocol import UsageError
 from gradwire_server.config import MasterConfig
 from gradwire_server.daemon.listening import Listening
 from gradwire_server.shards import steering
+from support.shard_rig import Heard
 from support.wording import naming
 
 TWO = MasterConfig(processes=2)
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can steer packets")
-
-
-class Nobody:
-    """An application that nobody tells anything."""
-
-    def handle_event(self, connection: Connection, event: Event, now: float) -> None:
-        raise NotImplementedError
-
-    def handle_timer(self, now: float) -> None:
-        raise NotImplementedError
-
-    def next_timer(self) -> float | None:
-        return None
 
 
 def open_sockets() -> set[str]:
@@ -45,7 +33,7 @@ def test_over_tcp_alone_there_is_one_process() -> None:
 @linux_only
 async def test_it_starts_counts_and_ends_its_processes() -> None:
     listening = Listening(TWO, "auto")
-    with closing(listening.open("127.0.0.1:0", Nobody(), asyncio.get_running_loop())):
+    with closing(listening.open("127.0.0.1:0", Heard(), asyncio.get_running_loop())):
         await listening.start()
         started = listening.connections_by_process
         await listening.refresh()
@@ -64,14 +52,14 @@ async def test_where_packets_cannot_be_steered_nothing_stays_open(
     loop, before = asyncio.get_running_loop(), open_sockets()
 
     with pytest.raises(UsageError, match=naming("processes", 2, "[Errno 92]")):
-        Listening(TWO, "auto").open("127.0.0.1:0", Nobody(), loop)
+        Listening(TWO, "auto").open("127.0.0.1:0", Heard(), loop)
 
     assert open_sockets() == before
 
 
 async def test_one_process_needs_no_others() -> None:
     listening = Listening(MasterConfig(), "udp")
-    with closing(listening.open("127.0.0.1:0", Nobody(), asyncio.get_running_loop())):
+    with closing(listening.open("127.0.0.1:0", Heard(), asyncio.get_running_loop())):
         figures = listening.figures
         await listening.start()
         await listening.refresh()

@@ -78,6 +78,10 @@ class Rig:
         self.shards[shard].handle([(Report.CONNECTED, number, ADDRESS, self.identity)])
         return self.events[-1][0]
 
+    def hear(self, *records: Record, shard: int = 0) -> None:
+        """Let a shard report something."""
+        self.shards[shard].handle(records)
+
     def said(self, shard: int = 0) -> list[Record]:
         self.shards[shard].flush()
         self.parcels.release()
@@ -124,7 +128,7 @@ def test_a_message_is_reported_as_it_came_and_its_place_given_back(rig: Rig) -> 
     parcel = Parcel(rig.arenas[0], message())
 
     place = Outbox().add_parcel(parcel)
-    rig.shards[0].handle([(Report.RECEIVED, 0, place, 3, 7, 6, 1_356, 10_512)])
+    rig.hear((Report.RECEIVED, 0, place, 3, 7, 6, 1_356, 10_512))
 
     event = rig.events[-1][1]
     assert isinstance(event, MessageReceived)
@@ -139,7 +143,7 @@ def test_a_message_is_reported_as_it_came_and_its_place_given_back(rig: Rig) -> 
 def test_a_short_message_has_no_place_to_give_back(rig: Rig) -> None:
     rig.connect(0)
 
-    rig.shards[0].handle([(Report.RECEIVED, 0, b"short", 3, 7, 6, 1_356, 517)])
+    rig.hear((Report.RECEIVED, 0, b"short", 3, 7, 6, 1_356, 517))
 
     event = rig.events[-1][1]
     assert isinstance(event, MessageReceived)
@@ -150,7 +154,7 @@ def test_a_short_message_has_no_place_to_give_back(rig: Rig) -> None:
 def test_a_peer_that_moves_is_reported_where_it_is_now(rig: Rig) -> None:
     connection = rig.connect(0)
 
-    rig.shards[0].handle([(Report.MOVED, 0, ("192.0.2.2", 9))])
+    rig.hear((Report.MOVED, 0, ("192.0.2.2", 9)))
 
     assert rig.events[-1] == (connection, AddressChanged(("192.0.2.2", 9)))
     assert connection.address == ("192.0.2.2", 9)
@@ -161,7 +165,7 @@ def test_a_connection_that_ends_is_reported_and_then_nothing_has_an_effect(rig: 
     connection.relay(message(), UPDATE)
     rig.said()
 
-    rig.shards[0].handle([(Report.DISCONNECTED, 0, CloseCode.IDLE, "silence", False)])
+    rig.hear((Report.DISCONNECTED, 0, CloseCode.IDLE, "silence", False))
     connection.relay(message(number=8), UPDATE)
     connection.send(1, 2, 3, b"x", UPDATE)
     connection.release(10)
@@ -176,7 +180,7 @@ def test_a_connection_that_ends_is_reported_and_then_nothing_has_an_effect(rig: 
 def test_who_finds_no_room_is_told_so_and_not_reported(rig: Rig) -> None:
     rig.refusal = "no room: 64 connections are open"
 
-    rig.shards[0].handle([(Report.CONNECTED, 0, ADDRESS, None)])
+    rig.hear((Report.CONNECTED, 0, ADDRESS, None))
 
     assert rig.events == []
     assert rig.said() == [(Command.CLOSE, 0, CloseCode.FULL, rig.refusal)]
@@ -222,7 +226,7 @@ def test_a_message_is_sent_by_its_name_and_priority(rig: Rig) -> None:
         (Command.SEND, 5, (0, len(LONG)), 9, 9, 7, int(Priority.SNAPSHOT)),
     ]
     assert rig.arena.at(0, len(LONG)) == LONG
-    rig.shards[0].handle([(Report.TAKEN, 1)])
+    rig.hear((Report.TAKEN, 1))
     assert len(rig.arena.room) == 0
 
 
@@ -236,9 +240,9 @@ def test_a_message_to_many_lies_in_memory_once_until_all_shards_have_taken_it(ri
     command = (Command.RELAY, [0, 1, 2], (0, len(LONG)), 3, 7, 6, int(UPDATE), 1_356)
     assert rig.said(0) == [command]
     assert rig.said(1) == [command]
-    rig.shards[0].handle([(Report.TAKEN, 1)])
+    rig.hear((Report.TAKEN, 1))
     assert len(rig.arena.room) == 1
-    rig.shards[1].handle([(Report.TAKEN, 1)])
+    rig.hear((Report.TAKEN, 1), shard=1)
     assert len(rig.arena.room) == 0
 
 
@@ -268,7 +272,7 @@ def test_one_that_was_taken_by_all_so_far_can_still_go_to_others(rig: Rig) -> No
 
     one.relay(update, UPDATE)
     rig.shards[0].flush()
-    rig.shards[0].handle([(Report.TAKEN, 1)])
+    rig.hear((Report.TAKEN, 1))
     other.relay(update, UPDATE)
 
     place = rig.said(1)[0][2]
@@ -302,7 +306,7 @@ def test_who_is_closed_is_not_heard_any_more(rig: Rig) -> None:
     )
     connection.close(64, "bye again", 0.0)
     while_closing = len(rig.shards[0])
-    rig.shards[0].handle([(Report.GONE, 0)])
+    rig.hear((Report.GONE, 0))
 
     assert said[-1] == (Command.CLOSE, 0, 64, "bye")
     assert rig.events[heard:] == []
@@ -316,7 +320,7 @@ def test_a_close_that_crosses_an_end_is_not_waited_for(rig: Rig) -> None:
     connection.close(64, "bye", 0.0)
     heard = len(rig.events)
 
-    rig.shards[0].handle([(Report.DISCONNECTED, 0, CloseCode.LOST, "gone", False)])
+    rig.hear((Report.DISCONNECTED, 0, CloseCode.LOST, "gone", False))
 
     assert rig.events[heard:] == []
     assert len(rig.shards[0]) == 0
@@ -343,7 +347,7 @@ def test_what_is_queued_is_what_was_handed_over_less_what_was_delivered(
     order.shuffle(numbers)
 
     for number in numbers:
-        rig.shards[0].handle([(Report.DELIVERED, 0, 3, number)])
+        rig.hear((Report.DELIVERED, 0, 3, number))
         queued -= sizes[number]
         assert connection.bytes_queued == queued
         assert rig.events[-1] == (connection, MessageDelivered(3, number))
@@ -373,7 +377,7 @@ def test_with_a_shard_its_connections_end_and_nothing_of_it_stays(rig: Rig) -> N
     assert {c.state for c in (one, other, closing)} == {State.CLOSED}
     assert elsewhere.state is State.OPEN
     assert len(rig.arena.room) == 1, "what the other shard has not taken"
-    rig.shards[1].handle([(Report.TAKEN, 1)])
+    rig.hear((Report.TAKEN, 1), shard=1)
     assert len(rig.arena.room) == 0
 
 

@@ -127,12 +127,18 @@ async def test_messages_of_workers_are_reported_and_their_credit_is_process_0s_t
         assert parent.arena_of_shard.at(*place) == LONG
         [connection] = parent.application.endpoint.connections()
         assert connection.bytes_held == first[6] + second[6]
-        assert len(parent.application._shard._arena.room) == 1
         parent.say(Command.TAKEN, 1)
         parent.say(Command.RELEASE, [(number, first[6] + second[6]), (99, 5)])
         await until(lambda: not connection.bytes_held, "the credit")
-        assert len(parent.application._shard._arena.room) == 0
         await until(lambda: len(worker.delivered) == 2, "the deliveries")
+
+        worker.send([(1, number, LONG) for number in (2, 3)])
+        third, fourth = (
+            await parent.hears(Report.RECEIVED, 3),
+            await parent.hears(Report.RECEIVED, 4),
+        )
+        assert third[1] == place, "what was taken makes room"
+        assert fourth[1] != place, "and what was not taken makes none"
 
 
 @on_loops

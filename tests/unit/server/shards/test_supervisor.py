@@ -1,15 +1,17 @@
 """Shards as processes: started, shared out, watched, lost, started again, and ended."""
 
+import asyncio
 import logging
 import os
 import signal
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from gradwire_protocol import CloseCode, Disconnected, GradwireError, MessageReceived, Priority
 from gradwire_server.shards import spawning, supervisor
-from gradwire_server.shards.records import Report
+from gradwire_server.shards.records import Command, Report
+from gradwire_server.shards.remote import RemoteShard
 from support.driven_side import CODE, on_a_loop, on_loops, run_on
 from support.processes import has_ended
 from support.shard_rig import shards
@@ -157,15 +159,32 @@ async def test_who_does_not_go_in_time_is_not_waited_for() -> None:
 
 
 @on_a_loop
-async def test_a_link_is_shared_by_where_the_connections_are() -> None:
+async def test_a_link_is_shared_by_where_the_connections_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with shards(link_rate=8.0) as rig:  # Mbit/s, a million bytes
         await rig.worker_at(1)
+        told: list[tuple[object, ...]] = []
+        monkeypatch.setattr(RemoteShard, "post", lambda _, *record: told.append(record))
         rig.local_connections = 2
         rig.supervisor.turn()
 
-        limits: list[Any] = [process.limits for process in rig.supervisor._living()]
-        assert limits == [(2, pytest.approx(1e6 * 2 / 6)), (3, pytest.approx(1e6 * 1 / 6))]
+        assert told == [
+            (Command.LIMITS, 2, pytest.approx(1e6 * 2 / 6)),
+            (Command.LIMITS, 3, pytest.approx(1e6 * 1 / 6)),
+        ]
         assert rig.link.rate == pytest.approx(1e6 * 3 / 6)
+
+
+def all_but(*withheld: Command) -> Callable[..., None]:
+    """Return what posts to a shard, but for some commands."""
+    post = RemoteShard.post
+
+    def post_others(shard: RemoteShard, command: Command, *values: object) -> None:
+        if command not in withheld:
+            post(shard, command, *values)
+
+    return post_others
 
 
 @on_a_loop
@@ -178,9 +197,10 @@ async def test_who_came_while_there_was_no_room_elsewhere_is_told_so(
 ) -> None:
     async with shards(processes=2) as rig:
         # The shard has not heard yet of what has happened here in the same instant.
-        monkeypatch.setattr(rig.supervisor, "_post_limits", lambda: None)
+        monkeypatch.setattr(RemoteShard, "post", all_but(Command.LIMITS, Command.STOP))
         rig.local_connections = 64
-        rig.supervisor._stopping = stopping
+        if stopping:
+            rig.supervisor.stop()
         worker = rig.dial(1)
 
         await until(lambda: worker.ended, "the answer")
@@ -211,6 +231,7 @@ async def test_one_that_was_told_to_stop_is_not_started_again() -> None:
         os.kill(pid, signal.SIGKILL)
         await rig.supervisor.wait_quiet(10)
         await until(lambda: not rig.pids, "its end to be noted")
-        await until(lambda: not rig.supervisor._reaping, "all to be done about it")
+        myself = asyncio.current_task()
+        await until(lambda: asyncio.all_tasks() == {myself}, "all to be done about it")
 
         assert rig.pids == []

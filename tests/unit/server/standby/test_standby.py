@@ -51,9 +51,12 @@ class Rig:
         peer.say(join_of(number, resume_of(number, 0, {0: 4}, 3, term=term)))
         return peer
 
-    def lose_primary(self, code: int = EndCode.STEPPED_DOWN) -> None:
-        """Let the primary say that it is not in charge any more."""
-        self.primary.end(code, "gone")
+    def lose_primary(self, *workers: int) -> None:
+        """Let the primary name its voters, if any, and then say that it is not in charge."""
+        if workers:
+            self.primary.say(voters(*workers))
+            self.primary.wait_for(Follow, 2)
+        self.primary.end(EndCode.STEPPED_DOWN, "gone")
         self.network.kill(self.primary.host)
         self.network.run_for(0.2)
 
@@ -106,9 +109,7 @@ def test_while_it_follows_workers_are_sent_to_the_primary() -> None:
 
 def test_with_promises_of_more_than_half_it_is_in_charge() -> None:
     rig = Rig()
-    rig.primary.say(voters(1, 2, 3))
-    rig.primary.wait_for(Follow, 2)
-    rig.lose_primary()
+    rig.lose_primary(1, 2, 3)
     one = rig.worker(1)
     rig.network.run_for(2)
     assert not one.all(Promise)
@@ -128,9 +129,7 @@ def test_with_promises_of_more_than_half_it_is_in_charge() -> None:
 
 def test_who_is_no_voter_does_not_count_nor_who_has_promised_another_term() -> None:
     rig = Rig()
-    rig.primary.say(voters(1, 2, 3))
-    rig.primary.wait_for(Follow, 2)
-    rig.lose_primary()
+    rig.lose_primary(1, 2, 3)
     peers = [rig.worker(number) for number in (1, 2, 7, 8)]
     for peer in peers:
         peer.wait_for(Promise)
@@ -147,9 +146,7 @@ def test_who_is_no_voter_does_not_count_nor_who_has_promised_another_term() -> N
 
 def test_workers_that_are_too_few_are_sent_back_after_a_while() -> None:
     rig = Rig()
-    rig.primary.say(voters(1, 2))
-    rig.primary.wait_for(Follow, 2)
-    rig.lose_primary()
+    rig.lose_primary(1, 2)
 
     alone = rig.worker(1)
 
@@ -169,9 +166,7 @@ def test_who_is_new_is_let_in_by_nobody_who_is_not_in_charge() -> None:
 
 def test_who_asks_twice_is_sent_away() -> None:
     rig = Rig()
-    rig.primary.say(voters(1, 2))
-    rig.primary.wait_for(Follow, 2)
-    rig.lose_primary()
+    rig.lose_primary(1, 2)
     impatient = rig.worker(1)
 
     impatient.say(join_of(1, resume_of(1, 0, {}, 3)))
@@ -181,9 +176,7 @@ def test_who_asks_twice_is_sent_away() -> None:
 
 def test_a_primary_that_is_back_finds_a_standby_that_forgets_the_voters() -> None:
     rig = Rig()
-    rig.primary.say(voters(1, 2))
-    rig.primary.wait_for(Follow, 2)
-    rig.lose_primary()
+    rig.lose_primary(1, 2)
     waiting = rig.worker(1)
 
     again = ScriptedPeer(rig.network, "primary")

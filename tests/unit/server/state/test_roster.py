@@ -14,21 +14,6 @@ from gradwire_server.state.roster import TRANSITIONS, Phase, Roster, role_of
 from support.members import member, roster_of
 
 
-def test_an_empty_roster_gives_the_rank_that_is_wanted_or_the_first() -> None:
-    roster = Roster()
-
-    assert roster.free_rank(None) == 0
-    assert roster.free_rank(7) == 7
-
-
-def test_a_rank_that_is_taken_is_replaced_by_the_lowest_free_one() -> None:
-    roster = roster_of([member(0), member(1), member(3)])
-
-    assert roster.free_rank(3) == 2
-    assert roster.free_rank(None) == 2
-    assert roster.free_rank(5) == 5
-
-
 def test_the_rank_of_a_worker_that_left_is_used_again() -> None:
     leaving = member(1)
     roster = roster_of([member(0), leaving, member(2)])
@@ -42,19 +27,20 @@ def test_the_rank_of_a_worker_that_left_is_used_again() -> None:
 
 
 @given(wanted=st.lists(st.none() | st.integers(0, 12), max_size=12))
-def test_whatever_ranks_are_wanted_every_worker_gets_one_of_its_own(
+def test_a_worker_gets_the_rank_that_it_wants_or_else_the_lowest_free_one(
     wanted: list[int | None],
 ) -> None:
     roster = Roster()
 
-    given_ranks = []
+    taken: set[int] = set()
     for each in wanted:
         rank = roster.free_rank(each)
+        lowest = next(free for free in range(len(wanted)) if free not in taken)
+        assert rank == (lowest if each is None or each in taken else each)
         roster.add_member(member(rank))
-        given_ranks.append(rank)
+        taken.add(rank)
 
-    assert len(set(given_ranks)) == len(wanted) == len(roster)
-    assert [m.rank for m in roster] == sorted(given_ranks)
+    assert [m.rank for m in roster] == sorted(taken)
 
 
 def test_members_are_found_by_connection_and_by_identity() -> None:

@@ -34,6 +34,7 @@ def test_no_span_of_time_lets_more_through_than_a_burst_and_the_rate(
             pace.push(pushed)
             pushed += 1
         passed += [(now, item) for item in passing(pace, now)]
+        assert (pace.next_at is None) == (not len(pace))
 
     assert [item for _, item in passed] == list(range(len(passed)))
     assert len(pace) == pushed - len(passed)
