@@ -57,7 +57,9 @@ def show(checks: Sequence[Check]) -> None:
     width = max(len(check.name) for check in checks)
     for check in checks:
         shown = "-" if check.state is State.UNMEASURED else check.state.value
-        state = typer.style(f"{shown:<6}", fg=COLORS[check.state]) if _colored() else f"{shown:<6}"
+        state = f"{shown:<6}"
+        if sys.stdout.isatty():
+            state = typer.style(state, fg=COLORS[check.state])
         typer.echo(f"{state}  {check.name:<{width}}  {check.text}")
         if check.remedy:
             typer.echo(f"{'':6}  {'':{width}}  -> {check.remedy}")
@@ -66,7 +68,3 @@ def show(checks: Sequence[Check]) -> None:
 def as_json(checks: Sequence[Check]) -> dict[str, Any]:
     """Return checks as plain data."""
     return {"verdict": worst(checks).value, "checks": [asdict(check) for check in checks]}
-
-
-def _colored() -> bool:
-    return sys.stdout.isatty()

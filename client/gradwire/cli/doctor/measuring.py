@@ -2,20 +2,20 @@
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import monotonic, time
 from typing import Any, Final
 
 from gradwire.cli.doctor.checks import Check, State
-from gradwire.cli.doctor.reach import Destination
+from gradwire.cli.doctor.reach import Destination, dial
 from gradwire.cli.doctor.talk import (
     CONTROL_STREAM,
     RATE_BYTES,
     RATE_SECONDS,
     Filler,
     TalkKind,
+    TimerlessApplication,
 )
 from gradwire.errors import ConnectionLostError
 from gradwire_protocol import (
@@ -24,7 +24,6 @@ from gradwire_protocol import (
     ConnectionConfig,
     Credentials,
     Disconnected,
-    Endpoint,
     Event,
     MessageDelivered,
     MessageReceived,
@@ -32,8 +31,7 @@ from gradwire_protocol import (
 )
 from gradwire_protocol.limits import DATAGRAM_BYTES, DATAGRAM_BYTES_MIN
 from gradwire_protocol.messages.kinds import EndCode
-from gradwire_udp import SocketCounters, TcpCounters, TcpDriver, UdpDriver, open_socket
-from gradwire_udp.sockets import wildcard
+from gradwire_udp import TcpDriver, UdpDriver
 
 HELLO_SECONDS: Final = 1.0
 """How long the other end may take to say that it is a doctor, besides some round trips."""
@@ -53,7 +51,7 @@ CLOCK_SECONDS_MAX: Final = 1.0
 NEEDS_SERVE: Final = "needs `gradwire doctor --serve` at the other end, in place of the master"
 
 
-class Talker:
+class Talker(TimerlessApplication):
     """One connection to a doctor that serves, or to a master."""
 
     def __init__(self) -> None:
@@ -86,13 +84,6 @@ class Talker:
                         future.set_exception(lost)
                         future.exception()  # not everyone waits for all of them
 
-    def handle_timer(self, now: float) -> None:
-        """Do nothing: it has no timers."""
-
-    def next_timer(self) -> float | None:
-        """Return None."""
-        return None
-
     def _receive(self, connection: Connection, event: MessageReceived, now: float) -> None:
         connection.release(event.charge)
         if event.kind == TalkKind.FILL:
@@ -115,24 +106,13 @@ async def talking(
     ConnectionLostError
         If it does not come about.
     """
-    family, address = destination
-    loop = asyncio.get_running_loop()
     # It starts with the smallest size, so that each larger one was seen to arrive; and a short
     # silence is asked about, by which a probe is known to be lost soon.
     config = ConnectionConfig(
         datagram_bytes=DATAGRAM_BYTES_MIN, connect_timeout_seconds=3.0, keepalive_seconds=0.1
     )
     talker = Talker()
-    driver: UdpDriver | TcpDriver
-    if transport == "tcp":
-        endpoint = Endpoint(config.over_tcp, random_bytes=os.urandom, credentials=credentials)
-        driver = over_tcp = TcpDriver(endpoint, talker, loop, TcpCounters())
-        connection = endpoint.connect(over_tcp.dial(address, family), monotonic())
-    else:
-        endpoint = Endpoint(config, random_bytes=os.urandom, credentials=credentials)
-        sock = open_socket(wildcard(family), family)
-        driver = UdpDriver(sock, endpoint, talker, loop, SocketCounters())
-        connection = endpoint.connect(address, monotonic())
+    connection, driver = dial(destination, config, credentials, talker, tcp=transport == "tcp")
     try:
         driver.turn()
         await talker.connected

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Final, TypeAlias
 
 from gradwire.cli.doctor.checks import Check, State
+from gradwire.cli.doctor.talk import TimerlessApplication
 from gradwire_protocol import (
     Connected,
     Connection,
@@ -27,6 +28,7 @@ from gradwire_protocol.limits import DATAGRAM_BYTES_MIN
 from gradwire_protocol.wire.close_codes import CloseCode
 from gradwire_protocol.wire.packets import VERSION
 from gradwire_udp import (
+    Application,
     SocketCounters,
     TcpCounters,
     TcpDriver,
@@ -81,7 +83,7 @@ class Reached:
         return "tcp" if self.tcp is not None and self.tcp.seconds is not None else None
 
 
-class _Handshake:
+class _Handshake(TimerlessApplication):
     """An application that ends with the first thing it hears."""
 
     def __init__(self) -> None:
@@ -94,13 +96,6 @@ class _Handshake:
             self.over.set_result((now, event))
             assert self.driver is not None
             self.driver.close()
-
-    def handle_timer(self, now: float) -> None:
-        """Do nothing: it has no timers."""
-
-    def next_timer(self) -> float | None:
-        """Return None."""
-        return None
 
 
 async def look(destination: Destination, credentials: Credentials | None) -> Reached:
@@ -132,34 +127,54 @@ async def handshake(
     tcp: bool = False,
 ) -> Answer:
     """Shake hands with the other end, and tell it nothing after that."""
-    family, address = destination
-    loop = asyncio.get_running_loop()
     config = ConnectionConfig(
         connect_timeout_seconds=ANSWER_SECONDS, datagram_bytes=DATAGRAM_BYTES_MIN
     )
-    endpoint = Endpoint(
-        config.over_tcp if tcp else config, random_bytes=os.urandom, credentials=credentials
-    )
     application = _Handshake()
-    datagrams, packets = SocketCounters(), TcpCounters()
     try:
-        if tcp:
-            over_tcp = TcpDriver(endpoint, application, loop, packets)
-            application.driver = over_tcp
-            endpoint.connect(over_tcp.dial(address, family), monotonic())
-        else:
-            sock = open_socket(wildcard(family), family)
-            application.driver = UdpDriver(sock, endpoint, application, loop, datagrams)
-            endpoint.connect(address, monotonic())
+        _, driver = dial(destination, config, credentials, application, tcp=tcp)
     except OSError as error:
         return Answer(None, 0, error.strerror or str(error))
+    application.driver = driver
     began = monotonic()
-    application.driver.turn()
+    driver.turn()
     ended, event = await application.over
-    sent = packets.packets_sent if tcp else datagrams.datagrams_sent
+    sent = (
+        driver.counters.packets_sent
+        if isinstance(driver, TcpDriver)
+        else driver.counters.datagrams_sent
+    )
     if isinstance(event, Disconnected):
         return Answer(None, sent, event.reason, event.code)
     return Answer(ended - began, sent)
+
+
+def dial(
+    destination: Destination,
+    config: ConnectionConfig,
+    credentials: Credentials | None,
+    application: Application,
+    *,
+    tcp: bool,
+) -> tuple[Connection, UdpDriver | TcpDriver]:
+    """Dial an address; the first `turn` of the driver sends something.
+
+    Raises
+    ------
+    OSError
+        If there is no socket to reach it with.
+    """
+    family, address = destination
+    loop = asyncio.get_running_loop()
+    endpoint = Endpoint(
+        config.over_tcp if tcp else config, random_bytes=os.urandom, credentials=credentials
+    )
+    if tcp:
+        over_tcp = TcpDriver(endpoint, application, loop, TcpCounters())
+        return endpoint.connect(over_tcp.dial(address, family), monotonic()), over_tcp
+    sock = open_socket(wildcard(family), family)
+    over_udp = UdpDriver(sock, endpoint, application, loop, SocketCounters())
+    return endpoint.connect(address, monotonic()), over_udp
 
 
 async def sample(destination: Destination, credentials: Credentials | None) -> list[Answer]:
@@ -195,8 +210,9 @@ def judge_reached(reached: Sequence[Reached], *, has_key: bool) -> Check:
             "the container's -p PORT:PORT/udp",
             figures,
         )
-    if CloseCode.VERSION in _codes(best):
-        versions = best.udp.reason if best.udp.code == CloseCode.VERSION else _tcp_reason(best)
+    answers = [best.udp] if best.tcp is None else [best.udp, best.tcp]
+    versions = next((a.reason for a in answers if a.code == CloseCode.VERSION), None)
+    if versions is not None:
         return Check(
             "port",
             State.BROKEN,
@@ -300,11 +316,3 @@ def best_of(reached: Sequence[Reached]) -> Reached:
     order = ("udp", "tcp", None)
     ports = ("open", "refused", "silent")
     return min(reached, key=lambda r: (order.index(r.transport), ports.index(r.port)))
-
-
-def _codes(reached: Reached) -> set[int]:
-    return {reached.udp.code, reached.udp.code if reached.tcp is None else reached.tcp.code}
-
-
-def _tcp_reason(reached: Reached) -> str:
-    return "" if reached.tcp is None else reached.tcp.reason

@@ -25,6 +25,7 @@ from gradwire.cli.doctor.talk import (
     RATE_BYTES,
     Filler,
     TalkKind,
+    TimerlessApplication,
 )
 from gradwire.errors import UnreachableError, UsageError
 from gradwire_protocol import (
@@ -60,7 +61,7 @@ logger = logging.getLogger("gradwire.doctor")
 CONNECTIONS_MAX: Final = 8
 
 
-class Server:
+class Server(TimerlessApplication):
     """What a doctor at the other end talks with."""
 
     def __init__(self) -> None:
@@ -88,13 +89,6 @@ class Server:
             case Disconnected():
                 self._fillers.pop(connection, None)
                 self._received.pop(connection, None)
-
-    def handle_timer(self, now: float) -> None:
-        """Do nothing: it has no timers."""
-
-    def next_timer(self) -> float | None:
-        """Return None."""
-        return None
 
     def _receive(self, connection: Connection, event: MessageReceived, now: float) -> None:
         connection.release(event.charge)

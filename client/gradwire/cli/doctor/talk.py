@@ -30,6 +30,17 @@ RATE_BYTES: Final = 64 * MIB
 """Of one direction. It ends with whichever comes first."""
 
 
+class TimerlessApplication:
+    """Base of an `Application` that has no deadlines of its own."""
+
+    def handle_timer(self, now: float) -> None:
+        """Do nothing."""
+
+    def next_timer(self) -> float | None:
+        """Return None."""
+        return None
+
+
 class TalkKind(IntEnum):
     """Kinds of messages."""
 
