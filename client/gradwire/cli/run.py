@@ -13,6 +13,7 @@ import typer
 
 from gradwire.cli.launch.keys import local_keys
 from gradwire.cli.launch.processes import Child, local_master, worker_environment
+from gradwire.cli.launch.signals import handle_ending_signals
 from gradwire.errors import UsageError
 from gradwire_protocol.crypto.keys import WorkerKey
 from gradwire_udp.files.keys import read_keys
@@ -117,11 +118,8 @@ class Launcher:
 
     async def supervise(self, work: Coroutine[Any, Any, int]) -> int:
         """Do the work of one of the methods below, under signals; return the exit status."""
-        loop = asyncio.get_running_loop()
         task = asyncio.create_task(work)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-                loop.add_signal_handler(number, self._take_signal, number, task)
+        handle_ending_signals(lambda number: self._on_signal(number, task))
         try:
             return await task
         except BrokenPipeError:
@@ -192,7 +190,7 @@ class Launcher:
     async def _stop_all(self) -> None:
         await asyncio.gather(*(child.stop() for child in self._children))
 
-    def _take_signal(self, number: int, task: asyncio.Task[int]) -> None:
+    def _on_signal(self, number: int, task: asyncio.Task[int]) -> None:
         """Pass a signal on; insist when it comes again."""
         self._signals.append(number)
         is_first = len(self._signals) == 1

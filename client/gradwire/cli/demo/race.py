@@ -5,7 +5,6 @@
 
 import asyncio
 import json
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ import aiohttp
 
 from gradwire.cli.launch.keys import given_run_key_file, local_keys
 from gradwire.cli.launch.processes import Child, local_master, worker_environment
+from gradwire.cli.launch.signals import run_until_signal
 from gradwire.errors import GradwireError
 
 SCRAPE_SECONDS: Final = 0.5
@@ -210,19 +210,8 @@ def run_all(race: Race, on_tick: Callable[[], None], tick_seconds: float) -> Non
 
     Ctrl-C, SIGTERM and a terminal that is closed end it, and all its processes with it.
     """
-    ended_by: list[signal.Signals] = []
 
-    async def everything() -> None:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-
-        def end(number: signal.Signals) -> None:
-            ended_by.append(number)
-            task.cancel()
-
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-                loop.add_signal_handler(number, end, number)
+    async def run_parts() -> None:
         ticking = asyncio.create_task(_tick(on_tick, tick_seconds))
         try:
             await run_together(race)
@@ -232,10 +221,7 @@ def run_all(race: Race, on_tick: Callable[[], None], tick_seconds: float) -> Non
             with suppress(asyncio.CancelledError):
                 await ticking
 
-    try:
-        asyncio.run(everything())
-    except asyncio.CancelledError:
-        raise SystemExit(128 + ended_by[0]) from None
+    run_until_signal(run_parts())
 
 
 async def _tick(on_tick: Callable[[], None], seconds: float) -> None:

@@ -6,7 +6,7 @@ on another machine.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, Self
@@ -54,10 +54,6 @@ class Costs:
             apply_seconds=self.apply_seconds * pulled,
             apply_seconds_per_hit=self.apply_seconds_per_hit * pulled,
         )
-
-    def to_json(self) -> dict[str, float]:
-        """Return what `read` reads."""
-        return asdict(self)
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -7,9 +7,8 @@ time is up the workers are told to end; they leave, and so does the master.
 
 import asyncio
 import json
-import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 from gradwire.cli.launch.keys import given_run_key_file, local_keys
 from gradwire.cli.launch.processes import Child, local_master, worker_environment
+from gradwire.cli.launch.signals import run_until_signal
 from gradwire.errors import DeadlineError, GradwireError, UsageError
 from gradwire.features.stats_file import VARIABLE
 
@@ -54,7 +54,6 @@ class Measured:
     """Of a peer's update; None if none was applied."""
     steps: int
     """Of all workers together."""
-    seconds: float
 
 
 def measure(script: Sequence[str], seconds: float, say: Callable[[str], None]) -> Measured:
@@ -80,29 +79,7 @@ def measure(script: Sequence[str], seconds: float, say: Callable[[str], None]) -
     """
     if not Path(script[0]).is_file():
         raise UsageError(f"--measure={script[0]!r}; there is no such script")
-    return _in_signals(_measure(script, seconds, say))
-
-
-def _in_signals(work: Coroutine[Any, Any, Measured]) -> Measured:
-    """Do the work; Ctrl-C and SIGTERM end it, and all processes with it."""
-    ended_by: list[signal.Signals] = []
-
-    async def everything() -> Measured:
-        loop, task = asyncio.get_running_loop(), asyncio.create_task(work)
-
-        def end(number: signal.Signals) -> None:
-            ended_by.append(number)
-            task.cancel()
-
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-                loop.add_signal_handler(number, end, number)
-        return await task
-
-    try:
-        return asyncio.run(everything())
-    except asyncio.CancelledError:
-        raise SystemExit(128 + ended_by[0]) from None
+    return run_until_signal(_measure(script, seconds, say))
 
 
 async def _measure(script: Sequence[str], seconds: float, say: Callable[[str], None]) -> Measured:
@@ -172,15 +149,9 @@ async def _watch(
 
 
 class _Run:
-    """What the files of all workers have said so far.
-
-    Parameters
-    ----------
-    files : sequence of Path
-    """
+    """What the files of all workers have said so far."""
 
     def __init__(self, files: Sequence[Path]) -> None:
-        self._files = files
         self._read: dict[Path, list[Mapping[str, Any]]] = {file: [] for file in files}
 
     def read(self) -> None:
@@ -246,7 +217,6 @@ def of_worker(found: Sequence[Mapping[str, Any]]) -> Measured:
         encode_seconds=between("encode_seconds") / steps,
         apply_seconds=between("apply_seconds") / applied * together if applied else None,
         steps=int(last["stats"]["steps"]),
-        seconds=last["seconds"],
     )
 
 
@@ -262,7 +232,6 @@ def mean_of(workers: Sequence[Measured]) -> Measured:
         encode_seconds=fmean(worker.encode_seconds for worker in workers),
         apply_seconds=fmean(applying) if applying else None,
         steps=sum(worker.steps for worker in workers),
-        seconds=max(worker.seconds for worker in workers),
     )
 
 
