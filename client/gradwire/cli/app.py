@@ -84,16 +84,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         app(args=arguments, standalone_mode=True)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
-    except RefusedError as error:
-        typer.echo(f"gradwire: {error}", err=True)
-        return EXIT_REFUSED
-    except TransportError as error:
-        typer.echo(f"gradwire: {error}", err=True)
-        return EXIT_UNREACHABLE
-    except MasterEndedError as error:
-        typer.echo(f"gradwire: {error}", err=True)
-        return error.status or EXIT_USAGE
     except GradwireError as error:
         typer.echo(f"gradwire: {error}", err=True)
-        return EXIT_USAGE
+        return _exit_status(error)
     return 0
+
+
+def _exit_status(error: GradwireError) -> int:
+    match error:
+        case RefusedError():
+            return EXIT_REFUSED
+        case TransportError():
+            return EXIT_UNREACHABLE
+        case MasterEndedError():
+            return error.status or EXIT_USAGE
+    return EXIT_USAGE

@@ -75,18 +75,8 @@ def progress_table(race: Race) -> Table:
         table.add_row(*_row(worker, race.steps))
     relayed = race.metrics.get("gradwire_updates_relayed_total", 0)
     master_bytes = int(race.metrics.get("gradwire_sent_bytes_total", 0))
-    table.add_row(
-        "master",
-        "",
-        "",
-        "",
-        "",
-        "",
-        _bytes(master_bytes),
-        f"{relayed:.0f} relayed",
-        "",
-        style="dim",
-    )
+    of_master = (_bytes(master_bytes), f"{relayed:.0f} relayed")
+    table.add_row("master", *[""] * 5, *of_master, style="dim")
     if race.alone.started is not None:
         table.add_row(*_row(race.alone, race.steps))
     return table
