@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from hashlib import blake2b
+from math import prod
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -59,7 +60,7 @@ class BufferTensor:
     @property
     def elements(self) -> int:
         """How many values it has."""
-        return reduce(lambda product, size: product * size, self.shape, 1)
+        return prod(self.shape)
 
 
 @dataclass(frozen=True)

@@ -114,9 +114,9 @@ def _values_of(dictionaries: Iterable[dict[str, Any]]) -> Iterator[Any]:
 
 def memory_of(tensor: torch.Tensor) -> object:
     """Return what two tensors have in common only if they are the same values."""
-    if not tensor.numel():
+    if torch.nn.parameter.is_lazy(tensor) or tensor.is_meta or not tensor.numel():
         return id(tensor)
-    return (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+    return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def named(

@@ -14,12 +14,10 @@ import torch
 
 from gradwire.errors import UsageError
 from gradwire.target.buffers import BufferLayout, BufferTensor, BufferValues
+from gradwire.target.module_tree import COMPILED, memory_of
 
 INTEGERS: Final = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 """Types of which every value is an int64; the larger ones have few operations."""
-
-COMPILED: Final = "_orig_mod."
-"""What ``torch.compile`` puts before the names of the module that it wraps."""
 
 
 class TorchBuffers:
@@ -100,7 +98,7 @@ def _shared(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         for key, tensor in part._buffers.items():
             if tensor is None or key in part._non_persistent_buffers_set or not _is_known(tensor):
                 continue
-            memory = _memory_of(tensor)
+            memory = memory_of(tensor)
             if memory not in seen:
                 seen.add(memory)
                 yield f"{path}.{key}".lstrip(".").replace(COMPILED, ""), tensor
@@ -113,13 +111,6 @@ def _is_known(tensor: torch.Tensor) -> bool:
         and not tensor.is_quantized
         and (tensor.dtype.is_floating_point or tensor.dtype in INTEGERS)
     )
-
-
-def _memory_of(tensor: torch.Tensor) -> object:
-    """Return what tells tensors apart that do not hold the same values."""
-    if torch.nn.parameter.is_lazy(tensor) or tensor.is_meta or not tensor.numel():
-        return id(tensor)
-    return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _check(name: str, tensor: torch.Tensor) -> None:

@@ -100,11 +100,6 @@ class TorchParameters:
         self._counters.note(self._tensors)
 
     @property
-    def on_device(self) -> bool:
-        """Whether the vector is in the memory of a device, and the codec works there."""
-        return self._flat.device.type != "cpu"
-
-    @property
     def vector(self) -> Float32Array:
         """Shape (N,). A copy where the tensors are on a device."""
         vector: Float32Array = self._flat.numpy(force=True)
@@ -112,7 +107,7 @@ class TorchParameters:
 
     def feedback(self, replica: Replica, *, portion: float, threads: int) -> Feedback:
         """Return a feedback over the vector, which works on the device that it is on."""
-        if not self.on_device:
+        if self._flat.device.type == "cpu":
             return host_feedback(self.vector, replica, portion=portion, threads=threads)
         # Whoever has no GPU has no use for the kernels, and perhaps no Triton.
         from gradwire_codecs.cuda import (
@@ -142,7 +137,8 @@ class TorchParameters:
             self._take_over(self._tree)
         if list(map(_address, self._in_place)) != self._addresses:
             for viewed in [v for v in self._viewed if v.tensor.data_ptr() != v.view.data_ptr()]:
-                self._attach_again(viewed)
+                self._attach_again(viewed, alone=True)
+                self._changed = True
             self._note_places()
         for copied in self._copied:
             _check_shape(copied)
@@ -190,9 +186,7 @@ class TorchParameters:
                 "queues"
             )
 
-    def _attach(
-        self, name: str, tensor: torch.Tensor, view: torch.Tensor, *, alone: bool = True
-    ) -> None:
+    def _attach(self, name: str, tensor: torch.Tensor, view: torch.Tensor, *, alone: bool) -> None:
         if alone and _can_be_viewed(tensor, self._flat.device):
             tensor.data = view
             self._viewed.append(_Viewed(name, tensor, view))
@@ -213,10 +207,7 @@ class TorchParameters:
                 each.tensor = objects[0]
                 self._changed = True
             if len(objects) > 1 and isinstance(each, _Viewed):  # tied by their memory from now on
-                _check_shape(each)
-                self._viewed.remove(each)
-                each.view.copy_(each.tensor)
-                self._attach(each.name, each.tensor, each.view, alone=False)
+                self._attach_again(each, alone=False)
         self._note_places()
 
     def _note_places(self) -> None:
@@ -225,13 +216,12 @@ class TorchParameters:
         self._addresses = [viewed.view.data_ptr() for viewed in self._viewed]
         self._tensors = [*self._in_place, *(copied.tensor for copied in self._copied)]
 
-    def _attach_again(self, viewed: _Viewed) -> None:
+    def _attach_again(self, viewed: _Viewed, *, alone: bool) -> None:
         """Take over a tensor that was given other memory: moved, or loaded by assignment."""
         _check_shape(viewed)
         self._viewed.remove(viewed)
         viewed.view.copy_(viewed.tensor)
-        self._attach(viewed.name, viewed.tensor, viewed.view)
-        self._changed = True
+        self._attach(viewed.name, viewed.tensor, viewed.view, alone=alone)
 
 
 def trained_of(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
